@@ -1,0 +1,477 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# Do not use this from other collections or standalone plugins/modules!
+
+"""Whether a systemd unit runs, and runs with what is on disk: values in, a plan out. Pure."""
+
+from __future__ import annotations
+
+import calendar
+import time
+from dataclasses import dataclass, field
+from typing import Any, Mapping, Sequence
+
+STARTED, STOPPED, ABSENT_OK = "started", "stopped", "absent_ok_stopped"
+ENABLE, DISABLE, RESET_FAILED = "enable", "disable", "reset-failed"
+START, RESTART, RELOAD, STOP = "start", "restart", "reload", "stop"
+
+SHOW_PROPERTIES = (
+    "Id",
+    "LoadState",
+    "LoadError",
+    "ActiveState",
+    "SubState",
+    "Result",
+    "UnitFileState",
+    "Type",
+    "RemainAfterExit",
+    "MainPID",
+    "NRestarts",
+    "InvocationID",
+    "NeedDaemonReload",
+    "CanReload",
+    "FragmentPath",
+    "DropInPaths",
+    "ExecMainStatus",
+    "InactiveExitTimestamp",
+    "InactiveExitTimestampMonotonic",
+)
+# The kernel stamps files with a clock that lags by up to one tick (10 ms at HZ=100).
+_CLOCK_MARGIN_S = 0.1
+_CANNOT_BE_ENABLED = ("static", "alias", "indirect", "generated", "transient")
+_RUNNING = ("active", "reloading", "refreshing")
+
+
+@dataclass(frozen=True)
+class UnitState:
+    """A unit as `systemctl show` tells it. `started_at` is in seconds since the epoch, 0 unknown."""
+
+    name: str
+    load_state: str = "not-found"
+    load_error: str = ""
+    active_state: str = "inactive"
+    sub_state: str = "dead"
+    result: str = ""
+    unit_file_state: str = ""
+    kind: str = ""
+    remain_after_exit: bool = False
+    main_pid: int = 0
+    exit_status: int = 0
+    restarts: int = 0
+    invocation_id: str = ""
+    need_daemon_reload: bool = False
+    can_reload: bool = False
+    files: tuple[str, ...] = ()
+    started_at: float = 0.0
+
+    @property
+    def running(self) -> bool:
+        """True when it is up, be it with a process or, like a mount, without."""
+        return self.active_state in _RUNNING
+
+    @property
+    def restarting(self) -> bool:
+        """True while systemd waits to start it once more after it died."""
+        return self.active_state == "activating" and self.sub_state.startswith("auto-restart")
+
+    @property
+    def in_transition(self) -> bool:
+        """True while systemd is busy starting, stopping or reloading it."""
+        busy = self.active_state in ("activating", "deactivating", "reloading", "refreshing")
+        return busy and not self.restarting
+
+    @property
+    def enabled(self) -> bool:
+        """True when it comes up at boot, or cannot be enabled by its nature."""
+        return self.unit_file_state in ("enabled", *_CANNOT_BE_ENABLED)
+
+    def describe(self) -> str:
+        """Its state in words: `failed (exit-code)`, `active (running)`."""
+        if self.load_state == "not-found":
+            return "not installed"
+        if self.load_state == "masked":
+            return "masked"
+        if self.active_state == "failed" and self.result == "exit-code":
+            return f"failed (exit-code {self.exit_status})"
+        if self.active_state == "failed" or (self.restarting and self.result != "success"):
+            return f"{'failed' if self.active_state == 'failed' else 'restarting'} ({self.result})"
+        return f"{self.active_state} ({self.sub_state})"
+
+
+@dataclass(frozen=True)
+class PathDigest:
+    """The files a path stands for, each with its digest, and when any of them last changed."""
+
+    files: Mapping[str, str]
+    changed_at: float = 0.0
+
+
+@dataclass(frozen=True)
+class OnDisk:
+    """What is on disk now for one unit: its definition, and every path it is told to watch."""
+
+    definition: PathDigest = PathDigest({})
+    paths: Mapping[str, PathDigest] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """How one unit must be."""
+
+    name: str
+    state: str = STARTED
+    enabled: bool | None = None
+    restart_on: tuple[str, ...] = ()
+    reload_on: tuple[str, ...] = ()
+    reload_command: tuple[str, ...] = ()
+    restart_key: str = ""
+    settle_s: float = 2
+    timeout_s: float = 90
+    package: str = ""
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """What a unit runs with, as written down by the run that made it so.
+
+    `pending` stamps announce a (re)start: they are written before it and hold the invocation that
+    was there then. Once the unit has another invocation, the start has happened, and with (at
+    least) the files the stamp names.
+    """
+
+    invocation_id: str
+    pending: bool
+    definition: Mapping[str, str]
+    paths: Mapping[str, Mapping[str, str]]
+    restart_key: str
+
+
+@dataclass(frozen=True)
+class UnitPlan:
+    """Actions in order, why, what stands in the way, and whether a new stamp is due."""
+
+    name: str
+    actions: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    error: str = ""
+    write_stamp: bool = False
+
+    @property
+    def starts(self) -> bool:
+        """True when the unit gets a new process."""
+        return START in self.actions or RESTART in self.actions
+
+
+def full_name(name: str) -> str:
+    """A unit name with its suffix."""
+    suffixes = (
+        ".service", ".socket", ".timer", ".mount", ".automount", ".target", ".path", ".swap",
+        ".slice", ".scope", ".device",
+    )
+    return name if name.endswith(suffixes) else name + ".service"
+
+
+def parse_show(
+    text: str, names: Sequence[str], now_wall: float, now_monotonic: float
+) -> dict[str, UnitState]:
+    """States from `systemctl show -p … NAME...`: one block for each name, in order of the names.
+
+    Raises ValueError when there are not as many blocks as names.
+    """
+    blocks = [block for block in text.strip().split("\n\n") if block.strip()]
+    if len(blocks) != len(names):
+        raise ValueError(f"systemctl show answered {len(blocks)} of {len(names)} units")
+    states = {}
+    for name, block in zip(names, blocks):
+        values = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        states[name] = _state(name, values, now_wall, now_monotonic)
+    return states
+
+
+def _state(
+    name: str, values: Mapping[str, str], now_wall: float, now_monotonic: float
+) -> UnitState:
+    files = [values.get("FragmentPath", ""), *values.get("DropInPaths", "").split()]
+    return UnitState(
+        name=name,
+        load_state=values.get("LoadState", ""),
+        load_error=values.get("LoadError", "").strip('" '),
+        active_state=values.get("ActiveState", ""),
+        sub_state=values.get("SubState", ""),
+        result=values.get("Result", ""),
+        unit_file_state=values.get("UnitFileState", ""),
+        kind=values.get("Type", ""),
+        remain_after_exit=values.get("RemainAfterExit") == "yes",
+        main_pid=_integer(values.get("MainPID")),
+        exit_status=_integer(values.get("ExecMainStatus")),
+        restarts=_integer(values.get("NRestarts")),
+        invocation_id=values.get("InvocationID", ""),
+        need_daemon_reload=values.get("NeedDaemonReload") == "yes",
+        can_reload=values.get("CanReload") == "yes",
+        files=tuple(path for path in files if path),
+        started_at=start_time(
+            values.get("InactiveExitTimestamp", ""),
+            _integer(values.get("InactiveExitTimestampMonotonic")),
+            now_wall,
+            now_monotonic,
+        ),
+    )
+
+
+def _integer(text: str | None) -> int:
+    return int(text) if text and text.isdigit() else 0
+
+
+def start_time(recorded: str, monotonic_us: int, now_wall: float, now_monotonic: float) -> float:
+    """When a unit was started, in seconds since the epoch on the present clock; 0 when unknown.
+
+    The monotonic stamp is exact, but turned into the present wall clock; the recorded wall clock
+    is that of the start. Where the clock was stepped in between they differ, and the earlier one is
+    taken, because a start that is taken for too late would hide a restart that is due.
+    recorded is like `Fri 2025-11-21 02:02:01 UTC` (systemctl run with TZ=UTC).
+    """
+    if not monotonic_us:
+        return 0.0
+    exact = now_wall - (now_monotonic - monotonic_us / 1e6)
+    try:
+        day, clock, zone = recorded.split()[1:4]
+        wall = calendar.timegm(time.strptime(f"{day} {clock}", "%Y-%m-%d %H:%M:%S"))
+    except ValueError:
+        return 0.0
+    if zone != "UTC":
+        return 0.0
+    # one second: the recorded time has no fractions
+    return min(exact, wall + 1.0)
+
+
+def plan_unit(
+    want: Wanted, now: UnitState, stamp: Stamp | None, disk: OnDisk, check_mode: bool
+) -> UnitPlan:
+    """What must be done so that the unit is as wanted, and runs with what is on disk."""
+    if want.state != STARTED:
+        return _plan_stopped(want, now, check_mode)
+    problem = _obstacle(want, now, check_mode)
+    if problem:
+        return UnitPlan(want.name, error=problem)
+    actions = _enabling(want, now)
+    if not now.running:
+        if now.in_transition:
+            # check mode only: a real run waits until it is over
+            return UnitPlan(want.name, tuple(actions))
+        if now.active_state == "failed":
+            # a unit that hit its start limit refuses every start until it is reset
+            actions.append(RESET_FAILED)
+        actions.append(RESTART if now.restarting else START)
+        return UnitPlan(
+            want.name, tuple(actions), (f"it is {now.describe()}",), write_stamp=True
+        )
+    restart, reload = _what_it_lacks(want, now, stamp, disk)
+    if reload and not (want.reload_command or now.can_reload):
+        restart, reload = restart + reload, []
+    if restart:
+        actions.append(RESTART)
+    elif reload:
+        actions.append(RELOAD)
+    return UnitPlan(
+        want.name,
+        tuple(actions),
+        tuple(restart or reload),
+        write_stamp=bool(restart or reload)
+        or stamp != stamp_of(want, disk, now.invocation_id, pending=False),
+    )
+
+
+def _plan_stopped(want: Wanted, now: UnitState, check_mode: bool) -> UnitPlan:
+    if now.load_state == "not-found":
+        if want.state == ABSENT_OK or check_mode:
+            return UnitPlan(want.name)
+        return UnitPlan(want.name, error=_not_found(want))
+    actions = _enabling(want, now) if now.load_state != "masked" else []
+    if now.active_state == "failed":
+        actions.append(RESET_FAILED)
+    elif now.active_state != "inactive":
+        actions.append(STOP)
+    return UnitPlan(want.name, tuple(actions), (f"it is {now.describe()}",) if actions else ())
+
+
+def _enabling(want: Wanted, now: UnitState) -> list[str]:
+    if want.enabled is True and not now.enabled:
+        return [ENABLE]
+    if want.enabled is False and now.unit_file_state.startswith("enabled"):
+        return [DISABLE]
+    return []
+
+
+def _not_found(want: Wanted) -> str:
+    hint = f"install the package {want.package}" if want.package else "install the package that ships it"
+    return f"{want.name}: there is no such unit on this host; {hint}"
+
+
+def _obstacle(want: Wanted, now: UnitState, check_mode: bool) -> str:
+    """Why the unit cannot be kept running, or nothing."""
+    if now.load_state == "not-found":
+        return "" if check_mode else _not_found(want)
+    if now.load_state == "masked":
+        return f"{want.name} is masked; `systemctl unmask {want.name}` if it is meant to run"
+    if now.load_state != "loaded":
+        return f"{want.name} cannot be loaded ({now.load_state}): {now.load_error}"
+    if now.kind == "oneshot" and not now.remain_after_exit:
+        return (
+            f"{want.name} is a oneshot unit without RemainAfterExit=yes, so it never stays up;"
+            " add RemainAfterExit=yes, or manage the timer that starts it"
+        )
+    if now.in_transition and not now.running and not check_mode:
+        return f"{want.name} is still {now.describe()} after {want.timeout_s:g} s"
+    return ""
+
+
+def _what_it_lacks(
+    want: Wanted, now: UnitState, stamp: Stamp | None, disk: OnDisk
+) -> tuple[list[str], list[str]]:
+    """Reasons for a restart and reasons for a reload of a running unit.
+
+    A content is proven to be in use when the stamp of this very invocation names it, when the stamp
+    of an earlier invocation does (the later process has read the same), or when the unit was
+    started after the last change on disk. Everything else counts as not in use.
+    """
+    if stamp is not None and stamp.pending and stamp.invocation_id == now.invocation_id:
+        return ["a restart that an earlier run announced did not happen"], []
+    same_process = (
+        stamp is not None and not stamp.pending and stamp.invocation_id == now.invocation_id
+    )
+
+    def started_after(changed_at: float) -> bool:
+        return bool(now.started_at) and changed_at + _CLOCK_MARGIN_S < now.started_at
+
+    def in_use(disk_digest: PathDigest, stamped: Mapping[str, str] | None) -> bool:
+        if stamped is not None and dict(stamped) == dict(disk_digest.files):
+            return True
+        if stamped is not None and same_process:
+            return False
+        return started_after(disk_digest.changed_at)
+
+    restart, reload = [], []
+    stamped_definition = stamp.definition if stamp else None
+    definition_known = stamped_definition is not None and dict(stamped_definition) == dict(
+        disk.definition.files
+    )
+    # a start before the daemon-reload used the old definition, whenever it was
+    if not definition_known and (
+        now.need_daemon_reload or not in_use(disk.definition, stamped_definition)
+    ):
+        restart.append("its unit definition changed")
+    if want.restart_key and (stamp is None or stamp.restart_key != want.restart_key):
+        restart.append("its restart key changed" if stamp else "its restart key is not on record")
+    for paths, reasons in ((want.restart_on, restart), (want.reload_on, reload)):
+        for path in paths:
+            stamped = stamp.paths.get(path) if stamp else None
+            if not in_use(disk.paths[path], stamped):
+                reasons.append(_difference(path, disk.paths[path].files, stamped))
+    return restart, reload
+
+
+def _difference(path: str, files: Mapping[str, str], stamped: Mapping[str, str] | None) -> str:
+    """Which files below a path changed, in words."""
+    if stamped is None:
+        return f"{path} may have changed since it started"
+    names = sorted(
+        name for name in {*files, *stamped} if files.get(name) != stamped.get(name)
+    )
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"{shown or path} changed"
+
+
+def stamp_of(want: Wanted, disk: OnDisk, invocation_id: str, pending: bool) -> Stamp:
+    """The stamp that says: this invocation runs with what is on disk."""
+    return Stamp(
+        invocation_id=invocation_id,
+        pending=pending,
+        definition=dict(disk.definition.files),
+        paths={path: dict(digest.files) for path, digest in disk.paths.items()},
+        restart_key=want.restart_key,
+    )
+
+
+def stamp_to_json(stamp: Stamp) -> dict[str, Any]:
+    """A stamp as a JSON value."""
+    return {
+        "version": 1,
+        "invocation_id": stamp.invocation_id,
+        "pending": stamp.pending,
+        "definition": dict(stamp.definition),
+        "paths": {path: dict(files) for path, files in stamp.paths.items()},
+        "restart_key": stamp.restart_key,
+    }
+
+
+def stamp_from_json(value: Any) -> Stamp | None:
+    """A stamp from a JSON value; None for anything that is not one (it is then made anew)."""
+    try:
+        if value["version"] != 1:
+            return None
+        return Stamp(
+            invocation_id=str(value["invocation_id"]),
+            pending=bool(value["pending"]),
+            definition=dict(value["definition"]),
+            paths={path: dict(files) for path, files in value["paths"].items()},
+            restart_key=str(value["restart_key"]),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def stayed_up(first: UnitState, then: UnitState, started: bool) -> str:
+    """What went wrong between two readings after an action, or nothing.
+
+    After a start the main process must be the same. After a reload it may be another one (Slurm
+    23.11 and later replace their process on reconfigure), but systemd must not have restarted it.
+    """
+    if not then.running:
+        return f"is {then.describe()}"
+    again = then.restarts != first.restarts or then.invocation_id != first.invocation_id
+    # a start by hand sets systemd's counter to 0
+    if again or (started and then.restarts):
+        return f"died and was started again by systemd ({then.restarts} restarts)"
+    if started and then.main_pid != first.main_pid and first.main_pid:
+        return f"changed its main process from {first.main_pid} to {then.main_pid}"
+    return ""
+
+
+def normalise_definition(text: str) -> str:
+    """A unit file without comments and blank lines, which need no restart when they change."""
+    lines = (line.rstrip() for line in text.splitlines())
+    return "\n".join(line for line in lines if line and line.lstrip()[0] not in "#;")
+
+
+def diff_of(
+    plans: Sequence[UnitPlan], states: Mapping[str, UnitState]
+) -> list[dict[str, str]]:
+    """Before and after of every unit that changes, in Ansible's form."""
+    diffs = []
+    for plan in plans:
+        if not plan.actions:
+            continue
+        now = states[plan.name]
+        enabled = now.unit_file_state or "unknown"
+        state = now.describe()
+        enabled_after, state_after = enabled, state
+        for action in plan.actions:
+            if action in (ENABLE, DISABLE):
+                enabled_after = action + "d"
+            elif action == STOP or action == RESET_FAILED:
+                state_after = "inactive (dead)"
+            elif action in (START, RESTART, RELOAD):
+                done = {START: "started", RESTART: "restarted", RELOAD: "reloaded"}[action]
+                state_after = f"active, {done}: {'; '.join(plan.reasons)}"
+        diffs.append(
+            {
+                "before_header": plan.name,
+                "after_header": plan.name,
+                "before": f"enabled: {enabled}\nstate: {state}\n",
+                "after": f"enabled: {enabled_after}\nstate: {state_after}\n",
+            }
+        )
+    return diffs

@@ -1,0 +1,190 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
+# Do not use this from other collections or standalone plugins/modules!
+
+"""Asking systemd, digesting files and keeping stamps: the host side of `_units`."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+import time
+from typing import Iterator, Sequence
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
+    MISSING,
+    CommandRunner,
+    ToolError,
+    last_lines,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._units import (
+    SHOW_PROPERTIES,
+    OnDisk,
+    PathDigest,
+    Stamp,
+    UnitState,
+    Wanted,
+    normalise_definition,
+    parse_show,
+    stamp_from_json,
+    stamp_to_json,
+)
+
+STAMP_FOLDER = "/var/lib/baremetal-dgx/applied"
+_SHOW_TIMEOUT_S = 30
+
+
+def show(run: CommandRunner, names: Sequence[str]) -> dict[str, UnitState]:
+    """The state of each unit, from one call of systemctl; raises ToolError when it cannot tell."""
+    if not names:
+        return {}
+    result = run(
+        ["systemctl", "show", "--no-pager", "-p", ",".join(SHOW_PROPERTIES), "--", *names],
+        timeout_s=_SHOW_TIMEOUT_S,
+        # systemctl prints times in the local zone, whose abbreviation cannot be parsed
+        env={"TZ": "UTC"},
+    )
+    if result.outcome == MISSING:
+        raise ToolError("systemctl is not installed: this host is not run by systemd")
+    if not result.ok:
+        reason = last_lines(result.text, 1) or result.describe()
+        raise ToolError(f"systemd does not answer: {reason}")
+    try:
+        return parse_show(result.out, names, time.time(), time.monotonic())
+    except ValueError as error:
+        raise ToolError(str(error)) from error
+
+
+def journal(run: CommandRunner, name: str, lines: int = 5) -> str:
+    """The last lines a unit wrote to the journal, joined with ' | '; empty when there are none."""
+    result = run(
+        ["journalctl", "-u", name, "-n", str(lines), "--no-pager", "-q", "-o", "cat"], timeout_s=15
+    )
+    return last_lines(result.out, lines) if result.ok else ""
+
+
+def on_disk(want: Wanted, now: UnitState) -> OnDisk:
+    """Digests of the unit's definition and of all paths it watches."""
+    definition, changed_at = {}, 0.0
+    for path in now.files:
+        digest, changed = _definition_digest(path)
+        definition[path] = digest
+        changed_at = max(changed_at, changed)
+    return OnDisk(
+        PathDigest(definition, changed_at),
+        {path: digest_path(path) for path in (*want.restart_on, *want.reload_on)},
+    )
+
+
+def _definition_digest(path: str) -> tuple[str, float]:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as handle:
+            text = normalise_definition(handle.read())
+            changed = os.fstat(handle.fileno()).st_ctime
+    except OSError:
+        return "absent", _changed_at(os.path.dirname(path))
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest(), changed
+
+
+def digest_path(path: str) -> PathDigest:
+    """Digests of a file, of all files below a directory, or of all that match a pattern.
+
+    The time of change is the inode's (ctime): renaming a file into place moves it, and unlike the
+    content's time nobody can set it back. A path that is not there has the time of its directory,
+    which a removal moves.
+    """
+    files: dict[str, str] = {}
+    changed_at = 0.0
+    roots = sorted(glob.glob(path)) if glob.has_magic(path) else [path]
+    for name in (*roots, os.path.dirname(path.rstrip("/")) if not _present(roots) else ""):
+        if name:
+            changed_at = max(changed_at, _changed_at(name))
+    if glob.has_magic(path):
+        # a file that no longer matches leaves its trace in the directory
+        changed_at = max(changed_at, _changed_at(os.path.dirname(path)))
+    for root in roots:
+        for name in _walk(root):
+            changed_at = max(changed_at, _changed_at(name))
+            if not os.path.isdir(name):
+                files[name] = _file_digest(name)
+    if not files and not glob.has_magic(path):
+        files[path] = "absent" if not os.path.lexists(path) else "empty directory"
+    return PathDigest(files, changed_at)
+
+
+def _present(roots: Sequence[str]) -> bool:
+    return any(os.path.lexists(root) for root in roots)
+
+
+def _walk(root: str) -> Iterator[str]:
+    """A path and, when it is a directory, all that is below it."""
+    if not os.path.lexists(root):
+        return
+    yield root
+    if os.path.isdir(root):
+        for folder, folders, names in os.walk(root):
+            folders.sort()
+            for name in sorted([*names, *folders]):
+                yield os.path.join(folder, name)
+
+
+def _changed_at(path: str) -> float:
+    """When the inode of a path, or of what it links to, last changed; 0 when it is not there."""
+    times = []
+    for follow in (False, True):
+        try:
+            times.append(os.stat(path, follow_symlinks=follow).st_ctime)
+        except OSError:
+            continue
+    return max(times, default=0.0)
+
+
+def _file_digest(path: str) -> str:
+    digest = hashlib.sha256()
+    try:
+        with open(path, "rb") as handle:
+            for block in iter(lambda: handle.read(1 << 20), b""):
+                digest.update(block)
+    except OSError as error:
+        return f"unreadable: {error.strerror}"
+    return digest.hexdigest()
+
+
+def read_stamp(name: str, folder: str = STAMP_FOLDER) -> Stamp | None:
+    """The stamp of a unit; None when there is none or it cannot be understood."""
+    try:
+        with open(_stamp_path(name, folder), encoding="utf-8") as handle:
+            return stamp_from_json(json.load(handle))
+    except (OSError, ValueError):
+        return None
+
+
+def write_stamp(name: str, stamp: Stamp, folder: str = STAMP_FOLDER) -> None:
+    """Write the stamp of a unit, atomically and for root alone. Raises OSError."""
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    path = _stamp_path(name, folder)
+    # always the same temporary name: what a killed run leaves is overwritten, not collected
+    temporary = os.path.join(folder, "." + os.path.basename(path) + ".new")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    with open(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as handle:
+        json.dump(stamp_to_json(stamp), handle, indent=1, sort_keys=True)
+        handle.flush()
+        os.fsync(handle.fileno())
+    os.replace(temporary, path)
+
+
+def remove_stamp(name: str, folder: str = STAMP_FOLDER) -> None:
+    """Forget what a unit ran with. Raises OSError."""
+    try:
+        os.unlink(_stamp_path(name, folder))
+    except FileNotFoundError:
+        pass
+
+
+def _stamp_path(name: str, folder: str) -> str:
+    return os.path.join(folder, name.replace("/", "-") + ".json")
