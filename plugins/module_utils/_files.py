@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
-# Do not use this from other collections or standalone plugins/modules!
+# This module util is **PRIVATE** to the collection: it can have breaking changes at any time.
+# Do not use it from other collections or standalone plugins/modules!
 
 """What must be done to a set of paths: wanted and observed values in, steps and diff out. Pure."""
 
@@ -85,7 +85,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps in the order they were asked for, every error, and whether an earlier change is missing.
+    """Steps in the order asked for, every error, and whether an earlier change is missing.
 
     `pretended` is True when a folder, user or group that is needed is not there: in check mode an
     earlier task only pretended to make it, so a validation that fails then proves nothing.
@@ -156,7 +156,7 @@ def parse_wanted(entries: Sequence[Mapping[str, Any]]) -> tuple[list[Wanted], li
 
 
 def parse_mode(value: Any) -> tuple[int | None, str]:
-    """An octal string as a number, or None and what is wrong with it (empty: nothing, not given)."""
+    """An octal string as a number; None and what is wrong with it, or None when not given."""
     if value is None or value == "":
         return None, ""
     if not isinstance(value, str):
@@ -195,44 +195,51 @@ def plan_files(
     made: set[str] = set()
     for want in wanted:
         now = observed[want.path]
-        if want.state == ABSENT:
-            if now.kind == DIRECTORY and now.entries:
-                errors.append(
-                    f"{want.path}: is a directory with {now.entries} entries, which is not removed;"
-                    " remove what is in it first"
-                )
-            elif now.mount_point and now.kind != ABSENT:
-                errors.append(f"{want.path}: is a mount point and cannot be removed")
-            elif now.kind != ABSENT:
-                steps.append(Step(REMOVE, want, now))
-            continue
-        if not now.parent and posixpath.dirname(want.path) not in made:
-            pretended = True
-            if not check_mode:
-                errors.append(
-                    f"{want.path}: its directory {posixpath.dirname(want.path)} does not exist;"
-                    " list it before with state: directory, or install the package that owns it"
-                )
-                continue
-        for kind, name, known in (("user", want.owner, users), ("group", want.group, groups)):
-            if name and known.get(name) is None:
-                pretended = True
-                if not check_mode:
-                    errors.append(f"{want.path}: {kind} {name} does not exist on this host")
+        missing = _missing(want, now, made, users, groups)
+        pretended = pretended or bool(missing)
         problem = _obstacle(want, now)
-        if problem:
-            errors.append(f"{want.path}: {problem}")
-            continue
-        step = _step(want, now, users, groups)
+        problems = [*([] if check_mode else missing), *([problem] if problem else [])]
+        errors += [f"{want.path}: {text}" for text in problems]
         if want.state == DIRECTORY:
             made.add(want.path)
+        step = None if problems else _step(want, now, users, groups)
         if step is not None:
             steps.append(step)
     return Plan(tuple(steps), tuple(errors), pretended)
 
 
+def _missing(
+    want: Wanted,
+    now: Observed,
+    made: set[str],
+    users: Mapping[str, int | None],
+    groups: Mapping[str, int | None],
+) -> list[str]:
+    """What an earlier task should have made: the parent directory, the user, the group."""
+    if want.state == ABSENT:
+        return []
+    missing = []
+    parent = posixpath.dirname(want.path)
+    if not now.parent and parent not in made:
+        missing.append(
+            f"its directory {parent} does not exist; list it before with state: directory,"
+            " or install the package that owns it"
+        )
+    for kind, name, known in (("user", want.owner, users), ("group", want.group, groups)):
+        if name and known.get(name) is None:
+            missing.append(f"{kind} {name} does not exist on this host")
+    return missing
+
+
 def _obstacle(want: Wanted, now: Observed) -> str:
     """Why `want` cannot be put where `now` is, or nothing."""
+    if want.state == ABSENT:
+        if now.entries:
+            return (
+                f"is a directory with {now.entries} entries, which is not removed;"
+                " remove what is in it first"
+            )
+        return "is a mount point and cannot be removed" if now.mount_point else ""
     if now.kind == OTHER:
         return f"is neither file, directory nor link, but a {want.state} is wanted"
     if want.state != DIRECTORY and now.kind == DIRECTORY:
@@ -267,10 +274,11 @@ def _step(
     users: Mapping[str, int | None],
     groups: Mapping[str, int | None],
 ) -> Step | None:
+    if want.state == ABSENT:
+        return None if now.kind == ABSENT else Step(REMOVE, want, now)
     if want.state == LINK:
-        if now.kind == LINK and now.target == want.target:
-            return None
-        return Step(MAKE_LINK, want, now)
+        same = now.kind == LINK and now.target == want.target
+        return None if same else Step(MAKE_LINK, want, now)
     same_kind = now.kind == want.state or (want.state == DIRECTORY and now.leads_to_directory)
     if want.state == FILE and now.kind == LINK and not want.replace:
         return None

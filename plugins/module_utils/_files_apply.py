@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
-# Do not use this from other collections or standalone plugins/modules!
+# This module util is **PRIVATE** to the collection: it can have breaking changes at any time.
+# Do not use it from other collections or standalone plugins/modules!
 
 """Reading paths and replacing them atomically: the file system side of `_files`."""
 
@@ -177,24 +177,28 @@ def apply_steps(steps: Sequence[Step], label: Labeller) -> Iterator[str]:
             elif step.action == WRITE and not step.in_place:
                 temporaries[step.path] = _temporary_file(step, label)
         for step in steps:
-            if step.path in temporaries:
-                _rename(step, temporaries)
-            elif step.action == WRITE:
-                _write_in_place(step)
-            elif step.action == REMOVE:
-                if step.before.kind == DIRECTORY:
-                    os.rmdir(step.path)
-                else:
-                    os.unlink(step.path)
-            elif step.action == ATTRIBUTES:
-                _set_attributes(step.path, step)
-            if step.action != ATTRIBUTES:
-                _sync_folder(os.path.dirname(step.path))
+            _commit(step, temporaries)
             yield step.path
     finally:
         for name in temporaries.values():
             with contextlib.suppress(OSError):
                 os.unlink(name)
+
+
+def _commit(step: Step, temporaries: dict[str, str]) -> None:
+    """The part of a step that others can see."""
+    if step.action == ATTRIBUTES:
+        _set_attributes(step.path, step)
+        return
+    if step.path in temporaries:
+        _rename(step, temporaries)
+    elif step.action == WRITE:
+        _write_in_place(step)
+    elif step.action == REMOVE and step.before.kind == DIRECTORY:
+        os.rmdir(step.path)
+    elif step.action == REMOVE:
+        os.unlink(step.path)
+    _sync_folder(os.path.dirname(step.path))
 
 
 def sweep(folder: str) -> None:
@@ -269,7 +273,7 @@ def _write_in_place(step: Step) -> None:
 
 
 def _set_attributes(path: str, step: Step) -> None:
-    """Owner first: chown clears the set-id bits, and a mode must never open a file to a wrong owner."""
+    """Owner first: chown clears set-id bits, and no mode may open a file to a wrong owner."""
     status = os.stat(path)
     uid = step.uid if step.uid >= 0 else status.st_uid
     gid = step.gid if step.gid >= 0 else status.st_gid

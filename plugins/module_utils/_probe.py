@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
-# Do not use this from other collections or standalone plugins/modules!
+# This module util is **PRIVATE** to the collection: it can have breaking changes at any time.
+# Do not use it from other collections or standalone plugins/modules!
 
 """Judging units and answers of daemons: values in, records out. Pure."""
 
@@ -115,9 +115,7 @@ def judge_probe(probe: Probe, result: CommandResult, at: str) -> dict[str, Any]:
         threshold = {"op": "does not match", "value": probe.reject}
     answer = last_lines(result.text, 3)
     rejected = re.search(probe.reject, result.text, re.MULTILINE) if probe.reject else None
-    if result.outcome == MISSING:
-        status, measured, evidence = NOT_MEASURED, "", result.describe()
-    elif result.outcome == TIMED_OUT:
+    if result.outcome == MISSING or result.outcome == TIMED_OUT:
         status, measured, evidence = NOT_MEASURED, "", result.describe()
     elif rejected:
         status, measured = FAIL, rejected.group(0)

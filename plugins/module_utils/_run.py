@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
-# Do not use this from other collections or standalone plugins/modules!
+# This module util is **PRIVATE** to the collection: it can have breaking changes at any time.
+# Do not use it from other collections or standalone plugins/modules!
 
 """Running a command on a target: the only seam between planners and the world.
 
@@ -26,7 +26,7 @@ ENDED = "ended"
 TIMED_OUT = "timed_out"
 MISSING = "missing"
 
-# `timeout` from coreutils: 124 after TERM, 137 when only KILL helped (or the command got KILL itself)
+# `timeout` from coreutils: 124 after TERM, 137 when only KILL helped
 _TIMEOUT_CODES = (124, 137)
 _KILL_AFTER_S = 5
 

@@ -2,8 +2,8 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
-# Do not use this from other collections or standalone plugins/modules!
+# This module util is **PRIVATE** to the collection: it can have breaking changes at any time.
+# Do not use it from other collections or standalone plugins/modules!
 
 """Whether a systemd unit runs, and runs with what is on disk: values in, a plan out. Pure."""
 
@@ -47,7 +47,7 @@ _RUNNING = ("active", "reloading", "refreshing")
 
 @dataclass(frozen=True)
 class UnitState:
-    """A unit as `systemctl show` tells it. `started_at` is in seconds since the epoch, 0 unknown."""
+    """A unit as `systemctl show` tells it; `started_at` in seconds since the epoch, 0 unknown."""
 
     name: str
     load_state: str = "not-found"
@@ -306,8 +306,8 @@ def _enabling(want: Wanted, now: UnitState) -> list[str]:
 
 
 def _not_found(want: Wanted) -> str:
-    hint = f"install the package {want.package}" if want.package else "install the package that ships it"
-    return f"{want.name}: there is no such unit on this host; {hint}"
+    package = want.package or "that ships it"
+    return f"{want.name}: there is no such unit on this host; install the package {package}"
 
 
 def _obstacle(want: Wanted, now: UnitState, check_mode: bool) -> str:
@@ -353,7 +353,8 @@ def _what_it_lacks(
             return False
         return started_after(disk_digest.changed_at)
 
-    restart, reload = [], []
+    restart: list[str] = []
+    reload: list[str] = []
     stamped_definition = stamp.definition if stamp else None
     definition_known = stamped_definition is not None and dict(stamped_definition) == dict(
         disk.definition.files
@@ -461,7 +462,7 @@ def diff_of(
         for action in plan.actions:
             if action in (ENABLE, DISABLE):
                 enabled_after = action + "d"
-            elif action == STOP or action == RESET_FAILED:
+            elif action in (STOP, RESET_FAILED):
                 state_after = "inactive (dead)"
             elif action in (START, RESTART, RELOAD):
                 done = {START: "started", RESTART: "restarted", RELOAD: "reloaded"}[action]

@@ -2,13 +2,14 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-# Note that this module util is **PRIVATE** to the collection. It can have breaking changes at any time.
-# Do not use this from other collections or standalone plugins/modules!
+# This module util is **PRIVATE** to the collection: it can have breaking changes at any time.
+# Do not use it from other collections or standalone plugins/modules!
 
 """Asking systemd, digesting files and keeping stamps: the host side of `_units`."""
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import hashlib
 import json
@@ -180,10 +181,8 @@ def write_stamp(name: str, stamp: Stamp, folder: str = STAMP_FOLDER) -> None:
 
 def remove_stamp(name: str, folder: str = STAMP_FOLDER) -> None:
     """Forget what a unit ran with. Raises OSError."""
-    try:
+    with contextlib.suppress(FileNotFoundError):
         os.unlink(_stamp_path(name, folder))
-    except FileNotFoundError:
-        pass
 
 
 def _stamp_path(name: str, folder: str) -> str:

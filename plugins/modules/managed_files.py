@@ -10,14 +10,19 @@ DOCUMENTATION = r"""
 module: managed_files
 short_description: Write a set of files, directories and links in one call, all or nothing
 description:
-  - Brings a list of paths to their wanted state. Everything is planned and validated before the first
+  - Brings a list of paths to their wanted state. Everything is planned and validated before the
+    first
     path changes, so that an unknown user, a wrong type or a configuration its own program refuses
     leaves all old files in place.
-  - Each file is written beside its target, gets its owner and mode, is synced, and is then renamed over
+  - Each file is written beside its target, gets its owner and mode, is synced, and is then renamed
+    over
     the target. A reader sees the old file or the new one, never a part.
-  - A run killed between two renames leaves files that are old or new; the next run replaces the rest.
-    Temporary files of killed runs are removed by the next run that changes something in the same directory.
-  - There are no handlers to lose, M(baremetal.dgx.service_sync) compares what daemons run with to what is on disk.
+  - A run killed between two renames leaves files that are old or new; the next run replaces the
+    rest.
+    Temporary files of killed runs are removed by the next run that changes something in the same
+    directory.
+  - There are no handlers to lose, M(baremetal.dgx.service_sync) compares what daemons run with to
+    what is on disk.
 version_added: 0.1.0
 author:
   - The baremetal.dgx authors (@baremetal-dgx)
@@ -34,7 +39,8 @@ attributes:
 options:
   files:
     description:
-      - The paths, in the order in which they are to be changed. Directories must come before what is in them.
+      - The paths, in the order in which they are to be changed. Directories must come before what
+        is in them.
     type: list
     elements: dict
     required: true
@@ -48,7 +54,8 @@ options:
           - V(file) is a regular file with the given content. Without content an existing file keeps
             its own, and a missing one is made empty.
           - V(directory) is a directory; a link that leads to one is accepted.
-          - V(absent) means that there is neither file nor link, nor an empty directory; a directory with
+          - V(absent) means that there is neither file nor link, nor an empty directory; a directory
+            with
             something in it is an error.
           - V(link) is a symbolic link; a file in its place is replaced.
         type: str
@@ -61,7 +68,8 @@ options:
         description: Like O(files[].content), but never shown in output, logs or diff.
         type: str
       encoding:
-        description: How O(files[].content) or O(files[].secret_content) is written down; V(base64) is for binary keys.
+        description: How O(files[].content) or O(files[].secret_content) is written down; V(base64)
+          is for binary keys.
         type: str
         choices: [text, base64]
         default: text
@@ -76,8 +84,10 @@ options:
         type: str
       mode:
         description:
-          - Quoted octal string such as V("0644"). A number is refused, since YAML reads C(0644) as 420.
-          - When not given, it is kept; a new file gets V("0644"), a new secret one V("0600"), a new directory V("0755").
+          - Quoted octal string such as V("0644"). A number is refused, since YAML reads C(0644) as
+            420.
+          - When not given, it is kept; a new file gets V("0644"), a new secret one V("0600"), a new
+            directory V("0755").
         type: raw
       replace:
         description: With V(false) the content is only written when the path does not exist.
@@ -85,16 +95,21 @@ options:
         default: true
       unsafe_writes:
         description:
-          - Write into the file in place where it is a mount point of its own and cannot be renamed over
+          - Write into the file in place where it is a mount point of its own and cannot be renamed
+            over
             (C(/etc/hosts) in a container). Not atomic.
         type: bool
         default: false
   validate:
     description:
-      - Commands that judge the new files before anything is replaced. They run when content changes.
-      - Every regular file of the call is staged as C(%(stage)s/<base name>) with mode 0600 in a directory only
-        root can enter; files that share a base name are staged under their whole path below C(%(stage)s).
-      - In check mode they run as well. Where a user, group or directory is still missing on the host, a
+      - Commands that judge the new files before anything is replaced. They run when content
+        changes.
+      - Every regular file of the call is staged as C(%(stage)s/<base name>) with mode 0600 in a
+        directory only
+        root can enter; files that share a base name are staged under their whole path below
+        C(%(stage)s).
+      - In check mode they run as well. Where a user, group or directory is still missing on the
+        host, a
         failure is then only a warning, since an earlier task has merely pretended.
     type: list
     elements: dict
@@ -105,13 +120,15 @@ options:
         type: str
         required: true
       when_missing:
-        description: What to do when the program is not installed. In check mode it is always passed over.
+        description: What to do when the program is not installed. In check mode it is always passed
+          over.
         type: str
         choices: [fail, skip]
         default: fail
       reject_output:
         description:
-          - Regular expression searched line by line in the output. A match fails the validation even when
+          - Regular expression searched line by line in the output. A match fails the validation
+            even when
             the command ends with 0, as some Slurm tools do on errors.
         type: str
       environment:
@@ -168,7 +185,8 @@ errors:
   type: list
   elements: str
 validations:
-  description: The validation commands that ran, and how each ended (C(passed), C(skipped), C(failed)).
+  description: The validation commands that ran, and how each ended (C(passed), C(skipped),
+    C(failed)).
   returned: success
   type: list
   elements: dict
@@ -180,6 +198,7 @@ import shlex
 from typing import Any, Mapping, Sequence
 
 from ansible.module_utils.basic import AnsibleModule
+
 from ansible_collections.baremetal.dgx.plugins.module_utils._files import (
     Observed,
     Plan,
@@ -275,11 +294,25 @@ def judge_validation(
         return "failed", f"{result.describe()}, so the new files cannot be validated"
     if not result.ok:
         return "failed", result.describe()
-    pattern = validation.get("reject_output")
+    pattern = validation["reject_output"] or ""
     for line in result.text.splitlines() if pattern else ():
         if re.search(pattern, line):
-            return "failed", f"`{' '.join(result.argv)}` ended with 0 but says: {line.strip()[:300]}"
+            name = " ".join(result.argv)
+            return "failed", f"`{name}` ended with 0 but says: {line.strip()[:300]}"
     return "passed", ""
+
+
+def check_patterns(validations: Sequence[Mapping[str, Any]]) -> list[str]:
+    """One sentence for each reject_output that is no regular expression."""
+    problems = []
+    for validation in validations:
+        try:
+            re.compile(validation["reject_output"] or "")
+        except re.error as error:
+            problems.append(
+                f"validate: {validation['command']}: reject_output is no pattern: {error}"
+            )
+    return problems
 
 
 def validate(
@@ -325,6 +358,7 @@ def main() -> None:
     """Load, plan, validate, apply, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     wanted, errors = parse_wanted(module.params["files"])
+    errors += check_patterns(module.params["validate"])
     done: list[str] = []
     try:
         if errors:

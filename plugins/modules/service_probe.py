@@ -10,9 +10,11 @@ DOCUMENTATION = r"""
 module: service_probe
 short_description: Read the world again and name what is dead
 description:
-  - Asks systemd for the state of units and daemons for an answer, and fails with every finding at once, one line each,
+  - Asks systemd for the state of units and daemons for an answer, and fails with every finding at
+    once, one line each,
     with what to do about it. It never changes anything.
-  - A probe that hangs, or whose tool is not installed, has measured nothing. It is reported as C(not_measured), apart from
+  - A probe that hangs, or whose tool is not installed, has measured nothing. It is reported as
+    C(not_measured), apart from
     what has been found broken.
 version_added: 0.1.0
 author:
@@ -22,7 +24,8 @@ extends_documentation_fragment:
 attributes:
   check_mode:
     support: full
-    details: In check mode findings are reported but do not fail the task, since earlier tasks have only pretended.
+    details: In check mode findings are reported but do not fail the task, since earlier tasks have
+      only pretended.
   diff_mode:
     support: none
     details: Nothing is ever changed.
@@ -37,7 +40,8 @@ options:
     elements: raw
     default: []
   probes:
-    description: Commands whose answer tells whether a daemon does its work. They must not change anything.
+    description: Commands whose answer tells whether a daemon does its work. They must not change
+      anything.
     type: list
     elements: dict
     default: []
@@ -56,7 +60,8 @@ options:
         type: str
         default: ""
       reject:
-        description: Regular expression that must not be found in the output. It counts before everything else.
+        description: Regular expression that must not be found in the output. It counts before
+          everything else.
         type: str
         default: ""
       rc:
@@ -73,7 +78,8 @@ options:
         default: ""
   wait_s:
     description:
-      - Seconds to ask again while something is bad, for daemons that were started a moment ago. V(0) asks once.
+      - Seconds to ask again while something is bad, for daemons that were started a moment ago.
+        V(0) asks once.
       - What hangs or is not installed is asked again as well.
     type: float
     default: 0
@@ -138,7 +144,8 @@ findings:
   returned: always
   type: list
   elements: str
-  sample: ["slurmd.service is failed (exit-code 1): fatal: Unable to determine this slurmd's NodeName; do: ..."]
+  sample: ["slurmd.service is failed (exit-code 1): fatal: Unable to determine this slurmd's
+    NodeName; do: ..."]
 """
 
 import re
@@ -146,6 +153,8 @@ import time
 from typing import Any, Sequence
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.parsing.convert_bool import boolean
+
 from ansible_collections.baremetal.dgx.plugins.module_utils._probe import (
     NOT_MEASURED,
     PASS,
@@ -188,15 +197,15 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def parse_units(entries: Sequence[Any]) -> dict[str, bool]:
-    """Unit name → whether it must be enabled; raises ToolError for what is neither name nor dict."""
+    """Unit name → whether it must be enabled; raises ToolError for anything else."""
     units: dict[str, bool] = {}
     for entry in entries:
         if isinstance(entry, str):
             units[full_name(entry)] = True
         elif isinstance(entry, dict) and set(entry) <= {"name", "enabled"} and "name" in entry:
-            units[full_name(str(entry["name"]))] = entry.get("enabled", True) in (True, "true", "yes")
+            units[full_name(str(entry["name"]))] = boolean(entry.get("enabled", True))
         else:
-            raise ToolError(f"units: {entry!r} is neither a name nor a dictionary of name and enabled")
+            raise ToolError(f"units: {entry!r} is neither a name nor a dict of name and enabled")
     return units
 
 
@@ -215,7 +224,9 @@ def parse_probes(entries: Sequence[dict[str, Any]]) -> list[Probe]:
     return probes
 
 
-def measure(run: CommandRunner, units: dict[str, bool], probes: Sequence[Probe]) -> list[dict[str, Any]]:
+def measure(
+    run: CommandRunner, units: dict[str, bool], probes: Sequence[Probe]
+) -> list[dict[str, Any]]:
     """One record for each question."""
     records: list[dict[str, Any]] = []
     started = time.monotonic()

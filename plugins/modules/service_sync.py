@@ -10,21 +10,30 @@ DOCUMENTATION = r"""
 module: service_sync
 short_description: Keep systemd units running with what is on disk
 description:
-  - Takes the place of handlers. A handler is lost when a run is killed between the change and the end of the
-    play, and then a daemon runs with an old configuration forever. This module compares what a unit was
+  - Takes the place of handlers. A handler is lost when a run is killed between the change and the
+    end of the
+    play, and then a daemon runs with an old configuration forever. This module compares what a unit
+    was
     started with to what is on disk, every time.
-  - What a unit runs with is written down in a stamp, C(/var/lib/baremetal-dgx/applied/UNIT.json), which holds
+  - What a unit runs with is written down in a stamp, C(/var/lib/baremetal-dgx/applied/UNIT.json),
+    which holds
     digests of the watched files and of the unit's definition, and the unit's InvocationID.
-  - A running unit is restarted when its definition, a file in O(restart_on) or O(restart_key) differs from what it
+  - A running unit is restarted when its definition, a file in O(restart_on) or O(restart_key)
+    differs from what it
     was started with, reloaded when only a file in O(reload_on) does, and left alone otherwise.
-  - Where there is no stamp, or somebody else has restarted the unit since, nothing is done for files that last
+  - Where there is no stamp, or somebody else has restarted the unit since, nothing is done for
+    files that last
     changed before the unit was started. It has read them.
-  - C(systemctl daemon-reload) is run when systemd says that a unit's definition on disk is newer than what it has loaded.
+  - C(systemctl daemon-reload) is run when systemd says that a unit's definition on disk is newer
+    than what it has loaded.
 notes:
-  - Before a start or restart the stamp is written as an announcement, after it (and the time in O(settle_s)) it is
-    confirmed. A run killed in between is understood by the next one from the InvocationID. If it is still
+  - Before a start or restart the stamp is written as an announcement, after it (and the time in
+    O(settle_s)) it is
+    confirmed. A run killed in between is understood by the next one from the InvocationID. If it is
+    still
     the announced one, the restart did not happen and is done; if not, it did, and is not repeated.
-  - A run killed before the announcement leaves the old stamp, which differs from the disk. One killed after a reload
+  - A run killed before the announcement leaves the old stamp, which differs from the disk. One
+    killed after a reload
     and before its stamp reloads once more, which does no harm.
 version_added: 0.1.0
 author:
@@ -43,7 +52,8 @@ attributes:
     support: full
 options:
   name:
-    description: The unit; without suffix it is a C(.service). Either O(name) or O(units) is required.
+    description: The unit; without suffix it is a C(.service). Either O(name) or O(units) is
+      required.
     type: str
   enabled:
     description: Whether it comes up at boot. Left alone when not given.
@@ -57,12 +67,14 @@ options:
     choices: [started, stopped, absent_ok_stopped]
     default: started
   restart_on:
-    description: Files, directories (all files below) and patterns whose content the unit reads only when it starts.
+    description: Files, directories (all files below) and patterns whose content the unit reads only
+      when it starts.
     type: list
     elements: path
     default: []
   reload_on:
-    description: The same for content that a reload applies. Where the unit cannot be reloaded, it is restarted.
+    description: The same for content that a reload applies. Where the unit cannot be reloaded, it
+      is restarted.
     type: list
     elements: path
     default: []
@@ -77,7 +89,8 @@ options:
     default: ""
   settle_s:
     description:
-      - Seconds after a start, restart or reload for which the unit must stay up, with the same process.
+      - Seconds after a start, restart or reload for which the unit must stay up, with the same
+        process.
         The wait is shared by all units of one call.
     type: float
     default: 2
@@ -187,6 +200,7 @@ import time
 from typing import Any, Mapping, Sequence
 
 from ansible.module_utils.basic import AnsibleModule
+
 from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
     CommandRunner,
     ModuleRunner,
@@ -327,7 +341,9 @@ def control(run: CommandRunner, words: Sequence[str], timeout_s: float) -> None:
         raise ToolError(result.describe())
 
 
-def apply_unit(run: CommandRunner, want: Wanted, plan: UnitPlan, disk: OnDisk, now: UnitState) -> None:
+def apply_unit(
+    run: CommandRunner, want: Wanted, plan: UnitPlan, disk: OnDisk, now: UnitState
+) -> None:
     """Do the actions of one unit; raises ToolError with the unit's state and journal."""
     if plan.starts:
         write_stamp(want.name, stamp_of(want, disk, now.invocation_id, pending=True))
@@ -348,8 +364,8 @@ def unit_error(run: CommandRunner, name: str, problem: str) -> ToolError:
     state = show(run, [name])[name]
     said = journal(run, name)
     return ToolError(
-        f"{name}: {problem}; it is {state.describe()}, Result={state.result}"
-        + (f"; journal: {said}" if said else "; its journal is empty"),
+        f"{name}: {problem}; it is {state.describe()}, Result={state.result};"
+        f" journal: {said or 'empty'}"
     )
 
 
@@ -373,10 +389,10 @@ def settle(
         problem = stayed_up(first[name], states[name], plan.starts)
         if problem:
             said = journal(run, name)
+            action = "start" if plan.starts else "reload"
             problems.append(
-                f"{name} did not stay up after its {'start' if plan.starts else 'reload'}: it {problem}"
-                + f", Result={states[name].result}"
-                + (f"; journal: {said}" if said else "; its journal is empty")
+                f"{name} did not stay up after its {action}: it {problem},"
+                f" Result={states[name].result}; journal: {said or 'empty'}"
             )
     if problems:
         raise ToolError("; ".join(problems))
@@ -390,7 +406,7 @@ def apply(
     disk: Mapping[str, OnDisk],
     states: Mapping[str, UnitState],
 ) -> dict[str, UnitState]:
-    """Do all actions in order, prove that they lasted, write the stamps; returns the last states."""
+    """Do all actions in order, see that they last, write the stamps; returns the last states."""
     for want, plan in zip(wanted, plans):
         apply_unit(run, want, plan, disk[want.name], states[want.name])
     if not any(plan.actions or plan.write_stamp for plan in plans):
