@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def collections_path() -> Path:
-    """The folder above `ansible_collections`; a checkout that lies elsewhere is linked into .cache."""
+    """The folder above `ansible_collections`; a checkout elsewhere is linked into .cache."""
     if ROOT.parts[-3:] == ("ansible_collections", "baremetal", "dgx"):
         return ROOT.parents[2]
     collections = ROOT / ".cache" / "collections"

@@ -1,0 +1,41 @@
+# What people type; the work is in .ci/ and virtual_pod/.
+.DEFAULT_GOAL := help
+.PHONY: help setup check test demo demo-ssh demo-down bench soak format readmes clean
+NODE ?= login-01
+
+help: ## Show these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: ## Make .venv and the collections the tools need
+	@.ci/setup
+
+check: ## The everyday subset: lint, unit tests, contracts (under 3 minutes)
+	@.ci/run check
+
+test: ## Everything that CI runs: check, sanity, build, molecule, demo
+	@.ci/run
+
+demo: setup ## Boot a virtual pod and make it a Slurm cluster
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" virtual_pod/demo
+
+demo-ssh: ## Log in on a node of the demo: make demo-ssh NODE=dgx-01
+	@virtual_pod/pod ssh $(NODE)
+
+demo-down: ## Remove the demo's nodes and network
+	@virtual_pod/pod down
+
+bench: setup ## Controller CPU seconds per host of a converged re-run
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" tests/bench/run
+
+soak: ## The long suites: every ansible-core, tests/soak/
+	@.ci/run soak
+
+format: setup ## Format the Python files
+	@.venv/bin/ruff check --fix --quiet; .venv/bin/ruff format --quiet
+
+readmes: setup ## Write the roles' variable tables from their argument specs
+	@.venv/bin/python .ci/role_readmes.py
+
+clean: ## Remove what the tools made (not the pods: make demo-down)
+	@rm -rf .venv .cache .ansible
+	@find . -name __pycache__ -prune -exec rm -rf {} +

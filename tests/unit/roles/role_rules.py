@@ -1,0 +1,300 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The house rules for roles, as code: each rule yields one line for each place that breaks it.
+
+What ansible-lint knows (names, FQCN, file modes) is its own, and not repeated here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import yaml
+from role_readmes import tables, with_tables
+
+PHASES = ("set_vars", "preflight", "install", "configure", "service", "verify")
+FILES = (
+    "README.md",
+    "defaults/main.yml",
+    "meta/main.yml",
+    "meta/argument_specs.yml",
+    "vars/main.yml",
+    "tasks/main.yml",
+    *(f"tasks/{phase}.yml" for phase in PHASES),
+)
+MAIN_LINES = 30
+BLOCKS = ("block", "rescue", "always")
+COMMANDS = ("command", "shell", "raw", "script", "expect")
+ROLE_CALLS = ("import_role", "include_role")
+
+
+class Loader(yaml.SafeLoader):
+    """YAML as Ansible writes it: an unknown tag such as `!unsafe` is its text."""
+
+
+Loader.add_multi_constructor("!", lambda loader, _tag, node: loader.construct_scalar(node))
+
+
+def read_yaml(path: Path) -> Any:
+    """The content of a YAML file, or None where there is no such file."""
+    if not path.is_file():
+        return None
+    return yaml.load(path.read_text(encoding="utf-8"), Loader=Loader)
+
+
+def short(key: str) -> str:
+    """`command` for `ansible.builtin.command`."""
+    return key.removeprefix("ansible.builtin.").removeprefix("ansible.legacy.")
+
+
+def flat(tasks: Any) -> Iterator[dict[str, Any]]:
+    """All tasks, those inside blocks included."""
+    for task in tasks or []:
+        yield task
+        for part in BLOCKS:
+            yield from flat(task.get(part))
+
+
+@dataclass(frozen=True)
+class Role:
+    """A role's files, read when a rule asks for them."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """Its name, which its inputs start with."""
+        return self.path.name
+
+    @cached_property
+    def specs(self) -> dict[str, Any]:
+        """Entry point -> argument spec."""
+        return (read_yaml(self.path / "meta/argument_specs.yml") or {}).get("argument_specs", {})
+
+    @cached_property
+    def inputs(self) -> dict[str, Any]:
+        """The options of all entry points."""
+        return {k: v for spec in self.specs.values() for k, v in spec.get("options", {}).items()}
+
+    @cached_property
+    def defaults(self) -> dict[str, Any]:
+        """What defaults/main.yml sets."""
+        return read_yaml(self.path / "defaults/main.yml") or {}
+
+    @cached_property
+    def texts(self) -> dict[str, str]:
+        """Relative path -> text of everything a run reads: not the README, not the metadata."""
+        files = sorted(p for p in self.path.rglob("*") if p.is_file())
+        found = {str(p.relative_to(self.path)): p for p in files}
+        return {
+            name: path.read_text(encoding="utf-8")
+            for name, path in found.items()
+            if name.split("/")[0] not in ("README.md", "meta", "files")
+        }
+
+    @cached_property
+    def tasks(self) -> list[tuple[str, dict[str, Any]]]:
+        """(stem of the file, task) of every task."""
+        files = sorted((self.path / "tasks").rglob("*.yml"))
+        return [(path.stem, task) for path in files for task in flat(read_yaml(path))]
+
+
+def files_are_there(role: Role) -> Iterator[str]:
+    """Every role has the same files, so that one learns one and knows them all."""
+    for name in FILES:
+        if not (role.path / name).is_file():
+            yield f"{name} is missing"
+
+
+def main_only_imports(role: Role) -> Iterator[str]:
+    """tasks/main.yml is the table of contents: the phases in order, each with its tags."""
+    text = role.texts.get("tasks/main.yml", "")
+    if len(text.splitlines()) > MAIN_LINES:
+        yield f"tasks/main.yml has more than {MAIN_LINES} lines"
+    phases = []
+    for task in read_yaml(role.path / "tasks/main.yml") or []:
+        if set(task) - {"name", "ansible.builtin.import_tasks", "tags"}:
+            yield f"tasks/main.yml: '{task.get('name')}' is more than name, import_tasks and tags"
+            continue
+        phase = Path(task["ansible.builtin.import_tasks"]).stem
+        phases.append(phase)
+        tags = task.get("tags", [])
+        # Every phase needs the constants, also when it is run alone.
+        for tag in ("always",) if phase == "set_vars" else (role.name, f"{role.name}_{phase}"):
+            if tag not in tags:
+                yield f"tasks/main.yml: the import of {phase}.yml lacks the tag {tag}"
+    if [phase for phase in phases if phase in PHASES] != list(PHASES):
+        yield f"tasks/main.yml imports {', '.join(phases)}; in order it must be {', '.join(PHASES)}"
+
+
+def defaults_equal_spec(role: Role) -> Iterator[str]:
+    """The spec is the documentation; what it calls the default is the default."""
+    optional = {name: option for name, option in role.inputs.items() if not option.get("required")}
+    for name in sorted(optional.keys() - role.defaults.keys()):
+        yield f"defaults/main.yml lacks {name}, which the spec does not require"
+    for name in sorted(role.defaults.keys() - optional.keys()):
+        yield f"defaults/main.yml sets {name}, which the spec requires or does not know"
+    for name in sorted(role.defaults.keys() & optional.keys()):
+        said, is_ = optional[name].get("default"), role.defaults[name]
+        if said != is_ or type(said) is not type(is_):
+            yield f"{name}: the spec says {said!r}, defaults/main.yml says {is_!r}"
+
+
+def spec_is_complete(role: Role) -> Iterator[str]:
+    """Every option has a type and a description, every list says of what."""
+    for entry_point, spec in role.specs.items():
+        if not spec.get("short_description"):
+            yield f"{entry_point}: no short_description"
+        yield from _incomplete(spec.get("options", {}), "")
+
+
+def _incomplete(options: dict[str, Any], above: str) -> Iterator[str]:
+    for name, option in options.items():
+        path = above + name
+        for key in ("type", "description"):
+            if not option.get(key):
+                yield f"{path}: no {key}"
+        if option.get("type") == "list" and not option.get("elements"):
+            yield f"{path}: a list without elements"
+        if option.get("required") and "default" in option:
+            yield f"{path}: required, and yet with a default"
+        yield from _incomplete(option.get("options", {}), path + ".")
+
+
+def inputs_carry_the_name(role: Role) -> Iterator[str]:
+    """An input names its role, so that a variable in an inventory tells where it goes."""
+    for name in role.inputs:
+        if not name.startswith(role.name + "_"):
+            yield f"the input {name} does not start with {role.name}_"
+
+
+def readme_is_generated(role: Role) -> Iterator[str]:
+    """The variable table of the README comes from the spec (`make readmes`)."""
+    readme = role.path / "README.md"
+    if not readme.is_file():
+        return
+    text = readme.read_text(encoding="utf-8")
+    try:
+        if with_tables(text, tables(role.specs)) != text:
+            yield "README.md: the variable table is not that of the spec; run `make readmes`"
+    except ValueError as problem:
+        yield str(problem)
+
+
+FORBIDDEN = {
+    r"\bhostvars\b": "a role takes a value; the inventory or the playbook looks across hosts",
+    r"\bgroups\s*[\[.]": "a role takes a value; the inventory or the playbook knows groups",
+    r"\bignore_errors\b": "say what a failure is with failed_when",
+    r"failed_when:\s*(false|no)\s*$": "say what a failure is",
+    r"^\s*(- )?notify:": "a killed run loses its handlers; use service_sync",
+    r"\bskip_list\b": "an exception is one line's noqa with its reason",
+}
+
+
+def no_forbidden_words(role: Role) -> Iterator[str]:
+    """Nothing looks across hosts, swallows a failure, or is lost with a killed run."""
+    if (role.path / "handlers").exists():
+        yield "handlers/: a killed run loses its handlers; use service_sync"
+    for name, text in role.texts.items():
+        for number, line in enumerate(text.splitlines(), 1):
+            for pattern, reason in FORBIDDEN.items():
+                if re.search(pattern, line) and not line.lstrip().startswith("#"):
+                    yield f"{name}:{number}: {line.strip()} ({reason})"
+
+
+def inputs_have_one_default(role: Role) -> Iterator[str]:
+    """An input's default stands in defaults/main.yml, never again where it is read."""
+    names = "|".join(sorted(role.inputs, key=len, reverse=True)) or "(?!)"
+    pattern = re.compile(rf"\b({names})\s*\|\s*(default|d)\(")
+    for name, text in role.texts.items():
+        for match in pattern.finditer(text):
+            line = text.count("\n", 0, match.start()) + 1
+            yield f"{name}:{line}: a second default for {match.group(1)}"
+
+
+def commands_say_changed(role: Role) -> Iterator[str]:
+    """A command says when it has changed something."""
+    for stem, task in role.tasks:
+        if any(short(key) in COMMANDS for key in task) and "changed_when" not in task:
+            yield f"tasks/{stem}.yml: '{task.get('name')}' has no changed_when"
+
+
+def templates_are_marked(role: Role) -> Iterator[str]:
+    """Who opens a file on a node sees that it is managed."""
+    for name, text in role.texts.items():
+        if name.startswith("templates/") and not text.startswith("{{ ansible_managed | comment"):
+            yield f"{name} does not start with {{{{ ansible_managed | comment }}}}"
+
+
+def private_names(role: Role) -> Iterator[str]:
+    """What is no input starts with two underscores and the role's name."""
+    prefix = f"__{role.name}_"
+    for path in sorted((role.path / "vars").glob("*.yml")):
+        for name in read_yaml(path) or {}:
+            if not name.startswith(prefix):
+                yield f"vars/{path.name}: {name} does not start with {prefix}"
+    for stem, task in role.tasks:
+        names = [task.get("register"), (task.get("loop_control") or {}).get("loop_var")]
+        for key in task:
+            if short(key) == "set_fact":
+                names += [name for name in task[key] if name != "cacheable"]
+        if not any(short(key) in ROLE_CALLS for key in task):
+            names += [name for name in task.get("vars", {}) if not _of_shared_role(name)]
+        for name in names:
+            if name and not name.startswith(prefix):
+                yield f"tasks/{stem}.yml: {name} does not start with {prefix}"
+
+
+def _of_shared_role(name: str) -> bool:
+    """slurm_base holds what the Slurm roles share; a task may hand its expressions a value."""
+    return name.startswith("__slurm_base_")
+
+
+def tasks_carry_the_stem(role: Role) -> Iterator[str]:
+    """In a run's output a task's name tells the file it stands in."""
+    for stem, task in role.tasks:
+        name = task.get("name", "")
+        if stem != "main" and not name.startswith(f"{stem} | "):
+            yield f"tasks/{stem}.yml: '{name}' does not start with '{stem} | '"
+
+
+RULES: tuple[Callable[[Role], Iterator[str]], ...] = (
+    files_are_there,
+    main_only_imports,
+    defaults_equal_spec,
+    spec_is_complete,
+    inputs_carry_the_name,
+    readme_is_generated,
+    no_forbidden_words,
+    inputs_have_one_default,
+    commands_say_changed,
+    templates_are_marked,
+    private_names,
+    tasks_carry_the_stem,
+)
+
+
+def roles_of(playbook: Path, collection: Path) -> set[str]:
+    """The roles of this collection that a playbook and those it imports run."""
+    found: set[str] = set()
+    for play in read_yaml(playbook) or []:
+        for key, target in play.items():
+            if short(key) == "import_playbook":
+                below = (
+                    collection / "playbooks" / f"{target.removeprefix('baremetal.dgx.')}.yml"
+                    if target.startswith("baremetal.dgx.")
+                    else playbook.parent / target
+                )
+                found |= roles_of(below, collection)
+        called = [role if isinstance(role, str) else role["role"] for role in play.get("roles", [])]
+        for part in ("pre_tasks", "tasks", "post_tasks"):
+            for task in flat(play.get(part)):
+                calls = (task[key] for key in task if short(key) in ROLE_CALLS)
+                called += [call["name"] for call in calls if "tasks_from" not in call]
+        found |= {role.removeprefix("baremetal.dgx.") for role in called}
+    return found

@@ -1,0 +1,33 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every role keeps every house rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from role_rules import RULES, Role, roles_of
+
+ROOT = Path(__file__).resolve().parents[3]
+ROLES = [Role(spec.parents[1]) for spec in sorted((ROOT / "roles").glob("*/meta/main.yml"))]
+CONVERGES = sorted((ROOT / "molecule").glob("*/converge.yml"))
+
+
+def test_roles_were_found() -> None:
+    assert ROLES
+    assert {path.name for path in (ROOT / "roles").iterdir()} == {role.name for role in ROLES}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_role_keeps_rule(role: Role, rule: Callable[[Role], Iterator[str]]) -> None:
+    findings = list(rule(role))
+    assert not findings, "\n".join(["", *findings])
+
+
+@pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
+def test_role_is_in_a_molecule_scenario(role: Role) -> None:
+    run = {path.parent.name: roles_of(path, ROOT) for path in CONVERGES}
+    assert any(role.name in roles for roles in run.values()), f"scenarios run {run}"

@@ -1,0 +1,146 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Each rule is quiet about a good role and names what is wrong with a bad one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from role_rules import FILES, PHASES, RULES, Role, roles_of
+
+MAIN = "".join(
+    f"- name: Phase\n  ansible.builtin.import_tasks: {phase}.yml\n  tags: [{tags}]\n"
+    for phase, tags in {"set_vars": "always", **{p: f"demo, demo_{p}" for p in PHASES[1:]}}.items()
+)
+SPEC = """
+argument_specs:
+  main:
+    short_description: It is there
+    options:
+      demo_ports:
+        type: list
+        elements: int
+        default: [22]
+        description: Ports, see V(any) | O(demo_name).
+      demo_name:
+        type: str
+        required: true
+        description: The name.
+"""
+README = """# demo
+
+<!-- BEGIN VARIABLES -->
+
+| Variable | Type | Default | Meaning |
+| --- | --- | --- | --- |
+| `demo_ports` | list of int | `[22]` | Ports, see `any` \\| `demo_name`. |
+| `demo_name` | str | required | The name. |
+
+<!-- END VARIABLES -->
+"""
+VERIFY = """
+- name: verify | Ask
+  ansible.builtin.command: id
+  register: __demo_id
+  changed_when: false
+"""
+SPECS, DEFAULTS, VARS = "meta/argument_specs.yml", "defaults/main.yml", "vars/main.yml"
+TASKS, INSTALL, CONF = "tasks/main.yml", "tasks/install.yml", "templates/demo.conf.j2"
+GOOD = {
+    **dict.fromkeys(FILES, "---\n"),
+    "README.md": README,
+    DEFAULTS: "# demo_name:\ndemo_ports: [22]\n",
+    SPECS: SPEC,
+    TASKS: MAIN,
+    "tasks/verify.yml": VERIFY,
+    CONF: "{{ ansible_managed | comment }}\n{{ demo_ports[0] | default(1) }}\n",
+    VARS: "__demo_unit: demo.service\n",
+}
+
+# rule -> (file, its text instead of the good one or None for no file, what the finding names)
+BAD = {
+    "files_are_there": [("tasks/verify.yml", None, "tasks/verify.yml is missing")],
+    "main_only_imports": [
+        (TASKS, MAIN + "\n" * 20, "more than 30 lines"),
+        (TASKS, MAIN + "- name: X\n  ansible.builtin.ping:\n", "'X'"),
+        (TASKS, MAIN.replace("[demo, demo_install]", "[demo]"), "demo_install"),
+        (TASKS, MAIN.replace("always", "demo"), "always"),
+        (TASKS, MAIN.replace("service.yml", "verify.yml"), "in order"),
+    ],
+    "defaults_equal_spec": [
+        (DEFAULTS, "demo_ports: [23]\n", "[22]"),
+        (DEFAULTS, "demo_ports: ['22']\n", "'22'"),
+        (DEFAULTS, "{}\n", "lacks demo_ports"),
+        (DEFAULTS, "demo_ports: [22]\ndemo_name: x\n", "demo_name"),
+    ],
+    "spec_is_complete": [
+        (SPECS, SPEC.replace("elements: int", ""), "elements"),
+        (SPECS, SPEC.replace("description: The name.", ""), "demo_name"),
+        (SPECS, SPEC.replace("type: str", ""), "no type"),
+        (SPECS, SPEC.replace("true", "true\n        default: x"), "yet with a default"),
+    ],
+    "inputs_carry_the_name": [(SPECS, SPEC.replace("demo_name:", "name:"), "input name")],
+    "readme_is_generated": [
+        ("README.md", README.replace("int", "str"), "make readmes"),
+        ("README.md", "# demo\n", "BEGIN VARIABLES"),
+    ],
+    "no_forbidden_words": [
+        (INSTALL, "- name: x\n  when: hostvars['a'].b\n", "install.yml:2"),
+        (VARS, '__demo_first: "{{ groups.all[0] }}"\n', "main.yml:1"),
+        (INSTALL, "- ignore_errors: '{{ yes }}'\n", "failed_when"),
+        (INSTALL, "- failed_when: " + "false\n", "what a failure is"),
+        (INSTALL, "- notify: x\n", "service_sync"),
+        ("handlers/main.yml", "---\n", "service_sync"),
+    ],
+    "inputs_have_one_default": [
+        (VARS, '__demo_x: "{{ demo_name | default(1) }}"\n', "main.yml:1"),
+        ("templates/a.j2", "\n{{ demo_ports |default([]) }}", "a.j2:2"),
+    ],
+    "commands_say_changed": [(INSTALL, "- block:\n    - {name: x, command: id}\n", "'x'")],
+    "templates_are_marked": [(CONF, "port = 1\n", "demo.conf.j2")],
+    "private_names": [
+        (VARS, "unit: demo.service\n", "unit"),
+        (INSTALL, "- register: _x\n", "_x"),
+        (INSTALL, "- loop_control: {loop_var: item}\n", "item"),
+        (INSTALL, "- ansible.builtin.set_fact:\n    demo_name: x\n", "demo_name"),
+        (INSTALL, "- vars: {x: 1}\n", "x does not"),
+    ],
+    "tasks_carry_the_stem": [(INSTALL, "- name: Install it\n", "'install | '")],
+}
+
+
+def make_role(folder: Path, files: dict[str, str | None]) -> Role:
+    for name, text in files.items():
+        if text is not None:
+            path = folder / "demo" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    return Role(folder / "demo")
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_good_role_passes(rule, tmp_path: Path) -> None:
+    assert list(rule(make_role(tmp_path, GOOD))) == []
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_bad_role_is_found(rule, tmp_path: Path) -> None:
+    for number, (path, text, said) in enumerate(BAD[rule.__name__]):
+        findings = list(rule(make_role(tmp_path / str(number), {**GOOD, path: text})))
+        assert any(said in finding for finding in findings), (said, findings)
+
+
+def test_roles_are_found_through_imported_playbooks(tmp_path: Path) -> None:
+    (tmp_path / "playbooks").mkdir()
+    (tmp_path / "playbooks/site.yml").write_text(
+        "- import_playbook: nodes.yml\n"
+        "- hosts: x\n  roles: [baremetal.dgx.a, {role: baremetal.dgx.b}]\n"
+    )
+    (tmp_path / "playbooks/nodes.yml").write_text(
+        "- hosts: x\n  tasks:\n    - block:\n        - ansible.builtin.import_role: {name: c}\n"
+        "    - ansible.builtin.include_role: {name: d, tasks_from: verify}\n"
+    )
+    converge = tmp_path / "converge.yml"
+    converge.write_text("- ansible.builtin.import_playbook: baremetal.dgx.site\n")
+    assert roles_of(converge, tmp_path) == {"a", "b", "c"}
