@@ -18,7 +18,11 @@ from typing import Any, Iterable, Mapping, Sequence
 
 ABSENT, FILE, DIRECTORY, LINK, OTHER = "absent", "file", "directory", "link", "other"
 WRITE, ATTRIBUTES, MAKE_DIRECTORY, MAKE_LINK, REMOVE = (
-    "write", "attributes", "make_directory", "make_link", "remove",
+    "write",
+    "attributes",
+    "make_directory",
+    "make_link",
+    "remove",
 )
 
 _NEW_FILE_MODE = 0o644
@@ -126,7 +130,7 @@ def parse_wanted(entries: Sequence[Mapping[str, Any]]) -> tuple[list[Wanted], li
         seen.add(path)
         if text is not None and secret is not None:
             problems.append("has content and secret_content; give one of them")
-        if state != FILE and (text is not None or secret is not None):
+        if state not in (FILE, ABSENT) and (text is not None or secret is not None):
             problems.append(f"has content but state {state}; content needs state file")
         if (state == LINK) != bool(entry.get("target")):
             problems.append("needs both state: link and target, or neither")
@@ -300,7 +304,13 @@ def _step(
     else:
         return None
     return Step(
-        action, want, now, content or b"", uid, gid, mode,
+        action,
+        want,
+        now,
+        content or b"",
+        uid,
+        gid,
+        mode,
         in_place=action == WRITE and now.mount_point,
         attributes_change=attributes_change or not same_kind,
     )
@@ -361,9 +371,7 @@ def _describe_before(now: Observed) -> str:
         return "state: absent\n"
     if now.kind == LINK:
         return f"state: link\ntarget: {now.target}\n"
-    return (
-        f"state: {now.kind}\nowner: {now.owner}\ngroup: {now.group}\nmode: {now.mode:04o}\n"
-    )
+    return f"state: {now.kind}\nowner: {now.owner}\ngroup: {now.group}\nmode: {now.mode:04o}\n"
 
 
 def _describe_after(step: Step) -> str:

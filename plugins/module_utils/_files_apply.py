@@ -69,9 +69,15 @@ def _observe_path(path: str, mounts: set[str]) -> Observed:
         if leads_to_directory:
             status = os.stat(path)
         return Observed(
-            LINK, target=os.readlink(path), parent=parent, leads_to_directory=leads_to_directory,
-            mode=stat.S_IMODE(status.st_mode), uid=status.st_uid, gid=status.st_gid,
-            owner=_name_of_user(status.st_uid), group=_name_of_group(status.st_gid),
+            LINK,
+            target=os.readlink(path),
+            parent=parent,
+            leads_to_directory=leads_to_directory,
+            mode=stat.S_IMODE(status.st_mode),
+            uid=status.st_uid,
+            gid=status.st_gid,
+            owner=_name_of_user(status.st_uid),
+            group=_name_of_group(status.st_gid),
         )
     kind, content, entries = OTHER, b"", 0
     if stat.S_ISREG(status.st_mode):
@@ -81,9 +87,16 @@ def _observe_path(path: str, mounts: set[str]) -> Observed:
     elif stat.S_ISDIR(status.st_mode):
         kind, entries = DIRECTORY, len(os.listdir(path))
     return Observed(
-        kind, content, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid,
-        _name_of_user(status.st_uid), _name_of_group(status.st_gid),
-        entries=entries, parent=parent, mount_point=mounted,
+        kind,
+        content,
+        stat.S_IMODE(status.st_mode),
+        status.st_uid,
+        status.st_gid,
+        _name_of_user(status.st_uid),
+        _name_of_group(status.st_gid),
+        entries=entries,
+        parent=parent,
+        mount_point=mounted,
     )
 
 

@@ -84,15 +84,28 @@ def judge_unit(
         verb = "reset-failed" if unit.result == "start-limit-hit" else "restart"
         remedy = f"journalctl -u {name}, then systemctl {verb} {name}"
     running = record(
-        "unit_running", name, status, unit.describe(), {"value": "active (running)"},
-        evidence, remedy, at, took_s,
+        "unit_running",
+        name,
+        status,
+        unit.describe(),
+        {"value": "active (running)"},
+        evidence,
+        remedy,
+        at,
+        took_s,
     )
     if not must_be_enabled or unit.load_state in ("not-found", "masked"):
         return [running]
     enabled = record(
-        "unit_enabled", name, PASS if unit.enabled else FAIL,
-        unit.unit_file_state or "unknown", {"value": "enabled"},
-        f"UnitFileState={unit.unit_file_state}", f"systemctl enable {name}", at, took_s,
+        "unit_enabled",
+        name,
+        PASS if unit.enabled else FAIL,
+        unit.unit_file_state or "unknown",
+        {"value": "enabled"},
+        f"UnitFileState={unit.unit_file_state}",
+        f"systemctl enable {name}",
+        at,
+        took_s,
     )
     return [running, enabled]
 

@@ -168,8 +168,17 @@ class UnitPlan:
 def full_name(name: str) -> str:
     """A unit name with its suffix."""
     suffixes = (
-        ".service", ".socket", ".timer", ".mount", ".automount", ".target", ".path", ".swap",
-        ".slice", ".scope", ".device",
+        ".service",
+        ".socket",
+        ".timer",
+        ".mount",
+        ".automount",
+        ".target",
+        ".path",
+        ".swap",
+        ".slice",
+        ".scope",
+        ".device",
     )
     return name if name.endswith(suffixes) else name + ".service"
 
@@ -265,9 +274,7 @@ def plan_unit(
             # a unit that hit its start limit refuses every start until it is reset
             actions.append(RESET_FAILED)
         actions.append(RESTART if now.restarting else START)
-        return UnitPlan(
-            want.name, tuple(actions), (f"it is {now.describe()}",), write_stamp=True
-        )
+        return UnitPlan(want.name, tuple(actions), (f"it is {now.describe()}",), write_stamp=True)
     restart, reload = _what_it_lacks(want, now, stamp, disk)
     if reload and not (want.reload_command or now.can_reload):
         restart, reload = restart + reload, []
@@ -378,9 +385,7 @@ def _difference(path: str, files: Mapping[str, str], stamped: Mapping[str, str] 
     """Which files below a path changed, in words."""
     if stamped is None:
         return f"{path} may have changed since it started"
-    names = sorted(
-        name for name in {*files, *stamped} if files.get(name) != stamped.get(name)
-    )
+    names = sorted(name for name in {*files, *stamped} if files.get(name) != stamped.get(name))
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     return f"{shown or path} changed"
 
@@ -447,9 +452,7 @@ def normalise_definition(text: str) -> str:
     return "\n".join(line for line in lines if line and line.lstrip()[0] not in "#;")
 
 
-def diff_of(
-    plans: Sequence[UnitPlan], states: Mapping[str, UnitState]
-) -> list[dict[str, str]]:
+def diff_of(plans: Sequence[UnitPlan], states: Mapping[str, UnitState]) -> list[dict[str, str]]:
     """Before and after of every unit that changes, in Ansible's form."""
     diffs = []
     for plan in plans:

@@ -156,21 +156,21 @@ def _file_digest(path: str) -> str:
     return digest.hexdigest()
 
 
-def read_stamp(name: str, folder: str = STAMP_FOLDER) -> Stamp | None:
+def read_stamp(name: str) -> Stamp | None:
     """The stamp of a unit; None when there is none or it cannot be understood."""
     try:
-        with open(_stamp_path(name, folder), encoding="utf-8") as handle:
+        with open(_stamp_path(name), encoding="utf-8") as handle:
             return stamp_from_json(json.load(handle))
     except (OSError, ValueError):
         return None
 
 
-def write_stamp(name: str, stamp: Stamp, folder: str = STAMP_FOLDER) -> None:
+def write_stamp(name: str, stamp: Stamp) -> None:
     """Write the stamp of a unit, atomically and for root alone. Raises OSError."""
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    path = _stamp_path(name, folder)
+    os.makedirs(STAMP_FOLDER, mode=0o700, exist_ok=True)
+    path = _stamp_path(name)
     # always the same temporary name: what a killed run leaves is overwritten, not collected
-    temporary = os.path.join(folder, "." + os.path.basename(path) + ".new")
+    temporary = os.path.join(STAMP_FOLDER, f".{os.path.basename(path)}.new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     with open(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as handle:
         json.dump(stamp_to_json(stamp), handle, indent=1, sort_keys=True)
@@ -179,11 +179,11 @@ def write_stamp(name: str, stamp: Stamp, folder: str = STAMP_FOLDER) -> None:
     os.replace(temporary, path)
 
 
-def remove_stamp(name: str, folder: str = STAMP_FOLDER) -> None:
+def remove_stamp(name: str) -> None:
     """Forget what a unit ran with. Raises OSError."""
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(_stamp_path(name, folder))
+        os.unlink(_stamp_path(name))
 
 
-def _stamp_path(name: str, folder: str) -> str:
-    return os.path.join(folder, name.replace("/", "-") + ".json")
+def _stamp_path(name: str) -> str:
+    return os.path.join(STAMP_FOLDER, name.replace("/", "-") + ".json")

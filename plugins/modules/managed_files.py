@@ -222,6 +222,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
     ToolError,
 )
 
+_COMMAND_NOT_FOUND = 127
+
 FILE_SPEC = {
     "path": {"type": "path", "required": True},
     "state": {"choices": ["file", "directory", "absent", "link"], "default": "file"},
@@ -288,7 +290,8 @@ def judge_validation(
     result: CommandResult, validation: Mapping[str, Any], check_mode: bool
 ) -> tuple[str, str]:
     """passed, skipped or failed, and why."""
-    if result.outcome == MISSING:
+    # 127 is what `env` and `timeout` answer when the command they are given is not there
+    if result.outcome == MISSING or result.rc == _COMMAND_NOT_FOUND:
         if check_mode or validation["when_missing"] == "skip":
             return "skipped", result.describe()
         return "failed", f"{result.describe()}, so the new files cannot be validated"
@@ -332,7 +335,8 @@ def validate(
     elif refused:
         raise ToolError(
             "the new files were refused, nothing was replaced: " + "; ".join(refused),
-            errors=refused, changed_paths=[],
+            errors=refused,
+            changed_paths=[],
         )
     return [{"command": o["command"], "status": o["status"]} for o in outcomes]
 
@@ -377,7 +381,8 @@ def main() -> None:
         module.fail_json(
             msg=f"cannot change {error.filename or 'the files'}: {error.strerror}"
             + (f"; already changed: {', '.join(done)}" if done else "; nothing was replaced"),
-            changed_paths=done, changed=bool(done),
+            changed_paths=done,
+            changed=bool(done),
         )
     result: dict[str, Any] = {
         "changed": bool(plan.steps),

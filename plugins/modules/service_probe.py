@@ -237,8 +237,15 @@ def measure(
         states = {}
         records += [
             record(
-                "unit_running", name, NOT_MEASURED, "", {"value": "active (running)"}, str(error),
-                "", now(), time.monotonic() - started,
+                "unit_running",
+                name,
+                NOT_MEASURED,
+                "",
+                {"value": "active (running)"},
+                str(error),
+                "",
+                now(),
+                time.monotonic() - started,
             )
             for name in units
         ]
@@ -274,7 +281,9 @@ def main() -> None:
         module.fail_json(msg=str(error), records=[], findings=[], **error.details)
     red = findings(records, module.params["not_measured_ok"])
     result: dict[str, Any] = {
-        "changed": False, "records": records, "findings": findings(records, False),
+        "changed": False,
+        "records": records,
+        "findings": findings(records, False),
     }
     if red and not module.check_mode:
         module.fail_json(msg="\n".join(red), **result)

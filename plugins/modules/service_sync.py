@@ -173,14 +173,16 @@ EXAMPLES = r"""
 
 RETURN = r"""
 actions:
-  description: What was done, or would be in check mode, in order.
-  returned: always
+  description:
+    - What was done, or would be in check mode, in order.
+    - On failure, what was planned.
+  returned: when a plan could be made
   type: list
   elements: str
   sample: ["enable slurmd.service", "restart slurmd.service"]
 reasons:
-  description: Why, for each unit that was started, restarted or reloaded.
-  returned: always
+  description: Why, for each unit that something was done to.
+  returned: when a plan could be made
   type: dict
   sample: {"slurmd.service": ["/etc/munge/munge.key changed"]}
 units:
@@ -197,6 +199,7 @@ units:
 
 import hashlib
 import time
+from dataclasses import dataclass, replace
 from typing import Any, Mapping, Sequence
 
 from ansible.module_utils.basic import AnsibleModule
@@ -304,7 +307,7 @@ def load(
         for name, state in states.items():
             if before[name].need_daemon_reload:
                 # what runs was started by the old definition, and that must not be forgotten
-                states[name] = UnitState(**{**vars(state), "need_daemon_reload": True})
+                states[name] = replace(state, need_daemon_reload=True)
     if not check_mode:
         states = wait_for_rest(run, wanted, states)
     stamps = {name: read_stamp(name) for name in names}
@@ -319,17 +322,13 @@ def wait_for_rest(
     started = time.monotonic()
     while True:
         waited = time.monotonic() - started
-        busy = any(
-            states[want.name].in_transition and waited < want.timeout_s for want in wanted
-        )
+        busy = any(states[want.name].in_transition and waited < want.timeout_s for want in wanted)
         if not busy:
             return states
         time.sleep(_POLL_S)
         latest = show(run, [want.name for want in wanted])
         states = {
-            name: UnitState(
-                **{**vars(state), "need_daemon_reload": states[name].need_daemon_reload}
-            )
+            name: replace(state, need_daemon_reload=states[name].need_daemon_reload)
             for name, state in latest.items()
         }
 
@@ -419,8 +418,45 @@ def apply(
     return after
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What was planned, and the units before and after."""
+
+    plans: tuple[UnitPlan, ...]
+    actions: list[str]
+    before: Mapping[str, UnitState]
+    after: Mapping[str, UnitState]
+
+    @property
+    def reasons(self) -> dict[str, list[str]]:
+        """Why, for each unit that something was done to."""
+        return {plan.name: list(plan.reasons) for plan in self.plans if plan.reasons}
+
+
+def synchronise(run: CommandRunner, wanted: Sequence[Wanted], check_mode: bool) -> Outcome:
+    """Load, plan, apply. Raises ToolError, which carries the planned actions and reasons."""
+    states, stamps, disk, stale = load(run, wanted, check_mode)
+    plans = tuple(
+        plan_unit(want, states[want.name], stamps[want.name], disk[want.name], check_mode)
+        for want in wanted
+    )
+    actions = ["daemon-reload"] if stale else []
+    actions += [f"{action} {plan.name}" for plan in plans for action in plan.actions]
+    outcome = Outcome(plans, actions, states, states)
+    try:
+        errors = [plan.error for plan in plans if plan.error]
+        if errors:
+            raise ToolError("; ".join(errors))
+        if check_mode:
+            return outcome
+        return replace(outcome, after=apply(run, wanted, plans, disk, states))
+    except ToolError as error:
+        error.details.update(actions=actions, reasons=outcome.reasons)
+        raise
+
+
 def main() -> None:
-    """Load, plan, apply, report."""
+    """Synchronise and report."""
     module = AnsibleModule(
         argument_spec=ARGUMENT_SPEC,
         supports_check_mode=True,
@@ -428,35 +464,16 @@ def main() -> None:
         required_one_of=[("name", "units")],
     )
     run = ModuleRunner(module)
-    actions: list[str] = []
-    reasons: dict[str, list[str]] = {}
     try:
-        wanted = desired(module.params)
-        states, stamps, disk, stale = load(run, wanted, module.check_mode)
-        plans = [
-            plan_unit(
-                want, states[want.name], stamps[want.name], disk[want.name], module.check_mode
-            )
-            for want in wanted
-        ]
-        actions = ["daemon-reload"] if stale else []
-        actions += [f"{action} {plan.name}" for plan in plans for action in plan.actions]
-        reasons = {plan.name: list(plan.reasons) for plan in plans if plan.reasons}
-        errors = [plan.error for plan in plans if plan.error]
-        if errors:
-            raise ToolError("; ".join(errors))
-        after = states if module.check_mode else apply(run, wanted, plans, disk, states)
+        outcome = synchronise(run, desired(module.params), module.check_mode)
     except ToolError as error:
-        module.fail_json(msg=str(error), actions=actions, reasons=reasons, **error.details)
+        module.fail_json(msg=str(error), **error.details)
     except OSError as error:
-        module.fail_json(
-            msg=f"cannot keep the stamp {error.filename}: {error.strerror}",
-            actions=actions, reasons=reasons,
-        )
+        module.fail_json(msg=f"cannot keep the stamp {error.filename}: {error.strerror}")
     result: dict[str, Any] = {
-        "changed": bool(actions),
-        "actions": actions,
-        "reasons": reasons,
+        "changed": bool(outcome.actions),
+        "actions": outcome.actions,
+        "reasons": outcome.reasons,
         "units": {
             name: {
                 "active_state": state.active_state,
@@ -464,11 +481,11 @@ def main() -> None:
                 "main_pid": state.main_pid,
                 "invocation_id": state.invocation_id,
             }
-            for name, state in after.items()
+            for name, state in outcome.after.items()
         },
     }
     if module._diff:
-        result["diff"] = diff_of(plans, states)
+        result["diff"] = diff_of(outcome.plans, outcome.before)
     module.exit_json(**result)
 
 

@@ -1,0 +1,173 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.modules import managed_files
+
+
+def listing(folder):
+    return sorted(os.listdir(folder))
+
+
+def stages():
+    return [name for name in os.listdir("/run") if name.startswith("baremetal-dgx-stage-")]
+
+
+@pytest.fixture
+def bring(run_module, tmp_path):
+    def bring(files, check=False, **options):
+        entries = [{**entry, "path": str(tmp_path / entry["path"])} for entry in files]
+        return run_module(managed_files.main, {"files": entries, **options}, check)
+
+    return bring
+
+
+FILES = [
+    {"path": "d", "state": "directory", "mode": "0750"},
+    {"path": "d/a.conf", "content": "one\n", "mode": "0644"},
+    {"path": "d/key", "secret_content": "hunter2hunter2", "mode": "0400"},
+    {"path": "d/l", "state": "link", "target": "a.conf"},
+]
+
+
+def test_check_then_real_then_again(bring, tmp_path):
+    predicted = bring(FILES, check=True)
+    assert listing(tmp_path) == []
+    done = bring(FILES)
+    assert predicted["changed"] is done["changed"] is True
+    assert predicted["changed_paths"] == done["changed_paths"]
+    assert predicted["diff"] == done["diff"]
+    assert len(done["changed_paths"]) == 4
+    again = bring(FILES)
+    assert again["changed"] is False
+    assert again["changed_paths"] == []
+    assert again["diff"] == []
+
+
+def test_no_secret_in_the_answer(bring):
+    for check in (True, False):
+        assert "hunter2" not in str(bring(FILES, check=check))
+
+
+def test_nothing_is_replaced_when_a_validation_fails(bring, tmp_path):
+    (tmp_path / "a").write_text("old")
+    answer = bring(
+        [{"path": "a", "content": "new"}, {"path": "b", "content": "new"}],
+        validate=[
+            {"command": "grep -q new %(stage)s/a"},
+            {"command": "sh -c 'echo line 7: bad value >&2; exit 3'"},
+        ],
+    )
+    assert answer["failed"]
+    assert "ended with 3: line 7: bad value" in answer["msg"]
+    assert (tmp_path / "a").read_text() == "old"
+    assert listing(tmp_path) == ["a"]
+    assert stages() == []
+
+
+@pytest.mark.parametrize(
+    ("output", "refused"),
+    [("slurm.conf: error: bad line", True), ("no errors", False)],
+)
+def test_output_may_be_refused_though_the_command_ends_with_0(bring, output, refused):
+    answer = bring(
+        [{"path": "a", "content": "new"}],
+        validate=[{"command": f"echo '{output}'", "reject_output": "\\berror:"}],
+    )
+    assert answer.get("failed", False) is refused
+    if refused:
+        assert f"ended with 0 but says: {output}" in answer["msg"]
+
+
+@pytest.mark.parametrize(
+    ("check", "when_missing", "failed"),
+    [(False, "fail", True), (False, "skip", False), (True, "fail", False)],
+)
+@pytest.mark.parametrize("wrapper", ["", "env A=b timeout 5 "])
+def test_a_validator_that_is_not_installed(bring, check, when_missing, failed, wrapper):
+    answer = bring(
+        [{"path": "a", "content": "new"}],
+        check=check,
+        validate=[{"command": f"{wrapper}no-such-tool %(stage)s/a", "when_missing": when_missing}],
+    )
+    assert answer.get("failed", False) is failed
+    if failed:
+        assert "no-such-tool" in answer["msg"]
+        assert "so the new files cannot be validated" in answer["msg"]
+    else:
+        assert answer["validations"][0]["status"] == "skipped"
+
+
+def test_a_validator_that_hangs(bring, tmp_path):
+    answer = bring(
+        [{"path": "a", "content": "new"}], validate=[{"command": "sleep 60", "timeout_s": 0.3}]
+    )
+    assert answer["failed"]
+    assert "did not end within" in answer["msg"]
+    assert listing(tmp_path) == []
+
+
+def test_a_validation_in_check_mode_counts_unless_something_is_only_pretended(bring):
+    validate = [{"command": "false"}]
+    assert bring([{"path": "a", "content": "new"}], check=True, validate=validate)["failed"]
+    virgin = bring(
+        [{"path": "a", "content": "new", "owner": "no_such_user"}], check=True, validate=validate
+    )
+    assert "failed" not in virgin
+    assert virgin["changed"]
+
+
+def test_validation_sees_its_environment_and_the_stage(bring):
+    answer = bring(
+        [{"path": "slurm.conf", "content": "ClusterName=x"}],
+        validate=[
+            {
+                "command": "sh -c 'test \"$SLURM_CONF\" = %(stage)s/slurm.conf && cat $SLURM_CONF'",
+                "environment": {"SLURM_CONF": "%(stage)s/slurm.conf"},
+            }
+        ],
+    )
+    assert answer["validations"] == [
+        {"command": answer["validations"][0]["command"], "status": "passed"}
+    ]
+
+
+def test_a_bad_pattern_is_named(bring):
+    answer = bring(
+        [{"path": "a", "content": ""}], validate=[{"command": "true", "reject_output": "("}]
+    )
+    assert "validate: true: reject_output is no pattern" in answer["msg"]
+
+
+def test_an_attribute_change_alone_is_not_validated(bring, tmp_path):
+    (tmp_path / "a").write_text("x")
+    answer = bring([{"path": "a", "content": "x", "mode": "0600"}], validate=[{"command": "false"}])
+    assert answer["changed"]
+    assert answer["validations"] == []
+
+
+def test_all_errors_in_one_answer(bring, tmp_path):
+    (tmp_path / "d").mkdir()
+    answer = bring(
+        [{"path": "d", "content": ""}, {"path": "no/f", "content": "", "owner": "no_such_user"}]
+    )
+    assert answer["failed"]
+    assert len(answer["errors"]) == 3
+
+
+def test_an_error_of_the_file_system_names_the_path(bring, tmp_path, monkeypatch):
+    def read_only(*_args, **_kwargs):
+        raise OSError(30, "Read-only file system", str(tmp_path / "a"))
+
+    monkeypatch.setattr(os, "replace", read_only)
+    answer = bring([{"path": "a", "content": "x"}])
+    assert answer["failed"]
+    assert answer["msg"] == (
+        f"cannot change {tmp_path}/a: Read-only file system; nothing was replaced"
+    )
