@@ -1,0 +1,67 @@
+#!/bin/sh
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+# First process of a node (sh -ec THIS node-boot NAME IP PROXY GPU KEY BARE); ends as systemd.
+# shellcheck shell=sh
+set -eu
+name=$1 ip=$2 proxy=$3 gpu=$4 key=$5 bare=$6
+# Present from the second boot on: what the node was given at the first one belongs to it since.
+done=/var/lib/pod-node
+
+# podman binds its own files over these three; nothing could replace them by rename.
+for file in hostname hosts resolv.conf; do
+  cp /etc/$file /run/pod-$file
+  umount /etc/$file 2>/dev/null || true
+done
+if [ ! -e $done ]; then
+  proxy_host=${proxy#http://}
+  proxy_host=${proxy_host%:*}
+  echo "$name" > /etc/hostname
+  printf '127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n%s %s\n' "$ip" "$name" > /etc/hosts
+  # Only the pod's own name server; the host's cannot be reached from here.
+  grep -F "nameserver ${proxy_host}" /run/pod-resolv.conf > /etc/resolv.conf || true
+  echo "Acquire::http::Proxy \"$proxy\";" > /etc/apt/apt.conf.d/99pod-proxy
+  [ -e /etc/ssh/ssh_host_ed25519_key ] || ssh-keygen -q -t ed25519 -N '' -C "root@$name" -f /etc/ssh/ssh_host_ed25519_key
+  mkdir -p -m 700 /root/.ssh
+  if [ "$bare" = 1 ]; then
+    # A machine as it comes: password only.
+    sed -i 's/^#*PermitRootLogin.*/PermitRootLogin yes/; s/^#*PasswordAuthentication.*/PasswordAuthentication yes/' /etc/ssh/sshd_config
+  else
+    (umask 077; echo "$key" > /root/.ssh/authorized_keys)
+  fi
+  touch $done
+fi
+rm -f /run/pod-hostname /run/pod-hosts /run/pod-resolv.conf
+
+# Most of /proc/sys is the host's own. Only net stays; of the rest a node gets copies that it may
+# write and read back, so that neither a role nor systemd changes the host's kernel.
+keep=/run/pod-sysctl
+mkdir -p $keep/net $keep/kernel $keep/core
+cp -r /proc/sys/vm /proc/sys/fs $keep/ 2>/dev/null || true
+mount --bind /proc/sys/net $keep/net
+mount --bind /proc/sys /proc/sys
+mount -o remount,bind,ro /proc/sys
+mount --bind $keep/net /proc/sys/net
+umount $keep/net
+mount --bind $keep/vm /proc/sys/vm
+mount --bind $keep/fs /proc/sys/fs
+for key in core_uses_pid dmesg_restrict hung_task_timeout_secs kptr_restrict nmi_watchdog numa_balancing panic \
+  panic_on_oops perf_event_paranoid pid_max randomize_va_space sched_autogroup_enabled softlockup_panic sysrq \
+  threads-max unprivileged_userns_clone watchdog; do
+  if [ -e /proc/sys/kernel/$key ] && cat /proc/sys/kernel/$key > $keep/kernel/$key 2>/dev/null; then
+    mount --bind $keep/kernel/$key /proc/sys/kernel/$key
+  fi
+done
+# Visible in a network namespace, but only the host can set them.
+for key in rmem_default rmem_max wmem_default wmem_max; do
+  if [ -e /proc/sys/net/core/$key ] && cat /proc/sys/net/core/$key > $keep/core/$key; then
+    mount --bind $keep/core/$key /proc/sys/net/core/$key
+  fi
+done
+
+if [ "$gpu" = 1 ]; then
+  for i in 0 1 2 3 4 5 6 7; do
+    [ -e /dev/nvidia$i ] || mknod -m 666 /dev/nvidia$i c 195 $i
+  done
+fi
+exec /lib/systemd/systemd

@@ -1,0 +1,265 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One package cache for all pods: apt-cacher-ng on the loopback, one relay per pod on its gateway.
+
+apt-cacher-ng cannot take a further address without a restart, which would cut the downloads of
+the other pods; a relay per pod can come and go. The nodes' network has no way out but this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import pathlib
+import pwd
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import IO
+
+from podlib import host
+from podlib.layout import Pod, PodError
+from podlib.progress import Progress, run_visible
+
+RELAY_PORT = 3142
+# Exists on every Debian and Ubuntu host, and may do nothing but fetch packages.
+_USER = "_apt"
+
+
+def cache_config(folder: pathlib.Path, support: str, port: int, proxy: str) -> str:
+    """Return acng.conf. No Remap lines: host names pass through as they are in the sources."""
+    lines = [
+        f"CacheDir: {folder}/cache",
+        f"LogDir: {folder}/log",
+        f"SupportDir: {support}",
+        # Only the relays talk to it.
+        "BindAddress: 127.0.0.1",
+        f"Port: {port}",
+        f"PidFile: {folder}/run/acng.pid",
+        # Its default lies in a folder of the package's own user.
+        f"SocketPath: {folder}/run/acng.socket",
+        "ForeGround: 1",
+        "ReportPage: acng-report.html",
+        "ExThreshold: 30",
+        # A mirror may sit on any port.
+        "AllowUserPorts: 0",
+    ]
+    if proxy:
+        lines.append(f"Proxy: {proxy}")
+    return "\n".join(lines) + "\n"
+
+
+def host_proxy() -> str:
+    """Return the proxy that apt on the host uses, or an empty text."""
+    done = subprocess.run(
+        ["apt-config", "shell", "PROXY", "Acquire::http::Proxy"], capture_output=True, text=True
+    )
+    value = done.stdout.strip().partition("=")[2]
+    return (shlex.split(value) or [""])[0] if value else ""
+
+
+def ensure_cache(progress: Progress) -> int:
+    """Start the package cache unless it runs; return its port on the loopback."""
+    folder = host.CACHE
+    for name in ("cache", "log", "run", "conf"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o755)
+    program, env = _program(progress)
+    with (folder / "run" / "acng.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            # Whoever holds the lock is the daemon, or has just started it.
+            host.wait_until("the package cache answers", lambda: _port_answers(folder), 20)
+            return _port(folder) or 0
+        port = _free_port()
+        support = str(pathlib.Path(program).parents[1] / "lib" / "apt-cacher-ng")
+        (folder / "conf" / "acng.conf").write_text(
+            cache_config(folder, support, port, host_proxy())
+        )
+        user = pwd.getpwnam(_USER)
+        for name in ("cache", "log", "run"):
+            if (folder / name).stat().st_uid != user.pw_uid:
+                done = subprocess.run(
+                    ["chown", "-R", f"{user.pw_uid}:{user.pw_gid}", folder / name]
+                )
+                if done.returncode:
+                    raise PodError(f"{folder / name} cannot be given to {_USER}")
+        argv = ["setpriv", "--reuid", str(user.pw_uid), "--regid", str(user.pw_gid)]
+        argv += ["--clear-groups", program, "-c", str(folder / "conf")]
+        _spawn(argv, lock, folder / "run" / "acng.out", env)
+        (folder / "run" / "port").write_text(str(port))
+    try:
+        host.wait_until("the package cache answers", lambda: _port_answers(folder), 20)
+    except PodError as exc:
+        text = (folder / "run" / "acng.out").read_text().strip()
+        raise PodError(f"{exc}: {text[-500:] or 'no message'}") from exc
+    progress.say(f"package cache started ({folder / 'cache'})")
+    return port
+
+
+def stop_cache() -> bool:
+    """Stop the package cache; return whether it ran."""
+    return _stop(host.CACHE / "run" / "acng.lock")
+
+
+def ensure_relay(progress: Progress, pod: Pod) -> None:
+    """Make the package cache answer on the pod's gateway."""
+    path = _relay_lock(pod.name)
+    with path.open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return
+        argv = [sys.executable, os.path.realpath(sys.argv[0]), "_relay", pod.gateway]
+        env = os.environ | {"BAREMETAL_POD_CACHE": str(host.CACHE)}
+        _spawn(argv, lock, host.RUN / f"relay-{pod.name}.out", env)
+    progress.say(f"package cache answers the nodes on {pod.gateway}:{RELAY_PORT}")
+
+
+def stop_relay(name: str) -> bool:
+    """Stop a pod's relay; return whether it ran."""
+    stopped = _stop(_relay_lock(name))
+    for suffix in ("lock", "out"):
+        (host.RUN / f"relay-{name}.{suffix}").unlink(missing_ok=True)
+    return stopped
+
+
+def proxy_url(pod: Pod) -> str:
+    """Return where the nodes find the package cache."""
+    return f"http://{pod.gateway}:{RELAY_PORT}"
+
+
+def serve_relay(address: str) -> None:
+    """Pass connections on to the package cache until killed."""
+    asyncio.run(_serve(address))
+
+
+async def _serve(address: str) -> None:
+    listener = socket.socket()
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # IP_FREEBIND: the bridge has its address only while a node runs.
+    listener.setsockopt(socket.IPPROTO_IP, 15, 1)
+    listener.bind((address, RELAY_PORT))
+    server = await asyncio.start_server(_relay, sock=listener, limit=1 << 20)
+    async with server:
+        await server.serve_forever()
+
+
+async def _relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+        port = _port(host.CACHE)
+        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", port)
+        await asyncio.gather(_pump(reader, up_writer), _pump(up_reader, writer))
+    writer.close()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while data := await reader.read(1 << 18):
+            writer.write(data)
+            await writer.drain()
+    finally:
+        writer.close()
+
+
+def _relay_lock(name: str) -> pathlib.Path:
+    host.RUN.mkdir(exist_ok=True)
+    return host.RUN / f"relay-{name}.lock"
+
+
+def _spawn(
+    argv: Sequence[str], lock: IO[str], output: pathlib.Path, env: dict[str, str] | None
+) -> None:
+    """Start a daemon that keeps the lock for as long as it lives, and note its pid in the file."""
+    with output.open("w") as stream:
+        process = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=stream,
+            pass_fds=[lock.fileno()],
+            start_new_session=True,
+            env=env,
+            cwd="/",
+        )
+    lock.truncate(0)
+    lock.write(str(process.pid))
+
+
+def _stop(path: pathlib.Path) -> bool:
+    if not path.exists():
+        return False
+    with path.open("r+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            with contextlib.suppress(ProcessLookupError, ValueError):
+                # The lock is held, so the pid is that of the daemon.
+                os.kill(int(lock.read()), signal.SIGTERM)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            return True
+    return False
+
+
+def _port(folder: pathlib.Path) -> int | None:
+    try:
+        return int((folder / "run" / "port").read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _port_answers(folder: pathlib.Path) -> bool:
+    port = _port(folder)
+    if port is None:
+        return False
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 2):
+        return True
+    return False
+
+
+def _free_port() -> int:
+    # apt-cacher-ng takes no port above 32767, which is where the ephemeral ones begin anyway.
+    for port in range(23142, 32767):
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise PodError("no free port for the package cache on the loopback")
+
+
+def _program(progress: Progress) -> tuple[str, dict[str, str] | None]:
+    """Return the daemon and its environment; fetch it into the cache folder if the host lacks it.
+
+    Unpacked, not installed: the package would start a service of its own on every address.
+    """
+    installed = shutil.which("apt-cacher-ng", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if installed:
+        return installed, None
+    root = host.CACHE / "apt-cacher-ng"
+    program = root / "usr/sbin/apt-cacher-ng"
+    with host.locked(progress, host.CACHE / "run" / "fetch.lock", "the package cache's program"):
+        if not program.exists():
+            progress.say(f"fetching apt-cacher-ng into {root} (unpacked there, not installed)")
+            fresh = host.CACHE / "apt-cacher-ng.new"
+            shutil.rmtree(fresh, ignore_errors=True)
+            debs = fresh / "debs"
+            (debs / "partial").mkdir(parents=True)
+            argv = ["apt-get", "install", "-y", "-q", "--download-only", "--no-install-recommends"]
+            argv += ["-o", f"Dir::Cache::archives={debs}", "apt-cacher-ng"]
+            if not any(pathlib.Path("/var/lib/apt/lists").glob("*Packages*")):
+                run_visible(progress, "apt-get update", ["apt-get", "update", "-q"])
+            run_visible(progress, "apt-get", argv, keep=lambda line: line.startswith("Get:"))
+            for deb in sorted(debs.glob("*.deb")):
+                subprocess.run(["dpkg-deb", "-x", deb, fresh], check=True)
+            shutil.rmtree(debs)
+            shutil.rmtree(root, ignore_errors=True)
+            fresh.rename(root)
+    libraries = [str(p) for p in (root / "usr/lib").glob("*-linux-gnu")]
+    libraries += [str(p) for p in (root / "lib").glob("*-linux-gnu")]
+    return str(program), os.environ | {"LD_LIBRARY_PATH": ":".join(libraries)}

@@ -1,0 +1,154 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The command line."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+
+from podlib import cache, host, nodes
+from podlib.layout import DEFAULT_SUBNET, Node, Pod, PodError, Request, check_name
+from podlib.progress import Progress
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="pod", description="Boots machines that behave like a cluster's nodes."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+
+    def command(name: str, text: str) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.add_argument("--name", default="demo", help="the pod (default: demo)")
+        return sub
+
+    up = command("up", "Bring a pod up; what runs already stays as it is.")
+    up.add_argument("--subnet", help=f"a private /24 (default: {DEFAULT_SUBNET})")
+    up.add_argument("--suite", help="trixie (default) or bookworm")
+    up.add_argument("--nodes", type=int, help="number of DGX nodes (default: 4)")
+    up.add_argument("--hosts", help="nodes of your own: NAME=IP[:SUITE][:bare],...")
+    down = command("down", "Remove a pod, or only the nodes named.")
+    down.add_argument("--purge", action="store_true", help="also its state, and images and cache")
+    down.add_argument("nodes", nargs="*", metavar="NODE")
+    status = command("status", "Show the nodes of all pods, or of one.")
+    status.set_defaults(name=None)
+    ssh = command("ssh", "SSH to a node as root, or as USER@NODE.")
+    ssh.add_argument("node", metavar="[USER@]NODE")
+    ssh.add_argument("rest", nargs=argparse.REMAINDER, metavar="CMD")
+    run = command("exec", "Run a command in a node without SSH.")
+    run.add_argument("node", metavar="NODE")
+    run.add_argument("rest", nargs=argparse.REMAINDER, metavar="CMD")
+    podman = command("podman", "Call podman where the pods' containers are.")
+    podman.add_argument("rest", nargs=argparse.REMAINDER, metavar="ARG")
+    inventory = command("inventory", "Write .pod/NAME/inventory for ansible-playbook -i.")
+    inventory.add_argument("--nodes", type=int, help="write hosts.yml again with so many DGX nodes")
+    return parser
+
+
+def _pod(name: str) -> Pod:
+    pod = nodes.known_pod(check_name("pod", name))
+    if pod is None:
+        raise PodError(f"there is no pod {name} in this checkout; bring it up first: pod up")
+    return pod
+
+
+def _node(pod: Pod, name: str) -> Node:
+    for node in pod.nodes:
+        if node.name == name:
+            return node
+    raise PodError(f"pod {pod.name} has no node {name}: {', '.join(n.name for n in pod.nodes)}")
+
+
+def _up(args: argparse.Namespace) -> int:
+    request = Request(args.name, args.subnet, args.suite, args.nodes, args.hosts)
+    nodes.up(Progress(f"pod {args.name}"), request)
+    return 0
+
+
+def _down(args: argparse.Namespace) -> int:
+    check_name("pod", args.name)
+    nodes.down(Progress(f"pod {args.name}"), args.name, args.nodes, args.purge)
+    return 0
+
+
+def _status(args: argparse.Namespace) -> int:
+    rows = nodes.status_rows(args.name)
+    if not rows:
+        print("no pod is up")
+        return 1
+    header = {key: key for key in rows[0]}
+    widths = {key: max(len(str(row[key])) for row in (header, *rows)) for key in header}
+    for row in (header, *rows):
+        print("  ".join(str(row[key]).ljust(widths[key]) for key in header).rstrip())
+    healthy = all(row["systemd"] in ("running", "degraded") for row in rows)
+    return 0 if healthy else 1
+
+
+def _ssh(args: argparse.Namespace) -> int:
+    pod = _pod(args.name)
+    user, _, name = args.node.rpartition("@")
+    node = _node(pod, name)
+    folder = nodes.state_folder(pod.name)
+    if node.bare:
+        print(f"{name} takes a password: {folder / 'bare_password'}", file=sys.stderr)
+    argv = ["ssh", *nodes.ssh_options(folder), f"{user or 'root'}@{node.ip}", *args.rest]
+    sys.stdout.flush()
+    os.execvp("ssh", argv)
+
+
+def _exec(args: argparse.Namespace) -> int:
+    pod = _pod(args.name)
+    node = _node(pod, args.node)
+    if not args.rest:
+        raise PodError("exec: which command?")
+    terminal = ["-it"] if sys.stdin.isatty() and sys.stdout.isatty() else ["-i"]
+    argv = host.podman_argv(["exec", *terminal, pod.container(node.name), *args.rest])
+    os.execvp(argv[0], argv)
+
+
+def _podman(args: argparse.Namespace) -> int:
+    argv = host.podman_argv(args.rest)
+    os.execvp(argv[0], argv)
+
+
+def _inventory(args: argparse.Namespace) -> int:
+    from podlib import inventory
+
+    for line in inventory.write(_pod(args.name), args.nodes):
+        print(line)
+    return 0
+
+
+# What needs no root: the checkout's own files, and ssh.
+_AS_USER = ("ssh", "inventory")
+_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+    "up": _up,
+    "down": _down,
+    "status": _status,
+    "ssh": _ssh,
+    "exec": _exec,
+    "podman": _podman,
+    "inventory": _inventory,
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit status."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if argv[:1] == ["_relay"]:
+        cache.serve_relay(argv[1])
+        return 0
+    args = _parser().parse_args(argv)
+    try:
+        if args.command not in _AS_USER:
+            host.become_root(argv)
+        return _COMMANDS[args.command](args)
+    except PodError as exc:
+        print(f"pod: {exc}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("pod: interrupted; run the same command again", file=sys.stderr)
+        return 130

@@ -1,0 +1,199 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Images of the nodes: one per suite and kind, shared by all pods of the machine."""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import json
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from podlib import host
+from podlib.layout import PodError
+from podlib.progress import Progress, run_visible
+
+REPOSITORY = "localhost/baremetal-dgx-pod"
+# Package lists are baked in; with old ones an install asks for packages that mirrors have dropped.
+MAX_AGE_DAYS = 7
+_HOOK = pathlib.Path(__file__).resolve().parents[1] / "image-hook.sh"
+_PACKAGES = (
+    "systemd,systemd-sysv,dbus,openssh-server,sudo,iproute2,iputils-ping,ca-certificates,"
+    "procps,kmod,udev,netbase,libpam-systemd,less,vim-tiny"
+)
+_PYTHON = ",python3,python3-apt"
+# They hold in the nodes too. force-unsafe-io: a node need not survive a power cut.
+_DPKG_OPTIONS = (
+    "force-unsafe-io",
+    *(f"path-exclude=/usr/share/{name}/*" for name in ("man", "doc", "locale", "info")),
+)
+_CHANGES = ("CMD /lib/systemd/systemd", "STOPSIGNAL SIGRTMIN+3")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that an image is made of."""
+
+    suite: str
+    bare: bool
+    sources: tuple[str, ...]
+    apt_options: tuple[str, ...]
+    hook: str
+
+    @property
+    def variant(self) -> str:
+        """Return the suite, with -bare for the image without Python."""
+        return f"{self.suite}-bare" if self.bare else self.suite
+
+    @property
+    def packages(self) -> str:
+        """Return mmdebstrap's --include list."""
+        return _PACKAGES if self.bare else _PACKAGES + _PYTHON
+
+    @property
+    def name(self) -> str:
+        """Return repository:tag; another recipe has another tag."""
+        parts = (self.variant, self.packages, self.sources, self.apt_options, self.hook)
+        text = repr((*parts, _CHANGES, _DPKG_OPTIONS))
+        return f"{REPOSITORY}:{self.variant}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def sources_of(indextargets: str, codename: str, suite: str) -> tuple[str, ...]:
+    """Return the deb lines for a suite, out of the host's own ones.
+
+    `indextargets` has one `URI RELEASE COMPONENT` a line. Third parties' repositories have other
+    release names and drop out. Sources over https are fetched by the package cache's own notation,
+    because it can keep nothing of a tunnelled connection.
+    """
+    lines = []
+    for line in indextargets.splitlines():
+        uri, release, component = line.split()[:3]
+        if release != codename and not release.startswith(f"{codename}-"):
+            continue
+        if uri.startswith("https://"):
+            uri = "http://HTTPS///" + uri[len("https://") :]
+        if uri.startswith("http://"):
+            lines.append(f"deb {uri} {suite}{release[len(codename) :]} {component}")
+    return tuple(sorted(set(lines)))
+
+
+def host_sources(suite: str) -> tuple[str, ...]:
+    """Return the deb lines for the suite from a Debian host; nothing from any other host."""
+    release = host.os_release()
+    if release.get("ID") != "debian":
+        return ()
+    argv = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)"]
+    done = subprocess.run([*argv, "Created-By: Packages"], capture_output=True, text=True)
+    return sources_of(done.stdout, release.get("VERSION_CODENAME", ""), suite)
+
+
+def host_apt_options() -> tuple[str, ...]:
+    """Return the host's answers to how old a mirror may be (one that is frozen sets them)."""
+    options = []
+    for key in ("Acquire::Check-Valid-Until", "Acquire::Check-Date"):
+        done = subprocess.run(["apt-config", "shell", "X", key], capture_output=True, text=True)
+        value = (shlex.split(done.stdout.strip().partition("=")[2]) or [""])[0]
+        if value:
+            options.append(f'{key} "{value}"')
+    return tuple(options)
+
+
+def recipe(suite: str, bare: bool) -> Recipe:
+    """Return how the image is made on this host."""
+    return Recipe(suite, bare, host_sources(suite), host_apt_options(), _HOOK.read_text())
+
+
+def age_days(inspected: Sequence[dict[str, Any]], now: datetime.datetime) -> float:
+    """Return the age of an image out of `podman image inspect`."""
+    created = inspected[0]["Created"].split(".")[0].rstrip("Z")
+    made = datetime.datetime.fromisoformat(created).replace(tzinfo=datetime.timezone.utc)
+    return (now - made).total_seconds() / 86400
+
+
+def is_usable(name: str) -> bool:
+    """Tell whether the image exists and is young enough."""
+    done = host.podman("image", "inspect", name, check=False)
+    if done.returncode:
+        return False
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return age_days(json.loads(done.stdout), now) < MAX_AGE_DAYS
+
+
+def ensure_image(progress: Progress, suite: str, bare: bool, cache_port: int) -> str:
+    """Return the name of an image of the suite; make it when there is none, or only an old one."""
+    wanted = recipe(suite, bare)
+    if is_usable(wanted.name):
+        return wanted.name
+    lock = host.CACHE / "run" / f"image-{wanted.variant}.lock"
+    with host.locked(progress, lock, f"the image {wanted.variant}"):
+        if not is_usable(wanted.name):
+            _build(progress, wanted, cache_port)
+    return wanted.name
+
+
+def mmdebstrap_argv(wanted: Recipe, cache_port: int, target: pathlib.Path) -> list[str]:
+    """Return the command that makes the root file system."""
+    apt = ['Acquire::Languages "none"', *wanted.apt_options]
+    return [
+        "mmdebstrap",
+        "--variant=minbase",
+        "--mode=root",
+        "--skip=cleanup/apt",
+        *(f"--aptopt={option}" for option in apt),
+        f'--aptopt=Acquire::http::Proxy "http://127.0.0.1:{cache_port}"',
+        *(f"--dpkgopt={option}" for option in _DPKG_OPTIONS),
+        f"--include={wanted.packages}",
+        # Out with the address that only this host can reach; nodes get their own.
+        '--customize-hook=sed -i /127.0.0.1:/d "$1"/etc/apt/apt.conf.d/99mmdebstrap',
+        f"--customize-hook={_HOOK}",
+        wanted.suite,
+        str(target),
+        *wanted.sources,
+    ]
+
+
+def _build(progress: Progress, wanted: Recipe, cache_port: int) -> None:
+    what = f"image {wanted.variant}"
+    origin = "this host's apt sources" if wanted.sources else "mmdebstrap's default mirror"
+    progress.say(f"{what}: making {wanted.name} from {origin}")
+    work = host.CACHE / "build"
+    work.mkdir(exist_ok=True)
+    for left in work.glob(f"{wanted.variant}.*"):
+        subprocess.run(["rm", "-rf", "--one-file-system", left], check=False)
+    folder = pathlib.Path(tempfile.mkdtemp(prefix=f"{wanted.variant}.", dir=work))
+    # mmdebstrap unpacks as _apt in here.
+    folder.chmod(0o755)
+    try:
+        tar = folder / "root.tar"
+        # Dies with us: nobody may go on writing into a folder that the next run removes.
+        argv = ["setpriv", "--pdeathsig", "TERM", *mmdebstrap_argv(wanted, cache_port, tar)]
+        env = os.environ | {"TMPDIR": str(folder), "LC_ALL": "C.UTF-8"}
+        run_visible(progress, what, argv, env=env, keep=lambda line: line.startswith(("I:", "E:")))
+        changes = [f"--change={change}" for change in _CHANGES]
+        with progress.during(lambda: f"{what}: importing"):
+            host.podman("import", "-q", *changes, str(tar), wanted.name)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    if not is_usable(wanted.name):
+        raise PodError(f"{what}: made, but podman does not show it")
+    for old in images():
+        # podman refuses for an image that a node still uses, which is what we want.
+        if old.startswith(f"{REPOSITORY}:{wanted.variant}-") and old != wanted.name:
+            tag = old.split(":")[1]
+            if tag.rsplit("-", 1)[0] == wanted.variant:
+                host.podman("rmi", old, check=False)
+    progress.say(f"{what}: ready")
+
+
+def images() -> list[str]:
+    """Return the names of all images of pods."""
+    argv = ("images", "--format", "{{.Repository}}:{{.Tag}}", "--filter", f"reference={REPOSITORY}")
+    return host.podman(*argv).stdout.split()

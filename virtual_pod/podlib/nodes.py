@@ -1,0 +1,430 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Brings nodes up and down."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import ipaddress
+import json
+import pathlib
+import secrets
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from podlib import cache, host, image
+from podlib.layout import (
+    Node,
+    Pod,
+    PodError,
+    Request,
+    overlapping,
+    pod_from_record,
+    pod_to_record,
+    resolve,
+)
+from podlib.progress import Progress
+
+STATE = host.CHECKOUT / ".pod"
+READY_TIMEOUT_S = 180
+_LABEL = "baremetal.dgx"
+_BOOT = host.CHECKOUT / "virtual_pod" / "node-boot.sh"
+_WORKERS = 4
+
+_SHARED_NOTE = """\
+A folder of the host that all nodes of this pod see at /shared: a stand-in for shared storage.
+It has the host's speed and none of the behaviour of a parallel file system.
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Container:
+    """A node as podman knows it."""
+
+    node: str
+    container: str
+    state: str
+    spec: str
+    image: str
+    checkout: str
+
+
+def state_folder(name: str) -> pathlib.Path:
+    """Return where the checkout keeps what belongs to a pod."""
+    return STATE / name
+
+
+def known_pod(name: str) -> Pod | None:
+    """Return the pod as it was last asked for."""
+    path = state_folder(name) / "pod.json"
+    return pod_from_record(json.loads(path.read_text())) if path.exists() else None
+
+
+def node_spec(node: Node) -> str:
+    """Return what cannot be changed while a node lives."""
+    return json.dumps(dataclasses.asdict(node), sort_keys=True)
+
+
+def containers(pod_name: str | None = None) -> list[Container]:
+    """Return the nodes of a pod, or of all pods."""
+    label = f"label={_LABEL}.pod" + (f"={pod_name}" if pod_name else "")
+    listed = host.podman_json("ps", "-a", "--external=false", "--filter", label, "--format", "json")
+    return sorted(
+        (
+            Container(
+                node=c["Labels"].get(f"{_LABEL}.node", "?"),
+                container=c["Names"][0],
+                state=c["State"],
+                spec=c["Labels"].get(f"{_LABEL}.spec", ""),
+                image=c["Image"],
+                checkout=c["Labels"].get(f"{_LABEL}.checkout", ""),
+            )
+            for c in listed or []
+        ),
+        key=lambda c: c.container,
+    )
+
+
+def action_for(node: Node, found: Container | None) -> str:
+    """Return what brings a node up: keep, start or make. PodError when it must be removed first.
+
+    Only running and cleanly stopped containers are whole; all others are what a killed run left.
+    """
+    if found is None or found.state not in ("running", "exited", "stopped"):
+        return "make"
+    if found.spec != node_spec(node):
+        old = json.loads(found.spec or "{}")
+        raise PodError(
+            f"{node.name} exists as {old.get('suite')} on {old.get('ip')}"
+            f"{' (bare)' if old.get('bare') else ''}, not as asked for; "
+            f"remove it first: pod down {node.name}, or the whole pod: pod down"
+        )
+    return "keep" if found.state == "running" else "start"
+
+
+def mac_address(ip: str) -> str:
+    """Return the address of a node's card: the same each time, so that no ARP entry goes stale."""
+    return "02:d6:" + ":".join(f"{b:02x}" for b in ipaddress.IPv4Address(ip).packed)
+
+
+def run_argv(pod: Pod, node: Node, image_name: str, mounts: dict[str, str], key: str) -> list[str]:
+    """Return the podman arguments that start a node."""
+    shared = state_folder(pod.name) / "shared"
+    labels = {
+        "pod": pod.name,
+        "node": node.name,
+        "spec": node_spec(node),
+        "checkout": str(host.CHECKOUT),
+    }
+    argv = ["run", "-d", "--replace", "--pull=never"]
+    argv += ["--name", pod.container(node.name), "--hostname", node.name]
+    argv += ["--network", pod.network, "--network-alias", node.name]
+    argv += ["--ip", node.ip, "--mac-address", mac_address(node.ip)]
+    argv += ["--systemd=always", "--cgroupns=private", "--pids-limit=0", "--stop-timeout=5"]
+    argv += host.ulimits()
+    # Never --privileged: it would hand the host's disks to whatever runs mkfs.
+    argv += ["--cap-add=ALL"]
+    argv += [f"--cap-drop={cap}" for cap in ("SYS_TIME", "SYS_MODULE", "SYS_RAWIO")]
+    argv += ["--security-opt=seccomp=unconfined", "--security-opt=unmask=ALL"]
+    if host.apparmor():
+        argv += ["--security-opt=apparmor=unconfined"]
+    argv += ["--device=/dev/fuse"]
+    if node.is_gpu:
+        argv += ["--device-cgroup-rule=c 195:* rwm"]
+    for source, target in {str(shared): "/shared", **mounts}.items():
+        argv += ["--mount", f"type=bind,src={source},dst={target}"]
+    for name, value in labels.items():
+        argv += ["--label", f"{_LABEL}.{name}={value}"]
+    boot = [_BOOT.read_text(), "node-boot", node.name, node.ip, cache.proxy_url(pod)]
+    boot += ["1" if node.is_gpu else "0", "" if node.bare else key, "1" if node.bare else "0"]
+    return [*argv, image_name, "/bin/sh", "-ec", *boot]
+
+
+def up(progress: Progress, request: Request) -> Pod:
+    """Bring a pod up; nodes that run stay as they are."""
+    pod = resolve(request, known_pod(request.name))
+    bare = any(node.bare for node in pod.nodes)
+    host.install_packages(progress, {"sshpass": "sshpass"} if bare else None)
+    host.raise_inotify_limit(progress)
+    lock = host.RUN.parent / f"{host.RUN.name}-{pod.name}.lock"
+    with host.locked(progress, lock, f"pod {pod.name}"):
+        _up(progress, pod)
+    return pod
+
+
+def _up(progress: Progress, pod: Pod) -> None:
+    found = {c.node: c for c in containers(pod.name)}
+    foreign = sorted({c.checkout for c in found.values()} - {str(host.CHECKOUT)})
+    if foreign:
+        raise PodError(
+            f"a pod {pod.name} of another checkout exists ({foreign[0]}); choose another --name"
+        )
+    actions = {node: action_for(node, found.get(node.name)) for node in pod.nodes}
+    _check_subnet(pod)
+    folder = _prepare_state(pod)
+    key = _ensure_key(folder)
+    passwords = _bare_password(folder) if any(n.bare for n in pod.nodes) else ""
+
+    todo = [n for n in pod.nodes if actions[n] != "keep"]
+    kept = len(pod.nodes) - len(todo)
+    progress.say(
+        f"{len(pod.nodes)} nodes on {pod.subnet}: {kept} running, "
+        f"{sum(1 for n in todo if actions[n] == 'make')} to make, "
+        f"{sum(1 for n in todo if actions[n] == 'start')} to start"
+    )
+    port = cache.ensure_cache(progress)
+    kinds = sorted({(n.suite, n.bare) for n in todo if actions[n] == "make"})
+    images = {kind: image.ensure_image(progress, *kind, port) for kind in kinds}
+    _ensure_network(progress, pod)
+    cache.ensure_relay(progress, pod)
+
+    def begin(node: Node) -> None:
+        mounts = host.v1_folders(pod.container(node.name))
+        if actions[node] == "start":
+            host.podman("start", pod.container(node.name))
+            return
+        if node.name in found:
+            progress.say(f"{node.name}: removing what a killed run left ({found[node.name].state})")
+        kind = (node.suite, node.bare)
+        host.podman(*run_argv(pod, node, images[kind], mounts, key))
+
+    def ready(node: Node) -> None:
+        _wait_ready(pod, node, folder)
+        if node.bare:
+            _set_password(pod, node, passwords)
+        progress.say(f"{node.name}: up ({node.suite}{', bare' if node.bare else ''}, {node.ip})")
+
+    _for_all(progress, "starting", todo, begin)
+    _for_all(progress, "waiting for", pod.nodes if todo else (), ready)
+    if not todo:
+        _for_all(progress, "asking", pod.nodes, lambda node: _wait_ready(pod, node, folder))
+    extra = sorted(set(found) - {n.name for n in pod.nodes})
+    if extra:
+        progress.say(f"also there, not in this layout and left alone: {', '.join(extra)}")
+    progress.say(f"pod {pod.name} is up: {len(pod.nodes)} nodes")
+
+
+def _for_all(
+    progress: Progress, doing: str, nodes: Iterable[Node], work: Callable[[Node], None]
+) -> None:
+    """Do the work for several nodes at a time; PodError names each node that failed."""
+    lock = threading.Lock()
+    open_nodes = [n.name for n in nodes]
+    failed: list[str] = []
+
+    def one(node: Node) -> None:
+        try:
+            work(node)
+        except PodError as exc:
+            with lock:
+                failed.append(f"{node.name}: {exc}")
+        finally:
+            with lock:
+                open_nodes.remove(node.name)
+
+    with (
+        progress.during(lambda: f"{doing} {', '.join(open_nodes) or 'nothing'}"),
+        concurrent.futures.ThreadPoolExecutor(_WORKERS) as pool,
+    ):
+        for future in [pool.submit(one, node) for node in nodes]:
+            future.result()
+    if failed:
+        raise PodError("\n".join(sorted(failed)))
+
+
+def _prepare_state(pod: Pod) -> pathlib.Path:
+    folder = host.make_folder(state_folder(pod.name), 0o755)
+    host.write(folder / "pod.json", json.dumps(pod_to_record(pod), indent=2) + "\n")
+    shared = host.make_folder(folder / "shared", 0o755)
+    if not (shared / "STAND_IN").exists():
+        host.write(shared / "STAND_IN", _SHARED_NOTE)
+    return folder
+
+
+def _ensure_key(folder: pathlib.Path) -> str:
+    key = folder / "id"
+    if not (folder / "id.pub").exists():
+        key.unlink(missing_ok=True)
+        argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"pod-{folder.name}"]
+        subprocess.run([*argv, "-f", str(key)], check=True, stdin=subprocess.DEVNULL)
+        for path in (key, folder / "id.pub"):
+            host.give_to_user(path)
+    return (folder / "id.pub").read_text().strip()
+
+
+def _bare_password(folder: pathlib.Path) -> str:
+    path = folder / "bare_password"
+    if not path.exists():
+        host.write(path, secrets.token_urlsafe(16) + "\n", 0o600)
+    return path.read_text().strip()
+
+
+def _set_password(pod: Pod, node: Node, password: str) -> None:
+    script = "[ -e /var/lib/pod-password ] || { chpasswd && touch /var/lib/pod-password; }"
+    argv = ("exec", "-i", pod.container(node.name), "sh", "-c", script)
+    host.podman(*argv, data=f"root:{password}\n")
+
+
+def _check_subnet(pod: Pod) -> None:
+    """Refuse a subnet that something else on this host uses; its ARP answers would mix."""
+    networks = host.podman_json("network", "ls", "--format", "json") or []
+    others = []
+    for network in networks:
+        for subnet in network.get("subnets") or []:
+            others.append((network["name"], subnet["subnet"]))
+    own = {cidr for name, cidr in others if name == pod.network}
+    if own and pod.subnet not in own:
+        raise PodError(
+            f"network {pod.network} has {', '.join(own)}, not {pod.subnet}; take the pod down first"
+        )
+    taken = overlapping(pod.subnet, [o for o in others if o[0] != pod.network])
+    if not own and not taken:
+        taken = overlapping(pod.subnet, host.host_addresses())
+    if taken:
+        raise PodError(f"{pod.subnet} is in use on this host ({taken}); choose another --subnet")
+
+
+def _ensure_network(progress: Progress, pod: Pod) -> None:
+    if host.podman("network", "exists", pod.network, check=False).returncode == 0:
+        return
+    argv = ["network", "create", "--internal", "--subnet", pod.subnet, "--gateway", pod.gateway]
+    host.podman(*argv, "--label", f"{_LABEL}.pod={pod.name}", pod.network)
+    progress.say(f"network {pod.network} made ({pod.subnet}, no way out but the package cache)")
+
+
+def ssh_options(folder: pathlib.Path) -> list[str]:
+    """Return how ssh reaches a node: the pod's key, host keys of this hour, no hanging."""
+    options = {
+        "IdentitiesOnly": "yes",
+        "StrictHostKeyChecking": "no",
+        "UserKnownHostsFile": "/dev/null",
+        "LogLevel": "ERROR",
+        "ConnectTimeout": "10",
+        "ServerAliveInterval": "5",
+        "ServerAliveCountMax": "6",
+    }
+    argv = ["-i", str(folder / "id")]
+    for name, value in options.items():
+        argv += ["-o", f"{name}={value}"]
+    return argv
+
+
+def _wait_ready(pod: Pod, node: Node, folder: pathlib.Path) -> None:
+    name = pod.container(node.name)
+    seen = {"systemd": "no answer", "ssh": "no answer"}
+
+    def systemd_up() -> bool:
+        done = host.podman("exec", name, "systemctl", "is-system-running", check=False, timeout=60)
+        seen["systemd"] = done.stdout.strip() or done.stderr.strip()[-200:]
+        if seen["systemd"] in ("running", "degraded"):
+            return True
+        state = host.podman("inspect", "--format", "{{.State.Status}}", name, check=False).stdout
+        if state.strip() not in ("running", "created", "initialized"):
+            log = host.podman("logs", "--tail", "5", name, check=False)
+            text = (log.stdout + log.stderr).strip() or "no log: often too few inotify instances"
+            raise PodError(f"ended at its boot ({state.strip()}): {text}")
+        return False
+
+    def ssh_up() -> bool:
+        # A bare node takes no key: being asked for a password is the answer.
+        argv = ["ssh", *ssh_options(folder), "-o", "BatchMode=yes", f"root@{node.ip}", "true"]
+        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        seen["ssh"] = done.stderr.strip()[-200:]
+        return done.returncode == 0 or (node.bare and "Permission denied" in done.stderr)
+
+    try:
+        host.wait_until("boot", systemd_up, READY_TIMEOUT_S, 0.5)
+        host.wait_until("ssh", ssh_up, 60, 0.5)
+    except PodError as exc:
+        raise PodError(f"{exc} (systemd: {seen['systemd']}; ssh: {seen['ssh']})") from exc
+
+
+def down(progress: Progress, name: str, nodes: Sequence[str], purge: bool) -> None:
+    """Remove nodes, or the whole pod with its network; `purge` removes all that is kept besides."""
+    lock = host.RUN.parent / f"{host.RUN.name}-{name}.lock"
+    with host.locked(progress, lock, f"pod {name}"):
+        found = containers(name)
+        foreign = sorted({c.checkout for c in found} - {str(host.CHECKOUT)})
+        if foreign:
+            raise PodError(f"pod {name} belongs to another checkout ({foreign[0]})")
+        unknown = sorted(set(nodes) - {c.node for c in found})
+        if unknown:
+            progress.say(f"not there: {', '.join(unknown)}")
+        gone = [c for c in found if not nodes or c.node in nodes]
+        _remove(progress, gone)
+        if nodes:
+            return
+        pod = known_pod(name) or Pod(name, "", ())
+        stopped = cache.stop_relay(name)
+        network = host.podman("network", "exists", pod.network, check=False).returncode == 0
+        if network:
+            host.podman("network", "rm", pod.network)
+        if not containers():
+            stopped = cache.stop_cache() or stopped
+        if gone or network or stopped:
+            progress.say(f"pod {name} is down: {len(gone)} nodes removed")
+        else:
+            progress.say(f"pod {name} is down already")
+        if purge:
+            _purge(progress, name)
+
+
+def _remove(progress: Progress, gone: Sequence[Container]) -> None:
+    left = [c.node for c in gone]
+
+    def one(container: Container) -> None:
+        host.podman("rm", "-f", "-t", "3", container.container)
+        host.drop_v1_folders(container.container)
+        left.remove(container.node)
+
+    with (
+        progress.during(lambda: f"removing {', '.join(left)}"),
+        concurrent.futures.ThreadPoolExecutor(_WORKERS) as pool,
+    ):
+        for future in [pool.submit(one, container) for container in gone]:
+            future.result()
+
+
+def _purge(progress: Progress, name: str) -> None:
+    folder = state_folder(name)
+    if folder.exists():
+        shutil.rmtree(folder)
+        progress.say(f"removed {folder}")
+    others = containers()
+    if others:
+        progress.say(f"other pods run ({others[0].container}, ...): their cache and images stay")
+        return
+    for old in image.images():
+        host.podman("rmi", "-f", old)
+    shutil.rmtree(host.CACHE, ignore_errors=True)
+    host.drop_namespace()
+    progress.say(f"removed the images, {host.CACHE} and the private mount namespace")
+    value = host.restore_inotify_limit()
+    if value is not None:
+        progress.say(f"fs.inotify.max_user_instances of this host set back to {value}")
+
+
+def status_rows(name: str | None) -> list[dict[str, Any]]:
+    """Return one row per node of a pod or of all pods: pod, node, address, suite, state."""
+    rows = []
+    for found in containers(name):
+        spec = json.loads(found.spec or "{}")
+        systemd = "-"
+        if found.state == "running":
+            argv = ("exec", found.container, "systemctl", "is-system-running")
+            systemd = host.podman(*argv, check=False, timeout=30).stdout.strip() or "no answer"
+        rows.append(
+            {
+                "pod": found.container[: -len(found.node) - 1],
+                "node": found.node,
+                "address": spec.get("ip", "?"),
+                "suite": spec.get("suite", "?") + (" (bare)" if spec.get("bare") else ""),
+                "container": found.state,
+                "systemd": systemd,
+            }
+        )
+    return rows
