@@ -32,10 +32,20 @@ def dgx_nodes() -> list[str]:
     return sorted({name for name in names if name.startswith("dgx-")})
 
 
-def ssh(name: str, user: str, command: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
+def ssh(
+    name: str, user: str, command: str, seconds: float = 60
+) -> subprocess.CompletedProcess[str]:
     """Run one command over a new SSH login, so that PAM decides about it."""
     return subprocess.run(
-        ["ssh", "-F", str(STATE / "ssh_config"), "-o", "ControlPath=none", f"{user}@{name}", command],
+        [
+            "ssh",
+            "-F",
+            str(STATE / "ssh_config"),
+            "-o",
+            "ControlPath=none",
+            f"{user}@{name}",
+            command,
+        ],
         capture_output=True,
         text=True,
         timeout=seconds,
@@ -59,5 +69,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
     report = (yield).get_result()
     if report.when == "call" and report.failed and (STATE / "ssh_config").exists():
         for name in ("head-01", *dgx_nodes()[:1]):
-            journal = ssh(name, "root", "journalctl -n 25 --no-pager -u 'slurm*' -u munge -u mariadb")
+            journal = ssh(
+                name, "root", "journalctl -n 25 --no-pager -u 'slurm*' -u munge -u mariadb"
+            )
             report.sections.append((f"journal of {name}", journal.stdout))

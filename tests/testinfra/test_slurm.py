@@ -14,12 +14,12 @@ from .conftest import STATE, dgx_nodes, eventually, node, ssh
 NODES = dgx_nodes() if (STATE / "ssh_config").exists() else []
 COUNT = len(NODES)
 
-# In a job with two of eight GPUs: an allowed device reaches the driver layer (ENXIO in the pod, which has no driver),
-# a forbidden one is refused by the device cgroup.
+# In a job with two of eight GPUs an allowed device reaches the driver layer (ENXIO in the pod, which
+# has no driver), a forbidden one is refused by the device cgroup.
 DEVICES = (
     "python3 -c 'import errno\n"
     "for i in range(8):\n"
-    "  try: open(f\"/dev/nvidia{i}\"); answer = \"open\"\n"
+    '  try: open(f"/dev/nvidia{i}"); answer = "open"\n'
     "  except OSError as error: answer = errno.errorcode[error.errno]\n"
     "  print(i, answer)'"
 )
@@ -49,7 +49,9 @@ def test_a_job_over_all_nodes_gets_eight_gpus_on_each() -> None:
 
 
 def test_batch_script_and_its_accounting() -> None:
-    script = "#!/bin/sh\n#SBATCH --gres=gpu:8\n#SBATCH -N1\n#SBATCH -o /shared/alice-%j.out\nhostname\n"
+    script = (
+        "#!/bin/sh\n#SBATCH --gres=gpu:8\n#SBATCH -N1\n#SBATCH -o /shared/alice-%j.out\nhostname\n"
+    )
     submitted = alice(f"printf '{script}' > job.sh && sbatch --parsable job.sh")
     job = submitted.stdout.strip()
     assert job.isdigit(), submitted.stderr
@@ -64,15 +66,23 @@ def test_batch_script_and_its_accounting() -> None:
 
 def test_device_cgroup_confines_the_job() -> None:
     done = alice(f"srun -w {NODES[0]} --gres=gpu:2 {DEVICES}")
-    assert done.stdout.splitlines() == [f"{i} {'ENXIO' if i < 2 else 'EPERM'}" for i in range(8)], done.stderr
+    assert done.stdout.splitlines() == [f"{i} {'ENXIO' if i < 2 else 'EPERM'}" for i in range(8)], (
+        done.stderr
+    )
 
 
 def test_debug_qos_limits_gpus_of_a_user() -> None:
-    held = alice("sbatch --parsable --qos=debug --partition=debug --gres=gpu:8 -N1 --wrap 'sleep 120'").stdout.strip()
-    second = alice("sbatch --parsable --qos=debug --partition=debug --gres=gpu:1 -N1 --wrap 'sleep 1'").stdout.strip()
+    held = alice(
+        "sbatch --parsable --qos=debug --partition=debug --gres=gpu:8 -N1 --wrap 'sleep 120'"
+    ).stdout.strip()
+    second = alice(
+        "sbatch --parsable --qos=debug --partition=debug --gres=gpu:1 -N1 --wrap 'sleep 1'"
+    ).stdout.strip()
     try:
         eventually(
-            lambda: "QOSMaxGRESPerUser" in alice(f"squeue --noheader -j {second} --format=%r").stdout,
+            lambda: (
+                "QOSMaxGRESPerUser" in alice(f"squeue --noheader -j {second} --format=%r").stdout
+            ),
             what="the second job waiting for QOSMaxGRESPerUser",
         )
     finally:
@@ -80,7 +90,11 @@ def test_debug_qos_limits_gpus_of_a_user() -> None:
 
 
 def test_account_limit_holds_for_the_group() -> None:
-    done = ssh("login-01", "bob", "srun --immediate=5 --gres=gpu:8 -N1 true && sbatch --parsable -N1 --wrap true")
+    done = ssh(
+        "login-01",
+        "bob",
+        "srun --immediate=5 --gres=gpu:8 -N1 true && sbatch --parsable -N1 --wrap true",
+    )
     assert done.returncode == 0, done.stderr
     refused = ssh("login-01", "bob", f"srun --qos=debug -N{COUNT} true")
     assert "Invalid qos specification" in refused.stderr
@@ -95,19 +109,40 @@ def test_ssh_without_a_job_is_refused() -> None:
 
 
 def test_ssh_with_a_job_lands_in_it_and_ends_with_it() -> None:
-    job = alice(f"sbatch --parsable -w {NODES[0]} --gres=gpu:2 -o /dev/null --wrap 'sleep 300'").stdout.strip()
+    job = alice(
+        f"sbatch --parsable -w {NODES[0]} --gres=gpu:2 -o /dev/null --wrap 'sleep 300'"
+    ).stdout.strip()
     try:
-        eventually(lambda: alice(f"squeue --noheader -j {job} --format=%T").stdout == "RUNNING\n", what="job running")
+        eventually(
+            lambda: alice(f"squeue --noheader -j {job} --format=%T").stdout == "RUNNING\n",
+            what="job running",
+        )
         seen = ssh(NODES[0], "alice", DEVICES)
-        assert seen.stdout.splitlines() == [f"{i} {'ENXIO' if i < 2 else 'EPERM'}" for i in range(8)], seen.stderr
+        assert seen.stdout.splitlines() == [
+            f"{i} {'ENXIO' if i < 2 else 'EPERM'}" for i in range(8)
+        ], seen.stderr
         assert ssh(NODES[0], "bob", "echo IN").returncode != 0
         login = subprocess.Popen(
-            ["ssh", "-F", str(STATE / "ssh_config"), "-o", "ControlPath=none", f"alice@{NODES[0]}", "sleep 250"],
+            [
+                "ssh",
+                "-F",
+                str(STATE / "ssh_config"),
+                "-o",
+                "ControlPath=none",
+                f"alice@{NODES[0]}",
+                "sleep 250",
+            ],
             stdin=subprocess.DEVNULL,
         )
-        eventually(lambda: node(NODES[0]).run("pgrep -u alice -f 'sleep 250'").rc == 0, what="alice logged in")
+        eventually(
+            lambda: node(NODES[0]).run("pgrep -u alice -f 'sleep 250'").rc == 0,
+            what="alice logged in",
+        )
         alice(f"scancel {job}")
-        eventually(lambda: node(NODES[0]).run("pgrep -u alice -f 'sleep 250'").rc == 1, what="the login ended")
+        eventually(
+            lambda: node(NODES[0]).run("pgrep -u alice -f 'sleep 250'").rc == 1,
+            what="the login ended",
+        )
         assert login.wait(timeout=30) != 0
     finally:
         alice(f"scancel {job}")
@@ -119,9 +154,11 @@ def test_no_secret_is_readable_by_everyone(name: str) -> None:
     assert secrets, "the run made no secrets, so this test would prove nothing"
     host = node(name)
     for secret, text in secrets.items():
-        host.run("cat > /run/pattern <<'EOF'\n%s\nEOF", text)
-        found = host.run("find /etc /var /tmp /home /root /run -xdev -type f ! -path /run/pattern -perm -o=r "
-                         "-exec grep -lsF -f /run/pattern {} +")  # fmt: skip
+        host.run("umask 077; printf '%%s' %s > /run/pattern", text)
+        found = host.run(
+            "find /etc /var /tmp /home /root /run -xdev -type f ! -path /run/pattern -perm -o=r "
+            "-exec grep -lsF -f /run/pattern {} +"
+        )
         host.run("rm /run/pattern")
         assert found.stdout == "", f"{secret} lies in a file that everyone can read"
         assert text not in host.run("journalctl --no-pager").stdout
@@ -137,4 +174,3 @@ def test_secrets_on_the_controller_are_private() -> None:
         assert path.stat().st_mode & 0o077 == 0, path
         assert path.parent.stat().st_mode & 0o077 == 0, path.parent
         assert re.fullmatch(r"\S{16,}\s*", path.read_text(encoding="utf-8")), path
-

@@ -1,0 +1,111 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Run the collection's playbooks against a running pod, as an operator would.
+
+POD names the pod (virtual_pod/pod up --name POD; virtual_pod/pod inventory --name POD).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+POD = os.environ.get("POD", "demo")
+STATE = CHECKOUT / ".pod" / POD
+INVENTORY = STATE / "inventory"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One ansible-playbook call: its exit status, its text, and the recap's counts per host."""
+
+    rc: int
+    output: str
+    recap: dict[str, dict[str, int]]
+
+    @property
+    def changed(self) -> dict[str, int]:
+        """Return the changed tasks of every host."""
+        return {host: counts["changed"] for host, counts in self.recap.items()}
+
+
+def environment() -> dict[str, str]:
+    """Return what ansible-playbook needs to find the collection in this checkout."""
+    return {
+        **os.environ,
+        "ANSIBLE_COLLECTIONS_PATH": str(CHECKOUT / ".cache" / "collections"),
+        "ANSIBLE_PIPELINING": "1",
+        "ANSIBLE_FORKS": "10",
+        "ANSIBLE_NOCOLOR": "1",
+    }
+
+
+def command(name: str, *arguments: str) -> list[str]:
+    """Return the command line of a playbook of the collection."""
+    return ["ansible-playbook", f"baremetal.dgx.{name}", "-i", str(INVENTORY), *arguments]
+
+
+def playbook(name: str, *arguments: str, seconds: float = 900) -> Run:
+    """Run a playbook of the collection to its end."""
+    done = subprocess.run(
+        command(name, *arguments),
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+    return Run(done.returncode, done.stdout, recap(done.stdout))
+
+
+def recap(output: str) -> dict[str, dict[str, int]]:
+    """Return host → counter → number from the PLAY RECAP at the end of the output."""
+    tail = output.rpartition("PLAY RECAP")[2]
+    lines = re.findall(r"^(\S+)\s+: (ok=.*)$", tail, re.MULTILINE)
+    return {
+        host: {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", text)}
+        for host, text in lines
+    }
+
+
+def on(node: str, script: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:
+    """Run a shell script as root on a node, whether or not its sshd would let us in."""
+    return subprocess.run(
+        [str(CHECKOUT / "virtual_pod" / "pod"), "exec", "--name", POD, node, "sh", "-c", script],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+
+
+def services(node: str) -> dict[str, str]:
+    """Return unit → InvocationID of the cluster's daemons; only a start or restart changes it."""
+    units = "munge slurmctld slurmdbd slurmd mariadb ssh sackd"
+    out = on(node, f"systemctl show -p Id -p InvocationID {units}").stdout
+    blocks = [
+        dict(line.split("=", 1) for line in block.splitlines())
+        for block in out.strip().split("\n\n")
+    ]
+    return {block["Id"]: block["InvocationID"] for block in blocks if block.get("InvocationID")}
+
+
+@pytest.fixture(scope="session")
+def nodes() -> list[str]:
+    """Return the names of the pod's DGX nodes."""
+    listed = subprocess.run(
+        [str(CHECKOUT / "virtual_pod" / "pod"), "status", "--name", POD],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return sorted(set(re.findall(r"\bdgx-\d+\b", listed.stdout)))

@@ -1,0 +1,132 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Life with a running cluster: run again, change, break, and be told the truth by verify."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+import yaml
+
+from .conftest import INVENTORY, POD, on, playbook, services
+
+HEAD = "head-01"
+
+
+def job_of_alice(script: str, *options: str) -> str:
+    """Submit a batch job as alice and return its number."""
+    line = " ".join(("sbatch --parsable -o /dev/null", *options, f"--wrap '{script}'"))
+    done = on("login-01", f'su - alice -c "{line}"')
+    assert done.stdout.strip().isdigit(), done.stderr
+    return done.stdout.strip()
+
+
+def state_of(job: str) -> str:
+    """Return the state of a job as the accounting database has it."""
+    return on(HEAD, f"sacct -nXP -j {job} -o State").stdout.strip()
+
+
+def wait_for(job: str, state: str, seconds: float = 60) -> None:
+    """Wait until the job is in this state."""
+    deadline = time.monotonic() + seconds
+    while state_of(job) != state:
+        assert time.monotonic() < deadline, f"job {job} is {state_of(job)}, not {state}"
+        time.sleep(1)
+
+
+def test_second_run_changes_nothing_and_leaves_jobs_alone(nodes: list[str]) -> None:
+    job = job_of_alice("sleep 600", "--gres=gpu:1", "-N1")
+    wait_for(job, "RUNNING")
+    before = {node: services(node) for node in (HEAD, "login-01", *nodes)}
+    again = playbook("site", "--diff")
+    assert again.rc == 0, again.output
+    assert set(again.changed.values()) == {0}, again.output
+    assert {node: services(node) for node in before} == before
+    assert state_of(job) == "RUNNING"
+    on(HEAD, f"scancel {job}")
+
+
+def test_changed_partition_is_taken_without_a_restart(nodes: list[str]) -> None:
+    job = job_of_alice("sleep 600", "--gres=gpu:1", "-N1")
+    wait_for(job, "RUNNING")
+    before = services(nodes[0])
+    path = INVENTORY / "group_vars" / "all" / "slurm_controller.yml"
+    text = path.read_text(encoding="utf-8")
+    values = yaml.safe_load(text)
+    values["slurm_controller_partitions"][0]["max_time"] = "2-00:00:00"
+    try:
+        path.write_text(yaml.safe_dump(values), encoding="utf-8")
+        changed = playbook("configure_scheduler", "--diff")
+        assert changed.rc == 0, changed.output
+        assert "-PartitionName=batch" in changed.output
+        assert "MaxTime=2-00:00:00" in on(HEAD, "scontrol show partition batch").stdout
+        assert services(nodes[0])["slurmd.service"] == before["slurmd.service"]
+        assert state_of(job) == "RUNNING"
+    finally:
+        path.write_text(text, encoding="utf-8")
+        assert playbook("configure_scheduler").rc == 0
+        on(HEAD, f"scancel {job}")
+
+
+def test_wrong_configuration_never_reaches_the_daemon() -> None:
+    before = on(HEAD, "cat /etc/slurm/slurm.conf").stdout
+    refused = playbook(
+        "configure_scheduler", "-e", '{"slurm_controller_options": {"SlurmctldTimeout": "soon"}}'
+    )
+    assert refused.rc != 0
+    assert on(HEAD, "cat /etc/slurm/slurm.conf").stdout == before
+    assert "is UP" in on(HEAD, "scontrol ping").stdout
+    assert playbook("configure_scheduler").rc == 0
+
+
+@pytest.mark.parametrize(
+    ("node", "unit", "named"),
+    [
+        (HEAD, "slurmctld", "slurmctld.service"),
+        (HEAD, "slurmdbd", "slurmdbd.service"),
+        (HEAD, "mariadb", "mariadb.service"),
+        ("dgx-01", "munge", "munge.service"),
+        ("dgx-01", "slurmd", "slurmd.service"),
+    ],
+)
+def test_verify_names_a_dead_daemon_and_the_next_run_revives_it(
+    node: str, unit: str, named: str
+) -> None:
+    on(node, f"systemctl kill -s KILL {unit}; sleep 1; systemctl stop {unit}", seconds=120)
+    red = playbook("verify")
+    assert red.rc != 0
+    assert re.search(rf"{node}.*{named}", red.output, re.DOTALL), red.output
+    assert playbook("configure_scheduler").rc == 0
+    green = playbook("verify")
+    assert green.rc == 0, green.output
+
+
+def test_unreachable_host_is_named_and_the_others_finish(nodes: list[str]) -> None:
+    lost = nodes[-1]
+    on(lost, "systemctl stop ssh")
+    try:
+        done = playbook("site")
+        assert done.rc != 0
+        assert f"Not reached or failed: {lost}" in done.output
+        assert done.recap[lost]["unreachable"] == 1
+        others = {host: counts for host, counts in done.recap.items() if host != lost}
+        assert all(
+            counts["failed"] == 0 and counts["unreachable"] == 0 for counts in others.values()
+        ), done.output
+    finally:
+        on(lost, "systemctl start ssh")
+
+
+def test_no_secret_in_the_output() -> None:
+    secrets = [
+        path.read_text(encoding="utf-8").strip()
+        for path in (INVENTORY / ".dgx" / "secrets").glob("*")
+    ]
+    assert secrets, "the run made no secrets, so this test would prove nothing"
+    loud = playbook("configure_scheduler", "--diff", "-vvv")
+    assert loud.rc == 0, loud.output
+    for secret in secrets:
+        assert secret not in loud.output
+    assert POD
