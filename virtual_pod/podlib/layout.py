@@ -16,7 +16,8 @@ DEFAULT_SUBNET = "10.77.0.0/24"
 HEAD_OFFSET = 11
 LOGIN_OFFSET = 21
 DGX_OFFSET = 101
-MAX_DGX = 254 - DGX_OFFSET + 1
+# Their names have two digits, as has the range in the inventory.
+MAX_DGX = 99
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
@@ -183,9 +184,9 @@ def resolve(request: Request, known: Pod | None) -> Pod:
         return known
     old = {} if known is None or known.custom else {n.name: n.suite for n in known.nodes}
     suite = request.suite or next(iter(old.values()), SUITES[0])
-    count = request.nodes or sum(1 for n in old if n.startswith("dgx-")) or 4
-    if request.nodes is not None and request.nodes < 1:
-        raise PodError(f"nodes {request.nodes}: write a number from 1 to {MAX_DGX}")
+    count = request.nodes
+    if count is None:
+        count = sum(1 for n in old if n.startswith("dgx-")) or 4
     return Pod(request.name, subnet, default_nodes(subnet, suite, count))
 
 

@@ -239,6 +239,7 @@ def _for_all(
 def _prepare_state(pod: Pod) -> pathlib.Path:
     folder = host.make_folder(state_folder(pod.name), 0o755)
     host.write(folder / "pod.json", json.dumps(pod_to_record(pod), indent=2) + "\n")
+    host.write(folder / "ssh_config", ssh_config(pod, folder))
     shared = host.make_folder(folder / "shared", 0o755)
     if not (shared / "STAND_IN").exists():
         host.write(shared / "STAND_IN", _SHARED_NOTE)
@@ -296,9 +297,10 @@ def _ensure_network(progress: Progress, pod: Pod) -> None:
     progress.say(f"network {pod.network} made ({pod.subnet}, no way out but the package cache)")
 
 
-def ssh_options(folder: pathlib.Path) -> list[str]:
+def ssh_option_values(folder: pathlib.Path) -> dict[str, str]:
     """Return how ssh reaches a node: the pod's key, host keys of this hour, no hanging."""
-    options = {
+    return {
+        "IdentityFile": str(folder / "id"),
         "IdentitiesOnly": "yes",
         "StrictHostKeyChecking": "no",
         "UserKnownHostsFile": "/dev/null",
@@ -307,10 +309,22 @@ def ssh_options(folder: pathlib.Path) -> list[str]:
         "ServerAliveInterval": "5",
         "ServerAliveCountMax": "6",
     }
-    argv = ["-i", str(folder / "id")]
-    for name, value in options.items():
-        argv += ["-o", f"{name}={value}"]
-    return argv
+
+
+def ssh_options(folder: pathlib.Path) -> list[str]:
+    """Return the same as arguments of ssh."""
+    return [f"-o{name}={value}" for name, value in ssh_option_values(folder).items()]
+
+
+def ssh_config(pod: Pod, folder: pathlib.Path) -> str:
+    """Return a file for `ssh -F`, in which the nodes go by their names."""
+    lines = ["# Written by virtual_pod/pod, each time again: do not edit."]
+    for node in pod.nodes:
+        lines += [f"Host {node.name}", f"  HostName {node.ip}"]
+    lines += ["Host *", "  User root"]
+    for name, value in ssh_option_values(folder).items():
+        lines.append(f'  {name} "{value}"' if name == "IdentityFile" else f"  {name} {value}")
+    return "\n".join(lines) + "\n"
 
 
 def _wait_ready(pod: Pod, node: Node, folder: pathlib.Path) -> None:
