@@ -14,8 +14,8 @@ from .conftest import STATE, dgx_nodes, eventually, node, ssh
 NODES = dgx_nodes() if (STATE / "ssh_config").exists() else []
 COUNT = len(NODES)
 
-# In a job with two of eight GPUs an allowed device reaches the driver layer (ENXIO in the pod, which
-# has no driver), a forbidden one is refused by the device cgroup.
+# In a job with two of eight GPUs an allowed device reaches the driver layer (ENXIO: the pod
+# has no driver), a forbidden one is refused by the device cgroup (EPERM).
 DEVICES = (
     "python3 -c 'import errno\n"
     "for i in range(8):\n"
