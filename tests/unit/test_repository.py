@@ -138,7 +138,7 @@ def test_module_is_documented(path: Path) -> None:
     assert f"baremetal.dgx.{path.stem}" in str(docs["EXAMPLES"])
     assert docs["RETURN"]
     # Nothing was released before 1.0.0.
-    assert int(str(said.get("version_added", "1.0.0")).split(".")[0]) >= 1
+    assert not str(said.get("version_added", "1.0.0")).startswith("0.")
 
 
 def test_action_group_holds_all_modules() -> None:
