@@ -12,7 +12,8 @@ author:
   - The baremetal.dgx authors (@baremetal)
 description:
   - Takes a host name and returns the node's address as the inventory contract defines it.
-  - The node's own address wins. Otherwise the address of node number 1 of its group is counted up to the node's number.
+  - The node's own address wins. Otherwise the address of node number 1 of its group is counted up
+    to the node's number.
 positional: first_address, addresses, network, number
 options:
   _input:
@@ -32,18 +33,21 @@ options:
     type: str
     default: management
   number:
-    description: The value of C(node_number). The number the host name ends in when it is left out or none.
+    description: The value of C(node_number). Without it, the number that the host name ends in.
     type: int
 """
 
 EXAMPLES = r"""
 # group_vars/all/node.yml: where SSH goes, for each node of the cluster
 ansible_host: >-
-  {{ inventory_hostname | baremetal.dgx.node_address(node_first_address | default({}), node_address | default({}),
-  cluster_access_network | default('management'), node_number | default(none)) }}
+  {{ inventory_hostname
+     | baremetal.dgx.node_address(node_first_address | default({}), node_address | default({}),
+                                  cluster_access_network | default('management'),
+                                  node_number | default(none)) }}
 
 # dgx-07 is 10.1.0.17 where the first node is 10.1.0.11
-storage_address: "{{ 'dgx-07' | baremetal.dgx.node_address({'storage': '10.1.0.11'}, network='storage') }}"
+storage_address: >-
+  {{ 'dgx-07' | baremetal.dgx.node_address({'storage': '10.1.0.11'}, network='storage') }}
 """
 
 RETURN = r"""
@@ -52,24 +56,26 @@ _value:
   type: str
 """
 
-from typing import Any, Callable, Mapping, Optional, Union
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ansible.errors import AnsibleFilterError
+
 from ansible_collections.baremetal.dgx.plugins.module_utils import _inventory
 
 
 def node_address(
     name: str,
-    first_address: Optional[Mapping[str, Any]] = None,
-    addresses: Optional[Mapping[str, Any]] = None,
+    first_address: Mapping[str, Any] | None = None,
+    addresses: Mapping[str, Any] | None = None,
     network: str = "management",
-    number: Optional[Union[int, str]] = None,
+    number: int | str | None = None,
 ) -> str:
-    """Return the address of the node on the network; AnsibleFilterError says which variable lacks."""
+    """Return the node's address on the network; AnsibleFilterError says which variable lacks."""
     try:
         return _inventory.node_address(name, first_address, addresses, network, number)
     except ValueError as exc:
-        raise AnsibleFilterError("node_address: %s" % exc) from exc
+        raise AnsibleFilterError(f"node_address: {exc}") from exc
 
 
 class FilterModule:

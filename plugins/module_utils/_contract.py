@@ -1,0 +1,215 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""The inventory contract as data: the groups, and the variables that describe cluster and nodes.
+
+docs/inventory.md is made from this, and a test compares the two.
+"""
+
+from __future__ import annotations
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._contract_types import Option
+from ansible_collections.baremetal.dgx.plugins.module_utils._profiles import PROFILE_OPTION
+
+CLUSTER_GROUP = "cluster"
+
+# In the order in which a host's type is looked for: the type is the group that errors name it by.
+GROUPS: dict[str, str] = {
+    "gpu_nodes": "DGX and HGX machines that run jobs; each needs a profile",
+    "cpu_nodes": "machines without GPUs that run jobs; each needs a profile of the site's own",
+    "slurm_controllers": "run slurmctld; the first is the primary, the others stand by",
+    "slurm_databases": "run slurmdbd; the first is in charge, a second one stands by",
+    "login_nodes": "where users log in and submit jobs",
+    "storage_nodes": "serve the shared file systems",
+    "monitoring_nodes": "collect metrics and raise alarms",
+    "subnet_managers": "run the InfiniBand subnet manager; the first is the master",
+}
+
+# Hosts of these groups run slurmd and stand in slurm.conf.
+COMPUTE_GROUPS: tuple[str, ...] = ("gpu_nodes", "cpu_nodes")
+
+_NAME = r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+HOST_NAME_PATTERN = _NAME
+HOST_NAME_WORDS = "lower-case letters, digits and hyphens, at most 63, without a domain"
+
+_NETWORK_NAME = r"[a-z][a-z0-9_-]*"
+_NETWORK_WORDS = "a network name of lower-case letters, digits, _ and -"
+_SWITCH = Option(pattern=r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?", pattern_words="a switch name")
+
+_NETWORK = Option(
+    type="dict",
+    options={
+        "cidr": Option(
+            required=True,
+            pattern_words="the network as ADDRESS/BITS",
+            description="Address and prefix length, C(10.1.0.0/24)",
+        ),
+        "gateway": Option(description="Address of the router in it"),
+        # 68 would be legal for IPv4, but IPv6 asks for 1280. 65520 is the most of IPoIB, in
+        # connected mode; what Ethernet carries is checked where the kind is known.
+        "mtu": Option(type="int", minimum=1280, maximum=65520, description="Bytes of a packet"),
+        "vlan": Option(type="int", minimum=1, maximum=4094, description="VLAN tag"),
+        "kind": Option(
+            choices=("ethernet", "infiniband"), default="ethernet", description="What it runs on"
+        ),
+    },
+)
+
+_FABRIC = Option(
+    type="dict",
+    options={
+        "topology": Option(
+            choices=("none", "basepod", "superpod"),
+            default="none",
+            description="How the rails meet the leaf switches",
+        ),
+        "leaf_switches": Option(
+            type="list",
+            each=_SWITCH,
+            default=[],
+            description="Names, in the order of scalable unit and rail",
+        ),
+        "spine_switches": Option(type="list", each=_SWITCH, default=[], description="Names"),
+        "core_switches": Option(
+            type="list", each=_SWITCH, default=[], description="Names; beyond 8 scalable units"
+        ),
+        "radix": Option(
+            type="int", minimum=2, maximum=512, default=64, description="Ports of a switch"
+        ),
+        "rails": Option(
+            type="int", minimum=1, maximum=16, default=8, description="Compute ports of a node"
+        ),
+        "rate_gbps": Option(
+            type="int",
+            choices=(100, 200, 400, 800),
+            default=400,
+            description="Rate of a port in Gb/s",
+        ),
+        "ufm_unit": Option(
+            type="int",
+            minimum=1,
+            maximum=64,
+            description="Scalable unit whose leaves give up one node's ports to UFM",
+        ),
+    },
+)
+
+CLUSTER_VARIABLES: dict[str, Option] = {
+    "cluster_name": Option(
+        required=True,
+        pattern=r"[a-z][a-z0-9_-]{0,39}",
+        pattern_words="a lower-case letter, then letters, digits, _ and -, 40 at most",
+        description="Name of the cluster, in Slurm too",
+    ),
+    "cluster_domain": Option(
+        pattern=rf"{_NAME}(\.{_NAME})+",
+        pattern_words="a domain like cluster.example.org",
+        description="Domain of the nodes' full names",
+    ),
+    "cluster_state_dir": Option(
+        type="path",
+        pattern=r"/.+",
+        pattern_words="an absolute path on the controller",
+        default="{{ inventory_dir }}/.dgx",
+        description="Where the controller keeps the cluster's secrets and plan",
+    ),
+    "cluster_networks": Option(
+        type="dict",
+        required=True,
+        each=_NETWORK,
+        description="The networks by name",
+        key_pattern=_NETWORK_NAME,
+        key_words=_NETWORK_WORDS,
+    ),
+    "cluster_access_network": Option(
+        default="management",
+        description="The network that SSH and Slurm use; its addresses carry the host names",
+    ),
+    "cluster_fabric": Option(
+        type="dict",
+        options=_FABRIC.options,
+        default={},
+        description="The compute fabric",
+    ),
+    "cluster_profiles": Option(
+        type="dict",
+        each=PROFILE_OPTION,
+        key_pattern=r"[a-z][a-z0-9_]*",
+        key_words="a profile name of lower-case letters, digits and _",
+        default={},
+        description="The site's own profiles, or changes to built-in ones",
+    ),
+}
+
+NODE_VARIABLES: dict[str, Option] = {
+    "node_profile": Option(
+        description="The model: a built-in profile or one of O(cluster_profiles)",
+    ),
+    "node_number": Option(
+        type="int",
+        minimum=1,
+        maximum=99999,
+        default="the number the host name ends in",
+        description="Place in the group, from 1",
+    ),
+    "node_first_address": Option(
+        type="dict",
+        each=Option(),
+        default={},
+        description="Address of node number 1 by network; the others are counted from it",
+        key_pattern=_NETWORK_NAME,
+        key_words=_NETWORK_WORDS,
+    ),
+    "node_address": Option(
+        type="dict",
+        each=Option(),
+        default={},
+        description="The node's own address by network; wins over the counted one",
+        key_pattern=_NETWORK_NAME,
+        key_words=_NETWORK_WORDS,
+    ),
+    "node_rack": Option(
+        pattern=r"[A-Za-z0-9][A-Za-z0-9_.-]*",
+        pattern_words="a rack name of letters, digits, _, . and -",
+        description="Name of the rack",
+    ),
+    "node_rack_unit": Option(
+        type="int", minimum=1, maximum=60, description="Lowest rack unit that the node fills"
+    ),
+    "node_su": Option(
+        type="int",
+        minimum=1,
+        maximum=64,
+        default="with superpod, counted from the node number",
+        description="Scalable unit of a SuperPOD",
+    ),
+    "node_features": Option(
+        type="list",
+        each=Option(pattern=r"[A-Za-z0-9][A-Za-z0-9_.-]*", pattern_words="one word"),
+        default=[],
+        description="Features of the node in Slurm",
+    ),
+    "node_serial": Option(
+        pattern=r"\S(.*\S)?", pattern_words="the serial number", description="Serial number"
+    ),
+    "node_hca_guids": Option(
+        type="dict",
+        each=Option(
+            pattern=r"(0x)?[0-9A-Fa-f]{16}|([0-9A-Fa-f]{4}:){3}[0-9A-Fa-f]{4}",
+            pattern_words="16 hexadecimal digits in quotes, like '0x946dae0300a1b2c3'",
+        ),
+        key_pattern=r"[0-9]{1,2}",
+        key_words="the number of a rail, from 0",
+        default={},
+        description="GUID of the adapter on each rail, by rail number",
+    ),
+    "node_state": Option(
+        choices=("present", "absent"),
+        default="present",
+        description="V(absent) lets remove_nodes take the node out of the cluster",
+    ),
+}
+
+VARIABLES: dict[str, Option] = {**CLUSTER_VARIABLES, **NODE_VARIABLES}

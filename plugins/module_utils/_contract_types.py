@@ -1,0 +1,302 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""What a variable may hold, as data, and the comparison of a value with it. Pure.
+
+The same description serves the contract, the profiles and the roles' argument specs, so that a
+wrong value reads the same wherever it stands.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass, field
+from typing import Any, Callable, Iterable, Iterator, Mapping
+
+# What Ansible takes for a boolean (ansible.module_utils.parsing.convert_bool).
+_BOOLEANS = frozenset(["y", "yes", "on", "1", "true", "t", "n", "no", "off", "0", "false", "f"])
+
+_LONGEST_SHOWN = 60
+
+
+@dataclass(frozen=True, order=True)
+class Problem:
+    """One thing that is wrong in the inventory: where, what, and what to write instead."""
+
+    path: str
+    wrong: str
+    remedy: str
+
+    def __str__(self) -> str:
+        """Return the one line that the operator reads."""
+        return f"{self.path}: {self.wrong}; {self.remedy}"
+
+
+@dataclass(frozen=True)
+class Option:
+    """What a value may be; the words are those of Ansible's argument specs, and a few more."""
+
+    type: str = "str"
+    description: str = ""
+    required: bool = False
+    choices: tuple[Any, ...] = ()
+    default: Any = None
+    nullable: bool = False
+    no_log: bool = False
+    # Of a list: what each element is. Of a mapping with free keys: what each value is.
+    each: Option | None = None
+    # Of a mapping with known keys.
+    options: Mapping[str, Option] | None = None
+    # A regular expression and its meaning in words ("lower-case letters"); of free keys likewise.
+    pattern: str = ""
+    pattern_words: str = ""
+    key_pattern: str = ""
+    key_words: str = ""
+    minimum: int | None = None
+    maximum: int | None = None
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """Stands for a value that is deliberately not looked at: a vaulted or generated secret."""
+
+    kind: str = "secret"
+
+
+@dataclass(frozen=True)
+class Unresolved:
+    """Stands for a value that could not be templated on the controller."""
+
+    reason: str
+    # A fact or a registered result: nobody can know it before hosts are touched.
+    later: bool = False
+
+
+_PASSED = (Opaque, Unresolved)
+
+
+def closest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the known name that the given one most likely means, None when none is near."""
+    near = difflib.get_close_matches(name, sorted(known), 1, cutoff)
+    return near[0] if near else None
+
+
+def words(items: Iterable[Any], last: str = "or") -> str:
+    """Return the items as a phrase: `a, b or c`."""
+    texts = [str(item) for item in items]
+    if len(texts) < 2:
+        return "".join(texts)
+    return "{} {} {}".format(", ".join(texts[:-1]), last, texts[-1])
+
+
+def shown(value: Any) -> str:
+    """Return the value in the words of an error message: its kind, and it itself when short."""
+    if value is None:
+        return "empty"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return f"the number {value}"
+    if isinstance(value, str):
+        return "the text '%s'" % (
+            value if len(value) <= _LONGEST_SHOWN else value[: _LONGEST_SHOWN - 1] + "…"
+        )
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, (list, tuple)):
+        return "a list"
+    return f"of type {type(value).__name__}"
+
+
+def _is_whole(value: Any) -> bool:
+    if isinstance(value, str):
+        return re.fullmatch(r"\s*[+-]?[0-9]+\s*", value) is not None
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    if isinstance(value, str):
+        try:
+            float(value)
+        except ValueError:
+            return False
+        return True
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_boolean(value: Any) -> bool:
+    if isinstance(value, str):
+        return value.lower() in _BOOLEANS
+    return isinstance(value, bool) or value in (0, 1)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+# Stricter than Ansible, which turns numbers, booleans and even lists into text: YAML reads 12:00:00
+# as 43200, 23.10 as 23.1, 0644 as 420 and off as false, and Slurm would believe each of them.
+_KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "str": ("text", _is_text),
+    "path": ("a path", _is_text),
+    "int": ("a whole number", _is_whole),
+    "float": ("a number", _is_number),
+    "bool": ("true or false", _is_boolean),
+    "list": ("a list", lambda value: isinstance(value, (list, tuple))),
+    "dict": ("a mapping", lambda value: isinstance(value, Mapping)),
+}
+
+
+def _how_to_write(option: Option, value: Any) -> str:
+    if value is None:
+        return "write a value, or leave the line out"
+    if option.type in ("str", "path"):
+        if isinstance(value, (bool, int, float)):
+            return "put it in quotes"
+        return "write one text"
+    if option.type == "list":
+        plain = isinstance(value, str) and "\n" not in value and len(value) <= _LONGEST_SHOWN
+        return f"write [{value}]" if plain and not option.no_log else "write a list"
+    if option.type == "dict":
+        return "write `key: value` pairs below it"
+    return f"write {_KINDS[option.type][0]}"
+
+
+def _kind_problem(path: str, value: Any, option: Option) -> Problem | None:
+    if option.type not in _KINDS:
+        return None
+    wanted, fits = _KINDS[option.type]
+    if fits(value):
+        return None
+    given = shown(None if value is None else value)
+    if option.no_log and value is not None:
+        given = "something else (hidden)"
+    return Problem(path, f"{wanted} is wanted, this is {given}", _how_to_write(option, value))
+
+
+def _check_mapping(path: str, value: Mapping[Any, Any], option: Option) -> Iterator[Problem]:
+    if option.options is not None:
+        for key, item in value.items():
+            if key in option.options:
+                yield from check_value(f"{path}.{key}", item, option.options[key])
+                continue
+            near = closest(str(key), option.options)
+            yield Problem(
+                f"{path}.{key}",
+                "unknown key",
+                "write %s" % (near or "one of " + ", ".join(sorted(option.options))),
+            )
+        for key, inner in option.options.items():
+            if inner.required and value.get(key) is None and key not in value:
+                yield Problem(f"{path}.{key}", "missing", missing_remedy(inner))
+    elif option.each is not None:
+        for key, item in value.items():
+            if option.key_pattern and not re.fullmatch(option.key_pattern, str(key)):
+                yield Problem(
+                    f"{path}.{key}",
+                    f"'{key}' is no name for it",
+                    "write " + option.key_words,
+                )
+            else:
+                yield from check_value(f"{path}.{key}", item, option.each)
+
+
+def missing_remedy(option: Option) -> str:
+    """Return what to write where a required value lacks."""
+    if option.choices:
+        return f"write {words(option.choices)}"
+    return "write %s" % (option.pattern_words or _KINDS.get(option.type, ("a value",))[0])
+
+
+def _check_scalar(path: str, value: Any, option: Option) -> Iterator[Problem]:
+    given = "what stands here (hidden)" if option.no_log else f"'{value}'"
+    if option.choices and str(value) not in [str(choice) for choice in option.choices]:
+        yield Problem(path, f"{given} is not known", f"write {words(option.choices)}")
+    if option.pattern and not re.fullmatch(option.pattern, str(value)):
+        yield Problem(path, f"{given} does not fit", f"write {option.pattern_words}")
+    too_low = option.minimum is not None and int(value) < option.minimum
+    too_high = option.maximum is not None and int(value) > option.maximum
+    if too_low or too_high:
+        limits = (
+            f"at least {option.minimum}"
+            if option.maximum is None
+            else f"a number from {option.minimum} to {option.maximum}"
+        )
+        yield Problem(path, f"{value} is out of range", f"write {limits}")
+
+
+def check_value(path: str, value: Any, option: Option) -> Iterator[Problem]:
+    """Yield everything in which the value differs from what the option allows."""
+    if isinstance(value, _PASSED) or (value is None and option.nullable):
+        return
+    problem = _kind_problem(path, value, option)
+    if problem is not None:
+        yield problem
+    elif option.type == "dict":
+        yield from _check_mapping(path, value, option)
+    elif option.type == "list":
+        if option.each is not None:
+            for index, item in enumerate(value):
+                yield from check_value(f"{path}[{index}]", item, option.each)
+    elif option.type != "bool":
+        yield from _check_scalar(path, value, option)
+
+
+def option_from_spec(spec: Mapping[str, Any], top: bool = False, hidden: bool = False) -> Option:
+    """Return the option that one entry of a role's argument spec describes.
+
+    With hidden, an outer option is secret, and so is all that stands in it.
+    """
+    kind = spec.get("type", "str")
+    hidden = hidden or bool(spec.get("no_log"))
+    nested: dict[str, Option] | None = None
+    if spec.get("options") is not None:
+        nested = {
+            name: option_from_spec(sub or {}, hidden=hidden)
+            for name, sub in spec["options"].items()
+        }
+    choices = tuple(spec.get("choices") or ())
+    each: Option | None = None
+    if kind == "list" and "elements" in spec:
+        each = Option(type=spec["elements"], options=nested, choices=choices, no_log=hidden)
+        choices = ()
+    return Option(
+        type=kind,
+        description=_sentence(spec.get("description", "")),
+        required=bool(spec.get("required")),
+        choices=choices,
+        default=spec.get("default"),
+        # A role's own default is what an empty value would take away; below, empty means not given.
+        nullable=not spec.get("required") and (not top or spec.get("default") is None),
+        no_log=hidden,
+        each=each,
+        options=nested if kind == "dict" else None,
+    )
+
+
+def _sentence(description: Any) -> str:
+    return " ".join(description) if isinstance(description, list) else str(description)
+
+
+@dataclass(frozen=True)
+class RoleSpec:
+    """What a role takes, and where the collection's playbooks run it."""
+
+    name: str
+    options: Mapping[str, Option] = field(default_factory=dict)
+    # Groups whose hosts get the role from the playbooks.
+    groups: tuple[str, ...] = ()
+    # Inputs that the playbooks give themselves; what the inventory says there is not used.
+    wired: frozenset = frozenset()
+
+
+def role_spec_options(argument_specs: Mapping[str, Any]) -> dict[str, Option]:
+    """Return the options of all entry points of a role, from its parsed meta/argument_specs.yml."""
+    options: dict[str, Option] = {}
+    for entry in (argument_specs.get("argument_specs") or {}).values():
+        for name, spec in ((entry or {}).get("options") or {}).items():
+            options.setdefault(name, option_from_spec(spec or {}, top=True))
+    return options

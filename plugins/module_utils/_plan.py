@@ -1,0 +1,256 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""What this cluster must look like, computed from the inventory, or all that is wrong. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any, Mapping
+
+from ansible_collections.baremetal.dgx.plugins.module_utils import (
+    _plan_fabric,
+    _plan_networks,
+    _plan_nodes,
+    _plan_slurm,
+    _plan_variables,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._contract import GROUPS
+from ansible_collections.baremetal.dgx.plugins.module_utils._contract_types import Problem, RoleSpec
+from ansible_collections.baremetal.dgx.plugins.module_utils._inventory import Inventory, Value
+from ansible_collections.baremetal.dgx.plugins.module_utils._plan_fabric import Fabric
+from ansible_collections.baremetal.dgx.plugins.module_utils._plan_networks import Network, Placed
+from ansible_collections.baremetal.dgx.plugins.module_utils._plan_nodes import Node
+from ansible_collections.baremetal.dgx.plugins.module_utils._plan_variables import Variables
+from ansible_collections.baremetal.dgx.plugins.module_utils._profiles import (
+    Profile,
+    resolve_profiles,
+)
+
+VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A sound plan, or none and what is wrong; and what is doubtful in either case."""
+
+    data: dict[str, Any] | None
+    problems: tuple[str, ...]
+    warnings: tuple[str, ...]
+    # Where the controller keeps the cluster's state; the data has no paths of this machine.
+    state_dir: str | None = None
+
+    def plan_text(self) -> str:
+        """Return the text of plan.json."""
+        return json.dumps(self.data, indent=1, ensure_ascii=False) + "\n"
+
+
+@dataclasses.dataclass
+class _Findings:
+    """What the checks have found so far."""
+
+    problems: list[Problem] = dataclasses.field(default_factory=list)
+    warnings: list[str] = dataclasses.field(default_factory=list)
+
+    def add(self, found: tuple[list[Problem], list[str]]) -> None:
+        """Take in problems and warnings of one check."""
+        self.problems.extend(found[0])
+        self.warnings.extend(found[1])
+
+
+def _value(values: Mapping[str, Value], name: str, default: Any, group: str = "all") -> Value:
+    return values.get(name) or Value(default, f"{group}.{name}")
+
+
+def _place(
+    nodes: list[Node],
+    sound: Variables,
+    known: Mapping[str, Any],
+    networks: Mapping[str, Network],
+    findings: _Findings,
+) -> list[Placed]:
+    """Return the addresses of all nodes. What is wrong with a group's variable is found once."""
+    placed: list[Placed] = []
+    found: dict[Problem, None] = {}
+    for node in nodes:
+        here, problems = _plan_networks.place_node(
+            node.name, node.path, node.number, sound[node.name], known, networks
+        )
+        placed.extend(here)
+        found.update(dict.fromkeys(problems))
+    findings.problems.extend(found)
+    return placed
+
+
+def _without_address(nodes: list[Node], inventory: Inventory, network: str) -> list[Node]:
+    """Return present nodes for which no address on the network is written, not even a wrong one."""
+    lacking: list[Node] = []
+    for node in nodes:
+        written: set[str] = set()
+        for name in ("node_address", "node_first_address"):
+            value = inventory.hosts[node.name].get(name)
+            if value is not None:
+                # What is no mapping has been reported as that.
+                written.update(value.value if isinstance(value.value, Mapping) else [network])
+        if node.present and network not in written:
+            lacking.append(node)
+    return lacking
+
+
+def _check_fabric(
+    nodes: list[Node], profiles: Mapping[str, Profile], fabric: Fabric, path: str, found: _Findings
+) -> None:
+    gpu_nodes = [node for node in nodes if node.present and node.type == "gpu_nodes"]
+    units = {node.name: node.su or 0 for node in gpu_nodes}
+    hosts = {node.name: node.path for node in nodes}
+    found.problems.extend(_plan_fabric.check_fabric(fabric, path, hosts, units))
+    found.warnings.extend(_plan_fabric.fabric_warnings(fabric, path, len(gpu_nodes)))
+    found.add(_plan_nodes.check_rails(nodes, profiles, fabric, path))
+
+
+def _check_slurm(
+    inventory: Inventory, sound: Variables, nodes: list[Node], findings: _Findings
+) -> None:
+    controllers = inventory.groups.get("slurm_controllers", ())
+    if not controllers:
+        return
+    values = sound.get(controllers[0], {})
+    names = ("slurm_controller_partitions", "slurm_controller_node_sets")
+    # One that is there but unsound has been reported; the other cannot be judged without it.
+    if all(name in values or name not in inventory.hosts[controllers[0]] for name in names):
+        partitions, node_sets = (_value(values, name, ()) for name in names)
+        findings.add(_plan_slurm.check_partitions(nodes, partitions, node_sets))
+    databases = inventory.groups.get("slurm_databases", ())
+    findings.problems.extend(_plan_slurm.check_accounting(values, databases))
+    findings.warnings.extend(_plan_slurm.controller_warnings(values, controllers))
+
+
+def make_plan(inventory: Inventory, roles: Mapping[str, RoleSpec]) -> Plan:
+    """Return the plan of the cluster, or everything that is wrong with its inventory."""
+    findings = _Findings()
+    findings.problems.extend(_plan_variables.check_groups(inventory))
+    findings.problems.extend(_plan_variables.check_names(inventory))
+    findings.add(_plan_variables.check_strays(inventory))
+    sound, problems, warnings = _plan_variables.check_variables(inventory, roles)
+    findings.add((problems, warnings))
+    findings.problems.extend(_plan_variables.check_required(inventory, roles))
+    cluster, problems = _plan_variables.cluster_values(sound, inventory)
+    findings.problems.extend(problems)
+
+    known = _value(cluster, "cluster_networks", {})
+    networks, problems = _plan_networks.parse_networks(known.value, known.path)
+    findings.problems.extend(problems)
+    site = _value(cluster, "cluster_profiles", {})
+    profiles, problems, broken = resolve_profiles(site.value, site.path)
+    findings.problems.extend(problems)
+    described = _value(cluster, "cluster_fabric", {})
+    fabric = _plan_fabric.parse_fabric(described.value)
+
+    nodes = [
+        _plan_nodes.make_node(
+            host,
+            _plan_variables.type_of(inventory, host),
+            tuple(group for group in GROUPS if group in inventory.memberships[host]),
+            sound[host],
+            fabric,
+        )
+        for host in sound
+    ]
+    findings.problems.extend(
+        _plan_nodes.check_profiles(nodes, sound, profiles, broken, inventory.hosts)
+    )
+    findings.problems.extend(_plan_nodes.check_numbers(nodes))
+    findings.problems.extend(_plan_nodes.check_identities(nodes))
+    findings.problems.extend(_plan_nodes.check_racks(nodes, profiles))
+    _check_fabric(nodes, profiles, fabric, described.path, findings)
+
+    access = _value(cluster, "cluster_access_network", "management")
+    placed: list[Placed] = []
+    if "cluster_networks" in cluster:
+        placed = _place(nodes, sound, known.value, networks, findings)
+        present = {node.name for node in nodes if node.present}
+        checked = [item for item in placed if item.host in present]
+        findings.problems.extend(_plan_networks.check_addresses(checked, networks))
+        if access.value not in known.value:
+            findings.problems.append(
+                _plan_networks.unknown_network(access.path, access.value, known.value)
+            )
+        else:
+            lacking = _without_address(nodes, inventory, access.value)
+            findings.problems.extend(_plan_nodes.missing_addresses(lacking, {}, access.value))
+        used = {item.network for item in placed}
+        findings.warnings.extend(
+            f"{known.path}.{name}: no node has an address on it"
+            for name in networks
+            if name not in used
+        )
+    _check_slurm(inventory, sound, nodes, findings)
+
+    lines = tuple(sorted({str(problem) for problem in findings.problems}))
+    notes = tuple(sorted(set(findings.warnings)))
+    if lines:
+        return Plan(None, lines, notes)
+    cluster_data = {
+        "name": cluster["cluster_name"].value,
+        "domain": _value(cluster, "cluster_domain", None).value,
+        "access_network": access.value,
+        "networks": {name: network.as_data() for name, network in networks.items()},
+        "fabric": dataclasses.asdict(fabric),
+        "groups": {group: list(inventory.groups.get(group, ())) for group in GROUPS},
+    }
+    state_dir = _value(cluster, "cluster_state_dir", None).value
+    if state_dir is None and inventory.directory:
+        state_dir = inventory.directory + "/.dgx"
+    return Plan(_data(cluster_data, nodes, placed, profiles, fabric), (), notes, state_dir)
+
+
+def _data(
+    cluster: dict[str, Any],
+    nodes: list[Node],
+    placed: list[Placed],
+    profiles: Mapping[str, Profile],
+    fabric: Fabric,
+) -> dict[str, Any]:
+    addresses: dict[str, dict[str, str]] = {}
+    for item in placed:
+        addresses.setdefault(item.host, {})[item.network] = str(item.address)
+    order = list(cluster["networks"])
+    used = sorted({node.profile for node in nodes if node.profile})
+    return {
+        "version": VERSION,
+        "cluster": cluster,
+        "nodes": [
+            {
+                "name": node.name,
+                "number": node.number,
+                "groups": list(node.groups),
+                "state": node.state,
+                "profile": node.profile,
+                "addresses": {
+                    name: addresses[node.name][name]
+                    for name in order
+                    if name in addresses.get(node.name, {})
+                },
+                "rack": node.rack,
+                "rack_unit": node.rack_unit,
+                "su": node.su,
+                "features": list(node.features),
+                "serial": node.serial,
+                "hca_guids": dict(node.hca_guids),
+            }
+            for node in nodes
+        ],
+        "profiles": {name: _profile_data(profiles[name]) for name in used},
+        "slurm": {
+            "nodes": _plan_slurm.slurm_nodes(nodes, profiles),
+            "topology": _plan_slurm.slurm_topology(nodes, fabric),
+        },
+    }
+
+
+def _profile_data(profile: Profile) -> dict[str, Any]:
+    data: dict[str, Any] = dataclasses.asdict(profile)
+    return data

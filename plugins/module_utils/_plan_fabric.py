@@ -1,0 +1,191 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""The compute fabric: are there switches for every rail of every node? Pure.
+
+Sources: DGX SuperPOD reference architectures for H100 and B200 (tables of scalable units, leaf,
+spine and core switches), DGX BasePOD reference architecture.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Iterator, Mapping
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._contract_types import Problem
+
+# A BasePOD of NDR switches is specified for two to eight nodes; there its links do not block.
+BASEPOD_NODES = 8
+
+
+@dataclass(frozen=True)
+class Fabric:
+    """The compute fabric as the inventory describes it."""
+
+    topology: str
+    leaf_switches: tuple[str, ...]
+    spine_switches: tuple[str, ...]
+    core_switches: tuple[str, ...]
+    radix: int
+    rails: int
+    rate_gbps: int
+    ufm_unit: int
+
+    @property
+    def unit_size(self) -> int:
+        """Nodes of a scalable unit: half of a leaf's ports go down."""
+        return self.radix // 2
+
+    @property
+    def units(self) -> int:
+        """Scalable units that the leaf switches suffice for."""
+        return len(self.leaf_switches) // self.rails
+
+    def unit_of(self, number: int) -> int:
+        """Return the scalable unit of the node with this number."""
+        return (number - 1) // self.unit_size + 1
+
+
+def parse_fabric(data: Mapping[str, Any]) -> Fabric:
+    """Return the fabric that checked data describes."""
+    return Fabric(
+        topology=data.get("topology", "none"),
+        leaf_switches=tuple(data.get("leaf_switches", ())),
+        spine_switches=tuple(data.get("spine_switches", ())),
+        core_switches=tuple(data.get("core_switches", ())),
+        radix=int(data.get("radix", 64)),
+        rails=int(data.get("rails", 8)),
+        rate_gbps=int(data.get("rate_gbps", 400)),
+        ufm_unit=int(data.get("ufm_unit", 0)),
+    )
+
+
+def upper_tiers(fabric: Fabric, units: int) -> tuple[int, int]:
+    """Return how many spine and core switches a SuperPOD of so many units has.
+
+    The published rows are powers of two, and 3 units have the spines of 4: other counts are taken
+    to be part of the next larger row. Two tiers end with as many leaves as a switch has ports.
+    """
+    row = 1
+    while row < units:
+        row *= 2
+    leaves = row * fabric.rails
+    if leaves <= fabric.radix:
+        return max(1, leaves // 2), 0
+    return leaves, leaves // 2
+
+
+def _switches(count: int, kind: str = "") -> str:
+    return "{} {}switch{}".format(count, kind + " " if kind else "", "" if count == 1 else "es")
+
+
+def check_fabric(
+    fabric: Fabric, path: str, hosts: Mapping[str, str], units: Mapping[str, int]
+) -> Iterator[Problem]:
+    """Yield where switches lack or are too many.
+
+    hosts has the path of each host, units the scalable unit of each GPU node.
+    """
+    yield from _check_switch_names(fabric, path, hosts)
+    if fabric.topology == "none":
+        for key in ("leaf_switches", "spine_switches", "core_switches"):
+            if getattr(fabric, key):
+                wrong = f"{_switches(len(getattr(fabric, key)))}, but the topology is none"
+                remedy = "write topology: basepod or superpod, or remove them"
+                yield Problem(f"{path}.{key}", wrong, remedy)
+    elif fabric.topology == "basepod":
+        yield from _check_basepod(fabric, path, len(units))
+    else:
+        yield from _check_superpod(fabric, path, hosts, units)
+
+
+def _check_switch_names(fabric: Fabric, path: str, hosts: Mapping[str, str]) -> Iterator[Problem]:
+    seen: dict[str, str] = {name.lower(): where for name, where in hosts.items()}
+    for key in ("leaf_switches", "spine_switches", "core_switches"):
+        for index, name in enumerate(getattr(fabric, key)):
+            where = f"{path}.{key}[{index}]"
+            if name.lower() in seen:
+                wrong = f"'{name}' is also the name of {seen[name.lower()]}"
+                yield Problem(where, wrong, "write a name of its own")
+            seen.setdefault(name.lower(), where)
+
+
+def _check_basepod(fabric: Fabric, path: str, nodes: int) -> Iterator[Problem]:
+    if len(fabric.leaf_switches) != 2:
+        wrong = f"{_switches(len(fabric.leaf_switches))} for a BasePOD"
+        yield Problem(path + ".leaf_switches", wrong, "write the names of its two")
+    for key in ("spine_switches", "core_switches"):
+        if getattr(fabric, key):
+            wrong = f"{_switches(len(getattr(fabric, key)))}, but a BasePOD has none"
+            yield Problem(f"{path}.{key}", wrong, "remove them, or write topology: superpod")
+    used = nodes * fabric.rails // 2
+    if used >= fabric.radix:
+        yield Problem(
+            path + ".topology",
+            f"{nodes} nodes take {used} of {fabric.radix} ports of each switch, none is left to "
+            "join the two",
+            "write superpod, with leaf and spine switches",
+        )
+
+
+def _check_superpod(
+    fabric: Fabric, path: str, hosts: Mapping[str, str], units: Mapping[str, int]
+) -> Iterator[Problem]:
+    leaves = len(fabric.leaf_switches)
+    needed = max(units.values(), default=1)
+    if leaves % fabric.rails or not leaves:
+        wrong = (
+            f"{_switches(leaves)}, but each of {fabric.rails} rails needs one in each scalable unit"
+        )
+        remedy = f"write {needed * fabric.rails}, for {needed} scalable units"
+        yield Problem(path + ".leaf_switches", wrong, remedy)
+        return
+    for host, unit in units.items():
+        if unit > fabric.units:
+            wrong = "in scalable unit {}, but {} make {}".format(
+                unit,
+                _switches(leaves, "leaf"),
+                fabric.units,
+            )
+            remedy = "write %s leaf switches, or another unit" % (unit * fabric.rails)
+            yield Problem(hosts[host] + ".node_su", wrong, remedy)
+    if fabric.ufm_unit > fabric.units:
+        wrong = f"{fabric.ufm_unit}, but there are {fabric.units} scalable units"
+        yield Problem(path + ".ufm_unit", wrong, "write a unit that exists")
+    spines, cores = upper_tiers(fabric, fabric.units)
+    for key, count in (("spine_switches", spines), ("core_switches", cores)):
+        given = len(getattr(fabric, key))
+        if given != count:
+            wrong = "{} for {}".format(_switches(given), _switches(leaves, "leaf"))
+            yield Problem(f"{path}.{key}", wrong, f"write {count}, as the reference design has")
+    yield from _check_unit_sizes(fabric, path, units)
+
+
+def _check_unit_sizes(fabric: Fabric, path: str, units: Mapping[str, int]) -> Iterator[Problem]:
+    for unit in sorted(set(units.values())):
+        count = sum(1 for other in units.values() if other == unit)
+        # The node whose ports UFM takes: this is why there are 31, 63, 95 and 127 of them.
+        room = fabric.unit_size - (1 if unit == fabric.ufm_unit else 0)
+        if count > room:
+            ufm = ", one node's ports being UFM's" if unit == fabric.ufm_unit else ""
+            wrong = (
+                f"{count} nodes in scalable unit {unit}, but its leaf switches have ports for "
+                f"{room}{ufm}"
+            )
+            yield Problem(path, wrong, "write another node_su for %s of them" % (count - room))
+
+
+def fabric_warnings(fabric: Fabric, path: str, nodes: int) -> list[str]:
+    """Return what is possible but not as the reference designs have it."""
+    if fabric.topology != "basepod" or nodes <= BASEPOD_NODES:
+        return []
+    down = nodes * fabric.rails // 2
+    return [
+        (
+            f"{path}: {nodes} nodes in a BasePOD, which is specified for {BASEPOD_NODES}; "
+            f"{fabric.radix - down} ports of each switch are left to join the two, "
+            f"{down} would not block"
+        )
+    ]

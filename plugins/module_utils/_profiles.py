@@ -1,0 +1,478 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Profiles: what a node model must look like, built in and from the inventory. Pure.
+
+A built-in profile has the same shape as one in the inventory (`cluster_profiles`), so that a site
+writes only what differs. Marks of the figures: (c) confirmed by the vendor's documents, (f) seen in
+the field by others, (d) derived from such figures, (?) not confirmed: check it on the hardware.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Iterator, Mapping
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._contract_types import (
+    Opaque,
+    Option,
+    Problem,
+    Unresolved,
+    check_value,
+    closest,
+    words,
+)
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """The processors, as Slurm counts them."""
+
+    sockets: int
+    cores_per_socket: int
+    threads_per_core: int
+    numa_nodes: int
+
+    @property
+    def cores(self) -> int:
+        """Physical cores of the node."""
+        return self.sockets * self.cores_per_socket
+
+    @property
+    def logical(self) -> int:
+        """Logical CPUs of the node."""
+        return self.cores * self.threads_per_core
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """The GPUs in PCI order, which is the order of Slurm and of CUDA_DEVICE_ORDER=PCI_BUS_ID."""
+
+    count: int
+    type: str
+    memory_mib: int | None
+    pci: tuple[str, ...]
+    numa: tuple[int, ...]
+    # For each GPU the physical cores next to it, in Slurm's numbering ("0-55").
+    cores: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class NvLink:
+    """Links of one GPU, and switches between them."""
+
+    links_per_gpu: int
+    nvswitches: int
+
+
+@dataclass(frozen=True)
+class Rail:
+    """One port of the compute fabric, named by PCI address: mlx5 numbers differ by model."""
+
+    rail: int
+    hca_pci: str | None
+    cage: str | None
+    port: int | None
+    numa: int | None
+
+
+@dataclass(frozen=True)
+class Nvme:
+    """Local disks: those of the operating system and those for scratch."""
+
+    os_disks: int | None
+    data_disks: int | None
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a node of one model must look like; None is what the model leaves open."""
+
+    name: str
+    product_names: tuple[str, ...]
+    cpu: Cpu | None
+    real_memory_mb: int | None
+    gpus: Gpus | None
+    nvlink: NvLink | None
+    rails: tuple[Rail, ...]
+    link_rate_gbps: int | None
+    nvme: Nvme | None
+    rack_units: int | None
+    power_w: int | None
+
+    def open_figures(self) -> list[str]:
+        """Return the figures that Slurm needs and the profile lacks."""
+        needed = {"cpu": self.cpu, "real_memory_mb": self.real_memory_mb}
+        return [name for name, figure in needed.items() if figure is None]
+
+
+def _rails(numa: tuple[int, ...], addresses: str, cages: str = "") -> list[dict[str, Any]]:
+    """Return rails 0, 1, … from their PCI buses and, where known, their `cage:port` pairs."""
+    places = [place.split(":") for place in cages.split()]
+    return [
+        {
+            "rail": rail,
+            "hca_pci": bus + ":00.0",
+            "numa": numa[rail],
+            **({"cage": places[rail][0], "port": int(places[rail][1])} if places else {}),
+        }
+        for rail, bus in enumerate(addresses.split())
+    ]
+
+
+def _pci(buses: str) -> list[str]:
+    return [bus + ":00.0" for bus in buses.split()]
+
+
+_HALVES = (0, 0, 0, 0, 1, 1, 1, 1)
+
+BUILT_IN: dict[str, dict[str, Any]] = {
+    "dgx_h100": {
+        # (c) DMI of the machine; NVIDIA's own automation accepts both spellings.
+        "product_names": ["DGXH100", "DGX H100"],
+        # (c) DGX H100/H200 user guide: 2 x Xeon Platinum 8480C, SMT on, a NUMA node a socket.
+        "cpu": {"sockets": 2, "cores_per_socket": 56, "threads_per_core": 2, "numa_nodes": 2},
+        # (f) An H100 server of 2 TB gives 2063205 with `slurmd -C`; sites write 1920000 to 2000000.
+        # (?) The figure of a DGX itself. A node with less than is declared goes INVALID.
+        "real_memory_mb": 2000000,
+        "gpus": {
+            "count": 8,  # (c)
+            # (c) Must be a part of the detected name ("nvidia_h100_80gb_hbm3"), gres.conf man page.
+            "type": "h100",
+            "memory_mib": 81559,  # (f) as nvidia-smi prints it
+            # (c) NVIDIA's bare-metal manager and field listings; equal on H100, H200 and B200.
+            "pci": _pci("1b 43 52 61 9d c3 d1 df"),
+            "numa": list(_HALVES),  # (c)
+            # (d) Whole sockets: Slurm refuses an affinity to part of a socket (gres.conf, Cores).
+            "cores": ["0-55"] * 4 + ["56-111"] * 4,
+        },
+        # (f) NCCL dumps of HGX H100: NV18 between any two GPUs, four NVSwitches.
+        "nvlink": {"links_per_gpu": 18, "nvswitches": 4},
+        # (c) DGX H100/H200 user guide, "Network Port Mapping". Cage numbers run against GPU
+        # numbers, and each cage holds two rails that are no neighbours.
+        "rails": _rails(
+            _HALVES,
+            "18 40 4f 5e 9a c0 ce dc",
+            "OSFP4:2 OSFP3:2 OSFP3:1 OSFP4:1 OSFP1:2 OSFP2:2 OSFP2:1 OSFP1:1",
+        ),
+        "link_rate_gbps": 400,  # (c) NDR
+        "nvme": {"os_disks": 2, "data_disks": 8},  # (c) 2 x 1.92 TB M.2, 8 x 3.84 TB U.2
+        "rack_units": 8,  # (f)
+        "power_w": 10200,  # (f) at most
+    },
+    "dgx_h200": {
+        # (c) The same machine with other GPUs.
+        "inherit": "dgx_h100",
+        "product_names": ["DGXH200", "DGX H200"],
+        "gpus": {"type": "h200", "memory_mib": 143771},  # (f)
+    },
+    "dgx_b200": {
+        "inherit": "dgx_h100",
+        "product_names": ["DGXB200", "DGX B200"],
+        # (c) DGX B200 user guide: 2 x Xeon 8570 with 56 cores each, so the layout is that of the
+        # H100; 2 TB as delivered. GPU PCI addresses (f).
+        "gpus": {"type": "b200", "memory_mib": 183359},  # (f)
+        "nvlink": {"links_per_gpu": 18, "nvswitches": 2},  # (c) fifth generation
+        # (?) PCI addresses and cages are those of the H100; NVIDIA's own table was not at hand.
+        "rack_units": 10,  # (c)
+        "power_w": 14300,  # (c)
+    },
+    "dgx_a100": {
+        "product_names": ["DGXA100", "DGX A100"],
+        # (f) 2 x EPYC 7742 with NPS4: eight NUMA nodes.
+        "cpu": {"sockets": 2, "cores_per_socket": 64, "threads_per_core": 2, "numa_nodes": 8},
+        # (?) There are models with 1 TB (320 GB of GPU memory) and 2 TB (640 GB). This fits both; a
+        # site with the larger one writes 1950000 or what its own `slurmd -C` supports.
+        "real_memory_mb": 1000000,
+        "gpus": {
+            "count": 8,
+            "type": "a100",
+            # (f) 07; (?) the others.
+            "pci": _pci("07 0f 47 4e 87 90 b7 bd"),
+            "numa": [3, 3, 1, 1, 7, 7, 5, 5],  # (f)
+            # (d) The sockets that hold NUMA nodes 0-3 and 4-7; one NUMA node is part of a socket.
+            "cores": ["0-63"] * 4 + ["64-127"] * 4,
+        },
+        "nvlink": {"links_per_gpu": 12, "nvswitches": 6},  # (c)
+        # (f) HCAs and their NUMA nodes. Two GPUs share a PCIe switch with two HCAs: which of the
+        # two is whose is a choice, first to first.
+        "rails": _rails((3, 3, 1, 1, 7, 7, 5, 5), "0c 12 4b 54 8d 94 ba cc"),
+        "link_rate_gbps": 200,  # (c) HDR
+        "nvme": {"os_disks": 2},  # (f) and 4 or 8 for data, by model
+        "rack_units": 6,  # (?)
+        "power_w": 6500,  # (?)
+    },
+    "hgx_h100": {
+        # Boards of this kind sit in servers of many makers: CPUs, memory, PCI addresses and height
+        # are the server's, and the site writes them.
+        "gpus": {"count": 8, "type": "h100", "memory_mib": 81559},  # (f)
+        "nvlink": {"links_per_gpu": 18, "nvswitches": 4},  # (f)
+        "rails": [{"rail": rail} for rail in range(8)],
+        "link_rate_gbps": 400,
+    },
+}
+
+_PCI_PATTERN = r"([0-9A-Fa-f]{4}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]"
+_PCI_WORDS = "a PCI address like '1b:00.0' in quotes"
+_PCI_OPTION = Option(pattern=_PCI_PATTERN, pattern_words=_PCI_WORDS, nullable=True)
+_NUMA_OPTION = Option(type="int", minimum=0, maximum=255, nullable=True)
+
+
+def _count(largest: int, smallest: int = 0) -> Option:
+    return Option(type="int", minimum=smallest, maximum=largest)
+
+
+PROFILE_OPTION = Option(
+    type="dict",
+    options={
+        "inherit": Option(),
+        "product_names": Option(type="list", each=Option()),
+        "cpu": Option(
+            type="dict",
+            options={
+                "sockets": _count(16, 1),
+                "cores_per_socket": _count(512, 1),
+                "threads_per_core": _count(8, 1),
+                "numa_nodes": _count(256, 1),
+            },
+        ),
+        "real_memory_mb": _count(100000000, 1),
+        "gpus": Option(
+            type="dict",
+            options={
+                "count": _count(64),
+                "type": Option(pattern=r"[a-z0-9_]+", pattern_words="a model like h100"),
+                "memory_mib": _count(10000000, 1),
+                "pci": Option(type="list", each=_PCI_OPTION),
+                "numa": Option(type="list", each=_count(255)),
+                "cores": Option(
+                    type="list",
+                    each=Option(
+                        pattern=r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*",
+                        pattern_words="cores like '0-55' in quotes",
+                    ),
+                ),
+            },
+        ),
+        "nvlink": Option(
+            type="dict", options={"links_per_gpu": _count(1024), "nvswitches": _count(1024)}
+        ),
+        "rails": Option(
+            type="list",
+            each=Option(
+                type="dict",
+                options={
+                    "rail": Option(type="int", required=True, minimum=0, maximum=15),
+                    "hca_pci": _PCI_OPTION,
+                    "cage": Option(nullable=True),
+                    "port": Option(type="int", minimum=1, maximum=16, nullable=True),
+                    "numa": _NUMA_OPTION,
+                },
+            ),
+        ),
+        "link_rate_gbps": Option(type="int", choices=(100, 200, 400, 800)),
+        "nvme": Option(type="dict", options={"os_disks": _count(64), "data_disks": _count(64)}),
+        "rack_units": _count(60, 1),
+        "power_w": _count(1000000, 1),
+    },
+)
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the mappings merged key by key; lists and single values are replaced as a whole."""
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        both = isinstance(old, Mapping) and isinstance(value, Mapping)
+        merged[key] = _merge(old or {}, value) if both else value
+    return merged
+
+
+def _whole(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _full_pci(address: str | None) -> str | None:
+    """Return the address as sysfs writes it, with domain and in lower case."""
+    if address is None:
+        return None
+    return address.lower() if address.count(":") == 2 else "0000:" + address.lower()
+
+
+def _typed(name: str, data: Mapping[str, Any]) -> Profile:
+    """Return the profile that checked data describes."""
+    cpu, gpus, nvlink = data.get("cpu"), data.get("gpus"), data.get("nvlink")
+    nvme = data.get("nvme")
+    return Profile(
+        name=name,
+        product_names=tuple(data.get("product_names") or ()),
+        cpu=None if cpu is None else Cpu(**{key: int(value) for key, value in cpu.items()}),
+        real_memory_mb=_whole(data.get("real_memory_mb")),
+        gpus=None
+        if not gpus or not int(gpus["count"])
+        else Gpus(
+            count=int(gpus["count"]),
+            type=gpus["type"],
+            memory_mib=_whole(gpus.get("memory_mib")),
+            pci=tuple(str(_full_pci(address)) for address in gpus.get("pci") or ()),
+            numa=tuple(int(number) for number in gpus.get("numa") or ()),
+            cores=tuple(gpus.get("cores") or ()),
+        ),
+        nvlink=None
+        if nvlink is None
+        else NvLink(int(nvlink.get("links_per_gpu", 0)), int(nvlink.get("nvswitches", 0))),
+        rails=tuple(
+            Rail(
+                rail=int(rail["rail"]),
+                hca_pci=_full_pci(rail.get("hca_pci")),
+                cage=rail.get("cage"),
+                port=_whole(rail.get("port")),
+                numa=_whole(rail.get("numa")),
+            )
+            for rail in data.get("rails") or ()
+        ),
+        link_rate_gbps=_whole(data.get("link_rate_gbps")),
+        nvme=None
+        if nvme is None
+        else Nvme(_whole(nvme.get("os_disks")), _whole(nvme.get("data_disks"))),
+        rack_units=_whole(data.get("rack_units")),
+        power_w=_whole(data.get("power_w")),
+    )
+
+
+def _cores_of(text: str) -> list[int]:
+    cores: list[int] = []
+    for part in text.split(","):
+        first, _dash, last = part.partition("-")
+        cores.extend(range(int(first), int(last or first) + 1))
+    return cores
+
+
+def _incomplete(path: str, data: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield the keys that a part of the merged profile lacks."""
+    needs = {
+        "cpu": ("sockets", "cores_per_socket", "threads_per_core", "numa_nodes"),
+        "gpus": ("count", "type"),
+    }
+    for part, keys in needs.items():
+        for key in keys:
+            if isinstance(data.get(part), Mapping) and data[part].get(key) is None:
+                where = f"{path}.{part}.{key}"
+                yield Problem(where, "missing", "write it, or inherit it from another profile")
+
+
+def _inconsistent(path: str, profile: Profile) -> Iterator[Problem]:
+    """Yield where the parts of a profile contradict each other."""
+    gpus, cpu = profile.gpus, profile.cpu
+    for part in ("pci", "numa", "cores") if gpus else ():
+        length = len(getattr(gpus, part))
+        if gpus and length not in (0, gpus.count):
+            yield Problem(
+                f"{path}.gpus.{part}",
+                f"{length} entries for {gpus.count} GPUs",
+                "write one for each GPU",
+            )
+    for index, text in enumerate(gpus.cores if gpus and cpu else ()):
+        cores, width = _cores_of(text), cpu.cores_per_socket if cpu else 1
+        where = f"{path}.gpus.cores[{index}]"
+        if cpu and max(cores) >= cpu.cores:
+            wrong = f"'{text}' goes beyond core {cpu.cores - 1}, the last one"
+            yield Problem(where, wrong, "write physical cores of this node")
+        elif any(cores.count(core) != 1 for core in cores) or any(
+            sum(1 for core in cores if core // width == socket) not in (0, width)
+            for socket in {core // width for core in cores}
+        ):
+            wrong = f"'{text}' is only part of a socket of {width} cores, which Slurm refuses"
+            yield Problem(where, wrong, "write whole sockets")
+    if [rail.rail for rail in profile.rails] != list(range(len(profile.rails))):
+        yield Problem(
+            path + ".rails", "rails are not numbered 0, 1, 2, … in order", "write each number once"
+        )
+    for part, addresses in (
+        ("gpus.pci", list(gpus.pci) if gpus else []),
+        ("rails", [rail.hca_pci for rail in profile.rails if rail.hca_pci]),
+    ):
+        for address in sorted({item for item in addresses if addresses.count(item) > 1}):
+            wrong = f"PCI address {address} is written twice"
+            yield Problem(f"{path}.{part}", wrong, "write the address of each device")
+
+
+def _chain(
+    name: str, site: Mapping[str, Any], broken: list[str], path: str
+) -> tuple[list[Mapping[str, Any]], Problem | None]:
+    """Return what the profile is made of, most general first, or what breaks the chain.
+
+    Nothing at all comes back for a profile that inherits from one of the broken.
+    """
+    parts: list[Mapping[str, Any]] = []
+    seen: list[tuple[str, bool]] = []
+    # A site's profile may bear the name of the built-in one that it changes.
+    step: tuple[str, bool] = (name, name in site)
+    while True:
+        seen.append(step)
+        part = site[step[0]] if step[1] else BUILT_IN[step[0]]
+        parts.insert(0, part)
+        parent = part.get("inherit") or (step[0] if step[1] and step[0] in BUILT_IN else None)
+        if parent is None:
+            return parts, None
+        from_site = parent in site and parent != step[0] and step[1]
+        where = f"{path}.{step[0]}.inherit"
+        if parent in broken:
+            return [], None
+        if not from_site and parent not in BUILT_IN:
+            known = sorted(set(BUILT_IN) | (set(site) - {step[0]}))
+            remedy = "write %s" % (closest(parent, known) or words(known))
+            return [], Problem(where, f"no profile is called '{parent}'", remedy)
+        step = (parent, from_site)
+        if step in seen:
+            wrong = "{} inherits from itself".format(
+                " from ".join(item for item, _site in [*seen, step])
+            )
+            return [], Problem(where, wrong, f"write a built-in profile: {words(sorted(BUILT_IN))}")
+
+
+def _unusable(value: Any) -> bool:
+    if isinstance(value, (Opaque, Unresolved)):
+        return True
+    if isinstance(value, Mapping):
+        return any(_unusable(item) for item in value.values())
+    return isinstance(value, (list, tuple)) and any(_unusable(item) for item in value)
+
+
+def resolve_profiles(
+    site: Mapping[str, Any], path: str
+) -> tuple[dict[str, Profile], list[Problem], list[str]]:
+    """Return all profiles by name, what is wrong with the site's, and the names of the wrong."""
+    profiles: dict[str, Profile] = {}
+    problems: list[Problem] = []
+    broken: list[str] = []
+    sound: dict[str, Any] = {}
+    for name, written in site.items():
+        found = list(check_value(f"{path}.{name}", written, PROFILE_OPTION))
+        problems.extend(found)
+        if found or _unusable(written):
+            broken.append(name)
+        else:
+            sound[name] = written
+    for name in sorted(set(BUILT_IN) | set(sound)):
+        if name in broken:
+            continue
+        where = f"{path}.{name}"
+        parts, problem = _chain(name, sound, broken, path)
+        found = [problem] if problem else []
+        if not parts and not problem:
+            broken.append(name)
+        elif not found:
+            data: dict[str, Any] = {}
+            for part in parts:
+                data = _merge(data, part)
+            found = list(_incomplete(where, data))
+            if not found:
+                profiles[name] = _typed(name, data)
+                found = list(_inconsistent(where, profiles[name]))
+        if found:
+            problems.extend(found)
+            broken.append(name)
+    return {name: item for name, item in profiles.items() if name not in broken}, problems, broken

@@ -1,0 +1,132 @@
+#!/usr/bin/python
+
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: cluster_plan
+short_description: Check the whole inventory and compute the cluster's plan from it
+description:
+  - Reads the inventory of the running ansible-playbook, checks all of it against the inventory
+    contract and against the argument specs of the collection's roles, and writes down what the
+    cluster must look like.
+  - Everything that is wrong is reported at once, one line each, as
+    C(path: what is wrong; what to write instead). The path is C(GROUP.HOST.VARIABLE) for what is
+    written for one host, and C(GROUP.VARIABLE) for what is written for a group. No host is
+    contacted.
+  - Writes C(plan/plan.json) and C(plan/hosts), the text of C(/etc/hosts) for all nodes, below the
+    state directory. Both hold the inventory and nothing else, so check mode writes them too.
+  - Runs on the controller, as an action plugin.
+version_added: 1.0.0
+author:
+  - The baremetal.dgx authors (@baremetal-dgx)
+extends_documentation_fragment:
+  - baremetal.dgx.attributes
+attributes:
+  check_mode:
+    support: full
+    details: The plan on the controller is written in check mode too. It is a copy of the inventory.
+  diff_mode:
+    support: none
+  idempotent:
+    support: full
+options:
+  state_dir:
+    description:
+      - Where the controller keeps the cluster's state; the plan goes to C(plan) below it.
+      - Without it, the variable C(cluster_state_dir), and without that, C(.dgx) in the inventory's
+        directory.
+    type: path
+notes:
+  - Secrets are neither templated nor written.
+  - A value that depends on a fact of a host is checked on that host, by the role that takes it.
+seealso:
+  - module: ansible.builtin.validate_argument_spec
+"""
+
+EXAMPLES = r"""
+- name: Check the inventory before any host is touched
+  hosts: localhost
+  connection: local
+  gather_facts: false
+  tasks:
+    - name: Compute the plan
+      baremetal.dgx.cluster_plan:
+      register: plan
+
+    - name: Show how many GPUs the cluster has
+      ansible.builtin.debug:
+        msg: "{{ plan.summary.gpus }}"
+"""
+
+RETURN = r"""
+problems:
+  description: Everything that is wrong with the inventory, one line each, sorted.
+  returned: failure
+  type: list
+  elements: str
+  sample:
+    - "gpu_nodes.dgx-07.node_rack_unit: units 11-18 of rack r03 are filled by gpu_nodes.dgx-06
+      (units 9-16); write a free unit, or another node_rack"
+plan_dir:
+  description: The folder with C(plan.json) and C(hosts).
+  returned: success
+  type: str
+  sample: /home/operator/inventories/core_12/.dgx/plan
+report:
+  description: The summary as lines for the operator.
+  returned: success
+  type: list
+  elements: str
+  sample: ["cluster core: 16 nodes, 96 GPUs, 5 racks"]
+summary:
+  description: The plan in numbers. Nodes declared absent count only in RV(summary.absent).
+  returned: success
+  type: dict
+  contains:
+    cluster:
+      description: Name of the cluster.
+      type: str
+      sample: core
+    nodes:
+      description: Nodes in the cluster.
+      type: int
+      sample: 16
+    absent:
+      description: Nodes that the inventory declares absent.
+      type: int
+      sample: 0
+    groups:
+      description: Nodes by group.
+      type: dict
+      sample: {gpu_nodes: 12, login_nodes: 2, slurm_controllers: 2, slurm_databases: 1}
+    gpus:
+      description: GPUs that Slurm has.
+      type: int
+      sample: 96
+    networks:
+      description: Networks by name.
+      type: dict
+      sample: {management: 10.1.0.0/24}
+    racks:
+      description: Racks with nodes in them.
+      type: int
+      sample: 4
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+
+def main() -> None:
+    """Say that the work is not done here: the action plugin of this name never comes this far."""
+    module = AnsibleModule(argument_spec={"state_dir": {"type": "path"}}, supports_check_mode=True)
+    module.fail_json(
+        msg="cluster_plan reads the inventory on the controller and cannot run on a host"
+    )
+
+
+if __name__ == "__main__":
+    main()
