@@ -1,6 +1,6 @@
 # What people type; the work is in .ci/ and virtual_pod/.
 .DEFAULT_GOAL := help
-.PHONY: help setup check test demo demo-ssh demo-down bench soak format readmes clean
+.PHONY: help setup check test build demo demo-ssh demo-down bench soak format readmes clean
 NODE ?= login-01
 
 help: ## Show these targets
@@ -15,6 +15,9 @@ check: ## The everyday subset: lint, unit tests, contracts (under 3 minutes)
 test: ## Everything that CI runs: check, sanity, build, molecule, demo
 	@.ci/run
 
+build: setup ## Build the collection's artefact here
+	@.venv/bin/ansible-galaxy collection build --force
+
 demo: setup ## Boot a virtual pod and make it a Slurm cluster
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" virtual_pod/demo
 
@@ -25,7 +28,7 @@ demo-down: ## Remove the demo's nodes and network
 	@virtual_pod/pod down
 
 bench: setup ## Controller CPU seconds per host of a converged re-run
-	@PATH="$(CURDIR)/.venv/bin:$$PATH" tests/bench/run
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" .venv/bin/python tests/bench/converged.py
 
 soak: ## The long suites: every ansible-core, tests/soak/
 	@.ci/run soak
