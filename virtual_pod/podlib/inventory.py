@@ -132,8 +132,8 @@ def generated_variables(
     ]
     if hybrid and v1:
         lines += [
-            "# This host mixes cgroup v1 and v2; there slurmd refuses cgroup/v2 (fatal: Hybrid mode",
-            "# is not supported). Each node has v1 folders of its own in /cgv1.",
+            "# This host mixes cgroup v1 and v2, where slurmd refuses cgroup/v2 (fatal: Hybrid",
+            "# mode is not supported). Each node has v1 folders of its own in /cgv1.",
             "slurm_controller_cgroup:",
             "  plugin: cgroup/v1",
             "  mountpoint: /cgv1",

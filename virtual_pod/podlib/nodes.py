@@ -18,6 +18,7 @@ from typing import Any
 
 from podlib import cache, host, image
 from podlib.layout import (
+    DEFAULT_SUBNET,
     Node,
     Pod,
     PodError,
@@ -146,7 +147,10 @@ def run_argv(pod: Pod, node: Node, image_name: str, mounts: dict[str, str], key:
 
 def up(progress: Progress, request: Request) -> Pod:
     """Bring a pod up; nodes that run stay as they are."""
-    pod = resolve(request, known_pod(request.name))
+    known = known_pod(request.name)
+    if request.subnet is None and known is None:
+        request = dataclasses.replace(request, subnet=_free_subnet(request.name))
+    pod = resolve(request, known)
     bare = any(node.bare for node in pod.nodes)
     host.install_packages(progress, {"sshpass": "sshpass"} if bare else None)
     host.raise_inotify_limit(progress)
@@ -270,23 +274,40 @@ def _set_password(pod: Pod, node: Node, password: str) -> None:
     host.podman(*argv, data=f"root:{password}\n")
 
 
+def _podman_networks() -> list[tuple[str, str]]:
+    """Return (name, cidr) of podman's networks."""
+    networks = host.podman_json("network", "ls", "--format", "json") or []
+    return [(n["name"], s["subnet"]) for n in networks for s in n.get("subnets") or []]
+
+
 def _check_subnet(pod: Pod) -> None:
     """Refuse a subnet that something else on this host uses; its ARP answers would mix."""
-    networks = host.podman_json("network", "ls", "--format", "json") or []
-    others = []
-    for network in networks:
-        for subnet in network.get("subnets") or []:
-            others.append((network["name"], subnet["subnet"]))
-    own = {cidr for name, cidr in others if name == pod.network}
+    networks = _podman_networks()
+    own = {cidr for name, cidr in networks if name == pod.network}
     if own and pod.subnet not in own:
         raise PodError(
             f"network {pod.network} has {', '.join(own)}, not {pod.subnet}; take the pod down first"
         )
-    taken = overlapping(pod.subnet, [o for o in others if o[0] != pod.network])
-    if not own and not taken:
-        taken = overlapping(pod.subnet, host.host_addresses())
+    others = [n for n in networks if n[0] != pod.network]
+    # Once the network exists, its bridge is among the host's addresses.
+    taken = overlapping(pod.subnet, others if own else [*others, *host.host_addresses()])
     if taken:
         raise PodError(f"{pod.subnet} is in use on this host ({taken}); choose another --subnet")
+
+
+def _free_subnet(name: str) -> str:
+    """Return the pod's subnet when it has one already, else the first from the default on."""
+    if not shutil.which("podman"):
+        return DEFAULT_SUBNET
+    networks = _podman_networks()
+    own = [cidr for network, cidr in networks if network == Pod(name, "", ()).network]
+    taken = [*networks, *host.host_addresses()]
+    first = ipaddress.ip_network(DEFAULT_SUBNET)
+    candidates = (str(first)[: -len("0.0/24")] + f"{n}.0/24" for n in range(256))
+    free = next((c for c in candidates if not overlapping(c, taken)), None)
+    if not own and free is None:
+        raise PodError("no free subnet; choose one with --subnet")
+    return own[0] if own else str(free)
 
 
 def _ensure_network(progress: Progress, pod: Pod) -> None:

@@ -32,6 +32,13 @@ class Progress:
             sys.stdout.write(f"[{self._label} {now - self._start:6.1f}s] {text}\n")
             sys.stdout.flush()
 
+    def show(self, line: str) -> None:
+        """Print one line of another program's output as it is."""
+        with self._lock:
+            self._last = time.monotonic()
+            sys.stdout.write(f"{line}\n")
+            sys.stdout.flush()
+
     def elapsed(self) -> float:
         """Return the seconds since the start."""
         return time.monotonic() - self._start

@@ -1,0 +1,273 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The whole job on a virtual pod: boot it, run site.yml of the built collection, use it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from podlib import host, nodes
+from podlib.layout import Pod, PodError
+from podlib.progress import Progress
+
+WORK = host.CHECKOUT / ".cache" / "demo"
+GPUS = 8
+# Opens each GPU: with cgroups in force a job reaches its own (no driver answers) and no other.
+_DEVICES = (
+    "for i in 0 1 2 3 4 5 6 7; do "
+    "if : 2>/dev/null < /dev/nvidia$i; then echo open; "
+    "else (: < /dev/nvidia$i) 2>&1 | sed 's/.*: //'; fi; done"
+)
+
+
+@dataclass
+class Demo:
+    """What a run knows: its pod, its environment, and how long its phases took."""
+
+    progress: Progress
+    name: str
+    env: Mapping[str, str]
+    log: pathlib.Path
+    phases: list[tuple[str, float]] = field(default_factory=list)
+
+    def phase(self, title: str, work: Callable[[], None]) -> None:
+        """Do one phase and note its time; PodError says which phase failed."""
+        self.progress.say(f"==== {title}")
+        start = time.monotonic()
+        try:
+            work()
+        except PodError as exc:
+            raise PodError(f"FAILED in phase '{title}': {exc}") from exc
+        self.phases.append((title, time.monotonic() - start))
+
+    def stream(self, what: str, argv: Sequence[str]) -> None:
+        """Run a command whose output goes to the terminal and the log as it is."""
+        last = [what]
+
+        def doing() -> str:
+            return f"{what}: at work ({re.sub(chr(27) + r'[^m]*m', '', last[0])[:100]})"
+
+        with (
+            self.progress.during(doing),
+            self.log.open("a") as log,
+            subprocess.Popen(
+                argv,
+                env=dict(self.env),
+                cwd=WORK,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            ) as process,
+        ):
+            for line in process.stdout or ():
+                self.progress.show(line.rstrip("\n"))
+                log.write(line)
+                if line.strip():
+                    last[0] = line.strip().rstrip(" *")
+        if process.returncode:
+            raise PodError(f"{what} ended with exit status {process.returncode}; log: {self.log}")
+
+    def pod(self) -> Pod:
+        """Return the pod as it is now."""
+        pod = nodes.known_pod(self.name)
+        if pod is None:
+            raise PodError(f"there is no pod {self.name}")
+        return pod
+
+    def user(self, command: str, timeout_s: float = 120, node: str = "login-01") -> str:
+        """Run a command as the ordinary user alice; return its output."""
+        config = nodes.state_folder(self.name) / "ssh_config"
+        self.progress.say(f"alice@{node}$ {command}")
+        argv = ["ssh", "-F", str(config), "-o", "BatchMode=yes", f"alice@{node}", command]
+        try:
+            with self.progress.during(lambda: f"waiting for: {command}"):
+                done = subprocess.run(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    timeout=timeout_s,
+                )
+        except subprocess.TimeoutExpired as exc:
+            raise PodError(f"no answer in {timeout_s:.0f} s: {command}") from exc
+        output = (done.stdout + done.stderr).rstrip()
+        for line in output.splitlines()[:12]:
+            self.progress.show(f"    {line}")
+        if done.returncode:
+            raise PodError(f"exit status {done.returncode} of: {command}\n{output[-1500:]}")
+        return output
+
+
+def expect(condition: bool, message: str) -> None:
+    """Raise PodError with the message unless the condition holds."""
+    if not condition:
+        raise PodError(message)
+
+
+def build_collection(demo: Demo) -> None:
+    """Build the collection and install the artefact, as a site would."""
+    shutil.rmtree(WORK / "build", ignore_errors=True)
+    shutil.rmtree(WORK / "collections", ignore_errors=True)
+    build = ["ansible-galaxy", "collection", "build", str(host.CHECKOUT), "--output-path", "build"]
+    demo.stream("build", build)
+    artefacts = sorted((WORK / "build").glob("*.tar.gz"))
+    expect(len(artefacts) == 1, f"one artefact expected in {WORK / 'build'}, not {len(artefacts)}")
+    install = ["ansible-galaxy", "collection", "install", "--offline", "--force"]
+    demo.stream("install", [*install, "--no-deps", "-p", "collections", str(artefacts[0])])
+
+
+def use_cluster(demo: Demo) -> None:
+    """Do what a user does, and look at the answers."""
+    gpu_nodes = sorted(n.name for n in demo.pod().nodes if n.is_gpu)
+    count = len(gpu_nodes)
+    demo.user("sinfo")
+
+    answers = demo.user(f"srun -N{count} --gres=gpu:{GPUS} hostname").split()
+    expect(sorted(answers) == gpu_nodes, f"answers from {sorted(answers)}, not from {gpu_nodes}")
+
+    tasks = demo.user(
+        f"srun -N{count} --gres=gpu:{GPUS} --ntasks-per-node={GPUS} "
+        "sh -c 'echo $SLURMD_NODENAME $SLURM_LOCALID $CUDA_VISIBLE_DEVICES' | sort"
+    ).splitlines()
+    expect(len(set(tasks)) == count * GPUS, f"{len(set(tasks))} tasks, not {count * GPUS}")
+
+    devices = demo.user(f"srun -N1 --gres=gpu:2 sh -c '{escape(_DEVICES)}'").splitlines()
+    expect(
+        devices.count("Operation not permitted") == GPUS - 2,
+        f"a job with 2 GPUs is not kept from the other {GPUS - 2}: {devices}",
+    )
+
+    job = demo.user(
+        f"sbatch --parsable --wait -N{count} --gres=gpu:{GPUS} -o /dev/null --wrap 'srun hostname'"
+    ).split(";")[0]
+    record = ""
+
+    def accounted() -> bool:
+        nonlocal record
+        query = f"sacct -X -n -P -j {job} -o jobid,state,alloctres"
+        record = demo.user(query)
+        return "COMPLETED" in record and f"gres/gpu={count * GPUS}" in record
+
+    try:
+        # Records reach the database some seconds late.
+        host.wait_until(f"job {job} in the accounting", accounted, 60, 2)
+    except PodError as exc:
+        raise PodError(f"{exc}; last answer: {record or 'nothing'}") from exc
+
+
+def escape(text: str) -> str:
+    """Return a text for inside single quotes."""
+    return text.replace("'", "'\\''")
+
+
+def summary(demo: Demo) -> list[str]:
+    """Return the lines at the end: phases with times, nodes with states, what to try."""
+    width = max(len(title) for title, _ in demo.phases)
+    lines = ["", "Phases"]
+    lines += [f"  {title.ljust(width)}  {seconds:6.1f} s" for title, seconds in demo.phases]
+    lines += [f"  {'together'.ljust(width)}  {sum(s for _, s in demo.phases):6.1f} s", "", "Nodes"]
+    states = dict(
+        line.split(maxsplit=1)
+        for line in demo.user("sinfo -h -N -p batch -o '%N %T %C %G'").splitlines()
+    )
+    for node in demo.pod().nodes:
+        lines.append(f"  {node.name:10} {node.ip:14} {states.get(node.name, '')}".rstrip())
+    option = "" if demo.name == "demo" else f" --name {demo.name}"
+    lines += [
+        "",
+        "Try next",
+        f"  virtual_pod/pod ssh{option} alice@login-01    as a user: sinfo, srun, sbatch, sacct",
+        f"  virtual_pod/pod ssh{option} dgx-01            as root (make demo-ssh NODE=dgx-01)",
+        f"  $EDITOR {nodes.state_folder(demo.name) / 'inventory'}",
+        f"  virtual_pod/pod down{option}                  remove it all (make demo-down)",
+    ]
+    return lines
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    env = os.environ
+    parser = argparse.ArgumentParser(
+        prog="demo",
+        description="Boot a virtual pod and make it a Slurm cluster. "
+        "The environment may say POD_NAME, NODES, SUITE and SUBNET instead.",
+    )
+    parser.add_argument("--name", default=env.get("POD_NAME") or "demo")
+    parser.add_argument("--nodes", default=env.get("NODES") or None, help="number of DGX nodes")
+    parser.add_argument("--suite", default=env.get("SUITE") or None)
+    parser.add_argument("--subnet", default=env.get("SUBNET") or None)
+    return parser.parse_args(argv)
+
+
+def _environment() -> dict[str, str]:
+    bin_folder = host.CHECKOUT / ".venv" / "bin"
+    path = f"{bin_folder}:{os.environ['PATH']}"
+    if not shutil.which("ansible-playbook", path=path):
+        raise PodError("ansible-playbook is not there; make demo sets it up (or run .ci/setup)")
+    env = {k: v for k, v in os.environ.items() if not k.startswith("ANSIBLE_")}
+    env |= {
+        "PATH": path,
+        "LC_ALL": "C.UTF-8",
+        "PYTHONUNBUFFERED": "1",
+        # The installed artefact first; what it depends on lies where .ci/setup put it.
+        "ANSIBLE_COLLECTIONS_PATH": f"{WORK / 'collections'}:{host.CHECKOUT}/.cache/collections",
+        "ANSIBLE_COLLECTIONS_SCAN_SYS_PATH": "false",
+        "ANSIBLE_FORKS": "10",
+        "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false",
+    }
+    if sys.stdout.isatty():
+        env["ANSIBLE_FORCE_COLOR"] = "1"
+    return env
+
+
+def _run(args: argparse.Namespace) -> None:
+    WORK.mkdir(parents=True, exist_ok=True)
+    demo = Demo(Progress("demo"), args.name, _environment(), WORK / f"{args.name}.log")
+    demo.log.write_text("")
+    pod = str(host.CHECKOUT / "virtual_pod" / "pod")
+    options = [
+        f"--{key}={value}"
+        for key, value in (("nodes", args.nodes), ("suite", args.suite), ("subnet", args.subnet))
+        if value is not None
+    ]
+    count = [f"--nodes={args.nodes}"] if args.nodes is not None else []
+    inventory = nodes.state_folder(args.name) / "inventory"
+
+    def describe() -> None:
+        demo.stream("pod inventory", [pod, "inventory", "--name", args.name, *count])
+
+    def site() -> None:
+        demo.stream("site", ["ansible-playbook", "-i", str(inventory), "baremetal.dgx.site"])
+
+    demo.phase(
+        "boot the pod", lambda: demo.stream("pod up", [pod, "up", "--name", args.name, *options])
+    )
+    demo.phase("write its inventory", describe)
+    demo.phase("build and install the collection", lambda: build_collection(demo))
+    demo.phase("site.yml", site)
+    demo.phase("use the cluster as alice", lambda: use_cluster(demo))
+    for line in summary(demo):
+        demo.progress.show(line)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the demo; return its exit status."""
+    try:
+        _run(_parse(argv))
+    except PodError as exc:
+        print(f"\ndemo: {exc}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ndemo: interrupted; run the same command again", file=sys.stderr)
+        return 130
+    return 0
