@@ -1,0 +1,325 @@
+#!/usr/bin/python
+
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: system_accounts
+short_description: Keep local groups, users and their authorized keys as declared
+description:
+  - Brings groups, users, password hashes, homes and authorized keys to what is declared, in one
+    call.
+  - Everything is checked before anything is changed. A number that belongs to another name, a name
+    that exists with another number, a key that is none, or a removal that would hurt gives an
+    error, all errors at once.
+  - Numbers are never changed, because the files of the user carry the old one.
+  - Files in a home are written with the rights of the user.
+version_added: 1.0.0
+author:
+  - The baremetal.dgx authors (@baremetal-dgx)
+extends_documentation_fragment:
+  - baremetal.dgx.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+    details: Password hashes are never shown.
+  idempotent:
+    support: full
+options:
+  groups:
+    description: The groups.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: Name of the group.
+        type: str
+        required: true
+      gid:
+        description: Its number.
+        type: int
+      system:
+        description: Whether a group without O(groups[].gid) gets a number from the system's range.
+        type: bool
+        default: false
+      state:
+        description: Whether the group exists.
+        type: str
+        choices: [present, absent]
+        default: present
+  users:
+    description: The users.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      name:
+        description: Name of the user.
+        type: str
+        required: true
+      uid:
+        description: Its number. Needed for a user that does not exist and is no system user.
+        type: int
+      group:
+        description: Primary group. A new user gets a group of its own name and number otherwise.
+        type: str
+      groups:
+        description: The other groups, exactly these. Left alone when not given.
+        type: list
+        elements: str
+      shell:
+        description: Login shell. A new user gets V(/bin/bash), a system user none.
+        type: str
+      home:
+        description: Home directory. A new user gets C(/home/NAME).
+        type: path
+      comment:
+        description: Full name.
+        type: str
+      create_home:
+        description: Whether a missing home is made, with the files of C(/etc/skel).
+        type: bool
+        default: true
+      system:
+        description: Whether a new user is a system user.
+        type: bool
+        default: false
+      password:
+        description: Password as a crypt hash. Left alone when not given; a new user then has none
+          and cannot log in with one.
+        type: str
+      ssh_keys:
+        description: Public keys in C(~/.ssh/authorized_keys), one line each.
+        type: list
+        elements: str
+        default: []
+      ssh_keys_exclusive:
+        description: Whether all other keys are taken out.
+        type: bool
+        default: false
+      state:
+        description: Whether the user exists. A user with processes is not removed.
+        type: str
+        choices: [present, absent]
+        default: present
+      remove_home:
+        description: Whether the home goes with the user. Needs O(home_removal_allowed).
+        type: bool
+        default: false
+  home_removal_allowed:
+    description: Consent to the removal of homes.
+    type: bool
+    default: false
+  home_mode:
+    description: Mode of new homes, quoted.
+    type: str
+    default: "0700"
+  login_check:
+    description: Whether to tell how many keys admit the user of this connection (RV(login)).
+    type: bool
+    default: false
+"""
+
+EXAMPLES = r"""
+- name: Have the same operator everywhere
+  baremetal.dgx.system_accounts:
+    groups:
+      - {name: operators, gid: 2000}
+    users:
+      - name: alice
+        uid: 2001
+        groups: [operators]
+        ssh_keys: ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ... alice"]
+      - {name: bob, state: absent}
+"""
+
+RETURN = r"""
+actions:
+  description: What was done, or would be in check mode, in order.
+  returned: success
+  type: list
+  elements: str
+  sample: ["group operators: create with gid 2000", "user alice: create with uid 2001"]
+errors:
+  description: Everything that stands in the way, when nothing was changed because of it.
+  returned: on failure, when the plan was refused
+  type: list
+  elements: str
+login:
+  description: The user of this connection, and how many keys admit it once this call is done.
+  returned: when O(login_check) is set
+  type: dict
+  contains:
+    user:
+      description: Name of the user.
+      type: str
+    keys:
+      description: Number of keys; null when it cannot be told (no sshd here, or sshd asks a command
+        or trusts certificates).
+      type: int
+"""
+
+import os
+from typing import Any, Mapping
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._accounts import (
+    Plan,
+    State,
+    Step,
+    WantedGroup,
+    WantedUser,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._accounts_host import (
+    apply_step,
+    load_state,
+    login_keys,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._accounts_plan import make_plan
+from ansible_collections.baremetal.dgx.plugins.module_utils._run import ModuleRunner, ToolError
+
+GROUP_SPEC: dict[str, Any] = {
+    "name": {"type": "str", "required": True},
+    "gid": {"type": "int"},
+    "system": {"type": "bool", "default": False},
+    "state": {"choices": ["present", "absent"], "default": "present"},
+}
+USER_SPEC: dict[str, Any] = {
+    "name": {"type": "str", "required": True},
+    "uid": {"type": "int"},
+    "group": {"type": "str"},
+    "groups": {"type": "list", "elements": "str"},
+    "shell": {"type": "str"},
+    "home": {"type": "path"},
+    "comment": {"type": "str"},
+    "create_home": {"type": "bool", "default": True},
+    "system": {"type": "bool", "default": False},
+    "password": {"type": "str", "no_log": True},
+    # public keys; "key" is a word that Ansible takes for a secret
+    "ssh_keys": {"type": "list", "elements": "str", "default": [], "no_log": False},
+    "ssh_keys_exclusive": {"type": "bool", "default": False, "no_log": False},
+    "state": {"choices": ["present", "absent"], "default": "present"},
+    "remove_home": {"type": "bool", "default": False},
+}
+ARGUMENT_SPEC: dict[str, Any] = {
+    "groups": {"type": "list", "elements": "dict", "default": [], "options": GROUP_SPEC},
+    "users": {"type": "list", "elements": "dict", "default": [], "options": USER_SPEC},
+    "home_removal_allowed": {"type": "bool", "default": False},
+    "home_mode": {"type": "str", "default": "0700"},
+    "login_check": {"type": "bool", "default": False},
+}
+
+
+def desired_groups(params: Mapping[str, Any]) -> list[WantedGroup]:
+    """The groups as declared."""
+    return [
+        WantedGroup(
+            name=entry["name"],
+            gid=entry["gid"],
+            system=entry["system"],
+            present=entry["state"] == "present",
+        )
+        for entry in params["groups"]
+    ]
+
+
+def desired_users(params: Mapping[str, Any]) -> list[WantedUser]:
+    """The users as declared; a key given as several lines counts as several keys."""
+    return [
+        WantedUser(
+            name=entry["name"],
+            uid=entry["uid"],
+            group=entry["group"],
+            groups=None if entry["groups"] is None else tuple(entry["groups"]),
+            shell=entry["shell"],
+            home=entry["home"],
+            comment=entry["comment"],
+            create_home=entry["create_home"],
+            system=entry["system"],
+            keys=tuple(
+                line for key in entry["ssh_keys"] for line in key.splitlines() if line.strip()
+            ),
+            keys_exclusive=entry["ssh_keys_exclusive"],
+            password=entry["password"],
+            present=entry["state"] == "present",
+            remove_home=entry["remove_home"],
+        )
+        for entry in params["users"]
+    ]
+
+
+def parse_mode(text: str) -> int:
+    """The number of a quoted octal mode; raises ToolError for anything else."""
+    try:
+        return int(text, 8)
+    except ValueError as error:
+        raise ToolError(f"home_mode: {text!r} is no octal mode; write one like '0700'") from error
+
+
+def set_password(module: AnsibleModule, step: Step) -> None:
+    """Hand the hash to chpasswd through standard input, where no process list shows it."""
+    name = step.subject.split(" ", 1)[1]
+    rc, _out, err = module.run_command(
+        [module.get_bin_path("chpasswd", required=True), "-e"], data=f"{name}:{step.secret}"
+    )
+    if rc != 0:
+        raise ToolError(f"{step.subject}: the password was refused: {err.strip()}")
+
+
+def apply(module: AnsibleModule, run: ModuleRunner, plan: Plan, home_mode: int) -> None:
+    """Do all steps in order."""
+    for step in plan.steps:
+        try:
+            if step.kind == "password":
+                set_password(module, step)
+            else:
+                apply_step(run, step, home_mode)
+        except OSError as error:
+            raise ToolError(
+                f"{step.subject}: cannot {step.summary}: {error.filename}: {error.strerror}"
+            ) from error
+
+
+def login(run: ModuleRunner, state: State, users: list[WantedUser]) -> dict[str, Any]:
+    """The user of this connection and how many keys will admit it."""
+    keys = login_keys(run, state.login_user)
+    if keys is not None:
+        declared = [user for user in users if user.name == state.login_user and user.present]
+        keys = max(keys, sum(len(user.keys) for user in declared))
+    return {"user": state.login_user, "keys": keys}
+
+
+def main() -> None:
+    """Load, plan, apply, report."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    run = ModuleRunner(module)
+    result: dict[str, Any] = {}
+    try:
+        home_mode = parse_mode(module.params["home_mode"])
+        groups, users = desired_groups(module.params), desired_users(module.params)
+        state = load_state(groups, users, os.environ)
+        plan = make_plan(state, groups, users, module.params["home_removal_allowed"])
+        if plan.errors:
+            raise ToolError("\n".join(plan.errors), errors=list(plan.errors))
+        if module.params["login_check"]:
+            result["login"] = login(run, state, users)
+        if not module.check_mode:
+            apply(module, run, plan, home_mode)
+    except ToolError as error:
+        module.fail_json(msg=str(error), **error.details)
+    actions = [f"{step.subject}: {step.summary}" for step in plan.steps]
+    result.update(changed=bool(plan.steps), actions=actions)
+    if module._diff and actions:
+        result["diff"] = {"prepared": "\n".join(actions) + "\n"}
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
