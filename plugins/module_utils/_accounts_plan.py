@@ -36,11 +36,19 @@ def _duplicates(values: Sequence[tuple[str, object]]) -> list[tuple[object, list
     return [(value, names) for value, names in by_value.items() if len(names) > 1]
 
 
-def _group_errors(state: State, groups: Sequence[WantedGroup]) -> list[str]:
+def _leaving(groups: Sequence[WantedGroup], users: Sequence[WantedUser]) -> set[str]:
+    """Return the groups that go: userdel takes a user's own group along (USERGROUPS_ENAB)."""
+    leaving = {group.name for group in groups if not group.present}
+    return leaving | {user.name for user in users if not user.present}
+
+
+def _group_errors(
+    state: State, groups: Sequence[WantedGroup], users: Sequence[WantedUser]
+) -> list[str]:
     errors: list[str] = []
     owners = {entry.gid: entry.name for entry in state.groups.values()}
     owners.update({gid: name for name, gid in state.foreign_groups.items() if gid not in owners})
-    leaving = {group.name for group in groups if not group.present}
+    leaving = _leaving(groups, users)
     for name, names in _duplicates([(group.name, group.name) for group in groups]):
         errors.append(f"group {name}: declared {len(names)} times; keep one entry")
     for gid, names in _duplicates([(group.name, group.gid) for group in groups if group.present]):
@@ -335,13 +343,12 @@ def make_plan(
     Users leave before groups do, and both before any is made, so that a number can change its owner
     in one run; groups are made before the users that need them.
     """
-    errors = _group_errors(state, groups)
+    errors = _group_errors(state, groups, users)
     errors += _user_errors(state, groups, users, home_removal_allowed)
     if errors:
         return Plan(tuple(dict.fromkeys(errors)), ())
     steps = _steps_of_removal(state, groups, users, errors)
-    leaving = {group.name for group in groups if not group.present}
-    leaving |= {user.name for user in users if not user.present}
+    leaving = _leaving(groups, users)
     for group in groups:
         if group.present and group.name not in state.groups:
             options = ["--system"] if group.system else []

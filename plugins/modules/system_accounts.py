@@ -283,7 +283,7 @@ def apply(module: AnsibleModule, run: ModuleRunner, plan: Plan, home_mode: int) 
                 apply_step(run, step, home_mode)
         except OSError as error:
             raise ToolError(
-                f"{step.subject}: cannot {step.summary}: {error.filename}: {error.strerror}"
+                f"{step.subject}: {step.summary}: {error.filename}: {error.strerror}"
             ) from error
 
 

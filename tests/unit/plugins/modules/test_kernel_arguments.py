@@ -1,0 +1,215 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""kernel_arguments with boot loaders that are made up but read the files it writes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._run import ENDED, CommandResult
+from ansible_collections.baremetal.dgx.plugins.modules import kernel_arguments
+
+
+@pytest.fixture
+def node(monkeypatch, tmp_path):
+    """A node whose kernel was booted with `ro quiet`; paths lie below tmp_path."""
+    (tmp_path / "cmdline").write_text("BOOT_IMAGE=/vmlinuz ro quiet\n")
+    (tmp_path / "grub.cfg").write_text("linux /vmlinuz ro quiet\n")
+    for name, path in {
+        "_DROP_IN": "grub.d/99-baremetal-dgx.cfg",
+        "_GRUB_CONFIG": "grub.cfg",
+        "_RECORD": "lib/kernel_arguments",
+        "_MARKER": "run/reboot-required",
+    }.items():
+        monkeypatch.setattr(kernel_arguments, name, str(tmp_path / path))
+    really = kernel_arguments.read
+    monkeypatch.setattr(
+        kernel_arguments,
+        "read",
+        lambda path: really(str(tmp_path / "cmdline") if path == "/proc/cmdline" else path),
+    )
+    monkeypatch.setattr(kernel_arguments, "step_titles", lambda: ["slurmstepd: [7.batch]"])
+    return tmp_path
+
+
+@pytest.fixture
+def tools(monkeypatch, node):
+    """Programs of the node: name → function of its words that returns rc and output."""
+    found = {}
+    log = []
+
+    def run(argv, timeout_s=30, env=None):
+        log.append(list(argv))
+        rc, out = found[argv[0]](list(argv[1:]))
+        return CommandResult(tuple(argv), ENDED, rc, out)
+
+    monkeypatch.setattr(kernel_arguments, "ModuleRunner", lambda module: run)
+    monkeypatch.setattr(
+        kernel_arguments.AnsibleModule,
+        "get_bin_path",
+        lambda self, name, **_o: name if name in found else None,
+    )
+    found["log"] = log
+    return found
+
+
+@pytest.fixture
+def grub(tools, node):
+    def update(words):
+        drop_in = node / "grub.d" / "99-baremetal-dgx.cfg"
+        script = (
+            "GRUB_CMDLINE_LINUX=ro; GRUB_CMDLINE_LINUX_DEFAULT=quiet\n"
+            + (drop_in.read_text() if drop_in.exists() else "")
+            + 'echo "linux /vmlinuz $GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT"'
+        )
+        out = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
+        (node / "grub.cfg").write_text(out.stdout)
+        return 0, ""
+
+    tools["update-grub"] = update
+    return tools["log"]
+
+
+@pytest.fixture
+def bring(run_module):
+    def run(check=False, **params):
+        return run_module(kernel_arguments.main, params, check=check)
+
+    return run
+
+
+def test_check_then_real_then_again(grub, bring, node):
+    params = {"arguments": ["iommu=pt"], "removed": ["quiet"]}
+    predicted = bring(check=True, **params)
+    assert grub == []
+    assert not (node / "grub.d").exists()
+    done = bring(**params)
+    assert predicted["actions"] == done["actions"]
+    assert done["actions"][-1] == "update-grub"
+    assert (node / "grub.cfg").read_text().split() == ["linux", "/vmlinuz", "ro", "iommu=pt"]
+    again = bring(**params)
+    assert again["changed"] is False
+    assert again["missing"] == ["iommu=pt"]
+    assert again["unwanted"] == ["quiet"]
+    assert again["reboot_needed"] is True
+    assert again["running_steps"] == ["7.batch"]
+    assert (node / "run" / "reboot-required").read_text() == (
+        "missing kernel argument iommu=pt\nunwanted kernel argument quiet\n"
+    )
+
+
+def test_after_the_reboot_the_marker_goes(grub, bring, node):
+    bring(arguments=["iommu=pt"])
+    (node / "cmdline").write_text("ro quiet iommu=pt\n")
+    done = bring(arguments=["iommu=pt"])
+    assert done["changed"] is False
+    assert done["reboot_needed"] is False
+    assert done["running_steps"] == []
+    assert not (node / "run" / "reboot-required").exists()
+
+
+def test_what_is_no_longer_declared_goes(grub, bring, node):
+    bring(arguments=["iommu=pt"])
+    assert bring()["actions"][-1] == "update-grub"
+    assert (node / "grub.cfg").read_text() == "linux /vmlinuz ro quiet\n"
+    assert bring()["changed"] is False
+
+
+def test_killed_between_file_and_boot_loader(grub, bring, node, tools, monkeypatch):
+    def killed(words):
+        raise KeyboardInterrupt
+
+    bring(arguments=["iommu=pt"])
+    really = tools["update-grub"]
+    tools["update-grub"] = killed
+    with pytest.raises(KeyboardInterrupt):
+        kernel_arguments.Grub(
+            kernel_arguments.ModuleRunner(None), [], []
+        ).apply(["write", "update-grub"])  # fmt: skip
+    # an empty list leaves no word that could be missed; only the age of the files tells
+    now = os.stat(node / "grub.d" / "99-baremetal-dgx.cfg").st_mtime
+    os.utime(node / "grub.cfg", (now - 10, now - 10))
+    tools["update-grub"] = really
+    assert bring()["actions"] == ["update-grub"]
+    assert "iommu=pt" not in (node / "grub.cfg").read_text()
+
+
+def test_nothing_declared_nothing_done(grub, bring, node):
+    answer = bring()
+    assert answer["changed"] is False
+    assert grub == []
+    assert not (node / "grub.d").exists()
+
+
+def test_a_later_file_that_wins_is_an_error(tools, bring, node):
+    tools["update-grub"] = lambda words: (0, "")
+    answer = bring(arguments=["iommu=pt"])
+    assert answer["failed"] is True
+    assert "update-grub did not take what is declared: iommu=pt is not in" in answer["msg"]
+
+
+def test_no_boot_loader(tools, bring):
+    assert bring()["changed"] is False
+    assert "neither update-grub nor grubby" in bring(arguments=["a=1"])["msg"]
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({"arguments": ["a b"]}, "not a kernel argument of one plain word: 'a b'"),
+        ({"arguments": ["a"], "removed": ["a"]}, "declared and removed at once: a"),
+    ],
+)
+def test_refusals(grub, bring, params, said):
+    assert said in bring(**params)["msg"]
+    assert grub == []
+
+
+@pytest.fixture
+def grubby(tools):
+    kernels = [["ro", "quiet"], ["ro", "quiet"]]
+
+    def tool(words):
+        if words == ["--info=ALL"]:
+            return 0, "".join(f'index={i}\nargs="{" ".join(k)}"\n' for i, k in enumerate(kernels))
+        assert words[0] == "--update-kernel=ALL"
+        for word in words[1:]:
+            flag, _sign, names = word.partition("=")
+            for kernel in kernels:
+                for name in names.split():
+                    if name in kernel:
+                        kernel.remove(name)
+                    if flag == "--args":
+                        kernel.append(name)
+        return 0, ""
+
+    tools["grubby"] = tool
+    return kernels
+
+
+def test_grubby_check_then_real_then_again(grubby, tools, bring, node):
+    params = {"arguments": ["iommu=pt"], "removed": ["quiet"]}
+    assert bring(check=True, **params)["actions"] == ["add iommu=pt", "remove quiet"]
+    assert grubby == [["ro", "quiet"]] * 2
+    assert bring(**params)["changed"] is True
+    assert grubby == [["ro", "iommu=pt"]] * 2
+    assert bring(**params)["changed"] is False
+    # what this module has set and is no longer declared goes away
+    assert bring()["actions"] == ["remove iommu=pt"]
+    assert grubby == [["ro"]] * 2
+    tools["log"].clear()
+    assert bring()["changed"] is False
+    assert tools["log"] == []
+
+
+def test_grubby_killed_before_its_record_is_trimmed(grubby, bring, node):
+    bring(arguments=["iommu=pt"])
+    (node / "lib" / "kernel_arguments").write_text("a=1\niommu=pt\n")
+    grubby[0].append("a=1")
+    assert bring(arguments=["iommu=pt"])["actions"] == ["remove a=1"]
+    assert (node / "lib" / "kernel_arguments").read_text() == "iommu=pt\n"

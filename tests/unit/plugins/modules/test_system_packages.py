@@ -1,0 +1,309 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""system_packages with apt-get, dpkg and dnf replaced by a model that keeps records as they do."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
+    ENDED,
+    MISSING,
+    CommandResult,
+)
+from ansible_collections.baremetal.dgx.plugins.modules import system_packages
+
+
+class AptModel:
+    """What apt-get, apt-mark and dpkg would do to a small archive."""
+
+    def __init__(self):
+        self.archive = {"chrony": "4.6", "jq": "1.7", "ntp": "1"}
+        self.unlisted = {}
+        self.status = {"base": ["i", "i", "1"], "timesyncd": ["i", "i", "257"]}
+        self.replaces = {"chrony": ["timesyncd"]}
+        self.needs = {"base": ["ui"]}
+        self.log = []
+        self.answers = []
+
+    def __call__(self, argv, timeout_s=30, env=None):
+        words = tuple(argv)
+        self.log.append(words)
+        if self.answers:
+            planned = self.answers.pop(0)
+            if planned is not None:
+                return CommandResult(words, ENDED, *planned)
+        rc, out, err = getattr(self, words[0].replace("-", "_"))(list(words[1:]))
+        return CommandResult(words, ENDED, rc, out, err)
+
+    def tools(self):
+        return [words[0] + (" sim" if "--simulate" in words else "") for words in self.log]
+
+    def dpkg_query(self, words):
+        lines = [f"{w}{s} \t{n}\t{v}\n" for n, (w, s, v) in self.status.items()]
+        return 0, "".join(lines), ""
+
+    def dpkg(self, words):
+        for entry in self.status.values():
+            entry[1] = "i"
+        return 0, "", ""
+
+    def apt_mark(self, words):
+        for name in words[1:]:
+            self.status[name][0] = "h" if words[0] == "hold" else "i"
+        return 0, "", ""
+
+    def apt_get(self, words):
+        if "update" in words:
+            self.archive.update(self.unlisted)
+            return 0, "", ""
+        names = [w for w in words if not w.startswith("-") and "::" not in w and "=" not in w]
+        names += [w.split("=")[0] for w in words if "=" in w and "::" not in w]
+        verb = "remove" if "remove" in names else "install"
+        names = [name for name in names if name != verb]
+        if verb == "install":
+            unknown = [name for name in names if name not in self.archive]
+            if unknown:
+                return 100, "", f"E: Unable to locate package {unknown[0]}"
+            gone = [x for n in names for x in self.replaces.get(n, ()) if x in self.status]
+        else:
+            gone = names + [x for n in names for x in self.needs.get(n, ())]
+            names = []
+        names = [n for n in names if n not in self.status]
+        out = "".join(f"Remv {n} [1]\n" for n in gone) + "".join(f"Inst {n} (1)\n" for n in names)
+        if "--simulate" not in words:
+            for name in gone:
+                self.status.pop(name, None)
+            for name in names:
+                self.status[name] = ["i", "i", self.archive[name]]
+        return 0, out, ""
+
+
+@pytest.fixture
+def apt(monkeypatch, tmp_path):
+    model = AptModel()
+    monkeypatch.setattr(system_packages, "ModuleRunner", lambda module: model)
+    monkeypatch.setattr(
+        system_packages.AnsibleModule, "get_bin_path", lambda self, name, **_o: f"/usr/bin/{name}"
+    )
+    monkeypatch.setattr(system_packages, "_APT_STAMPS", (str(tmp_path / "lib" / "stamp"),))
+    monkeypatch.setattr(system_packages, "_APT_SOURCES", (str(tmp_path / "sources"),))
+    monkeypatch.setattr(system_packages, "_DPKG_JOURNAL", str(tmp_path / "updates"))
+    monkeypatch.setattr(system_packages, "_POLL_S", 0.01)
+    return model
+
+
+@pytest.fixture
+def bring(run_module):
+    def run(check=False, **params):
+        return run_module(system_packages.main, params, check=check)
+
+    return run
+
+
+def test_check_then_real_then_again(apt, bring):
+    params = {
+        "present": ["chrony", "jq"],
+        "held": ["jq"],
+        "removals_allowed": ["timesyncd"],
+        "absent": ["ntp"],
+    }
+    predicted = bring(check=True, **params)
+    assert apt.tools() == ["dpkg-query"]
+    done = bring(**params)
+    assert predicted["actions"] == done["actions"] == ["install chrony", "install jq", "hold jq"]
+    assert done["lists_updated"] is True
+    assert apt.status["jq"][0] == "h"
+    apt.log.clear()
+    again = bring(**params)
+    assert again["changed"] is False
+    assert again["actions"] == []
+    # a converged node costs one query
+    assert apt.tools() == ["dpkg-query"]
+
+
+def test_fresh_lists_are_not_read_again(apt, bring):
+    bring(present=["jq"])
+    apt.log.clear()
+    assert bring(present=["ntp"])["lists_updated"] is False
+    assert apt.tools() == ["dpkg-query", "apt-get sim", "apt-get"]
+
+
+def test_sources_that_are_newer_than_the_lists_count(apt, bring, tmp_path):
+    bring(present=["jq"])
+    (tmp_path / "sources").write_text("deb x")
+    os.utime(tmp_path / "sources", (2e9, 2e9))
+    assert bring(present=["ntp"])["lists_updated"] is True
+
+
+def test_an_unknown_package_reads_the_lists_once_more(apt, bring):
+    bring(present=["jq"])
+    apt.unlisted = {"new": "1"}
+    answer = bring(present=["new"])
+    assert answer["lists_updated"] is True
+    assert answer["changed"] is True
+    answer = bring(present=["does-not-exist"])
+    assert answer["failed"] is True
+    assert "Unable to locate package does-not-exist" in answer["msg"]
+
+
+def test_an_install_that_would_remove_others_is_refused(apt, bring):
+    answer = bring(present=["chrony"])
+    assert answer["failed"] is True
+    assert answer["surplus_removals"] == ["timesyncd"]
+    assert "timesyncd" in apt.status
+    assert "chrony" not in apt.status
+
+
+def test_a_removal_that_would_remove_others_is_refused(apt, bring):
+    apt.status["ui"] = ["i", "i", "1"]
+    answer = bring(absent=["base"])
+    assert answer["surplus_removals"] == ["ui"]
+    assert "base" in apt.status
+    assert bring(absent=["base", "ui"])["changed"] is True
+    assert set(apt.status) == {"timesyncd"}
+
+
+def test_what_a_killed_run_left_is_finished(apt, bring):
+    apt.status["base"][1] = "F"
+    assert bring(check=True)["actions"] == ["finish base"]
+    assert apt.status["base"][1] == "F"
+    assert bring()["actions"] == ["finish base"]
+    assert ("dpkg", "--configure", "-a", "--force-confdef", "--force-confold") in apt.log
+    assert bring()["changed"] is False
+
+
+def test_an_interrupted_dpkg_is_finished(apt, bring, tmp_path):
+    (tmp_path / "updates").mkdir()
+    (tmp_path / "updates" / "0001").write_text("x")
+    assert bring()["actions"] == ["finish an interrupted run of dpkg"]
+    (tmp_path / "updates" / "0001").rename(tmp_path / "updates" / "tmp.i")
+    assert bring()["changed"] is False
+
+
+def test_locks_are_waited_for(apt, bring):
+    locked = (100, "", "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 7")
+    apt.answers = [None, locked, locked]
+    assert bring(present=["jq"])["changed"] is True
+    assert len([words for words in apt.log if "update" in words]) == 3
+
+
+def test_a_lock_that_stays_is_named(apt, bring):
+    locked = (100, "", "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 7")
+    apt.answers = [None] + [locked] * 1000
+    answer = bring(present=["jq"], lock_timeout_s=0)
+    assert answer["failed"] is True
+    assert "held by process 7" in answer["msg"]
+
+
+def test_a_declared_version_replaces_what_is_held(apt, bring):
+    apt.status["jq"] = ["h", "i", "1.6"]
+    apt.archive["jq"] = "1.7"
+    apt.answers = [None, None, (0, "Inst jq (1.7)\n", ""), (0, "", "")]
+    bring(present=["jq=1.7*"], held=["jq"])
+    assert any("--allow-change-held-packages" in words for words in apt.log)
+
+
+def test_a_release_lets_go(apt, bring):
+    apt.status["base"][0] = "h"
+    assert bring(unheld=["base"])["actions"] == ["release base"]
+    assert apt.status["base"][0] == "i"
+
+
+def test_a_provided_package_changes_nothing(apt, bring):
+    """A name that only another package provides is asked for again, and changes nothing."""
+    apt.archive["virtual"] = "1"
+    apt.answers = [None, None, (0, "", "")]
+    answer = bring(present=["virtual"])
+    assert answer["changed"] is False
+    assert answer["actions"] == []
+
+
+def test_contradictions_are_refused(apt, bring):
+    answer = bring(present=["jq"], absent=["jq"])
+    assert answer["failed"] is True
+    assert len(apt.log) == 1
+
+
+class DnfModel:
+    """rpm and dnf as far as the module asks them."""
+
+    def __init__(self):
+        self.installed = {"tzdata": "2025-1.el9"}
+        self.provides = {"webserver"}
+        self.log = []
+        self.needed_by = {}
+
+    def __call__(self, argv, timeout_s=30, env=None):
+        words = list(argv)
+        self.log.append(tuple(words))
+        rc, out = 0, ""
+        if words[0] == "rpm" and words[1] == "-qa":
+            out = "".join(f"{name}\t{version}\n" for name, version in self.installed.items())
+        elif words[:3] == ["rpm", "-q", "--whatprovides"]:
+            rc = 0 if words[3] in self.provides else 1
+        elif words[:3] == ["rpm", "-e", "--test"]:
+            users = [u for n in words[3:] for u in self.needed_by.get(n, ()) if u not in words]
+            rc, out = (1, f"error: {words[3]} is needed by {users[0]}") if users else (0, "")
+        elif "install" in words:
+            self.installed.update(dict.fromkeys(words[words.index("install") + 1 :], "1-1"))
+        elif "remove" in words:
+            for name in words[words.index("--noautoremove") + 1 :]:
+                del self.installed[name]
+        elif "versionlock" in words:
+            rc, out = self.versionlock
+        return CommandResult(tuple(words), ENDED, rc, out)
+
+    versionlock = (0, "")
+
+
+@pytest.fixture
+def dnf(monkeypatch, tmp_path):
+    model = DnfModel()
+    monkeypatch.setattr(system_packages, "ModuleRunner", lambda module: model)
+    monkeypatch.setattr(
+        system_packages.AnsibleModule,
+        "get_bin_path",
+        lambda self, name, **_o: None if name == "dpkg-query" else name,
+    )
+    monkeypatch.setattr(system_packages, "_VERSION_LOCKS", str(tmp_path / "locks"))
+    return model
+
+
+def test_dnf_check_then_real_then_again(dnf, bring, tmp_path):
+    params = {"present": ["chrony", "webserver"], "absent": ["ntp"], "held": ["chrony"]}
+    assert bring(check=True, **params)["actions"] == ["install chrony", "hold chrony"]
+    assert "chrony" not in dnf.installed
+    assert bring(**params)["changed"] is True
+    assert ("dnf", "-q", "versionlock", "add", "chrony") in dnf.log
+    (tmp_path / "locks").write_text("chrony-0:1-1.*\n")
+    assert bring(**params)["changed"] is False
+
+
+def test_dnf_removal_that_breaks_others_is_refused(dnf, bring):
+    dnf.installed["ui"] = "1-1"
+    dnf.needed_by = {"tzdata": ["ui"]}
+    answer = bring(absent=["tzdata"])
+    assert answer["failed"] is True
+    assert "is needed by ui" in answer["msg"]
+    assert bring(absent=["tzdata", "ui"])["changed"] is True
+    assert dnf.installed == {}
+
+
+def test_dnf_without_versionlock_says_what_to_install(dnf, bring):
+    dnf.versionlock = (1, "No such command: versionlock. Please use /usr/bin/dnf --help")
+    assert "python3-dnf-plugin-versionlock" in bring(held=["tzdata"])["msg"]
+
+
+def test_no_package_database_at_all(dnf, bring, monkeypatch):
+    monkeypatch.setattr(
+        system_packages,
+        "ModuleRunner",
+        lambda module: lambda argv, **_o: CommandResult(argv, MISSING),
+    )
+    answer = bring(present=["jq"])
+    assert "rpm is not installed" in answer["msg"]
