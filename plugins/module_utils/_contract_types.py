@@ -191,13 +191,13 @@ def _check_mapping(path: str, value: Mapping[Any, Any], option: Option) -> Itera
             )
         for key, inner in option.options.items():
             if inner.required and value.get(key) is None and key not in value:
-                yield Problem(f"{path}.{key}", "missing", missing_remedy(inner))
+                yield Problem(f"{path}.{key}", "missing", f"write {missing_remedy(inner)}")
     elif option.each is not None:
         for key, item in value.items():
             if option.key_pattern and not re.fullmatch(option.key_pattern, str(key)):
                 yield Problem(
                     f"{path}.{key}",
-                    f"'{key}' is no name for it",
+                    f"'{key}' does not fit",
                     "write " + option.key_words,
                 )
             else:
@@ -205,10 +205,10 @@ def _check_mapping(path: str, value: Mapping[Any, Any], option: Option) -> Itera
 
 
 def missing_remedy(option: Option) -> str:
-    """Return what to write where a required value lacks."""
+    """Return what kind of value is to be written where a required one lacks."""
     if option.choices:
-        return f"write {words(option.choices)}"
-    return "write %s" % (option.pattern_words or _KINDS.get(option.type, ("a value",))[0])
+        return words(option.choices)
+    return option.pattern_words or _KINDS.get(option.type, ("a value",))[0]
 
 
 def _check_scalar(path: str, value: Any, option: Option) -> Iterator[Problem]:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Mapping, Union
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._contract_types import Problem
+
 Address = Union[ipaddress.IPv4Address, ipaddress.IPv6Address]
 
 
@@ -37,6 +39,8 @@ class Inventory:
     others: Mapping[str, str] = field(default_factory=dict)
     # The folder of the file that names the first of the hosts.
     directory: str | None = None
+    # What was found wrong while it was read.
+    problems: tuple[Problem, ...] = ()
 
     @cached_property
     def memberships(self) -> dict[str, tuple[str, ...]]:

@@ -18,7 +18,10 @@ from ansible_collections.baremetal.dgx.plugins.module_utils import (
     _plan_slurm,
     _plan_variables,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._contract import GROUPS
+from ansible_collections.baremetal.dgx.plugins.module_utils._contract import (
+    CLUSTER_VARIABLES,
+    GROUPS,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._contract_types import Problem, RoleSpec
 from ansible_collections.baremetal.dgx.plugins.module_utils._inventory import Inventory, Value
 from ansible_collections.baremetal.dgx.plugins.module_utils._plan_fabric import Fabric
@@ -31,6 +34,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._profiles import (
 )
 
 VERSION = 1
+
+_ACCESS_NETWORK = CLUSTER_VARIABLES["cluster_access_network"].default
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,6 +105,37 @@ def _without_address(nodes: list[Node], inventory: Inventory, network: str) -> l
     return lacking
 
 
+def _check_addresses(
+    nodes: list[Node],
+    sound: Variables,
+    inventory: Inventory,
+    cluster: Mapping[str, Value],
+    networks: Mapping[str, Network],
+    findings: _Findings,
+) -> list[Placed]:
+    """Return the addresses of all nodes, those included that something is wrong with."""
+    known = cluster["cluster_networks"]
+    placed = _place(nodes, sound, known.value, networks, findings)
+    present = {node.name for node in nodes if node.present}
+    in_use = [item for item in placed if item.host in present]
+    findings.problems.extend(_plan_networks.check_addresses(in_use, networks))
+    name = "cluster_access_network"
+    access = _value(cluster, name, _ACCESS_NETWORK)
+    if access.value not in known.value:
+        problem = _plan_networks.unknown_network(access.path, access.value, known.value)
+        findings.problems.append(problem)
+    elif name in cluster or all(name not in variables for variables in inventory.hosts.values()):
+        lacking = _without_address(nodes, inventory, access.value)
+        findings.problems.extend(_plan_nodes.missing_addresses(lacking, access.value))
+    used = {item.network for item in placed}
+    findings.warnings.extend(
+        f"{known.path}.{network}: no node has an address on it"
+        for network in networks
+        if network not in used
+    )
+    return placed
+
+
 def _check_fabric(
     nodes: list[Node], profiles: Mapping[str, Profile], fabric: Fabric, path: str, found: _Findings
 ) -> None:
@@ -130,14 +166,16 @@ def _check_slurm(
 
 def make_plan(inventory: Inventory, roles: Mapping[str, RoleSpec]) -> Plan:
     """Return the plan of the cluster, or everything that is wrong with its inventory."""
-    findings = _Findings()
+    findings = _Findings(list(inventory.problems))
     findings.problems.extend(_plan_variables.check_groups(inventory))
     findings.problems.extend(_plan_variables.check_names(inventory))
     findings.add(_plan_variables.check_strays(inventory))
-    sound, problems, warnings = _plan_variables.check_variables(inventory, roles)
-    findings.add((problems, warnings))
-    findings.problems.extend(_plan_variables.check_required(inventory, roles))
-    cluster, problems = _plan_variables.cluster_values(sound, inventory)
+    checked = _plan_variables.check_variables(inventory, roles)
+    sound = checked.sound
+    findings.problems.extend(checked.problems)
+    findings.warnings.extend(checked.warnings)
+    findings.problems.extend(_plan_variables.check_required(inventory, roles, checked.meant))
+    cluster, problems = _plan_variables.cluster_values(checked, inventory)
     findings.problems.extend(problems)
 
     known = _value(cluster, "cluster_networks", {})
@@ -164,29 +202,12 @@ def make_plan(inventory: Inventory, roles: Mapping[str, RoleSpec]) -> Plan:
     )
     findings.problems.extend(_plan_nodes.check_numbers(nodes))
     findings.problems.extend(_plan_nodes.check_identities(nodes))
-    findings.problems.extend(_plan_nodes.check_racks(nodes, profiles))
+    findings.problems.extend(_plan_nodes.check_racks(nodes, profiles, inventory.hosts))
     _check_fabric(nodes, profiles, fabric, described.path, findings)
 
-    access = _value(cluster, "cluster_access_network", "management")
     placed: list[Placed] = []
     if "cluster_networks" in cluster:
-        placed = _place(nodes, sound, known.value, networks, findings)
-        present = {node.name for node in nodes if node.present}
-        checked = [item for item in placed if item.host in present]
-        findings.problems.extend(_plan_networks.check_addresses(checked, networks))
-        if access.value not in known.value:
-            findings.problems.append(
-                _plan_networks.unknown_network(access.path, access.value, known.value)
-            )
-        else:
-            lacking = _without_address(nodes, inventory, access.value)
-            findings.problems.extend(_plan_nodes.missing_addresses(lacking, {}, access.value))
-        used = {item.network for item in placed}
-        findings.warnings.extend(
-            f"{known.path}.{name}: no node has an address on it"
-            for name in networks
-            if name not in used
-        )
+        placed = _check_addresses(nodes, sound, inventory, cluster, networks, findings)
     _check_slurm(inventory, sound, nodes, findings)
 
     lines = tuple(sorted({str(problem) for problem in findings.problems}))
@@ -196,9 +217,9 @@ def make_plan(inventory: Inventory, roles: Mapping[str, RoleSpec]) -> Plan:
     cluster_data = {
         "name": cluster["cluster_name"].value,
         "domain": _value(cluster, "cluster_domain", None).value,
-        "access_network": access.value,
+        "access_network": _value(cluster, "cluster_access_network", _ACCESS_NETWORK).value,
         "networks": {name: network.as_data() for name, network in networks.items()},
-        "fabric": dataclasses.asdict(fabric),
+        "fabric": _as_data(fabric),
         "groups": {group: list(inventory.groups.get(group, ())) for group in GROUPS},
     }
     state_dir = _value(cluster, "cluster_state_dir", None).value
@@ -243,7 +264,7 @@ def _data(
             }
             for node in nodes
         ],
-        "profiles": {name: _profile_data(profiles[name]) for name in used},
+        "profiles": {name: _as_data(profiles[name]) for name in used},
         "slurm": {
             "nodes": _plan_slurm.slurm_nodes(nodes, profiles),
             "topology": _plan_slurm.slurm_topology(nodes, fabric),
@@ -251,6 +272,7 @@ def _data(
     }
 
 
-def _profile_data(profile: Profile) -> dict[str, Any]:
-    data: dict[str, Any] = dataclasses.asdict(profile)
+def _as_data(described: Any) -> dict[str, Any]:
+    """Return the dataclass as mappings, lists and scalars, as it is read back from JSON."""
+    data: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(described)))
     return data

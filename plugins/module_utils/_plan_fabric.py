@@ -81,6 +81,10 @@ def _switches(count: int, kind: str = "") -> str:
     return "{} {}switch{}".format(count, kind + " " if kind else "", "" if count == 1 else "es")
 
 
+def _units(count: int) -> str:
+    return f"{count} scalable unit{'' if count == 1 else 's'}"
+
+
 def check_fabric(
     fabric: Fabric, path: str, hosts: Mapping[str, str], units: Mapping[str, int]
 ) -> Iterator[Problem]:
@@ -139,11 +143,14 @@ def _check_superpod(
         wrong = (
             f"{_switches(leaves)}, but each of {fabric.rails} rails needs one in each scalable unit"
         )
-        remedy = f"write {needed * fabric.rails}, for {needed} scalable units"
+        remedy = f"write {needed * fabric.rails}, for {_units(needed)}"
         yield Problem(path + ".leaf_switches", wrong, remedy)
         return
     for host, unit in units.items():
-        if unit > fabric.units:
+        if not unit:
+            wrong = "missing, and the host name has no number to count it from"
+            yield Problem(hosts[host] + ".node_su", wrong, "write its scalable unit")
+        elif unit > fabric.units:
             wrong = "in scalable unit {}, but {} make {}".format(
                 unit,
                 _switches(leaves, "leaf"),
@@ -152,7 +159,7 @@ def _check_superpod(
             remedy = "write %s leaf switches, or another unit" % (unit * fabric.rails)
             yield Problem(hosts[host] + ".node_su", wrong, remedy)
     if fabric.ufm_unit > fabric.units:
-        wrong = f"{fabric.ufm_unit}, but there are {fabric.units} scalable units"
+        wrong = f"{fabric.ufm_unit}, but the leaf switches make {_units(fabric.units)}"
         yield Problem(path + ".ufm_unit", wrong, "write a unit that exists")
     spines, cores = upper_tiers(fabric, fabric.units)
     for key, count in (("spine_switches", spines), ("core_switches", cores)):
@@ -164,7 +171,7 @@ def _check_superpod(
 
 
 def _check_unit_sizes(fabric: Fabric, path: str, units: Mapping[str, int]) -> Iterator[Problem]:
-    for unit in sorted(set(units.values())):
+    for unit in sorted(set(units.values()) - {0}):
         count = sum(1 for other in units.values() if other == unit)
         # The node whose ports UFM takes: this is why there are 31, 63, 95 and 127 of them.
         room = fabric.unit_size - (1 if unit == fabric.ufm_unit else 0)

@@ -108,10 +108,12 @@ def parse_networks(
                 if wrong:
                     text = f"{gateway} is {wrong}"
                     problems.append(
-                        Problem(where + ".gateway", text, f"write an address of a router in {net}")
+                        Problem(where + ".gateway", text, f"write the router's address in {net}")
                     )
             except ValueError as exc:
-                problems.append(Problem(where + ".gateway", str(exc), f"write one in {net}"))
+                problems.append(
+                    Problem(where + ".gateway", str(exc), f"write the router's address in {net}")
+                )
         if kind == "infiniband" and "vlan" in item:
             wrong = "an InfiniBand network has no VLAN"
             problems.append(Problem(where + ".vlan", wrong, "remove it, or write kind: ethernet"))
@@ -175,7 +177,8 @@ def place_node(
                 remedy = "write node_number, or the addresses in node_address"
                 problems.append(Problem(where, wrong, remedy))
                 break
-            if name not in networks:
+            # Number 0 is reported as what it is.
+            if name not in networks or (counted and number == 0):
                 continue
             try:
                 address = address + (number - 1) if counted and number else address
@@ -191,43 +194,52 @@ def _so_on(more: int) -> str:
     return f" (and {more} more)" if more else ""
 
 
-def check_addresses(placed: list[Placed], networks: Mapping[str, Network]) -> Iterator[Problem]:
-    """Yield addresses that no host can have, and those that two nodes have.
-
-    What one first address brings about for many nodes is one problem.
-    """
-    unfit: dict[tuple[str, str], list[Placed]] = {}
+def _check_fit(placed: list[Placed], networks: Mapping[str, Network]) -> Iterator[Problem]:
+    """Yield addresses that no host can have."""
+    unfit: dict[str, list[tuple[Placed, str]]] = {}
     for item in placed:
         network = networks[item.network]
         reason = _not_for_a_host(item.address, network.net)
         if reason is None and item.address == network.gateway:
             reason = f"the gateway of {item.network}"
         if reason is not None:
-            unfit.setdefault((item.path, reason), []).append(item)
-    for (path, reason), items in unfit.items():
-        net = networks[items[0].network].net
-        whose = f" for {items[0].host}" if items[0].counted else ""
+            unfit.setdefault(item.path, []).append((item, reason))
+    for path, found in unfit.items():
+        item, reason = found[0]
+        whose = f" for {item.host}" if item.counted else ""
+        kind = "a first address with room" if item.counted else "a free one"
         yield Problem(
             path,
-            f"{items[0].address}{whose} is {reason}{_so_on(len(items) - 1)}",
-            "write {} in {}".format(
-                "a first address with room" if items[0].counted else "a free one", net
-            ),
+            f"{item.address}{whose} is {reason}{_so_on(len(found) - 1)}",
+            f"write {kind} in {networks[item.network].net}",
         )
+
+
+def check_addresses(placed: list[Placed], networks: Mapping[str, Network]) -> Iterator[Problem]:
+    """Yield addresses that no host can have, and those that two nodes have.
+
+    What one first address brings about for many nodes is one problem.
+    """
+    yield from _check_fit(placed, networks)
     owners: dict[tuple[str, Address], Placed] = {}
     clashes: dict[tuple[str, str], list[tuple[Placed, Placed]]] = {}
     for item in placed:
         owner = owners.setdefault((item.network, item.address), item)
-        if owner is not item:
-            # An address written for one host is what to correct, not the range that counts past it.
-            late, early = (owner, item) if item.counted and not owner.counted else (item, owner)
+        if owner is item:
+            continue
+        # An address written for one host is what to correct, not the range that counts past it.
+        late, early = (owner, item) if item.counted and not owner.counted else (item, owner)
+        same_count = late.counted and early.counted and late.path == early.path
+        # Two nodes of one group with one number are told so.
+        if not (same_count and _type(late) == _type(early)):
             clashes.setdefault((late.path, early.path), []).append((late, early))
     for (path, _early_path), pairs in clashes.items():
         late, early = pairs[0]
         whose = f" for {late.host}" if late.counted else ""
-        yield Problem(
-            path,
-            f"{late.address}{whose} is also the address of {early.host_path}"
-            + _so_on(len(pairs) - 1),
-            "write another first address" if late.counted else "write a free address",
-        )
+        wrong = f"{late.address}{whose} is also the address of {early.host_path}"
+        remedy = "write another first address" if late.counted else "write a free address"
+        yield Problem(path, wrong + _so_on(len(pairs) - 1), remedy)
+
+
+def _type(item: Placed) -> str:
+    return item.host_path.split(".", 1)[0]

@@ -198,7 +198,7 @@ def check_rails(
     judged: dict[str, None] = {}
     for node in nodes:
         profile = profiles.get(node.profile or "")
-        if profile is None or node.type != "gpu_nodes":
+        if profile is None or profile.gpus is None or node.type != "gpu_nodes":
             continue
         for rail in node.hca_guids:
             if int(rail) >= len(profile.rails):
@@ -220,13 +220,19 @@ def check_rails(
     return problems, warnings
 
 
-def check_racks(nodes: list[Node], profiles: Mapping[str, Profile]) -> Iterator[Problem]:
+def check_racks(
+    nodes: list[Node],
+    profiles: Mapping[str, Profile],
+    written: Mapping[str, Mapping[str, Value]],
+) -> Iterator[Problem]:
     """Yield rack units without a rack, and nodes of one rack that overlap."""
     racks: dict[str, list[tuple[int, int, Node]]] = {}
     for node in nodes:
         if not node.present or node.rack_unit is None:
             continue
         if node.rack is None:
+            if "node_rack" in written[node.name]:
+                continue
             wrong = "missing, but node_rack_unit is given"
             yield Problem(node.path + ".node_rack", wrong, "write the name of the rack")
             continue
@@ -258,14 +264,11 @@ def _units(first: int, last: int) -> str:
     return f"unit {first}" if first == last else f"units {first}-{last}"
 
 
-def missing_addresses(
-    nodes: list[Node], placed: Mapping[str, Mapping[str, str]], network: str
-) -> Iterator[Problem]:
-    """Yield nodes without an address on the network that SSH and Slurm use."""
+def missing_addresses(nodes: list[Node], network: str) -> Iterator[Problem]:
+    """Yield that these nodes have no address on the network that SSH and Slurm use."""
     kinds: dict[str, list[Node]] = {}
     for node in nodes:
-        if network not in placed.get(node.name, {}):
-            kinds.setdefault(node.type, []).append(node)
+        kinds.setdefault(node.type, []).append(node)
     for kind, lacking in kinds.items():
         if len(lacking) == 1:
             yield Problem(

@@ -98,9 +98,9 @@ def _check_expression(
         yield Problem(path, f"{_are(gone)} declared absent by node_state", remedy)
     strange = [name for name in names if name not in known and name not in absent]
     if strange:
-        near = closest(strange[0], known | sets)
+        near = closest(strange[0], sets)
         wrong = f"no compute node or node set is called {fold(strange)}"
-        yield Problem(path, wrong, "write %s" % (near or "nodes of gpu_nodes or cpu_nodes"))
+        yield Problem(path, wrong, f"write {near or 'nodes out of ' + fold(known)}")
 
 
 def _are(names: list[str]) -> str:

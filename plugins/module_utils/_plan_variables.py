@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any, Dict, Iterator, Mapping
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._contract import (
@@ -27,11 +28,15 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._contract_types impo
     check_value,
     closest,
     missing_remedy,
+    words,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._inventory import Inventory, Value
 from ansible_collections.baremetal.dgx.plugins.module_utils._nodeset import fold
 
 Variables = Dict[str, Dict[str, Value]]
+
+# Groups that say nothing about what a host is for.
+_EVERYBODY = ("all", "ungrouped", CLUSTER_GROUP)
 
 
 def type_of(inventory: Inventory, host: str) -> str:
@@ -40,7 +45,7 @@ def type_of(inventory: Inventory, host: str) -> str:
     for group in GROUPS:
         if group in groups:
             return group
-    own = [group for group in groups if group not in ("all", "ungrouped", CLUSTER_GROUP)]
+    own = [group for group in groups if group not in _EVERYBODY]
     return own[0] if own else "all"
 
 
@@ -91,20 +96,21 @@ def check_strays(inventory: Inventory) -> tuple[list[Problem], list[str]]:
     problems: list[Problem] = []
     warnings: list[str] = []
     known = set(known_hosts(inventory))
-    elsewhere: dict[str, list[str]] = {}
+    strays: dict[tuple[str, bool], list[str]] = {}
     for host, groups in inventory.memberships.items():
-        if host in known or host == "localhost":
-            continue
-        own = [group for group in groups if group not in ("all", "ungrouped", CLUSTER_GROUP)]
-        near = next((closest(group, GROUPS) for group in own if closest(group, GROUPS)), None)
-        if near or CLUSTER_GROUP in groups or not own:
-            remedy = f"write {near}" if near else "put it into one of {}".format(", ".join(GROUPS))
-            wrong = "in no group of the contract%s" % (", only in " + own[0] if own else "")
-            problems.append(Problem(host_path(inventory, host), wrong, remedy))
+        if host not in known and host != "localhost":
+            inside = CLUSTER_GROUP in groups
+            own = [group for group in groups if group not in _EVERYBODY]
+            group = own[0] if own else CLUSTER_GROUP if inside else "ungrouped"
+            strays.setdefault((group, inside or not own), []).append(host)
+    for (group, wrong), hosts in strays.items():
+        near = closest(group, GROUPS)
+        who = f"{fold(hosts)} {'is' if len(hosts) == 1 else 'are'}"
+        if near or wrong:
+            remedy = f"write {near}" if near else f"put it into {words(GROUPS)}"
+            problems.append(Problem(group, f"{who} in no group of the contract", remedy))
         else:
-            elsewhere.setdefault(own[0], []).append(host)
-    for group, hosts in elsewhere.items():
-        warnings.append(f"{group}: not part of the cluster, {fold(hosts)} will be left alone")
+            warnings.append(f"{group}: {who} not part of the cluster and will be left alone")
     return problems, warnings
 
 
@@ -170,24 +176,24 @@ def _inside(path: str, value: Any, needed: bool) -> Iterator[Problem]:
 
 
 def _unknown(name: str, owner: str, path: str, options: Mapping[str, Option]) -> Problem:
-    near = closest(name, [known for known in options if known.startswith(owner + "_")])
-    near = near or closest(name, options, 0.75)
-    remedy = (
-        f"write {near}"
-        if near
-        else f"remove it; names that begin with {owner}_ are the collection's"
-    )
-    return Problem(path, "no such variable", remedy)
+    near = closest(name, options, 0.75)
+    remedy = f"remove it, names that begin with {owner}_ are the collection's"
+    return Problem(path, "no such variable", f"write {near}" if near else remedy)
 
 
-def check_variables(
-    inventory: Inventory, roles: Mapping[str, RoleSpec]
-) -> tuple[Variables, list[Problem], list[str]]:
-    """Check each variable by itself.
+@dataclass(frozen=True)
+class Checked:
+    """The variables that are sound, so that one mistake is not reported twice; and the others."""
 
-    Returns the variables that are sound, so that one mistake is not reported twice, what is wrong,
-    and what is doubtful. A value that many hosts share is checked once.
-    """
+    sound: Variables
+    problems: tuple[Problem, ...]
+    warnings: tuple[str, ...]
+    # Variables that misspelt ones were probably meant to be.
+    meant: frozenset[str]
+
+
+def check_variables(inventory: Inventory, roles: Mapping[str, RoleSpec]) -> Checked:
+    """Check each variable by itself. A value that many hosts share is checked once."""
     options = _options(roles)
     problems: list[Problem] = []
     warnings: list[str] = []
@@ -217,7 +223,9 @@ def check_variables(
         near = closest(name, options, 0.88)
         if near:
             warnings.append(f"{path}: not a variable of the collection; {near} was meant?")
-    return sound, problems, warnings
+    unknown = {name for host in sound for name in inventory.hosts.get(host, {})} - options.keys()
+    meant = {closest(name, options, 0.75) or "" for name in unknown}
+    return Checked(sound, tuple(problems), tuple(warnings), frozenset(meant))
 
 
 def _check_one(
@@ -232,37 +240,44 @@ def _check_one(
 
 
 def cluster_values(
-    sound: Variables, inventory: Inventory
+    checked: Checked, inventory: Inventory
 ) -> tuple[dict[str, Value], list[Problem]]:
     """Return the cluster-wide variables, the same for all nodes, and what is wrong with them."""
+    sound = checked.sound
     values: dict[str, Value] = {}
     problems: list[Problem] = []
     once = "write it once, in group_vars/all/cluster.yml"
     for name, option in CLUSTER_VARIABLES.items():
         having = [host for host in sound if name in sound[host]]
         written = [host for host in sound if name in inventory.hosts.get(host, {})]
-        if not written:
-            if option.required:
-                remedy = f"{missing_remedy(option)} in group_vars/all/cluster.yml"
-                problems.append(Problem("all." + name, "missing", remedy))
-            continue
+        if not written and option.required and name not in checked.meant:
+            remedy = _write_in("group_vars/all/cluster.yml", option)
+            problems.append(Problem("all." + name, "missing", remedy))
         if not having:
             continue
-        values[name] = sound[having[0]][name]
-        for path in dict.fromkeys(
-            sound[host][name].path
-            for host in having
-            if sound[host][name].value is not values[name].value
-            and sound[host][name].value != values[name].value
-        ):
-            problems.append(Problem(path, f"differs from {values[name].path}", once))
-        without = [host for host in sound if host not in set(written)]
+        first = sound[having[0]][name]
+        found = [
+            Problem(path, f"differs from {first.path}", once)
+            for path in dict.fromkeys(
+                sound[host][name].path for host in having if sound[host][name].value != first.value
+            )
+        ]
+        without = sound.keys() - set(written)
         if without:
-            problems.append(Problem(values[name].path, f"not set for {fold(without)}", once))
+            found.append(Problem(first.path, f"not set for {fold(without)}", once))
+        problems.extend(found)
+        if not found:
+            values[name] = first
     return values, problems
 
 
-def check_required(inventory: Inventory, roles: Mapping[str, RoleSpec]) -> Iterator[Problem]:
+def _write_in(file: str, option: Option) -> str:
+    return f"write it in {file}: {missing_remedy(option)}"
+
+
+def check_required(
+    inventory: Inventory, roles: Mapping[str, RoleSpec], meant: frozenset[str]
+) -> Iterator[Problem]:
     """Yield inputs that a role cannot do without and neither inventory nor playbook gives."""
     for role in roles.values():
         hosts = [
@@ -271,7 +286,7 @@ def check_required(inventory: Inventory, roles: Mapping[str, RoleSpec]) -> Itera
             if any(host in inventory.groups.get(group, ()) for group in role.groups)
         ]
         for name, option in role.options.items():
-            if not option.required or name in role.wired:
+            if not option.required or name in role.wired or name in meant:
                 continue
             lacking = [host for host in hosts if name not in inventory.hosts.get(host, {})]
             if not lacking:
@@ -279,9 +294,9 @@ def check_required(inventory: Inventory, roles: Mapping[str, RoleSpec]) -> Itera
             types = {type_of(inventory, host) for host in lacking}
             if lacking == hosts:
                 group = types.pop() if len(types) == 1 else "all"
-                remedy = f"{missing_remedy(option)} in group_vars/{group}/{role.name}.yml"
+                remedy = _write_in(f"group_vars/{group}/{role.name}.yml", option)
                 yield Problem(f"{group}.{name}", "missing", remedy)
             else:
                 for host in lacking:
                     where = host_path(inventory, host, name)
-                    yield Problem(where, "missing", missing_remedy(option))
+                    yield Problem(where, "missing", f"write {missing_remedy(option)}")

@@ -427,9 +427,7 @@ def _chain(
             return [], Problem(where, f"no profile is called '{parent}'", remedy)
         step = (parent, from_site)
         if step in seen:
-            wrong = "{} inherits from itself".format(
-                " from ".join(item for item, _site in [*seen, step])
-            )
+            wrong = "inherits from itself: " + " > ".join(item for item, _site in [*seen, step])
             return [], Problem(where, wrong, f"write a built-in profile: {words(sorted(BUILT_IN))}")
 
 

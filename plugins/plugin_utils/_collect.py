@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -38,6 +39,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._plan_variables impo
     host_path,
     known_hosts,
 )
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._duplicates import find_duplicates
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._specs import load_defaults
 
 _UNDEFINED = re.compile(r"'([^']+)' is undefined")
@@ -125,7 +127,7 @@ def _reason(exc: Exception) -> Unresolved:
 class _Reader:
     """Templates values host by host; a result is kept for all hosts with the same references."""
 
-    def __init__(self, loader: Any, defaults: Mapping[str, Any]) -> None:
+    def __init__(self, loader: Any, defaults: dict[str, Any]) -> None:
         self._defaults = defaults
         self._templar = Templar(loader=loader, variables={})
         self._kept: dict[tuple[Any, ...], tuple[Any, Any]] = {}
@@ -161,7 +163,7 @@ class _Reader:
             self._raw[key] = (value, _plain(value, open_vault))
         return self._raw[key][1]
 
-    def _closure(self, value: Any, variables: Mapping[str, Any]) -> list[tuple[str, Any]] | None:
+    def _closure(self, value: Any, scope: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return what the value refers to, directly or not; None when nobody can say."""
         found: dict[str, Any] = {}
         waiting = list(_templates(value))
@@ -169,33 +171,34 @@ class _Reader:
             names = _names_in(str.__str__(waiting.pop()))
             if names is None:
                 return None
-            for name in names:
-                if name not in found:
-                    found[name] = variables.get(name)
-                    if name in variables and self.has_template(variables[name]):
-                        waiting.extend(_templates(variables[name]))
-        return sorted(found.items())
+            for name in sorted(names - found.keys()):
+                if name in scope:
+                    found[name] = scope[name]
+                    if self.has_template(found[name]):
+                        waiting.extend(_templates(found[name]))
+        return found
 
     def template(self, value: Any, variables: Mapping[str, Any], open_vault: bool) -> Any:
         """Return the plain result for the host that has these variables."""
-        closure = self._closure(value, variables)
+        scope = ChainMap(dict(variables), self._defaults)
+        closure = self._closure(value, scope)
         if closure is None:
-            return self._evaluate(value, variables, open_vault)
-        key = (id(value), open_vault, *((name, id(item)) for name, item in closure))
+            return self._evaluate(value, dict(scope), open_vault)
+        key = (id(value), open_vault, *((name, id(item)) for name, item in closure.items()))
         if key not in self._kept:
             # What the ids stand for is kept too, so that nothing else can get them.
-            self._kept[key] = (self._evaluate(value, variables, open_vault), (value, closure))
+            self._kept[key] = (self._evaluate(value, closure, open_vault), (value, closure))
         return self._kept[key][0]
 
-    def _evaluate(self, value: Any, variables: Mapping[str, Any], open_vault: bool) -> Any:
-        self._templar.available_variables = {**self._defaults, **variables}
+    def _evaluate(self, value: Any, variables: dict[str, Any], open_vault: bool) -> Any:
+        self._templar.available_variables = variables
         try:
             return _plain(self._templar.template(value), open_vault)
         except AnsibleError as exc:
             return self._part_by_part(value, variables, open_vault, _reason(exc))
 
     def _part_by_part(
-        self, value: Any, variables: Mapping[str, Any], open_vault: bool, reason: Unresolved
+        self, value: Any, variables: dict[str, Any], open_vault: bool, reason: Unresolved
     ) -> Any:
         """Return the value with only those parts unresolved that cannot be templated."""
         if isinstance(value, Mapping):
@@ -319,4 +322,5 @@ def collect(
         }
         for host_name, entries in found.items()
     }
-    return Inventory(groups, skeleton.cluster_groups, hosts, others, directory)
+    duplicates = tuple(find_duplicates(inventory._sources))
+    return Inventory(groups, skeleton.cluster_groups, hosts, others, directory, duplicates)

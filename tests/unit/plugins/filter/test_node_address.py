@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from ansible.errors import AnsibleFilterError
+
 from ansible_collections.baremetal.dgx.plugins.filter.node_address import FilterModule
 
 node_address = FilterModule().filters()["node_address"]
@@ -14,5 +15,5 @@ def test_the_documented_call() -> None:
 
 
 def test_a_fault_is_a_filter_error() -> None:
-    with pytest.raises(AnsibleFilterError, match="node_first_address.management"):
+    with pytest.raises(AnsibleFilterError, match=r"node_first_address\.management"):
         node_address("dgx-07", {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+
 from ansible_collections.baremetal.dgx.plugins.module_utils._inventory import (
     node_address,
     trailing_number,
@@ -15,7 +16,13 @@ FIRST = {"management": "10.1.0.11", "bmc": "10.2.0.250", "six": "fd00::11"}
 
 @pytest.mark.parametrize(
     ("name", "number"),
-    [("dgx-07", 7), ("dgx-127", 127), ("a100-008.example.org", 8), ("head", None), ("h100-a", None)],
+    [
+        ("dgx-07", 7),
+        ("dgx-127", 127),
+        ("a-8.example.org", 8),
+        ("head", None),
+        ("h100-a", None),
+    ],
 )
 def test_trailing_number(name: str, number: int | None) -> None:
     assert trailing_number(name) == number

@@ -1,0 +1,215 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A small sound cluster as the files of an inventory, and its way to a plan."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from ansible.inventory.manager import InventoryManager
+from ansible.parsing.dataloader import DataLoader
+from ansible.vars.manager import VariableManager
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._inventory import Inventory
+from ansible_collections.baremetal.dgx.plugins.module_utils._plan import Plan, make_plan
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._collect import collect
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._specs import load_roles
+
+HOSTS = """\
+cluster:
+  children:
+    slurm_controllers:
+      hosts:
+        head-01:
+    slurm_databases:
+      hosts:
+        head-01:
+    login_nodes:
+      hosts:
+        login-[01:02]:
+    gpu_nodes:
+      hosts:
+        dgx-01: {node_rack: r01, node_rack_unit: 1}
+        dgx-02: {node_rack: r01, node_rack_unit: 9}
+        dgx-03: {node_rack: r02, node_rack_unit: 1}
+        dgx-04: {node_rack: r02, node_rack_unit: 9}
+"""
+
+CLUSTER = """\
+cluster_name: small
+cluster_domain: small.example.org
+cluster_networks:
+  management:
+    cidr: 10.1.0.0/24
+    gateway: 10.1.0.1
+  storage:
+    cidr: 10.2.0.0/24
+    mtu: 9000
+    vlan: 20
+cluster_fabric:
+  topology: basepod
+  leaf_switches: [leaf-01, leaf-02]
+"""
+
+GPU_NODES = """\
+node_profile: dgx_h100
+node_first_address:
+  management: 10.1.0.101
+  storage: 10.2.0.101
+node_features: [h100]
+"""
+
+SLURM = """\
+slurm_base_version: "24.11"
+"""
+
+CONTROLLER = """\
+slurm_controller_node_sets:
+  - name: first
+    nodes: ["dgx-[01-02]"]
+slurm_controller_partitions:
+  - name: batch
+    nodes: [ALL]
+    default: true
+    max_time: "1-00:00:00"
+  - name: debug
+    nodes: [first, dgx-04]
+    max_time: "00:30:00"
+"""
+
+FILES = {
+    "hosts.yml": HOSTS,
+    "group_vars/all/cluster.yml": CLUSTER,
+    "group_vars/all/slurm_base.yml": SLURM,
+    "group_vars/slurm_controllers/node.yml": (
+        "node_first_address: {management: 10.1.0.11, storage: 10.2.0.11}\n"
+    ),
+    "group_vars/slurm_controllers/slurm_controller.yml": CONTROLLER,
+    "group_vars/login_nodes/node.yml": "node_first_address: {management: 10.1.0.21}\n",
+    "group_vars/gpu_nodes/node.yml": GPU_NODES,
+}
+
+# Roles of the tests' own, so that a line expected here changes only with the checks.
+COLLECTION = {
+    "roles/slurm_base/meta/argument_specs.yml": """\
+argument_specs:
+  main:
+    options:
+      slurm_base_version: {type: str, required: true, choices: ["23.11", "24.11"]}
+      slurm_base_key: {type: str, no_log: true, default: "{{ lookup('made') }}"}
+      slurm_base_uid: {type: int, default: 64030}
+""",
+    "roles/slurm_base/defaults/main.yml": """\
+slurm_base_uid: 64030
+slurm_base_key: "{{ lookup('made') }}"
+""",
+    "roles/slurm_controller/meta/argument_specs.yml": """\
+argument_specs:
+  main:
+    options:
+      slurm_controller_hosts: {type: list, elements: str, required: true}
+      slurm_controller_configless: {type: bool, default: true}
+      slurm_controller_state_save_location: {type: path, default: /var/lib/slurmctld}
+      slurm_controller_options: {type: dict, default: {}}
+      slurm_controller_accounts: {type: list, elements: dict, default: []}
+      slurm_controller_qos: {type: list, elements: dict, default: []}
+      slurm_controller_node_sets:
+        type: list
+        elements: dict
+        default: []
+        options:
+          name: {type: str, required: true}
+          nodes: {type: list, elements: str}
+          feature: {type: str}
+      slurm_controller_partitions:
+        type: list
+        elements: dict
+        default: []
+        options:
+          name: {type: str, required: true}
+          nodes: {type: list, elements: str, required: true}
+          default: {type: bool, default: false}
+          state: {type: str, choices: [UP, DOWN, DRAIN]}
+          max_time: {type: str}
+          max_nodes: {type: int}
+""",
+    "roles/node_base/meta/argument_specs.yml": """\
+argument_specs:
+  main:
+    options:
+      node_base_users:
+        type: list
+        elements: dict
+        default: []
+        options:
+          name: {type: str, required: true}
+          uid: {type: int}
+          password: {type: str, no_log: true}
+""",
+    "playbooks/configure.yml": """\
+- hosts: "slurm_controllers:{{ target | default('gpu_nodes:cpu_nodes') }}"
+  vars_files: [vars/slurm.yml]
+  roles:
+    - role: baremetal.dgx.slurm_base
+- hosts: slurm_controllers
+  vars_files: [vars/slurm.yml]
+  roles:
+    - role: baremetal.dgx.slurm_controller
+""",
+    "playbooks/vars/slurm.yml": "slurm_controller_hosts: \"{{ groups['slurm_controllers'] }}\"\n",
+}
+
+
+def _write(folder: Path, files: Mapping[str, str]) -> Path:
+    for name, text in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def small_files() -> dict[str, str]:
+    """The inventory of the small cluster, by file, for the test to edit."""
+    return dict(FILES)
+
+
+@pytest.fixture(scope="session")
+def small_collection(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the roles and playbooks that the small cluster is checked against."""
+    return _write(tmp_path_factory.mktemp("collection"), COLLECTION)
+
+
+@pytest.fixture(scope="session")
+def collected(
+    tmp_path_factory: pytest.TempPathFactory, small_collection: Path
+) -> Callable[..., Inventory]:
+    """Write an inventory and read it with Ansible: `collected(files, extra_vars={})`."""
+    numbers = itertools.count()
+    roles = load_roles(str(small_collection))
+
+    def read(files: Mapping[str, str], extra_vars: Mapping[str, object] | None = None) -> Inventory:
+        # A folder for each, since Ansible remembers which variable files a folder has.
+        folder = _write(tmp_path_factory.mktemp(f"inventory{next(numbers)}"), files)
+        loader = DataLoader()
+        loader.set_basedir(str(folder.parent))
+        inventory = InventoryManager(loader=loader, sources=[str(folder)])
+        manager = VariableManager(loader=loader, inventory=inventory)
+        manager._extra_vars.update(extra_vars or {})
+        return collect(loader, inventory, manager, roles, str(small_collection))
+
+    return read
+
+
+@pytest.fixture(scope="session")
+def planned(collected: Callable[..., Inventory], small_collection: Path) -> Callable[..., Plan]:
+    """The plan that an inventory leads to: `planned(files, extra_vars={})`."""
+    roles = load_roles(str(small_collection))
+
+    def plan(files: Mapping[str, str], extra_vars: Mapping[str, object] | None = None) -> Plan:
+        return make_plan(collected(files, extra_vars), roles)
+
+    return plan

@@ -1,0 +1,244 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._plan import Plan
+from ansible_collections.baremetal.dgx.plugins.module_utils._plan_report import (
+    hosts_text,
+    report,
+    summary,
+)
+
+HOSTS = "hosts.yml"
+CLUSTER = "group_vars/all/cluster.yml"
+GPU_NODES = "group_vars/gpu_nodes/node.yml"
+CONTROLLER = "group_vars/slurm_controllers/slurm_controller.yml"
+BASEPOD = "topology: basepod\n  leaf_switches: [leaf-01, leaf-02]"
+CPU_PROFILE = """\
+cluster_profiles:
+  cpu_node:
+    cpu: {sockets: 2, cores_per_socket: 32, threads_per_core: 2, numa_nodes: 2}
+    real_memory_mb: 250000
+"""
+
+
+def sound(plan: Plan) -> dict[str, Any]:
+    assert plan.problems == ()
+    assert plan.data is not None
+    return plan.data
+
+
+def superpod(files: dict[str, str], leaf: int, spine: int) -> None:
+    switches = {"leaf": leaf, "spine": spine}
+    lists = "".join(
+        f"\n  {tier}_switches: [{', '.join(f'{tier}-{index}' for index in range(count))}]"
+        for tier, count in switches.items()
+    )
+    files[CLUSTER] = files[CLUSTER].replace(BASEPOD, "topology: superpod" + lists)
+
+
+def by_name(data: dict[str, Any]) -> dict[str, Any]:
+    return {node["name"]: node for node in data["nodes"]}
+
+
+def test_a_sound_inventory_has_no_warnings(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    plan = planned(small_files)
+    data = sound(plan)
+    assert plan.warnings == ()
+    assert plan.state_dir is not None
+    assert plan.state_dir.endswith("/.dgx")
+    assert data["version"] == 1
+    assert list(data["profiles"]) == ["dgx_h100"]
+    assert by_name(data)["dgx-03"] == {
+        "name": "dgx-03",
+        "number": 3,
+        "groups": ["gpu_nodes"],
+        "state": "present",
+        "profile": "dgx_h100",
+        "addresses": {"management": "10.1.0.103", "storage": "10.2.0.103"},
+        "rack": "r02",
+        "rack_unit": 1,
+        "su": None,
+        "features": ["h100"],
+        "serial": None,
+        "hca_guids": {},
+    }
+    assert by_name(data)["head-01"]["groups"] == ["slurm_controllers", "slurm_databases"]
+    assert data["cluster"]["groups"]["slurm_controllers"] == ["head-01"]
+
+
+def test_the_same_inventory_gives_the_same_text(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    first, second = planned(small_files), planned(small_files)
+    assert first.plan_text() == second.plan_text()
+    assert json.loads(first.plan_text()) == first.data
+    # Nothing of this machine, so that two controllers with one inventory have one plan.
+    assert "/" not in first.plan_text().replace("/dev/nvidia", "").replace("/24", "")
+
+
+def test_slurm_is_told_cores_files_and_links(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    nodes = sound(planned(small_files))["slurm"]["nodes"]
+    assert [node["name"] for node in nodes] == ["dgx-01", "dgx-02", "dgx-03", "dgx-04"]
+    node = nodes[0]
+    assert (node["cpus"], node["sockets"], node["cores_per_socket"], node["threads_per_core"]) == (
+        224,
+        2,
+        56,
+        2,
+    )
+    (gpu,) = node["gres"]
+    assert (gpu["name"], gpu["type"], gpu["count"]) == ("gpu", "h100", 8)
+    assert gpu["files"] == [f"/dev/nvidia{index}" for index in range(8)]
+    assert gpu["cores"] == ["0-55"] * 4 + ["56-111"] * 4
+    assert gpu["links"][0] == "-1,18,18,18,18,18,18,18"
+    assert gpu["links"][7] == "18,18,18,18,18,18,18,-1"
+
+
+def test_a_flat_fabric_has_no_topology(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    assert sound(planned(small_files))["slurm"]["topology"] == []
+
+
+def test_a_superpod_has_a_switch_for_each_unit(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    superpod(small_files, 16, 8)
+    small_files[HOSTS] = small_files[HOSTS].replace(
+        "dgx-04: {", "dgx-04: {node_su: 2, node_number: 40, "
+    )
+    small_files[HOSTS] += (
+        "    cpu_nodes:\n      hosts:\n        cpu-01: {node_address: {management: 10.1.0.61}}\n"
+    )
+    small_files[CLUSTER] += CPU_PROFILE
+    small_files["group_vars/cpu_nodes/node.yml"] = "node_profile: cpu_node\n"
+    data = sound(planned(small_files))
+    assert data["slurm"]["topology"] == [
+        {"switch": "su1", "nodes": ["dgx-01", "dgx-02", "dgx-03"]},
+        {"switch": "su2", "nodes": ["dgx-04"]},
+        {"switch": "others", "nodes": ["cpu-01"]},
+        {"switch": "core", "switches": ["su1", "su2", "others"]},
+    ]
+    assert by_name(data)["dgx-04"]["addresses"]["management"] == "10.1.0.140"
+    assert [node["gres"] for node in data["slurm"]["nodes"] if node["name"] == "cpu-01"] == [[]]
+
+
+def test_an_absent_node_leaves_slurm_and_the_hosts_file(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    small_files[HOSTS] = small_files[HOSTS].replace("dgx-03: {", "dgx-03: {node_state: absent, ")
+    data = sound(planned(small_files))
+    assert by_name(data)["dgx-03"]["state"] == "absent"
+    assert "dgx-03" not in [node["name"] for node in data["slurm"]["nodes"]]
+    assert "dgx-03" not in hosts_text(data)
+    assert summary(data)["absent"] == 1
+    assert summary(data)["gpus"] == 24
+    assert "1 declared absent" in report(data)[0]
+
+
+def test_an_absent_node_gives_up_its_place(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    small_files[HOSTS] = small_files[HOSTS].replace(
+        "        dgx-03: {",
+        "        dgx-05: {node_number: 3, node_rack: r02, node_rack_unit: 1}\n"
+        "        dgx-03: {node_state: absent, ",
+    )
+    data = sound(planned(small_files))
+    assert by_name(data)["dgx-05"]["addresses"] == by_name(data)["dgx-03"]["addresses"]
+
+
+def test_guids_are_written_one_way(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    guids = "node_hca_guids: {1: '946D:AE03:00A1:B2C3', 0: 946dae0300a1b2c4}"
+    small_files[HOSTS] = small_files[HOSTS].replace("dgx-03: {", f"dgx-03: {{{guids}, ")
+    data = sound(planned(small_files))
+    assert list(by_name(data)["dgx-03"]["hca_guids"].items()) == [
+        ("0", "0x946dae0300a1b2c4"),
+        ("1", "0x946dae0300a1b2c3"),
+    ]
+
+
+def test_hosts_file(planned: Callable[..., Plan], small_files: dict[str, str]) -> None:
+    small_files[CLUSTER] = small_files[CLUSTER].replace(
+        "cluster_fabric:", "  rail0: {cidr: 10.3.0.0/24, kind: infiniband}\ncluster_fabric:"
+    )
+    small_files[GPU_NODES] = small_files[GPU_NODES].replace(
+        "  storage:", "  rail0: 10.3.0.1\n  storage:"
+    )
+    text = hosts_text(sound(planned(small_files)))
+    lines = text.splitlines()
+    assert lines[0] == ("# Managed by Ansible: baremetal.dgx. Local changes will be overwritten.")
+    assert lines[1] == "127.0.0.1 localhost"
+    assert "10.1.0.103 dgx-03.small.example.org dgx-03" in lines
+    assert "10.2.0.103 dgx-03-storage.small.example.org dgx-03-storage" in lines
+    assert "10.3.0.3" not in text
+    assert text.endswith("\n")
+    assert not text.endswith("\n\n")
+    # A name for 127.0.1.1 would make Slurm's daemons announce that address.
+    assert "127.0.1.1" not in text
+
+
+def test_hosts_file_without_a_domain(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    small_files[CLUSTER] = small_files[CLUSTER].replace("cluster_domain: small.example.org\n", "")
+    assert "\n10.1.0.103 dgx-03\n" in hosts_text(sound(planned(small_files)))
+
+
+def test_report(planned: Callable[..., Plan], small_files: dict[str, str]) -> None:
+    assert report(sound(planned(small_files))) == [
+        "cluster small: 7 nodes, 32 GPUs, 2 racks",
+        "gpu_nodes: 4 (dgx_h100): dgx-[01-04]",
+        "slurm_controllers: 1: head-01",
+        "slurm_databases: 1: head-01",
+        "login_nodes: 2: login-[01-02]",
+        "network management: 10.1.0.0/24",
+        "network storage: 10.2.0.0/24",
+        "fabric basepod: 2 leaf switches, 8 rails",
+    ]
+
+
+def test_warnings(planned: Callable[..., Plan], small_files: dict[str, str]) -> None:
+    small_files[HOSTS] = "others:\n  hosts:\n    backup-[01:02]:\n" + small_files[HOSTS].replace(
+        "head-01:\n    slurm_databases", "head-[01:02]:\n    slurm_databases"
+    ).replace("        dgx-01:", "        dgx-[05:09]:\n        dgx-01:")
+    small_files[CLUSTER] = small_files[CLUSTER].replace(
+        "cluster_fabric:\n",
+        "  bmc: {cidr: 10.9.0.0/24}\nclustr_domain: x\ncluster_fabric:\n  rate_gbps: 200\n",
+    )
+    small_files[CONTROLLER] += "  - {name: big, nodes: [ALL]}\nslurm_controller_hosts: [head-01]\n"
+    small_files[CONTROLLER] = small_files[CONTROLLER].replace(
+        'nodes: ["dgx-[01-02]"]', 'nodes: ["dgx-[01-02]"]\n  - {name: fat, feature: fat}'
+    )
+    plan = planned(small_files)
+    assert plan.problems == ()
+    assert plan.warnings == (
+        "all.cluster_fabric.rate_gbps: 200, but profile dgx_h100 runs at 400",
+        (
+            "all.cluster_fabric: 9 nodes in a BasePOD, which is specified for 8; 28 ports of each "
+            "switch are left to join the two, 36 would not block"
+        ),
+        "all.cluster_networks.bmc: no node has an address on it",
+        "all.clustr_domain: not a variable of the collection; cluster_domain was meant?",
+        "others: backup-[01-02] are not part of the cluster and will be left alone",
+        (
+            "slurm_controllers.slurm_controller_hosts: not used, the playbooks set "
+            "slurm_controller_hosts themselves"
+        ),
+        "slurm_controllers.slurm_controller_node_sets[1].feature: no node has the feature 'fat'",
+        (
+            "slurm_controllers.slurm_controller_state_save_location: missing; 2 controllers must share "
+            "a folder for their state"
+        ),
+    )
