@@ -1,0 +1,106 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is **PRIVATE** to the collection: it can have breaking changes at any time.
+# Do not use it from other collections or standalone plugins/modules!
+
+"""Running Slurm's commands and reading their parsable output."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Sequence
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
+    MISSING,
+    CommandRunner,
+    ToolError,
+    last_lines,
+)
+
+# A change waits for slurmdbd, which waits for the database.
+_SHOW_TIMEOUT_S = 60
+_CHANGE_TIMEOUT_S = 120
+# sacctmgr ends with 0 after some of its errors ("error: Invalid value for GraceTime")
+_ERROR = re.compile(r"^\s*(sacctmgr: )?error: ", re.MULTILINE)
+
+
+class NoAnswer(ToolError):
+    """The tool is missing, or what it asks does not answer: nothing is known."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job in the queue, in whatever state."""
+
+    job_id: str
+    user: str
+    account: str
+    qos: str
+    state: str
+
+    def describe(self) -> str:
+        """`1234 (alice, RUNNING)`."""
+        return f"{self.job_id} ({self.user}, {self.state})"
+
+
+def show(
+    run: CommandRunner, entity: str, columns: Sequence[str], where: Sequence[str] = ()
+) -> list[dict[str, str]]:
+    """Rows of `sacctmgr show`, by column. Raises NoAnswer, or ToolError for unreadable output."""
+    argv = ["sacctmgr", "-nP", "show", entity, *where, f"format={','.join(columns)}"]
+    result = run(argv, timeout_s=_SHOW_TIMEOUT_S)
+    if result.outcome == MISSING:
+        raise NoAnswer("sacctmgr is not installed; install Slurm's client commands")
+    if not result.ok:
+        reason = last_lines(result.text, 2) or result.describe()
+        raise NoAnswer(f"slurmdbd cannot be asked for {entity}: {reason}")
+    return parse_table(result.out, columns)
+
+
+def parse_table(text: str, columns: Sequence[str]) -> list[dict[str, str]]:
+    """Rows of `sacctmgr -nP` output. Raises ToolError when a row has another number of cells."""
+    rows = []
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        cells = line.split("|")
+        if len(cells) != len(columns):
+            raise ToolError(f"sacctmgr printed {len(cells)} of {len(columns)} columns: {line!r}")
+        rows.append(dict(zip(columns, cells)))
+    return rows
+
+
+def change(run: CommandRunner, words: Sequence[str]) -> None:
+    """Run one changing sacctmgr command at once. Raises ToolError with what it said."""
+    result = run(["sacctmgr", "-i", *words], timeout_s=_CHANGE_TIMEOUT_S)
+    if not result.ok or _ERROR.search(result.text):
+        said = last_lines(result.text, 6)
+        raise ToolError(f"`sacctmgr {' '.join(words)}` failed: {said or result.describe()}")
+
+
+def queued_jobs(run: CommandRunner) -> list[Job]:
+    """All jobs in the queue. Raises NoAnswer when the controller does not tell."""
+    result = run(["squeue", "-h", "-a", "-o", "%A|%u|%a|%q|%T"], timeout_s=_SHOW_TIMEOUT_S)
+    if not result.ok:
+        reason = last_lines(result.text, 2) or result.describe()
+        raise NoAnswer(f"the queue cannot be read: {reason}")
+    return parse_queue(result.out)
+
+
+def parse_queue(text: str) -> list[Job]:
+    """Jobs of `squeue -h -o %A|%u|%a|%q|%T`; array tasks count as one job."""
+    jobs: dict[str, Job] = {}
+    for line in text.splitlines():
+        cells = line.strip().split("|")
+        if len(cells) == 5:
+            jobs.setdefault(cells[0], Job(*cells))
+    return list(jobs.values())
+
+
+def name_jobs(jobs: Sequence[Job], limit: int = 5) -> str:
+    """Jobs in words: the first few, and how many more there are."""
+    shown = ", ".join(job.describe() for job in jobs[:limit])
+    return shown + (f" and {len(jobs) - limit} more" if len(jobs) > limit else "")
