@@ -13,10 +13,9 @@ description:
   - Reads the inventory of the running ansible-playbook, checks all of it against the inventory
     contract and against the argument specs of the collection's roles, and writes down what the
     cluster must look like.
-  - Everything that is wrong is reported at once, one line each, as
-    C(path: what is wrong; what to write instead). The path is C(GROUP.HOST.VARIABLE) for what is
-    written for one host, and C(GROUP.VARIABLE) for what is written for a group. No host is
-    contacted.
+  - Everything that is wrong is reported at once, one line each, with its path, what is wrong, and
+    what to write instead. The path is C(GROUP.HOST.VARIABLE) for what is written for one host, and
+    C(GROUP.VARIABLE) for what is written for a group. No host is contacted.
   - Writes C(plan/plan.json) and C(plan/hosts), the text of C(/etc/hosts) for all nodes, below the
     state directory. Both hold the inventory and nothing else, so check mode writes them too.
   - Runs on the controller, as an action plugin.

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleError
@@ -108,8 +108,11 @@ def _names_in(template: str) -> frozenset[str] | None:
     return None if names & _REACHING else frozenset(names)
 
 
-def _reason(exc: Exception) -> Unresolved:
-    """Return why a value could not be templated, in the same words for all ansible-cores."""
+def _reason(exc: Exception, names: Iterable[str]) -> Unresolved:
+    """Return why a value could not be templated, in the same words for all ansible-cores.
+
+    names are the variables that the value refers to.
+    """
     text = str(exc)
     undefined = _UNDEFINED.search(text)
     if undefined:
@@ -119,8 +122,9 @@ def _reason(exc: Exception) -> Unresolved:
         return Unresolved(f"{wrong} '{name}'", later)
     attribute = _NO_ATTRIBUTE.search(text)
     if attribute:
-        later = "ansible_facts" in text
-        return Unresolved(f"refers to the undefined attribute '{attribute.group(1)}'", later)
+        later = "ansible_facts" in names
+        wrong = "depends on the fact" if later else "refers to the undefined attribute"
+        return Unresolved(f"{wrong} '{attribute.group(1)}'", later)
     return Unresolved(" ".join(text.split())[:200])
 
 
@@ -195,7 +199,7 @@ class _Reader:
         try:
             return _plain(self._templar.template(value), open_vault)
         except AnsibleError as exc:
-            return self._part_by_part(value, variables, open_vault, _reason(exc))
+            return self._part_by_part(value, variables, open_vault, _reason(exc, variables))
 
     def _part_by_part(
         self, value: Any, variables: dict[str, Any], open_vault: bool, reason: Unresolved

@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 from ansible.inventory.manager import InventoryManager
@@ -171,10 +172,16 @@ def _write(folder: Path, files: Mapping[str, str]) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def small_cluster() -> Mapping[str, str]:
+    """The inventory of the small cluster, by file."""
+    return MappingProxyType(FILES)
+
+
 @pytest.fixture
-def small_files() -> dict[str, str]:
+def small_files(small_cluster: Mapping[str, str]) -> dict[str, str]:
     """The inventory of the small cluster, by file, for the test to edit."""
-    return dict(FILES)
+    return dict(small_cluster)
 
 
 @pytest.fixture(scope="session")

@@ -238,7 +238,7 @@ def test_warnings(planned: Callable[..., Plan], small_files: dict[str, str]) -> 
         ),
         "slurm_controllers.slurm_controller_node_sets[1].feature: no node has the feature 'fat'",
         (
-            "slurm_controllers.slurm_controller_state_save_location: missing; 2 controllers must share "
-            "a folder for their state"
+            "slurm_controllers.slurm_controller_state_save_location: missing; 2 controllers must "
+            "share a folder for their state"
         ),
     )

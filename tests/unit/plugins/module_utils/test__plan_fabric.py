@@ -60,32 +60,32 @@ def test_published_designs_are_sound(
             superpod(8, 4, ufm_unit=1),
             32,
             (
-                "all.cluster_fabric: 32 nodes in scalable unit 1, but its leaf switches have ports for "
-                "31, one node's ports being UFM's; write another node_su for 1 of them"
+                "all.cluster_fabric: 32 nodes in scalable unit 1, but its leaf switches have ports "
+                "for 31, one node's ports being UFM's; write another node_su for 1 of them"
             ),
         ),
         (
             superpod(24, 12),
             95,
             (
-                "all.cluster_fabric.spine_switches: 12 switches for 24 leaf switches; write 16, as the "
-                "reference design has"
+                "all.cluster_fabric.spine_switches: 12 switches for 24 leaf switches; write 16, as "
+                "the reference design has"
             ),
         ),
         (
             superpod(128, 128),
             512,
             (
-                "all.cluster_fabric.core_switches: 0 switches for 128 leaf switches; write 64, as the "
-                "reference design has"
+                "all.cluster_fabric.core_switches: 0 switches for 128 leaf switches; write 64, as "
+                "the reference design has"
             ),
         ),
         (
             superpod(8, 4),
             33,
             (
-                "gpu_nodes.dgx-33.node_su: in scalable unit 2, but 8 leaf switches make 1; write 16 "
-                "leaf switches, or another unit"
+                "gpu_nodes.dgx-33.node_su: in scalable unit 2, but 8 leaf switches make 1; "
+                "write 16 leaf switches, or another unit"
             ),
         ),
     ],

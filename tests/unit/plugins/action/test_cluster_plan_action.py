@@ -1,0 +1,266 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The action plugin's own part, and check_inventory as an operator runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from ansible.constants import DEFAULT_VAULT_ID_MATCH
+from ansible.parsing.vault import VaultLib, VaultSecret
+
+from ansible_collections.baremetal.dgx.plugins.action.cluster_plan import write_text
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._specs import collection_root
+
+PASSWORD = "no-real-password"
+VAULT_PASSWORD = "a test's own"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of ansible-playbook, as the shell sees it."""
+
+    folder: Path
+    code: int
+    text: str
+
+    @property
+    def plan(self) -> Path:
+        """The folder that the plan goes to unless the inventory says otherwise."""
+        return self.folder / "inventory" / ".dgx" / "plan"
+
+    @property
+    def contacted(self) -> bool:
+        """Whether anything was to be run on another host."""
+        return (self.folder / "contacted").exists()
+
+    def problems(self) -> list[str]:
+        """The lines of the failed task's list, as printed."""
+        lines = [line.strip() for line in self.text.splitlines()]
+        begin = lines.index('"problems": [') + 1
+        listed = lines[begin : lines.index("]", begin)]
+        return [json.loads(line.rstrip(",")) for line in listed]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """An edit of the small cluster, the command's arguments, and the one line that is expected."""
+
+    edits: tuple[tuple[str, str, str], ...] = ()
+    arguments: tuple[str, ...] = ()
+    says: str = ""
+    playbook: str = "baremetal.dgx.check_inventory"
+    files: Mapping[str, str] = field(default_factory=dict)
+    repeat: int = 1
+
+
+def vaulted(text: str) -> str:
+    """The text as ansible-vault writes a file."""
+    secret = VaultSecret(VAULT_PASSWORD.encode())
+    return VaultLib([(DEFAULT_VAULT_ID_MATCH, secret)]).encrypt(text, secret).decode()
+
+
+GPU_NODES = "group_vars/gpu_nodes/node.yml"
+CONTROLLER = "group_vars/slurm_controllers/slurm_controller.yml"
+
+BAD = {
+    "unknown_profile": Scenario(
+        edits=((GPU_NODES, "dgx_h100", "dgx_h10"),),
+        says="gpu_nodes.node_profile: no profile is called 'dgx_h10'; write dgx_h100",
+    ),
+    # site goes on to every host when this is not caught
+    "site_with_an_address_twice": Scenario(
+        playbook="baremetal.dgx.site",
+        edits=(("hosts.yml", "dgx-03: {", "dgx-03: {node_address: {management: 10.1.0.11}, "),),
+        says="gpu_nodes.dgx-03.node_address.management: 10.1.0.11 is also the address of "
+        "slurm_controllers.head-01; write a free address",
+    ),
+    "time_limit_that_yaml_reads_as_a_number": Scenario(
+        edits=((CONTROLLER, '"00:30:00"', "12:30:00"),),
+        says="slurm_controllers.slurm_controller_partitions[1].max_time: text is wanted, this is "
+        "the number 45000; put it in quotes",
+    ),
+    "extra_variable": Scenario(
+        arguments=("-e", "node_profile=dgx_b20"),
+        says="--extra-vars.node_profile: no profile is called 'dgx_b20'; write dgx_b200",
+    ),
+    "unknown_variable_in_check_mode": Scenario(
+        arguments=("--check", "--diff"),
+        edits=((GPU_NODES, "node_features:", "node_feature:"),),
+        says="gpu_nodes.node_feature: no such variable; write node_features",
+    ),
+    "add_nodes_with_overlapping_racks": Scenario(
+        playbook="baremetal.dgx.add_nodes",
+        arguments=("-e", "target=dgx-05"),
+        edits=(
+            (
+                "hosts.yml",
+                "        dgx-04:",
+                ("        dgx-05: {node_rack: r02, node_rack_unit: 12}\n        dgx-04:"),
+            ),
+        ),
+        says="gpu_nodes.dgx-05.node_rack_unit: units 12-19 of rack r02 are filled by "
+        "gpu_nodes.dgx-04 (units 9-16); write a free unit, or another node_rack",
+    ),
+    "secret_of_the_wrong_kind": Scenario(
+        files={"group_vars/all/more.yml": f"slurm_database_password: [{PASSWORD}]\n"},
+        says="all.slurm_database_password: text is wanted, this is something else (hidden); write "
+        "one text",
+    ),
+    "line_copied_and_not_edited": Scenario(
+        edits=(
+            ("hosts.yml", "        dgx-04:", "        dgx-03: {node_rack: r09}\n        dgx-04:"),
+        ),
+        says="hosts.yml:17: 'dgx-03' is written here and on line 16, and only one of the two "
+        "counts; leave one",
+    ),
+}
+
+HOSTVARS = "node_serial: \"{{ hostvars['head-01'].my_serial }}-{{ inventory_hostname }}\"\n"
+
+GOOD = {
+    "twice": Scenario(repeat=2),
+    # Check mode, a vaulted file, templates that look at other hosts, a state directory elsewhere.
+    "all_at_once": Scenario(
+        arguments=(
+            *("--check", "--diff", "--vault-password-file", "{folder}/password"),
+            *("-e", "cluster_state_dir={folder}/elsewhere"),
+        ),
+        files={
+            "group_vars/login_nodes/more.yml": HOSTVARS,
+            "host_vars/head-01.yml": "my_serial: S1\n",
+            "group_vars/all/vault.yml": vaulted(f"slurm_database_password: {PASSWORD}\n"),
+        },
+    ),
+}
+
+
+def _run(folder: Path, scenario: Scenario, cluster: Mapping[str, str]) -> list[Run]:
+    """Run ansible-playbook on the edited small cluster, with an ssh that only leaves a mark."""
+    files = {**cluster, **scenario.files}
+    for name, old, new in scenario.edits:
+        assert old in files[name]
+        files[name] = files[name].replace(old, new, 1)
+    for name, text in files.items():
+        path = folder / "inventory" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    (folder / "password").write_text(VAULT_PASSWORD, encoding="utf-8")
+    (folder / "ansible.cfg").write_text("[defaults]\n", encoding="utf-8")
+    ssh = folder / "ssh"
+    ssh.write_text(f"#!/bin/sh\ntouch {folder}/contacted\nexit 255\n", encoding="utf-8")
+    ssh.chmod(0o755)
+    environment = {name: text for name, text in os.environ.items() if "ANSIBLE" not in name}
+    environment |= {
+        "ANSIBLE_COLLECTIONS_PATH": str(Path(collection_root()).parents[2]),
+        "ANSIBLE_CONFIG": str(folder / "ansible.cfg"),
+        "ANSIBLE_HOME": str(folder / "home"),
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_SSH_EXECUTABLE": str(ssh),
+        "LC_ALL": "C.UTF-8",
+    }
+    tools = Path(sys.executable).parent
+    arguments = [argument.format(folder=folder) for argument in scenario.arguments]
+    runs = []
+    for _time in range(scenario.repeat):
+        done = subprocess.run(
+            [tools / "ansible-playbook", "-i", folder / "inventory", scenario.playbook, *arguments],
+            env=environment,
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        runs.append(Run(folder, done.returncode, done.stdout))
+    return runs
+
+
+@pytest.fixture(scope="module")
+def runs(
+    tmp_path_factory: pytest.TempPathFactory, small_cluster: Mapping[str, str]
+) -> dict[str, list[Run]]:
+    """All scenarios, side by side: most of a run is Python's start."""
+    scenarios = {**BAD, **GOOD}
+    folders = {name: tmp_path_factory.mktemp(name) for name in scenarios}
+    with ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 1)) as pool:
+        found = pool.map(
+            lambda name: _run(folders[name], scenarios[name], small_cluster), scenarios
+        )
+        return dict(zip(scenarios, found, strict=True))
+
+
+@pytest.mark.parametrize("name", sorted(BAD))
+def test_a_mistake_stops_the_run_before_any_host(name: str, runs: dict[str, list[Run]]) -> None:
+    (run,) = runs[name]
+    assert run.code != 0, run.text
+    assert run.problems() == [BAD[name].says]
+    assert "1 mistake in the inventory; no host was touched" in run.text
+    assert "Traceback" not in run.text
+    assert not run.contacted
+    assert not run.plan.exists()
+    assert PASSWORD not in run.text
+
+
+@pytest.mark.parametrize("name", sorted(GOOD))
+def test_a_sound_inventory_passes(name: str, runs: dict[str, list[Run]]) -> None:
+    for run in runs[name]:
+        assert run.code == 0, run.text
+        assert '"cluster small: 7 nodes, 32 GPUs, 2 racks"' in run.text
+        assert "WARNING" not in run.text
+        assert not run.contacted
+        assert PASSWORD not in run.text
+
+
+def test_the_second_run_changes_nothing(runs: dict[str, list[Run]]) -> None:
+    first, second = runs["twice"]
+    assert "changed=1" in first.text
+    assert "changed=0" in second.text
+
+
+def test_the_plan_is_written_in_check_mode_too(runs: dict[str, list[Run]]) -> None:
+    (run,) = runs["all_at_once"]
+    assert not run.plan.exists()
+    folder = run.folder / "elsewhere" / "plan"
+    text = (folder / "plan.json").read_text(encoding="utf-8")
+    serials = [node["serial"] for node in json.loads(text)["nodes"] if node["serial"]]
+    assert serials == ["S1-login-01", "S1-login-02"]
+    assert PASSWORD not in text
+    assert "10.1.0.103 dgx-03" in (folder / "hosts").read_text(encoding="utf-8")
+
+
+def test_write_text_replaces_only_what_differs(tmp_path: Path) -> None:
+    path = tmp_path / "plan" / "plan.json"
+    assert write_text(str(path), "a\n")
+    inode = path.stat().st_ino
+    assert not write_text(str(path), "a\n")
+    assert path.stat().st_ino == inode
+    assert write_text(str(path), "b\n")
+    # A new file in its place: who reads the old one reads it to its end.
+    assert path.stat().st_ino != inode
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert [item.name for item in path.parent.iterdir()] == ["plan.json"]
+
+
+def test_write_text_leaves_nothing_behind_when_it_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_source: str, _target: str) -> None:
+        raise OSError("disk full")
+
+    path = tmp_path / "plan.json"
+    assert write_text(str(path), "a\n")
+    monkeypatch.setattr(os, "rename", fail)
+    with pytest.raises(OSError, match="disk full"):
+        write_text(str(path), "b\n")
+    assert path.read_text(encoding="utf-8") == "a\n"
+    assert [item.name for item in tmp_path.iterdir()] == ["plan.json"]
