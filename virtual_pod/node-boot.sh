@@ -10,16 +10,14 @@ done=/var/lib/pod-node
 
 # podman binds its own files over these three; nothing could replace them by rename.
 for file in hostname hosts resolv.conf; do
-  cp /etc/$file /run/pod-$file
   umount /etc/$file 2>/dev/null || true
 done
 if [ ! -e $done ]; then
-  proxy_host=${proxy#http://}
-  proxy_host=${proxy_host%:*}
+  gateway=${proxy#http://}
+  gateway=${gateway%:*}
   echo "$name" > /etc/hostname
   printf '127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n%s %s\n' "$ip" "$name" > /etc/hosts
-  # Only the pod's own name server; the host's cannot be reached from here.
-  grep -F "nameserver ${proxy_host}" /run/pod-resolv.conf > /etc/resolv.conf || true
+  echo "nameserver $gateway" > /etc/resolv.conf
   echo "Acquire::http::Proxy \"$proxy\";" > /etc/apt/apt.conf.d/99pod-proxy
   [ -e /etc/ssh/ssh_host_ed25519_key ] || ssh-keygen -q -t ed25519 -N '' -C "root@$name" -f /etc/ssh/ssh_host_ed25519_key
   mkdir -p -m 700 /root/.ssh
@@ -31,7 +29,6 @@ if [ ! -e $done ]; then
   fi
   touch $done
 fi
-rm -f /run/pod-hostname /run/pod-hosts /run/pod-resolv.conf
 
 # Most of /proc/sys is the host's own. Only net stays; of the rest a node gets copies that it may
 # write and read back, so that neither a role nor systemd changes the host's kernel.

@@ -23,7 +23,7 @@ import sys
 from collections.abc import Sequence
 from typing import IO
 
-from podlib import host
+from podlib import host, names
 from podlib.layout import Pod, PodError
 from podlib.progress import Progress, run_visible
 
@@ -117,10 +117,11 @@ def ensure_relay(progress: Progress, pod: Pod) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             return
-        argv = [sys.executable, os.path.realpath(sys.argv[0]), "_relay", pod.gateway]
+        record = host.CHECKOUT / ".pod" / pod.name / "pod.json"
+        argv = [sys.executable, os.path.realpath(sys.argv[0]), "_relay", pod.gateway, str(record)]
         env = os.environ | {"BAREMETAL_POD_CACHE": str(host.CACHE)}
         _spawn(argv, lock, host.RUN / f"relay-{pod.name}.out", env)
-    progress.say(f"package cache answers the nodes on {pod.gateway}:{RELAY_PORT}")
+    progress.say(f"{pod.gateway} answers the nodes: packages (port {RELAY_PORT}), names")
 
 
 def stop_relay(name: str) -> bool:
@@ -136,20 +137,35 @@ def proxy_url(pod: Pod) -> str:
     return f"http://{pod.gateway}:{RELAY_PORT}"
 
 
-def serve_relay(address: str) -> None:
-    """Pass connections on to the package cache until killed."""
-    asyncio.run(_serve(address))
+def serve_relay(address: str, record: str) -> None:
+    """Pass connections on to the package cache, and answer for names, until killed."""
+    asyncio.run(_serve(address, pathlib.Path(record)))
 
 
-async def _serve(address: str) -> None:
-    listener = socket.socket()
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    # IP_FREEBIND: the bridge has its address only while a node runs.
-    listener.setsockopt(socket.IPPROTO_IP, 15, 1)
-    listener.bind((address, RELAY_PORT))
+async def _serve(address: str, record: pathlib.Path) -> None:
+    loop = asyncio.get_running_loop()
+    listener = _bound(address, RELAY_PORT, socket.SOCK_STREAM)
     server = await asyncio.start_server(_relay, sock=listener, limit=1 << 20)
+    try:
+        await loop.create_datagram_endpoint(
+            lambda: names.Server(lambda: names.addresses_in(record)),
+            sock=_bound(address, names.PORT, socket.SOCK_DGRAM),
+        )
+    except OSError as exc:
+        # A name server of the host that listens everywhere. The nodes do without.
+        print(f"no name server on {address}: {exc}", flush=True)
     async with server:
         await server.serve_forever()
+
+
+def _bound(address: str, port: int, kind: socket.SocketKind) -> socket.socket:
+    bound = socket.socket(type=kind)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    # IP_FREEBIND: the pod's bridge may come later.
+    bound.setsockopt(socket.IPPROTO_IP, 15, 1)
+    bound.setblocking(False)
+    bound.bind((address, port))
+    return bound
 
 
 async def _relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

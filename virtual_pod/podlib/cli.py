@@ -139,7 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; return its exit status."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv[:1] == ["_relay"]:
-        cache.serve_relay(argv[1])
+        cache.serve_relay(argv[1], argv[2])
         return 0
     args = _parser().parse_args(argv)
     try:

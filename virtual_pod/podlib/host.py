@@ -37,19 +37,11 @@ _PROGRAMS = {
     "podman": "podman",
     "runc": "runc",
     "mmdebstrap": "mmdebstrap",
-    "nft": "nftables",
-    "iptables": "iptables",
     "newuidmap": "uidmap",
     "ssh": "openssh-client",
     "ip": "iproute2",
     "gpg": "gpg",
 }
-_NETWORK_PACKAGES = ("netavark", "aardvark-dns")
-# Before netavark (Ubuntu 22.04) podman speaks to the network through CNI.
-_CNI_PACKAGES = (
-    "containernetworking-plugins",
-    "golang-github-containernetworking-plugin-dnsname",
-)
 
 
 def become_root(argv: Sequence[str]) -> None:
@@ -113,14 +105,12 @@ def missing_packages(extra: dict[str, str]) -> list[str]:
     keyring = pathlib.Path("/usr/share/keyrings/debian-archive-keyring.gpg")
     if not keyring.exists():
         missing.append("debian-archive-keyring")
-    helper = any(
-        (pathlib.Path(folder) / "netavark").exists()
-        for folder in ("/usr/lib/podman", "/usr/libexec/podman")
-    )
-    if not helper and not pathlib.Path("/usr/lib/cni/bridge").exists():
-        candidates = _query(["apt-cache", "policy", "netavark"])
-        has_netavark = "Candidate:" in candidates and "(none)" not in candidates
-        missing += _NETWORK_PACKAGES if has_netavark else _CNI_PACKAGES
+    helpers = ("/usr/lib/podman/netavark", "/usr/libexec/podman/netavark", "/usr/lib/cni/bridge")
+    if not any(pathlib.Path(path).exists() for path in helpers):
+        # Pods bring their own network, but podman does not start without either of these.
+        policy = _query(["apt-cache", "policy", "netavark"])
+        has_netavark = "Candidate:" in policy and "(none)" not in policy
+        missing.append("netavark" if has_netavark else "containernetworking-plugins")
     return sorted(set(missing))
 
 
@@ -273,12 +263,25 @@ def drop_v1_folders(container: str) -> None:
     subprocess.run([*namespace_prefix(), "sh", "-c", script], capture_output=True)
 
 
+def runtime() -> str:
+    """Return the OCI runtime that podman uses here."""
+    # crun refuses hybrid hosts.
+    return "runc" if is_hybrid() or not shutil.which("crun") else "crun"
+
+
 def podman_argv(args: Sequence[str]) -> list[str]:
     """Return the command line of a podman call."""
     options: list[str] = []
     if is_hybrid():
-        # crun refuses hybrid hosts, and there is no systemd that could manage these cgroups.
-        options = ["--runtime", "runc", "--cgroup-manager", "cgroupfs", "--events-backend", "file"]
+        # There is no systemd that could manage these cgroups.
+        options = [
+            "--runtime",
+            runtime(),
+            "--cgroup-manager",
+            "cgroupfs",
+            "--events-backend",
+            "file",
+        ]
     return [*namespace_prefix(), "/usr/bin/podman", *options, *args]
 
 

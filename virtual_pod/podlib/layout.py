@@ -55,11 +55,6 @@ class Pod:
         """Return the host's address on the pod's network."""
         return str(ipaddress.ip_network(self.subnet)[1])
 
-    @property
-    def network(self) -> str:
-        """Return the name of the container network."""
-        return f"{self.name}-pod"
-
     def container(self, node: str) -> str:
         """Return the container's name of a node."""
         return f"{self.name}-{node}"

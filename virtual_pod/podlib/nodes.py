@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
-import ipaddress
 import json
 import pathlib
 import secrets
@@ -16,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from podlib import cache, host, image
+from podlib import cache, host, image, leftovers, network
 from podlib.layout import (
     DEFAULT_SUBNET,
     Node,
@@ -35,6 +34,8 @@ READY_TIMEOUT_S = 180
 _LABEL = "baremetal.dgx"
 _BOOT = host.CHECKOUT / "virtual_pod" / "node-boot.sh"
 _WORKERS = 4
+# States of a container that a killed run did not leave half-made.
+_WHOLE = ("running", "exited", "stopped")
 
 _SHARED_NOTE = """\
 A folder of the host that all nodes of this pod see at /shared: a stand-in for shared storage.
@@ -46,6 +47,7 @@ It has the host's speed and none of the behaviour of a parallel file system.
 class Container:
     """A node as podman knows it."""
 
+    identity: str
     node: str
     container: str
     state: str
@@ -77,6 +79,7 @@ def containers(pod_name: str | None = None) -> list[Container]:
     return sorted(
         (
             Container(
+                identity=c["Id"],
                 node=c["Labels"].get(f"{_LABEL}.node", "?"),
                 container=c["Names"][0],
                 state=c["State"],
@@ -95,7 +98,7 @@ def action_for(node: Node, found: Container | None) -> str:
 
     Only running and cleanly stopped containers are whole; all others are what a killed run left.
     """
-    if found is None or found.state not in ("running", "exited", "stopped"):
+    if found is None or found.state not in _WHOLE:
         return "make"
     if found.spec != node_spec(node):
         old = json.loads(found.spec or "{}")
@@ -105,11 +108,6 @@ def action_for(node: Node, found: Container | None) -> str:
             f"remove it first: pod down {node.name}, or the whole pod: pod down"
         )
     return "keep" if found.state == "running" else "start"
-
-
-def mac_address(ip: str) -> str:
-    """Return the address of a node's card: the same each time, so that no ARP entry goes stale."""
-    return "02:d6:" + ":".join(f"{b:02x}" for b in ipaddress.IPv4Address(ip).packed)
 
 
 def run_argv(pod: Pod, node: Node, image_name: str, mounts: dict[str, str], key: str) -> list[str]:
@@ -123,8 +121,7 @@ def run_argv(pod: Pod, node: Node, image_name: str, mounts: dict[str, str], key:
     }
     argv = ["run", "-d", "--replace", "--pull=never"]
     argv += ["--name", pod.container(node.name), "--hostname", node.name]
-    argv += ["--network", pod.network, "--network-alias", node.name]
-    argv += ["--ip", node.ip, "--mac-address", mac_address(node.ip)]
+    argv += ["--network", f"ns:{network.NETNS / pod.container(node.name)}"]
     argv += ["--systemd=always", "--cgroupns=private", "--pids-limit=0", "--stop-timeout=5"]
     argv += host.ulimits()
     # Never --privileged: it would hand the host's disks to whatever runs mkfs.
@@ -161,6 +158,8 @@ def up(progress: Progress, request: Request) -> Pod:
 
 
 def _up(progress: Progress, pod: Pod) -> None:
+    leftovers.wait_for_survivors(progress, pod)
+    leftovers.clean(pod)
     found = {c.node: c for c in containers(pod.name)}
     foreign = sorted({c.checkout for c in found.values()} - {str(host.CHECKOUT)})
     if foreign:
@@ -168,31 +167,39 @@ def _up(progress: Progress, pod: Pod) -> None:
             f"a pod {pod.name} of another checkout exists ({foreign[0]}); choose another --name"
         )
     actions = {node: action_for(node, found.get(node.name)) for node in pod.nodes}
-    _check_subnet(pod)
+    todo = [n for n in pod.nodes if actions[n] != "keep"]
+    kept = len(pod.nodes) - len(todo)
+    if todo:
+        _check_subnet(pod)
     folder = _prepare_state(pod)
     key = _ensure_key(folder)
     passwords = _bare_password(folder) if any(n.bare for n in pod.nodes) else ""
-
-    todo = [n for n in pod.nodes if actions[n] != "keep"]
-    kept = len(pod.nodes) - len(todo)
     progress.say(
         f"{len(pod.nodes)} nodes on {pod.subnet}: {kept} running, "
         f"{sum(1 for n in todo if actions[n] == 'make')} to make, "
         f"{sum(1 for n in todo if actions[n] == 'start')} to start"
     )
+    half_made = [c for c in found.values() if c.state not in _WHOLE]
+    if half_made:
+        names = ", ".join(f"{c.node} ({c.state})" for c in half_made)
+        progress.say(f"removing what a killed run left: {names}")
+        _remove(progress, half_made)
+        leftovers.clean(pod)
     port = cache.ensure_cache(progress)
     kinds = sorted({(n.suite, n.bare) for n in todo if actions[n] == "make"})
     images = {kind: image.ensure_image(progress, *kind, port) for kind in kinds}
-    _ensure_network(progress, pod)
+    if todo and network.ensure_bridge(pod):
+        progress.say(
+            f"network {pod.subnet} made: bridge {network.bridge_name(pod.name)}, no way out"
+        )
     cache.ensure_relay(progress, pod)
 
     def begin(node: Node) -> None:
         mounts = host.v1_folders(pod.container(node.name))
+        network.connect(pod, node)
         if actions[node] == "start":
             host.podman("start", pod.container(node.name))
             return
-        if node.name in found:
-            progress.say(f"{node.name}: removing what a killed run left ({found[node.name].state})")
         kind = (node.suite, node.bare)
         host.podman(*run_argv(pod, node, images[kind], mounts, key))
 
@@ -274,48 +281,32 @@ def _set_password(pod: Pod, node: Node, password: str) -> None:
     host.podman(*argv, data=f"root:{password}\n")
 
 
-def _podman_networks() -> list[tuple[str, str]]:
-    """Return (name, cidr) of podman's networks."""
+def _taken_subnets(pod_name: str) -> list[tuple[str, str]]:
+    """Return (name, cidr) of what this host uses besides the pod itself."""
     networks = host.podman_json("network", "ls", "--format", "json") or []
-    return [(n["name"], s["subnet"]) for n in networks for s in n.get("subnets") or []]
+    found = [(n["name"], s["subnet"]) for n in networks for s in n.get("subnets") or []]
+    own = network.bridge_name(pod_name)
+    return [*found, *(address for address in host.host_addresses() if address[0] != own)]
 
 
 def _check_subnet(pod: Pod) -> None:
     """Refuse a subnet that something else on this host uses; its ARP answers would mix."""
-    networks = _podman_networks()
-    own = {cidr for name, cidr in networks if name == pod.network}
-    if own and pod.subnet not in own:
-        raise PodError(
-            f"network {pod.network} has {', '.join(own)}, not {pod.subnet}; take the pod down first"
-        )
-    others = [n for n in networks if n[0] != pod.network]
-    # Once the network exists, its bridge is among the host's addresses.
-    taken = overlapping(pod.subnet, others if own else [*others, *host.host_addresses()])
+    taken = overlapping(pod.subnet, _taken_subnets(pod.name))
     if taken:
         raise PodError(f"{pod.subnet} is in use on this host ({taken}); choose another --subnet")
 
 
 def _free_subnet(name: str) -> str:
-    """Return the pod's subnet when it has one already, else the first from the default on."""
+    """Return the first free subnet from the default on."""
     if not shutil.which("podman"):
         return DEFAULT_SUBNET
-    networks = _podman_networks()
-    own = [cidr for network, cidr in networks if network == Pod(name, "", ()).network]
-    taken = [*networks, *host.host_addresses()]
-    first = ipaddress.ip_network(DEFAULT_SUBNET)
-    candidates = (str(first)[: -len("0.0/24")] + f"{n}.0/24" for n in range(256))
+    taken = _taken_subnets(name)
+    start = DEFAULT_SUBNET[: -len("0.0/24")]
+    candidates = [DEFAULT_SUBNET, *(f"{start}{n}.0/24" for n in range(256))]
     free = next((c for c in candidates if not overlapping(c, taken)), None)
-    if not own and free is None:
+    if free is None:
         raise PodError("no free subnet; choose one with --subnet")
-    return own[0] if own else str(free)
-
-
-def _ensure_network(progress: Progress, pod: Pod) -> None:
-    if host.podman("network", "exists", pod.network, check=False).returncode == 0:
-        return
-    argv = ["network", "create", "--internal", "--subnet", pod.subnet, "--gateway", pod.gateway]
-    host.podman(*argv, "--label", f"{_LABEL}.pod={pod.name}", pod.network)
-    progress.say(f"network {pod.network} made ({pod.subnet}, no way out but the package cache)")
+    return free
 
 
 def ssh_option_values(folder: pathlib.Path) -> dict[str, str]:
@@ -382,6 +373,9 @@ def down(progress: Progress, name: str, nodes: Sequence[str], purge: bool) -> No
     """Remove nodes, or the whole pod with its network; `purge` removes all that is kept besides."""
     lock = host.RUN.parent / f"{host.RUN.name}-{name}.lock"
     with host.locked(progress, lock, f"pod {name}"):
+        pod = known_pod(name) or Pod(name, "", ())
+        leftovers.wait_for_survivors(progress, pod)
+        leftovers.clean(pod)
         found = containers(name)
         foreign = sorted({c.checkout for c in found} - {str(host.CHECKOUT)})
         if foreign:
@@ -391,16 +385,19 @@ def down(progress: Progress, name: str, nodes: Sequence[str], purge: bool) -> No
             progress.say(f"not there: {', '.join(unknown)}")
         gone = [c for c in found if not nodes or c.node in nodes]
         _remove(progress, gone)
+        if any(c.state not in _WHOLE for c in gone):
+            leftovers.clean(pod)
         if nodes:
             return
-        pod = known_pod(name) or Pod(name, "", ())
         stopped = cache.stop_relay(name)
-        network = host.podman("network", "exists", pod.network, check=False).returncode == 0
-        if network:
-            host.podman("network", "rm", pod.network)
+        stopped = network.drop_bridge(name) or stopped
+        host.podman("network", "rm", f"{name}-pod", check=False)  # TRANSITION
         if not containers():
             stopped = cache.stop_cache() or stopped
-        if gone or network or stopped:
+        # What was asked for is only remembered for as long as the pod exists.
+        for file in ("pod.json", "ssh_config"):
+            (state_folder(name) / file).unlink(missing_ok=True)
+        if gone or stopped:
             progress.say(f"pod {name} is down: {len(gone)} nodes removed")
         else:
             progress.say(f"pod {name} is down already")
@@ -412,8 +409,12 @@ def _remove(progress: Progress, gone: Sequence[Container]) -> None:
     left = [c.node for c in gone]
 
     def one(container: Container) -> None:
+        if container.state not in _WHOLE:
+            # Its monitor holds mounts on which the removal would fail.
+            leftovers.end_monitor(container.identity)
         host.podman("rm", "-f", "-t", "3", container.container)
         host.drop_v1_folders(container.container)
+        network.disconnect(container.container, json.loads(container.spec or "{}").get("ip", ""))
         left.remove(container.node)
 
     with (

@@ -81,7 +81,7 @@ def test_wrong_hosts_are_refused_with_the_entry(text, message):
 
 def test_nothing_said_gives_the_default_pod():
     pod = layout.resolve(layout.Request("demo"), None)
-    assert (pod.subnet, pod.gateway, pod.network) == ("10.77.0.0/24", "10.77.0.1", "demo-pod")
+    assert (pod.subnet, pod.gateway) == ("10.77.0.0/24", "10.77.0.1")
     assert len(pod.nodes) == 6
     assert {n.suite for n in pod.nodes} == {"trixie"}
     assert pod.container("dgx-01") == "demo-dgx-01"
