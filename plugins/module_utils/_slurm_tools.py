@@ -27,7 +27,7 @@ _CHANGE_TIMEOUT_S = 120
 _ERROR = re.compile(r"^\s*(sacctmgr: )?error: ", re.MULTILINE)
 
 
-class NoAnswer(ToolError):
+class NoAnswerError(ToolError):
     """The tool is missing, or what it asks does not answer: nothing is known."""
 
 
@@ -49,14 +49,14 @@ class Job:
 def show(
     run: CommandRunner, entity: str, columns: Sequence[str], where: Sequence[str] = ()
 ) -> list[dict[str, str]]:
-    """Rows of `sacctmgr show`, by column. Raises NoAnswer, or ToolError for unreadable output."""
+    """Rows of `sacctmgr show`, by column. Raises NoAnswerError or ToolError."""
     argv = ["sacctmgr", "-nP", "show", entity, *where, f"format={','.join(columns)}"]
     result = run(argv, timeout_s=_SHOW_TIMEOUT_S)
     if result.outcome == MISSING:
-        raise NoAnswer("sacctmgr is not installed; install Slurm's client commands")
+        raise NoAnswerError("sacctmgr is not installed; install Slurm's client commands")
     if not result.ok:
         reason = last_lines(result.text, 2) or result.describe()
-        raise NoAnswer(f"slurmdbd cannot be asked for {entity}: {reason}")
+        raise NoAnswerError(f"slurmdbd cannot be asked for {entity}: {reason}")
     return parse_table(result.out, columns)
 
 
@@ -82,11 +82,11 @@ def change(run: CommandRunner, words: Sequence[str]) -> None:
 
 
 def queued_jobs(run: CommandRunner) -> list[Job]:
-    """All jobs in the queue. Raises NoAnswer when the controller does not tell."""
+    """All jobs in the queue. Raises NoAnswerError when the controller does not tell."""
     result = run(["squeue", "-h", "-a", "-o", "%A|%u|%a|%q|%T"], timeout_s=_SHOW_TIMEOUT_S)
     if not result.ok:
         reason = last_lines(result.text, 2) or result.describe()
-        raise NoAnswer(f"the queue cannot be read: {reason}")
+        raise NoAnswerError(f"the queue cannot be read: {reason}")
     return parse_queue(result.out)
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Sequence
 
 INTEGER, MINUTES, SECONDS, FACTOR = "integer", "minutes", "seconds", "factor"
-TRES, NAMES, WORD, TEXT = "tres", "names", "word", "text"
+TRES, NAMES, NAME, WORD, TEXT = "tres", "names", "name", "word", "text"
 
 Settings = Dict[str, Any]
 
@@ -89,6 +89,10 @@ def _canonical(field: Field, text: str) -> Any:
         return int(text) if text.isdigit() else seconds(text)
     if field.kind == FACTOR:
         return round(float(text), 6)
+    if field.kind == NAME:
+        if not _NAME.match(text):
+            raise ValueError(f"{text!r} is not a name")
+        return text
     if field.kind == WORD:
         if not _WORD.match(text):
             raise ValueError(f"{text!r} is not a word")

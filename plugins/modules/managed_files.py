@@ -62,7 +62,7 @@ options:
         choices: [file, directory, absent, link]
         default: file
       content:
-        description: The whole content.
+        description: The whole content. With state V(absent) it is ignored.
         type: str
       secret_content:
         description: Like O(files[].content), but never shown in output, logs or diff.

@@ -116,6 +116,13 @@ options:
       min_tres_per_job:
         description: Resources that a job must ask for at least.
         type: dict
+  create_only:
+    description:
+      - Whether QOS that exist are left as they are, so that only missing ones are created.
+      - For a new cluster. A partition may name only a QOS that exists when slurmctld starts, and a
+        limit on GPUs can be set only after slurmctld has registered them.
+    type: bool
+    default: false
   exclusive:
     description:
       - Whether QOS that are not declared are removed (all but C(normal), which is Slurm's own).
@@ -170,6 +177,7 @@ errors:
 from typing import Any, Mapping, Sequence
 
 from ansible.module_utils.basic import AnsibleModule
+
 from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
     CommandRunner,
     ModuleRunner,
@@ -189,7 +197,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_qos import (
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_tools import (
     Job,
-    NoAnswer,
+    NoAnswerError,
     change,
     queued_jobs,
     show,
@@ -226,6 +234,7 @@ QOS_SPEC: dict[str, Any] = {
 }
 ARGUMENT_SPEC: dict[str, Any] = {
     "qos": {"type": "list", "elements": "dict", "default": [], "options": QOS_SPEC},
+    "create_only": {"type": "bool", "default": False},
     "exclusive": {"type": "bool", "default": False},
 }
 
@@ -244,7 +253,7 @@ def load_uses(run: CommandRunner) -> tuple[list[Use], list[Job]]:
     uses = uses_by_associations(show(run, "assoc", columns, ["wopl"]))
     partitions = run(["scontrol", "show", "partition", "-o"])
     if not partitions.ok:
-        raise NoAnswer(f"the partitions cannot be read: {partitions.describe(2)}")
+        raise NoAnswerError(f"the partitions cannot be read: {partitions.describe(2)}")
     return [*uses, *uses_by_partitions(partitions.out)], queued_jobs(run)
 
 
@@ -288,11 +297,13 @@ def main() -> None:
             raise ToolError("; ".join(errors), errors=errors)
         try:
             present = load(run)
-        except NoAnswer as error:
+        except NoAnswerError as error:
             if not module.check_mode:
                 raise
             module.warn(f"{error}: predicting for an empty database")
             present = {}
+        if module.params["create_only"]:
+            declared = {name: qos for name, qos in declared.items() if name not in present}
         arguments = (declared, sorted(absent), module.params["exclusive"])
         plan = make_plan(run, *arguments, present)
         if not module.check_mode and plan.commands:

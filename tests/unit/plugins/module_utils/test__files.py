@@ -245,7 +245,10 @@ def test_parse_mode(value, mode, complaint):
             {"path": "/x", "content": "a", "secret_content": "b"},
             "/x: has content and secret_content",
         ),
-        ({"path": "/x", "state": "link", "content": "a"}, "/x: has content but state link"),
+        (
+                {"path": "/x", "state": "link", "target": "/y", "content": "a"},
+                "/x: has content but state link",
+            ),
         ({"path": "/x", "state": "link"}, "/x: needs both state: link and target"),
         ({"path": "/x", "target": "/y"}, "/x: needs both state: link and target"),
         ({"path": "/x", "mode": 420}, "/x: has mode 420"),

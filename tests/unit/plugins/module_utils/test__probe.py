@@ -67,8 +67,8 @@ def test_a_unit_that_need_not_be_enabled():
         (
             replace(UP, active_state="failed", result="exit-code", exit_status=1),
             (
-                "slurmd.service is failed (exit-code 1): last words; do: journalctl -u slurmd.service,"
-                " then systemctl restart slurmd.service"
+                "slurmd.service is failed (exit-code 1): last words; do: journalctl -u"
+                " slurmd.service, then systemctl restart slurmd.service"
             ),
         ),
         (
@@ -81,8 +81,8 @@ def test_a_unit_that_need_not_be_enabled():
         (
             UnitState("slurmd.service"),
             (
-                "slurmd.service is not installed: there is no such unit on this host; do: install the"
-                " package that ships it, or run the role that does"
+                "slurmd.service is not installed: there is no such unit on this host; do: install"
+                " the package that ships it, or run the role that does"
             ),
         ),
         (
