@@ -349,7 +349,7 @@ def _scheduling(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
     )
     share = [node["cpus"] // gpus for node, gpus in _gpu_counts(values["nodes"]) if gpus]
     if share:
-        pairs.append(("JobDefaults", f"DefCpuPerGPU={min(share)}"))
+        pairs.append(("DefCpuPerGPU", min(share)))
     if _has_topology(values):
         pairs.append(("TopologyPlugin", f"topology/{values['topology_plugin']}"))
     return pairs
