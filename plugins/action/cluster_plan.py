@@ -71,7 +71,8 @@ class ActionModule(ActionBase):
         root = collection_root()
         roles = load_roles(root)
         plan = make_plan(collect(self._loader, inventory, manager, roles, root), roles)
-        result["warnings"] = list(plan.warnings)
+        if plan.warnings:
+            result["warnings"] = list(plan.warnings)
         if plan.data is None:
             # With it, the default callback puts each item of a list on a line of its own.
             result["_ansible_verbose_always"] = True

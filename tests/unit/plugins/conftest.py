@@ -205,7 +205,7 @@ def collected(
         loader.set_basedir(str(folder.parent))
         inventory = InventoryManager(loader=loader, sources=[str(folder)])
         manager = VariableManager(loader=loader, inventory=inventory)
-        manager._extra_vars.update(extra_vars or {})
+        manager._extra_vars = dict(extra_vars or {})
         return collect(loader, inventory, manager, roles, str(small_collection))
 
     return read
