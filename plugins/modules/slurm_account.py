@@ -82,8 +82,8 @@ options:
         description: QOS of jobs that ask for none; inherited when not given.
         type: str
       grp_tres:
-        description: Resources of all running jobs of the account and what lies below it, such as
-          C({gres/gpu: 64}).
+        description:
+          - 'Resources of all running jobs of the account and below it, such as C({gres/gpu: 64}).'
         type: dict
       grp_jobs:
         description: Running jobs of the account and what lies below it.

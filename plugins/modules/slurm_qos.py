@@ -95,8 +95,8 @@ options:
         description: Queued and running jobs of one account.
         type: int
       max_tres_per_user:
-        description: Resources of all running jobs of one user, for example C({gres/gpu: 16, mem:
-          2T}).
+        description:
+          - 'Resources of all running jobs of one user, such as C({gres/gpu: 16, mem: 2T}).'
         type: dict
       max_tres_per_job:
         description: Resources of one job.
