@@ -99,7 +99,7 @@ BAD = {
     ),
     "add_nodes_with_overlapping_racks": Scenario(
         playbook="baremetal.dgx.add_nodes",
-        arguments=("-e", "target=dgx-05"),
+        arguments=("-e", "target=dgx-05", "--limit", "dgx-05"),
         edits=(
             (
                 "hosts.yml",

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.dgx.plugins.modules import managed_files
 
@@ -53,6 +54,14 @@ def test_check_then_real_then_again(bring, tmp_path):
 def test_no_secret_in_the_answer(bring):
     for check in (True, False):
         assert "hunter2" not in str(bring(FILES, check=check))
+
+
+def test_no_secret_in_syslog(bring, monkeypatch):
+    """AnsibleModule logs its arguments as one text, where it misses a secret of several lines."""
+    logged = []
+    monkeypatch.setattr(AnsibleModule, "log", lambda _self, *args, **_more: logged.append(args))
+    bring([{"path": "a", "secret_content": 'line one\nhunter2 "quoted"\n'}])
+    assert "hunter2" not in str(logged)
 
 
 def test_nothing_is_replaced_when_a_validation_fails(bring, tmp_path):
