@@ -36,9 +36,11 @@ _value:
   elements: str
 """
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from ansible.errors import AnsibleFilterError
+
 from ansible_collections.baremetal.dgx.plugins.module_utils import _nodeset
 
 

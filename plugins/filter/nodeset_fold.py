@@ -36,10 +36,11 @@ _value:
   type: str
 """
 
-from collections.abc import Iterable
-from typing import Any, Callable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from ansible.errors import AnsibleFilterError
+
 from ansible_collections.baremetal.dgx.plugins.module_utils import _nodeset
 
 
