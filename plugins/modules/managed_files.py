@@ -358,7 +358,7 @@ def selinux_labeller(module: AnsibleModule) -> Any:
     return label
 
 
-class QuietModule(AnsibleModule):  # type: ignore[misc]
+class QuietModule(AnsibleModule):
     """Writes paths to syslog, where AnsibleModule writes its arguments.
 
     It would write them as the text of one list, in which a secret of several lines is not the

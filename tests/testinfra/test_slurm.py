@@ -50,9 +50,9 @@ def test_a_job_over_all_nodes_gets_eight_gpus_on_each() -> None:
 
 def test_batch_script_and_its_accounting() -> None:
     script = (
-        "#!/bin/sh\n#SBATCH --gres=gpu:8\n#SBATCH -N1\n#SBATCH -o /shared/alice-%j.out\nhostname\n"
+        "#!/bin/sh\\n#SBATCH --gres=gpu:8 -N1 -o batch.out\\nhostname; echo $CUDA_VISIBLE_DEVICES"
     )
-    submitted = alice(f"printf '{script}' > job.sh && sbatch --parsable job.sh")
+    submitted = alice(f"printf '{script}\\n' > job.sh && sbatch --parsable job.sh")
     job = submitted.stdout.strip()
     assert job.isdigit(), submitted.stderr
 
@@ -61,7 +61,10 @@ def test_batch_script_and_its_accounting() -> None:
         return out.startswith("COMPLETED|") and "gres/gpu=8" in out
 
     eventually(recorded, what=f"job {job} COMPLETED with gres/gpu=8 in sacct")
-    assert ssh("login-01", "root", f"cat /shared/alice-{job}.out").stdout.strip() in NODES
+    ran_on = alice(f"sacct --noheader --parsable2 -X -j {job} --format=NodeList").stdout.strip()
+    assert (
+        node(ran_on).file("/home/alice/batch.out").content_string == f"{ran_on}\n0,1,2,3,4,5,6,7\n"
+    )
 
 
 def test_device_cgroup_confines_the_job() -> None:
