@@ -358,20 +358,21 @@ def selinux_labeller(module: AnsibleModule) -> Any:
     return label
 
 
-class QuietModule(AnsibleModule):
-    """Writes paths to syslog, where AnsibleModule writes its arguments.
+def quiet_module() -> AnsibleModule:
+    """An AnsibleModule that writes paths to syslog, where it would write its arguments.
 
     It would write them as the text of one list, in which a secret of several lines is not the
     text it knows as secret, so that the secret would stand in the journal.
     """
-
-    def _log_invocation(self) -> None:
-        self.log("Invoked for " + " ".join(str(entry["path"]) for entry in self.params["files"]))
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True, no_log=True)
+    module.no_log = False
+    module.log("Invoked for " + " ".join(str(entry["path"]) for entry in module.params["files"]))
+    return module
 
 
 def main() -> None:
     """Load, plan, validate, apply, report."""
-    module = QuietModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    module = quiet_module()
     wanted, errors = parse_wanted(module.params["files"])
     errors += check_patterns(module.params["validate"])
     done: list[str] = []

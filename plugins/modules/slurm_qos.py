@@ -261,11 +261,13 @@ def make_plan(
     run: CommandRunner,
     declared: Mapping[str, Settings],
     absent: Sequence[str],
-    exclusive: bool,
+    params: Mapping[str, Any],
     present: Mapping[str, Settings],
 ) -> QosPlan:
     """The plan for what is present. Raises ToolError with every error at once."""
-    removed = to_remove(declared, absent, present, exclusive)
+    removed = to_remove(declared, absent, present, params["exclusive"])
+    if params["create_only"]:
+        declared = {name: qos for name, qos in declared.items() if name not in present}
     uses, jobs = load_uses(run) if removed else ([], [])
     plan = plan_qos(declared, removed, present, uses, jobs)
     if plan.errors:
@@ -302,9 +304,7 @@ def main() -> None:
                 raise
             module.warn(f"{error}: predicting for an empty database")
             present = {}
-        if module.params["create_only"]:
-            declared = {name: qos for name, qos in declared.items() if name not in present}
-        arguments = (declared, sorted(absent), module.params["exclusive"])
+        arguments = (declared, sorted(absent), module.params)
         plan = make_plan(run, *arguments, present)
         if not module.check_mode and plan.commands:
             apply(run, plan, done)

@@ -246,9 +246,9 @@ def test_parse_mode(value, mode, complaint):
             "/x: has content and secret_content",
         ),
         (
-                {"path": "/x", "state": "link", "target": "/y", "content": "a"},
-                "/x: has content but state link",
-            ),
+            {"path": "/x", "state": "link", "target": "/y", "content": "a"},
+            "/x: has content but state link",
+        ),
         ({"path": "/x", "state": "link"}, "/x: needs both state: link and target"),
         ({"path": "/x", "target": "/y"}, "/x: needs both state: link and target"),
         ({"path": "/x", "mode": 420}, "/x: has mode 420"),

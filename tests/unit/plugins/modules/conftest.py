@@ -7,9 +7,14 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 
 import pytest
 from ansible.module_utils import basic
+
+# models of tools, which the tests beside this file import by name
+sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture
@@ -22,9 +27,12 @@ def run_module(monkeypatch, capsys):
         monkeypatch.setattr(basic, "_ANSIBLE_ARGS", encoded)
         # core 2.19 and later
         monkeypatch.setattr(basic, "_ANSIBLE_PROFILE", "legacy", raising=False)
+        # in this process AnsibleModule takes itself for the controller and displays its warnings
+        warnings: list[str] = []
+        monkeypatch.setattr(basic.AnsibleModule, "warn", lambda _self, text: warnings.append(text))
         capsys.readouterr()
         with pytest.raises(SystemExit):
             main()
-        return json.loads(capsys.readouterr().out)
+        return {**json.loads(capsys.readouterr().out), "warnings": warnings}
 
     return run

@@ -62,6 +62,7 @@ def test_no_secret_in_syslog(bring, monkeypatch):
     monkeypatch.setattr(AnsibleModule, "log", lambda _self, *args, **_more: logged.append(args))
     bring([{"path": "a", "secret_content": 'line one\nhunter2 "quoted"\n'}])
     assert "hunter2" not in str(logged)
+    assert "/a" in str(logged)
 
 
 def test_nothing_is_replaced_when_a_validation_fails(bring, tmp_path):

@@ -1,0 +1,153 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""slurm_account against a model of slurmdbd: whatever is declared, one run brings it about."""
+
+from __future__ import annotations
+
+import random
+from unittest.mock import patch
+
+import pytest
+from sacctmgr_model import RefusedError, Sacctmgr
+
+from ansible_collections.baremetal.dgx.plugins.modules import slurm_account
+
+
+@pytest.fixture
+def bring(run_module):
+    def bring(database, check=False, **params):
+        with patch.object(slurm_account, "ModuleRunner", lambda _module: database):
+            return run_module(slurm_account.main, {"cluster": "dgx", **params}, check)
+
+    return bring
+
+
+TREE = [
+    {"name": "vision", "parent": "research", "users": ["alice", {"name": "bob", "max_jobs": 2}]},
+    {"name": "research", "fairshare": 10, "qos": ["normal"], "users": ["alice"]},
+    {
+        "name": "other",
+        "description": "Other Work",
+        "users": [{"name": "eve", "admin_level": "operator"}],
+    },
+]
+
+
+@pytest.mark.parametrize("drops_records", [True, False])
+def test_check_then_real_then_again(bring, drops_records):
+    database = Sacctmgr(drops_records=drops_records)
+    predicted = bring(database, check=True, accounts=TREE)
+    assert database.log == []
+    done = bring(database, accounts=TREE)
+    assert predicted["changed"] is done["changed"] is True
+    assert predicted["commands"] == done["commands"] == database.log
+    assert predicted["diff"] == done["diff"]
+    again = bring(database, accounts=TREE)
+    assert again["changed"] is False
+    assert again["commands"] == []
+    assert database.tree() == (
+        {"research": "root", "vision": "research", "other": "root"},
+        {
+            "root": ["root"],
+            "research": ["alice"],
+            "vision": ["alice", "bob"],
+            "other": ["eve"],
+        },
+    )
+    assert database.users["eve"] == "Operator"
+    assert database.accounts["other"] == ("other work", "root")
+
+
+@pytest.mark.parametrize("drops_records", [True, False])
+def test_everything_removed_leaves_no_record(bring, drops_records):
+    database = Sacctmgr(drops_records=drops_records)
+    bring(database, accounts=TREE)
+    answer = bring(database, accounts=[], exclusive=True)
+    assert "failed" not in answer
+    assert set(database.accounts) == {"root"}
+    assert set(database.users) == {"root"}
+    assert bring(database, accounts=[], exclusive=True)["changed"] is False
+
+
+def random_tree(dice):
+    names = [f"a{number}" for number in range(dice.randint(0, 6))]
+    dice.shuffle(names)
+    users = [f"u{number}" for number in range(4)]
+    entries = []
+    for number, name in enumerate(names):
+        members = []
+        for user in dice.sample(users, dice.randint(0, 4)):
+            limits = {"max_jobs": dice.randint(1, 3)} if dice.random() < 0.5 else {}
+            members.append({"name": user, **limits} if limits else user)
+        entry = {"name": name, "parent": dice.choice(["root", *names[:number]]), "users": members}
+        if dice.random() < 0.3:
+            entry["grp_tres"] = {"gres/gpu": dice.randint(1, 9)}
+        if dice.random() < 0.3:
+            entry.update(qos=["normal"], default_qos="normal")
+        entries.append(entry)
+    dice.shuffle(entries)
+    return entries
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_any_tree_becomes_any_other(bring, seed):
+    """Moves, removals and additions at once, in an order that the rules of Slurm allow."""
+    dice = random.Random(seed)
+    database = Sacctmgr(drops_records=dice.random() < 0.5)
+    for _ in range(4):
+        entries = random_tree(dice)
+        predicted = bring(database, check=True, accounts=entries, exclusive=True)
+        done = bring(database, accounts=entries, exclusive=True)
+        assert "failed" not in done, done["msg"]
+        assert done["commands"][: len(predicted["commands"])] == predicted["commands"]
+        assert bring(database, accounts=entries, exclusive=True)["changed"] is False
+        parents, members = database.tree()
+        assert parents == {entry["name"]: entry["parent"] for entry in entries}
+        wanted = {
+            entry["name"]: sorted(u if isinstance(u, str) else u["name"] for u in entry["users"])
+            for entry in entries
+        }
+        assert members == {"root": ["root"], **wanted}
+
+
+def test_jobs_keep_an_account(bring):
+    database = Sacctmgr()
+    bring(database, accounts=TREE)
+    database.queue = ["7|bob|vision|normal|RUNNING"]
+    database.log.clear()
+    answer = bring(database, accounts=[TREE[1]], exclusive=True)
+    assert answer["failed"]
+    assert answer["errors"] == [
+        "accounts.vision: cannot be removed while it has jobs: 7 (bob, RUNNING)"
+    ]
+    assert database.log == []
+
+
+def test_a_change_that_does_not_take_effect_is_an_error(bring):
+    database = Sacctmgr()
+    bring(database, accounts=TREE)
+    with patch.object(Sacctmgr, "_modify_account", lambda *_args: None):
+        answer = bring(database, accounts=[{"name": "other", "max_jobs": 3}])
+    assert answer["failed"]
+    assert "slurmdbd accepted every command, but still needs: modify account" in answer["msg"]
+
+
+def test_a_failing_command_tells_what_was_done_before(bring):
+    database = Sacctmgr()
+    original = Sacctmgr._change
+
+    def refuse_users(self, words):
+        if words[:2] == ["add", "user"]:
+            raise RefusedError("error: no space")
+        return original(self, words)
+
+    with patch.object(Sacctmgr, "_change", refuse_users):
+        answer = bring(database, accounts=TREE)
+    assert answer["failed"]
+    assert answer["changed"] is True
+    assert answer["commands"][0] == "add cluster dgx"
+    assert "no space" in answer["msg"]
+    assert bring(database, accounts=TREE)["changed"] is True
+    assert bring(database, accounts=TREE)["changed"] is False
