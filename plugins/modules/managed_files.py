@@ -193,6 +193,7 @@ validations:
   sample: [{"command": "sshd -t -f %(stage)s/sshd_config", "status": "passed"}]
 """
 
+import contextlib
 import re
 import shlex
 from typing import Any, Mapping, Sequence
@@ -214,6 +215,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._files_apply import 
     stage,
     user_numbers,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._lock import BusyError, host_lock
 from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
     MISSING,
     CommandResult,
@@ -223,6 +225,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
 )
 
 _COMMAND_NOT_FOUND = 127
+# longer than a run that was killed can still be busy with its validations
+_LOCK_WAIT_S = 150
 
 FILE_SPEC = {
     "path": {"type": "path", "required": True},
@@ -379,14 +383,20 @@ def main() -> None:
     try:
         if errors:
             raise ToolError("; ".join(errors), errors=errors, changed_paths=[])
-        observed, users, groups = load(wanted)
-        plan = plan_files(wanted, observed, users, groups, module.check_mode)
-        if plan.errors:
-            raise ToolError("; ".join(plan.errors), errors=list(plan.errors), changed_paths=[])
-        validations = validate(module, plan, wanted, observed)
-        if not module.check_mode:
-            for path in apply_steps(plan.steps, selinux_labeller(module)):
-                done.append(path)
+        lock = contextlib.nullcontext() if module.check_mode else host_lock("files", _LOCK_WAIT_S)
+        with lock:
+            observed, users, groups = load(wanted)
+            plan = plan_files(wanted, observed, users, groups, module.check_mode)
+            if plan.errors:
+                raise ToolError("; ".join(plan.errors), errors=list(plan.errors), changed_paths=[])
+            validations = validate(module, plan, wanted, observed)
+            if not module.check_mode:
+                for path in apply_steps(plan.steps, selinux_labeller(module)):
+                    done.append(path)
+    except BusyError as error:
+        module.fail_json(
+            msg=f"another run is still writing files on this host (process {error.holder})"
+        )
     except ToolError as error:
         module.fail_json(msg=str(error), **error.details)
     except OSError as error:

@@ -197,6 +197,7 @@ units:
       invocation_id: 5b1f7a6e2c1d4a64b1f3a7f2f7d2f0aa
 """
 
+import contextlib
 import hashlib
 import time
 from dataclasses import dataclass, replace
@@ -204,6 +205,7 @@ from typing import Any, Mapping, Sequence
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._lock import BusyError, host_lock
 from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
     CommandRunner,
     ModuleRunner,
@@ -465,7 +467,16 @@ def main() -> None:
     )
     run = ModuleRunner(module)
     try:
-        outcome = synchronise(run, desired(module.params), module.check_mode)
+        wanted = desired(module.params)
+        # as long as a run that was killed can still be busy with these units
+        wait_s = sum(want.timeout_s for want in wanted) + 30
+        lock = contextlib.nullcontext() if module.check_mode else host_lock("units", wait_s)
+        with lock:
+            outcome = synchronise(run, wanted, module.check_mode)
+    except BusyError as error:
+        module.fail_json(
+            msg=f"another run is still starting units on this host (process {error.holder})"
+        )
     except ToolError as error:
         module.fail_json(msg=str(error), **error.details)
     except OSError as error:
