@@ -12,7 +12,7 @@ version_added: 1.0.0
 author:
   - The baremetal.dgx authors (@baremetal-dgx)
 description:
-  - Takes names and returns the short expression that Slurm, its commands and slurm.conf accept for them.
+  - Takes names and returns the short expression for them that Slurm and slurm.conf accept.
   - Needs no library and no Slurm.
 options:
   _input:

@@ -70,7 +70,8 @@ def find_duplicates(sources: Iterable[str]) -> Iterator[Problem]:
             continue
         base = source if os.path.isdir(source) else os.path.dirname(source)
         for path in _files(source):
-            with open(path, encoding="utf-8") as stream:
+            # Ansible has refused what it cannot decode, where it matters.
+            with open(path, encoding="utf-8", errors="replace") as stream:
                 text = stream.read()
             if text.startswith("$ANSIBLE_VAULT"):
                 continue
