@@ -60,13 +60,12 @@ def default_of(option: dict[str, Any]) -> str:
 
 
 def rows(options: dict[str, Any], above: str = "") -> Iterator[str]:
-    """One row an option; those inside it follow as `above.name`, in a list as `above[].name`."""
+    """One row an option; those inside it (or its elements) follow as `above.name`."""
     for name, option in options.items():
         path = above + name
         cells = (f"`{path}`", type_of(option), default_of(option), text(option["description"]))
         yield "| " + " | ".join(cells) + " |"
-        below = path + ("[]." if option.get("type") == "list" else ".")
-        yield from rows(option.get("options", {}), below)
+        yield from rows(option.get("options", {}), path + ".")
 
 
 def tables(specs: dict[str, Any]) -> str:

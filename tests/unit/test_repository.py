@@ -173,7 +173,7 @@ def machine_names(configuration: str, checkout: Path) -> set[str]:
 
 def test_machine_names_are_read() -> None:
     text = "deb http://mirror.lan/debian x\nindex-url = https://me:pw@pip.lan:80/\n"
-    names = machine_names(text + "deb https://deb.debian.org/debian x\n", Path("/srv/co"))
+    names = machine_names(text + "deb http://archive.ubuntu.com/ubuntu x\n", Path("/srv/co"))
     assert names == {"mirror.lan", "pip.lan", "/srv/co"}
 
 
