@@ -258,18 +258,36 @@ def _below(group: Any) -> set[str]:
     return {group.name} | {name for child in group.child_groups for name in _below(child)}
 
 
+def _hides(option: Option) -> bool:
+    """Return whether something inside the option is a secret."""
+    inside = [*(option.options or {}).values(), *([option.each] if option.each else [])]
+    return any(item.no_log or _hides(item) for item in inside)
+
+
 def _read(
-    reader: _Reader, name: str, value: Any, variables: Mapping[str, Any], option: Option | None
+    reader: _Reader,
+    value: Any,
+    variables: Mapping[str, Any],
+    option: Option | None,
+    open_vault: bool,
 ) -> Any:
-    """Return the plain value of one variable of one host."""
-    open_vault = name in VARIABLES
+    """Return the plain value of one variable of one host, or of a part of it."""
     templated = not _is_vaulted(value) and reader.has_template(value)
     if option is not None and option.no_log and (templated or _is_vaulted(value)):
         # Templating it could make the secret, and would put it into this process for nothing.
         return Opaque()
-    if templated:
-        return reader.template(value, variables, open_vault)
-    return reader.raw(value, open_vault)
+    if not templated:
+        return reader.raw(value, open_vault)
+    if option is not None and _hides(option):
+        if isinstance(value, Mapping):
+            known = option.options or {}
+            return {
+                str(key): _read(reader, item, variables, known.get(key, option.each), open_vault)
+                for key, item in value.items()
+            }
+        if isinstance(value, (list, tuple)):
+            return [_read(reader, item, variables, option.each, open_vault) for item in value]
+    return reader.template(value, variables, open_vault)
 
 
 def collect(
@@ -308,7 +326,7 @@ def collect(
                     others[name] = place or host_path(skeleton, host_name, name)
                     continue
                 options[name] = _option(name, roles)
-            result = _read(reader, name, value, variables, options[name])
+            result = _read(reader, value, variables, options[name], name in VARIABLES)
             first, same = uniform.setdefault((name, id(value)), (result, True))
             if same and first is not result and first != result:
                 uniform[name, id(value)] = (first, False)

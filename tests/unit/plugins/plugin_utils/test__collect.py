@@ -176,6 +176,18 @@ def test_secrets_are_not_templated(
     assert planned(small_files).problems == ()
 
 
+def test_secrets_inside_other_values_are_not_templated(
+    collected: Callable[..., Inventory], planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    small_files[BASE] += (
+        'node_base_users: [{name: "{{ my_name }}", '
+        "password: \"{{ lookup('ansible.builtin.file', '/does/not/exist') }}\"}]\nmy_name: eve\n"
+    )
+    found = value(collected(small_files), "head-01", "node_base_users")
+    assert found == [{"name": "eve", "password": Opaque()}]
+    assert planned(small_files).problems == ()
+
+
 def test_vaulted_values_of_roles_stay_closed(
     collected: Callable[..., Inventory], planned: Callable[..., Plan], small_files: dict[str, str]
 ) -> None:
