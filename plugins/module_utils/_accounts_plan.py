@@ -134,7 +134,7 @@ def _removal_errors(state: State, user: WantedUser, home_removal_allowed: bool) 
         return []
     errors: list[str] = []
     if entry.uid == 0:
-        errors.append(f"{where}: uid 0 cannot be removed")
+        return [f"{where}: uid 0 cannot be removed"]
     if user.name == state.login_user:
         errors.append(f"{where}: is the user of this very connection; connect as another first")
     if user.name in state.processes:
