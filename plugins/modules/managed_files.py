@@ -23,7 +23,7 @@ description:
     directory.
   - There are no handlers to lose, M(baremetal.dgx.service_sync) compares what daemons run with to
     what is on disk.
-version_added: 0.1.0
+version_added: 1.0.0
 author:
   - The baremetal.dgx authors (@baremetal-dgx)
 extends_documentation_fragment:

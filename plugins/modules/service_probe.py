@@ -16,7 +16,7 @@ description:
   - A probe that hangs, or whose tool is not installed, has measured nothing. It is reported as
     C(not_measured), apart from
     what has been found broken.
-version_added: 0.1.0
+version_added: 1.0.0
 author:
   - The baremetal.dgx authors (@baremetal-dgx)
 extends_documentation_fragment:

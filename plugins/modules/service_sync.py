@@ -35,7 +35,7 @@ notes:
   - A run killed before the announcement leaves the old stamp, which differs from the disk. One
     killed after a reload
     and before its stamp reloads once more, which does no harm.
-version_added: 0.1.0
+version_added: 1.0.0
 author:
   - The baremetal.dgx authors (@baremetal-dgx)
 extends_documentation_fragment:

@@ -26,7 +26,7 @@ description:
 notes:
   - Associations of single partitions are passed over, but a change of a user's limits reaches them
     as well.
-version_added: 0.1.0
+version_added: 1.0.0
 author:
   - The baremetal.dgx authors (@baremetal-dgx)
 extends_documentation_fragment:

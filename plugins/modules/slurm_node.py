@@ -19,7 +19,7 @@ description:
     is fulfilled.
   - Tools cut reasons at 20 characters, so let the text start with its subject.
   - Runs on any host where C(scontrol) reaches the controller. Tried with Slurm 22.05 and 24.11.
-version_added: 0.1.0
+version_added: 1.0.0
 author:
   - The baremetal.dgx authors (@baremetal-dgx)
 extends_documentation_fragment:

@@ -23,7 +23,7 @@ description:
     The error says so.
   - Runs on any host with C(sacctmgr) from where slurmdbd can be reached. Tried with Slurm 22.05 and
     24.11.
-version_added: 0.1.0
+version_added: 1.0.0
 author:
   - The baremetal.dgx authors (@baremetal-dgx)
 extends_documentation_fragment:
