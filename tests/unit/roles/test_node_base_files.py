@@ -1,0 +1,310 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What node_base would write, rendered by Ansible for both families; the pod boots Debian only."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROLE = Path(__file__).resolve().parents[3] / "roles" / "node_base"
+KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nabc\n=x\n-----END PGP PUBLIC KEY BLOCK-----\n"
+INPUTS = {
+    "node_base_hostname": "dgx-01",
+    "node_base_hosts_content": "10.0.0.1 dgx-01\n",
+    "node_base_users": [
+        {"name": "alice", "uid": 2001, "sudo": "nopasswd"},
+        {"name": "bob", "uid": 2002, "sudo": "password", "state": "absent"},
+    ],
+    "node_base_sudo_rules": ["%ops ALL=(root) /usr/sbin/reboot"],
+    "node_base_sshd_settings": {"AcceptEnv": ["LANG", "LC_*"], "UseDNS": True, "MaxSessions": ""},
+    "node_base_apt_proxy": "http://10.0.0.9:3142",
+    "node_base_repositories": [
+        {"name": "site", "uris": ["https://repo.example.org/x"], "signed_by": KEY},
+        {"name": "local", "uris": ["file:/srv/debs"], "trusted": True},
+    ],
+    "node_base_distribution_sources": False,
+    "node_base_chrony_sources": [
+        {"address": "10.0.0.1", "options": "iburst prefer"},
+        {"address": "pool.example.org", "kind": "pool"},
+    ],
+    "node_base_chrony_allow": ["10.0.0.0/16"],
+    "node_base_chrony_local_stratum": 10,
+    "node_base_locale": "C.UTF-8",
+    "node_base_environment": {"A": "it's $B"},
+    "node_base_profile_script": "umask 027",
+    "node_base_sysctl": {"vm.swappiness": 5, "kernel.panic": True, "vm.max_map_count": ""},
+    "node_base_kernel_arguments": ["pci=realloc=off", "crashkernel=1G-:2048M"],
+    "node_base_kernel_arguments_removed": ["quiet", "mitigations=*"],
+}
+SHOWN = {
+    "package_files": "__node_base_package_files[ansible_facts['os_family']]",
+    "files": "__node_base_all_files",
+    "validations": "__node_base_validations | selectattr('when') | map(attribute='run') | list",
+    "units": "__node_base_units | selectattr('when') | map(attribute='sync') | list",
+    "probes": "__node_base_probes | selectattr('when') | map(attribute='probe') | list",
+    "accounts": "__node_base_accounts",
+    "refusals": "__node_base_refusals | selectattr('when') | map(attribute='say') | list",
+    "sysctl": "__node_base_sysctl",
+    "hosts": "lookup('ansible.builtin.template', role_path ~ '/templates/etc/hosts.j2')",
+}
+
+
+def render(folder: Path, family: str, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Let Ansible resolve the role's variables on a host of a family."""
+    play = {
+        "hosts": "localhost",
+        "gather_facts": False,
+        "vars": {"role_path": str(ROLE)},
+        "vars_files": [
+            str(ROLE / "defaults/main.yml"),
+            str(ROLE / "vars/main.yml"),
+            str(ROLE / f"vars/{family}.yml"),
+        ],
+        "tasks": [
+            {"ansible.builtin.set_fact": {"os_family": family, "cacheable": True}},
+            # as arguments of a task, so that what the role omits is gone
+            {
+                "ansible.builtin.set_fact": {
+                    f"shown_{name}": "{{ %s }}" % text for name, text in SHOWN.items()
+                }
+            },
+            {
+                "ansible.builtin.copy": {
+                    "content": "{{ {%s} | to_json }}"
+                    % ", ".join(f"'{name}': shown_{name}" for name in SHOWN),
+                    "dest": str(folder / "out.json"),
+                    "mode": "0600",
+                }
+            },
+        ],
+    }
+    (folder / "play.yml").write_text(yaml.safe_dump([play]))
+    (folder / "inputs.json").write_text(json.dumps(inputs))
+    command = [
+        str(Path(sys.executable).with_name("ansible-playbook")),
+        "--inventory=localhost,",
+        "--connection=local",
+        f"--extra-vars=ansible_python_interpreter={sys.executable}",
+        f"--extra-vars=@{folder / 'inputs.json'}",
+        str(folder / "play.yml"),
+    ]
+    environment = {**os.environ, "ANSIBLE_HOME": str(folder / "home"), "ANSIBLE_NOCOLOR": "1"}
+    done = subprocess.run(
+        command, capture_output=True, text=True, env=environment, cwd=folder, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown: dict[str, Any] = json.loads((folder / "out.json").read_text())
+    for kind in ("package_files", "files"):
+        shown[kind] = {entry["path"]: entry for entry in shown[kind]}
+    return shown
+
+
+@pytest.fixture(scope="module")
+def debian(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return render(tmp_path_factory.mktemp("debian"), "Debian", INPUTS)
+
+
+@pytest.fixture(scope="module")
+def redhat(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    repository = {**INPUTS["node_base_repositories"][0], "signed_by": "/etc/pki/site"}
+    inputs = {**INPUTS, "node_base_repositories": [repository]}
+    return render(tmp_path_factory.mktemp("redhat"), "RedHat", inputs)
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Everything empty that may be empty."""
+    inputs = {
+        "node_base_hosts_content": "10.0.0.1 dgx-01\n",
+        "node_base_sshd_enabled": False,
+        "node_base_chrony_enabled": False,
+        "node_base_timezone": "",
+        "node_base_cpu_governor": "",
+        "node_base_transparent_huge_pages": "",
+        "node_base_sysctl_recommended": False,
+    }
+    return render(tmp_path_factory.mktemp("bare"), "Debian", inputs)
+
+
+def lines(entry: dict[str, Any]) -> list[str]:
+    return [line for line in entry["content"].splitlines() if not line.startswith(("#", "//"))]
+
+
+def test_the_same_on_both(debian: dict[str, Any], redhat: dict[str, Any]) -> None:
+    for name in ("accounts", "refusals", "sysctl", "hosts"):
+        assert debian[name] == redhat[name]
+    assert debian["refusals"] == []
+
+
+def test_family_paths(debian: dict[str, Any], redhat: dict[str, Any]) -> None:
+    only_debian = set(debian["files"]) - set(redhat["files"])
+    only_redhat = set(redhat["files"]) - set(debian["files"])
+    assert only_debian == {"/etc/timezone", "/etc/default/locale", "/etc/chrony/chrony.conf"}
+    assert only_redhat == {"/etc/locale.conf", "/etc/chrony.conf"}
+    assert [unit["name"] for unit in debian["units"]] == ["ssh.service", "chrony.service"]
+    assert [unit["name"] for unit in redhat["units"]] == ["sshd.service", "chronyd.service"]
+    assert redhat["units"][1]["restart_on"] == ["/etc/chrony.conf"]
+    assert "chronyd -p -f %(stage)s/chrony.conf" in [v["command"] for v in redhat["validations"]]
+
+
+def test_deb822(debian: dict[str, Any]) -> None:
+    shown = lines(debian["package_files"]["/etc/apt/sources.list.d/baremetal-dgx.sources"])
+    assert shown == [
+        "",
+        "Types: deb", "URIs: https://repo.example.org/x", "Suites: ./", "Signed-By:",
+        " -----BEGIN PGP PUBLIC KEY BLOCK-----", " .", " abc", " =x",
+        " -----END PGP PUBLIC KEY BLOCK-----",
+        "",
+        "Types: deb", "URIs: file:/srv/debs", "Suites: ./", "Trusted: yes",
+    ]  # fmt: skip
+    assert lines(debian["package_files"]["/etc/apt/apt.conf.d/90baremetal-dgx"]) == [
+        'APT::Periodic::Enable "0";',
+        'Acquire::http::Proxy "http://10.0.0.9:3142";',
+        'Acquire::https::Proxy "http://10.0.0.9:3142";',
+    ]
+
+
+def test_yum_repository(redhat: dict[str, Any]) -> None:
+    assert lines(redhat["package_files"]["/etc/yum.repos.d/baremetal-dgx.repo"]) == [
+        "", "[site]", "name=site", "baseurl=https://repo.example.org/x", "enabled=1", "gpgcheck=1",
+        "gpgkey=file:///etc/pki/site",
+    ]  # fmt: skip
+
+
+def test_sshd(debian: dict[str, Any]) -> None:
+    shown = lines(debian["files"]["/etc/ssh/sshd_config.d/00-baremetal-dgx.conf"])
+    assert "PasswordAuthentication no" in shown
+    assert "UseDNS yes" in shown
+    assert [line for line in shown if line.startswith("AcceptEnv")] == [
+        "AcceptEnv LANG", "AcceptEnv LC_*",
+    ]  # fmt: skip
+    assert not [line for line in shown if line.startswith("MaxSessions")]
+
+
+def test_sudoers(debian: dict[str, Any]) -> None:
+    entry = debian["files"]["/etc/sudoers.d/90-baremetal-dgx"]
+    assert entry["mode"] == "0440"
+    assert lines(entry) == [
+        "alice ALL=(ALL:ALL) NOPASSWD: ALL",
+        "%ops ALL=(root) /usr/sbin/reboot",
+    ]
+    assert debian["accounts"] == [
+        {"name": "alice", "uid": 2001},
+        {"name": "bob", "uid": 2002, "state": "absent"},
+    ]
+
+
+def test_chrony(redhat: dict[str, Any]) -> None:
+    shown = lines(redhat["files"]["/etc/chrony.conf"])
+    assert shown[:2] == ["server 10.0.0.1 iburst prefer", "pool pool.example.org iburst"]
+    assert "driftfile /var/lib/chrony/drift" in shown
+    assert "allow 10.0.0.0/16" in shown
+    assert "local stratum 10 orphan" in shown
+
+
+def test_sysctl(debian: dict[str, Any]) -> None:
+    shown = lines(debian["files"]["/etc/sysctl.d/99-zz-baremetal-dgx.conf"])
+    assert "vm.swappiness = 5" in shown
+    assert "kernel.panic = 1" in shown
+    assert "net.ipv4.conf.all.arp_ignore = 1" in shown
+    assert "max_map_count" not in str(shown)
+
+
+def test_environment(debian: dict[str, Any]) -> None:
+    text = debian["files"]["/etc/profile.d/baremetal-dgx.sh"]["content"]
+    done = subprocess.run(
+        ["sh", "-c", f'{text}\necho "$A"; umask'], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "it's $B\n0027\n"
+
+
+def test_hosts(debian: dict[str, Any]) -> None:
+    shown = [line for line in debian["hosts"].splitlines() if line and not line.startswith("#")]
+    assert shown == [
+        "127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback", "10.0.0.1 dgx-01",
+    ]  # fmt: skip
+
+
+def test_governor_unit_is_enabled_by_its_link(debian: dict[str, Any]) -> None:
+    name = "baremetal-dgx-cpu-governor.service"
+    unit = debian["files"][f"/etc/systemd/system/{name}"]["content"]
+    assert 'echo performance > "$$file"' in unit
+    link = debian["files"][f"/etc/systemd/system/multi-user.target.wants/{name}"]
+    assert link["state"] == "link"
+    assert link["target"] == f"/etc/systemd/system/{name}"
+
+
+def probe(shown: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(entry for entry in shown["probes"] if entry["name"] == name)
+
+
+@pytest.mark.parametrize(
+    ("line", "good"),
+    [
+        ("ro pci=realloc=off crashkernel=1G-:2048M", True),
+        ("crashkernel=1G-:2048M ro pci=realloc=off\n", True),
+        ("ro pci=realloc=offx crashkernel=1G-:2048M", False),
+        ("ro xpci=realloc=off crashkernel=1G-:2048M", False),
+        ("ro crashkernel=1G-:2048M", False),
+        ("ro pci=realloc=off crashkernel=1G-:2048M quiet", False),
+        ("mitigations=off pci=realloc=off crashkernel=1G-:2048M", False),
+        ("xquiet mitigations pci=realloc=off crashkernel=1G-:2048M", True),
+    ],
+)
+def test_the_kernels_own_words_are_judged(debian: dict[str, Any], line: str, good: bool) -> None:
+    entry = probe(debian, "the kernel runs with the declared arguments")
+    found = re.search(entry["expect"], line, re.M) and not re.search(entry["reject"], line, re.M)
+    assert bool(found) is good
+    assert entry["remedy"] == "reboot this node, or allow it with node_base_reboot_allowed: true"
+
+
+SSHD = """\
+port 22
+permitrootlogin without-password
+passwordauthentication no
+x11forwarding no
+kbdinteractiveauthentication no
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "good"),
+    [
+        (SSHD, True),
+        ("\n".join(reversed(SSHD.splitlines())), True),
+        (SSHD.replace("without-", "prohibit-"), True),
+        (SSHD.replace("passwordauthentication no", "passwordauthentication yes"), False),
+        (SSHD.replace("permitrootlogin without-password", "permitrootlogin yes"), False),
+        (SSHD.replace("kbdinteractiveauthentication no\n", ""), False),
+    ],
+)
+def test_the_daemons_own_settings_are_judged(debian: dict[str, Any], text: str, good: bool) -> None:
+    entry = probe(debian, "sshd has the declared settings")
+    assert bool(re.search(entry["expect"], text, re.M)) is good
+
+
+def test_what_is_empty_is_taken_away_or_left_alone(bare: dict[str, Any]) -> None:
+    gone = {path for path, entry in bare["files"].items() if entry.get("state") == "absent"}
+    assert gone == {
+        "/etc/sudoers.d/90-baremetal-dgx",
+        "/etc/ssh/sshd_config.d/00-baremetal-dgx.conf",
+        "/etc/tmpfiles.d/baremetal-dgx.conf",
+        "/etc/systemd/system/baremetal-dgx-cpu-governor.service",
+        "/etc/systemd/system/multi-user.target.wants/baremetal-dgx-cpu-governor.service",
+    }
+    for path in ("/etc/localtime", "/etc/timezone", "/etc/chrony/chrony.conf"):
+        assert path not in bare["files"]
+    assert bare["validations"] == bare["units"] == bare["probes"] == []
+    assert bare["sysctl"] == {}
+    # an entry to be taken away carries nothing else that managed_files would refuse
+    for path in gone:
+        assert not {"content", "target"} & set(bare["files"][path])
