@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What a re-run that changes nothing costs the control machine, layer by layer.

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Measures check_inventory at 12, 128 and 1,024 nodes; fails when it is slow or not linear.
