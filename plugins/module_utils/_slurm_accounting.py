@@ -309,9 +309,9 @@ def to_remove(accounts: Sequence[Account], present: Present, exclusive: bool) ->
             continue
         if account_name in gone or undeclared or (user is not None and user.absent):
             members.append((account_name, user_name))
-    wanted_users = {name for (_, name), user in declared.items() if not user.absent}
-    absent_users = {name for (_, name), user in declared.items() if user.absent}
-    anywhere = {name for _, name in present.members} | present.users_elsewhere
+    wanted_users = {user.name for user in declared.values() if not user.absent}
+    absent_users = {user.name for user in declared.values() if user.absent}
+    anywhere = {user_name for _account, user_name in present.members} | present.users_elsewhere
     known = set(present.accounts) | present.accounts_elsewhere | kept
     return Removal(
         members=tuple(members),
