@@ -103,12 +103,13 @@ options:
     default: tree
   topology_format:
     description:
-      - Whether the topology is written as C(topology.conf) or as C(topology.yaml), which Slurm
-        knows from 25.05 on and which wins when both are there.
-      - V(auto) takes the newer one that the release knows.
+      - Whether the topology is written as C(topology.conf), which all releases read, or as
+        C(topology.yaml), which Slurm knows from 25.05 on and which wins when both are there.
+      - Slurm serves C(topology.yaml) to nodes without files of their own from 25.05.2 on, and needs
+        to be built with YAML.
     type: str
-    choices: [auto, conf, yaml]
-    default: auto
+    choices: [conf, yaml]
+    default: conf
   block_sizes:
     description: Sizes in nodes that jobs are packed into; powers of two of the first.
     type: list
@@ -304,7 +305,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "partitions": {"type": "list", "elements": "dict", "required": True},
     "topology": {"type": "list", "elements": "dict", "default": []},
     "topology_plugin": {"type": "str", "choices": ["none", "tree", "block"], "default": "tree"},
-    "topology_format": {"type": "str", "choices": ["auto", "conf", "yaml"], "default": "auto"},
+    "topology_format": {"type": "str", "choices": ["conf", "yaml"], "default": "conf"},
     "block_sizes": {"type": "list", "elements": "int", "default": []},
     "gres_autodetect": {"type": "str", "choices": ["off", "nvml", "nvidia"], "default": "off"},
     "cgroup": {"type": "dict", "default": {}},
