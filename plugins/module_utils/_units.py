@@ -183,6 +183,25 @@ def full_name(name: str) -> str:
     return name if name.endswith(suffixes) else name + ".service"
 
 
+def template_of(name: str) -> str:
+    """`a@.service` for `a@b.service`; any other name is its own template."""
+    stem, kind = name.rsplit(".", 1)
+    return f"{stem.split('@', 1)[0]}@.{kind}" if "@" in stem else name
+
+
+def drop_in_folders(name: str) -> list[str]:
+    """Names of the directories whose files change a unit: its own, its template's, its prefixes'.
+
+    Those of a whole kind of unit (`service.d`) count as well. See systemd.unit(5).
+    """
+    stem, kind = template_of(name).rsplit(".", 1)
+    folders = [f"{own}.d" for own in dict.fromkeys([name, template_of(name)])]
+    parts = stem.rstrip("@").split("-")
+    for count in range(len(parts) - 1, 0, -1):
+        folders.append(f"{'-'.join(parts[:count])}-.{kind}.d")
+    return [*folders, f"{kind}.d"]
+
+
 def parse_show(
     text: str, names: Sequence[str], now_wall: float, now_monotonic: float
 ) -> dict[str, UnitState]:

@@ -15,7 +15,7 @@ import hashlib
 import json
 import os
 import time
-from typing import Iterator, Sequence
+from typing import Iterator, Mapping, Sequence
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
     MISSING,
@@ -30,14 +30,26 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._units import (
     Stamp,
     UnitState,
     Wanted,
+    drop_in_folders,
     normalise_definition,
     parse_show,
     stamp_from_json,
     stamp_to_json,
+    template_of,
 )
 
 STAMP_FOLDER = "/var/lib/baremetal-dgx/applied"
 _SHOW_TIMEOUT_S = 30
+_MADE_BY_GENERATORS = ("/run/systemd/generator", "/run/systemd/transient")
+# Where administrators and packages put definitions, first wins; what generators make is left to
+# systemd. See systemd.unit(5), "unit file load path".
+UNIT_FOLDERS = (
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+    "/lib/systemd/system",
+)
 
 
 def show(run: CommandRunner, names: Sequence[str]) -> dict[str, UnitState]:
@@ -59,6 +71,39 @@ def show(run: CommandRunner, names: Sequence[str]) -> dict[str, UnitState]:
         return parse_show(result.out, names, time.time(), time.monotonic())
     except ValueError as error:
         raise ToolError(str(error)) from error
+
+
+def stale_definitions(states: Mapping[str, UnitState]) -> set[str]:
+    """Units whose definition on disk is not the one that systemd has loaded.
+
+    NeedDaemonReload alone does not tell: systemd 252 (Debian 12, RHEL 9) overlooks the first file
+    in a new drop-in directory, and no version sees a unit file that overrides a vendor's.
+    """
+    return {
+        name
+        for name, state in states.items()
+        if state.need_daemon_reload
+        or (state.load_state == "loaded" and _overlooked(name, state, UNIT_FOLDERS))
+    }
+
+
+def _overlooked(name: str, state: UnitState, folders: Sequence[str]) -> bool:
+    loaded = {os.path.basename(path) for path in state.files[1:]}
+    for folder in folders:
+        for drop_in_folder in drop_in_folders(name):
+            for path in glob.glob(os.path.join(folder, drop_in_folder, "*.conf")):
+                # a link to /dev/null hides a drop-in of the same name
+                if os.path.basename(path) not in loaded and os.path.realpath(path) != os.devnull:
+                    return True
+    fragment = state.files[0] if state.files else ""
+    if fragment.startswith(_MADE_BY_GENERATORS):
+        return False
+    for own_name in dict.fromkeys([name, template_of(name)]):
+        for folder in folders:
+            own = os.path.join(folder, own_name)
+            if os.path.lexists(own):
+                return os.path.realpath(own) != os.path.realpath(fragment)
+    return False
 
 
 def journal(run: CommandRunner, name: str, lines: int = 5) -> str:

@@ -233,6 +233,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._units_host import (
     read_stamp,
     remove_stamp,
     show,
+    stale_definitions,
     write_stamp,
 )
 
@@ -297,24 +298,27 @@ def load(
     """States, stamps and digests of all units, and whether systemd had to read definitions anew."""
     names = [want.name for want in wanted]
     states = show(run, names)
-    stale = any(state.need_daemon_reload for state in states.values())
+    stale = stale_definitions(states)
     # a definition written a moment ago is sometimes remembered as missing
     missing = any(
         states[want.name].load_state == "not-found" and want.state == "started" for want in wanted
     )
     if (stale or missing) and not check_mode:
-        before = states
         control(run, ["daemon-reload"], _QUICK_TIMEOUT_S)
         states = show(run, names)
+        # what systemd goes on to pass over is none of its definitions
+        stale -= stale_definitions(states)
         for name, state in states.items():
-            if before[name].need_daemon_reload:
+            if name in stale:
                 # what runs was started by the old definition, and that must not be forgotten
                 states[name] = replace(state, need_daemon_reload=True)
+    elif stale:
+        states.update({name: replace(states[name], need_daemon_reload=True) for name in stale})
     if not check_mode:
         states = wait_for_rest(run, wanted, states)
     stamps = {name: read_stamp(name) for name in names}
     disk = {want.name: on_disk(want, states[want.name]) for want in wanted}
-    return states, stamps, disk, stale
+    return states, stamps, disk, bool(stale)
 
 
 def wait_for_rest(

@@ -379,6 +379,19 @@ def test_full_name():
     assert _units.full_name("node_exporter@1.2") == "node_exporter@1.2.service"
 
 
+@pytest.mark.parametrize(
+    ("name", "folders"),
+    [
+        ("ssh.service", ["ssh.service.d", "service.d"]),
+        ("a-b-c.service", ["a-b-c.service.d", "a-b-.service.d", "a-.service.d", "service.d"]),
+        ("x@1-2.service", ["x@1-2.service.d", "x@.service.d", "service.d"]),
+        ("a.timer", ["a.timer.d", "timer.d"]),
+    ],
+)
+def test_drop_in_folders(name, folders):
+    assert _units.drop_in_folders(name) == folders
+
+
 def test_reasons_name_the_files():
     on_disk = OnDisk(
         disk().definition,

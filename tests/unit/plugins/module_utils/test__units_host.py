@@ -92,6 +92,78 @@ def test_definition_digest_ignores_comments(tmp_path):
 
 
 @pytest.fixture
+def definitions(tmp_path, monkeypatch):
+    """Folders for unit files: of administrators, then of packages."""
+    folders = [tmp_path / "etc", tmp_path / "lib"]
+    for folder in folders:
+        folder.mkdir()
+    monkeypatch.setattr(_units_host, "UNIT_FOLDERS", [str(folder) for folder in folders])
+    (folders[1] / "a.service").write_text("[Service]")
+    return folders
+
+
+def is_stale(name, *files):
+    state = UnitState(name, load_state="loaded", files=tuple(str(path) for path in files))
+    return _units_host.stale_definitions({name: state}) == {name}
+
+
+def test_definitions_that_systemd_has_loaded(definitions):
+    _, lib = definitions
+    (lib / "service.d").mkdir()
+    (lib / "service.d" / "all.conf").write_text("")
+    assert not is_stale("a.service", lib / "a.service", lib / "service.d" / "all.conf")
+
+
+def test_definitions_that_systemd_says_are_stale(definitions):
+    state = UnitState("a.service", load_state="loaded", need_daemon_reload=True)
+    assert _units_host.stale_definitions({"a.service": state}) == {"a.service"}
+
+
+def test_a_new_drop_in_folder_is_noticed(definitions):
+    """Systemd 252 does not say so."""
+    etc, lib = definitions
+    (etc / "a.service.d").mkdir()
+    assert not is_stale("a.service", lib / "a.service")
+    (etc / "a.service.d" / "x.conf").write_text("")
+    assert is_stale("a.service", lib / "a.service")
+    assert not is_stale("a.service", lib / "a.service", etc / "a.service.d" / "x.conf")
+
+
+def test_a_drop_in_that_is_hidden_counts_for_nothing(definitions):
+    etc, lib = definitions
+    (etc / "a.service.d").mkdir()
+    (etc / "a.service.d" / "x.conf").symlink_to("/dev/null")
+    assert not is_stale("a.service", lib / "a.service")
+
+
+def test_a_definition_that_overrides_that_of_the_package_is_noticed(definitions):
+    etc, lib = definitions
+    (etc / "a.service").write_text("[Service]")
+    assert is_stale("a.service", lib / "a.service")
+    assert not is_stale("a.service", etc / "a.service")
+
+
+def test_an_alias_is_no_definition_of_its_own(definitions):
+    etc, lib = definitions
+    (etc / "alias.service").symlink_to(lib / "a.service")
+    assert not is_stale("alias.service", lib / "a.service")
+
+
+def test_an_instance_has_its_templates_definition(definitions):
+    etc, lib = definitions
+    (lib / "t@.service").write_text("[Service]")
+    assert not is_stale("t@1.service", lib / "t@.service")
+    (etc / "t@.service").write_text("[Service]")
+    assert is_stale("t@1.service", lib / "t@.service")
+
+
+def test_what_generators_make_is_left_to_systemd(definitions):
+    _, lib = definitions
+    assert not is_stale("a.service", "/run/systemd/generator/a.service")
+    assert is_stale("a.service", lib / "b.service")
+
+
+@pytest.fixture
 def stamps(tmp_path, monkeypatch):
     monkeypatch.setattr(_units_host, "STAMP_FOLDER", str(tmp_path / "applied"))
     return tmp_path / "applied"

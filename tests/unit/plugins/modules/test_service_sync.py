@@ -177,6 +177,7 @@ class Host:
 @pytest.fixture
 def host(tmp_path, monkeypatch):
     monkeypatch.setattr(_units_host, "STAMP_FOLDER", str(tmp_path / "applied"))
+    monkeypatch.setattr(_units_host, "UNIT_FOLDERS", [])
     monkeypatch.setattr(time, "sleep", lambda _seconds: None)
     return Host(tmp_path)
 
@@ -417,6 +418,7 @@ def scenario(host, unit, name):
 def test_killed_at_any_step_the_next_run_converges(tmp_path, monkeypatch, name, restart_key):
     """Kill before and after each command and around each stamp; never more than one extra start."""
     monkeypatch.setattr(time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(_units_host, "UNIT_FOLDERS", [])
     original_write = _units_host.write_stamp
     case = 0
     for point in ("before", "after", "before_stamp", "after_stamp"):
