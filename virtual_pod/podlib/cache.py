@@ -57,9 +57,7 @@ def cache_config(folder: pathlib.Path, support: str, port: int, proxy: str) -> s
 
 def host_proxy() -> str:
     """Return the proxy that apt on the host uses, or an empty text."""
-    done = subprocess.run(
-        ["apt-config", "shell", "PROXY", "Acquire::http::Proxy"], capture_output=True, text=True
-    )
+    done = host.ask(["apt-config", "shell", "PROXY", "Acquire::http::Proxy"])
     value = done.stdout.strip().partition("=")[2]
     return (shlex.split(value) or [""])[0] if value else ""
 
@@ -86,11 +84,10 @@ def ensure_cache(progress: Progress) -> int:
         user = pwd.getpwnam(_USER)
         for name in ("cache", "log", "run"):
             if (folder / name).stat().st_uid != user.pw_uid:
-                done = subprocess.run(
-                    ["chown", "-R", f"{user.pw_uid}:{user.pw_gid}", folder / name]
-                )
+                owner = f"{user.pw_uid}:{user.pw_gid}"
+                done = host.ask(["chown", "-R", owner, str(folder / name)])
                 if done.returncode:
-                    raise PodError(f"{folder / name} cannot be given to {_USER}")
+                    raise PodError(f"{folder / name} cannot be given to {_USER}: {done.stderr}")
         argv = ["setpriv", "--reuid", str(user.pw_uid), "--regid", str(user.pw_gid)]
         argv += ["--clear-groups", program, "-c", str(folder / "conf")]
         _spawn(argv, lock, folder / "run" / "acng.out", env)

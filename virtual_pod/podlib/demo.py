@@ -23,9 +23,7 @@ WORK = host.CHECKOUT / ".cache" / "demo"
 GPUS = 8
 # Opens each GPU: with cgroups in force a job reaches its own (no driver answers) and no other.
 _DEVICES = (
-    "for i in 0 1 2 3 4 5 6 7; do "
-    "if : 2>/dev/null < /dev/nvidia$i; then echo open; "
-    "else (: < /dev/nvidia$i) 2>&1 | sed 's/.*: //'; fi; done"
+    'for i in 0 1 2 3 4 5 6 7; do (true < /dev/nvidia$i) 2>&1 | sed "s/.*nvidia/nvidia/"; done'
 )
 
 
@@ -92,13 +90,7 @@ class Demo:
         argv = ["ssh", "-F", str(config), "-o", "BatchMode=yes", f"alice@{node}", command]
         try:
             with self.progress.during(lambda: f"waiting for: {command}"):
-                done = subprocess.run(
-                    argv,
-                    stdin=subprocess.DEVNULL,
-                    capture_output=True,
-                    text=True,
-                    timeout=timeout_s,
-                )
+                done = host.ask(argv, timeout=timeout_s)
         except subprocess.TimeoutExpired as exc:
             raise PodError(f"no answer in {timeout_s:.0f} s: {command}") from exc
         output = (done.stdout + done.stderr).rstrip()
@@ -142,7 +134,7 @@ def use_cluster(demo: Demo) -> None:
     ).splitlines()
     expect(len(set(tasks)) == count * GPUS, f"{len(set(tasks))} tasks, not {count * GPUS}")
 
-    devices = demo.user(f"srun -N1 --gres=gpu:2 sh -c '{escape(_DEVICES)}'").splitlines()
+    devices = demo.user(f"srun -N1 --gres=gpu:2 sh -c '{_DEVICES}'")
     expect(
         devices.count("Operation not permitted") == GPUS - 2,
         f"a job with 2 GPUs is not kept from the other {GPUS - 2}: {devices}",
@@ -164,11 +156,22 @@ def use_cluster(demo: Demo) -> None:
         host.wait_until(f"job {job} in the accounting", accounted, 60, 2)
     except PodError as exc:
         raise PodError(f"{exc}; last answer: {record or 'nothing'}") from exc
+    stays_out(demo, gpu_nodes[0])
 
 
-def escape(text: str) -> str:
-    """Return a text for inside single quotes."""
-    return text.replace("'", "'\\''")
+def stays_out(demo: Demo, node: str) -> None:
+    """A user without a job on a node is not let in."""
+    config = nodes.state_folder(demo.name) / "ssh_config"
+    argv = ["ssh", "-F", str(config), "-o", "BatchMode=yes", f"alice@{node}", "true"]
+
+    def refused() -> bool:
+        done = host.ask(argv, timeout=60)
+        return done.returncode == 255 and "Access denied" in done.stderr
+
+    demo.progress.say(f"alice logs in on {node} without a job there")
+    # The jobs from before may still be on their way out.
+    host.wait_until(f"refusal by {node}", refused, 30, 2)
+    demo.progress.show("    refused")
 
 
 def summary(demo: Demo) -> list[str]:
@@ -179,10 +182,12 @@ def summary(demo: Demo) -> list[str]:
     lines += [f"  {'together'.ljust(width)}  {sum(s for _, s in demo.phases):6.1f} s", "", "Nodes"]
     states = dict(
         line.split(maxsplit=1)
-        for line in demo.user("sinfo -h -N -p batch -o '%N %T %C %G'").splitlines()
+        for line in demo.user("sinfo -h -N -p batch -o '%N %T, %c CPUs, %G'").splitlines()
     )
     for node in demo.pod().nodes:
-        lines.append(f"  {node.name:10} {node.ip:14} {states.get(node.name, '')}".rstrip())
+        if node.name not in states:
+            states[node.name] = demo.user("systemctl is-system-running || true", node=node.name)
+        lines.append(f"  {node.name:10} {node.ip:14} {states[node.name]}")
     option = "" if demo.name == "demo" else f" --name {demo.name}"
     lines += [
         "",

@@ -141,8 +141,28 @@ def _quiet(_line: str) -> bool:
     return False
 
 
+def ask(
+    argv: Sequence[str], data: str = "", timeout: float | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a command and return all it said; a missing program has exit status 127."""
+    try:
+        return subprocess.run(
+            argv,
+            check=False,
+            input=data,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            cwd="/",
+        )
+    except FileNotFoundError as exc:
+        return subprocess.CompletedProcess(argv, 127, "", str(exc))
+
+
 def _query(argv: Sequence[str]) -> str:
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    """Return what a command prints; nothing when it fails or is not there."""
+    done = ask(argv)
     return done.stdout if done.returncode == 0 else ""
 
 
@@ -164,7 +184,7 @@ def namespace_prefix(make: bool = True) -> list[str]:
         RUN.mkdir(exist_ok=True)
         with (RUN.parent / f"{RUN.name}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if subprocess.run([*prefix, "true"], capture_output=True).returncode:
+            if ask([*prefix, "true"]).returncode:
                 _make_namespace()
     return prefix
 
@@ -178,9 +198,7 @@ def _make_namespace() -> None:
           umount -R /sys/fs/cgroup
           mount -t cgroup2 cgroup2 /sys/fs/cgroup'
     """
-    done = subprocess.run(
-        ["sh", "-ec", script, "sh", str(RUN), str(NAMESPACE)], capture_output=True, text=True
-    )
+    done = ask(["sh", "-ec", script, "sh", str(RUN), str(NAMESPACE)])
     if done.returncode:
         raise PodError(f"the private mount namespace cannot be made: {done.stderr.strip()}")
 
@@ -192,12 +210,9 @@ def drop_namespace() -> None:
     for group in v1_groups():
         path = V1 / group
         inside = [*namespace_prefix(make=False), "sh", "-c"]
-        subprocess.run(
-            [*inside, f"find {path}/pod -depth -type d -exec rmdir {{}} + ; umount {path}"],
-            capture_output=True,
-        )
+        ask([*inside, f"find {path}/pod -depth -type d -exec rmdir {{}} + ; umount {path}"])
     script = f"umount {NAMESPACE}; umount {RUN}"
-    subprocess.run(["sh", "-c", script], capture_output=True)
+    ask(["sh", "-c", script])
     shutil.rmtree(V1, ignore_errors=True)
     NAMESPACE.unlink(missing_ok=True)
 
@@ -242,11 +257,7 @@ def v1_folders(container: str) -> dict[str, str]:
     prefix = namespace_prefix()
     with (RUN.parent / f"{RUN.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        done = subprocess.run(
-            [*prefix, "sh", "-ec", "\n".join(script), "sh", container],
-            capture_output=True,
-            text=True,
-        )
+        done = ask([*prefix, "sh", "-ec", "\n".join(script), "sh", container])
     if done.returncode:
         raise PodError(f"cgroup v1 folders of {container}: {done.stderr.strip()}")
     return {str(V1 / name / "pod" / container): f"/cgv1/{name}" for name in groups}
@@ -260,7 +271,7 @@ def drop_v1_folders(container: str) -> None:
         f"find {V1 / name / 'pod' / container} -depth -type d -exec rmdir {{}} + ; "
         for name in v1_groups()
     )
-    subprocess.run([*namespace_prefix(), "sh", "-c", script], capture_output=True)
+    ask([*namespace_prefix(), "sh", "-c", script])
 
 
 def runtime() -> str:
@@ -286,20 +297,11 @@ def podman_argv(args: Sequence[str]) -> list[str]:
 
 
 def podman(
-    *args: str, data: str | None = None, check: bool = True, timeout: float = 300
+    *args: str, data: str = "", check: bool = True, timeout: float = 300
 ) -> subprocess.CompletedProcess[str]:
     """Run podman; PodError with its message when it fails and `check` is true."""
-    argv = podman_argv(args)
     try:
-        done = subprocess.run(
-            argv,
-            input=data if data is not None else "",
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout,
-            cwd="/",
-        )
+        done = ask(podman_argv(args), data, timeout)
     except subprocess.TimeoutExpired as exc:
         raise PodError(f"podman {args[0]} gave no answer in {timeout:.0f} s") from exc
     if check and done.returncode:

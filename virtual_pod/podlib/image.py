@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import hashlib
 import json
@@ -91,7 +92,7 @@ def host_sources(suite: str) -> tuple[str, ...]:
     if release.get("ID") != "debian":
         return ()
     argv = ["apt-get", "indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)"]
-    done = subprocess.run([*argv, "Created-By: Packages"], capture_output=True, text=True)
+    done = host.ask([*argv, "Created-By: Packages"])
     return sources_of(done.stdout, release.get("VERSION_CODENAME", ""), suite)
 
 
@@ -99,7 +100,7 @@ def host_apt_options() -> tuple[str, ...]:
     """Return the host's answers to how old a mirror may be (one that is frozen sets them)."""
     options = []
     for key in ("Acquire::Check-Valid-Until", "Acquire::Check-Date"):
-        done = subprocess.run(["apt-config", "shell", "X", key], capture_output=True, text=True)
+        done = host.ask(["apt-config", "shell", "X", key])
         value = (shlex.split(done.stdout.strip().partition("=")[2]) or [""])[0]
         if value:
             options.append(f'{key} "{value}"')
@@ -139,16 +140,78 @@ def ensure_image(progress: Progress, suite: str, bare: bool, cache_port: int) ->
     return wanted.name
 
 
-def mmdebstrap_argv(wanted: Recipe, cache_port: int, target: pathlib.Path) -> list[str]:
+def _common_argv(
+    options: Sequence[str], cache_port: int, keyring: pathlib.Path | None
+) -> list[str]:
+    """Return the part of mmdebstrap's command line that says what to trust and where to fetch."""
+    argv = ["mmdebstrap", "--mode=root", *(f"--aptopt={option}" for option in options)]
+    argv.append(f'--aptopt=Acquire::http::Proxy "http://127.0.0.1:{cache_port}"')
+    if keyring:
+        # mmdebstrap ties its own mirror to the host's keyring.
+        argv += [f"--keyring={keyring}", _setup_hook(r"s/\[signed-by=[^]]*\] *//")]
+    return argv
+
+
+def _setup_hook(edit: str) -> str:
+    return f"""--setup-hook=sed -i '{edit}' "$1"/etc/apt/sources.list"""
+
+
+def ensure_keyring(
+    progress: Progress, options: Sequence[str], cache_port: int
+) -> pathlib.Path | None:
+    """Return a keyring with the keys of all suites; nothing on Debian, which has them.
+
+    Ubuntu's copy of Debian's keys is as old as the Ubuntu. Debian hands on its keys itself: each
+    release's own keyring package is signed with keys that the release before already had.
+    """
+    if host.os_release().get("ID") == "debian":
+        return None
+    keyring = host.CACHE / "debian-archive-keyring.gpg"
+    with host.locked(progress, host.CACHE / "run" / "keyring.lock", "Debian's keyring"):
+        for chain in (("bookworm",), ("bullseye", "bookworm")):
+            if keyring.exists():
+                return keyring
+            progress.say(f"fetching Debian's keyring out of {', then '.join(chain)}")
+            with contextlib.suppress(PodError):
+                _fetch_keyring(progress, chain, options, cache_port, keyring)
+    if keyring.exists():
+        return keyring
+    raise PodError(
+        "Debian's keyring on this host is too old; "
+        f"put a newer debian-archive-keyring.gpg at {keyring}"
+    )
+
+
+def _fetch_keyring(
+    progress: Progress,
+    chain: Sequence[str],
+    options: Sequence[str],
+    cache_port: int,
+    target: pathlib.Path,
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="keyring.", dir=host.CACHE) as work:
+        trusted = pathlib.Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+        for suite in chain:
+            root = pathlib.Path(work) / suite
+            argv = _common_argv(options, cache_port, trusted)
+            # The release itself is signed with more keys than its updates are.
+            argv += ["--variant=extract", _setup_hook("/-updates\\|-security/d")]
+            argv += ["--include=debian-archive-keyring", suite, str(root)]
+            run_visible(progress, f"keyring of {suite}", argv, keep=lambda _line: False)
+            trusted = root / "usr/share/keyrings/debian-archive-keyring.gpg"
+        shutil.copyfile(trusted, f"{target}.new")
+        os.replace(f"{target}.new", target)
+
+
+def mmdebstrap_argv(
+    wanted: Recipe, cache_port: int, target: pathlib.Path, keyring: pathlib.Path | None = None
+) -> list[str]:
     """Return the command that makes the root file system."""
     apt = ['Acquire::Languages "none"', *wanted.apt_options]
     return [
-        "mmdebstrap",
+        *_common_argv(apt, cache_port, keyring),
         "--variant=minbase",
-        "--mode=root",
         "--skip=cleanup/apt",
-        *(f"--aptopt={option}" for option in apt),
-        f'--aptopt=Acquire::http::Proxy "http://127.0.0.1:{cache_port}"',
         *(f"--dpkgopt={option}" for option in _DPKG_OPTIONS),
         f"--include={wanted.packages}",
         # Out with the address that only this host can reach; nodes get their own.
@@ -164,6 +227,7 @@ def _build(progress: Progress, wanted: Recipe, cache_port: int) -> None:
     what = f"image {wanted.variant}"
     origin = "this host's apt sources" if wanted.sources else "mmdebstrap's default mirror"
     progress.say(f"{what}: making {wanted.name} from {origin}")
+    keyring = ensure_keyring(progress, wanted.apt_options, cache_port)
     work = host.CACHE / "build"
     work.mkdir(exist_ok=True)
     for left in work.glob(f"{wanted.variant}.*"):
@@ -174,7 +238,12 @@ def _build(progress: Progress, wanted: Recipe, cache_port: int) -> None:
     try:
         tar = folder / "root.tar"
         # Dies with us: nobody may go on writing into a folder that the next run removes.
-        argv = ["setpriv", "--pdeathsig", "TERM", *mmdebstrap_argv(wanted, cache_port, tar)]
+        argv = [
+            "setpriv",
+            "--pdeathsig",
+            "TERM",
+            *mmdebstrap_argv(wanted, cache_port, tar, keyring),
+        ]
         env = os.environ | {"TMPDIR": str(folder), "LC_ALL": "C.UTF-8"}
         run_visible(progress, what, argv, env=env, keep=lambda line: line.startswith(("I:", "E:")))
         changes = [f"--change={change}" for change in _CHANGES]

@@ -9,7 +9,6 @@ import itertools
 import os
 import pathlib
 import signal
-import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 
 from podlib import host
@@ -81,7 +80,7 @@ def end_monitor(identity: str, lines: Mapping[int, Sequence[str]] | None = None)
             _kill_with_children(pid)
     if found:
         argv = [*host.namespace_prefix(), host.runtime(), "delete", "--force", identity]
-        subprocess.run(argv, capture_output=True)
+        host.ask(argv)
 
 
 def _is_program(argv: Sequence[str], name: str) -> bool:

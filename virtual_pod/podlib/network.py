@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import pathlib
-import subprocess
 
 from podlib import host
 from podlib.layout import Node, Pod, PodError
@@ -49,8 +48,8 @@ def ensure_bridge(pod: Pod) -> bool:
     if _BRIDGE_NF.exists() and _BRIDGE_NF.read_text().strip() == "1":
         # Docker sends what crosses a bridge through a FORWARD chain that drops by default.
         rule = ["FORWARD", "-i", name, "-o", name, "-j", "ACCEPT"]
-        if subprocess.run(["iptables", "-w", "-C", *rule], capture_output=True).returncode:
-            subprocess.run(["iptables", "-w", "-I", *rule], capture_output=True)
+        if host.ask(["iptables", "-w", "-C", *rule]).returncode:
+            host.ask(["iptables", "-w", "-I", *rule])
     return missing
 
 
@@ -61,7 +60,7 @@ def drop_bridge(pod_name: str) -> bool:
         return False
     rule = ["FORWARD", "-i", name, "-o", name, "-j", "ACCEPT"]
     if _BRIDGE_NF.exists():
-        subprocess.run(["iptables", "-w", "-D", *rule], capture_output=True)
+        host.ask(["iptables", "-w", "-D", *rule])
     _run('ip link del "$1"', name)
     return True
 
@@ -96,6 +95,6 @@ def disconnect(container: str, ip: str) -> None:
 def _run(script: str, *values: str) -> None:
     """Run a script where podman's mounts are: a network namespace is known by a mount."""
     argv = [*host.namespace_prefix(), "sh", "-ec", script, "sh", *values]
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    done = host.ask(argv)
     if done.returncode:
         raise PodError(f"network of {values[0]}: {done.stderr.strip()}")

@@ -358,7 +358,7 @@ def _wait_ready(pod: Pod, node: Node, folder: pathlib.Path) -> None:
     def ssh_up() -> bool:
         # A bare node takes no key: being asked for a password is the answer.
         argv = ["ssh", *ssh_options(folder), "-o", "BatchMode=yes", f"root@{node.ip}", "true"]
-        done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        done = host.ask(argv, timeout=60)
         seen["ssh"] = done.stderr.strip()[-200:]
         return done.returncode == 0 or (node.bare and "Permission denied" in done.stderr)
 
@@ -412,7 +412,10 @@ def _remove(progress: Progress, gone: Sequence[Container]) -> None:
         if container.state not in _WHOLE:
             # Its monitor holds mounts on which the removal would fail.
             leftovers.end_monitor(container.identity)
-        host.podman("rm", "-f", "-t", "3", container.container)
+        if container.state == "running":
+            # Nobody needs what a node would do on its way down; rm alone waits for it.
+            host.podman("kill", container.container, check=False)
+        host.podman("rm", "-f", container.container)
         host.drop_v1_folders(container.container)
         network.disconnect(container.container, json.loads(container.spec or "{}").get("ip", ""))
         left.remove(container.node)
@@ -442,6 +445,7 @@ def _purge(progress: Progress, name: str) -> None:
     value = host.restore_inotify_limit()
     if value is not None:
         progress.say(f"fs.inotify.max_user_instances of this host set back to {value}")
+    shutil.rmtree(host.RUN, ignore_errors=True)
 
 
 def status_rows(name: str | None) -> list[dict[str, Any]]:
