@@ -107,10 +107,18 @@ def _overlooked(name: str, state: UnitState, folders: Sequence[str]) -> bool:
 
 
 def journal(run: CommandRunner, name: str, lines: int = 5) -> str:
-    """The last lines a unit wrote to the journal, joined with ' | '; empty when there are none."""
-    result = run(
-        ["journalctl", "-u", name, "-n", str(lines), "--no-pager", "-q", "-o", "cat"], timeout_s=15
-    )
+    """The last lines of a unit's journal, joined with ' | '; empty when there are none."""
+    return _journal(run, ["-u", name], lines)
+
+
+def last_words(run: CommandRunner, name: str) -> str:
+    """The last line that the unit's own processes wrote, else what systemd wrote about it."""
+    return _journal(run, [f"_SYSTEMD_UNIT={name}"], 1) or _journal(run, ["-u", name], 1)
+
+
+def _journal(run: CommandRunner, match: Sequence[str], lines: int) -> str:
+    argv = ["journalctl", *match, "-n", str(lines), "--no-pager", "-q", "-o", "cat"]
+    result = run(argv, timeout_s=15)
     return last_lines(result.out, lines) if result.ok else ""
 
 

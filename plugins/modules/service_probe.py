@@ -171,7 +171,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
     ToolError,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._units import full_name
-from ansible_collections.baremetal.dgx.plugins.module_utils._units_host import journal, show
+from ansible_collections.baremetal.dgx.plugins.module_utils._units_host import last_words, show
 
 _POLL_S = 1.0
 
@@ -251,7 +251,7 @@ def measure(
         ]
     took = time.monotonic() - started
     for name, state in states.items():
-        said = "" if is_up(state) else journal(run, name, 1)
+        said = "" if is_up(state) else last_words(run, name)
         records += judge_unit(state, units[name], said, now(), took)
     for probe in probes:
         at = now()
