@@ -179,14 +179,16 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_accounting im
     ACCOUNT_COLUMNS,
     ASSOCIATION_COLUMNS,
     Account,
-    AccountPlan,
     Present,
-    diff_of,
     parse_declared,
     parse_present,
+    without_qos,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_accounting_plan import (
+    AccountPlan,
+    diff_of,
     plan_accounts,
     to_remove,
-    without_qos,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_tools import (
     NoAnswerError,

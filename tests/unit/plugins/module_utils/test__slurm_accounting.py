@@ -7,6 +7,9 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.baremetal.dgx.plugins.module_utils import _slurm_accounting as accounting
+from ansible_collections.baremetal.dgx.plugins.module_utils import (
+    _slurm_accounting_plan as planning,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_accounting import Present
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_tools import Job, parse_table
 
@@ -74,8 +77,8 @@ def plan(*entries, exclusive=False, have=None, jobs=()):
     accounts, errors = accounting.parse_declared(entries)
     assert errors == []
     have = have or present()
-    removal = accounting.to_remove(accounts, have, exclusive)
-    return accounting.plan_accounts("dgx", accounts, removal, have, jobs)
+    removal = planning.to_remove(accounts, have, exclusive)
+    return planning.plan_accounts("dgx", accounts, removal, have, jobs)
 
 
 def commands(*entries, **options):
@@ -103,7 +106,7 @@ def test_present():
 def test_what_is_there_needs_nothing():
     made = plan(VISION, RESEARCH)
     assert made.commands == ()
-    assert accounting.diff_of(made) == []
+    assert planning.diff_of(made) == []
     assert plan(VISION, RESEARCH, exclusive=True).commands == ()
 
 
@@ -347,7 +350,7 @@ def test_diff():
     made = plan(
         {**RESEARCH, "max_jobs": 21}, {**VISION, "users": [{"name": "bob", "state": "absent"}]}
     )
-    account, user = accounting.diff_of(made)
+    account, user = planning.diff_of(made)
     assert account["before_header"] == "account research"
     assert "max_jobs: 20\n" in account["before"]
     assert "max_jobs: 21\n" in account["after"]
