@@ -11,45 +11,36 @@ module: service_sync
 short_description: Keep systemd units running with what is on disk
 description:
   - Takes the place of handlers. A handler is lost when a run is killed between the change and the
-    end of the
-    play, and then a daemon runs with an old configuration forever. This module compares what a unit
-    was
-    started with to what is on disk, every time.
+    end of the play, and then a daemon runs with an old configuration forever. This module
+    compares what a unit was started with to what is on disk, every time.
   - What a unit runs with is written down in a stamp, C(/var/lib/baremetal-dgx/applied/UNIT.json),
-    which holds
-    digests of the watched files and of the unit's definition, and the unit's InvocationID.
+    which holds digests of the watched files and of the unit's definition, and the unit's
+    InvocationID.
   - A running unit is restarted when its definition, a file in O(restart_on) or O(restart_key)
-    differs from what it
-    was started with, reloaded when only a file in O(reload_on) does, and left alone otherwise.
+    differs from what it was started with, reloaded when only a file in O(reload_on) does, and
+    left alone otherwise.
   - Where there is no stamp, or somebody else has restarted the unit since, nothing is done for
-    files that last
-    changed before the unit was started. It has read them.
+    files that last changed before the unit was started. It has read them.
   - C(systemctl daemon-reload) is run when systemd says that a unit's definition on disk is newer
     than what it has loaded.
 notes:
   - Before a start or restart the stamp is written as an announcement, after it (and the time in
-    O(settle_s)) it is
-    confirmed. A run killed in between is understood by the next one from the InvocationID. If it is
-    still
-    the announced one, the restart did not happen and is done; if not, it did, and is not repeated.
+    O(settle_s)) it is confirmed. A run killed in between is understood by the next one from the
+    InvocationID. If it is still the announced one, the restart did not happen and is done; if
+    not, it did, and is not repeated.
   - A run killed before the announcement leaves the old stamp, which differs from the disk. One
-    killed after a reload
-    and before its stamp reloads once more, which does no harm.
+    killed after a reload and before its stamp reloads once more, which does no harm.
 version_added: 1.0.0
-author:
-  - The baremetal.dgx authors (@baremetal-dgx)
-extends_documentation_fragment:
-  - baremetal.dgx.attributes
+author: [The baremetal.dgx authors (@baremetal-dgx)]
+extends_documentation_fragment: [baremetal.dgx.attributes]
 attributes:
   check_mode:
     support: full
     details:
       - A unit that does not exist yet is reported as one that would be started.
       - A change of a file that an earlier task only pretended in check mode cannot be seen.
-  diff_mode:
-    support: full
-  idempotent:
-    support: full
+  diff_mode: {support: full}
+  idempotent: {support: full}
 options:
   name:
     description: The unit; without suffix it is a C(.service). Either O(name) or O(units) is

@@ -1,7 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-
 """service_sync on a host that is made up but behaves: files are real, systemd is a model of it."""
 
 from __future__ import annotations
