@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The clusters whose rendered files lie beside this file, in a folder of the same name.
 
-`python cases.py` writes the folders anew; read every line of the difference before committing it.
+Run with PYTHONPATH=.cache/collections, this file writes the folders anew. Read every line of the
+difference before committing it.
 """
 
 from __future__ import annotations
