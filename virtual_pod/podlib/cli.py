@@ -146,7 +146,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.command not in _AS_USER:
             host.become_root(argv)
         return _COMMANDS[args.command](args)
-    except PodError as exc:
+    except (PodError, PermissionError) as exc:
         print(f"pod: {exc}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
