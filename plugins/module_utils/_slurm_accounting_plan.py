@@ -204,9 +204,9 @@ def _account_commands(cluster: str, account: Account, present: Present) -> list[
 def _user_commands(
     cluster: str, accounts: Sequence[Account], present: Present
 ) -> list[tuple[str, ...]]:
-    """New members, in one command for all that get the same, then what differs."""
+    """New members, then what differs; all that get the same share a command."""
     added: dict[tuple[str, ...], list[str]] = {}
-    modified: list[tuple[str, ...]] = []
+    modified: dict[tuple[str, ...], list[str]] = {}
     for account in accounts:
         for user in account.users:
             if user.absent:
@@ -218,21 +218,26 @@ def _user_commands(
                 added.setdefault(group, []).append(user.name)
             else:
                 words = values.changes_of(FIELDS, now, user.settings)
-                place = (f"name={user.name}", f"account={account.name}", f"cluster={cluster}")
+                group = (f"account={account.name}", f"cluster={cluster}", "set", *words)
                 if words:
-                    modified.append(("modify", "user", "where", *place, "set", *words))
+                    modified.setdefault(group, []).append(user.name)
     commands: list[tuple[str, ...]] = []
     for group, names in added.items():
-        for start in range(0, len(names), _BATCH):
-            batch = ",".join(names[start : start + _BATCH])
+        for batch in _batches(names):
             commands.append(("add", "user", f"name={batch}", *group))
-    commands += modified
     for name, level in _admin_levels(accounts, present).items():
         if present.user_records.get(name, "none") != level:
-            commands.append(
-                ("modify", "user", "where", f"name={name}", "set", f"adminlevel={level}")
-            )
+            modified.setdefault(("set", f"adminlevel={level}"), []).append(name)
+    for group, names in modified.items():
+        for batch in _batches(names):
+            commands.append(("modify", "user", "where", f"name={batch}", *group))
     return commands
+
+
+def _batches(names: Sequence[str]) -> list[str]:
+    """Names joined with commas, no more in one text than a command line should hold."""
+    starts = range(0, len(names), _BATCH)
+    return [",".join(names[start : start + _BATCH]) for start in starts]
 
 
 def _admin_levels(accounts: Sequence[Account], present: Present) -> dict[str, str]:
@@ -288,11 +293,15 @@ def _removal_commands(
 ) -> list[tuple[str, ...]]:
     """Members first, a default account's last; then accounts from the leaves up."""
     changed_defaults = {**present.default_accounts, **_new_defaults(accounts, removal, present)}
-    members = sorted(removal.members, key=lambda pair: changed_defaults.get(pair[1]) == pair[0])
-    commands: list[tuple[str, ...]] = [
-        ("delete", "user", "where", f"name={user}", f"account={account}", f"cluster={cluster}")
-        for account, user in members
-    ]
+    groups: dict[tuple[bool, str], list[str]] = {}
+    for account_name, user in removal.members:
+        is_default = changed_defaults.get(user) == account_name
+        groups.setdefault((is_default, account_name), []).append(user)
+    commands: list[tuple[str, ...]] = []
+    for (_is_default, account_name), users in sorted(groups.items()):
+        place = (f"account={account_name}", f"cluster={cluster}")
+        for batch in _batches(users):
+            commands.append(("delete", "user", "where", f"name={batch}", *place))
     parents = dict(present.parents)
     parents.update({account.name: account.parent for account in accounts})
 

@@ -191,8 +191,7 @@ def test_of_root_only_what_is_given_changes():
             True,
             [
                 "delete user where name=alice account=research cluster=dgx",
-                "delete user where name=alice account=vision cluster=dgx",
-                "delete user where name=bob account=vision cluster=dgx",
+                "delete user where name=alice,bob account=vision cluster=dgx",
                 "delete account where name=vision",
                 "delete account where name=research",
             ],

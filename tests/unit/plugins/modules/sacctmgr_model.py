@@ -210,7 +210,10 @@ class Sacctmgr:
             self._assign("assoc", self.assocs[(account, name)], conditions.items())
 
     def _modify_user(self, conditions, pairs):
-        name = conditions["name"]
+        for name in conditions["name"].split(","):
+            self._modify_one_user(name, conditions, pairs)
+
+    def _modify_one_user(self, name, conditions, pairs):
         if name not in self.users:
             raise RefusedError("Nothing modified")
         for keyword, text in pairs:
@@ -224,7 +227,10 @@ class Sacctmgr:
                 self._assign("assoc", self.assocs[(conditions["account"], name)], [(keyword, text)])
 
     def _delete_user(self, conditions):
-        name = conditions["name"]
+        for name in conditions["name"].split(","):
+            self._delete_one_user(name, conditions)
+
+    def _delete_one_user(self, name, conditions):
         if name not in self.users:
             raise RefusedError("Nothing deleted")
         if "account" in conditions:
