@@ -20,7 +20,8 @@ if [ ! -e $done ]; then
   echo "nameserver $gateway" > /etc/resolv.conf
   echo "Acquire::http::Proxy \"$proxy\";" > /etc/apt/apt.conf.d/99pod-proxy
   [ -e /etc/ssh/ssh_host_ed25519_key ] || ssh-keygen -q -t ed25519 -N '' -C "root@$name" -f /etc/ssh/ssh_host_ed25519_key
-  mkdir -p -m 700 /root/.ssh
+  mkdir -p /root/.ssh
+  chmod 700 /root/.ssh
   if [ "$bare" = 1 ]; then
     # A machine as it comes: password only.
     sed -i 's/^#*PermitRootLogin.*/PermitRootLogin yes/; s/^#*PasswordAuthentication.*/PasswordAuthentication yes/' /etc/ssh/sshd_config
