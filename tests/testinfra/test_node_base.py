@@ -11,6 +11,7 @@ import json
 import os
 import re
 import subprocess
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -190,7 +191,8 @@ def test_kernel_parameters(host: Host) -> None:
 def test_time(host: Host) -> None:
     assert host.file("/etc/localtime").linked_to == "/usr/share/zoneinfo/Etc/UTC"
     assert "server 10.78.21.1 iburst" in host.file("/etc/chrony/chrony.conf").content_string
-    assert host.file("/etc/default/locale").content_string == "LANG=C.UTF-8\n"
+    for path in ("/etc/default/locale", "/etc/locale.conf"):
+        assert host.file(path).content_string == "LANG=C.UTF-8\n"
 
 
 def test_every_file_says_that_it_is_managed(host: Host) -> None:
@@ -291,14 +293,16 @@ def test_nobody_is_locked_out() -> None:
     assert run.changed == 0
 
 
+KERNEL_ARGUMENTS = {
+    "node_base_kernel_arguments": ["iommu=pt", "pci=realloc=off"],
+    "node_base_kernel_arguments_removed": ["quiet"],
+}
+
+
 def test_kernel_arguments_wait_for_consent() -> None:
     host = node("nb-trixie")
-    wanted = {
-        "node_base_kernel_arguments": ["iommu=pt", "pci=realloc=off"],
-        "node_base_kernel_arguments_removed": ["quiet"],
-    }
     for changed in (1, 0):
-        run = playbook("prepare_nodes", "nb-trixie", **wanted)
+        run = playbook("prepare_nodes", "nb-trixie", **KERNEL_ARGUMENTS)
         assert run.failed
         assert "reboot this node, or allow it with node_base_reboot_allowed: true" in run.text
         assert run.changed == changed, run.text
@@ -306,10 +310,62 @@ def test_kernel_arguments_wait_for_consent() -> None:
     assert line == ["linux", "/vmlinuz", "root=/dev/sda", "ro", "iommu=pt", "pci=realloc=off"]
     marker = host.file("/run/baremetal-dgx/reboot-required").content_string
     assert "missing kernel argument iommu=pt" in marker
+    assert "unwanted kernel argument quiet" in marker
+
+
+def test_jobs_are_not_rebooted_away() -> None:
+    host = node("nb-trixie")
+    title = "slurmstepd: [42.batch]"
+    host.check_output(f"systemd-run --unit=step bash -c 'exec -a \"{title}\" sleep 600'")
+    before = host.check_output("cat /proc/sys/kernel/random/boot_id")
+    run = playbook("prepare_nodes", "nb-trixie", **KERNEL_ARGUMENTS, node_base_reboot_allowed=True)
+    host.check_output("systemctl stop step")
+    assert run.failed
+    assert "drain this node, Slurm steps run here (42.batch), and run again" in run.text
+    assert host.check_output("cat /proc/sys/kernel/random/boot_id") == before
+
+
+def power_on(stopped: threading.Event) -> None:
+    """Start the container of nb-trixie as soon as its systemd has ended, as a machine would."""
+    pod = [STATE.parents[1] / "virtual_pod" / "pod", "podman"]
+    container = f"{STATE.name}-nb-trixie"
+    inspect = [*pod, "inspect", "--format", "{{.State.Running}}", container]
+    while not stopped.wait(0.5):
+        running = subprocess.run(inspect, capture_output=True, text=True, check=False)
+        if running.stdout.strip() == "false":
+            subprocess.run([*pod, "start", container], capture_output=True, check=False)
+
+
+def test_with_consent_the_node_reboots_once() -> None:
+    done = threading.Event()
+    machine = threading.Thread(target=power_on, args=(done,))
+    machine.start()
+    try:
+        run = playbook(
+            "prepare_nodes", "nb-trixie", **KERNEL_ARGUMENTS, node_base_reboot_allowed=True
+        )
+        assert not run.failed, run.text
+        assert run.changed == 1, run.text
+        host = node("nb-trixie")
+        assert "iommu=pt pci=realloc=off" in host.file("/proc/cmdline").content_string
+        assert not host.file("/run/baremetal-dgx/reboot-required").exists
+        # what holds now also holds after the boot
+        assert host.sysctl("net.ipv4.conf.all.arp_ignore") == 1
+        assert host.check_output("systemctl --failed --no-legend --plain") == ""
+        run = playbook("prepare_nodes", "nb-trixie", **KERNEL_ARGUMENTS)
+        assert not run.failed, run.text
+        assert run.changed == 0, run.text
+    finally:
+        done.set()
+        machine.join()
+
+
+def test_arguments_that_are_no_longer_declared_go() -> None:
     run = playbook("prepare_nodes", "nb-trixie")
-    assert not run.failed
-    assert host.file("/boot/grub/grub.cfg").content_string.split()[-1] == "quiet"
-    assert not host.file("/run/baremetal-dgx/reboot-required").exists
+    assert not run.failed, run.text
+    assert run.changed == 1
+    grub = node("nb-trixie").file("/boot/grub/grub.cfg").content_string
+    assert grub.split() == ["linux", "/vmlinuz", "root=/dev/sda", "ro", "quiet"]
 
 
 # What somebody changed by hand is found, and mended

@@ -149,7 +149,7 @@ def test_family_paths(debian: dict[str, Any], redhat: dict[str, Any]) -> None:
     only_debian = set(debian["files"]) - set(redhat["files"])
     only_redhat = set(redhat["files"]) - set(debian["files"])
     assert only_debian == {"/etc/timezone", "/etc/default/locale", "/etc/chrony/chrony.conf"}
-    assert only_redhat == {"/etc/locale.conf", "/etc/chrony.conf"}
+    assert only_redhat == {"/etc/chrony.conf"}
     assert [unit["name"] for unit in debian["units"]] == ["ssh.service", "chrony.service"]
     assert [unit["name"] for unit in redhat["units"]] == ["sshd.service", "chronyd.service"]
     assert redhat["units"][1]["restart_on"] == ["/etc/chrony.conf"]
