@@ -335,6 +335,9 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 
+_FRESH = ".slurm_config-"
+
+
 def load(directory: str) -> dict[str, str]:
     """Return the files that lie in the directory now."""
     found = {}
@@ -346,21 +349,26 @@ def load(directory: str) -> dict[str, str]:
     return found
 
 
-def apply(
-    module: AnsibleModule, directory: str, before: dict[str, str], after: dict[str, str]
-) -> None:
-    """Write what differs, each file atomically, and remove what is no longer rendered."""
+def write(path: str, text: str) -> None:
+    """Put the text in the place of the file, whole or not at all."""
+    handle, fresh = tempfile.mkstemp(dir=os.path.dirname(path), prefix=_FRESH)
+    with os.fdopen(handle, "w", encoding="utf-8") as stream:
+        stream.write(text)
+        stream.flush()
+        os.fsync(handle)
+    os.chmod(fresh, 0o644)
+    os.replace(fresh, path)
+
+
+def apply(directory: str, before: dict[str, str], after: dict[str, str]) -> None:
+    """Write what differs, and remove what is no longer rendered or was left by a killed run."""
     os.makedirs(directory, exist_ok=True)
     for name, text in after.items():
-        if before.get(name) == text:
-            continue
-        handle, path = tempfile.mkstemp(dir=module.tmpdir)
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-        os.chmod(path, 0o644)
-        module.atomic_move(path, os.path.join(directory, name))
-    for name in before.keys() - after.keys():
-        os.unlink(os.path.join(directory, name))
+        if before.get(name) != text:
+            write(os.path.join(directory, name), text)
+    for name in os.listdir(directory):
+        if name.startswith(_FRESH) or (name in before and name not in after):
+            os.unlink(os.path.join(directory, name))
 
 
 def main() -> None:
@@ -384,7 +392,7 @@ def main() -> None:
         if before.get(name) != files.get(name)
     ]
     if diff and not module.check_mode:
-        apply(module, directory, before, files)
+        apply(directory, before, files)
     said = remarks(values)
     for remark in said:
         module.warn(f"Slurm: {remark}")

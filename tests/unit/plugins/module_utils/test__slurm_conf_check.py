@@ -228,6 +228,10 @@ EDITS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
         "nodes.dgx-01.gres.gpu.files: 8 of them, but count is 4; give one for each, or none",
     ),
     (
+        lambda v: v["nodes"][0]["gres"][0].update(files=["/dev/nvidia0"], cores=[], links=[]),
+        "nodes.dgx-01.gres.gpu.files: 1 of them, but count is 8; give one for each, or none",
+    ),
+    (
         lambda v: v["nodes"][0]["gres"][0].update(files=[]),
         "nodes.dgx-01.gres.gpu.files: missing, but cores or links are given; name the device files",
     ),

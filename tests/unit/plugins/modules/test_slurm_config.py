@@ -36,7 +36,11 @@ def render(run_module, tmp_path):
 
 @pytest.mark.parametrize("case", CASES)
 def test_files_are_written_as_reviewed(render, tmp_path, case):
-    answer = render(case)
+    mask = os.umask(0o077)
+    try:
+        answer = render(case)
+    finally:
+        os.umask(mask)
     assert answer["changed"] is True
     folder = tmp_path / "new" / "slurm"
     expected = {path.name: path.read_text("utf-8") for path in (FOLDER / case).iterdir()}
@@ -112,13 +116,16 @@ def test_a_killed_run_leaves_whole_files(render, tmp_path, monkeypatch):
     folder = tmp_path / "new" / "slurm"
     before = (folder / "slurm.conf").read_text("utf-8")
 
-    def killed(self, source, target, **_options):
+    def killed(*_paths):
         raise SystemExit(9)
 
-    monkeypatch.setattr(slurm_config.AnsibleModule, "atomic_move", killed)
+    monkeypatch.setattr(slurm_config.os, "replace", killed)
     with pytest.raises(ValueError, match="Expecting value"):
         render(options={"KillWait": 60})
+    monkeypatch.undo()
     assert (folder / "slurm.conf").read_text("utf-8") == before
+    render(options={"KillWait": 60})
+    assert (folder / "slurm.conf").read_text("utf-8") != before
     assert sorted(os.listdir(folder)) == [
         "cgroup.conf",
         "gres.conf",
