@@ -16,10 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from podlib import host, nodes
-from podlib.layout import Pod, PodError
+from podlib.layout import Pod, PodError, check_name
 from podlib.progress import Progress
 
-WORK = host.CHECKOUT / ".cache" / "demo"
 GPUS = 8
 # Opens each GPU: with cgroups in force a job reaches its own (no driver answers) and no other.
 _DEVICES = (
@@ -33,9 +32,14 @@ class Demo:
 
     progress: Progress
     name: str
+    work: pathlib.Path
     env: Mapping[str, str]
-    log: pathlib.Path
     phases: list[tuple[str, float]] = field(default_factory=list)
+
+    @property
+    def log(self) -> pathlib.Path:
+        """Return where all output goes besides the terminal."""
+        return self.work / "log"
 
     def phase(self, title: str, work: Callable[[], None]) -> None:
         """Do one phase and note its time; PodError says which phase failed."""
@@ -60,7 +64,7 @@ class Demo:
             subprocess.Popen(
                 argv,
                 env=dict(self.env),
-                cwd=WORK,
+                cwd=self.work,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -109,12 +113,14 @@ def expect(condition: bool, message: str) -> None:
 
 def build_collection(demo: Demo) -> None:
     """Build the collection and install the artefact, as a site would."""
-    shutil.rmtree(WORK / "build", ignore_errors=True)
-    shutil.rmtree(WORK / "collections", ignore_errors=True)
+    shutil.rmtree(demo.work / "build", ignore_errors=True)
+    shutil.rmtree(demo.work / "collections", ignore_errors=True)
     build = ["ansible-galaxy", "collection", "build", str(host.CHECKOUT), "--output-path", "build"]
     demo.stream("build", build)
-    artefacts = sorted((WORK / "build").glob("*.tar.gz"))
-    expect(len(artefacts) == 1, f"one artefact expected in {WORK / 'build'}, not {len(artefacts)}")
+    artefacts = sorted((demo.work / "build").glob("*.tar.gz"))
+    expect(
+        len(artefacts) == 1, f"one artefact expected in {demo.work / 'build'}, not {len(artefacts)}"
+    )
     install = ["ansible-galaxy", "collection", "install", "--offline", "--force"]
     demo.stream("install", [*install, "--no-deps", "-p", "collections", str(artefacts[0])])
 
@@ -162,7 +168,8 @@ def use_cluster(demo: Demo) -> None:
 def stays_out(demo: Demo, node: str) -> None:
     """A user without a job on a node is not let in."""
     config = nodes.state_folder(demo.name) / "ssh_config"
-    argv = ["ssh", "-F", str(config), "-o", "BatchMode=yes", f"alice@{node}", "true"]
+    argv = ["ssh", "-F", str(config), "-o", "BatchMode=yes", "-o", "LogLevel=INFO"]
+    argv += [f"alice@{node}", "true"]
 
     def refused() -> bool:
         done = host.ask(argv, timeout=60)
@@ -214,7 +221,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def _environment() -> dict[str, str]:
+def _environment(work: pathlib.Path) -> dict[str, str]:
     bin_folder = host.CHECKOUT / ".venv" / "bin"
     path = f"{bin_folder}:{os.environ['PATH']}"
     if not shutil.which("ansible-playbook", path=path):
@@ -225,7 +232,7 @@ def _environment() -> dict[str, str]:
         "LC_ALL": "C.UTF-8",
         "PYTHONUNBUFFERED": "1",
         # The installed artefact first; what it depends on lies where .ci/setup put it.
-        "ANSIBLE_COLLECTIONS_PATH": f"{WORK / 'collections'}:{host.CHECKOUT}/.cache/collections",
+        "ANSIBLE_COLLECTIONS_PATH": f"{work / 'collections'}:{host.CHECKOUT}/.cache/collections",
         "ANSIBLE_COLLECTIONS_SCAN_SYS_PATH": "false",
         "ANSIBLE_FORKS": "10",
         "ANSIBLE_DISPLAY_SKIPPED_HOSTS": "false",
@@ -236,9 +243,15 @@ def _environment() -> dict[str, str]:
 
 
 def _run(args: argparse.Namespace) -> None:
-    WORK.mkdir(parents=True, exist_ok=True)
-    demo = Demo(Progress("demo"), args.name, _environment(), WORK / f"{args.name}.log")
-    demo.log.write_text("")
+    work = host.CHECKOUT / ".cache" / "demo" / check_name("pod", args.name)
+    work.mkdir(parents=True, exist_ok=True)
+    demo = Demo(Progress("demo"), args.name, work, _environment(work))
+    with host.locked(demo.progress, work / "lock", f"the demo of pod {args.name}"):
+        demo.log.write_text("")
+        _phases(demo, args)
+
+
+def _phases(demo: Demo, args: argparse.Namespace) -> None:
     pod = str(host.CHECKOUT / "virtual_pod" / "pod")
     options = [
         f"--{key}={value}"

@@ -43,7 +43,7 @@ def cluster(tmp_path, monkeypatch):
     monkeypatch.setattr(
         host, "wait_until", lambda what, test, *_times: test() or pytest.fail(f"not: {what}")
     )
-    run = demo.Demo(progress.Progress("t"), "demo", {}, tmp_path / "log")
+    run = demo.Demo(progress.Progress("t"), "demo", tmp_path, {})
     return run, answers
 
 
@@ -77,7 +77,7 @@ def test_job_without_its_gpus_in_the_accounting_fails(cluster, record):
 
 
 def test_failed_phase_is_named(tmp_path):
-    run = demo.Demo(progress.Progress("t"), "demo", {}, tmp_path / "log")
+    run = demo.Demo(progress.Progress("t"), "demo", tmp_path, {})
 
     def fail():
         raise layout.PodError("broken")
