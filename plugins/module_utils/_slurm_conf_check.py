@@ -108,6 +108,24 @@ _ENTRIES: Mapping[str, Mapping[str, type]] = {
 }
 _KINDS = {str: "a text", int: "a whole number", list: "a list"}
 
+# All that may stand in an entry; a slip of the pen would be as good as nothing written.
+_KEYS: Mapping[str, Sequence[str]] = {
+    "node_sets": ("name", "nodes", "feature"),
+    "partitions": ("name", "options", *PARTITION_INPUTS.values()),
+    "topology": ("switch", "nodes", "switches"),
+    "controllers": ("name", "address"),
+    "cgroup": (
+        "plugin",
+        "mountpoint",
+        "constrain_cores",
+        "constrain_ram",
+        "constrain_swap",
+        "constrain_devices",
+    ),
+    "health_check": ("program", "interval_s", "node_state", "timeout_s"),
+}
+_CGROUP_PLUGINS = ("autodetect", "cgroup/v2", "cgroup/v1", "disabled")
+
 
 def _check_shape(values: Mapping[str, Any]) -> Iterator[str]:
     for name, wanted in _ENTRIES.items():
@@ -119,6 +137,17 @@ def _check_shape(values: Mapping[str, Any]) -> Iterator[str]:
             if name == "nodes" and isinstance(entry, Mapping):
                 for position, gres in enumerate(entry.get("gres") or ()):
                     yield from _check_entry(f"{path}.gres[{position}]", gres, _ENTRIES["gres"])
+    for name, known in _KEYS.items():
+        given = values.get(name) or ()
+        entries = [given] if isinstance(given, Mapping) else given
+        for index, entry in enumerate(entries):
+            path = name if isinstance(given, Mapping) else f"{name}[{index}]"
+            for key in entry if isinstance(entry, Mapping) else ():
+                if key not in known:
+                    yield f"{path}.{key}: is no input; write one of {', '.join(known)}"
+    plugin = (values.get("cgroup") or {}).get("plugin")
+    if plugin is not None and plugin not in _CGROUP_PLUGINS:
+        yield f"cgroup.plugin: {plugin} is not known; write one of {', '.join(_CGROUP_PLUGINS)}"
 
 
 def _check_entry(path: str, entry: Any, wanted: Mapping[str, type]) -> Iterator[str]:

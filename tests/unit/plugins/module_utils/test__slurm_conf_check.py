@@ -151,6 +151,18 @@ BAD: list[tuple[dict[str, Any], str]] = [
         ),
     ),
     (
+        {"health_check": {"programme": "/x"}},
+        "health_check.programme: is no input; write one of program, interval_s, node_state, ",
+    ),
+    (
+        {"cgroup": {"plugin": "v2"}},
+        "cgroup.plugin: v2 is not known; write one of autodetect, cgroup/v2, cgroup/v1, disabled",
+    ),
+    (
+        {"cgroup": {"constrain_gpus": True}},
+        "cgroup.constrain_gpus: is no input; write one of plugin, mountpoint, constrain_cores, ",
+    ),
+    (
         {"options": {"NodeName": "x"}},
         "options.NodeName: is written by the role; use slurm_controller_nodes",
     ),
@@ -255,6 +267,10 @@ EDITS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     (
         lambda v: v["partitions"][1].update(name="DEFAULT"),
         "partitions[1].name: DEFAULT has a meaning of its own to Slurm; choose another name",
+    ),
+    (
+        lambda v: v["topology"][0].update(node=["dgx-01"]),
+        "topology[0].node: is no input; write one of switch, nodes, switches",
     ),
     (
         lambda v: v["partitions"][1].update(nodes="ALL"),
