@@ -32,6 +32,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--hosts", help="nodes of your own: NAME=IP[:SUITE][:bare],...")
     down = command("down", "Remove a pod, or only the nodes named.")
     down.add_argument("--purge", action="store_true", help="also its state, and images and cache")
+    down.add_argument("--force", action="store_true", help="even if another checkout runs it")
     down.add_argument("nodes", nargs="*", metavar="NODE")
     status = command("status", "Show the nodes of all pods, or of one.")
     status.set_defaults(name=None)
@@ -70,7 +71,7 @@ def _up(args: argparse.Namespace) -> int:
 
 def _down(args: argparse.Namespace) -> int:
     check_name("pod", args.name)
-    nodes.down(Progress(f"pod {args.name}"), args.name, args.nodes, args.purge)
+    nodes.down(Progress(f"pod {args.name}"), args.name, args.nodes, args.purge, args.force)
     return 0
 
 

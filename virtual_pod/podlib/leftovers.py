@@ -34,6 +34,13 @@ def clean(pod: Pod) -> None:
         host.drop_v1_folders(name)
 
 
+def monitored(processes: Iterable[Sequence[str]] | None = None) -> set[str]:
+    """Return the ids of the containers that live: each has a monitor for as long as it does."""
+    lines = _command_lines().values() if processes is None else processes
+    options = [dict(itertools.pairwise(a)) for a in lines if _is_program(a, "conmon")]
+    return {o["-c"] for o in options if "-c" in o}
+
+
 def orphans(processes: Iterable[Sequence[str]], pod_name: str, known: set[str]) -> list[str]:
     """Return the ids of a pod's containers that have a monitor but that podman does not know.
 

@@ -76,13 +76,18 @@ def containers(pod_name: str | None = None) -> list[Container]:
     """Return the nodes of a pod, or of all pods."""
     label = f"label={_LABEL}.pod" + (f"={pod_name}" if pod_name else "")
     listed = host.podman_json("ps", "-a", "--external=false", "--filter", label, "--format", "json")
+    monitored = leftovers.monitored()
     return sorted(
         (
             Container(
                 identity=c["Id"],
                 node=c["Labels"].get(f"{_LABEL}.node", "?"),
                 container=c["Names"][0],
-                state=c["State"],
+                # podman believes its notes: after a power cut, or in a copied disk, it still says
+                # running of a container whose processes are gone.
+                state="dead"
+                if c["State"] == "running" and c["Id"] not in monitored
+                else c["State"],
                 spec=c["Labels"].get(f"{_LABEL}.spec", ""),
                 image=c["Image"],
                 checkout=c["Labels"].get(f"{_LABEL}.checkout", ""),
@@ -161,11 +166,7 @@ def _up(progress: Progress, pod: Pod) -> None:
     leftovers.wait_for_survivors(progress, pod)
     leftovers.clean(pod)
     found = {c.node: c for c in containers(pod.name)}
-    foreign = sorted({c.checkout for c in found.values()} - {str(host.CHECKOUT)})
-    if foreign:
-        raise PodError(
-            f"a pod {pod.name} of another checkout exists ({foreign[0]}); choose another --name"
-        )
+    _refuse_foreign(pod.name, found.values())
     actions = {node: action_for(node, found.get(node.name)) for node in pod.nodes}
     todo = [n for n in pod.nodes if actions[n] != "keep"]
     kept = len(pod.nodes) - len(todo)
@@ -217,6 +218,19 @@ def _up(progress: Progress, pod: Pod) -> None:
     if extra:
         progress.say(f"also there, not in this layout and left alone: {', '.join(extra)}")
     progress.say(f"pod {pod.name} is up: {len(pod.nodes)} nodes")
+
+
+def _refuse_foreign(name: str, found: Iterable[Container]) -> None:
+    """Refuse a pod that runs for another checkout; what is dead, or nobody's any more, is free."""
+    for container in found:
+        theirs = (
+            container.checkout != str(host.CHECKOUT) and pathlib.Path(container.checkout).exists()
+        )
+        if theirs and container.state == "running":
+            raise PodError(
+                f"a pod {name} of another checkout runs ({container.checkout}): choose another "
+                f"--name, or remove it with: pod down --name {name} --force"
+            )
 
 
 def _for_all(
@@ -369,17 +383,21 @@ def _wait_ready(pod: Pod, node: Node, folder: pathlib.Path) -> None:
         raise PodError(f"{exc} (systemd: {seen['systemd']}; ssh: {seen['ssh']})") from exc
 
 
-def down(progress: Progress, name: str, nodes: Sequence[str], purge: bool) -> None:
-    """Remove nodes, or the whole pod with its network; `purge` removes all that is kept besides."""
+def down(
+    progress: Progress, name: str, nodes: Sequence[str], purge: bool, force: bool = False
+) -> None:
+    """Remove nodes, or the whole pod with its network.
+
+    `purge` removes all that is kept besides, `force` also a running pod of another checkout.
+    """
     lock = host.RUN.parent / f"{host.RUN.name}-{name}.lock"
     with host.locked(progress, lock, f"pod {name}"):
         pod = known_pod(name) or Pod(name, "", ())
         leftovers.wait_for_survivors(progress, pod)
         leftovers.clean(pod)
         found = containers(name)
-        foreign = sorted({c.checkout for c in found} - {str(host.CHECKOUT)})
-        if foreign:
-            raise PodError(f"pod {name} belongs to another checkout ({foreign[0]})")
+        if not force:
+            _refuse_foreign(name, found)
         unknown = sorted(set(nodes) - {c.node for c in found})
         if unknown:
             progress.say(f"not there: {', '.join(unknown)}")

@@ -31,3 +31,7 @@ def test_podman_that_is_starting_a_node_is_waited_for():
     other = ["/usr/bin/podman", "run", "-d", "--name", "t1-dgx-01"]
     execs = ["/usr/bin/podman", "exec", "demo-dgx-01", "true"]
     assert leftovers.survivors([run, other, execs, MONITOR, *NOISE], "demo") == ["demo-dgx-01"]
+
+
+def test_a_container_lives_while_its_monitor_does():
+    assert leftovers.monitored([MONITOR, *NOISE]) == {"lost"}

@@ -11,6 +11,7 @@ import pytest
 from .conftest import FOLDER, podlib
 
 layout = podlib("layout")
+host = podlib("host")
 nodes = podlib("nodes")
 
 POD = layout.Pod("demo", "10.77.0.0/24", layout.default_nodes("10.77.0.0/24", "trixie", 1))
@@ -109,3 +110,27 @@ def test_ssh_config_is_understood_by_ssh(tmp_path):
 @pytest.mark.parametrize("script", ["node-boot.sh", "image-hook.sh"])
 def test_scripts_are_posix_shell(script):
     subprocess.run(["sh", "-n", FOLDER / script], check=True)
+
+
+def _container(state, checkout):
+    return nodes.Container("i", "dgx-01", "demo-dgx-01", state, "{}", "", str(checkout))
+
+
+def test_only_a_running_pod_of_an_existing_other_checkout_is_refused(tmp_path):
+    ours, gone = host.CHECKOUT, tmp_path / "gone"
+    nodes._refuse_foreign("demo", [_container("running", ours), _container("running", gone)])
+    nodes._refuse_foreign("demo", [_container("dead", tmp_path)])
+    with pytest.raises(layout.PodError, match=f"another checkout runs .{tmp_path}.*--force"):
+        nodes._refuse_foreign("demo", [_container("running", tmp_path)])
+
+
+def test_podman_is_not_believed_that_a_container_runs(monkeypatch):
+    labels = {"baremetal.dgx.node": "dgx-01"}
+    listed = [
+        {"Id": i, "Labels": labels, "Names": [i], "State": s, "Image": ""}
+        for i, s in (("alive", "running"), ("lost", "running"), ("stopped", "exited"))
+    ]
+    monkeypatch.setattr(host, "podman_json", lambda *_: listed)
+    monkeypatch.setattr(nodes.leftovers, "monitored", lambda: {"alive"})
+    states = {c.identity: c.state for c in nodes.containers()}
+    assert states == {"alive": "running", "lost": "dead", "stopped": "exited"}
