@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import (
     NODE_LEAF,
     Cable,
@@ -43,7 +44,8 @@ def test_rate_of_a_link(width, speed, rate):
 def test_names_of_ends_and_cables():
     assert CABLE.subject == "cable:dgx-01/rail3--leaf-01/17"
     assert CABLE.other(CABLE.a) == CABLE.b
-    assert CABLE.b.is_switch and not CABLE.a.is_switch
+    assert CABLE.b.is_switch
+    assert not CABLE.a.is_switch
     with pytest.raises(ValueError, match="dgx-02/rail3 is no end"):
         CABLE.other(rail_end("dgx-02", 3))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 
 import pytest
+
 from ansible_collections.baremetal.dgx.plugins.module_utils._records import (
     FAIL,
     NOT_MEASURED,
