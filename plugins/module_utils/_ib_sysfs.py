@@ -1,0 +1,333 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""The RDMA devices of this node as sysfs shows them. `Tree` is the only part that reads files.
+
+A file that is missing or cannot be read gives None, never a zero: a tree of an older kernel, of a
+container or of a virtual machine lacks some, and nothing may be concluded from that.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from typing import Mapping
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._pci_config import (
+    ACS_REDIRECT,
+    DOWNSTREAM_PORT,
+    ROOT_PORT,
+    acs_control,
+    max_read_request,
+    port_type,
+)
+
+NVIDIA_NETWORKING = "15b3"
+# ConnectX functions on the base board of a B200 that lead to its NVSwitches, not to the fabric.
+# They have the PCI id of any ConnectX-7; only the vital product data tells them apart.
+_BRIDGE_MARK = b"SMDL=SW_MNG"
+
+_PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z")
+_RATE = re.compile(r"([0-9.]+) Gb/sec \((\d+)X ?(\w*)\)")
+
+# Bits of the counters that the kernel reads from PortCounters (IBTA volume 1, 16.1.3.5; kernel
+# drivers/infiniband/core/sysfs.c). At their largest value they stay, and no longer count.
+COUNTER_BITS: dict[str, int] = {
+    "symbol_error": 16,
+    "link_error_recovery": 8,
+    "link_downed": 8,
+    "port_rcv_errors": 16,
+    "port_rcv_remote_physical_errors": 16,
+    "port_rcv_switch_relay_errors": 16,
+    "port_xmit_discards": 16,
+    "port_xmit_constraint_errors": 8,
+    "port_rcv_constraint_errors": 8,
+    "local_link_integrity_errors": 4,
+    "excessive_buffer_overrun_errors": 4,
+    "VL15_dropped": 16,
+}
+
+
+@dataclass(frozen=True)
+class PciFunction:
+    """One function on the way from an HCA to the root, as it is linked upwards."""
+
+    address: str
+    kind: int | None  # port type of _pci_config; None where the configuration is not readable
+    speed_gts: float | None
+    width: int | None
+    max_speed_gts: float | None
+    max_width: int | None
+    acs: int | None = None
+
+
+@dataclass(frozen=True)
+class PciLink:
+    """A link of that way: what runs, and what both ends are able to."""
+
+    lower: str
+    upper: str
+    speed_gts: float | None
+    width: int | None
+    able_speed_gts: float | None
+    able_width: int | None
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port of an HCA; None is what sysfs did not say."""
+
+    number: int
+    link_layer: str | None = None
+    state: str | None = None  # ACTIVE
+    physical_state: str | None = None  # LinkUp
+    rate_gbps: float | None = None
+    width: str | None = None  # 4x
+    speed: str | None = None  # NDR
+    lid: int | None = None
+    sm_lid: int | None = None
+    guid: str | None = None
+    pkeys: tuple[str, ...] | None = None
+    counters: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Hca:
+    """An RDMA device. `ignored` says why no check looks at it; empty for one that counts."""
+
+    device: str
+    pci: str | None = None
+    vendor: str | None = None
+    psid: str | None = None
+    firmware: str | None = None
+    model: str | None = None
+    node_guid: str | None = None
+    description: str | None = None
+    numa: int | None = None
+    netdevs: tuple[str, ...] = ()
+    max_read_request: int | None = None
+    path: tuple[PciFunction, ...] = ()
+    ports: tuple[Port, ...] = ()
+    ignored: str = ""
+
+    @property
+    def links(self) -> tuple[PciLink, ...]:
+        """The PCIe links from the HCA up to the root.
+
+        Both ends of a link are a function and the root or downstream port above it. The upstream
+        and the downstream ports of one switch are no link, though one lies above the other.
+        """
+        found = []
+        for index, (lower, upper) in enumerate(zip(self.path, self.path[1:])):
+            # The port above an end point can be nothing else, even where its kind is not readable.
+            if upper.kind in (ROOT_PORT, DOWNSTREAM_PORT) or (upper.kind is None and not index):
+                found.append(
+                    PciLink(
+                        lower.address,
+                        upper.address,
+                        lower.speed_gts,
+                        lower.width,
+                        _least(lower.max_speed_gts, upper.max_speed_gts),
+                        _least_int(lower.max_width, upper.max_width),
+                    )
+                )
+        return tuple(found)
+
+    @property
+    def redirecting(self) -> tuple[str, ...] | None:
+        """The bridges above it that send traffic between peers to the root; None if unreadable."""
+        bridges = self.path[1:]
+        if not bridges or any(bridge.acs is None for bridge in bridges):
+            return None
+        return tuple(bridge.address for bridge in bridges if (bridge.acs or 0) & ACS_REDIRECT)
+
+
+def _least(one: float | None, two: float | None) -> float | None:
+    return None if one is None or two is None else min(one, two)
+
+
+def _least_int(one: int | None, two: int | None) -> int | None:
+    return None if one is None or two is None else min(one, two)
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A sysfs tree; `root` is /sys, or a copy of one."""
+
+    root: str
+
+    def path(self, *parts: str) -> str:
+        """Return the path of a file in the tree."""
+        return os.path.join(self.root, *parts)
+
+    def text(self, *parts: str) -> str | None:
+        """Return the text of a file without its line end, None where it cannot be read."""
+        try:
+            with open(self.path(*parts), encoding="utf-8", errors="replace") as handle:
+                return handle.read().strip()
+        except OSError:
+            return None
+
+    def data(self, *parts: str) -> bytes:
+        """Return the bytes of a file, none where it cannot be read."""
+        try:
+            with open(self.path(*parts), "rb") as handle:
+                return handle.read(4096)
+        except OSError:
+            return b""
+
+    def names(self, *parts: str) -> list[str]:
+        """Return the sorted names in a folder, none where there is no such folder."""
+        try:
+            return sorted(os.listdir(self.path(*parts)))
+        except OSError:
+            return []
+
+    def real(self, *parts: str) -> str:
+        """Return the path with all links followed."""
+        return os.path.realpath(self.path(*parts))
+
+
+def whole(text: str | None) -> int | None:
+    """Return the number that a file of sysfs holds, decimal or with 0x."""
+    try:
+        return None if text is None else int(text, 0)
+    except ValueError:
+        return None
+
+
+def _number(text: str | None) -> float | None:
+    """Return the number that a text begins with ("32.0 GT/s PCIe")."""
+    found = re.match(r"[0-9]+(\.[0-9]+)?", text or "")
+    return float(found.group()) if found else None
+
+
+def _word(text: str | None) -> str | None:
+    """Return ACTIVE for "4: ACTIVE"."""
+    return None if not text else text.split(":", 1)[-1].strip()
+
+
+def parse_rate(text: str | None) -> tuple[float | None, str | None, str | None]:
+    """Return (Gb/s, width, speed) of "400 Gb/sec (4X NDR)"; None for what is not there."""
+    found = _RATE.match(text or "")
+    if not found:
+        return None, None, None
+    return float(found.group(1)), f"{found.group(2)}x", found.group(3) or "SDR"
+
+
+def plain_guid(text: str | None) -> str | None:
+    """Return 16 hexadecimal digits of "946d:ae03:0000:1001", None for anything else or zero."""
+    digits = (text or "").replace(":", "").lower()
+    good = re.match(r"[0-9a-f]{16}\Z", digits) and digits.strip("0")
+    return digits if good else None
+
+
+def _port_guid(gid: str | None) -> str | None:
+    """Return the GUID in the last half of the first GID."""
+    groups = (gid or "").split(":")
+    return plain_guid(":".join(groups[4:])) if len(groups) == 8 else None
+
+
+def _pkeys(tree: Tree, base: str) -> tuple[str, ...] | None:
+    names = tree.names(base, "pkeys")
+    values = [whole(tree.text(base, "pkeys", name)) for name in names]
+    if not values or None in values:
+        return None
+    return tuple(sorted({f"0x{value:04x}" for value in values if value}))
+
+
+def load_port(tree: Tree, device: str, number: int) -> Port:
+    """Return a port of a device."""
+    base = os.path.join("class", "infiniband", device, "ports", str(number))
+    rate, width, speed = parse_rate(tree.text(base, "rate"))
+    counters = {
+        name: value
+        for name in tree.names(base, "counters")
+        for value in [whole(tree.text(base, "counters", name))]
+        if value is not None
+    }
+    return Port(
+        number=number,
+        link_layer=tree.text(base, "link_layer"),
+        state=_word(tree.text(base, "state")),
+        physical_state=_word(tree.text(base, "phys_state")),
+        rate_gbps=rate,
+        width=width,
+        speed=speed,
+        lid=whole(tree.text(base, "lid")),
+        sm_lid=whole(tree.text(base, "sm_lid")),
+        guid=_port_guid(tree.text(base, "gids", "0")),
+        pkeys=_pkeys(tree, base),
+        counters=counters,
+    )
+
+
+def load_path(tree: Tree, device: str) -> tuple[PciFunction, ...]:
+    """Return the PCI functions from a device's own up to the root port."""
+    real = tree.real("class", "infiniband", device, "device")
+    functions = []
+    while _PCI_ADDRESS.match(os.path.basename(real)):
+        config = tree.data(os.path.relpath(real, tree.root), "config")
+        base = os.path.relpath(real, tree.root)
+        functions.append(
+            PciFunction(
+                address=os.path.basename(real),
+                kind=port_type(config),
+                speed_gts=_number(tree.text(base, "current_link_speed")),
+                width=whole(tree.text(base, "current_link_width")) or None,
+                max_speed_gts=_number(tree.text(base, "max_link_speed")),
+                max_width=whole(tree.text(base, "max_link_width")) or None,
+                acs=acs_control(config),
+            )
+        )
+        real = os.path.dirname(real)
+    return tuple(functions)
+
+
+def _why_ignored(vendor: str | None, virtual: bool, vital: bytes) -> str:
+    if vendor is not None and vendor != NVIDIA_NETWORKING:
+        return f"made by vendor {vendor}, not by {NVIDIA_NETWORKING}"
+    if virtual:
+        return "a virtual function"
+    if _BRIDGE_MARK in vital:
+        return "leads to the NVSwitches of this node (SMDL=SW_MNG), not to the fabric"
+    return ""
+
+
+def load_hca(tree: Tree, device: str) -> Hca:
+    """Return an RDMA device."""
+    base = os.path.join("class", "infiniband", device)
+    below = os.path.join(base, "device")
+    path = load_path(tree, device)
+    vendor = tree.text(below, "vendor")
+    numa = whole(tree.text(below, "numa_node"))
+    ports = [int(name) for name in tree.names(base, "ports") if name.isdigit()]
+    return Hca(
+        device=device,
+        pci=path[0].address if path else None,
+        vendor=vendor[2:] if vendor and vendor.startswith("0x") else vendor,
+        psid=tree.text(base, "board_id") or None,
+        firmware=tree.text(base, "fw_ver") or None,
+        model=tree.text(base, "hca_type") or None,
+        node_guid=plain_guid(tree.text(base, "node_guid")),
+        description=tree.text(base, "node_desc"),
+        numa=None if numa is None or numa < 0 else numa,
+        netdevs=tuple(tree.names(below, "net")),
+        max_read_request=max_read_request(tree.data(below, "config")),
+        path=path,
+        ports=tuple(load_port(tree, device, number) for number in sorted(ports)),
+        ignored=_why_ignored(
+            vendor[2:] if vendor and vendor.startswith("0x") else vendor,
+            bool(tree.names(below, "physfn")),
+            tree.data(below, "vpd"),
+        ),
+    )
+
+
+def load_hcas(tree: Tree) -> list[Hca]:
+    """Return all RDMA devices, by PCI address."""
+    hcas = [load_hca(tree, name) for name in tree.names("class", "infiniband")]
+    return sorted(hcas, key=lambda hca: (hca.pci or "~", hca.device))
