@@ -11,6 +11,11 @@ docs/inventory.md is made from this, and a test compares the two.
 from __future__ import annotations
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._contract_types import Option
+from ansible_collections.baremetal.dgx.plugins.module_utils._plan_fabric import (
+    CABLING_SOURCES,
+    COMPUTED,
+    RAIL_GROUPS,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._profiles import PROFILE_OPTION
 
 CLUSTER_GROUP = "cluster"
@@ -36,7 +41,17 @@ HOST_NAME_WORDS = "lower-case letters, digits and hyphens, at most 63, without a
 
 _NETWORK_NAME = r"[a-z][a-z0-9_-]*"
 _NETWORK_WORDS = "a network name of lower-case letters, digits, _ and -"
-_SWITCH = Option(pattern=r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?", pattern_words="a switch name")
+_SWITCH_PATTERN = r"[A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?"
+_SWITCH = Option(pattern=_SWITCH_PATTERN, pattern_words="a switch name")
+_GUID = Option(
+    pattern=r"(0x)?[0-9A-Fa-f]{16}|([0-9A-Fa-f]{4}:){3}[0-9A-Fa-f]{4}",
+    pattern_words="16 hexadecimal digits in quotes, like '0x946dae0300a1b2c3'",
+)
+_RACK = Option(
+    pattern=r"[A-Za-z0-9][A-Za-z0-9_.-]*",
+    pattern_words="a rack name of letters, digits, _, . and -",
+    description="Name of the rack",
+)
 
 _NETWORK = Option(
     type="dict",
@@ -92,6 +107,54 @@ _FABRIC = Option(
             minimum=1,
             maximum=64,
             description="Scalable unit whose leaves give up one node's ports to UFM",
+        ),
+        "rail_groups": Option(
+            choices=RAIL_GROUPS,
+            default=RAIL_GROUPS[0],
+            description="With basepod, the rails of the first switch: the first half, or the even",
+        ),
+        "cabling": Option(
+            type="dict",
+            options={
+                "source": Option(
+                    choices=CABLING_SOURCES,
+                    default=COMPUTED,
+                    description="Who says which cable goes where: the reference design, a list, "
+                    "or the list that fabric_verify made of an earlier sweep",
+                ),
+                "file": Option(
+                    type="path",
+                    pattern=r".*\S",
+                    pattern_words="the path of a CSV file",
+                    description="The list; a relative path begins in the inventory's directory",
+                ),
+            },
+            default={},
+            description="Where the cable plan comes from",
+        ),
+        "switch_guids": Option(
+            type="dict",
+            each=_GUID,
+            key_pattern=_SWITCH_PATTERN,
+            key_words="the name of a switch",
+            default={},
+            description="GUID of each switch by its name, where it is known",
+        ),
+        "switch_places": Option(
+            type="dict",
+            each=Option(
+                type="dict",
+                options={
+                    "rack": _RACK,
+                    "rack_unit": Option(
+                        type="int", minimum=1, maximum=60, description="Its rack unit"
+                    ),
+                },
+            ),
+            key_pattern=_SWITCH_PATTERN,
+            key_words="the name of a switch",
+            default={},
+            description="Where each switch stands, for the labels of the cables",
         ),
     },
 )
@@ -170,11 +233,7 @@ NODE_VARIABLES: dict[str, Option] = {
         key_pattern=_NETWORK_NAME,
         key_words=_NETWORK_WORDS,
     ),
-    "node_rack": Option(
-        pattern=r"[A-Za-z0-9][A-Za-z0-9_.-]*",
-        pattern_words="a rack name of letters, digits, _, . and -",
-        description="Name of the rack",
-    ),
+    "node_rack": _RACK,
     "node_rack_unit": Option(
         type="int", minimum=1, maximum=60, description="Lowest rack unit that the node fills"
     ),
@@ -184,6 +243,13 @@ NODE_VARIABLES: dict[str, Option] = {
         maximum=64,
         default="with superpod, counted from the node number",
         description="Scalable unit of a SuperPOD",
+    ),
+    "node_leaf_place": Option(
+        type="int",
+        minimum=1,
+        maximum=512,
+        default="counted from the node number, with superpod within the scalable unit",
+        description="Place on the leaf switches, from 1: with superpod, the port of each of them",
     ),
     "node_features": Option(
         type="list",
@@ -196,10 +262,7 @@ NODE_VARIABLES: dict[str, Option] = {
     ),
     "node_hca_guids": Option(
         type="dict",
-        each=Option(
-            pattern=r"(0x)?[0-9A-Fa-f]{16}|([0-9A-Fa-f]{4}:){3}[0-9A-Fa-f]{4}",
-            pattern_words="16 hexadecimal digits in quotes, like '0x946dae0300a1b2c3'",
-        ),
+        each=_GUID,
         key_pattern=r"[0-9]{1,2}",
         key_words="the number of a rail, from 0",
         default={},

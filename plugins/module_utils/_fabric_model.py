@@ -112,6 +112,9 @@ class CablePlan:
     hcas: Mapping[tuple[str, int], PlannedHca]
     switches: Mapping[str, PlannedSwitch]
     cables: tuple[Cable, ...]
+    # Ports of switches that something outside the inventory hangs on: UFM. The plan does not say
+    # what is there, and so nothing there is unexpected.
+    reserved: tuple[End, ...] = ()
 
     def by_end(self) -> dict[End, Cable]:
         """Return the cable at each end."""
@@ -207,6 +210,7 @@ def plan_from_data(data: Mapping[str, Any]) -> CablePlan:
             Cable(End(*item["a"]), End(*item["b"]), item["kind"], item["rate_gbps"])
             for item in data["cables"]
         ),
+        reserved=tuple(End(*item) for item in data["reserved"]),
     )
 
 
@@ -229,4 +233,5 @@ def plan_to_data(plan: CablePlan) -> dict[str, Any]:
             }
             for cable in plan.cables
         ],
+        "reserved": [[end.host, end.rail, end.port] for end in plan.reserved],
     }

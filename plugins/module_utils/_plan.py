@@ -12,6 +12,7 @@ import json
 from typing import Any, Mapping
 
 from ansible_collections.baremetal.dgx.plugins.module_utils import (
+    _plan_cabling,
     _plan_fabric,
     _plan_networks,
     _plan_nodes,
@@ -143,6 +144,7 @@ def _check_fabric(
     units = {node.name: node.su or 0 for node in gpu_nodes}
     hosts = {node.name: node.path for node in nodes}
     found.problems.extend(_plan_fabric.check_fabric(fabric, path, hosts, units))
+    found.problems.extend(_plan_cabling.check_cabling(fabric, path, nodes))
     found.warnings.extend(_plan_fabric.fabric_warnings(fabric, path, len(gpu_nodes)))
     found.add(_plan_nodes.check_rails(nodes, profiles, fabric, path))
 
@@ -209,6 +211,9 @@ def make_plan(inventory: Inventory, roles: Mapping[str, RoleSpec]) -> Plan:
     if "cluster_networks" in cluster:
         placed = _check_addresses(nodes, sound, inventory, cluster, networks, findings)
     _check_slurm(inventory, sound, nodes, findings)
+    findings.problems.extend(
+        _plan_cabling.check_places(fabric, described.path, nodes, findings.problems)
+    )
 
     lines = tuple(sorted({str(problem) for problem in findings.problems}))
     notes = tuple(sorted(set(findings.warnings)))
@@ -258,6 +263,7 @@ def _data(
                 "rack": node.rack,
                 "rack_unit": node.rack_unit,
                 "su": node.su,
+                "leaf_place": node.leaf_place,
                 "features": list(node.features),
                 "serial": node.serial,
                 "hca_guids": dict(node.hca_guids),

@@ -11,13 +11,39 @@ spine and core switches), DGX BasePOD reference architecture.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Iterator, Mapping
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._contract_types import Problem
 
 # A BasePOD of NDR switches is specified for two to eight nodes; there its links do not block.
 BASEPOD_NODES = 8
+
+# Who says which cable goes where: the reference design, a list of the site's, or an earlier sweep.
+COMPUTED = "computed"
+CABLING_SOURCES = (COMPUTED, "csv", "learned")
+
+# Which rails the first switch of a BasePOD takes: the first half of them, or the even ones.
+RAIL_GROUPS = ("halves", "even_odd")
+
+# A pair of UFM appliances with two ports each (published tables: 8 cables a node, and 4).
+UFM_CABLES = 4
+
+
+@dataclass(frozen=True)
+class Cabling:
+    """Who says which cable goes where, and in which file, as the inventory names it."""
+
+    source: str = COMPUTED
+    file: str | None = None
+
+
+@dataclass(frozen=True)
+class SwitchPlace:
+    """Where a switch stands; None is what the inventory leaves open."""
+
+    rack: str | None = None
+    rack_unit: int | None = None
 
 
 @dataclass(frozen=True)
@@ -32,6 +58,21 @@ class Fabric:
     rails: int
     rate_gbps: int
     ufm_unit: int
+    rail_groups: str = RAIL_GROUPS[0]
+    cabling: Cabling = Cabling()
+    # By name of the switch; GUIDs as 0x and 16 lower-case digits.
+    switch_guids: Mapping[str, str] = field(default_factory=dict)
+    switch_places: Mapping[str, SwitchPlace] = field(default_factory=dict)
+
+    @property
+    def computed(self) -> bool:
+        """Whether the cables are those of the reference design."""
+        return self.cabling.source == COMPUTED
+
+    @property
+    def switches(self) -> tuple[str, ...]:
+        """All switches, leaves first."""
+        return self.leaf_switches + self.spine_switches + self.core_switches
 
     @property
     def unit_size(self) -> int:
@@ -47,9 +88,32 @@ class Fabric:
         """Return the scalable unit of the node with this number."""
         return (number - 1) // self.unit_size + 1
 
+    def place_of(self, number: int) -> int:
+        """Return the place on its leaf switches, from 1, of the node with this number.
+
+        Counted from the number and not from the neighbours, so that a node that comes or goes moves
+        no other node's cable.
+        """
+        return (number - 1) % self.unit_size + 1 if self.topology == "superpod" else number
+
+    @property
+    def rails_of_leaf(self) -> tuple[tuple[int, ...], ...]:
+        """The rails of the first and the second switch of a BasePOD."""
+        rails = range(self.rails)
+        half = (self.rails + 1) // 2
+        if self.rail_groups == "even_odd":
+            return tuple(rails[0::2]), tuple(rails[1::2])
+        return tuple(rails[:half]), tuple(rails[half:])
+
+
+def guid_text(text: str) -> str:
+    """Return the GUID as sysfs and the InfiniBand tools compare it: 0x and 16 lower-case digits."""
+    return "0x" + text.lower().replace(":", "").replace("0x", "", 1).zfill(16)
+
 
 def parse_fabric(data: Mapping[str, Any]) -> Fabric:
     """Return the fabric that checked data describes."""
+    cabling = data.get("cabling") or {}
     return Fabric(
         topology=data.get("topology", "none"),
         leaf_switches=tuple(data.get("leaf_switches", ())),
@@ -58,7 +122,19 @@ def parse_fabric(data: Mapping[str, Any]) -> Fabric:
         radix=int(data.get("radix", 64)),
         rails=int(data.get("rails", 8)),
         rate_gbps=int(data.get("rate_gbps", 400)),
-        ufm_unit=int(data.get("ufm_unit", 0)),
+        ufm_unit=int(data.get("ufm_unit") or 0),
+        rail_groups=data.get("rail_groups", RAIL_GROUPS[0]),
+        cabling=Cabling(cabling.get("source", COMPUTED), cabling.get("file")),
+        switch_guids={
+            name: guid_text(guid) for name, guid in (data.get("switch_guids") or {}).items()
+        },
+        switch_places={
+            name: SwitchPlace(
+                place.get("rack"),
+                None if place.get("rack_unit") is None else int(place["rack_unit"]),
+            )
+            for name, place in (data.get("switch_places") or {}).items()
+        },
     )
 
 
@@ -99,6 +175,11 @@ def check_fabric(
                 wrong = f"{_switches(len(getattr(fabric, key)))}, but the topology is none"
                 remedy = "write topology: basepod or superpod, or remove them"
                 yield Problem(f"{path}.{key}", wrong, remedy)
+    elif not fabric.computed:
+        # Whoever lists the cables decides how many switches there are.
+        if not fabric.leaf_switches:
+            remedy = "write the names of the leaf switches"
+            yield Problem(path + ".leaf_switches", "no switches", remedy)
     elif fabric.topology == "basepod":
         yield from _check_basepod(fabric, path, len(units))
     else:
@@ -186,7 +267,7 @@ def _check_unit_sizes(fabric: Fabric, path: str, units: Mapping[str, int]) -> It
 
 def fabric_warnings(fabric: Fabric, path: str, nodes: int) -> list[str]:
     """Return what is possible but not as the reference designs have it."""
-    if fabric.topology != "basepod" or nodes <= BASEPOD_NODES:
+    if fabric.topology != "basepod" or not fabric.computed or nodes <= BASEPOD_NODES:
         return []
     down = nodes * fabric.rails // 2
     return [

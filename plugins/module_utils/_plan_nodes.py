@@ -21,7 +21,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._inventory import (
     trailing_number,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._nodeset import fold
-from ansible_collections.baremetal.dgx.plugins.module_utils._plan_fabric import Fabric
+from ansible_collections.baremetal.dgx.plugins.module_utils._plan_fabric import Fabric, guid_text
 from ansible_collections.baremetal.dgx.plugins.module_utils._profiles import BUILT_IN, Profile
 
 
@@ -39,6 +39,8 @@ class Node:
     rack: str | None
     rack_unit: int | None
     su: int | None
+    # From 1; what has no number and no place of its own has None.
+    leaf_place: int | None
     features: tuple[str, ...]
     serial: str | None
     hca_guids: Mapping[str, str]
@@ -52,11 +54,6 @@ class Node:
     def runs_jobs(self) -> bool:
         """Whether the node stands in slurm.conf."""
         return self.present and any(group in self.groups for group in COMPUTE_GROUPS)
-
-
-def _guid(text: str) -> str:
-    """Return the GUID as sysfs and the InfiniBand tools compare it: 0x and 16 lower-case digits."""
-    return "0x" + text.lower().replace(":", "").replace("0x", "", 1).zfill(16)
 
 
 def make_node(
@@ -78,6 +75,9 @@ def make_node(
     in_fabric = fabric.topology == "superpod" and kind == "gpu_nodes"
     if su is None and in_fabric and number:
         su = fabric.unit_of(number)
+    place = get("leaf_place")
+    if place is None and fabric.topology != "none" and kind == "gpu_nodes" and number:
+        place = fabric.place_of(number)
     return Node(
         name=name,
         type=kind,
@@ -89,10 +89,11 @@ def make_node(
         rack=get("rack"),
         rack_unit=None if unit is None else int(unit),
         su=None if su is None else int(su),
+        leaf_place=None if place is None else int(place),
         features=tuple(get("features", ())),
         serial=get("serial"),
         hca_guids={
-            str(rail): _guid(guid)
+            str(rail): guid_text(guid)
             for rail, guid in sorted(get("hca_guids", {}).items(), key=lambda item: int(item[0]))
         },
     )

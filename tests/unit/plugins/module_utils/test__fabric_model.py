@@ -53,6 +53,7 @@ def test_names_of_ends_and_cables():
 def test_a_plan_survives_json():
     hca = PlannedHca("dgx-01", 3, None, "0000:5e:00.0", "OSFP4", 1, ("mlx5_rail3", "mlx5_5"), 400)
     leaf = PlannedSwitch("leaf-01", "leaf", 1, 3, 64, None)
-    plan = CablePlan({("dgx-01", 3): hca}, {"leaf-01": leaf}, (CABLE,))
+    reserved = (switch_end("leaf-01", 32),)
+    plan = CablePlan({("dgx-01", 3): hca}, {"leaf-01": leaf}, (CABLE,), reserved)
     assert plan_from_data(json.loads(json.dumps(plan_to_data(plan)))) == plan
     assert plan.by_end()[CABLE.b] == CABLE

@@ -65,6 +65,7 @@ def test_a_sound_inventory_has_no_warnings(
         "rack": "r02",
         "rack_unit": 1,
         "su": None,
+        "leaf_place": 3,
         "features": ["h100"],
         "serial": None,
         "hca_guids": {},
