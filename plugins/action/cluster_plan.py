@@ -15,6 +15,7 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.baremetal.dgx.plugins.module_utils._plan import make_plan
 from ansible_collections.baremetal.dgx.plugins.module_utils._plan_report import (
     hosts_text,
+    node_texts,
     report,
     summary,
 )
@@ -48,6 +49,16 @@ def write_text(path: str, text: str) -> bool:
         os.unlink(temporary)
         raise
     return True
+
+
+def write_texts(folder: str, texts: dict[str, str]) -> bool:
+    """Write NAME.json for each text and remove all others; return whether anything changed."""
+    wanted = {f"{name}.json": text for name, text in texts.items()}
+    changed = [write_text(os.path.join(folder, name), text) for name, text in wanted.items()]
+    stale = set(os.listdir(folder) if os.path.isdir(folder) else ()) - set(wanted)
+    for name in stale:
+        os.unlink(os.path.join(folder, name))
+    return any(changed) or bool(stale)
 
 
 class ActionModule(ActionBase):
@@ -94,6 +105,7 @@ class ActionModule(ActionBase):
             [
                 write_text(os.path.join(folder, "plan.json"), plan.plan_text()),
                 write_text(os.path.join(folder, "hosts"), hosts_text(plan.data)),
+                write_texts(os.path.join(folder, "nodes"), node_texts(plan.data)),
             ]
         )
         result.update(plan_dir=folder, summary=summary(plan.data), report=report(plan.data))

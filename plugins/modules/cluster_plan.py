@@ -16,8 +16,9 @@ description:
   - Everything that is wrong is reported at once, one line each, with its path, what is wrong, and
     what to write instead. The path is C(GROUP.HOST.VARIABLE) for what is written for one host, and
     C(GROUP.VARIABLE) for what is written for a group. No host is contacted.
-  - Writes C(plan/plan.json) and C(plan/hosts), the text of C(/etc/hosts) for all nodes, below the
-    state directory. Both hold the inventory and nothing else, so check mode writes them too.
+  - Writes C(plan/plan.json), C(plan/nodes/NAME.json) with the part of each node, and C(plan/hosts),
+    the text of C(/etc/hosts) for all nodes, below the state directory. They hold the inventory and
+    nothing else, so check mode writes them too.
   - Runs on the controller, as an action plugin.
 version_added: 1.0.0
 author:

@@ -17,7 +17,7 @@ import pytest
 from ansible.constants import DEFAULT_VAULT_ID_MATCH
 from ansible.parsing.vault import VaultLib, VaultSecret
 
-from ansible_collections.baremetal.dgx.plugins.action.cluster_plan import write_text
+from ansible_collections.baremetal.dgx.plugins.action.cluster_plan import write_text, write_texts
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._specs import collection_root
 
 PASSWORD = "no-real-password"
@@ -264,3 +264,11 @@ def test_write_text_leaves_nothing_behind_when_it_fails(
         write_text(str(path), "b\n")
     assert path.read_text(encoding="utf-8") == "a\n"
     assert [item.name for item in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_files_of_nodes_that_left_are_removed(tmp_path: Path) -> None:
+    folder = tmp_path / "nodes"
+    assert write_texts(str(folder), {"dgx-01": "one", "dgx-02": "two"})
+    assert not write_texts(str(folder), {"dgx-01": "one", "dgx-02": "two"})
+    assert write_texts(str(folder), {"dgx-01": "one"})
+    assert [path.name for path in folder.iterdir()] == ["dgx-01.json"]

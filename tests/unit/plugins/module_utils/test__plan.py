@@ -9,6 +9,7 @@ from typing import Any
 from ansible_collections.baremetal.dgx.plugins.module_utils._plan import Plan
 from ansible_collections.baremetal.dgx.plugins.module_utils._plan_report import (
     hosts_text,
+    node_texts,
     report,
     summary,
 )
@@ -144,6 +145,19 @@ def test_an_absent_node_leaves_slurm_and_the_hosts_file(
     assert summary(data)["absent"] == 1
     assert summary(data)["gpus"] == 24
     assert "1 declared absent" in report(data)[0]
+
+
+def test_a_nodes_own_part_holds_what_its_tasks_read(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    small_files[HOSTS] = small_files[HOSTS].replace("dgx-03: {", "dgx-03: {node_state: absent, ")
+    data = sound(planned(small_files))
+    parts = {name: json.loads(text) for name, text in node_texts(data).items()}
+    assert set(parts) == {node["name"] for node in data["nodes"]}
+    assert parts["dgx-01"]["addresses"] == by_name(data)["dgx-01"]["addresses"]
+    assert parts["dgx-01"]["profile_data"] == data["profiles"]["dgx_h100"]
+    assert parts["dgx-01"]["slurm"]["name"] == "dgx-01"
+    assert parts["dgx-03"]["slurm"] is None
 
 
 def test_an_absent_node_gives_up_its_place(
