@@ -77,7 +77,7 @@ def plan_devices(plan_data: Mapping[str, Any]) -> CablePlan:
                 pci=rail["hca_pci"],
                 cage=rail["cage"],
                 cage_port=rail["port"],
-                devices=(own, rail["device"]) if rail.get("device") else (own,),
+                devices=(own, rail["device"]) if rail["device"] else (own,),
                 rate_gbps=rate,
             )
     return CablePlan(hcas, _switches(fabric), ())

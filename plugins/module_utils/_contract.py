@@ -126,6 +126,7 @@ _FABRIC = Option(
                     type="path",
                     pattern=r".*\S",
                     pattern_words="the path of a CSV file",
+                    nullable=True,
                     description="The list; a relative path begins in the inventory's directory",
                 ),
             },

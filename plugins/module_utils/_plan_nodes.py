@@ -22,7 +22,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._inventory import (
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._nodeset import fold
 from ansible_collections.baremetal.dgx.plugins.module_utils._plan_fabric import Fabric, guid_text
-from ansible_collections.baremetal.dgx.plugins.module_utils._profiles import BUILT_IN, Profile
+from ansible_collections.baremetal.dgx.plugins.module_utils._profiles import Profile
+from ansible_collections.baremetal.dgx.plugins.module_utils._profiles_built_in import BUILT_IN
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@
 """Profiles: what a node model must look like, built in and from the inventory. Pure.
 
 A built-in profile has the same shape as one in the inventory (`cluster_profiles`), so that a site
-writes only what differs. Marks of the figures: (c) confirmed by the vendor's documents, (f) seen in
-the field by others, (d) derived from such figures, (?) not confirmed: check it on the hardware.
+writes only what differs. The built-in ones, with the source of each figure, are in
+_profiles_built_in.py.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._contract_types impo
     closest,
     words,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._profiles_built_in import BUILT_IN
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,40 @@ class Rail:
     cage: str | None
     port: int | None
     numa: int | None
+    # The RDMA device as the kernel numbers it, before the role infiniband has named it.
+    device: str | None
+
+
+@dataclass(frozen=True)
+class Pcie:
+    """What the link of each rail's adapter to its root must have come to."""
+
+    generation: int
+    width: int
+
+
+@dataclass(frozen=True)
+class StoragePort:
+    """A port beside the rails: for storage, or for the network of SSH and Slurm."""
+
+    pci: str
+    slot: int | None
+    port: int | None
+    # What it is as delivered; mlxconfig may say otherwise.
+    link_layer: str
+    device: str | None
+
+
+@dataclass(frozen=True)
+class IgnoredHcas:
+    """Adapters that are no part of any network, and how they are known: either mark suffices."""
+
+    reason: str
+    # A field of the vital product data, "SMDL=SW_MNG".
+    vpd: str | None
+    # A glob of network device names.
+    netdev: str | None
+    count: int | None
 
 
 @dataclass(frozen=True)
@@ -98,6 +133,9 @@ class Profile:
     nvlink: NvLink | None
     rails: tuple[Rail, ...]
     link_rate_gbps: int | None
+    rail_pcie: Pcie | None
+    storage_ports: tuple[StoragePort, ...]
+    ignored_hcas: tuple[IgnoredHcas, ...]
     nvme: Nvme | None
     rack_units: int | None
     power_w: int | None
@@ -108,116 +146,13 @@ class Profile:
         return [name for name, figure in needed.items() if figure is None]
 
 
-def _rails(numa: tuple[int, ...], addresses: str, cages: str = "") -> list[dict[str, Any]]:
-    """Return rails 0, 1, … from their PCI buses and, where known, their `cage:port` pairs."""
-    places = [place.split(":") for place in cages.split()]
-    return [
-        {
-            "rail": rail,
-            "hca_pci": bus + ":00.0",
-            "numa": numa[rail],
-            **({"cage": places[rail][0], "port": int(places[rail][1])} if places else {}),
-        }
-        for rail, bus in enumerate(addresses.split())
-    ]
-
-
-def _pci(buses: str) -> list[str]:
-    return [bus + ":00.0" for bus in buses.split()]
-
-
-_HALVES = (0, 0, 0, 0, 1, 1, 1, 1)
-
-BUILT_IN: dict[str, dict[str, Any]] = {
-    "dgx_h100": {
-        # (c) DMI of the machine; NVIDIA's own automation accepts both spellings.
-        "product_names": ["DGXH100", "DGX H100"],
-        # (c) DGX H100/H200 user guide: 2 x Xeon Platinum 8480C, SMT on, a NUMA node a socket.
-        "cpu": {"sockets": 2, "cores_per_socket": 56, "threads_per_core": 2, "numa_nodes": 2},
-        # (f) An H100 server of 2 TB gives 2063205 with `slurmd -C`; sites write 1920000 to 2000000.
-        # (?) The figure of a DGX itself. A node with less than is declared goes INVALID.
-        "real_memory_mb": 2000000,
-        "gpus": {
-            "count": 8,  # (c)
-            # (c) Must be a part of the detected name ("nvidia_h100_80gb_hbm3"), gres.conf man page.
-            "type": "h100",
-            "memory_mib": 81559,  # (f) as nvidia-smi prints it
-            # (c) NVIDIA's bare-metal manager and field listings; equal on H100, H200 and B200.
-            "pci": _pci("1b 43 52 61 9d c3 d1 df"),
-            "numa": list(_HALVES),  # (c)
-            # (d) Whole sockets: Slurm refuses an affinity to part of a socket (gres.conf, Cores).
-            "cores": ["0-55"] * 4 + ["56-111"] * 4,
-        },
-        # (f) NCCL dumps of HGX H100: NV18 between any two GPUs, four NVSwitches.
-        "nvlink": {"links_per_gpu": 18, "nvswitches": 4},
-        # (c) DGX H100/H200 user guide, "Network Port Mapping". Cage numbers run against GPU
-        # numbers, and each cage holds two rails that are no neighbours.
-        "rails": _rails(
-            _HALVES,
-            "18 40 4f 5e 9a c0 ce dc",
-            "OSFP4:2 OSFP3:2 OSFP3:1 OSFP4:1 OSFP1:2 OSFP2:2 OSFP2:1 OSFP1:1",
-        ),
-        "link_rate_gbps": 400,  # (c) NDR
-        "nvme": {"os_disks": 2, "data_disks": 8},  # (c) 2 x 1.92 TB M.2, 8 x 3.84 TB U.2
-        "rack_units": 8,  # (f)
-        "power_w": 10200,  # (f) at most
-    },
-    "dgx_h200": {
-        # (c) The same machine with other GPUs.
-        "inherit": "dgx_h100",
-        "product_names": ["DGXH200", "DGX H200"],
-        "gpus": {"type": "h200", "memory_mib": 143771},  # (f)
-    },
-    "dgx_b200": {
-        "inherit": "dgx_h100",
-        "product_names": ["DGXB200", "DGX B200"],
-        # (c) DGX B200 user guide: 2 x Xeon 8570 with 56 cores each, so the layout is that of the
-        # H100; 2 TB as delivered. GPU PCI addresses (f).
-        "gpus": {"type": "b200", "memory_mib": 183359},  # (f)
-        "nvlink": {"links_per_gpu": 18, "nvswitches": 2},  # (c) fifth generation
-        # (?) PCI addresses and cages are those of the H100; NVIDIA's own table was not at hand.
-        "rack_units": 10,  # (c)
-        "power_w": 14300,  # (c)
-    },
-    "dgx_a100": {
-        "product_names": ["DGXA100", "DGX A100"],
-        # (f) 2 x EPYC 7742 with NPS4: eight NUMA nodes.
-        "cpu": {"sockets": 2, "cores_per_socket": 64, "threads_per_core": 2, "numa_nodes": 8},
-        # (?) There are models with 1 TB (320 GB of GPU memory) and 2 TB (640 GB). This fits both; a
-        # site with the larger one writes 1950000 or what its own `slurmd -C` supports.
-        "real_memory_mb": 1000000,
-        "gpus": {
-            "count": 8,
-            "type": "a100",
-            # (f) 07; (?) the others.
-            "pci": _pci("07 0f 47 4e 87 90 b7 bd"),
-            "numa": [3, 3, 1, 1, 7, 7, 5, 5],  # (f)
-            # (d) The sockets that hold NUMA nodes 0-3 and 4-7; one NUMA node is part of a socket.
-            "cores": ["0-63"] * 4 + ["64-127"] * 4,
-        },
-        "nvlink": {"links_per_gpu": 12, "nvswitches": 6},  # (c)
-        # (f) HCAs and their NUMA nodes. Two GPUs share a PCIe switch with two HCAs: which of the
-        # two is whose is a choice, first to first.
-        "rails": _rails((3, 3, 1, 1, 7, 7, 5, 5), "0c 12 4b 54 8d 94 ba cc"),
-        "link_rate_gbps": 200,  # (c) HDR
-        "nvme": {"os_disks": 2},  # (f) and 4 or 8 for data, by model
-        "rack_units": 6,  # (?)
-        "power_w": 6500,  # (?)
-    },
-    "hgx_h100": {
-        # Boards of this kind sit in servers of many makers: CPUs, memory, PCI addresses and height
-        # are the server's, and the site writes them.
-        "gpus": {"count": 8, "type": "h100", "memory_mib": 81559},  # (f)
-        "nvlink": {"links_per_gpu": 18, "nvswitches": 4},  # (f)
-        "rails": [{"rail": rail} for rail in range(8)],
-        "link_rate_gbps": 400,
-    },
-}
-
 _PCI_PATTERN = r"([0-9A-Fa-f]{4}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]"
 _PCI_WORDS = "a PCI address like '1b:00.0' in quotes"
 _PCI_OPTION = Option(pattern=_PCI_PATTERN, pattern_words=_PCI_WORDS, nullable=True)
 _NUMA_OPTION = Option(type="int", minimum=0, maximum=255, nullable=True)
+_DEVICE_OPTION = Option(
+    pattern=r"[A-Za-z][A-Za-z0-9_-]*", pattern_words="an RDMA device like mlx5_0", nullable=True
+)
 
 
 def _count(largest: int, smallest: int = 0) -> Option:
@@ -269,10 +204,47 @@ PROFILE_OPTION = Option(
                     "cage": Option(nullable=True),
                     "port": Option(type="int", minimum=1, maximum=16, nullable=True),
                     "numa": _NUMA_OPTION,
+                    "device": _DEVICE_OPTION,
                 },
             ),
         ),
         "link_rate_gbps": Option(type="int", choices=(100, 200, 400, 800)),
+        "rail_pcie": Option(
+            type="dict",
+            options={
+                "generation": Option(type="int", required=True, minimum=1, maximum=8),
+                "width": Option(type="int", required=True, choices=(1, 2, 4, 8, 16)),
+            },
+        ),
+        "storage_ports": Option(
+            type="list",
+            each=Option(
+                type="dict",
+                options={
+                    "pci": Option(required=True, pattern=_PCI_PATTERN, pattern_words=_PCI_WORDS),
+                    "slot": Option(type="int", minimum=0, maximum=64, nullable=True),
+                    "port": Option(type="int", minimum=1, maximum=16, nullable=True),
+                    "link_layer": Option(required=True, choices=("infiniband", "ethernet")),
+                    "device": _DEVICE_OPTION,
+                },
+            ),
+        ),
+        "ignored_hcas": Option(
+            type="list",
+            each=Option(
+                type="dict",
+                options={
+                    "reason": Option(required=True),
+                    "vpd": Option(
+                        pattern=r"[A-Z0-9]{2,8}=\S+",
+                        pattern_words="a field of the vital product data like SMDL=SW_MNG",
+                        nullable=True,
+                    ),
+                    "netdev": Option(nullable=True),
+                    "count": Option(type="int", minimum=1, maximum=64, nullable=True),
+                },
+            ),
+        ),
         "nvme": Option(type="dict", options={"os_disks": _count(64), "data_disks": _count(64)}),
         "rack_units": _count(60, 1),
         "power_w": _count(1000000, 1),
@@ -304,7 +276,7 @@ def _full_pci(address: str | None) -> str | None:
 def _typed(name: str, data: Mapping[str, Any]) -> Profile:
     """Return the profile that checked data describes."""
     cpu, gpus, nvlink = data.get("cpu"), data.get("gpus"), data.get("nvlink")
-    nvme = data.get("nvme")
+    nvme, pcie = data.get("nvme"), data.get("rail_pcie")
     return Profile(
         name=name,
         product_names=tuple(data.get("product_names") or ()),
@@ -330,10 +302,33 @@ def _typed(name: str, data: Mapping[str, Any]) -> Profile:
                 cage=rail.get("cage"),
                 port=_whole(rail.get("port")),
                 numa=_whole(rail.get("numa")),
+                device=rail.get("device"),
             )
             for rail in data.get("rails") or ()
         ),
         link_rate_gbps=_whole(data.get("link_rate_gbps")),
+        rail_pcie=None
+        if pcie is None
+        else Pcie(generation=int(pcie["generation"]), width=int(pcie["width"])),
+        storage_ports=tuple(
+            StoragePort(
+                pci=str(_full_pci(port["pci"])),
+                slot=_whole(port.get("slot")),
+                port=_whole(port.get("port")),
+                link_layer=port["link_layer"],
+                device=port.get("device"),
+            )
+            for port in data.get("storage_ports") or ()
+        ),
+        ignored_hcas=tuple(
+            IgnoredHcas(
+                reason=item["reason"],
+                vpd=item.get("vpd"),
+                netdev=item.get("netdev"),
+                count=_whole(item.get("count")),
+            )
+            for item in data.get("ignored_hcas") or ()
+        ),
         nvme=None
         if nvme is None
         else Nvme(_whole(nvme.get("os_disks")), _whole(nvme.get("data_disks"))),
@@ -390,13 +385,21 @@ def _inconsistent(path: str, profile: Profile) -> Iterator[Problem]:
         yield Problem(
             path + ".rails", "rails are not numbered 0, 1, 2, … in order", "write each number once"
         )
+    rails = [rail.hca_pci for rail in profile.rails if rail.hca_pci]
+    ports = [port.pci for port in profile.storage_ports]
     for part, addresses in (
         ("gpus.pci", list(gpus.pci) if gpus else []),
-        ("rails", [rail.hca_pci for rail in profile.rails if rail.hca_pci]),
+        ("rails", rails),
+        ("storage_ports", ports + sorted(set(rails))),
     ):
         for address in sorted({item for item in addresses if addresses.count(item) > 1}):
-            wrong = f"PCI address {address} is written twice"
+            also = ", once as a rail" if part == "storage_ports" and address in rails else ""
+            wrong = f"PCI address {address} is written twice{also}"
             yield Problem(f"{path}.{part}", wrong, "write the address of each device")
+    for index, item in enumerate(profile.ignored_hcas):
+        if item.vpd is None and item.netdev is None:
+            where = f"{path}.ignored_hcas[{index}]"
+            yield Problem(where, "nothing to know the adapters by", "write vpd or netdev")
 
 
 def _chain(

@@ -8,11 +8,11 @@ import pytest
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._contract_types import check_value
 from ansible_collections.baremetal.dgx.plugins.module_utils._profiles import (
-    BUILT_IN,
     PROFILE_OPTION,
     Profile,
     resolve_profiles,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._profiles_built_in import BUILT_IN
 
 MACHINES = ("dgx_h100", "dgx_h200", "dgx_b200", "dgx_a100")
 
@@ -113,3 +113,101 @@ def test_heirs_of_a_broken_profile_are_not_reported_again() -> None:
     assert [problem.path for problem in problems] == ["p.one.rack_units"]
     assert sorted(broken) == ["one", "two"]
     assert not {"one", "two"} & profiles.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    [
+        ("dgx_h100", (0, 3, 4, 5, 6, 9, 10, 11)),
+        ("dgx_h200", (0, 3, 4, 5, 6, 9, 10, 11)),
+        ("dgx_b200", (4, 7, 8, 9, 10, 13, 14, 15)),
+        ("dgx_a100", (0, 1, 2, 3, 6, 7, 8, 9)),
+    ],
+)
+def test_a_rail_is_known_by_its_address_though_numbers_differ(
+    name: str, numbers: tuple[int, ...]
+) -> None:
+    profile = resolved({})[name]
+    assert [rail.device for rail in profile.rails] == [f"mlx5_{number}" for number in numbers]
+    ports = profile.storage_ports
+    assert len(ports) == 4
+    every = [*(rail.hca_pci for rail in profile.rails), *(port.pci for port in ports)]
+    assert len(every) == len(set(every)) == 12
+    devices = [*(rail.device for rail in profile.rails), *(port.device for port in ports)]
+    assert len(set(devices)) == 12
+    assert {port.link_layer for port in ports} == {"infiniband", "ethernet"}
+
+
+def test_h100_storage_ports() -> None:
+    ports = resolved({})["dgx_h100"].storage_ports
+    assert [(port.slot, port.port, port.pci, port.device, port.link_layer) for port in ports] == [
+        (2, 1, "0000:29:00.0", "mlx5_1", "infiniband"),
+        (2, 2, "0000:29:00.1", "mlx5_2", "ethernet"),
+        (1, 1, "0000:aa:00.0", "mlx5_7", "infiniband"),
+        (1, 2, "0000:aa:00.1", "mlx5_8", "ethernet"),
+    ]
+
+
+def test_b200_ports_that_belong_to_nvlink_are_no_rails() -> None:
+    profiles = resolved({})
+    (ignored,) = profiles["dgx_b200"].ignored_hcas
+    assert (ignored.vpd, ignored.netdev, ignored.count) == ("SMDL=SW_MNG", "ibs14f*", 4)
+    used = {rail.device for rail in profiles["dgx_b200"].rails}
+    used |= {port.device for port in profiles["dgx_b200"].storage_ports}
+    assert not used & {f"mlx5_{number}" for number in range(4)}
+    assert all(profiles[name].ignored_hcas == () for name in profiles if name != "dgx_b200")
+
+
+@pytest.mark.parametrize(
+    ("name", "generation"), [("dgx_h100", 5), ("dgx_h200", 5), ("dgx_b200", 5), ("dgx_a100", 4)]
+)
+def test_pcie_carries_the_rate_of_a_port(name: str, generation: int) -> None:
+    profile = resolved({})[name]
+    assert profile.rail_pcie is not None
+    assert (profile.rail_pcie.generation, profile.rail_pcie.width) == (generation, 16)
+    # Gb/s of a lane: 8 in generation 3, doubled by each; 128 of 130 bits are data.
+    carried = 8 * 2 ** (generation - 3) * 16 * 128 / 130
+    assert carried > (profile.link_rate_gbps or 0) > carried / 2
+
+
+@pytest.mark.parametrize(
+    ("site", "line"),
+    [
+        (
+            {"storage_ports": [{"pci": "18:00.0", "link_layer": "ethernet"}]},
+            (
+                "p.x.storage_ports: PCI address 0000:18:00.0 is written twice, once as a rail; "
+                "write the address of each device"
+            ),
+        ),
+        (
+            {"storage_ports": [{"pci": "aa:00.0", "link_layer": "ib"}]},
+            ("p.x.storage_ports[0].link_layer: 'ib' is not known; write infiniband or ethernet"),
+        ),
+        (
+            {"ignored_hcas": [{"reason": "spare"}]},
+            "p.x.ignored_hcas[0]: nothing to know the adapters by; write vpd or netdev",
+        ),
+        (
+            {"ignored_hcas": [{"reason": "spare", "vpd": "SW_MNG"}]},
+            (
+                "p.x.ignored_hcas[0].vpd: 'SW_MNG' does not fit; write a field of the vital "
+                "product data like SMDL=SW_MNG"
+            ),
+        ),
+        (
+            {"rail_pcie": {"generation": 5, "width": 12}},
+            "p.x.rail_pcie.width: '12' is not known; write 1, 2, 4, 8 or 16",
+        ),
+        ({"rail_pcie": {"generation": 5}}, "p.x.rail_pcie.width: missing; write 1, 2, 4, 8 or 16"),
+        (
+            {"rails": [{"rail": 0, "device": "5"}]},
+            "p.x.rails[0].device: '5' does not fit; write an RDMA device like mlx5_0",
+        ),
+    ],
+)
+def test_wrong_ports_of_a_site(site: dict[str, Any], line: str) -> None:
+    profiles, problems, broken = resolve_profiles({"x": {"inherit": "dgx_h100", **site}}, "p")
+    assert [str(problem) for problem in problems] == [line]
+    assert broken == ["x"]
+    assert "x" not in profiles
