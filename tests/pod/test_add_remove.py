@@ -28,33 +28,32 @@ def test_a_node_joins_and_leaves(nodes: list[str]) -> None:
     wait_for(running, "RUNNING")
     before = {node: services(node) for node in (*nodes, "login-01")}
 
-    hosts.write_text(text.replace(declared, f"dgx-[01:{len(nodes) + 1:02d}]"), encoding="utf-8")
-    added = playbook("add_nodes", "-e", f"target={new}")
-    assert added.rc == 0, added.output
-    assert on(HEAD, f"sinfo -hN -n {new} -o %T").stdout.split() == ["idle"] * 2, added.output
-    assert {node: services(node) for node in before} == before
-    assert state_of(running) == "RUNNING"
-    assert (
-        on("login-01", f'su - alice -c "srun -w {new} --gres=gpu:8 hostname"').stdout.strip() == new
-    )
-    assert new in on(nodes[0], "cat /etc/hosts").stdout
-
-    last = job_of_alice("sleep 20", "--gres=gpu:8", "-N1", "-w", new)
-    wait_for(last, "RUNNING")
-    hosts.write_text(
-        text.replace(declared, f"{declared}:\n            {new}: {{node_state: absent}}").replace(
-            "::", ":"
+    try:
+        hosts.write_text(text.replace(declared, f"dgx-[01:{len(nodes) + 1:02d}]"), encoding="utf-8")
+        added = playbook("add_nodes", "-e", f"target={new}")
+        assert added.rc == 0, added.output
+        assert on(HEAD, f"sinfo -hN -n {new} -o %T").stdout.split() == ["idle"] * 2, added.output
+        assert {node: services(node) for node in before} == before
+        assert state_of(running) == "RUNNING"
+        assert (
+            on("login-01", f'su - alice -c "srun -w {new} --gres=gpu:8 hostname"').stdout.strip()
+            == new
         )
-    )
-    removed = playbook("remove_nodes")
-    assert removed.rc == 0, removed.output
-    wait_for(last, "COMPLETED")
-    assert new not in on(HEAD, "sinfo -hN -o %N; cat /etc/slurm/slurm.conf").stdout
-    assert on(new, "systemctl is-active slurmd").stdout.strip() == "inactive"
-    assert {node: services(node) for node in before} == before
-    assert state_of(running) == "RUNNING"
+        assert new in on(nodes[0], "cat /etc/hosts").stdout
 
-    hosts.write_text(text, encoding="utf-8")
+        last = job_of_alice("sleep 20", "--gres=gpu:8", "-N1", "-w", new)
+        wait_for(last, "RUNNING")
+        leaving = f"{declared}:\n        {new}: {{node_state: absent}}"
+        hosts.write_text(text.replace(f"{declared}:", leaving), encoding="utf-8")
+        removed = playbook("remove_nodes")
+        assert removed.rc == 0, removed.output
+        wait_for(last, "COMPLETED")
+        assert new not in on(HEAD, "sinfo -hN -o %N; cat /etc/slurm/slurm.conf").stdout
+        assert on(new, "systemctl is-active slurmd").stdout.strip() == "inactive"
+        assert {node: services(node) for node in before} == before
+        assert state_of(running) == "RUNNING"
+    finally:
+        hosts.write_text(text, encoding="utf-8")
     pod("down", "--name", POD, new)
     again = playbook("site")
     assert again.rc == 0
