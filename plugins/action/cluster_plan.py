@@ -7,11 +7,18 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterable
 from typing import Any
 
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._cable_files import (
+    FILES,
+    cable_counts,
+    cable_line,
+    fabric_files,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._plan import make_plan
 from ansible_collections.baremetal.dgx.plugins.module_utils._plan_report import (
     hosts_text,
@@ -19,6 +26,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._plan_report import 
     report,
     summary,
 )
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._cabling import find_cables
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._collect import collect
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._specs import (
     collection_root,
@@ -51,14 +59,25 @@ def write_text(path: str, text: str) -> bool:
     return True
 
 
-def write_texts(folder: str, texts: dict[str, str]) -> bool:
-    """Write NAME.json for each text and remove all others; return whether anything changed."""
-    wanted = {f"{name}.json": text for name, text in texts.items()}
-    changed = [write_text(os.path.join(folder, name), text) for name, text in wanted.items()]
-    stale = set(os.listdir(folder) if os.path.isdir(folder) else ()) - set(wanted)
+def write_texts(folder: str, texts: dict[str, str], ours: Iterable[str] | None = None) -> bool:
+    """Write each text under its name and remove the others: any file, or only those of `ours`."""
+    changed = [write_text(os.path.join(folder, name), text) for name, text in texts.items()]
+    there = set(os.listdir(folder) if os.path.isdir(folder) else ())
+    stale = there - set(texts) if ours is None else there.intersection(ours) - set(texts)
     for name in stale:
         os.unlink(os.path.join(folder, name))
     return any(changed) or bool(stale)
+
+
+def _mistakes(problems: tuple[str, ...]) -> dict[str, Any]:
+    count = len(problems)
+    return {
+        "failed": True,
+        # With it, the default callback puts each item of a list on a line of its own.
+        "_ansible_verbose_always": True,
+        "msg": f"{count} mistake{'s' * (count > 1)} in the inventory; no host was touched",
+        "problems": list(problems),
+    }
 
 
 class ActionModule(ActionBase):
@@ -81,18 +100,18 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail("the inventory of the running process cannot be reached")
         root = collection_root()
         roles = load_roles(root)
-        plan = make_plan(collect(self._loader, inventory, manager, roles, root), roles)
+        found = collect(self._loader, inventory, manager, roles, root)
+        plan = make_plan(found, roles)
         if plan.warnings:
             result["warnings"] = list(plan.warnings)
         if plan.data is None:
-            # With it, the default callback puts each item of a list on a line of its own.
-            result["_ansible_verbose_always"] = True
-            count = len(plan.problems)
-            result.update(
-                failed=True,
-                msg=f"{count} mistake{'s' * (count > 1)} in the inventory; no host was touched",
-                problems=list(plan.problems),
-            )
+            result.update(_mistakes(plan.problems))
+            return result
+        cabling = find_cables(plan.data, found.directory)
+        if cabling.warnings:
+            result["warnings"] = [*plan.warnings, *cabling.warnings]
+        if cabling.plan is None:
+            result.update(_mistakes(cabling.problems))
             return result
         state_dir = arguments["state_dir"] or plan.state_dir
         if not state_dir:
@@ -105,8 +124,19 @@ class ActionModule(ActionBase):
             [
                 write_text(os.path.join(folder, "plan.json"), plan.plan_text()),
                 write_text(os.path.join(folder, "hosts"), hosts_text(plan.data)),
-                write_texts(os.path.join(folder, "nodes"), node_texts(plan.data)),
+                write_texts(
+                    os.path.join(folder, "nodes"),
+                    {f"{name}.json": text for name, text in node_texts(plan.data).items()},
+                ),
+                write_texts(
+                    os.path.join(folder, "fabric"), fabric_files(cabling.plan, plan.data), FILES
+                ),
             ]
         )
-        result.update(plan_dir=folder, summary=summary(plan.data), report=report(plan.data))
+        lines = [cable_line(cabling.plan)] if cabling.plan.switches else []
+        result.update(
+            plan_dir=folder,
+            summary={**summary(plan.data), "cables": cable_counts(cabling.plan)},
+            report=[*report(plan.data), *lines],
+        )
         return result

@@ -127,7 +127,8 @@ _FABRIC = Option(
                     pattern=r".*\S",
                     pattern_words="the path of a CSV file",
                     nullable=True,
-                    description="The list; a relative path begins in the inventory's directory",
+                    description="The list, C(group_vars/all/cables.csv) for example: a path in the "
+                    "inventory's directory, or an absolute one",
                 ),
             },
             default={},

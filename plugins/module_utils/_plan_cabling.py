@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import Iterable, Iterator
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._cables import three_tiers_fit
@@ -38,9 +39,22 @@ def _check_source(fabric: Fabric, path: str) -> Iterator[Problem]:
     if not fabric.computed and file is None:
         remedy = "write the path of the CSV file, or source: computed"
         yield Problem(where + ".file", f"missing, but the source is {source}", remedy)
+    if file is not None and _is_read_as_hosts(file):
+        wrong = f"'{file}' lies where Ansible reads every file as a list of hosts"
+        remedy = f"move it to group_vars/all/{posixpath.basename(file)}, and write that"
+        yield Problem(where + ".file", wrong, remedy)
     if not fabric.computed and fabric.topology == "none":
         wrong = f"{source}, but the topology is none"
         yield Problem(where + ".source", wrong, "write topology: basepod or superpod")
+
+
+def _is_read_as_hosts(file: str) -> bool:
+    """Tell whether a path in the inventory's directory is one that Ansible takes for inventory."""
+    if posixpath.isabs(file) or file.startswith("~"):
+        return False
+    parts = posixpath.normpath(file).split("/")
+    hidden = any(part.startswith(".") for part in parts)
+    return not hidden and parts[0] not in ("group_vars", "host_vars") and parts[-1][-4:] != ".txt"
 
 
 def _check_switches(fabric: Fabric, path: str, nodes: list[Node]) -> Iterator[Problem]:

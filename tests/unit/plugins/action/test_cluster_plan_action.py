@@ -18,6 +18,9 @@ from ansible.constants import DEFAULT_VAULT_ID_MATCH
 from ansible.parsing.vault import VaultLib, VaultSecret
 
 from ansible_collections.baremetal.dgx.plugins.action.cluster_plan import write_text, write_texts
+from ansible_collections.baremetal.dgx.plugins.module_utils._cable_files import FILES
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import plan_from_data
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._cabling import find_cables
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._specs import collection_root
 
 PASSWORD = "no-real-password"
@@ -70,6 +73,7 @@ def vaulted(text: str) -> str:
 
 GPU_NODES = "group_vars/gpu_nodes/node.yml"
 CONTROLLER = "group_vars/slurm_controllers/slurm_controller.yml"
+CABLE_LIST = "  topology: basepod\n  cabling: {source: csv, file: group_vars/all/cables.csv}"
 
 BAD = {
     "unknown_profile": Scenario(
@@ -114,6 +118,20 @@ BAD = {
         files={"group_vars/all/more.yml": f"slurm_database_password: [{PASSWORD}]\n"},
         says="all.slurm_database_password: text is wanted, this is something else (hidden); write "
         "one text",
+    ),
+    "cable_list_with_an_unknown_switch": Scenario(
+        edits=(("group_vars/all/cluster.yml", "  topology: basepod", CABLE_LIST),),
+        files={
+            "group_vars/all/cables.csv": (
+                "from,from_rail,to,to_port\ndgx-01,0,leaf-01,1\ndgx-01,1,laef-01,2\n"
+            ),
+        },
+        says="cables.csv:3:to: no switch is called 'laef-01'; write leaf-01",
+    ),
+    "cable_list_that_is_not_there": Scenario(
+        edits=(("group_vars/all/cluster.yml", "  topology: basepod", CABLE_LIST),),
+        says="all.cluster_fabric.cabling.file: there is no file 'group_vars/all/cables.csv'; "
+        "write the path of the list, from the inventory's directory on",
     ),
     "line_copied_and_not_edited": Scenario(
         edits=(
@@ -227,6 +245,50 @@ def test_the_second_run_changes_nothing(runs: dict[str, list[Run]]) -> None:
     assert "changed=0" in second.text
 
 
+def test_the_cables_are_written_beside_the_plan(runs: dict[str, list[Run]]) -> None:
+    run = runs["twice"][0]
+    assert '"cables: 32 node-leaf, 16 leaf-leaf"' in run.text
+    folder = run.plan / "fabric"
+    # A BasePOD is flat for Slurm, and has no topology.
+    names = {*FILES} - {"topology.conf", "topology.yaml"}
+    assert {path.name for path in folder.iterdir()} == names
+    plan = plan_from_data(json.loads((folder / "cables.json").read_text(encoding="utf-8")))
+    assert len(plan.cables) == 48
+    assert "dgx-04 mlx5_rail7" in (folder / "ibsim.net").read_text(encoding="utf-8")
+
+
+def test_a_list_that_is_still_to_be_learned_is_no_mistake(tmp_path: Path) -> None:
+    fabric = {
+        "topology": "basepod",
+        "leaf_switches": ["leaf-01", "leaf-02"],
+        "cabling": {"source": "learned", "file": "learned.csv"},
+    }
+    data = {"cluster": {"fabric": fabric}, "nodes": [], "profiles": {}}
+    found = find_cables(data, str(tmp_path))
+    assert found.problems == ()
+    assert found.plan is not None
+    assert (list(found.plan.switches), found.plan.cables) == (["leaf-01", "leaf-02"], ())
+    (warning,) = found.warnings
+    assert "'learned.csv' is not there yet" in warning
+    (tmp_path / "learned.csv").write_text(
+        "from,from_port,to,to_port\nleaf-01,64,leaf-02,64\n", encoding="utf-8"
+    )
+    found = find_cables(data, str(tmp_path))
+    assert found.warnings == ()
+    assert found.plan is not None
+    assert [cable.subject for cable in found.plan.cables] == ["cable:leaf-01/64--leaf-02/64"]
+    # A folder in its place cannot be read, and is told from what is not there.
+    os.mkdir(tmp_path / "folder")
+    fabric["cabling"] = {"source": "learned", "file": "folder"}
+    found = find_cables(data, str(tmp_path))
+    assert found.plan is None
+    (problem,) = found.problems
+    assert problem == (
+        "all.cluster_fabric.cabling.file: 'folder' cannot be read (Is a directory); write the "
+        "path of a readable file"
+    )
+
+
 def test_the_plan_is_written_in_check_mode_too(runs: dict[str, list[Run]]) -> None:
     (run,) = runs["all_at_once"]
     assert not run.plan.exists()
@@ -268,7 +330,17 @@ def test_write_text_leaves_nothing_behind_when_it_fails(
 
 def test_files_of_nodes_that_left_are_removed(tmp_path: Path) -> None:
     folder = tmp_path / "nodes"
-    assert write_texts(str(folder), {"dgx-01": "one", "dgx-02": "two"})
-    assert not write_texts(str(folder), {"dgx-01": "one", "dgx-02": "two"})
-    assert write_texts(str(folder), {"dgx-01": "one"})
+    assert write_texts(str(folder), {"dgx-01.json": "one", "dgx-02.json": "two"})
+    assert not write_texts(str(folder), {"dgx-01.json": "one", "dgx-02.json": "two"})
+    assert write_texts(str(folder), {"dgx-01.json": "one"})
     assert [path.name for path in folder.iterdir()] == ["dgx-01.json"]
+
+
+def test_only_files_of_ours_are_removed_where_others_may_lie(tmp_path: Path) -> None:
+    ours = ("cables.csv", "ibsim.net")
+    (tmp_path / "learned.csv").write_text("kept\n", encoding="utf-8")
+    assert write_texts(str(tmp_path), {"cables.csv": "a", "ibsim.net": "b"}, ours)
+    assert not write_texts(str(tmp_path), {"cables.csv": "a", "ibsim.net": "b"}, ours)
+    assert write_texts(str(tmp_path), {}, ours)
+    assert [path.name for path in tmp_path.iterdir()] == ["learned.csv"]
+    assert not write_texts(str(tmp_path / "nothing"), {}, ours)
