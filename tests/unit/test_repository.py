@@ -25,6 +25,7 @@ GALAXY = read_yaml(ROOT / "galaxy.yml")
 PYTHON_LINES = 500
 CONTRACT_GROUPS = {
     "cluster", "slurm_controllers", "slurm_databases", "login_nodes", "gpu_nodes", "cpu_nodes",
+    "subnet_managers",
 }  # fmt: skip
 
 

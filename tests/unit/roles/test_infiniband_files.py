@@ -1,0 +1,367 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the role infiniband would write and do, for each distribution and stack."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from role_render import ROLES, by_path, lines, render
+
+KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nabc\n=x\n-----END PGP PUBLIC KEY BLOCK-----\n"
+RAILS = [
+    {"rail": 0, "pci": "18:00.0", "rate_gbps": 400},
+    {"rail": 1, "pci": "0000:4F:00.0", "rate_gbps": 400},
+]
+ADDRESSES = [
+    {"port": "rail0", "address": "10.1.16.101/24", "mtu": 4092},
+    {"port": "rail1", "address": "10.1.17.101/24"},
+]
+INPUTS: dict[str, Any] = {
+    "infiniband_rails": RAILS,
+    "infiniband_ports": [{"name": "storage0", "pci": "aa:00.0"}],
+    "infiniband_addresses": ADDRESSES,
+    "infiniband_gpus": ["1b:00.0"],
+    "infiniband_nccl_socket_interface": "bond0",
+    "infiniband_nccl_settings": {"NCCL_IB_TIMEOUT": 22, "NCCL_CROSS_NIC": ""},
+}
+SHOWN = {
+    "package_files": "__infiniband_package_files[ansible_facts['os_family']]",
+    "packages": "__infiniband_wanted_packages",
+    "held": "__infiniband_held_packages",
+    "files": "__infiniband_files",
+    "manager": "__infiniband_network_manager",
+    "units": "__infiniband_units | selectattr('when') | map(attribute='sync') | list",
+    "probes": "__infiniband_probes",
+    "lacking": "__infiniband_lacking",
+    "refusals": "__infiniband_refusals | selectattr('when') | map(attribute='say') | list",
+    "firmware": "__infiniband_firmware_findings",
+}
+
+
+def shown(folder: Path, distribution: str, inputs: dict[str, Any]) -> dict[str, Any]:
+    result = render(folder, "infiniband", distribution, inputs, SHOWN)
+    for kind in ("package_files", "files"):
+        result[kind] = by_path(result[kind])
+    return result
+
+
+@pytest.fixture(scope="module")
+def ubuntu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    inputs = {
+        **INPUTS,
+        "infiniband_stack": "doca",
+        "infiniband_version": "3.2.0",
+        "infiniband_repository": {"uris": ["file:/srv/doca"], "signed_by": KEY},
+        "__infiniband_kernel": {"stdout": "6.8.0-1"},
+        "__infiniband_ip": {
+            "stdout": (
+                "4: ibrail0    inet 10.1.16.101/24 brd 10.1.16.255 scope global ibrail0\n"
+                "5: ibrail1    inet 10.1.17.10/24 brd 10.1.17.255 scope global ibrail1\n"
+            )
+        },
+        "__infiniband_stored": {
+            "differences": [
+                {"device": "0000:18:00.0", "setting": "SRIOV_EN", "before": "1", "after": "0"}
+            ],
+            "reset_pending": [
+                {"device": "0000:18:00.0", "setting": "OTHER", "before": "1", "after": "0"},
+                {"device": "0000:4f:00.0", "setting": "SRIOV_EN", "before": "1", "after": "0"},
+            ],
+        },
+        "infiniband_firmware_settings": {"SRIOV_EN": False},
+    }
+    return shown(tmp_path_factory.mktemp("ubuntu"), "Ubuntu", inputs)
+
+
+@pytest.fixture(scope="module")
+def debian(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return shown(tmp_path_factory.mktemp("debian"), "Debian", INPUTS)
+
+
+@pytest.fixture(scope="module")
+def rocky(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    inputs = {
+        **INPUTS,
+        "infiniband_link_layer": "Ethernet",
+        "infiniband_stack": "mlnx_ofed",
+        "infiniband_repository": {
+            "uris": ["https://repo.example.org/x"],
+            "signed_by": "/etc/pki/k",
+        },
+        "infiniband_gpudirect": "peermem",
+        "__infiniband_kernel": {"stdout": "5.14.0-1.el9.x86_64"},
+    }
+    return shown(tmp_path_factory.mktemp("rocky"), "Rocky", inputs)
+
+
+@pytest.fixture(scope="module")
+def pod(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    inputs = {**INPUTS, "infiniband_hardware": False, "infiniband_network_manager": "networkd"}
+    return shown(tmp_path_factory.mktemp("pod"), "Debian", inputs)
+
+
+@pytest.fixture(scope="module")
+def networkd(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    inputs = {
+        **INPUTS,
+        "infiniband_network_manager": "networkd",
+        "infiniband_other_names": "kernel",
+    }
+    return shown(tmp_path_factory.mktemp("networkd"), "Debian", inputs)
+
+
+def test_nothing_is_refused(
+    ubuntu: dict[str, Any], debian: dict[str, Any], rocky: dict[str, Any], pod: dict[str, Any]
+) -> None:
+    for result in (ubuntu, debian, rocky, pod):
+        assert result["refusals"] == []
+
+
+def test_rdma_names(debian: dict[str, Any], networkd: dict[str, Any]) -> None:
+    path = "/etc/udev/rules.d/60-rdma-persistent-naming.rules"
+    rules = lines(debian["files"][path])
+    device = 'ACTION=="add", SUBSYSTEM=="infiniband", KERNELS=="0000:4f:00.0"'
+    assert rules[2] == (
+        f'{device}, KERNEL!="mlx5_rail1", PROGRAM="rdma_rename %k NAME_FIXED mlx5_rail1", '
+        'GOTO="baremetal_dgx_end"'
+    )
+    # renamed already, or not able to be: no other rule may name it
+    assert rules[3] == f'{device}, GOTO="baremetal_dgx_end"'
+    assert 'KERNELS=="0000:aa:00.0"' in rules[4]
+    assert "mlx5_storage0" in rules[4]
+    assert rules[-2].endswith('PROGRAM="rdma_rename %k NAME_FALLBACK"')
+    assert rules[-1] == 'LABEL="baremetal_dgx_end"'
+    assert "NAME_KERNEL" in lines(networkd["files"][path])[-2]
+
+
+def test_interface_names(debian: dict[str, Any], rocky: dict[str, Any]) -> None:
+    path = "/etc/udev/rules.d/70-baremetal-dgx-rails.rules"
+    rule = 'ACTION=="add", SUBSYSTEM=="net", KERNELS=="0000:18:00.0", KERNEL!="*.*", '
+    assert lines(debian["files"][path])[0] == rule + 'ATTR{type}=="32", NAME="ibrail0"'
+    assert lines(rocky["files"][path])[0] == rule + 'ATTR{type}=="1", NAME="rail0"'
+
+
+def test_nccl(debian: dict[str, Any], rocky: dict[str, Any]) -> None:
+    assert lines(debian["files"]["/etc/nccl.conf"]) == [
+        # without = every name would be a prefix
+        "NCCL_IB_HCA==mlx5_rail0:1,mlx5_rail1:1",
+        "NCCL_IB_TIMEOUT=22",
+        "NCCL_SOCKET_IFNAME==bond0",
+    ]
+    assert "/etc/nccl.conf" not in rocky["files"]
+
+
+def test_stacks_of_debian(ubuntu: dict[str, Any], debian: dict[str, Any]) -> None:
+    assert "rdma-core" in debian["packages"]
+    assert debian["held"] == []
+    gone = debian["package_files"]["/etc/apt/sources.list.d/baremetal-dgx-rdma.sources"]
+    assert gone["state"] == "absent"
+    assert ubuntu["packages"] == ["doca-ofed=3.2.0*", "pciutils", "dkms", "linux-headers-6.8.0-1"]
+    assert ubuntu["held"] == ["doca-ofed"]
+    source = lines(ubuntu["package_files"]["/etc/apt/sources.list.d/baremetal-dgx-rdma.sources"])
+    assert source == [
+        "Types: deb", "URIs: file:/srv/doca", "Suites: ./", "Signed-By:",
+        " -----BEGIN PGP PUBLIC KEY BLOCK-----", " .", " abc", " =x",
+        " -----END PGP PUBLIC KEY BLOCK-----",
+    ]  # fmt: skip
+    pin = lines(ubuntu["package_files"]["/etc/apt/preferences.d/baremetal-dgx-rdma"])
+    assert pin == ["Package: dkms", "Pin: release o=Ubuntu", "Pin-Priority: 1001"]
+    assert [unit["name"] for unit in ubuntu["units"]] == [
+        "openibd.service", "baremetal-dgx-fabric-settings.service",
+    ]  # fmt: skip
+
+
+def test_stack_of_redhat(rocky: dict[str, Any]) -> None:
+    assert rocky["packages"] == [
+        "mlnx-ofed-all", "pciutils", "dkms", "kernel-devel-5.14.0-1.el9.x86_64",
+    ]  # fmt: skip
+    assert lines(rocky["package_files"]["/etc/yum.repos.d/baremetal-dgx-rdma.repo"]) == [
+        "[baremetal-dgx-rdma]", "name=NVIDIA RDMA", "baseurl=https://repo.example.org/x",
+        "enabled=1", "priority=10", "gpgcheck=1", "gpgkey=file:///etc/pki/k",
+    ]  # fmt: skip
+    modules = lines(rocky["files"]["/etc/modules-load.d/baremetal-dgx-fabric.conf"])
+    assert modules == ["ib_umad", "rdma_ucm", "nvidia-peermem"]
+
+
+def test_netplan(ubuntu: dict[str, Any]) -> None:
+    entry = ubuntu["files"]["/etc/netplan/90-baremetal-dgx-rails.yaml"]
+    assert (ubuntu["manager"], entry["mode"]) == ("netplan", "0600")
+    ports = yaml.safe_load(entry["content"])["network"]["ethernets"]
+    assert ports["ibrail0"] == {
+        "optional": True, "dhcp4": False, "dhcp6": False, "addresses": ["10.1.16.101/24"],
+        "mtu": 4092,
+    }  # fmt: skip
+    assert "mtu" not in ports["ibrail1"]
+
+
+def test_ifupdown(debian: dict[str, Any]) -> None:
+    assert debian["manager"] == "ifupdown"
+    assert lines(debian["files"]["/etc/network/interfaces.d/baremetal-dgx-rails"]) == [
+        "allow-hotplug ibrail0", "iface ibrail0 inet static", "    address 10.1.16.101/24",
+        "    pre-up ip link set dev $IFACE mtu 4092",
+        "allow-hotplug ibrail1", "iface ibrail1 inet static", "    address 10.1.17.101/24",
+    ]  # fmt: skip
+
+
+def test_networkd(networkd: dict[str, Any]) -> None:
+    entry = networkd["files"]["/etc/systemd/network/70-baremetal-dgx-ibrail0.network"]
+    parsed = configparser.ConfigParser()
+    parsed.read_string(entry["content"])
+    assert parsed["Match"]["Name"] == "ibrail0"
+    assert parsed["Link"]["MTUBytes"] == "4092"
+    assert parsed["Network"]["Address"] == "10.1.16.101/24"
+
+
+def test_networkmanager(rocky: dict[str, Any]) -> None:
+    entry = rocky["files"]["/etc/NetworkManager/system-connections/rail0.nmconnection"]
+    assert (rocky["manager"], entry["mode"]) == ("networkmanager", "0600")
+    parsed = configparser.ConfigParser()
+    parsed.read_string(entry["content"])
+    assert parsed["connection"]["type"] == "ethernet"
+    assert parsed["connection"]["interface-name"] == "rail0"
+    assert parsed["ethernet"]["mtu"] == "4092"
+    assert parsed["ipv4"]["address1"] == "10.1.16.101/24"
+    other = rocky["files"]["/etc/NetworkManager/system-connections/rail1.nmconnection"]
+    assert parsed["connection"]["uuid"] not in other["content"]
+
+
+def test_interfaces_that_lack_their_address(ubuntu: dict[str, Any], debian: dict[str, Any]) -> None:
+    # 10.1.17.10 is no 10.1.17.101
+    assert ubuntu["lacking"] == ["ibrail1"]
+    assert debian["lacking"] == ["ibrail0", "ibrail1"]
+    assert [probe["name"] for probe in debian["probes"]] == [
+        "ibrail0 has the address 10.1.16.101/24", "ibrail1 has the address 10.1.17.101/24",
+    ]  # fmt: skip
+
+
+def test_firmware_findings(ubuntu: dict[str, Any]) -> None:
+    different, pending = ubuntu["firmware"]
+    assert different.endswith("allow it with infiniband_firmware_settings_allowed: true")
+    assert pending.startswith("0000:4f:00.0 SRIOV_EN becomes 0 when the adapter is reset")
+
+
+def test_a_pod_has_files_and_no_units(pod: dict[str, Any]) -> None:
+    assert pod["units"] == []
+    assert "/etc/udev/rules.d/60-rdma-persistent-naming.rules" in pod["files"]
+    assert not [path for path in pod["files"] if path.startswith("/etc/systemd/network")]
+    modules = pod["files"]["/etc/modules-load.d/baremetal-dgx-fabric.conf"]
+    assert modules["state"] == "absent"
+
+
+def test_refusals(tmp_path: Path) -> None:
+    inputs = {
+        "infiniband_rails": [
+            RAILS[0],
+            {**RAILS[0], "rail": 1},
+            {**RAILS[0], "rail": 2, "pci": "x"},
+        ],
+        "infiniband_ports": [{"name": "Storage", "pci": "aa:00.0"}],
+        "infiniband_addresses": [{"port": "rail9", "address": "10.1.1.1"}],
+        "infiniband_stack": "doca",
+        "infiniband_nccl_settings": {"nccl": 1},
+        "__infiniband_kernel": {"stdout": "1"},
+    }
+    only = {"refusals": SHOWN["refusals"]}
+    said = render(tmp_path, "infiniband", "Debian", inputs, only)["refusals"]
+    expected = [
+        "infiniband_rails, infiniband_ports: no PCI addresses: x; write one like '18:00.0'",
+        "infiniband_rails, infiniband_ports: a name or a PCI address is written twice",
+        "infiniband_ports: no names of ports: Storage;",
+        "infiniband_addresses: no port is called rail9; write one of rail0, rail1, rail2",
+        "infiniband_addresses: 10.1.1.1; write ADDRESS/BITS",
+        "infiniband_repository.uris: empty, but infiniband_stack is doca",
+        "infiniband_repository.signed_by: empty; give the public key",
+        "infiniband_nccl_settings: no settings of NCCL: nccl",
+    ]
+    for line, start in zip(said, expected, strict=True):
+        assert line.startswith(start)
+
+
+# --- the script that runs at boot ---
+
+SETPCI = """\
+#!/bin/sh
+# -s ADDRESS REGISTER[=VALUE]; bridges whose address ends in 02.0 have no ACS
+echo "$*" >> "$LOG"
+case $2:$3 in *:02.0:ECAP_ACS*) exit 1 ;; esac
+test "$FAIL" != "$2"
+"""
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Any:
+    """Runs the script on two adapters and a GPU; returns (rc, what setpci was told)."""
+    for path in (
+        "pci0000:10/0000:10:01.0/0000:11:00.0/0000:18:00.0",
+        "pci0000:10/0000:10:01.0/0000:11:00.0/0000:1b:00.0",
+        "pci0000:40/0000:40:02.0/0000:4f:00.0",
+    ):
+        function = tmp_path / "devices" / path
+        function.mkdir(parents=True)
+        link = tmp_path / "bus/pci/devices" / function.name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(function)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/setpci").write_text(SETPCI)
+    (tmp_path / "bin/setpci").chmod(0o755)
+
+    def run(**changes: str) -> tuple[int, list[str]]:
+        (tmp_path / "log").write_text("")
+        environment = {
+            "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+            "SYSFS": str(tmp_path),
+            "LOG": str(tmp_path / "log"),
+            "FAIL": "",
+            "ADAPTERS": "0000:18:00.0 0000:4f:00.0 0000:99:00.0",
+            "GPUS": "0000:1b:00.0",
+            "MAX_READ_REQUEST": "4096",
+            "ACS_OFF": "yes",
+            "RELAXED_ORDERING": "keep",
+            **changes,
+        }
+        script = ROLES / "infiniband/files/baremetal-dgx-fabric-settings"
+        done = subprocess.run(
+            ["sh", str(script)], env=environment, capture_output=True, text=True, check=False
+        )
+        return done.returncode, (tmp_path / "log").read_text().splitlines()
+
+    return run
+
+
+def test_settings_are_applied_to_what_is_there(settings: Any) -> None:
+    code, told = settings()
+    assert code == 0
+    assert told == [
+        "-s 0000:18:00.0 CAP_EXP+8.w=5000:7000",
+        "-s 0000:4f:00.0 CAP_EXP+8.w=5000:7000",
+        # each bridge once, and none that has no ACS
+        "-s 0000:10:01.0 ECAP_ACS+6.w",
+        "-s 0000:10:01.0 ECAP_ACS+6.w=0000",
+        "-s 0000:11:00.0 ECAP_ACS+6.w",
+        "-s 0000:11:00.0 ECAP_ACS+6.w=0000",
+        "-s 0000:40:02.0 ECAP_ACS+6.w",
+    ]
+
+
+def test_settings_that_are_left_alone(settings: Any) -> None:
+    assert settings(MAX_READ_REQUEST="0", ACS_OFF="no") == (0, [])
+    code, told = settings(MAX_READ_REQUEST="512", ACS_OFF="no", RELAXED_ORDERING="on", GPUS="")
+    assert code == 0
+    assert told[:2] == [
+        "-s 0000:18:00.0 CAP_EXP+8.w=2000:7000",
+        "-s 0000:18:00.0 CAP_EXP+8.w=0010:0010",
+    ]
+
+
+def test_settings_that_fail_do_not_keep_the_others_back(settings: Any) -> None:
+    code, told = settings(FAIL="0000:18:00.0")
+    assert code == 1
+    assert len(told) == 7
+    assert settings(MAX_READ_REQUEST="5")[0] == 1

@@ -1,0 +1,174 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the role roce would write, and its script with both tools that set priorities."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from role_render import ROLES, by_path, lines, render
+
+SHOWN = {
+    "files": "__roce_files",
+    "packages": "__roce_packages",
+    "runs": "__roce_runs_settings",
+    "refusals": "__roce_refusals | selectattr('when') | map(attribute='say') | list",
+}
+SCRIPT = ROLES / "roce/files/baremetal-dgx-roce-settings"
+
+
+@pytest.mark.parametrize(
+    ("distribution", "package"), [("Debian", "iproute2"), ("Rocky", "iproute")]
+)
+def test_files(tmp_path: Path, distribution: str, package: str) -> None:
+    inputs = {"roce_rails": [0, 1], "roce_nccl_settings": {"NCCL_CROSS_NIC": "", "NCCL_DEBUG": 1}}
+    result = render(tmp_path, "roce", distribution, inputs, SHOWN)
+    files = by_path(result["files"])
+    assert result["refusals"] == []
+    assert result["packages"][0] == package
+    assert result["runs"] is True
+    assert lines(files["/etc/nccl.conf"]) == [
+        "NCCL_DEBUG=1", "NCCL_IB_GID_INDEX=3", "NCCL_IB_HCA==mlx5_rail0:1,mlx5_rail1:1",
+        # DSCP 26 and the mark that ECN is known
+        "NCCL_IB_TC=106",
+    ]  # fmt: skip
+    assert lines(files["/etc/baremetal-dgx/roce-settings.env"]) == [
+        'RAILS="0 1"', "PRIORITY=3", "DSCP=26",
+    ]  # fmt: skip
+    assert files["/usr/local/sbin/baremetal-dgx-roce-settings"]["content"] == SCRIPT.read_text()
+
+
+def test_a_pod_and_refusals(tmp_path: Path) -> None:
+    inputs = {
+        "roce_hardware": False,
+        "roce_rails": [0, 0, -1],
+        "roce_dscp": 64,
+        "roce_nccl_settings": {"x": 1},
+    }
+    result = render(tmp_path, "roce", "Debian", inputs, SHOWN)
+    assert result["runs"] is False
+    expected = [
+        "roce_dscp: 64;", "roce_rails: a rail is", "roce_rails: a negative", "roce_nccl_settings:",
+    ]  # fmt: skip
+    for line, start in zip(result["refusals"], expected, strict=True):
+        assert line.startswith(start)
+
+
+# They keep what they are told in files of $STATE, and print it as the real ones do.
+DCB = """\
+#!/bin/sh
+test "$1" = -N && shift
+case "$1 $2" in
+"app replace") echo "$6" > "$STATE/$4.app" ;;
+"pfc set") echo "$*" > "$STATE/$4.pfc" ;;
+"app show") echo "dscp-prio $(cat "$STATE/$4.app" 2> /dev/null)" ;;
+"pfc show") printf 'pfc-cap 8 macsec-bypass off delay 0\\nprio-pfc '
+    for at in 0 1 2 3 4 5 6 7; do
+      grep -q " $at:on" "$STATE/$4.pfc" 2> /dev/null && printf '%s:on ' $at || printf '%s:off ' $at
+    done; echo ;;
+*) exit 9 ;;
+esac
+"""
+MLNX_QOS = """\
+#!/bin/sh
+dev=$2
+if test $# -gt 2; then echo "$*" > "$STATE/$dev.qos"; exit; fi
+grep -q -- '--trust dscp' "$STATE/$dev.qos" 2> /dev/null && trust=dscp || trust=pcp
+pfc=$(sed -n 's/.*--pfc //p' "$STATE/$dev.qos" 2> /dev/null | tr , '\\t')
+printf 'DCBX mode: OS controlled\\nPriority trust state: %s\\nPFC configuration:\\n' $trust
+printf '\\tpriority    0   1   2   3   4   5   6   7\\n'
+printf '\\tenabled     %s\\n\\tbuffer      0   0   0   1   0   0   0   0\\n' "$pfc"
+"""
+TOOLS = {"dcb": DCB, "mlnx_qos": MLNX_QOS}
+
+
+@pytest.fixture(params=["dcb", "mlnx_qos"])
+def script(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
+    """`script("apply")` -> (rc, text), with one of the two tools; its sysfs is script.sys."""
+    sys = tmp_path / "sys"
+    for rail in (0, 1):
+        for folder in (
+            f"class/net/rail{rail}/ecn/roce_np/enable",
+            f"class/net/rail{rail}/ecn/roce_rp/enable",
+            f"class/infiniband/mlx5_rail{rail}/tc/1",
+            f"kernel/config/rdma_cm/mlx5_rail{rail}/ports/1",
+        ):
+            (sys / folder).mkdir(parents=True)
+        for side in ("np", "rp"):
+            (sys / f"class/net/rail{rail}/ecn/roce_{side}/enable/3").write_text("0\n")
+        (sys / f"class/infiniband/mlx5_rail{rail}/tc/1/traffic_class").write_text("0\n")
+    (tmp_path / "bin").mkdir()
+    for name, text in {request.param: TOOLS[request.param], "modprobe": "#!/bin/sh\n"}.items():
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+
+    def run(word: str, **changes: str) -> tuple[int, str]:
+        environment = {
+            "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+            "SYSFS": str(sys),
+            "STATE": str(tmp_path),
+            "RAILS": "0 1",
+            "PRIORITY": "3",
+            "DSCP": "26",
+            **changes,
+        }
+        done = subprocess.run(
+            ["sh", str(SCRIPT), word], env=environment, capture_output=True, text=True, check=False
+        )
+        return done.returncode, done.stdout + done.stderr
+
+    run.sys, run.state, run.tool = sys, tmp_path, request.param  # type: ignore[attr-defined]
+    return run
+
+
+def test_what_was_applied_is_read_back(script: Any) -> None:
+    code, text = script("check")
+    assert code == 1
+    assert "rail0" in text
+    assert "rail1" in text
+    assert script("apply") == (0, "")
+    assert script("check") == (0, "all rails are as declared\n")
+    port = script.sys / "kernel/config/rdma_cm/mlx5_rail1/ports/1"
+    assert (port / "default_roce_tos").read_text() == "106\n"
+    assert (port / "default_roce_mode").read_text() == "RoCE v2\n"
+    ecn = script.sys / "class/net/rail0/ecn/roce_np/enable/3"
+    assert ecn.read_text() == "1\n"
+
+
+def test_other_values_are_a_difference(script: Any) -> None:
+    script("apply")
+    assert script("check", PRIORITY="4")[0] == 1
+    assert script("check", DSCP="46")[0] == 1
+    (script.sys / "class/net/rail1/ecn/roce_rp/enable/3").write_text("0\n")
+    assert script("check")[0] == 1
+
+
+def test_a_driver_without_ecn_files_leaves_ecn_to_the_firmware(script: Any) -> None:
+    for path in [*script.sys.rglob("enable/3"), *script.sys.rglob("traffic_class")]:
+        path.unlink()
+    assert script("apply")[0] == 0
+    assert script("check")[0] == 0
+
+
+def test_an_absent_interface_does_not_keep_the_others_back(script: Any) -> None:
+    code, text = script("apply", RAILS="0 7 1")
+    assert code == 1
+    assert "there is no interface rail7" in text
+    assert script("check") == (0, "all rails are as declared\n")
+
+
+def test_a_second_lossless_priority_is_a_difference(script: Any) -> None:
+    script("apply")
+    if script.tool == "dcb":
+        path = script.state / "rail0.pfc"
+        path.write_text(path.read_text().replace("3:on", "3:on 5:on"))
+    else:
+        path = script.state / "rail0.qos"
+        path.write_text(path.read_text().replace("0,0,0,1,0,0", "0,0,0,1,0,1"))
+    code, text = script("check")
+    assert code == 1
+    assert "PFC on priority 3 alone" in text

@@ -1,0 +1,209 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the role subnet_manager would write, and that opensm takes it where it is installed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from role_render import by_path, lines, render
+
+SHOWN = {
+    "files": "__subnet_manager_files",
+    "validations": "__subnet_manager_validations",
+    "units": "__subnet_manager_units",
+    "stopped": "__subnet_manager_stopped_units",
+    "probes": "__subnet_manager_probes",
+    "refusals": "__subnet_manager_refusals | selectattr('when') | map(attribute='say') | list",
+    "packages": "__subnet_manager_packages",
+}
+ROOTS = ["0xFC6A1C0301000002", "fc6a1c0301000001"]
+INPUTS: dict[str, Any] = {
+    "subnet_manager_hosts": ["head-01", "head-02"],
+    "subnet_manager_topology": "superpod",
+    "subnet_manager_root_guids": ROOTS,
+    "subnet_manager_settings": {"sweep_interval": 20, "use_ucast_cache": False},
+    "subnet_manager_partitions": [
+        {
+            "name": "storage",
+            "pkey": "0x0A01",
+            "ipoib": True,
+            "full": ["946dae0300a1b2c3"],
+            "limited": ["ALL_CAS"],
+        }
+    ],
+}
+CONF = "/etc/opensm/baremetal-dgx-compute.conf"
+
+
+def shown(folder: Path, inputs: dict[str, Any], host: str = "head-01", os_: str = "Debian") -> Any:
+    result = render(folder, "subnet_manager", os_, inputs, SHOWN, host)
+    result["files"] = by_path(result["files"])
+    return result
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("master")
+    (folder / "names").write_text('0x1 "leaf-01"\n')
+    return shown(folder, {**INPUTS, "subnet_manager_node_names_file": str(folder / "names")})
+
+
+@pytest.fixture(scope="module")
+def standby(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The second host, in two fabrics, with NVIDIA's opensm, on Enterprise Linux."""
+    inputs = {
+        "subnet_manager_hosts": ["head-01", "head-02"],
+        "subnet_manager_topology": "superpod",
+        "subnet_manager_flavour": "nvidia",
+        "subnet_manager_rate_gbps": 400,
+        "subnet_manager_fabrics": [
+            {"name": "compute", "guid": "946dae0300000018"},
+            {"name": "storage", "guid": "0x946dae03000000aa", "topology": "none"},
+        ],
+    }
+    return shown(tmp_path_factory.mktemp("standby"), inputs, "head-02", "Rocky")
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    environment = {"LD_PRELOAD": "/usr/lib/libumad2sim.so", "SIM_HOST": 'head-01 "x" 100%'}
+    inputs = {
+        "subnet_manager_hosts": ["head-01"],
+        "subnet_manager_topology": "basepod",
+        "subnet_manager_environment": environment,
+    }
+    return shown(tmp_path_factory.mktemp("simulated"), inputs)
+
+
+def test_master(master: dict[str, Any]) -> None:
+    assert master["refusals"] == []
+    assert set(lines(master["files"][CONF])) == {
+        "guid 0x0000000000000000",
+        "log_file /var/log/opensm-compute.log",
+        "log_max_size 100",
+        "node_name_map_name /etc/opensm/baremetal-dgx-node-names",
+        "partition_config_file /etc/opensm/baremetal-dgx-partitions.conf",
+        "root_guid_file /etc/opensm/baremetal-dgx-compute-root.guids",
+        "routing_engine ftree,updn",
+        "sm_priority 14",
+        "sweep_interval 20",
+        "use_ucast_cache FALSE",
+    }
+
+
+def test_guid_files(master: dict[str, Any]) -> None:
+    roots = master["files"]["/etc/opensm/baremetal-dgx-compute-root.guids"]
+    assert roots["content"] == "0xfc6a1c0301000001\n0xfc6a1c0301000002\n"
+    assert master["files"]["/etc/opensm/baremetal-dgx-compute-compute.guids"]["state"] == "absent"
+    names = master["files"]["/etc/opensm/baremetal-dgx-node-names"]
+    assert names["content"] == '0x1 "leaf-01"\n'
+
+
+def test_partitions(master: dict[str, Any], standby: dict[str, Any]) -> None:
+    path = "/etc/opensm/baremetal-dgx-partitions.conf"
+    assert lines(master["files"][path]) == [
+        "Default=0x7fff, ipoib, mtu=5 : ALL=full, SELF=full;",
+        "storage=0x0a01, ipoib, mtu=5 : 0x946dae0300a1b2c3=full, ALL_CAS=limited, SELF=full;",
+    ]
+    assert lines(standby["files"][path]) == [
+        "Default=0x7fff, ipoib, mtu=5, rate=21 : ALL=full, SELF=full;"
+    ]
+
+
+def test_standby_in_two_fabrics(standby: dict[str, Any]) -> None:
+    assert standby["refusals"] == []
+    compute = lines(standby["files"][CONF])
+    assert "sm_priority 13" in compute
+    assert "guid 0x946dae0300000018" in compute
+    assert "routing_engine ar_updn" in compute
+    assert not [line for line in compute if "root_guid_file" in line]
+    storage = lines(standby["files"]["/etc/opensm/baremetal-dgx-storage.conf"])
+    assert "guid 0x946dae03000000aa" in storage
+    assert "routing_engine minhop" in storage
+    assert [unit["name"] for unit in standby["units"]] == [
+        "baremetal-dgx-opensm@compute.service", "baremetal-dgx-opensm@storage.service",
+    ]  # fmt: skip
+    assert standby["probes"] == []
+    assert {unit["state"] for unit in standby["stopped"]} == {"absent_ok_stopped"}
+
+
+def test_environment_reaches_opensm_and_the_probe(simulated: dict[str, Any]) -> None:
+    drop_in = "/etc/systemd/system/baremetal-dgx-opensm@.service.d/environment.conf"
+    assert lines(simulated["files"][drop_in]) == [
+        "[Service]",
+        'Environment="LD_PRELOAD=/usr/lib/libumad2sim.so"',
+        'Environment="SIM_HOST=head-01 \\"x\\" 100%%"',
+    ]
+    unit = simulated["files"]["/etc/systemd/system/baremetal-dgx-opensm@.service"]["content"]
+    assert "ConditionPathExists" not in unit
+    assert simulated["probes"][0]["command"] == [
+        "env", "LD_PRELOAD=/usr/lib/libumad2sim.so", 'SIM_HOST=head-01 "x" 100%', "sminfo",
+    ]  # fmt: skip
+    assert "routing_engine minhop" in lines(simulated["files"][CONF])
+
+
+def test_without_environment_the_unit_waits_for_an_adapter(master: dict[str, Any]) -> None:
+    unit = master["files"]["/etc/systemd/system/baremetal-dgx-opensm@.service"]["content"]
+    assert "ConditionPathExists=/sys/class/infiniband_mad/abi_version" in unit
+    drop_in = "/etc/systemd/system/baremetal-dgx-opensm@.service.d/environment.conf"
+    assert master["files"][drop_in]["state"] == "absent"
+
+
+def test_a_new_partition_is_no_restart(master: dict[str, Any]) -> None:
+    (unit,) = master["units"]
+    assert CONF in unit["restart_on"]
+    assert unit["reload_on"][0] == "/etc/opensm/baremetal-dgx-partitions.conf"
+    assert not set(unit["restart_on"]) & set(unit["reload_on"])
+
+
+@pytest.mark.parametrize("extra", ["", "no_such_option 5\n"])
+def test_opensm_takes_the_configuration(master: dict[str, Any], tmp_path: Path, extra: str) -> None:
+    """The same command by which managed_files judges it."""
+    if not shutil.which("opensm"):
+        pytest.skip("opensm is not installed")
+    text = master["files"][CONF]["content"] + extra
+    (tmp_path / "baremetal-dgx-compute.conf").write_text(text)
+    (validation,) = master["validations"]
+    command = validation["command"].replace("%(stage)s", str(tmp_path)).split()
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == 0
+    assert ("Unrecognized token" in done.stdout + done.stderr) is bool(extra)
+    made = (tmp_path / "made-of-compute").read_text().splitlines()
+    for line in lines(master["files"][CONF]):
+        assert line in made or line.replace(",", ", ") in made
+
+
+def test_refusals(tmp_path: Path) -> None:
+    inputs = {
+        "subnet_manager_hosts": ["head-01", "head-01"],
+        "subnet_manager_fabrics": [{"name": "a b"}, {"name": "c", "guid": "0xzz"}],
+        "subnet_manager_partitions": [
+            {"name": "p", "pkey": "0x7fff", "full": ["everybody"]},
+            {"name": "q", "pkey": "0x8001"},
+        ],
+        "subnet_manager_settings": {"Bad Key": 1},
+        "subnet_manager_environment": {"1X": "y"},
+        "subnet_manager_routing_engine": "ar_updn",
+        "subnet_manager_node_names_file": str(tmp_path / "none"),
+    }
+    only = {"refusals": SHOWN["refusals"]}
+    said = render(tmp_path, "subnet_manager", "Debian", inputs, only, "head-03")["refusals"]
+    expected = [
+        "subnet_manager_hosts: head-03 is not among them",
+        "subnet_manager_hosts: a host is written twice",
+        "subnet_manager_fabrics: with several, each needs the guid",
+        "not GUIDs: 0xzz, everybody;",
+        "not names of fabrics or partitions: a b;",
+        "subnet_manager_partitions: no PKeys: 0x8001, 0x7fff;",
+        "subnet_manager_settings: no options of opensm.conf: Bad Key",
+        "subnet_manager_environment: not names of variables: 1X",
+        "subnet_manager_routing_engine: adaptive routing needs",
+        "subnet_manager_node_names_file: there is no",
+    ]
+    for line, start in zip(said, expected, strict=True):
+        assert line.startswith(start)
