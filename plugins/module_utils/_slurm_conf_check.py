@@ -362,7 +362,7 @@ def _check_release(values: Mapping[str, Any]) -> Iterator[str]:
 
     def needs(path: str, feature: str, remedy: str) -> Iterator[str]:
         if not has(version, feature):
-            first = next(item for item in VERSIONS if has(item, feature))
+            first = min(item for item in VERSIONS if has(item, feature))
             yield f"{path} needs {first} or later, version is {version}; {remedy}"
 
     if values["auth"] == "slurm":

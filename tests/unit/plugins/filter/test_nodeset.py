@@ -21,6 +21,11 @@ def test_a_broken_hostlist_is_a_filter_error() -> None:
         expand("dgx-[01")
 
 
+def test_a_list_is_not_taken_for_one_name() -> None:
+    with pytest.raises(AnsibleFilterError, match="join a list"):
+        expand(["dgx-01", "dgx-01"])
+
+
 @pytest.mark.parametrize("names", ["dgx-01", [1, 2]])
 def test_what_is_no_list_of_names_is_a_filter_error(names: object) -> None:
     with pytest.raises(AnsibleFilterError, match="list of node names"):

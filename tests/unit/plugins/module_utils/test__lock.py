@@ -65,7 +65,7 @@ def test_it_waits(holder):
 
 
 def test_it_can_be_taken_again_and_again(folder):
-    for _ in range(3):
+    for _round in range(3):
         with _lock.host_lock("x", 0):
             pass
     assert os.listdir(folder) == ["x.lock"]

@@ -366,7 +366,7 @@ def test_everything_is_said_at_once() -> None:
         partitions=[{"name": "a", "nodes": ["dgx-09"]}, {"name": "a", "nodes": ["ALL"]}],
         options={"Foo": 1},
     )
-    assert [line.split(":")[0] for line in found] == [
+    assert [line.partition(":")[0] for line in found] == [
         "controllers",
         "partitions",
         "partitions[0].nodes[0]",

@@ -170,7 +170,8 @@ def test_an_entry_is_complete_but_for_texts():
 
 
 def test_errors_have_their_path():
-    _, errors = values.wanted_settings((NUMBER, WALL), {"max_jobs": "x", "max_wall": 5}, "qos.x")
+    asked = {"max_jobs": "x", "max_wall": 5}
+    _settings, errors = values.wanted_settings((NUMBER, WALL), asked, "qos.x")
     assert errors == [
         "qos.x.max_jobs: 'x' is not a number",
         'qos.x.max_wall: 5: write times in quotes, such as "2-00:00:00" or "90"',

@@ -108,7 +108,7 @@ def is_stale(name, *files):
 
 
 def test_definitions_that_systemd_has_loaded(definitions):
-    _, lib = definitions
+    _etc, lib = definitions
     (lib / "service.d").mkdir()
     (lib / "service.d" / "all.conf").write_text("")
     assert not is_stale("a.service", lib / "a.service", lib / "service.d" / "all.conf")
@@ -158,7 +158,7 @@ def test_an_instance_has_its_templates_definition(definitions):
 
 
 def test_what_generators_make_is_left_to_systemd(definitions):
-    _, lib = definitions
+    _etc, lib = definitions
     assert not is_stale("a.service", "/run/systemd/generator/a.service")
     assert is_stale("a.service", lib / "b.service")
 

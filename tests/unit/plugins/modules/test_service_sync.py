@@ -412,6 +412,21 @@ def scenario(host, unit, name):
         unit.rereads[0].write_text("conf 2")
 
 
+def killed_at(step, point, write_stamp):
+    """write_stamp, killed before or after the step-th call."""
+    written = []
+
+    def write(unit_name, stamp):
+        written.append(stamp)
+        if point == "before_stamp" and len(written) == step:
+            raise Killed
+        write_stamp(unit_name, stamp)
+        if point == "after_stamp" and len(written) == step:
+            raise Killed
+
+    return write
+
+
 @pytest.mark.parametrize("name", ["virgin", "key", "conf", "definition", "failed", "both"])
 @pytest.mark.parametrize("restart_key", ["", "v1"])
 def test_killed_at_any_step_the_next_run_converges(tmp_path, monkeypatch, name, restart_key):
@@ -435,16 +450,7 @@ def test_killed_at_any_step_the_next_run_converges(tmp_path, monkeypatch, name, 
             wanted = want(unit, restart_key=restart_key)
             scenario(host, unit, name)
             starts, host.counter = unit.starts, 0
-            stamps = []
-
-            def write(unit_name, stamp, step=step, point=point, stamps=stamps):
-                stamps.append(stamp)
-                if point == "before_stamp" and len(stamps) == step:
-                    raise Killed
-                original_write(unit_name, stamp)
-                if point == "after_stamp" and len(stamps) == step:
-                    raise Killed
-
+            write = killed_at(step, point, original_write)
             monkeypatch.setattr(service_sync, "write_stamp", write)
             if point in ("before", "after"):
                 setattr(host, f"kill_{point}", step)

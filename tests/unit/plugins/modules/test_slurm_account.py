@@ -96,7 +96,7 @@ def test_any_tree_becomes_any_other(bring, seed):
     """Moves, removals and additions at once, in an order that the rules of Slurm allow."""
     dice = random.Random(seed)
     database = Sacctmgr(drops_records=dice.random() < 0.5)
-    for _ in range(4):
+    for _round in range(4):
         entries = random_tree(dice)
         predicted = bring(database, check=True, accounts=entries, exclusive=True)
         done = bring(database, accounts=entries, exclusive=True)

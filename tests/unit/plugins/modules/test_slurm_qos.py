@@ -66,7 +66,7 @@ def random_qos(dice):
 def test_any_set_becomes_any_other(bring, seed):
     dice = random.Random(seed)
     database = Sacctmgr()
-    for _ in range(4):
+    for _round in range(4):
         entries = random_qos(dice)
         predicted = bring(database, check=True, qos=entries, exclusive=True)
         done = bring(database, qos=entries, exclusive=True)
