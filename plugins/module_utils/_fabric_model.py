@@ -165,6 +165,12 @@ class Sweep:
 
     devices: dict[str, FoundDevice] = field(default_factory=dict)
     complaints: list[str] = field(default_factory=list)
+    # GUID of the device that the sweep began at
+    start: str | None = None
+    # Directed routes, as the ports after the leading 0, at whose end something does not answer.
+    silent: list[tuple[int, ...]] = field(default_factory=list)
+    # GUIDs that more than one port claims; only one of them is among the devices.
+    duplicate_guids: list[str] = field(default_factory=list)
 
     def links(self) -> list[tuple[tuple[str, int], tuple[str, int]]]:
         """Return each link once, the smaller end first."""

@@ -1,0 +1,262 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Error counters of the links, judged by how fast they grow. Pure.
+
+A total says nothing: it may be of last year. Two readings give a rate, unless a counter stands at
+its largest value, where it stops, or was cleared in between. The receiving end counts the errors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Iterator
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_answers import Reading
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_findings import (
+    ERRORS,
+    Finding,
+    several,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import Cable, End
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_rates import found_rate
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_wiring import Wiring
+from ansible_collections.baremetal.dgx.plugins.module_utils._records import (
+    FAIL,
+    NOT_MEASURED,
+    Threshold,
+)
+
+SYMBOLS = "SymbolErrorCounter"
+DOWNED = "LinkDownedCounter"
+RECOVERED = "LinkErrorRecoveryCounter"
+RECEIVED_BAD = "PortRcvErrors"
+INTEGRITY = "LocalLinkIntegrityErrors"
+OVERRUN = "ExcessiveBufferOverrunErrors"
+
+# Bits of each counter (IBTA volume 1, PortCounters); at the largest value it stays.
+BITS = {
+    SYMBOLS: 16,
+    RECOVERED: 8,
+    DOWNED: 8,
+    RECEIVED_BAD: 16,
+    INTEGRITY: 4,
+    OVERRUN: 4,
+    "PortRcvRemotePhysicalErrors": 16,
+    "PortRcvSwitchRelayErrors": 16,
+    "PortXmitDiscards": 16,
+    "PortXmitConstraintErrors": 8,
+    "PortRcvConstraintErrors": 8,
+    "VL15Dropped": 16,
+    "PortXmitWait": 32,
+}
+
+# Bit error ratio after correction. From HDR on links always correct errors: UFM's limits for a
+# short and a long window. Slower links: what InfiniBand demands of a link without correction.
+_CORRECTED_GBPS = 200
+_LONG_S = 125 * 60
+_BER_SHORT = (1e-14, "UFM PDR plug-in: BER 1e-14 over 12 min")
+_BER_LONG = (1e-15, "UFM PDR plug-in: BER 1e-15 over 125 min")
+_BER_PLAIN = (1e-12, "IBTA volume 2: BER 1e-12 of a link")
+# Fewer than these may be chance, whatever the window.
+_LEAST_ERRORS = 3
+
+# How much a counter may grow in the interval.
+_GROWTH = {
+    DOWNED: (0, "no link of the fabric may go down in use (GCM: any flap is critical)"),
+    RECOVERED: (0, "Azure ib health: any recovery within a window"),
+    RECEIVED_BAD: (10, "rdma-core, error thresholds of ibqueryerrors: 10"),
+    INTEGRITY: (10, "rdma-core, error thresholds of ibqueryerrors: 10"),
+    OVERRUN: (10, "rdma-core, error thresholds of ibqueryerrors: 10"),
+}
+JUDGED = (DOWNED, SYMBOLS, RECOVERED, RECEIVED_BAD, INTEGRITY, OVERRUN)
+
+# They tell of load, of routing or of partitions, and not of the link: they are told, not judged.
+TOLD = (
+    "PortXmitDiscards",
+    "PortXmitWait",
+    "PortRcvRemotePhysicalErrors",
+    "PortRcvSwitchRelayErrors",
+    "PortXmitConstraintErrors",
+    "PortRcvConstraintErrors",
+    "VL15Dropped",
+)
+_TOLD_LINES = 20
+
+_NOT_CLEAR = "clear the counters (ibqueryerrors -k) and measure again"
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How much a counter grew; `count` is None where that cannot be said, and `why` says why."""
+
+    count: int | None
+    why: str = ""
+    # The counter came to its end: it grew at least so much.
+    at_least: bool = False
+
+
+def growth(before: int | None, now: int | None, counter: str) -> Growth:
+    """Return how much a counter grew from one reading to the next."""
+    top = (1 << BITS[counter]) - 1
+    if now is None or before is None:
+        return Growth(None, "the port did not answer")
+    if now < before:
+        return Growth(None, f"{counter} was cleared in between (from {before} to {now})")
+    # Above its own range it is one of the wide counters of newer hardware, which go on.
+    if now == top and before == top:
+        return Growth(None, f"{counter} stands at {top}, its largest value")
+    return Growth(now - before, at_least=now == top)
+
+
+def symbol_mark(rate: float, seconds: float) -> Threshold:
+    """Return how many symbol errors a link may have: by its bit error ratio, rate and time."""
+    if rate < _CORRECTED_GBPS:
+        ber, source = _BER_PLAIN
+    elif seconds >= _LONG_S:
+        ber, source = _BER_LONG
+    else:
+        ber, source = _BER_SHORT
+    allowed = max(ber * rate * 1e9 * seconds, _LEAST_ERRORS - 1)
+    return Threshold("<=", round(allowed, 2), f"symbol errors in {seconds:.0f} s", source)
+
+
+def growth_mark(counter: str, seconds: float) -> Threshold:
+    """Return how much another counter may grow."""
+    most, source = _GROWTH[counter]
+    return Threshold("<=", most, f"{counter} in {seconds:.0f} s", source)
+
+
+@dataclass(frozen=True)
+class _Sick:
+    counter: str
+    end: End
+    grown: Growth
+    mark: Threshold
+
+
+def judge_counters(
+    wiring: Wiring, sound: set[Cable], before: Reading | None, now: Reading | None
+) -> Iterator[Finding]:
+    """Yield a finding for each sound cable with too many errors, or that cannot be judged.
+
+    Several counters of a cable, at both its ends, are one finding. With one reading nothing is
+    found, since nothing is known of the time that its totals are of.
+    """
+    if before is None or now is None:
+        return
+    seconds = now.at_s - before.at_s
+    if seconds <= 0:
+        return
+    for cable in sorted(_of_interest(wiring, sound, before, now)):
+        sick: list[_Sick] = []
+        doubts: list[str] = []
+        rate = found_rate(wiring, cable) or cable.rate_gbps
+        for end in (cable.a, cable.b):
+            place = _place(wiring, end)
+            if place is None:
+                continue
+            for counter in JUDGED:
+                grown = growth(before.of(place, counter), now.of(place, counter), counter)
+                mark = (
+                    symbol_mark(rate, seconds)
+                    if counter == SYMBOLS
+                    else growth_mark(counter, seconds)
+                )
+                if grown.count is None:
+                    doubts.append(f"{wiring.at(end)}: {grown.why}")
+                elif not mark.holds(grown.count):
+                    sick.append(_Sick(counter, end, grown, mark))
+                elif grown.at_least:
+                    doubts.append(f"{wiring.at(end)}: {counter} came to its largest value")
+        if sick:
+            yield _errors(wiring, cable, sick, rate, seconds)
+        elif doubts:
+            yield Finding(
+                ERRORS,
+                cable.subject,
+                several(list(dict.fromkeys(doubts))),
+                _NOT_CLEAR,
+                (cable,),
+                status=NOT_MEASURED,
+            )
+
+
+def _of_interest(wiring: Wiring, sound: set[Cable], before: Reading, now: Reading) -> set[Cable]:
+    """Return the cables of which a port has a counter that is not zero, or did not answer."""
+    if not (before.whole and now.whole):
+        return set(sound)
+    cables: set[Cable] = set()
+    unread = before.unread | now.unread
+    for guid, number in {*before.ports, *now.ports, *unread}:
+        numbers = [number] if number else list(wiring.sweep.devices[guid].ports)
+        for one in numbers:
+            end = wiring.matches.end(guid, one)
+            cable = wiring.planned.get(end) if end else None
+            if cable is not None and cable in sound:
+                cables.add(cable)
+    return cables
+
+
+def _place(wiring: Wiring, end: End) -> tuple[str, int] | None:
+    guid = wiring.matches.by_key.get((end.host, end.rail))
+    port = wiring.port(end)
+    return None if guid is None or port is None else (guid, port.number)
+
+
+def _errors(
+    wiring: Wiring, cable: Cable, sick: list[_Sick], rate: float, seconds: float
+) -> Finding:
+    said = []
+    for item in sick:
+        more = " or more" if item.grown.at_least else ""
+        ratio = ""
+        if item.counter == SYMBOLS:
+            ratio = f" (bit error ratio {(item.grown.count or 0) / (rate * 1e9 * seconds):.1e})"
+        said.append(
+            f"{item.counter} grew by {item.grown.count}{more} at {wiring.at(item.end)}{ratio}"
+        )
+    first = min(sick, key=lambda item: JUDGED.index(item.counter))
+    if first.counter == DOWNED:
+        remedy = "reseat the cable at both ends, replace it when it happens again"
+    else:
+        remedy = "clean and reseat the cable at both ends, then replace it"
+    return Finding(
+        ERRORS,
+        cable.subject,
+        f"{wiring.at(cable.a)} -- {wiring.at(cable.b)} in {seconds:.0f} s: " + "; ".join(said),
+        remedy,
+        (cable,),
+        evidence=tuple(said),
+        status=FAIL,
+        measured=first.grown.count,
+        threshold=first.mark,
+    )
+
+
+def told_lines(wiring: Wiring, before: Reading | None, now: Reading | None) -> Iterator[str]:
+    """Yield lines on counters that are no fault of a link, or of which only the total is known."""
+    last = now or before
+    if last is None:
+        return
+    lines: list[tuple[int, str]] = []
+    names = TOLD if before is not None and now is not None else (*JUDGED, *TOLD)
+    for place in sorted(last.ports):
+        end = wiring.matches.end(*place)
+        if end is None:
+            continue
+        for counter in names:
+            value = last.of(place, counter)
+            if before is not None and now is not None:
+                value = growth(before.of(place, counter), value, counter).count
+                how = f"grew by {value}"
+            else:
+                how = f"is {value} since it was cleared"
+            if value:
+                lines.append((value, f"{wiring.at(end)}: {counter} {how}"))
+    lines.sort(key=lambda line: (-line[0], line[1]))
+    yield from (line for _value, line in lines[:_TOLD_LINES])
+    if len(lines) > _TOLD_LINES:
+        yield f"and {len(lines) - _TOLD_LINES} more such counters"

@@ -1,0 +1,286 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Which device of a sweep is which device of the plan. Pure.
+
+What is declared counts first (GUIDs), then what a device says of itself, then where it hangs: a
+device without a name, or with a wrong one, is known by its neighbours, where only one planned
+device has them. Each match says why.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Mapping
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import (
+    CA,
+    SWITCH,
+    CablePlan,
+    End,
+    FoundDevice,
+    Sweep,
+    rail_end,
+    switch_end,
+)
+
+BY_GUID = "its GUID is declared"
+BY_NAME = "its description"
+BY_PLACE = "its place in the fabric"
+
+# (node, rail), or (switch, -1)
+Key = tuple
+
+# What a device calls itself before anybody has given it a name.
+_UNNAMED = re.compile(
+    r"^$|mellanox technologies|^mt\d{4,5}\b|quantum|switch-?ib|infiniscale|connectx|^hca-\d+$"
+    r"|^localhost\b|^switch$|^\(none\)",
+    re.IGNORECASE,
+)
+# The part of a Quantum switch that adds up for SHARP: it hangs on a port of its own.
+_AGGREGATION = re.compile(r"aggregation node", re.IGNORECASE)
+_MANAGED = re.compile(r"^MF0;(.*?)(?::[^:/]+)?(?:/.*)?$")
+
+
+@dataclass(frozen=True)
+class Named:
+    """What a description says: a host and its device, or the name of a switch."""
+
+    host: str
+    device: str
+
+
+@dataclass
+class Matches:
+    """Found devices by planned key and the other way round, with the reason of each."""
+
+    by_key: dict[Key, str] = field(default_factory=dict)
+    by_guid: dict[str, Key] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    # Descriptions that name a planned device which another device was taken for.
+    also_claims: dict[str, Key] = field(default_factory=dict)
+
+    def add(self, key: Key, guid: str, reason: str) -> None:
+        """Take the device for the planned one."""
+        self.by_key[key] = guid
+        self.by_guid[guid] = key
+        self.reasons[guid] = reason
+
+    def end(self, guid: str, port: int) -> End | None:
+        """Return the planned end that a found port is, None where the device is not known."""
+        key = self.by_guid.get(guid)
+        if key is None:
+            return None
+        if key[1] < 0:
+            return switch_end(key[0], port)
+        # An adapter of the plan has one port.
+        return rail_end(*key)
+
+
+def switch_name(description: str) -> str:
+    """Return the name in a switch's description, also in that of a switch with an own system."""
+    text = description.strip()
+    managed = _MANAGED.match(text)
+    return (managed.group(1) if managed else text).strip()
+
+
+def host_and_device(description: str) -> Named:
+    """Return host and device of an adapter's description, the host without its domain."""
+    words = description.split()
+    if not words:
+        return Named("", "")
+    return Named(words[0].split(".")[0], " ".join(words[1:]))
+
+
+def unnamed(description: str) -> bool:
+    """Tell whether a description is what the maker put there, or none."""
+    return bool(_UNNAMED.search(description.strip()))
+
+
+def is_aggregation(device: FoundDevice) -> bool:
+    """Tell whether the device is the part of a switch that works for SHARP."""
+    return bool(_AGGREGATION.search(device.description))
+
+
+def match(plan: CablePlan, sweep: Sweep, names: Mapping[str, str] | None = None) -> Matches:
+    """Return which found device is which planned one.
+
+    `names` is a node-name map: names of switches by GUID, for those that have no description.
+    """
+    matcher = _Matcher(plan, sweep, dict(names or {}))
+    matcher.by_declared_guid()
+    matcher.switches_by_name()
+    matcher.adapters_by_name()
+    # A switch known by its neighbours makes others known, so as long as it helps.
+    while matcher.switches_by_neighbours() or matcher.adapters_by_place():
+        pass
+    return matcher.found
+
+
+class _Matcher:
+    def __init__(self, plan: CablePlan, sweep: Sweep, names: dict[str, str]) -> None:
+        self.plan = plan
+        self.sweep = sweep
+        self.names = names
+        self.found = Matches()
+        self.partner: dict[End, End] = {}
+        for cable in plan.cables:
+            self.partner[cable.a] = cable.b
+            self.partner[cable.b] = cable.a
+
+    def open(self, kind: str) -> list[FoundDevice]:
+        """Return devices of a kind that are not known yet, in a fixed order."""
+        return [
+            device
+            for guid, device in sorted(self.sweep.devices.items())
+            if device.kind == kind
+            and guid not in self.found.by_guid
+            and not (kind == CA and is_aggregation(device))
+        ]
+
+    def by_declared_guid(self) -> None:
+        declared: dict[str, Key] = {}
+        for key, hca in self.plan.hcas.items():
+            if hca.guid:
+                declared[hca.guid] = key
+        for name, switch in self.plan.switches.items():
+            if switch.guid:
+                declared[switch.guid] = (name, -1)
+        for guid, device in sorted(self.sweep.devices.items()):
+            known = [guid, *(port.guid for port in device.ports.values())]
+            for key in (declared[item] for item in known if item in declared):
+                is_switch = device.kind == SWITCH
+                if (key[1] < 0) == is_switch and key not in self.found.by_key:
+                    self.found.add(key, guid, BY_GUID)
+                    break
+
+    def switches_by_name(self) -> None:
+        claims: dict[Key, list[FoundDevice]] = {}
+        for device in self.open(SWITCH):
+            name = self.names.get(device.guid) or switch_name(device.description)
+            if name in self.plan.switches:
+                claims.setdefault((name, -1), []).append(device)
+        self._settle(claims)
+
+    def adapters_by_name(self) -> None:
+        devices = {
+            (hca.node, device): key for key, hca in self.plan.hcas.items() for device in hca.devices
+        }
+        claims: dict[Key, list[FoundDevice]] = {}
+        for device in self.open(CA):
+            said = host_and_device(device.description)
+            key = devices.get((said.host, said.device))
+            if key is not None:
+                claims.setdefault(key, []).append(device)
+        self._settle(claims)
+
+    def _settle(self, claims: dict[Key, list[FoundDevice]]) -> None:
+        """Take each device for what it says; of several that say the same, the one in its place."""
+        for key, devices in claims.items():
+            if key in self.found.by_key:
+                # The declared GUID is elsewhere: this one is an impostor.
+                for device in devices:
+                    self.found.also_claims[device.guid] = key
+            elif len(devices) == 1:
+                self.found.add(key, devices[0].guid, BY_NAME)
+        for key, devices in claims.items():
+            if key in self.found.by_key or len(devices) == 1:
+                continue
+            fits = [self._fit(device, key) for device in devices]
+            best = max(range(len(devices)), key=lambda index: (fits[index], -index))
+            for index, device in enumerate(devices):
+                if index == best:
+                    self.found.add(key, device.guid, BY_NAME)
+                else:
+                    self.found.also_claims[device.guid] = key
+
+    def _fit(self, device: FoundDevice, key: Key) -> int:
+        """Return how many links of the device are where the plan has those of `key`."""
+        fits = 0
+        for number, port in device.ports.items():
+            if port.peer is None:
+                continue
+            own = switch_end(key[0], number) if key[1] < 0 else rail_end(*key)
+            fits += self.partner.get(own) == self._far(*port.peer)
+        return fits
+
+    def _far(self, guid: str, port: int) -> End | None:
+        """Return the far end of a link: as matched, or as it calls itself."""
+        end = self.found.end(guid, port)
+        if end is None and self.sweep.devices[guid].kind == SWITCH:
+            name = switch_name(self.sweep.devices[guid].description)
+            return switch_end(name, port) if name in self.plan.switches else None
+        return end
+
+    def switches_by_neighbours(self) -> bool:
+        """Take switches for those whose neighbours they have; True where there were any."""
+        wanted = [name for name in self.plan.switches if (name, -1) not in self.found.by_key]
+        if not wanted:
+            return False
+        scores: dict[str, dict[str, int]] = {}
+        for device in self.open(SWITCH):
+            score: dict[str, int] = {}
+            for number, port in device.ports.items():
+                far = self.found.end(*port.peer) if port.peer else None
+                near = self.partner.get(far) if far else None
+                if near is not None and near.is_switch and near.port == number:
+                    score[near.host] = score.get(near.host, 0) + 1
+            scores[device.guid] = {name: score[name] for name in score if name in wanted}
+        taken = False
+        for guid, score in scores.items():
+            links = sum(1 for port in self.sweep.devices[guid].ports.values() if port.peer)
+            name = _only_best(score)
+            if name is None or 2 * score[name] <= links:
+                continue
+            rivals = [
+                other
+                for other, of_other in scores.items()
+                if other != guid and of_other.get(name, 0) >= score[name]
+            ]
+            if not rivals:
+                self.found.add((name, -1), guid, BY_PLACE)
+                taken = True
+        return taken
+
+    def adapters_by_place(self) -> bool:
+        """Take adapters without a name of their own for those whose place they have."""
+        # Which names hang in the places of a node: a name that fills most of them is that node's.
+        here: dict[str, dict[str, int]] = {}
+        candidates: list[tuple[FoundDevice, Key]] = []
+        for device in self.open(CA):
+            keys = set()
+            for port in device.ports.values():
+                far = self.found.end(*port.peer) if port.peer else None
+                near = self.partner.get(far) if far else None
+                if near is not None and not near.is_switch:
+                    keys.add((near.host, near.rail))
+            if len(keys) != 1:
+                continue
+            key = keys.pop()
+            if key in self.found.by_key:
+                continue
+            candidates.append((device, key))
+            host = host_and_device(device.description).host
+            counts = here.setdefault(key[0], {})
+            counts[host] = counts.get(host, 0) + 1
+        taken = False
+        for device, key in candidates:
+            host = host_and_device(device.description).host
+            rails = sum(1 for node, _rail in self.plan.hcas if node == key[0])
+            mostly = here[key[0]][host] * 2 > rails or device.guid in self.found.also_claims
+            if host == key[0] or unnamed(device.description) or mostly:
+                self.found.add(key, device.guid, BY_PLACE)
+                taken = True
+        return taken
+
+
+def _only_best(score: Mapping[str, int]) -> str | None:
+    """Return the key with the highest value, None where there is none, or more than one."""
+    if not score:
+        return None
+    top = max(score.values())
+    best = [key for key, value in score.items() if value == top]
+    return best[0] if len(best) == 1 else None
