@@ -20,7 +20,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping
 from ansible_collections.baremetal.dgx.plugins.module_utils._cable_labels import (
     Place,
     cage_of,
-    label,
+    near_text,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._contract_types import (
     Problem,
@@ -74,47 +74,45 @@ _KINDS = {
 _RATES = (100, 200, 400, 800)
 _GUID = re.compile(r"(0x)?[0-9A-Fa-f]{16}|([0-9A-Fa-f]{4}:){3}[0-9A-Fa-f]{4}")
 
+_NO_PLACE = Place()
+
 # More would not be read, and a list in the wrong form is wrong in each row.
 _MOST_PROBLEMS = 20
 
 
 def cables_csv(plan: CablePlan, places: Mapping[str, Place]) -> str:
-    """Return the cable list. read_csv makes the same plan of it."""
+    """Return the cable list. read_cables makes the same plan of it."""
     stream = io.StringIO()
-    writer = csv.DictWriter(stream, COLUMNS, lineterminator="\n")
-    writer.writeheader()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
     for cable in plan.cables:
-        writer.writerow(
-            {
-                "kind": cable.kind,
-                **_end_columns("from", plan, cable.a, places),
-                **_end_columns("to", plan, cable.b, places),
-                "rate_gbps": cable.rate_gbps,
-                "from_label": label(plan, cable.a, cable.b),
-                "to_label": label(plan, cable.b, cable.a),
-            }
-        )
+        near, far = near_text(plan, cable.a), near_text(plan, cable.b)
+        lower, upper = (_end_columns(plan, end, places) for end in (cable.a, cable.b))
+        labels = (f"{near} > {far}", f"{far} > {near}")
+        writer.writerow((cable.kind, *lower, *_of_switch(upper), cable.rate_gbps, *labels))
     for end in plan.reserved:
-        writer.writerow({"kind": RESERVED, **_end_columns("to", plan, end, places)})
+        upper = _end_columns(plan, end, places)
+        writer.writerow((RESERVED, *_NO_END, *_of_switch(upper), None, None, None))
     return stream.getvalue()
 
 
-def _end_columns(
-    side: str, plan: CablePlan, end: End, places: Mapping[str, Place]
-) -> dict[str, Any]:
-    place = places.get(end.host, Place())
-    columns = {
-        "": end.host,
-        "_cage": cage_of(plan, end),
-        "_rack": place.rack,
-        "_unit": place.rack_unit,
-    }
+_NO_END = (None,) * 8
+
+
+def _end_columns(plan: CablePlan, end: End, places: Mapping[str, Place]) -> tuple[Any, ...]:
+    """Return host, rail, port, PCI address, cage, rack, rack unit and GUID; None for empty."""
+    place = places.get(end.host, _NO_PLACE)
+    where = (cage_of(plan, end), place.rack, place.rack_unit)
     if end.is_switch:
-        columns.update({"_port": end.port, "_guid": plan.switches[end.host].guid})
-    else:
-        hca = plan.hcas[end.host, end.rail]
-        columns.update({"_rail": end.rail, "_pci": hca.pci, "_guid": hca.guid})
-    return {side + name: value for name, value in columns.items() if value is not None}
+        return (end.host, None, end.port, None, *where, plan.switches[end.host].guid)
+    hca = plan.hcas[end.host, end.rail]
+    return (end.host, end.rail, None, hca.pci, *where, hca.guid)
+
+
+def _of_switch(columns: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the columns without those that only a node has."""
+    host, _rail, port, _pci, *others = columns
+    return (host, port, *others)
 
 
 class Rows:

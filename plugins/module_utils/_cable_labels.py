@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, Mapping
 
@@ -32,6 +33,8 @@ def places_of(plan_data: Mapping[str, Any]) -> dict[str, Place]:
     return places
 
 
+# A fabric has a few hundred ports, named for each of tens of thousands of ends.
+@functools.lru_cache(maxsize=None)
 def cage_label(port: int, radix: int) -> str:
     """Return what stands beside a switch's port: `1/CAGE/PORT` with two a cage, else `1/PORT`.
 
@@ -57,8 +60,3 @@ def near_text(plan: CablePlan, end: End) -> str:
     cage = cage_of(plan, end)
     port = f"port {end.port}" if end.is_switch else f"rail {end.rail}"
     return f"{end.host} {cage} {port}" if cage else f"{end.host} {port}"
-
-
-def label(plan: CablePlan, near: End, far: End) -> str:
-    """Return the label of the end `near`: this end first, then the other."""
-    return f"{near_text(plan, near)} > {near_text(plan, far)}"

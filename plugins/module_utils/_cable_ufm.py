@@ -35,7 +35,7 @@ _CAGE = re.compile(r"\d+/(\d+)(?:/([12]))?")
 
 
 def ufm_csv(plan: CablePlan) -> str:
-    """Return the cables for UFM, one line each. read_csv makes the same cables of it."""
+    """Return the cables for UFM, one line each. read_cables makes the same cables of it."""
     lines = [
         ",".join((*_written(plan, cable.a), *_written(plan, cable.b), "Data"))
         for cable in plan.cables

@@ -19,6 +19,11 @@ description:
   - Writes C(plan/plan.json), C(plan/nodes/NAME.json) with the part of each node, and C(plan/hosts),
     the text of C(/etc/hosts) for all nodes, below the state directory. They hold the inventory and
     nothing else, so check mode writes them too.
+  - Where there is a compute fabric, plans every cable of it and writes C(plan/fabric), with
+    C(cables.json) for other modules, C(cables.csv) and C(cables.html) for technicians, C(ufm.csv),
+    C(node-name-map), C(ibsim.net), and for a SuperPOD Slurm's C(topology.conf) and
+    C(topology.yaml). The cables are those of the reference design, or those of the list that
+    C(cluster_fabric.cabling) names; every mistake in that list is reported as one of the inventory.
   - Runs on the controller, as an action plugin.
 version_added: 1.0.0
 author:
@@ -107,6 +112,10 @@ summary:
       description: GPUs that Slurm has.
       type: int
       sample: 96
+    cables:
+      description: Cables by kind; empty without a compute fabric.
+      type: dict
+      sample: {node-leaf: 96, leaf-leaf: 16}
     networks:
       description: Networks by name.
       type: dict
