@@ -17,6 +17,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import RAIL_DEVICE
 from ansible_collections.baremetal.dgx.plugins.module_utils._ib_counters import Sample
 from ansible_collections.baremetal.dgx.plugins.module_utils._ib_health_ports import (
+    PCIE_GTS,
     judge_counters,
     judge_optics,
     judge_pcie,
@@ -44,6 +45,9 @@ class WantedRail:
     width: str = "4x"
     link_layer: str = "InfiniBand"
     devices: tuple[str, ...] = ()
+    # Of the adapter's own link and all above it; None where the profile leaves it open.
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
 
     @property
     def name(self) -> str:
@@ -216,7 +220,8 @@ def judge_node(
         port, name = hca.ports[0], subject(wanted.rail)
         records += _judge_port(wanted, hca, port, name, marks)
         records += judge_counters(port, name, wanted.rate_gbps, before, now, marks.window_s)
-        records += judge_pcie(hca, name, marks.max_read_request, marks.acs_off)
+        needed = (PCIE_GTS.get(wanted.pcie_generation or 0), wanted.pcie_width)
+        records += judge_pcie(hca, name, needed, marks.max_read_request, marks.acs_off)
         if marks.optics and port.physical_state in (None, "LinkUp"):
             records += judge_optics(reports.get(hca.device, "mlxlink was not asked"), name)
     if there:
@@ -248,6 +253,8 @@ def wanted_from_data(items: Iterable[Mapping[str, Any]]) -> list[WantedRail]:
             width=item.get("width") or "4x",
             link_layer=item.get("link_layer") or "InfiniBand",
             devices=tuple(item.get("devices") or ()),
+            pcie_generation=int(item.get("pcie_generation") or 0) or None,
+            pcie_width=int(item.get("pcie_width") or 0) or None,
         )
         for item in items
     ]

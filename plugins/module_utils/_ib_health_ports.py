@@ -34,6 +34,9 @@ _FLAP_SOURCE = "no link of the fabric may go down in use (GCM: any flap is criti
 _OPTICS_SOURCE = "alarm range that the module itself states"
 # A lane that sees less than this has no light: it belongs to the other port of a twin module.
 _DARK_DBM = -30.0
+_PCIE_SOURCE = "the lower of what both ends of each link are able to, and the profile of the node"
+# Transfers of a lane by generation (PCI Express Base Specification).
+PCIE_GTS = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
 # "15E-255" is how the tool writes that there was no error at all.
 EFFECTIVE_BER = Threshold(
     "<=", 1e-12, "bit error ratio", "IBTA volume 2: 1e-12 on a link; OCI judges effective BER so"
@@ -94,34 +97,46 @@ def _symbols(
     return record
 
 
-def judge_pcie(hca: Hca, subject: str, max_read_request: int, acs_off: bool) -> Iterator[Record]:
-    """Yield whether each link up to the root runs as both of its ends are able to."""
-    source = "the lower of what both ends of each link are able to"
-    for kind, unit, now_of, able_of in (
-        ("speed", "GT/s", "speed_gts", "able_speed_gts"),
-        ("width", "lanes", "width", "able_width"),
-    ):
-        # The least link decides; its own figure is what is reported.
-        slow, unread = None, not hca.links
+def judge_pcie(
+    hca: Hca,
+    subject: str,
+    needed: tuple[float | None, int | None],
+    max_read_request: int,
+    acs_off: bool,
+) -> Iterator[Record]:
+    """Yield whether each link up to the root runs as both of its ends are able to.
+
+    `needed` is the speed in GT/s and the width that the profile asks for besides: two ends that are
+    both able to less are a fault as well.
+    """
+    for kind, unit, least in (("speed", "GT/s", needed[0]), ("width", "lanes", needed[1])):
+        # The first link that is short decides; its own figures are what is reported.
+        short, unread = None, not hca.links
         for link in hca.links:
-            now, able = getattr(link, now_of), getattr(link, able_of)
+            now = link.speed_gts if kind == "speed" else link.width
+            able = link.able_speed_gts if kind == "speed" else link.able_width
+            mark = max(able or 0, least or 0)
             if now is None or able is None:
                 unread = True
-            elif now < able and slow is None:
-                slow = (now, able, f"{link.lower} below {link.upper}")
-        if slow:
-            measured, able, where = slow
+            elif now < mark and short is None:
+                short = (now, mark, f"{link.lower} below {link.upper}")
+        first = hca.links[0] if hca.links else None
+        if short:
+            measured, mark, where = short
+        elif unread or first is None:
+            measured, mark, where = None, least or 0, "sysfs does not show both ends of each link"
         else:
-            first = hca.links[0] if hca.links else None
-            measured = None if unread or first is None else getattr(first, now_of)
-            able = getattr(first, able_of) if first else None
+            measured = first.speed_gts if kind == "speed" else first.width
+            mark = max(
+                (first.able_speed_gts if kind == "speed" else first.able_width) or 0, least or 0
+            )
             where = f"{hca.pci or hca.device} and the links above it"
         yield judge(
             f"ib.pcie_{kind}",
             subject,
             measured,
-            Threshold(">=", able, unit, source),
-            where if measured is not None else "sysfs does not show both ends of each link",
+            Threshold(">=", mark, unit, _PCIE_SOURCE),
+            where,
             "reseat the adapter; look for AER messages of this bridge in dmesg; then replace it",
         )
     if max_read_request:

@@ -65,6 +65,12 @@ options:
         type: str
         choices: [InfiniBand, Ethernet]
         default: InfiniBand
+      pcie_generation:
+        description: Generation that the PCIe links of its adapter must run at, up to the root.
+        type: int
+      pcie_width:
+        description: Lanes that they must have.
+        type: int
       devices:
         description: Names the device may have where it is not found by PCI address.
         type: list
@@ -223,6 +229,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
                 "choices": ["InfiniBand", "Ethernet"],
                 "default": "InfiniBand",
             },
+            "pcie_generation": {"type": "int"},
+            "pcie_width": {"type": "int"},
             "devices": {"type": "list", "elements": "str", "default": []},
         },
     },

@@ -112,6 +112,15 @@ def test_rails_must_be_equal(tmp_path, change, check):
     assert "hca:dgx-01/rail3" in evidence
 
 
+def test_two_ends_that_are_both_able_to_less(tmp_path):
+    dgx(tmp_path)
+    wanted = [replace(rail, pcie_generation=6, pcie_width=16) for rail in WANTED]
+    found = records(tmp_path, wanted=wanted)
+    assert len(bad(found)) == 8
+    record = of(found, "ib.pcie_speed")
+    assert (record.measured["value"], record.threshold.value) == (32.0, 64.0)
+
+
 def test_declared_firmware(tmp_path):
     found = records(dgx(tmp_path), replace(MARKS, firmware="28.40.0"))
     assert len(bad(found)) == 8
