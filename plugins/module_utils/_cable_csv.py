@@ -123,7 +123,7 @@ class Rows:
         self.file = file
         self.problems: list[Problem] = []
         self.cables: list[Cable] = []
-        self.reserved: list[End] = []
+        self.reserved: list[End] = list(devices.reserved)
         self.guids: dict[tuple[str, int], str] = {}
         self._lines: dict[End, int] = {}
         self._pairs: dict[frozenset[End], int] = {}
@@ -177,7 +177,8 @@ class Rows:
 
     def reserve(self, line: int, end: End) -> None:
         """Keep a port free of the plan's cables."""
-        if self._free(line, "to_port", end):
+        # One that the inventory reserves stands in the list, too.
+        if end not in self.devices.reserved and self._free(line, "to_port", end):
             self.reserved.append(end)
 
     def add(self, line: int, one: End, two: End, columns: tuple[str, str], rate: int | None) -> str:
@@ -230,6 +231,10 @@ class Rows:
         if first != line:
             wrong = f"{end} has the cable of line {first} already"
             self.wrong(line, column, wrong, "write where this cable ends")
+        elif end in self.devices.reserved:
+            wrong = f"{end} is one of reserved_ports in the inventory"
+            self.wrong(line, column, wrong, "write another port here, or there")
+            return False
         return first == line
 
     def guid(self, line: int, column: str, key: tuple[str, int], text: str) -> None:
@@ -265,7 +270,7 @@ class Rows:
             return None
         return with_guids(
             dataclasses.replace(
-                self.devices, cables=tuple(self.cables), reserved=tuple(self.reserved)
+                self.devices, cables=tuple(self.cables), reserved=tuple(sorted(self.reserved))
             ),
             self.guids,
         )

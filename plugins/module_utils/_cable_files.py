@@ -103,5 +103,6 @@ def cable_line(plan: CablePlan) -> str:
     """Return the cables as a line for the operator."""
     counts = cable_counts(plan)
     kinds = ", ".join(f"{count} {kind}" for kind, count in counts.items())
-    reserved = f"; {len(plan.reserved)} ports are kept for UFM" if plan.reserved else ""
+    count = len(plan.reserved)
+    reserved = f"; {count} port{'s are' if count > 1 else ' is'} reserved" if count else ""
     return f"cables: {kinds or 'none known yet'}{reserved}"

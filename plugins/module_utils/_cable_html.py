@@ -56,7 +56,7 @@ def cables_html(plan: CablePlan, places: Mapping[str, Place], cluster: str) -> s
         parts.append("</tbody></table></section>\n")
     if plan.reserved:
         ports = ", ".join(f"{_short(plan, end)}" for end in plan.reserved)
-        parts.append(f"<section><h2>Kept for UFM</h2><p>{escape(ports)}</p></section>\n")
+        parts.append(f"<section><h2>Ports to keep free</h2><p>{escape(ports)}</p></section>\n")
     parts.append("</body></html>\n")
     return "".join(parts)
 

@@ -41,6 +41,14 @@ def learn(devices: CablePlan, sweep: Sweep, names: Mapping[str, tuple[str, int]]
     the plan, as (host, rail) with -1 for a switch, of each node GUID that is one.
     """
     problems = [f"the sweep is not whole: {complaint}" for complaint in sweep.complaints]
+    problems += [
+        f"something at the directed route 0,{','.join(map(str, route))} does not answer; mend it"
+        for route in sweep.silent
+    ]
+    problems += [
+        f"more than one port claims the GUID {guid}; mend one of them"
+        for guid in sweep.duplicate_guids
+    ]
     problems += _doubtful(devices, sweep, names)
     rows = Rows(devices, "sweep")
     notes: list[str] = []

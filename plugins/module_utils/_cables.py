@@ -50,7 +50,8 @@ def plan_cables(plan_data: Mapping[str, Any]) -> CablePlan:
         return devices
     design = _basepod if fabric.topology == "basepod" else _superpod
     cables = tuple(design(fabric, nodes, devices))
-    plan = CablePlan(devices.hcas, devices.switches, cables, _ufm_ports(fabric))
+    reserved = tuple(sorted({*devices.reserved, *_ufm_ports(fabric)}))
+    plan = CablePlan(devices.hcas, devices.switches, cables, reserved)
     wrong = list(misfits(plan))
     if wrong:
         raise ValueError(wrong[0])
@@ -58,7 +59,7 @@ def plan_cables(plan_data: Mapping[str, Any]) -> CablePlan:
 
 
 def plan_devices(plan_data: Mapping[str, Any]) -> CablePlan:
-    """Return the adapters and switches that must be there, without cables; none for no fabric."""
+    """Return adapters, switches and reserved ports, without cables; nothing for no fabric."""
     fabric = parse_fabric(plan_data["cluster"]["fabric"])
     if fabric.topology == "none":
         return CablePlan({}, {}, ())
@@ -80,7 +81,10 @@ def plan_devices(plan_data: Mapping[str, Any]) -> CablePlan:
                 devices=(own, rail["device"]) if rail["device"] else (own,),
                 rate_gbps=rate,
             )
-    return CablePlan(hcas, _switches(fabric), ())
+    reserved = {
+        switch_end(name, port) for name, ports in fabric.reserved_ports.items() for port in ports
+    }
+    return CablePlan(hcas, _switches(fabric), (), tuple(sorted(reserved)))
 
 
 def _digits(guid: str | None) -> str | None:
@@ -115,11 +119,14 @@ def _switches(fabric: Fabric) -> dict[str, PlannedSwitch]:
 
 def misfits(plan: CablePlan) -> Iterator[str]:
     """Yield what no cabling can have: a port used twice or beyond the last, an unknown end."""
-    seen: set[End] = set(plan.reserved)
+    seen: set[End] = set()
+    reserved = set(plan.reserved)
     for cable in plan.cables:
         for end in (cable.a, cable.b):
             if end in seen:
                 yield f"{end} has two cables"
+            if end in reserved:
+                yield f"{end} is reserved, but the plan needs it for {cable.other(end)}"
             seen.add(end)
             if not end.is_switch:
                 if (end.host, end.rail) not in plan.hcas:
@@ -151,7 +158,8 @@ def _basepod(fabric: Fabric, nodes: list[Mapping[str, Any]], devices: CablePlan)
             rate = devices.hcas[node["name"], rail].rate_gbps
             leaf = switch_end((first, second)[side], port)
             yield Cable(rail_end(node["name"], rail), leaf, NODE_LEAF, rate)
-    left = [port for port in range(fabric.radix, 0, -1) if port not in used[0] | used[1]]
+    kept = {port for ports in fabric.reserved_ports.values() for port in ports}
+    left = [port for port in range(fabric.radix, 0, -1) if port not in used[0] | used[1] | kept]
     for port in left[: max(len(used[0]), len(used[1]))]:
         yield Cable(switch_end(first, port), switch_end(second, port), LEAF_LEAF, fabric.rate_gbps)
 

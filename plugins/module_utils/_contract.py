@@ -158,6 +158,14 @@ _FABRIC = Option(
             default={},
             description="Where each switch stands, for the labels of the cables",
         ),
+        "reserved_ports": Option(
+            type="dict",
+            each=Option(type="list", each=Option(type="int", minimum=1, maximum=512)),
+            key_pattern=_SWITCH_PATTERN,
+            key_words="the name of a switch",
+            default={},
+            description="By switch, ports for what is not planned: the adapter of a subnet manager",
+        ),
     },
 )
 

@@ -58,7 +58,7 @@ def _is_read_as_hosts(file: str) -> bool:
 
 
 def _check_switches(fabric: Fabric, path: str, nodes: list[Node]) -> Iterator[Problem]:
-    for key in ("switch_guids", "switch_places"):
+    for key in ("switch_guids", "switch_places", "reserved_ports"):
         for name in getattr(fabric, key):
             if name not in fabric.switches:
                 near = closest(name, fabric.switches)
@@ -75,6 +75,12 @@ def _check_switches(fabric: Fabric, path: str, nodes: list[Node]) -> Iterator[Pr
         first = owners.setdefault(guid, where)
         if first != where:
             yield Problem(where, f"{guid} is also the GUID of {first}", "write this switch's own")
+    for name, ports in fabric.reserved_ports.items():
+        for index, port in enumerate(ports):
+            if port > fabric.radix:
+                where = f"{path}.reserved_ports.{name}[{index}]"
+                wrong = f"{port}, but the switches have {fabric.radix} ports"
+                yield Problem(where, wrong, "write one of them, or another radix")
     for name, place in fabric.switch_places.items():
         if place.rack is None and place.rack_unit is not None:
             where = f"{path}.switch_places.{name}.rack"

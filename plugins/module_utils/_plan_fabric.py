@@ -63,6 +63,8 @@ class Fabric:
     # By name of the switch; GUIDs as 0x and 16 lower-case digits.
     switch_guids: Mapping[str, str] = field(default_factory=dict)
     switch_places: Mapping[str, SwitchPlace] = field(default_factory=dict)
+    # By name of the switch: ports that something outside the plan hangs on.
+    reserved_ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def computed(self) -> bool:
@@ -134,6 +136,10 @@ def parse_fabric(data: Mapping[str, Any]) -> Fabric:
                 None if place.get("rack_unit") is None else int(place["rack_unit"]),
             )
             for name, place in (data.get("switch_places") or {}).items()
+        },
+        reserved_ports={
+            name: tuple(int(port) for port in ports)
+            for name, ports in (data.get("reserved_ports") or {}).items()
         },
     )
 

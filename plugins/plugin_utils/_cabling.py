@@ -36,7 +36,12 @@ def find_cables(plan_data: Mapping[str, Any], directory: str | None) -> Cabling:
     """Return the cables of a sound plan; a relative list lies in the inventory's directory."""
     cabling = plan_data["cluster"]["fabric"]["cabling"]
     if cabling["source"] == "computed":
-        return Cabling(plan_cables(plan_data))
+        try:
+            return Cabling(plan_cables(plan_data))
+        except ValueError as exc:
+            # All else that can keep the design from being cabled has been checked before.
+            where, remedy = "all.cluster_fabric.reserved_ports", "write another port"
+            return Cabling(None, (str(Problem(where, str(exc), remedy)),))
     devices = plan_devices(plan_data)
     name = cabling["file"]
     path = os.path.join(directory or "", os.path.expanduser(name))

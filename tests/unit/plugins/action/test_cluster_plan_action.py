@@ -133,6 +133,17 @@ BAD = {
         says="all.cluster_fabric.cabling.file: there is no file 'group_vars/all/cables.csv'; "
         "write the path of the list, from the inventory's directory on",
     ),
+    "reserved_port_that_a_node_needs": Scenario(
+        edits=(
+            (
+                "group_vars/all/cluster.yml",
+                "  topology: basepod",
+                "  topology: basepod\n  reserved_ports: {leaf-02: [5]}",
+            ),
+        ),
+        says="all.cluster_fabric.reserved_ports: leaf-02/5 is reserved, but the plan needs it for "
+        "dgx-02/rail4; write another port",
+    ),
     "line_copied_and_not_edited": Scenario(
         edits=(
             ("hosts.yml", "        dgx-04:", "        dgx-03: {node_rack: r09}\n        dgx-04:"),

@@ -38,6 +38,7 @@ PLANS: dict[str, dict[str, Any]] = {
     "superpod": plan_data(31, (8, 4), ufm_unit=1),
     "three_tiers": plan_data([1, 40, 512], (128, 128, 64)),
     "known_guids": plan_data(2, switch_guids={"leaf-002": "fc6a1c0301000000"}),
+    "reserved": plan_data(2, reserved_ports={"leaf-002": [64, 9]}),
     "hdr": plan_data(4, radix=40, rate_gbps=200),
 }
 
@@ -359,6 +360,17 @@ def test_one_line_for_one_mistake(name: str) -> None:
     plan, problems = read_cables(plan_devices(SMALL), text.encode(), "cables.csv")
     assert plan is None
     assert [str(problem) for problem in problems] == [says]
+
+
+def test_ports_that_the_inventory_reserves() -> None:
+    data = plan_data(1, rails=2, reserved_ports={"leaf-001": [40, 1]})
+    _plan, problems = read_cables(plan_devices(data), LIST.encode(), "cables.csv")
+    assert [str(problem) for problem in problems] == [
+        (
+            "cables.csv:2:to_port: leaf-001/1 is one of reserved_ports in the inventory; write "
+            "another port here, or there"
+        )
+    ]
 
 
 def test_what_is_no_text() -> None:

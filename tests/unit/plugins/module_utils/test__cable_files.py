@@ -82,9 +82,7 @@ def test_counts(root: Path) -> None:
     assert cable_counts(core) == {"node-leaf": 96, "leaf-leaf": 16}
     assert cable_line(core) == "cables: 96 node-leaf, 16 leaf-leaf"
     large = plan_cables(of_inventory(root, "superpod_127"))
-    assert cable_line(large) == (
-        "cables: 1016 node-leaf, 1024 leaf-spine; 4 ports are kept for UFM"
-    )
+    assert cable_line(large) == ("cables: 1016 node-leaf, 1024 leaf-spine; 4 ports are reserved")
     assert [str(end) for end in large.reserved] == [f"su4-leaf-{rail}/32" for rail in range(4)]
     assert cable_line(plan_devices(plan_data(1))) == "cables: none known yet"
 
@@ -160,7 +158,7 @@ def test_machines_without_a_rack_and_ports_of_ufm_are_listed_too() -> None:
     assert page.headings == [
         "leaf switches without a rack: 256 cables (256 leaf-spine)",
         "nodes without a rack: 248 cables (248 node-leaf)",
-        "Kept for UFM",
+        "Ports to keep free",
     ]
 
 

@@ -117,6 +117,16 @@ def test_what_is_not_whole_teaches_nothing() -> None:
     assert learned.plan is None
     assert learned.problems == ("the sweep is not whole: ibnetdiscover ended with 1",)
 
+    sweep, names = swept(plan)
+    sweep.silent.append((1, 17))
+    sweep.duplicate_guids.append("946dae0300a1b2c3")
+    learned = learn(devices, sweep, names)
+    assert learned.plan is None
+    assert learned.problems == (
+        "something at the directed route 0,1,17 does not answer; mend it",
+        "more than one port claims the GUID 946dae0300a1b2c3; mend one of them",
+    )
+
     dark = replace(plan, cables=plan.cables[:3] + plan.cables[4:])
     learned = learn(devices, *swept(dark))
     assert learned.plan is None

@@ -216,6 +216,22 @@ def test_basepod_rails(groups: str, first: tuple[int, ...]) -> None:
     assert plan.switches["leaf-001"].rail is None
 
 
+def test_ports_for_what_is_not_planned() -> None:
+    """The cables between the switches of a BasePOD go round them; nothing else can."""
+    plan = plan_cables(plan_data(8, reserved_ports={"leaf-001": [33], "leaf-002": [64]}))
+    assert [str(end) for end in plan.reserved] == ["leaf-001/33", "leaf-002/64"]
+    assert kinds(plan) == {NODE_LEAF: 64, LEAF_LEAF: 30}
+    assert not {33, 64} & {cable.a.port for cable in plan.cables if cable.kind == LEAF_LEAF}
+    plan = plan_cables(plan_data(31, (8, 4), ufm_unit=1, reserved_ports={"leaf-008": [32]}))
+    assert [str(end) for end in plan.reserved] == [
+        *(f"leaf-00{leaf}/32" for leaf in (1, 2, 3, 4)),
+        "leaf-008/32",
+    ]
+    needed = "leaf-001/40 is reserved, but the plan needs it for spine-001/8"
+    with pytest.raises(ValueError, match=needed):
+        plan_cables(plan_data(31, (8, 4), reserved_ports={"leaf-001": [40]}))
+
+
 def test_devices() -> None:
     data = plan_data(1, switch_guids={"leaf-001": "FC6A:1C03:0100:0000"})
     plan = plan_devices(data)
