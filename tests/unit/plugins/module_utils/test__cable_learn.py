@@ -15,12 +15,14 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._cable_learn import 
 from ansible_collections.baremetal.dgx.plugins.module_utils._cable_netlist import (
     hca_description,
     hca_guid,
+    netlist,
     switch_guid,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._cables import (
     plan_cables,
     plan_devices,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_match import match
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import (
     CA,
     SWITCH,
@@ -29,6 +31,9 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import
     FoundDevice,
     FoundPort,
     Sweep,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_sweep import (
+    read_ibnetdiscover,
 )
 
 Names = dict[str, tuple[str, int]]
@@ -77,6 +82,18 @@ def test_what_is_swept_becomes_the_reference(data: dict[str, object]) -> None:
     again, problems = read_cables(plan_devices(data), text.encode(), "learned.csv")
     assert problems == []
     assert again == learned.plan
+
+
+def test_from_a_netlist_through_the_reader_back_to_the_plan() -> None:
+    """What is written for the simulator, read as a sweep and learned, is the plan again."""
+    data = plan_data(31, (8, 4), ufm_unit=1)
+    plan = plan_cables(data)
+    sweep = read_ibnetdiscover(netlist(plan))
+    matches = match(plan_devices(data), sweep)
+    learned = learn(plan_devices(data), sweep, matches.by_guid)
+    assert learned.problems == ()
+    assert learned.plan is not None
+    assert set(learned.plan.cables) == set(plan.cables)
 
 
 def test_a_slow_link_does_not_become_the_mark() -> None:
