@@ -187,6 +187,12 @@ def _judge_port(
     if marks.names:
         mark = Threshold("==", wanted.name, "name", "role infiniband")
         yield judge("ib.name", subject, hca.device, mark, at, "run the role infiniband, or reboot")
+    if marks.names and wanted.link_layer == "InfiniBand":
+        # By this the fabric knows the port. A wrong one would let a sweep find the wrong node.
+        described = f"{subject[len('hca:') :].split('/')[0]} {hca.device}"
+        mark = Threshold("==", described, "NodeDescription", "rdma-ndd of rdma-core: HOST DEVICE")
+        remedy = "systemctl restart rdma-ndd; compare the host name with the inventory"
+        yield judge("ib.description", subject, hca.description or None, mark, at, remedy)
 
 
 def judge_node(

@@ -143,6 +143,10 @@ misnamed:
     name:
       description: The name it is to have.
       type: str
+    netdevs:
+      description: Its network interfaces.
+      type: list
+      elements: str
 users:
   description: Processes that hold an RDMA device open, as C(PID (NAME)).
   returned: always
@@ -178,15 +182,15 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 def misnamed(hcas: Sequence[Hca], rails: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the rails whose device has another name than the role gives it."""
-    by_pci = {hca.pci: hca.device for hca in hcas}
+    by_pci = {hca.pci: hca for hca in hcas}
     wanted = [
         (rail["rail"], by_pci.get(full_pci(rail["pci"])), RAIL_DEVICE.format(rail=rail["rail"]))
         for rail in rails
     ]
     return [
-        {"rail": rail, "device": device, "name": name}
-        for rail, device, name in wanted
-        if device is not None and device != name
+        {"rail": rail, "device": hca.device, "name": name, "netdevs": list(hca.netdevs)}
+        for rail, hca, name in wanted
+        if hca is not None and hca.device != name
     ]
 
 

@@ -42,6 +42,7 @@ SHOWN = {
     "lacking": "__infiniband_lacking",
     "refusals": "__infiniband_refusals | selectattr('when') | map(attribute='say') | list",
     "firmware": "__infiniband_firmware_findings",
+    "renamed": "__infiniband_rename_paths",
 }
 
 
@@ -76,6 +77,11 @@ def ubuntu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             ],
         },
         "infiniband_firmware_settings": {"SRIOV_EN": False},
+        "__infiniband_seen": {
+            "misnamed": [
+                {"rail": 1, "device": "mlx5_4", "name": "mlx5_rail1", "netdevs": ["ibp79s0"]}
+            ]
+        },
     }
     return shown(tmp_path_factory.mktemp("ubuntu"), "Ubuntu", inputs)
 
@@ -245,6 +251,11 @@ def test_firmware_findings(ubuntu: dict[str, Any]) -> None:
     different, pending = ubuntu["firmware"]
     assert different.endswith("allow it with infiniband_firmware_settings_allowed: true")
     assert pending.startswith("0000:4f:00.0 SRIOV_EN becomes 0 when the adapter is reset")
+
+
+def test_what_udev_is_told_to_rename(ubuntu: dict[str, Any], debian: dict[str, Any]) -> None:
+    assert ubuntu["renamed"] == ["/sys/class/infiniband/mlx5_4", "/sys/class/net/ibp79s0"]
+    assert debian["renamed"] == []
 
 
 def test_a_pod_has_files_and_no_units(pod: dict[str, Any]) -> None:

@@ -135,7 +135,9 @@ def test_info(run_module, tmp_path):
     )
     assert [hca["device"] for hca in answer["hcas"]] == ["mlx5_0", "irdma0", "mlx5_rail1"]
     assert answer["firmwares"] == {"28.39.1002": ["mlx5_0", "mlx5_rail1"]}
-    assert answer["misnamed"] == [{"rail": 0, "device": "mlx5_0", "name": "mlx5_rail0"}]
+    assert answer["misnamed"] == [
+        {"rail": 0, "device": "mlx5_0", "name": "mlx5_rail0", "netdevs": ["ibmlx5_0"]}
+    ]
     assert answer["hcas"][0]["ports"][0]["pkeys"] == ["0xffff"]
     assert answer["hcas"][0]["pcie"][0]["upper"] == "0000:12:00.0"
     json.dumps(answer)

@@ -77,6 +77,7 @@ def add_hca(
     pkeys: tuple[str, ...] = ("0xffff", "0x0000"),
     firmware: str = "28.39.1002",
     psid: str = "MT_0000000838",
+    description: str | None = None,
 ) -> None:
     """Add a device below root port, upstream port and downstream port of a switch."""
     domain = f"pci0000:{bus[0]}0"
@@ -108,7 +109,7 @@ def add_hca(
             "fw_ver": firmware,
             "hca_type": "MT4129",
             "node_guid": guid,
-            "node_desc": f"dgx-01 {device}",
+            "node_desc": f"dgx-01 {device}" if description is None else description,
             "ports/1/link_layer": layer,
             "ports/1/state": state,
             "ports/1/phys_state": physical,

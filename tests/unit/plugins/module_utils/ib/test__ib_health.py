@@ -65,7 +65,8 @@ def test_a_healthy_node_passes_everything(tmp_path):
     checks = {record.check for record in found}
     assert checks == {
         "ib.count", "ib.present", "ib.link_layer", "ib.physical_state", "ib.state", "ib.rate",
-        "ib.width", "ib.subnet_manager", "ib.name", "ib.link_downed", "ib.symbol_errors",
+        "ib.width", "ib.subnet_manager", "ib.name", "ib.description", "ib.link_downed",
+        "ib.symbol_errors",
         "ib.pcie_speed", "ib.pcie_width", "ib.max_read_request", "ib.acs", "ib.effective_ber",
         "ib.optics_temperature", "ib.optics_rx_power", "ib.optics_tx_power", "ib.firmware",
         "ib.psid", "ib.pkeys",
@@ -88,6 +89,7 @@ def test_a_healthy_node_passes_everything(tmp_path):
         ({"switch_width": 8}, ["ib.pcie_width"]),
         ({"read_request": 512}, ["ib.max_read_request"]),
         ({"acs": 0x1D}, ["ib.acs"]),
+        ({"description": "dgx-02 mlx5_rail7"}, ["ib.description"]),
     ],
 )
 def test_one_fault_is_found_at_its_rail_and_nothing_else(tmp_path, change, checks):
