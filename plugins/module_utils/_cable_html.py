@@ -40,7 +40,6 @@ def cables_html(plan: CablePlan, places: Mapping[str, Place], cluster: str) -> s
     """Return the page; `places` has the rack of each machine, `cluster` is its title."""
     title = f"Cables of {escape(cluster)}"
     racks = _by_rack(plan, places)
-    numbers = {cable: number for number, cable in enumerate(plan.cables, start=1)}
     parts = [
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>\n',
         f"<style>\n{_STYLE}</style></head><body>\n<h1>{title}</h1>\n",
@@ -52,7 +51,7 @@ def cables_html(plan: CablePlan, places: Mapping[str, Place], cluster: str) -> s
             "<table><thead><tr><th>cable<th>label of this end<th>label of the other end"
             "<th>other rack<th>Gb/s<th>done</thead><tbody>\n"
         )
-        parts.extend(_row(plan, places, cable, numbers[cable]) for cable in cables)
+        parts.extend(_row(plan, places, cable, number) for number, cable in cables)
         parts.append("</tbody></table></section>\n")
     if plan.reserved:
         ports = ", ".join(f"{_short(plan, end)}" for end in plan.reserved)
@@ -61,16 +60,16 @@ def cables_html(plan: CablePlan, places: Mapping[str, Place], cluster: str) -> s
     return "".join(parts)
 
 
-def _by_rack(plan: CablePlan, places: Mapping[str, Place]) -> dict[str, list[Cable]]:
-    """Return the cables under the rack of their first end, from the lowest machine up."""
-    racks: dict[str, list[Cable]] = {}
-    for cable in plan.cables:
+def _by_rack(plan: CablePlan, places: Mapping[str, Place]) -> dict[str, list[tuple[int, Cable]]]:
+    """Return cables and their numbers by the rack of their first end, the lowest machine first."""
+    racks: dict[str, list[tuple[int, Cable]]] = {}
+    for number, cable in enumerate(plan.cables, start=1):
         place = places.get(cable.a.host, Place())
         name = f"rack {place.rack}" if place.rack else _homeless(plan, cable.a)
-        racks.setdefault(name, []).append(cable)
+        racks.setdefault(name, []).append((number, cable))
     for cables in racks.values():
         # Cables of one machine keep the plan's order.
-        cables.sort(key=lambda cable: places.get(cable.a.host, Place()).rack_unit or 0)
+        cables.sort(key=lambda item: places.get(item[1].a.host, Place()).rack_unit or 0)
     return dict(sorted(racks.items(), key=lambda item: (not item[0].startswith("rack "), item[0])))
 
 
@@ -80,18 +79,18 @@ def _homeless(plan: CablePlan, end: End) -> str:
     return f"{plan.switches[end.host].tier} switches without a rack"
 
 
-def _counted(cables: Iterable[Cable]) -> str:
-    counts = Counter(cable.kind for cable in cables)
+def _counted(cables: Iterable[tuple[int, Cable]]) -> str:
+    counts = Counter(cable.kind for _number, cable in cables)
     kinds = ", ".join(f"{count:,} {kind}" for kind, count in counts.items())
     return f"{sum(counts.values()):,} cables ({kinds})"
 
 
-def _overview(plan: CablePlan, racks: Mapping[str, list[Cable]]) -> str:
+def _overview(plan: CablePlan, racks: Mapping[str, list[tuple[int, Cable]]]) -> str:
     rows = "".join(
         f'<tr><td><a href="#r{index}">{escape(rack)}</a><td>{_counted(cables)}\n'
         for index, (rack, cables) in enumerate(racks.items())
     )
-    total = _counted(plan.cables)
+    total = _counted(enumerate(plan.cables))
     return (
         f"<nav><p>{total}. A cable is listed where its lower end is. The two cells with a frame "
         "are its labels: cut them out, the first for this end and the second for the other.</p>\n"

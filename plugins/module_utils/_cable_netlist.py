@@ -11,6 +11,7 @@ inventory has no GUID for gets one that is made up from its name, and so is the 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from typing import Iterator
 
@@ -21,8 +22,6 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import
     End,
     PlannedHca,
     PlannedSwitch,
-    rail_end,
-    switch_end,
 )
 
 # The second bit of the first byte marks an address that no maker has given out.
@@ -77,63 +76,64 @@ def netlist(plan: CablePlan, managed: bool = False) -> str:
 
 
 class _Netlist:
-    """The two looks that every cable needs: the far end's identity, from either side."""
+    """Identity and name of each device, and the lines of its ports."""
 
     def __init__(self, plan: CablePlan, managed: bool) -> None:
         self.plan = plan
-        self.by_end = plan.by_end()
-        self.ids: dict[tuple[str, int], str] = {}
         self.guids: dict[tuple[str, int], str] = {}
         self.names: dict[tuple[str, int], str] = {}
         for key, hca in plan.hcas.items():
-            self._know(key, "H-", hca_guid(hca), hca_description(hca))
+            self._know(key, hca_guid(hca), hca_description(hca))
         for name, switch in plan.switches.items():
-            described = switch_description(switch, managed)
-            self._know((name, -1), "S-", switch_guid(switch), described)
+            self._know((name, -1), switch_guid(switch), switch_description(switch, managed))
+        # By device: port number and line.
+        self.ports: dict[tuple[str, int], list[tuple[int, str]]] = {key: [] for key in self.guids}
+        for cable in plan.cables:
+            speed = _SPEEDS[min(cable.rate_gbps, _FASTEST_GBPS)]
+            self._port(cable.a, cable.b, speed)
+            self._port(cable.b, cable.a, speed)
 
-    def _know(self, key: tuple[str, int], prefix: str, guid: str, name: str) -> None:
+    def _know(self, key: tuple[str, int], guid: str, name: str) -> None:
         self.guids[key] = guid
-        self.ids[key] = prefix + guid
         self.names[key] = name.encode()[:_LONGEST_DESCRIPTION].decode(errors="ignore")
+
+    def _port(self, end: End, other: End, speed: str) -> None:
+        """Keep the line of a port: its number, the other end, and what the tools print of it."""
+        near, far = (end.host, end.rail), (other.host, other.rail)
+        guid, name = self.guids[far], self.names[far]
+        to = f'"S-{guid}"[{other.port}]'
+        if not other.is_switch:
+            to = f'"H-{guid}"[{other.port}]({_port_guid(guid)})'
+        if end.is_switch:
+            line = f'[{end.port}]\t{to}\t\t# "{name}" lid 0 4x{speed}\n'
+        else:
+            own = _port_guid(self.guids[near])
+            line = f'[{end.port}]({own})\t{to}\t\t# lid 0 lmc 0 "{name}" lid 0 4x{speed}\n'
+        self.ports[near].append((end.port, line))
 
     def lines(self) -> Iterator[str]:
         yield "# Made from the cable plan by baremetal.dgx, for ibsim 0.12 or newer.\n"
         for name, switch in self.plan.switches.items():
             key, guid = (name, -1), self.guids[name, -1]
-            yield from self._head(_QUANTUM_2, guid)
-            yield f"switchguid=0x{guid}({guid})\n"
-            yield f'Switch {switch.radix} "{self.ids[key]}"\t# "{self.names[key]}" '
-            yield "enhanced port 0 lid 0 lmc 0\n"
-            for port in range(1, switch.radix + 1):
-                yield self._cable(switch_end(name, port))
+            yield (
+                f"\nvendid={_VENDOR}\ndevid={_QUANTUM_2}\nsysimgguid=0x{guid}\n"
+                f'switchguid=0x{guid}({guid})\nSwitch {switch.radix} "S-{guid}"\t'
+                f'# "{self.names[key]}" enhanced port 0 lid 0 lmc 0\n'
+            )
+            yield from (line for _port, line in sorted(self.ports[key]))
         for key, hca in self.plan.hcas.items():
             guid = self.guids[key]
-            yield from self._head(_ADAPTERS[hca.rate_gbps], guid)
-            yield f"caguid=0x{guid}\n"
-            yield f'Ca 1 "{self.ids[key]}"\t# "{self.names[key]}"\n'
-            yield self._cable(rail_end(*key))
+            yield (
+                f"\nvendid={_VENDOR}\ndevid={_ADAPTERS[hca.rate_gbps]}\nsysimgguid=0x{guid}\n"
+                f'caguid=0x{guid}\nCa 1 "H-{guid}"\t# "{self.names[key]}"\n'
+            )
+            yield from (line for _port, line in self.ports[key])
 
-    @staticmethod
-    def _head(device: str, guid: str) -> Iterator[str]:
-        yield f"\nvendid={_VENDOR}\ndevid={device}\nsysimgguid=0x{guid}\n"
 
-    def _port_guid(self, key: tuple[str, int]) -> str:
-        """Return the GUID of a port, in brackets: ibsim counts it from that of the device."""
-        return f"({int(self.guids[key], 16) + 1:016x})"
-
-    def _cable(self, end: End) -> str:
-        """Return the line of a port, none for one without a cable."""
-        cable = self.by_end.get(end)
-        if cable is None:
-            return ""
-        other = cable.other(end)
-        far = (other.host, other.rail)
-        speed = _SPEEDS[min(cable.rate_gbps, _FASTEST_GBPS)]
-        own = "" if end.is_switch else self._port_guid((end.host, end.rail))
-        of_far = "" if other.is_switch else self._port_guid(far)
-        lead = "" if end.is_switch else "lid 0 lmc 0 "
-        said = f'# {lead}"{self.names[far]}" lid 0 4x{speed}'
-        return f'[{end.port}]{own}\t"{self.ids[far]}"[{other.port}]{of_far}\t\t{said}\n'
+@functools.lru_cache(maxsize=None)
+def _port_guid(guid: str) -> str:
+    """Return the GUID of an adapter's port: ibsim counts it from that of the device."""
+    return f"{int(guid, 16) + 1:016x}"
 
 
 def node_name_map(plan: CablePlan) -> str:

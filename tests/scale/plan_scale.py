@@ -19,10 +19,16 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._cable_files import fabric_files
-from ansible_collections.baremetal.dgx.plugins.module_utils._cables import plan_cables
-
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / ".cache" / "collections"))
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._cable_files import (  # noqa: E402
+    fabric_files,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._cables import (  # noqa: E402
+    plan_cables,
+)
+
 SIZES = (12, 128, 1024)
 
 # The aims of the project for 1,024 nodes on two cores.
