@@ -304,7 +304,11 @@ def load_hca(tree: Tree, device: str) -> Hca:
     path = load_path(tree, device)
     vendor = tree.text(below, "vendor")
     numa = whole(tree.text(below, "numa_node"))
-    ports = [int(name) for name in tree.names(base, "ports") if name.isdigit()]
+    numbers = [int(name) for name in tree.names(base, "ports") if name.isdigit()]
+    ports = tuple(load_port(tree, device, number) for number in sorted(numbers))
+    # The vital product data is read word by word from the card, which takes its time; a port that
+    # is active in a fabric is no bridge.
+    idle = all(port.state != "ACTIVE" for port in ports)
     return Hca(
         device=device,
         pci=path[0].address if path else None,
@@ -318,11 +322,11 @@ def load_hca(tree: Tree, device: str) -> Hca:
         netdevs=tuple(tree.names(below, "net")),
         max_read_request=max_read_request(tree.data(below, "config")),
         path=path,
-        ports=tuple(load_port(tree, device, number) for number in sorted(ports)),
+        ports=ports,
         ignored=_why_ignored(
             vendor[2:] if vendor and vendor.startswith("0x") else vendor,
             bool(tree.names(below, "physfn")),
-            tree.data(below, "vpd"),
+            tree.data(below, "vpd") if idle else b"",
         ),
     )
 

@@ -57,7 +57,10 @@ def test_acs(tmp_path):
     ("changes", "reason"),
     [
         ({"vendor": "0x8086"}, "vendor 8086"),
-        ({"vital": b"\x90\x20\x00V3\x0bSMDL=SW_MNGRV"}, "SMDL=SW_MNG"),
+        ({"vital": b"\x90\x20\x00V3\x0bSMDL=SW_MNGRV", "state": "1: DOWN"}, "SMDL=SW_MNG"),
+        ({"state": "1: DOWN"}, ""),
+        # active in a fabric: not asked, the reading takes long
+        ({"vital": b"SMDL=SW_MNG"}, ""),
         ({}, ""),
     ],
 )
