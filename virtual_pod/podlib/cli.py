@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from podlib import cache, host, nodes
+from podlib import cache, fabric, faults, host, nodes
 from podlib.layout import DEFAULT_SUBNET, Node, Pod, PodError, Request, check_name
 from podlib.progress import Progress
 
@@ -46,6 +46,8 @@ def _parser() -> argparse.ArgumentParser:
     podman.add_argument("rest", nargs=argparse.REMAINDER, metavar="ARG")
     inventory = command("inventory", "Write .pod/NAME/inventory for ansible-playbook -i.")
     inventory.add_argument("--nodes", type=int, help="write hosts.yml again with so many DGX nodes")
+    cables = command("fabric", "Start the simulated InfiniBand fabric of the pod's plan.")
+    cables.add_argument("--fault", choices=sorted(faults.FAULTS), help="with this fault in it")
     return parser
 
 
@@ -123,6 +125,17 @@ def _inventory(args: argparse.Namespace) -> int:
     return 0
 
 
+def _fabric(args: argparse.Namespace) -> int:
+    pod = _pod(args.name)
+    if not fabric.has_fabric(pod):
+        raise PodError(
+            f"pod {pod.name} has no InfiniBand: that needs {fabric.HOST} with "
+            f"{' or '.join(fabric.SUITES)} and 1 to {fabric.MOST_NODES} DGX nodes"
+        )
+    faults.pretend(Progress(f"pod {pod.name}"), pod, args.fault)
+    return 0
+
+
 # What needs no root: the checkout's own files, and ssh.
 _AS_USER = ("ssh", "inventory")
 _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
@@ -133,6 +146,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "exec": _exec,
     "podman": _podman,
     "inventory": _inventory,
+    "fabric": _fabric,
 }
 
 

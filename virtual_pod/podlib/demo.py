@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from podlib import host, nodes
+from podlib import fabric, host, nodes
 from podlib.layout import Pod, PodError, check_name
 from podlib.progress import Progress
 
@@ -264,6 +264,11 @@ def _phases(demo: Demo, args: argparse.Namespace) -> None:
     def describe() -> None:
         demo.stream("pod inventory", [pod, "inventory", "--name", args.name, *count])
 
+    def simulate() -> None:
+        argv = ["ansible-playbook", "-i", str(inventory), "baremetal.dgx.check_inventory"]
+        demo.stream("plan", argv)
+        demo.stream("pod fabric", [pod, "fabric", "--name", args.name])
+
     def site() -> None:
         demo.stream("site", ["ansible-playbook", "-i", str(inventory), "baremetal.dgx.site"])
 
@@ -272,6 +277,8 @@ def _phases(demo: Demo, args: argparse.Namespace) -> None:
     )
     demo.phase("write its inventory", describe)
     demo.phase("build and install the collection", lambda: build_collection(demo))
+    if fabric.has_fabric(demo.pod()):
+        demo.phase("simulate the InfiniBand fabric", simulate)
     demo.phase("site.yml", site)
     demo.phase("use the cluster as alice", lambda: use_cluster(demo))
     for line in summary(demo):

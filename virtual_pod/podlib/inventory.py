@@ -11,16 +11,23 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from podlib import host, nodes
+from podlib import fabric, host, nodes
 from podlib.layout import DEFAULT_SUBNET, MAX_DGX, Pod, PodError
 
 TEMPLATE = host.CHECKOUT / "inventories" / "virtual_pod"
 # Not in group_vars/all, where it would also hold for localhost.
 _GENERATED = "group_vars/cluster/pod.yml"
+_FABRIC = "group_vars/all/fabric.yml"
+_NO_FABRIC = """\
+---
+# No InfiniBand here: more nodes than two switches take, or a Debian whose ibsim knows no NDR.
+cluster_fabric:
+  topology: none
+"""
 # What the suites' own archives hold.
 _SLURM = {"trixie": "24.11", "bookworm": "22.05"}
 _GROUPS = {
-    "head": ("slurm_controllers", "slurm_databases"),
+    "head": ("slurm_controllers", "slurm_databases", "subnet_managers"),
     "login": ("login_nodes",),
     "dgx": ("gpu_nodes",),
     "cpu": ("cpu_nodes",),
@@ -123,6 +130,13 @@ def generated_variables(
             f'slurm_base_version: "{_SLURM[suites[0]]}"',
             "",
         ]
+    if fabric.has_fabric(pod):
+        simulated = json.dumps(fabric.environment(pod))
+        lines += [
+            f"# Below libibumad InfiniBand is simulated, on {fabric.HOST}.",
+            f"subnet_manager_environment: {simulated}",
+            "",
+        ]
     constraints = [
         "  # The nodes have fewer cores and less memory than they pretend to.",
         "  constrain_cores: false",
@@ -169,6 +183,8 @@ def wanted_files(pod: Pod, count: int | None, generated: str) -> dict[str, str]:
         number = count or sum(1 for n in pod.nodes if n.is_gpu)
         files["hosts.yml"] = hosts_of_range(files["hosts.yml"], number)
     files[_GENERATED] = generated
+    if not fabric.has_fabric(pod):
+        files[_FABRIC] = _NO_FABRIC
     return files
 
 
