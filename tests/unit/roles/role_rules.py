@@ -250,6 +250,26 @@ def private_names(role: Role) -> Iterator[str]:
                 yield f"tasks/{stem}.yml: {name} does not start with {prefix}"
 
 
+def line_feeds_are_some(role: Role) -> Iterator[str]:
+    r"""Ansible escapes what is a backslash after YAML: '\n' in a block stays two characters."""
+    for folder in ("defaults", "vars", "tasks", "handlers"):
+        for path in sorted((role.path / folder).glob("*.yml")):
+            for text in _texts(read_yaml(path)):
+                for code in re.findall(r"\{[{%].*?[%}]\}", text, re.DOTALL):
+                    for found in re.findall(r"'[^'\n]*\\n[^'\n]*'", code):
+                        yield f"{folder}/{path.name}: {found} is no line feed; name a variable"
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts in what YAML was read into."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from (text for item in value.values() for text in _texts(item))
+    elif isinstance(value, list):
+        yield from (text for item in value for text in _texts(item))
+
+
 def _of_shared_role(name: str) -> bool:
     """slurm_base holds what the Slurm roles share; a task may hand its expressions a value."""
     return name.startswith("__slurm_base_")
@@ -276,6 +296,7 @@ RULES: tuple[Callable[[Role], Iterator[str]], ...] = (
     templates_are_marked,
     private_names,
     tasks_carry_the_stem,
+    line_feeds_are_some,
 )
 
 

@@ -106,6 +106,10 @@ BAD = {
         (INSTALL, "- ansible.builtin.set_fact:\n    demo_name: x\n", "demo_name"),
         (INSTALL, "- vars: {x: 1}\n", "x does not"),
     ],
+    "line_feeds_are_some": [
+        (VARS, "__demo_x: |\n  {{ demo_ports | join('\\n') }}\n", "vars/main.yml"),
+        (INSTALL, "- name: x\n  vars: {__demo_x: \"{{ '\\\\n' }}\"}\n", "tasks/install.yml"),
+    ],
     "tasks_carry_the_stem": [(INSTALL, "- name: Install it\n", "'install | '")],
 }
 
