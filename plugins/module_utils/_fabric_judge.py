@@ -48,6 +48,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_rates import
     judge_rates,
     judge_uplinks,
     load_lines,
+    loads,
     rate_mark,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_sm import judge_sms, sm_line
@@ -154,7 +155,8 @@ def judge_fabric(plan: CablePlan, seen: Observation, wanted: Expectation | None 
     findings += judge_rates(wiring, sound)
     findings += judge_counters(wiring, sound, seen.before, seen.after)
     hurt = {cable for finding in findings for cable in finding.cables} | absence.explained
-    findings += judge_uplinks(wiring, hurt, wanted.oversubscription_max)
+    load = loads(wiring)
+    findings += judge_uplinks(load, hurt, wanted.oversubscription_max)
     findings += judge_sms(sweep, placed.matches, seen.sms, wanted.subnet_managers)
     verdict = Verdict(
         findings=[finding for finding in findings if finding.status == FAIL],
@@ -169,7 +171,7 @@ def judge_fabric(plan: CablePlan, seen: Observation, wanted: Expectation | None 
     _judge_cables(plan, verdict, findings, absence.explained)
     verdict.information = [
         sm_line(sweep, placed.matches, seen.sms),
-        *load_lines(wiring),
+        *load_lines(wiring, load),
         *told_lines(wiring, seen.before, seen.after),
     ]
     return verdict

@@ -217,30 +217,32 @@ class _Matcher:
 
     def switches_by_neighbours(self) -> bool:
         """Take switches for those whose neighbours they have; True where there were any."""
-        wanted = [name for name in self.plan.switches if (name, -1) not in self.found.by_key]
+        wanted = {name for name in self.plan.switches if (name, -1) not in self.found.by_key}
         if not wanted:
             return False
         scores: dict[str, dict[str, int]] = {}
+        known: dict[str, int] = {}
         for device in self.open(SWITCH):
             score: dict[str, int] = {}
             for number, port in device.ports.items():
                 far = self.found.end(*port.peer) if port.peer else None
-                near = self.partner.get(far) if far else None
+                if far is None:
+                    continue
+                known[device.guid] = known.get(device.guid, 0) + 1
+                near = self.partner.get(far)
                 if near is not None and near.is_switch and near.port == number:
                     score[near.host] = score.get(near.host, 0) + 1
             scores[device.guid] = {name: score[name] for name in score if name in wanted}
         taken = False
         for guid, score in scores.items():
-            links = sum(1 for port in self.sweep.devices[guid].ports.values() if port.peer)
             name = _only_best(score)
-            if name is None or 2 * score[name] <= links:
+            # Most of the neighbours that are known must agree.
+            if name is None or 2 * score[name] <= known[guid]:
                 continue
-            rivals = [
-                other
+            if all(
+                other == guid or of_other.get(name, 0) < score[name]
                 for other, of_other in scores.items()
-                if other != guid and of_other.get(name, 0) >= score[name]
-            ]
-            if not rivals:
+            ):
                 self.found.add((name, -1), guid, BY_PLACE)
                 taken = True
         return taken

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Iterator
+from typing import Iterator, Mapping
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_findings import (
     SPEED,
@@ -36,12 +36,15 @@ _PEER_SOURCE = "the number that most switches of its tier have"
 
 def found_rate(wiring: Wiring, cable: Cable) -> float | None:
     """Return the rate of a cable in Gb/s; None where the tools did not say."""
-    for end in (cable.a, cable.b):
-        port = wiring.port(end)
-        rate = rate_gbps(port.width, port.speed) if port else None
-        if rate is not None:
-            return rate
-    return None
+    if cable not in wiring.rates:
+        rate = None
+        for end in (cable.a, cable.b):
+            port = wiring.port(end)
+            rate = rate_gbps(port.width, port.speed) if port else None
+            if rate is not None:
+                break
+        wiring.rates[cable] = rate
+    return wiring.rates[cable]
 
 
 def _form(wiring: Wiring, cable: Cable) -> tuple[str, str]:
@@ -150,14 +153,15 @@ def loads(wiring: Wiring) -> dict[str, Load]:
     }
 
 
-def judge_uplinks(wiring: Wiring, explained: set[Cable], most: float | None) -> Iterator[Finding]:
+def judge_uplinks(
+    found: Mapping[str, Load], explained: set[Cable], most: float | None
+) -> Iterator[Finding]:
     """Yield a finding for each leaf that the plan itself leaves short of uplinks.
 
     Uplinks that are lost have findings of their own. What is left is a plan that was learned from
     a sweep, or read from a list: leaves with fewer uplinks than their peers, and leaves whose load
     is above `most`, where that is given.
     """
-    found = loads(wiring)
     counts = sorted(load.up_planned for load in found.values())
     usual = max(set(counts), key=lambda count: (counts.count(count), count)) if counts else 0
     hurt = {end.host for cable in explained for end in (cable.a, cable.b)}
@@ -184,9 +188,9 @@ def judge_uplinks(wiring: Wiring, explained: set[Cable], most: float | None) -> 
             )
 
 
-def load_lines(wiring: Wiring) -> Iterator[str]:
+def load_lines(wiring: Wiring, found: Mapping[str, Load]) -> Iterator[str]:
     """Yield a line on each leaf that lost uplinks, and how unevenly it reaches the tier above."""
-    for name, load in sorted(loads(wiring).items()):
+    for name, load in sorted(found.items()):
         if load.up_found == load.up_planned:
             continue
         by_upper: dict[str, list[int]] = {}

@@ -12,7 +12,7 @@ port a move, and what is left over of it is a missing cable, or a link that no p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Iterator, Mapping
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_findings import (
@@ -52,6 +52,8 @@ class Wiring:
     matches: Matches
     far: dict[End, End]
     planned: dict[End, Cable]
+    # what _fabric_rates.found_rate has worked out
+    rates: dict[Cable, float | None] = field(default_factory=dict)
 
     def port(self, end: End) -> FoundPort | None:
         """Return the port as found, None where its device or the port is not in the sweep."""
@@ -216,10 +218,10 @@ def _judge_chain(
         # One link too few: of the cables at the two open ends one has none.
         if _lost_first(wiring, ends, planned):
             unlinked.append(planned[0])
-            ends, cables = ends[2:], cables[2:]
+            ends, cables = ends[1:], cables[1:]
         else:
             unlinked.append(planned[-1])
-            ends, cables = ends[:-2], cables[:-2]
+            ends, cables = ends[:-1], cables[:-1]
     if len(ends) < 3:
         return
     if cables[0] is None:
