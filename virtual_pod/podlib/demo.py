@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from podlib import fabric, host, nodes
+from podlib import fabric, faults, host, nodes
 from podlib.layout import Pod, PodError, check_name
 from podlib.progress import Progress
 
@@ -181,6 +181,31 @@ def stays_out(demo: Demo, node: str) -> None:
     demo.progress.show("    refused")
 
 
+def prove_fabric(demo: Demo, fault: str | None) -> None:
+    """Let the collection judge the fabric: sound, then broken as asked for, then sound again."""
+    pod = [str(host.CHECKOUT / "virtual_pod" / "pod"), "fabric", "--name", demo.name]
+    inventory = nodes.state_folder(demo.name) / "inventory"
+    judge = ["ansible-playbook", "-i", str(inventory), "baremetal.dgx.validate_fabric"]
+    demo.stream("validate_fabric", judge)
+    if fault is None:
+        return
+    demo.stream("pod fabric", [*pod, "--fault", fault])
+    try:
+        before = demo.log.stat().st_size
+        try:
+            demo.stream("validate_fabric", judge)
+        except PodError:
+            said = demo.log.read_bytes()[before:].decode(errors="replace")
+        else:
+            raise PodError(f"the fabric with the fault {fault} was called sound")
+        missing = [name for name in faults.FAULTS[fault].subjects if name not in said]
+        expect(not missing, f"the findings do not name {', '.join(missing)}")
+        demo.progress.say(f"fault {fault} was found")
+    finally:
+        demo.stream("pod fabric", pod)
+    demo.stream("validate_fabric", judge)
+
+
 def summary(demo: Demo) -> list[str]:
     """Return the lines at the end: phases with times, nodes with states, what to try."""
     width = max(len(title) for title, _ in demo.phases)
@@ -212,12 +237,18 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="demo",
         description="Boot a virtual pod and make it a Slurm cluster. "
-        "The environment may say POD_NAME, NODES, SUITE and SUBNET instead.",
+        "The environment may say POD_NAME, NODES, SUITE, SUBNET and FAULT instead.",
     )
     parser.add_argument("--name", default=env.get("POD_NAME") or "demo")
     parser.add_argument("--nodes", default=env.get("NODES") or None, help="number of DGX nodes")
     parser.add_argument("--suite", default=env.get("SUITE") or None)
     parser.add_argument("--subnet", default=env.get("SUBNET") or None)
+    parser.add_argument(
+        "--fault",
+        choices=sorted(faults.FAULTS),
+        default=env.get("FAULT") or None,
+        help="then break the fabric so, and show that this is found",
+    )
     return parser.parse_args(argv)
 
 
@@ -281,6 +312,8 @@ def _phases(demo: Demo, args: argparse.Namespace) -> None:
         demo.phase("simulate the InfiniBand fabric", simulate)
     demo.phase("site.yml", site)
     demo.phase("use the cluster as alice", lambda: use_cluster(demo))
+    if fabric.has_fabric(demo.pod()):
+        demo.phase("prove the fabric cable by cable", lambda: prove_fabric(demo, args.fault))
     for line in summary(demo):
         demo.progress.show(line)
 
