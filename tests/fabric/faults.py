@@ -122,7 +122,8 @@ def exchange(hand: Hand, one: End, two: End) -> None:
     world = hand.world
     here, there = world.place(one), world.place(two)
     first, second = world.port(here).peer, world.port(there).peer
-    assert first and second
+    assert first is not None
+    assert second is not None
     world.unlink(here)
     world.unlink(there)
     world.link(here, second)

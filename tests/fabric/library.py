@@ -13,11 +13,10 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[2])]
+sys.path[:0] = [str(Path(__file__).resolve().parent)]
 
-import tests.conftest  # noqa: E402, F401  (makes the collection importable)
+from world import SIZES, NoRoomError, World, choose_start, copied, plan_of  # noqa: E402, I001
 from faults import FAULTS, HARMLESS, PROTECTED, Done, Hand  # noqa: E402
-from world import SIZES, NoRoomError, World, choose_start, copied, plan_of  # noqa: E402
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import (  # noqa: E402
     Sweep,

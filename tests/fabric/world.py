@@ -14,8 +14,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tests" / "unit" / "plugins" / "module_utils")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "unit" / "plugins" / "module_utils")]
 
+import tests.conftest  # noqa: E402, F401, I001  (makes the collection importable)
 from cable_plans import plan_data  # noqa: E402
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._cable_netlist import (  # noqa: E402
@@ -222,8 +223,8 @@ class World:
                         )
                     else:
                         errors.append(
-                            f"./libibnetdisc/query_smp.c:186; umad (DR path slid 0; dlid 0; {route} "
-                            "Attr 0x11:0) bad status 110; Connection timed out"
+                            "./libibnetdisc/query_smp.c:186; umad (DR path slid 0; dlid 0; "
+                            f"{route} Attr 0x11:0) bad status 110; Connection timed out"
                         )
                 elif far not in paths:
                     paths[far] = (*paths[guid], number)
@@ -327,6 +328,6 @@ def choose_start(world: World, touched: set[Cable]) -> None:
 
 
 __all__ = [
-    "CA", "INTERVAL_S", "SIZES", "SWITCH", "Cable", "CablePlan", "End", "NoRoomError", "World", "choose_start", "copied",
-    "plan_of", "rail_end", "switch_end",
+    "CA", "INTERVAL_S", "SIZES", "SWITCH", "Cable", "CablePlan", "End", "NoRoomError", "World",
+    "choose_start", "copied", "plan_of", "rail_end", "switch_end",
 ]  # fmt: skip
