@@ -26,8 +26,10 @@ cluster_fabric:
 """
 # What the suites' own archives hold.
 _SLURM = {"trixie": "24.11", "bookworm": "22.05"}
+# Of several heads only the first: a second database or fabric adapter is not there.
+_OF_FIRST = ("slurm_databases", "subnet_managers")
 _GROUPS = {
-    "head": ("slurm_controllers", "slurm_databases", "subnet_managers"),
+    "head": ("slurm_controllers", *_OF_FIRST),
     "login": ("login_nodes",),
     "dgx": ("gpu_nodes",),
     "cpu": ("cpu_nodes",),
@@ -94,6 +96,8 @@ def hosts_of_nodes(pod: Pod) -> str:
     for node in pod.nodes:
         word = re.split(r"[-\d]", node.name)[0]
         for group in _GROUPS.get(word, ("other",)):
+            if group in _OF_FIRST and group in groups:
+                continue
             groups.setdefault(group, []).append(f"        {node.name}: {{ansible_host: {node.ip}}}")
     lines = ["---", f"# Nodes of the pod {pod.name}.", "cluster:", "  children:"]
     for group, entries in groups.items():

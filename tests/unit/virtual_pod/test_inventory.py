@@ -79,6 +79,14 @@ def test_named_hosts_are_grouped_by_their_names_with_their_addresses():
     assert set(cluster["children"]) == head | {"gpu_nodes"}
 
 
+def test_only_the_first_head_has_the_database():
+    request = layout.Request("x", hosts="head-01=10.77.0.5,head-02=10.77.0.6")
+    groups = yaml.safe_load(inventory.hosts_of_nodes(layout.resolve(request, None)))["cluster"]
+    hosts = {name: list(group["hosts"]) for name, group in groups["children"].items()}
+    assert hosts["slurm_controllers"] == ["head-01", "head-02"]
+    assert hosts["slurm_databases"] == hosts["subnet_managers"] == ["head-01"]
+
+
 def test_addresses_move_to_the_pods_subnet():
     files = inventory.wanted_files(
         layout.Pod("x", "10.78.40.0/24", layout.default_nodes("10.78.40.0/24", "trixie", 2)),
