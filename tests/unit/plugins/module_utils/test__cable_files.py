@@ -79,8 +79,8 @@ def test_the_inventories_that_people_copy(root: Path, name: str) -> None:
 
 def test_counts(root: Path) -> None:
     core = plan_cables(of_inventory(root, "core_12"))
-    assert cable_counts(core) == {"node-leaf": 96, "leaf-leaf": 16}
-    assert cable_line(core) == "cables: 96 node-leaf, 16 leaf-leaf"
+    assert cable_counts(core) == {"node-leaf": 96, "leaf-leaf": 15}
+    assert cable_line(core) == "cables: 96 node-leaf, 15 leaf-leaf; 2 ports are reserved"
     large = plan_cables(of_inventory(root, "superpod_127"))
     assert cable_line(large) == ("cables: 1016 node-leaf, 1024 leaf-spine; 4 ports are reserved")
     assert [str(end) for end in large.reserved] == [f"su4-leaf-{rail}/32" for rail in range(4)]
