@@ -108,6 +108,13 @@ _FABRIC = Option(
             maximum=64,
             description="Scalable unit whose leaves give up one node's ports to UFM",
         ),
+        "counter_interval_s": Option(
+            type="int",
+            minimum=0,
+            maximum=86400,
+            default=60,
+            description="Seconds between the two readings of error counters in validate_fabric",
+        ),
         "rail_groups": Option(
             choices=RAIL_GROUPS,
             default=RAIL_GROUPS[0],

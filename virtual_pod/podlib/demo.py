@@ -198,9 +198,11 @@ def prove_fabric(demo: Demo, fault: str | None) -> None:
             said = demo.log.read_bytes()[before:].decode(errors="replace")
         else:
             raise PodError(f"the fabric with the fault {fault} was called sound")
-        missing = [name for name in faults.FAULTS[fault].subjects if name not in said]
+        expected = faults.FAULTS[fault]
+        missing = [name for name in (expected.finding, *expected.subjects) if name not in said]
         expect(not missing, f"the findings do not name {', '.join(missing)}")
-        demo.progress.say(f"fault {fault} was found")
+        expect(": 1 finding;" in said, "there is more than the one finding")
+        demo.progress.say(f"fault {fault} was found, and nothing else")
     finally:
         demo.stream("pod fabric", pod)
     demo.stream("validate_fabric", judge)

@@ -86,9 +86,13 @@ class Cables:
 
 @dataclass(frozen=True)
 class Fault:
-    """One fault: what it is, what it does to the cables, what runs on the head node meanwhile."""
+    """One fault: what it is, what it does to the cables, what runs on the head node meanwhile.
+
+    `finding` is the kind of the one finding that must come of it, `subjects` are what it must name.
+    """
 
     title: str
+    finding: str
     subjects: tuple[str, ...]
     cables: Callable[[Cables], None] = lambda _cables: None
     service: Callable[[Pod, Cables], str] | None = None
@@ -131,32 +135,42 @@ def _second_master(pod: Pod, _cables: Cables) -> str:
 FAULTS: dict[str, Fault] = {
     "rail_swap": Fault(
         "the plugs of dgx-01's rails 1 and 6 are exchanged at the leaf switches",
+        "swapped",
         ("dgx-01/rail1", "dgx-01/rail6"),
         lambda cables: cables.exchange(_rail("dgx-01", 1), _rail("dgx-01", 6)),
     ),
     "dead_cable": Fault(
         "the cable of dgx-01's rail 2 is dead",
+        "missing",
         ("dgx-01/rail2",),
         lambda cables: cables.pull(_rail("dgx-01", 2)),
     ),
     "half_width": Fault(
         "the cable of dgx-01's rail 5 comes up with two of four lanes",
+        "width",
         ("dgx-01/rail5",),
         lambda cables: cables.narrow(_rail("dgx-01", 5), "2x"),
     ),
     "symbol_errors": Fault(
         "the cable of dgx-01's rail 3 makes symbol errors",
+        "errors",
         ("dgx-01/rail3",),
         service=_symbol_errors,
     ),
-    "dead_leaf": Fault("the switch ib-leaf-02 is dead", ("ib-leaf-02",), _dead_leaf),
+    "dead_leaf": Fault(
+        "the switch ib-leaf-02 is dead", "switch_absent", ("ib-leaf-02",), _dead_leaf
+    ),
     "two_masters": Fault(
         "a second subnet manager on dgx-01 takes itself for the master",
+        "two_masters",
         ("dgx-01",),
         service=_second_master,
     ),
     "wrong_node": Fault(
-        "dgx-01 and dgx-02 stand in each other's place", ("dgx-01", "dgx-02"), _wrong_node
+        "dgx-01 and dgx-02 stand in each other's place",
+        "exchanged",
+        ("dgx-01", "dgx-02"),
+        _wrong_node,
     ),
 }
 
