@@ -13,8 +13,8 @@ from typing import Iterable, Mapping
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import Sweep
 
-_COUNTERS_OF = re.compile(r'(?:Errors|Data Counters) for (?:0x([0-9a-f]{16}) )?"(.*)"$')
-_COUNTERS = re.compile(r"GUID 0x([0-9a-f]{16}) port (\d+|ALL):(.*)$")
+_COUNTERS_OF = re.compile(r'(?:Errors|Data Counters) for (?:0x([0-9a-f]+) )?"(.*)"$')
+_COUNTERS = re.compile(r"GUID 0x([0-9a-f]+) port (\d+|ALL):(.*)$")
 _COUNTER = re.compile(r"\[(\w+) == (\d+)")
 _SUMMARY = re.compile(r"## Summary: (\d+) nodes checked")
 
@@ -72,6 +72,7 @@ def read_counters(
     small for them.
     """
     reading = Reading(at_s, whole=False)
+    unread_lines = False
     for line in text.splitlines():
         line = line.strip()
         if not line or _COUNTERS_OF.match(line):
@@ -81,9 +82,12 @@ def read_counters(
             continue
         row = _COUNTERS.match(line)
         if row is None:
+            # What stands in it is not known to be zero.
             reading.complaints.append(f"ibqueryerrors says: {line[:100]!r}")
+            unread_lines = True
             continue
-        guid, port, values = row.groups()
+        # The tool does not print leading zeros.
+        guid, port, values = row.group(1).zfill(16), row.group(2), row.group(3)
         if port == "ALL":
             continue
         place = index.get((guid, int(port)), (guid, int(port)))
@@ -91,6 +95,7 @@ def read_counters(
         reading.ports.setdefault(place, {}).update(found)
     if not reading.whole:
         reading.complaints.append("the answer of ibqueryerrors has no end")
+    reading.whole = reading.whole and not unread_lines
     by_lid = {device.lid: guid for guid, device in sweep.devices.items() if device.lid}
     by_name: dict[str, list[str]] = {}
     for guid, device in sweep.devices.items():

@@ -85,6 +85,10 @@ TOLD = (
 )
 _TOLD_LINES = 20
 
+_MUTE = "the port did not answer"
+# More cables without an answer have one cause.
+_UNREAD_ONE_BY_ONE = 10
+
 _NOT_CLEAR = "clear the counters (ibqueryerrors -k) and measure again"
 
 
@@ -102,7 +106,7 @@ def growth(before: int | None, now: int | None, counter: str) -> Growth:
     """Return how much a counter grew from one reading to the next."""
     top = (1 << BITS[counter]) - 1
     if now is None or before is None:
-        return Growth(None, "the port did not answer")
+        return Growth(None, _MUTE)
     if now < before:
         return Growth(None, f"{counter} was cleared in between (from {before} to {now})")
     # Above its own range it is one of the wide counters of newer hardware, which go on.
@@ -150,6 +154,7 @@ def judge_counters(
     seconds = now.at_s - before.at_s
     if seconds <= 0:
         return
+    unread: list[Finding] = []
     for cable in sorted(_of_interest(wiring, sound, before, now)):
         sick: list[_Sick] = []
         doubts: list[str] = []
@@ -174,14 +179,25 @@ def judge_counters(
         if sick:
             yield _errors(wiring, cable, sick, rate, seconds)
         elif doubts:
-            yield Finding(
-                ERRORS,
-                cable.subject,
-                several(list(dict.fromkeys(doubts))),
-                _NOT_CLEAR,
-                (cable,),
-                status=NOT_MEASURED,
-            )
+            text = several(list(dict.fromkeys(doubts)))
+            doubt = Finding(ERRORS, cable.subject, text, _NOT_CLEAR, (cable,), status=NOT_MEASURED)
+            if _MUTE in text:
+                unread.append(doubt)
+            else:
+                yield doubt
+    if len(unread) > _UNREAD_ONE_BY_ONE:
+        cables = tuple(cable for doubt in unread for cable in doubt.cables)
+        yield Finding(
+            ERRORS,
+            "fabric",
+            f"the counters of {len(cables)} cables were not read: no answer from a port",
+            "counters are asked for by address: see that a subnet manager runs, and that routes "
+            "do not lead through a device that does not answer",
+            cables,
+            status=NOT_MEASURED,
+        )
+    else:
+        yield from unread
 
 
 def _of_interest(wiring: Wiring, sound: set[Cable], before: Reading, now: Reading) -> set[Cable]:
@@ -229,7 +245,6 @@ def _errors(
         f"{wiring.at(cable.a)} -- {wiring.at(cable.b)} in {seconds:.0f} s: " + "; ".join(said),
         remedy,
         (cable,),
-        evidence=tuple(said),
         status=FAIL,
         measured=first.grown.count,
         threshold=first.mark,

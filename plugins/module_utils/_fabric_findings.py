@@ -13,6 +13,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._cable_labels import (
+    cage_label,
+    cage_of,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import (
     Cable,
     CablePlan,
@@ -67,22 +71,19 @@ class Finding:
 
 
 def at(plan: CablePlan, end: End) -> str:
-    """Return how a technician finds a port: device, rail or port, and its cage."""
+    """Return how a technician finds a port: device, port or rail, and what is printed there."""
     if end.is_switch:
         switch = plan.switches.get(end.host)
-        if switch is not None and twin_cages(switch.radix):
-            return f"{end.host} port {end.port} (cage {(end.port + 1) // 2}/{2 - end.port % 2})"
+        if switch is not None and twin_cages(switch.radix) and end.port <= switch.radix:
+            return f"{end.host} port {end.port} ({cage_label(end.port, switch.radix)})"
         return f"{end.host} port {end.port}"
-    hca = plan.hcas.get((end.host, end.rail))
-    if hca is None or hca.cage is None:
-        return f"{end.host} rail {end.rail}"
-    port = f"/{hca.cage_port}" if hca.cage_port else ""
-    return f"{end.host} rail {end.rail} (cage {hca.cage}{port})"
+    label = cage_of(plan, end) if (end.host, end.rail) in plan.hcas else ""
+    return f"{end.host} rail {end.rail}" + (f" ({label})" if label else "")
 
 
 def twin_cages(radix: int) -> bool:
-    """Tell whether a switch of so many ports has two of them in a cage, as the QM9700 does."""
-    return radix == 64
+    """Tell whether a switch of so many ports has two of them in a cage."""
+    return cage_label(1, radix) != cage_label(1, 1)
 
 
 def several(names: list[str], most: int = 4) -> str:

@@ -191,7 +191,7 @@ def judge_uplinks(
 def load_lines(wiring: Wiring, found: Mapping[str, Load]) -> Iterator[str]:
     """Yield a line on each leaf that lost uplinks, and how unevenly it reaches the tier above."""
     for name, load in sorted(found.items()):
-        if load.up_found == load.up_planned:
+        if load.up_found == load.up_planned or (name, -1) not in wiring.matches.by_key:
             continue
         by_upper: dict[str, list[int]] = {}
         for cable in wiring.plan.cables:

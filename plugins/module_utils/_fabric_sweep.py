@@ -41,17 +41,17 @@ _START = re.compile(r"#\s*Initiated from node ([0-9a-fA-F]+) port ([0-9a-fA-F]+)
 _OURS = re.compile(r"\[|(?:Switch|Ca|Rt)[\s\d]|(?:vendid|devid|sysimgguid|\w*guid)=")
 
 _ROW = re.compile(
-    r"(CA|SW|RT)\s+(\d+)\s+(\d+)\s+0x([0-9a-f]{16})\s+(\S+)\s+(\S+)"
-    r"(?:\s+-\s+(CA|SW|RT)\s+(\d+)\s+(\d+)\s+0x([0-9a-f]{16})\s+\( '(.*)' - '(.*)' \)"
+    r"(CA|SW|RT)\s+(\d+)\s+(\d+)\s+0x([0-9a-f]{1,16})\s+(\S+)\s+(\S+)"
+    r"(?:\s+-\s+(CA|SW|RT)\s+(\d+)\s+(\d+)\s+0x([0-9a-f]{1,16})\s+\( '(.*)' - '(.*)' \)"
     r"|\s*'?(.*?)'?)$"
 )
 _ROW_BEGINS = re.compile(r"(?:CA|SW|RT)\s+\d")
 
 _STATE = re.compile(
-    r'0x([0-9a-f]{16})\s+"\s*(.*?)"\s+(\d+)\s+(\d+)\[.*?\]\s+'
+    r'0x([0-9a-f]{1,16})\s+"\s*(.*?)"\s+(\d+)\s+(\d+)\[.*?\]\s+'
     r"==\(\s*(?:(\d+X)\s+([\d.]+|\S+)\s*(?:Gbps)?(?:\s*\((\S+)\))?\s+)?(\S+)/\s*(.*?)\)==>\s*(.*)$"
 )
-_STATE_PEER = re.compile(r"0x([0-9a-f]{16})\s+(\d+)\s+(\d+)\[")
+_STATE_PEER = re.compile(r"0x([0-9a-f]{1,16})\s+(\d+)\s+(\d+)\[")
 
 _KINDS = {"S": SWITCH, "H": CA, "R": CA, "SW": SWITCH, "CA": CA, "RT": CA, "Switch": SWITCH}
 
@@ -170,6 +170,7 @@ class _Reader:
 
     def _add_row(self, row: re.Match[str]) -> None:
         (kind, lid, number, guid, width, speed) = row.groups()[:6]
+        guid = _guid(guid)
         (far_kind, far_lid, far_number, far_guid, name, far_name, alone) = row.groups()[6:]
         device = self._device(guid, _KINDS[kind], alone if far_kind is None else name)
         device.lid = int(lid)
@@ -180,6 +181,7 @@ class _Reader:
             # A port without a link is printed as "4x SDR": that is no width and no speed.
             return
         port.width, port.speed = width, speed
+        far_guid = _guid(far_guid)
         other = self._device(far_guid, _KINDS[far_kind], far_name)
         other.lid = int(far_lid)
         port.peer = (far_guid, int(far_number))
@@ -261,6 +263,7 @@ def add_link_states(sweep: Sweep, text: str) -> None:
             unread += 1
             continue
         guid, name, lid, number, width, speed, form, state, physical, rest = row.groups()
+        guid = _guid(guid)
         place = index.get((guid, int(number)))
         device = sweep.devices.get(place[0] if place else guid)
         if device is None:

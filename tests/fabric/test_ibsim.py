@@ -1,0 +1,210 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The fault library on real tools: ibsim, opensm, infiniband-diags."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path[:0] = [str(Path(__file__).parent)]
+
+from world import ROOT, World  # noqa: E402, I001
+import sim as simulation  # noqa: E402
+from library import build, fresh  # noqa: E402
+from sim import LARGE, Sim, simulator  # noqa: E402
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_collect import (  # noqa: E402
+    Ask,
+    ask_fabric,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_judge import (  # noqa: E402
+    Expectation,
+    judge_fabric,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_netlist import (  # noqa: E402
+    netlist_of,
+    whole_links,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_sweep import (  # noqa: E402
+    read_ibnetdiscover,
+)
+
+try:
+    simulation.find()
+except simulation.NoSimulatorError as error:
+    pytest.skip(str(error), allow_module_level=True)
+
+CAPTURES = Path(os.environ.get("CAPTURES", ROOT.parent / "shared" / "captures"))
+
+# What the simulator can do, on small fabrics; the pure run has all of them on all fabrics.
+ALONE = [
+    ("basepod-12", name)
+    for name in (
+        "rail_missing", "uplink_dark", "rails_of_a_node_swapped", "nodes_on_a_leaf_swapped",
+        "uplinks_of_a_leaf_swapped", "node_cable_swapped_with_uplink", "three_rails_in_turn",
+        "all_rails_of_a_node_in_turn", "rail_in_the_port_of_a_pulled_one",
+        "stranger_in_the_port_of_a_rail", "two_nodes_exchanged",
+        "node_plugged_as_an_absent_one", "rail_renamed", "node_renamed", "node_without_a_name",
+        "node_with_a_foreign_name", "node_with_the_name_of_another", "leaf_with_a_foreign_name",
+        "names_of_declared_nodes_exchanged", "duplicate_guid", "node_absent", "leaf_absent",
+        "cage_of_a_node_dead", "cage_of_uplinks_dead", "rail_mute", "node_mute",
+        "rail_at_one_lane", "uplink_at_two_lanes", "rail_at_hdr", "node_at_hdr",
+        "symbol_errors_at_a_rail", "symbol_errors_at_both_ends", "link_went_down",
+        "counter_that_stands_at_its_end", "counter_that_was_cleared", "no_subnet_manager",
+        "standby_missing", "switches_without_names", "aggregation_nodes", "old_totals",
+        "congestion", "kernel_names",
+    )
+] + [
+    ("superpod-32-of-64", name)
+    for name in (
+        "two_leaves_exchanged", "spine_absent", "spine_mute", "uplinks_of_two_leaves_swapped",
+        # A full fabric has no port free.
+        "rail_in_a_free_port", "two_cables_moved_on", "stranger_in_a_free_port",
+        "node_that_is_not_in_the_plan", "switch_that_is_not_in_the_plan",
+        "cable_between_two_free_ports", "a_host_that_is_known",
+    )
+]  # fmt: skip
+TOGETHER = [
+    ("basepod-12", ("rails_of_a_node_swapped", "node_absent")),
+    ("basepod-12", ("rail_at_one_lane", "symbol_errors_at_both_ends")),
+    ("superpod-32", ("two_nodes_exchanged", "uplinks_of_two_leaves_swapped")),
+    ("superpod-32", ("cage_of_uplinks_dead", "rail_mute")),
+    ("superpod-127", ("leaf_absent", "rails_of_a_node_swapped")),
+]
+
+
+def play(world: World, folder: Path) -> tuple[set, set]:
+    """Break the simulated fabric as the world is broken, look at it, and judge."""
+    sms = dict(world.sms)
+    with simulator(folder, netlist_of(world.fabric), f"H-{world.start}", *LARGE) as sim:
+        _start_sms(world, sim, sms)
+        # Muteness and duplicates after the start: a subnet manager would never come up with them.
+        for guid in sorted(world.mute):
+            kind = "S" if world.fabric.devices[guid].kind == "switch" else "H"
+            sim.console(f'Error "{kind}-{guid}" 100')
+        for first, second in world.doubled:
+            device = int(first, 16) - 1
+            sim.console(f'Guid "H-{second}" 0x{device:016x}')
+        _set(sim, world, world.before)
+        waited = []
+
+        def sleep(_seconds: float) -> None:
+            waited.append(1)
+            _set(sim, world, world.after)
+
+        ask = Ask(interval_s=0.1, timeout_s=120)
+        answers = ask_fabric(sim.run, ask, sleep)
+        assert waited
+        seen = answers.observation
+        assert seen.before is not None
+        assert seen.after is not None
+        # The simulator's hour is not that of the world.
+        seen.after.at_s = seen.before.at_s + 720
+        verdict = judge_fabric(world.plan, seen, world.wanted)
+    found = {(finding.kind, finding.subject) for finding in verdict.findings}
+    unsure = {(finding.kind, finding.subject) for finding in verdict.doubts}
+    if world.mute:
+        # Questions to ports behind a mute device go through it: they are lost, too.
+        unsure = {item for item in unsure if item[0] != "errors"}
+    assert len(found) == len(verdict.findings)
+    return found, unsure
+
+
+def _start_sms(world: World, sim: Sim, sms: dict[str, str]) -> None:
+    hosts = {host: f"H-{world.key_of[host, 0]}" for host in sms}
+    if not sms and world.wanted.subnet_managers:
+        # There was one: ports keep their addresses.
+        sim.start_opensm(f"H-{world.key_of[world.wanted.subnet_managers[0], 0]}")
+        sim.stop_opensm()
+    for host, state in sms.items():
+        if state == "MASTER":
+            sim.start_opensm(hosts[host], "-p", "5")
+    for host, state in sms.items():
+        if state == "STANDBY":
+            sim.start_opensm(hosts[host], "-p", "1", wait_for="STANDBY")
+
+
+def _set(sim: Sim, world: World, values: dict) -> None:
+    commands = []
+    for (guid, number), counters in values.items():
+        device = world.fabric.devices[guid]
+        kind = "S" if device.kind == "switch" else "H"
+        for name, value in counters.items():
+            commands.append(f'PerformanceSet "{kind}-{guid}"[{number}] PortCounters.{name}={value}')
+    if commands:
+        sim.console(*commands)
+
+
+@pytest.mark.parametrize("size", ["basepod-12", "superpod-32", "superpod-127"])
+def test_a_healthy_fabric_has_no_finding(size: str, tmp_path: Path) -> None:
+    case = build(size, ("old_totals",), 0)
+    assert play(case.world, tmp_path / "sim") == (set(), set())
+
+
+@pytest.mark.parametrize(("size", "name"), ALONE)
+def test_one_fault(size: str, name: str, tmp_path: Path) -> None:
+    case = build(size, (name,), 0)
+    assert play(case.world, tmp_path / "sim") == (case.expected, case.doubts)
+
+
+@pytest.mark.parametrize(("size", "names"), TOGETHER)
+def test_two_faults(size: str, names: tuple[str, ...], tmp_path: Path) -> None:
+    case = build(size, names, 0)
+    assert play(case.world, tmp_path / "sim") == (case.expected, case.doubts)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "small-topo.txt", "hdr-cs8500-faked.txt", "edr-osc-p-test.out", "selene-storage-hdr.txt",
+        "azure-director-cs8500-hdr.txt", "selene-compute-hdr.txt",
+    ],
+)  # fmt: skip
+def test_a_capture_goes_through_the_simulator_and_comes_back(name: str, tmp_path: Path) -> None:
+    path = CAPTURES / "ibnetdiscover" / name
+    if not path.exists():
+        pytest.skip("the captures are not here")
+    with path.open(newline="", errors="replace") as handle:
+        sweep = largest_part(whole_links(read_ibnetdiscover(handle.read())))
+    host = next(g for g, device in sweep.devices.items() if device.kind == "ca")
+    with simulator(tmp_path / "sim", netlist_of(sweep), f"H-{host}", *LARGE) as sim:
+        result = sim.run(["ibnetdiscover"], timeout_s=120)
+    back = read_ibnetdiscover(result.out)
+    assert back.complaints == []
+    assert set(back.devices) == set(sweep.devices)
+    assert back.links() == sweep.links()
+    for guid, device in sweep.devices.items():
+        assert back.devices[guid].description.strip() == device.description[:63].strip()
+        for number, port in device.ports.items():
+            there = back.devices[guid].ports[number]
+            assert (there.width, there.speed) == (port.width, port.speed), device.description
+
+
+def largest_part(sweep):
+    """What hangs together: the far part of a cut capture cannot be reached by anybody."""
+    left, best = set(sweep.devices), set()
+    while left:
+        part, queue = set(), [left.pop()]
+        while queue:
+            guid = queue.pop()
+            if guid in part:
+                continue
+            part.add(guid)
+            queue += [port.peer[0] for port in sweep.devices[guid].ports.values() if port.peer]
+        left -= part
+        best = max(best, part, key=len)
+    sweep.devices = {guid: device for guid, device in sweep.devices.items() if guid in best}
+    return sweep
+
+
+def test_a_fabric_without_any_manager_is_still_judged(tmp_path: Path) -> None:
+    world = fresh("basepod-12")
+    world.sms = {}
+    world.wanted = Expectation()
+    world.start = world.key_of["dgx-0001", 0]
+    # No port has an address that a question could go to.
+    assert play(world, tmp_path / "sim") == ({("no_sm", "fabric")}, {("errors", "fabric")})
