@@ -18,7 +18,7 @@ from .conftest import CHECKOUT, POD, playbook
 
 # Fault: kind of its one finding, and what the finding must name.
 EXPECTED = {
-    "rail_swap": ("swapped", ("dgx-01/rail1", "dgx-01/rail6")),
+    "rail_swap": ("swapped", ("dgx-01 rail 1", "dgx-01 rail 6")),
     "dead_cable": ("missing", ("dgx-01/rail2",)),
     "half_width": ("width", ("dgx-01/rail5",)),
     "symbol_errors": ("errors", ("dgx-01/rail3",)),

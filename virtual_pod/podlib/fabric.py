@@ -54,11 +54,13 @@ cat > /etc/systemd/system/pod-fabric.service <<'UNIT'
 if systemctl is-active -q pod-fabric && cmp -s netlist.new netlist; then exit 0; fi
 mv netlist.new netlist
 systemctl daemon-reload
+# A client that does not know that the simulator is a new one makes it crash.
+managers=$(systemctl list-units --all --plain --no-legend 'baremetal-dgx-opensm@*' | cut -d' ' -f1)
+[ -z "$managers" ] || timeout 10 systemctl stop $managers || systemctl kill -s KILL $managers
 systemctl restart pod-fabric
 for i in $(seq 100); do
   if grep -q 'simulator ready' log; then
-    # Subnet managers do not come back to a simulator that was away.
-    systemctl try-restart 'baremetal-dgx-opensm@*'
+    [ -z "$managers" ] || systemctl start $managers
     echo started
     exit 0
   fi

@@ -30,6 +30,7 @@ class Cables:
         self.lines = netlist.splitlines()
         self.ids: dict[str, str] = {}
         self.at: dict[Place, int] = {}
+        self._pulled: set[int] = set()
         names: dict[str, str] = {}
         name = ""
         for number, line in enumerate(self.lines):
@@ -56,7 +57,7 @@ class Cables:
     def pull(self, place: Place) -> None:
         """Remove the cable at this place."""
         for end in (self.far(place), place):
-            self.lines[self.at.pop(end)] = ""
+            self._pulled.add(self.at.pop(end))
 
     def exchange(self, one: Place, two: Place) -> None:
         """Exchange the far ends of two cables."""
@@ -81,7 +82,9 @@ class Cables:
 
     def text(self) -> str:
         """Return the netlist."""
-        return "\n".join(self.lines) + "\n"
+        # An empty line would end the device.
+        lines = [line for number, line in enumerate(self.lines) if number not in self._pulled]
+        return "\n".join(lines) + "\n"
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,7 @@ FAULTS: dict[str, Fault] = {
     "rail_swap": Fault(
         "the plugs of dgx-01's rails 1 and 6 are exchanged at the leaf switches",
         "swapped",
-        ("dgx-01/rail1", "dgx-01/rail6"),
+        ("dgx-01 rail 1", "dgx-01 rail 6"),
         lambda cables: cables.exchange(_rail("dgx-01", 1), _rail("dgx-01", 6)),
     ),
     "dead_cable": Fault(

@@ -81,6 +81,12 @@ def test_dead_cable_is_gone_at_both_ends():
     assert {end for link in gone for end in link} == {rail(1, 2), ("ib-leaf-01", 3)}
 
 
+def test_no_empty_line_cuts_a_device_in_two():
+    cables = faults.Cables(small_netlist())
+    faults.FAULTS["dead_leaf"].cables(cables)
+    assert cables.text().count("\n\n") == small_netlist().count("\n\n")
+
+
 def test_dead_leaf_has_no_cable():
     left = broken("dead_leaf")
     assert left
