@@ -209,6 +209,10 @@ class _Reader:
             self.sweep.complaints.append(
                 f"the answer is cut off: the far end of {_some(cut)} is not in it"
             )
+        if self.sweep.devices and self.sweep.start and self.sweep.start not in self.sweep.devices:
+            self.sweep.complaints.append(
+                "the answer is cut off: the device that it began at is not in it"
+            )
         if odd:
             self.sweep.complaints.append(
                 f"the answer contradicts itself: the two ends of the link at {_some(odd)} differ"

@@ -1,0 +1,293 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Faults of devices: exchanged, misnamed, absent, mute."""
+
+from __future__ import annotations
+
+from hand import Done, Hand, declare, describe, fault, protected
+from world import NoRoomError, rail_end, switch_end
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_judge import Expectation
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import NODE_LEAF
+
+# --- devices that are something else
+
+
+@fault
+def two_nodes_exchanged(hand: Hand) -> Done:
+    return _names_in_turn(hand, hand.nodes(2))
+
+
+@fault
+def three_nodes_exchanged(hand: Hand) -> Done:
+    return _names_in_turn(hand, hand.nodes(3))
+
+
+def _names_in_turn(hand: Hand, nodes: list[str]) -> Done:
+    world = hand.world
+    names = dict(zip(nodes, [*nodes[1:], nodes[0]], strict=True))
+    for (node, _rail), guid in [(k, g) for k, g in world.key_of.items() if k[0] in names]:
+        device = world.fabric.devices[guid]
+        device.description = device.description.replace(node, names[node])
+    return Done({("exchanged", f"node:{min(nodes)}")}, hand.of_nodes(nodes))
+
+
+@fault
+def node_plugged_as_an_absent_one(hand: Hand) -> Done:
+    one, two = hand.nodes(2)
+    world = hand.world
+    for (node, rail), guid in list(world.key_of.items()):
+        if node == one:
+            cable = world.by_end[rail_end(two, rail)]
+            world.remove(world.key_of[two, rail])
+            world.unlink((guid, 1))
+            world.link((guid, 1), world.place(cable.b))
+    findings = {("exchanged", f"node:{one}"), ("node_absent", f"node:{two}")}
+    return Done(findings, hand.of_nodes([one, two]))
+
+
+def _switches_exchanged(hand: Hand, tier: str) -> Done:
+    world = hand.world
+    if len(world.plan.switches) == 2:
+        raise NoRoomError
+    one, two = hand.switches(tier, 2)
+    for name, other in ((one, two), (two, one)):
+        device = world.fabric.devices[world.key_of[name, -1]]
+        device.description = f"MF0;{other}:MQM9700/U1"
+    return Done({("exchanged", f"switch:{min(one, two)}")}, hand.of_nodes([one, two]))
+
+
+@fault
+def two_leaves_exchanged(hand: Hand) -> Done:
+    return _switches_exchanged(hand, "leaf")
+
+
+@fault
+def two_spines_exchanged(hand: Hand) -> Done:
+    return _switches_exchanged(hand, "spine")
+
+
+@fault
+def rail_renamed(hand: Hand) -> Done:
+    cable = hand.rail()
+    describe(hand, cable, f"{cable.a.host} mlx5_77")
+    return Done({("renamed", f"hca:{cable.a}")}, {cable})
+
+
+@fault
+def node_renamed(hand: Hand) -> Done:
+    node = hand.nodes(1)[0]
+    for cable in hand.of_device(node):
+        describe(hand, cable, f"{node} ibp{cable.a.rail}s0")
+    return Done({("renamed", f"node:{node}")}, hand.of_device(node))
+
+
+@fault
+def rail_without_a_name(hand: Hand) -> Done:
+    cable = hand.rail()
+    describe(hand, cable, "MT4129 ConnectX7   Mellanox Technologies")
+    return Done({("description", f"hca:{cable.a}")}, {cable})
+
+
+@fault
+def node_without_a_name(hand: Hand) -> Done:
+    node = hand.nodes(1)[0]
+    for cable in hand.of_device(node):
+        describe(hand, cable, "MT4129 ConnectX7   Mellanox Technologies")
+    return Done({("description", f"node:{node}")}, hand.of_device(node))
+
+
+@fault
+def node_with_a_foreign_name(hand: Hand) -> Done:
+    node = hand.nodes(1)[0]
+    for cable in hand.of_device(node):
+        describe(hand, cable, f"rescue mlx5_rail{cable.a.rail}")
+    return Done({("description", f"node:{node}")}, hand.of_device(node))
+
+
+@fault
+def node_with_the_name_of_another(hand: Hand) -> Done:
+    one, two = hand.nodes(2)
+    for cable in hand.of_device(one):
+        describe(hand, cable, f"{two} mlx5_rail{cable.a.rail}")
+    return Done({("description", f"node:{one}")}, hand.of_nodes([one, two]))
+
+
+@fault
+def rail_with_the_name_of_another_node(hand: Hand) -> Done:
+    one = hand.rail()
+    other = hand.rail(lambda c: c.a.host != one.a.host and c.a.rail == one.a.rail)
+    describe(hand, one, f"{other.a.host} mlx5_rail{one.a.rail}")
+    return Done({("description", f"hca:{one.a}")}, {one, other})
+
+
+@fault
+def leaf_with_a_foreign_name(hand: Hand) -> Done:
+    name = hand.switches("leaf", 1)[0]
+    device = hand.world.fabric.devices[hand.world.key_of[name, -1]]
+    device.description = "MF0;old-name:MQM9700/U1"
+    return Done({("description", f"switch:{name}")}, hand.of_device(name))
+
+
+@fault
+def spine_with_a_foreign_name(hand: Hand) -> Done:
+    name = hand.switches("spine", 1)[0]
+    device = hand.world.fabric.devices[hand.world.key_of[name, -1]]
+    device.description = "MF0;old-spine:MQM9700/U1"
+    return Done({("description", f"switch:{name}")}, hand.of_device(name))
+
+
+@fault
+def names_of_declared_nodes_exchanged(hand: Hand) -> Done:
+    nodes = hand.nodes(2)
+    done = _names_in_turn(hand, nodes)
+    declare(hand, nodes)
+    return Done({("description", f"node:{min(nodes)}")}, done.touched)
+
+
+@fault
+def declared_switch_with_the_name_of_another(hand: Hand) -> Done:
+    one, two = hand.switches("leaf", 2)
+    hand.world.fabric.devices[hand.world.key_of[one, -1]].description = f"MF0;{two}:MQM9700/U1"
+    declare(hand, [one, two])
+    return Done({("description", f"switch:{one}")}, hand.of_nodes([one, two]))
+
+
+@fault
+def duplicate_guid(hand: Hand) -> Done:
+    one = hand.rail()
+    two = hand.rail(lambda c: c.b.host != one.b.host and c.a.host != one.a.host)
+    world = hand.world
+    first, second = (world.key_of[c.a.host, c.a.rail] for c in (one, two))
+    guid = world.fabric.devices[first].ports[1].guid
+    world.doubled.append((guid or first, second))
+    world.doubled = [(guid or first, second)]
+    return Done({("duplicate_guid", f"guid:0x{guid or first}")}, {one, two})
+
+
+# --- what is not there
+
+
+@fault
+def node_absent(hand: Hand) -> Done:
+    node = hand.nodes(1)[0]
+    for cable in hand.of_device(node):
+        hand.world.remove(hand.world.key_of[node, cable.a.rail])
+    return Done({("node_absent", f"node:{node}")}, hand.of_device(node))
+
+
+def _switch_absent(hand: Hand, tier: str) -> Done:
+    name = hand.switches(tier, 1)[0]
+    hand.world.remove(hand.world.key_of[name, -1])
+    for cable in hand.of_device(name):
+        if cable.kind == NODE_LEAF:
+            del hand.world.fabric.devices[hand.world.key_of[cable.a.host, cable.a.rail]]
+    return Done({("switch_absent", f"switch:{name}")}, hand.of_device(name))
+
+
+@fault
+def leaf_absent(hand: Hand) -> Done:
+    return _switch_absent(hand, "leaf")
+
+
+@fault
+def spine_absent(hand: Hand) -> Done:
+    return _switch_absent(hand, "spine")
+
+
+@fault
+def cage_of_a_node_dead(hand: Hand) -> Done:
+    cable = hand.rail()
+    hca = hand.world.plan.hcas[cable.a.host, cable.a.rail]
+    both = {c for c in hand.near(cable) if c.a.host == cable.a.host}
+    assert len(both) == 2
+    for one in both:
+        hand.world.remove(hand.world.key_of[one.a.host, one.a.rail])
+    touched = set().union(*(hand.near(one) for one in both))
+    return Done({("cage", f"cage:{cable.a.host}/{hca.cage}")}, touched)
+
+
+@fault
+def cage_of_a_leaf_dead(hand: Hand) -> Done:
+    cable = hand.rail(lambda c: c.b.port % 2 == 1)
+    other = hand.world.by_end.get(switch_end(cable.b.host, cable.b.port + 1))
+    if other is None or other in hand.avoid or other.kind != NODE_LEAF:
+        raise NoRoomError
+    if other.a.host == cable.a.host:
+        raise NoRoomError  # BasePOD: the cage of the node and of the leaf are one cable
+    for one in (cable, other):
+        hand.world.remove(hand.world.key_of[one.a.host, one.a.rail])
+    cage = (cable.b.port + 1) // 2
+    return Done({("cage", f"cage:{cable.b.host}/{cage}")}, hand.near(cable) | hand.near(other))
+
+
+@fault
+def cage_of_uplinks_dead(hand: Hand) -> Done:
+    cable = hand.uplink(lambda c: c.a.port % 2 == 1)
+    other = hand.world.by_end[switch_end(cable.a.host, cable.a.port + 1)]
+    hand.world.unplug(cable)
+    hand.world.unplug(other)
+    cage = (cable.a.port + 1) // 2
+    return Done({("cage", f"cage:{cable.a.host}/{cage}")}, hand.near(cable) | hand.near(other))
+
+
+@fault
+def adapter_that_its_node_does_not_see(hand: Hand) -> Done:
+    cable = hand.rail()
+    hand.world.remove(hand.world.key_of[cable.a.host, cable.a.rail])
+    hand.world.adapters[cable.a.host] = {
+        hca.pci
+        for (node, rail), hca in hand.world.plan.hcas.items()
+        if node == cable.a.host and rail != cable.a.rail and hca.pci
+    }
+    return Done({("hca_absent", f"hca:{cable.a}")}, hand.near(cable))
+
+
+@fault
+def most_of_the_fabric_out_of_reach(hand: Hand) -> Done:
+    if len(hand.world.plan.switches) == 2:
+        raise NoRoomError
+    # Only what hangs on the leaf of the sweep is left.
+    leaf = next(name for name, s in hand.world.plan.switches.items() if s.tier == "leaf")
+    if hand.avoid - protected(hand.world):
+        raise NoRoomError
+    for cable in hand.of_device(leaf):
+        if cable.kind != NODE_LEAF:
+            hand.world.unplug(cable)
+    hand.world.sms = {}
+    hand.world.wanted = Expectation()
+    findings = {("split", "fabric"), ("no_sm", "fabric")}
+    return Done(findings, set(hand.world.plan.cables) - hand.of_device(leaf))
+
+
+# --- what does not answer
+
+
+@fault
+def rail_mute(hand: Hand) -> Done:
+    cable = hand.rail()
+    hand.world.mute.add(hand.world.key_of[cable.a.host, cable.a.rail])
+    return Done({("silent", f"hca:{cable.a}")}, {cable})
+
+
+@fault
+def node_mute(hand: Hand) -> Done:
+    node = hand.nodes(1)[0]
+    hand.world.mute |= {g for (n, _rail), g in hand.world.key_of.items() if n == node}
+    return Done({("silent", f"node:{node}")}, hand.of_device(node))
+
+
+def _switch_mute(hand: Hand, tier: str) -> Done:
+    name = hand.switches(tier, 1)[0]
+    hand.world.mute.add(hand.world.key_of[name, -1])
+    return Done({("silent", f"switch:{name}")}, hand.of_device(name))
+
+
+@fault
+def leaf_mute(hand: Hand) -> Done:
+    return _switch_mute(hand, "leaf")
+
+
+@fault
+def spine_mute(hand: Hand) -> Done:
+    return _switch_mute(hand, "spine")
