@@ -57,5 +57,7 @@ def test_a_node_joins_and_leaves(nodes: list[str]) -> None:
     pod("down", "--name", POD, new)
     again = playbook("site")
     assert again.rc == 0
-    assert set(again.changed.values()) == {0}, again.output
+    # The plan on the controller no longer names the node; the hosts know already.
+    changed = {host: count for host, count in again.changed.items() if host != "localhost"}
+    assert set(changed.values()) == {0}, again.output
     on(HEAD, f"scancel {running}")
