@@ -12,6 +12,7 @@ whether they ended at all, and what they wrote.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -25,6 +26,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_answers impo
     gather_sms,
     read_counters,
     read_sm_lids,
+    read_sminfo,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_judge import Observation
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import Sweep
@@ -173,17 +175,21 @@ class _Asker:
         for lid in read_sm_lids(lids.out)[:_SMS]:
             each.append((lid, self._call(f"{SM}-{lid}", SM, str(lid)).out))
         found = gather_sms(master.out, lids.out, each)
-        # Without a manager both end with an error: that is an answer. To be mute is none.
-        for result in (master, lids):
-            if result.outcome != ENDED or result.rc < 0 or result.rc in _SIGNALS:
-                trouble = result.describe()
-                self.lost.append((result.argv[0], trouble))
-                found.complaints.append(trouble)
+        # Without a manager both end with an error of their own; any other error is no answer. And
+        # where there is a master, it must also have told of the others.
+        if read_sminfo(master.out) is None and "failed: query" not in master.text:
+            self._no_answer(found, master)
+        if lids.rc != 0 and (found.masters or not _NO_SM.search(lids.text)):
+            self._no_answer(found, lids)
         return found
 
+    def _no_answer(self, found: FoundSms, result: CommandResult) -> None:
+        trouble = result.describe(2)
+        self.lost.append((result.argv[0], trouble))
+        found.complaints.append(trouble)
 
-# A shell's way to say that a signal ended a command: 128 and its number. 255 is an error.
-_SIGNALS = range(129, 160)
+
+_NO_SM = re.compile(r"Query SA failed|No SM/SA found")
 
 
 def _trouble(result: CommandResult, good: tuple[int, ...] = (0,)) -> str:

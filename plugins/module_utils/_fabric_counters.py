@@ -83,7 +83,8 @@ TOLD = (
     "PortRcvConstraintErrors",
     "VL15Dropped",
 )
-_TOLD_LINES = 20
+# The ports with most of a counter are named.
+_TOLD_PORTS = 4
 
 _MUTE = "the port did not answer"
 # More cables without an answer have one cause.
@@ -256,22 +257,22 @@ def told_lines(wiring: Wiring, before: Reading | None, now: Reading | None) -> I
     last = now or before
     if last is None:
         return
-    lines: list[tuple[int, str]] = []
-    names = TOLD if before is not None and now is not None else (*JUDGED, *TOLD)
+    both = before is not None and now is not None
+    of_counter: dict[str, list[tuple[int, str]]] = {}
     for place in sorted(last.ports):
         end = wiring.matches.end(*place)
         if end is None:
             continue
-        for counter in names:
+        for counter in TOLD if both else (*JUDGED, *TOLD):
             value = last.of(place, counter)
+            how = "is {} since it was cleared"
             if before is not None and now is not None:
-                value = growth(before.of(place, counter), value, counter).count
-                how = f"grew by {value}"
-            else:
-                how = f"is {value} since it was cleared"
+                value, how = growth(before.of(place, counter), value, counter).count, "grew by {}"
             if value:
-                lines.append((value, f"{wiring.at(end)}: {counter} {how}"))
-    lines.sort(key=lambda line: (-line[0], line[1]))
-    yield from (line for _value, line in lines[:_TOLD_LINES])
-    if len(lines) > _TOLD_LINES:
-        yield f"and {len(lines) - _TOLD_LINES} more such counters"
+                line = f"{counter} {how.format(value)} at {wiring.at(end)}"
+                of_counter.setdefault(counter, []).append((value, line))
+    for counter in sorted(of_counter):
+        lines = sorted(of_counter[counter], key=lambda line: (-line[0], line[1]))
+        yield from (line for _value, line in lines[:_TOLD_PORTS])
+        if len(lines) > _TOLD_PORTS:
+            yield f"{counter} at {len(lines) - _TOLD_PORTS} more ports"
