@@ -106,13 +106,12 @@ def _record(sweep: Sweep, device: FoundDevice) -> Iterator[str]:
     for number in sorted(device.ports):
         port = device.ports[number]
         if port.peer is not None:
-            yield _link(sweep, device, port)
+            yield _link(sweep, device, port, port.peer)
 
 
-def _link(sweep: Sweep, device: FoundDevice, port: FoundPort) -> str:
-    assert port.peer is not None
-    other = sweep.devices[port.peer[0]]
-    back = other.ports.get(port.peer[1])
+def _link(sweep: Sweep, device: FoundDevice, port: FoundPort, peer: tuple[str, int]) -> str:
+    other = sweep.devices[peer[0]]
+    back = other.ports.get(peer[1])
     own = "" if device.kind == SWITCH else f"({_hex(port.guid or device.guid)})"
     far = ""
     if other.kind == CA:
@@ -120,7 +119,7 @@ def _link(sweep: Sweep, device: FoundDevice, port: FoundPort) -> str:
     lead = "" if device.kind == SWITCH else f"lid {port.lid or 0} lmc 0 "
     lid = other.lid or (back.lid if back else None) or 0
     return (
-        f'[{port.number}]{own}\t"{_id(other)}"[{port.peer[1]}]{far}\t\t# {lead}"{_name(other)}" '
+        f'[{port.number}]{own}\t"{_id(other)}"[{peer[1]}]{far}\t\t# {lead}"{_name(other)}" '
         f"lid {lid} {port.width or '4x'}{port.speed or 'SDR'}\n"
     )
 

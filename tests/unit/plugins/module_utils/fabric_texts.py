@@ -70,8 +70,10 @@ SW    26 9 0x46dae0300618c84 4x SDR                                    no quotes
 
 _GAP = " " * 16
 STATES = f"""\
-0x946dae0300002011 "                 dgx-02 mlx5_3"      6    1[  ] ==( 1X        53.125 Gbps Active/  LinkUp)==>  0xfc6a1c0301000001      3    2[  ] "MF0;leaf-02:MQM9700/U1" (Could be 12X Could be 106.25 Gbps)
-0x46dae0300002001 "                 dgx-02 mlx5_0"      4    1[  ] ==( 4X        106.25 Gbps Active/  LinkUp)==>  0xfc6a1c0301000000      2    2[  ] "leaf-01" (Could be 12X )
+0x946dae0300002011 "                 dgx-02 mlx5_3"      6    1[  ] ==( 1X        53.125 Gbps Active/  LinkUp)==>  \
+0xfc6a1c0301000001      3    2[  ] "MF0;leaf-02:MQM9700/U1" (Could be 12X Could be 106.25 Gbps)
+0x46dae0300002001 "                 dgx-02 mlx5_0"      4    1[  ] ==( 4X        106.25 Gbps Active/  LinkUp)==>  \
+0xfc6a1c0301000000      2    2[  ] "leaf-01" (Could be 12X )
 0xfc6a1c0301000001 "        MF0;leaf-02:MQM9700/U1"      3    3[  ] ==({_GAP}Down/ Polling)==>             [  ] "" ( )
 0xfc6a1c0301000001 "        MF0;leaf-02:MQM9700/U1"      3    4[  ] ==({_GAP}Down/Disabled)==>             [  ] "" ( )
 0xfc6a1c0301000000 "                       leaf-01"      2    7[  ] ==( 4X        106.25 Gbps Active/  LinkUp)==>      "Port not available"
@@ -87,7 +89,7 @@ Errors for "dgx-02 mlx5_0"
 
 ## Summary: 6 nodes checked, 2 bad nodes found
 ##          133 ports checked, 3 ports have errors beyond threshold
-## Thresholds: 
+## Thresholds:\x20
 ## Suppressed:
 """
 
