@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-# ruff: noqa: E501, W291
+# ruff: noqa: E501
 
 DISCOVERY = """\
 #
