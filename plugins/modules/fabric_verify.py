@@ -373,7 +373,7 @@ def observe(module: AnsibleModule) -> Answers:
     if DISCOVERY not in files:
         raise ToolError(f"sweep_files: {DISCOVERY} is missing; give what ibnetdiscover printed")
     texts = {
-        name: read_text(os.path.expanduser(str(path)), f"sweep_files.{name}")
+        name: read_text(str(path), f"sweep_files.{name}")
         for name, path in files.items()
     }
     answers = read_files(texts, params["interval_s"])
