@@ -372,10 +372,7 @@ def observe(module: AnsibleModule) -> Answers:
         return ask_fabric(ModuleRunner(module), ask)
     if DISCOVERY not in files:
         raise ToolError(f"sweep_files: {DISCOVERY} is missing; give what ibnetdiscover printed")
-    texts = {
-        name: read_text(str(path), f"sweep_files.{name}")
-        for name, path in files.items()
-    }
+    texts = {name: read_text(str(path), f"sweep_files.{name}") for name, path in files.items()}
     answers = read_files(texts, params["interval_s"])
     if not answers.observation.sweep.devices:
         raise ToolError(f"sweep_files.{DISCOVERY}: {files[DISCOVERY]} holds no device of a fabric")
