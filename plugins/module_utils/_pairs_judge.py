@@ -122,6 +122,7 @@ class Verdict:
     fleets: dict[bool, Fleet]
     findings: list[Finding]
     explanation: Explanation
+    both_ways: bool = False
     # Low values that nothing explains and that are too few to blame a part.
     unexplained: list[Measurement] = field(default_factory=list)
     # Flows that shared a link with another of the same half, by that link.
@@ -194,7 +195,7 @@ class Localiser:
         `ways` is what prepare made of the same flows.
         """
         ways = ways or self.prepare(measurements)
-        verdict = Verdict({}, [], Explanation((), 0.0, 0.0))
+        verdict = Verdict({}, [], Explanation((), 0.0, 0.0), self.both_ways)
         void = ways.unrouted | {each for some in ways.crowded.values() for each in some}
         counted = [
             index

@@ -29,6 +29,9 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import
     End,
     rail_end,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs_follow import (  # noqa: E402
+    follow_up,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs_judge import (  # noqa: E402
     Localiser,
     Measurement,
@@ -107,11 +110,22 @@ class Lab:
         return lab
 
     def measure(
-        self, faults: list[Fault], dice: random.Random, noise: float = 0.05
+        self,
+        faults: list[Fault],
+        dice: random.Random,
+        noise: float = 0.05,
+        schedule: Schedule | None = None,
+        first_round: int = 0,
     ) -> list[Measurement]:
         """What the flows would give; noise is a standard deviation."""
         values = []
-        for number, half, source, target, links in self.flows:
+        flows = self.flows
+        if schedule is not None:
+            flows = [
+                (first_round + number, half, source, target, self.routes.route(source, target))
+                for number, half, _unit, source, target in schedule.flows()
+            ]
+        for number, half, source, target, links in flows:
             leaves = min((f.leaves for f in faults if f.touches(source, target, links)), default=1)
             gbps = max(0.0, GOOD_GBPS * leaves * (1 + dice.gauss(0, noise)))
             values.append(Measurement(number, half, source, target, gbps))
@@ -122,6 +136,16 @@ class Lab:
         if self.ways is None:
             self.ways = self.localiser.prepare(values)
         return self.localiser.judge(values, MARK, RATE_GBPS, self.ways)
+
+    def judge_with_follow_up(
+        self, values: list[Measurement], verdict: Verdict, faults: list[Fault], dice: random.Random
+    ) -> Verdict:
+        """What is said once the extra pairs have run as well."""
+        further = follow_up(self.localiser.suspects, verdict, self.schedule)
+        more = self.measure(
+            faults, dice, schedule=further.schedule, first_round=len(self.schedule.rounds)
+        )
+        return self.localiser.judge([*values, *more], MARK, RATE_GBPS)
 
     def fault(self, kind: str, dice: random.Random) -> Fault:
         """A fault of this kind at a place that the schedule reaches in that direction."""
