@@ -16,6 +16,7 @@ import re
 import shutil
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Callable, Mapping
 
@@ -77,41 +78,70 @@ class Answers:
 
 
 def ask_fabric(
-    run: CommandRunner, ask: Ask, sleep: Callable[[float], None] = time.sleep
+    run: CommandRunner,
+    ask: Ask,
+    sleep: Callable[[float], None] = time.sleep,
+    states_matter: Callable[[Sweep], bool] = lambda _sweep: True,
 ) -> Answers:
     """Look at the fabric from this host.
 
     Takes as long as a discovery, the counters, and interval_s where a second reading is wanted.
+    What the ports without a link say of themselves is asked for where states_matter(sweep): it is
+    what tells a cable that is gone from a device that is mute.
     """
     folder = tempfile.mkdtemp(prefix="fabric-")
     try:
-        return _Asker(run, ask, os.path.join(folder, "cache"), sleep).all()
+        return _Asker(run, ask, folder, sleep, states_matter).all()
     finally:
         # The cache is of this moment: nobody must take it for a later one.
         shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass
+class _Asked:
+    """A reading of the counters as the tool gave it, and when it was asked for."""
+
+    name: str
+    result: CommandResult | None = None
+    at_s: float = 0
+
+
+@dataclass
 class _Asker:
     run: CommandRunner
     ask: Ask
-    cache: str
+    folder: str
     sleep: Callable[[float], None]
+    states_matter: Callable[[Sweep], bool]
     raw: dict[str, str] = field(default_factory=dict)
     lost: list[tuple[str, str]] = field(default_factory=list)
 
     def all(self) -> Answers:
-        sweep = self._discover()
-        observation = Observation(sweep)
-        if sweep.devices:
+        text, result = self._discover()
+        if not text.strip():
+            return Answers(Observation(self._nothing(result)), self.raw, self.lost)
+        # The counters take as long as it takes to understand the discovery: both at once.
+        with ThreadPoolExecutor(max_workers=1) as aside:
+            early = aside.submit(self._early)
+            sweep = self._understand(text, result)
+            matter = self.states_matter(sweep)
+            asked, observed_sms = early.result()
+        if matter:
             self._states(sweep)
-            index = port_index(sweep)
-            observation.before, first = self._counters(COUNTERS, sweep, index)
-            observation.sms = self._sms()
-            if self.ask.interval_s > 0 and observation.before is not None:
-                self.sleep(max(0.0, first + self.ask.interval_s - time.monotonic()))
-                observation.after, _at = self._counters(SECOND_COUNTERS, sweep, index)
+        index = port_index(sweep)
+        observation = Observation(sweep, sms=observed_sms)
+        observation.before = self._reading(asked, sweep, index)
+        if self.ask.interval_s > 0 and observation.before is not None:
+            self.sleep(max(0.0, asked.at_s + self.ask.interval_s - time.monotonic()))
+            observation.after = self._reading(self._counters(SECOND_COUNTERS), sweep, index)
         return Answers(observation, self.raw, self.lost)
+
+    def _early(self) -> tuple[_Asked, FoundSms]:
+        return self._counters(COUNTERS), self._sms()
+
+    @property
+    def cache(self) -> str:
+        return os.path.join(self.folder, "cache")
 
     def _call(self, name: str, *words: str) -> CommandResult:
         argv = [words[0], *self.ask.options, *words[1:]]
@@ -121,19 +151,29 @@ class _Asker:
             self.raw[f"{name}.stderr"] = result.err
         return result
 
-    def _discover(self) -> Sweep:
+    def _discover(self) -> tuple[str, CommandResult]:
         words = [DISCOVERY, "--cache", self.cache]
         if self.ask.outstanding:
             words += ["-o", str(self.ask.outstanding)]
-        result = self._call(DISCOVERY, *words)
+        # Into a file: many megabytes through a pipe take longer than to read them.
+        topology = os.path.join(self.folder, "topology")
+        result = self._call(DISCOVERY, *words, topology)
+        if os.path.exists(topology):
+            with open(topology, encoding="utf-8", errors="replace") as handle:
+                self.raw[DISCOVERY] = handle.read()
+        return self.raw[DISCOVERY], result
+
+    def _nothing(self, result: CommandResult) -> Sweep:
         trouble = _trouble(result)
-        if not result.out.strip():
-            self.lost.append((DISCOVERY, trouble or "it printed nothing"))
-            sweep = Sweep(complaints=[trouble or f"{DISCOVERY} printed nothing"])
-            add_errors(sweep, DISCOVERY, "" if trouble else result.err)
-            return sweep
-        sweep = read_ibnetdiscover(result.out)
+        self.lost.append((DISCOVERY, trouble or "it printed nothing"))
+        sweep = Sweep(complaints=[trouble or f"{DISCOVERY} printed nothing"])
+        add_errors(sweep, DISCOVERY, "" if trouble else result.err)
+        return sweep
+
+    def _understand(self, text: str, result: CommandResult) -> Sweep:
+        sweep = read_ibnetdiscover(text)
         add_errors(sweep, DISCOVERY, result.err)
+        trouble = _trouble(result)
         if trouble:
             self.lost.append((DISCOVERY, trouble))
             sweep.complaints.insert(0, trouble)
@@ -154,19 +194,27 @@ class _Asker:
             self.lost.append((STATES, trouble))
             sweep.complaints.append(f"states of ports are not known: {trouble}")
 
-    def _counters(
-        self, name: str, sweep: Sweep, index: Mapping[tuple[str, int], tuple[str, int]]
-    ) -> tuple[Reading | None, float]:
+    def _counters(self, name: str) -> _Asked:
         # Without --data and --counters: with them it prints the counters of data only.
         # The tool crashes now and then, and then it helps to ask again.
+        asked = _Asked(name)
         for _attempt in range(2):
-            at = time.monotonic()
-            result = self._call(name, COUNTERS, "--skip-sl", "--load-cache", self.cache)
-            trouble = _trouble(result, (0, 1))
-            if not trouble:
-                return read_counters(result.out, result.err, at, sweep, index), at
-        self.lost.append((name, trouble))
-        return None, at
+            asked.at_s = time.monotonic()
+            asked.result = self._call(name, COUNTERS, "--skip-sl", "--load-cache", self.cache)
+            if not _trouble(asked.result, (0, 1)):
+                break
+        return asked
+
+    def _reading(
+        self, asked: _Asked, sweep: Sweep, index: Mapping[tuple[str, int], tuple[str, int]]
+    ) -> Reading | None:
+        if asked.result is None:
+            return None
+        trouble = _trouble(asked.result, (0, 1))
+        if trouble:
+            self.lost.append((asked.name, trouble))
+            return None
+        return read_counters(asked.result.out, asked.result.err, asked.at_s, sweep, index)
 
     def _sms(self) -> FoundSms:
         master = self._call(SM, SM)

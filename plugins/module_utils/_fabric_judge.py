@@ -42,7 +42,11 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import
     CablePlan,
     Sweep,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_places import judge_names, place
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_places import (
+    Placed,
+    judge_names,
+    place,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_rates import (
     found_rate,
     judge_rates,
@@ -122,12 +126,33 @@ class OtherClusterError(ValueError):
     """Nearly nothing of what was found is in the plan."""
 
 
+@dataclass(frozen=True)
+class FirstLook:
+    """Who is who and what hangs where, before anything is judged."""
+
+    matches: Matches
+    wiring: Wiring
+
+
+def first_look(
+    plan: CablePlan, sweep: Sweep, node_names: Mapping[str, str] | None = None
+) -> FirstLook:
+    """Match the devices and the links of a sweep with the plan."""
+    matches = match(plan, sweep, node_names)
+    return FirstLook(matches, wiring_of(plan, sweep, matches))
+
+
 class EmptyPlanError(ValueError):
     """The plan has nothing to compare with."""
 
 
-def judge_fabric(plan: CablePlan, seen: Observation, wanted: Expectation | None = None) -> Verdict:
-    """Return the verdict on a fabric.
+def judge_fabric(
+    plan: CablePlan,
+    seen: Observation,
+    wanted: Expectation | None = None,
+    look: FirstLook | None = None,
+) -> Verdict:
+    """Return the verdict on a fabric; `look` is that at the same sweep, where there was one.
 
     EmptyPlanError for a plan without cables; OtherClusterError where the sweep, though it found
     devices, shares less than a quarter of them (wanted.least_share) with the plan.
@@ -136,10 +161,12 @@ def judge_fabric(plan: CablePlan, seen: Observation, wanted: Expectation | None 
     if not plan.cables:
         raise EmptyPlanError("the plan has no cables: nothing can be compared with it")
     sweep = seen.sweep
-    matches = match(plan, sweep, wanted.node_names)
+    look = look or first_look(plan, sweep, wanted.node_names)
+    matches, wiring = look.matches, look.wiring
     _see_that_it_is_ours(plan, sweep, matches, wanted.least_share)
-    placed = place(plan, sweep, matches)
-    wiring = wiring_of(plan, sweep, placed.matches)
+    placed = Placed(matches) if wiring.whole else place(plan, sweep, matches)
+    if placed.findings:
+        wiring = wiring_of(plan, sweep, placed.matches)
     absence = judge_absence(wiring, placed.absent_as, seen.adapters)
     astray = find_astray(wiring, absence.explained, absence.excused)
     doubled = set(sweep.duplicate_guids)
@@ -151,7 +178,7 @@ def judge_fabric(plan: CablePlan, seen: Observation, wanted: Expectation | None 
         *judge_unlinked(wiring, astray.unlinked),
         *judge_unknown(wiring, list(astray.unknown), set(wanted.other_hosts)),
     ]
-    sound = {cable for cable in plan.cables if wiring.right(cable)} - absence.explained
+    sound = wiring.good - absence.explained
     findings += judge_rates(wiring, sound)
     findings += judge_counters(wiring, sound, seen.before, seen.after)
     hurt = {cable for finding in findings for cable in finding.cables} | absence.explained

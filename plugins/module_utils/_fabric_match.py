@@ -62,6 +62,8 @@ class Matches:
     reasons: dict[str, str] = field(default_factory=dict)
     # Descriptions that name a planned device which another device was taken for.
     also_claims: dict[str, Key] = field(default_factory=dict)
+    # Ends that were asked for before: the same object again is found in a dictionary at once.
+    ends: dict[tuple[str, int], End] = field(default_factory=dict)
 
     def add(self, key: Key, guid: str, reason: str) -> None:
         """Take the device for the planned one."""
@@ -71,13 +73,14 @@ class Matches:
 
     def end(self, guid: str, port: int) -> End | None:
         """Return the planned end that a found port is, None where the device is not known."""
+        end = self.ends.get((guid, port))
         key = self.by_guid.get(guid)
-        if key is None:
-            return None
-        if key[1] < 0:
-            return switch_end(key[0], port)
+        if end is not None or key is None:
+            return end
         # An adapter of the plan has one port.
-        return rail_end(*key)
+        end = switch_end(key[0], port) if key[1] < 0 else rail_end(*key)
+        self.ends[guid, port] = end
+        return end
 
 
 def switch_name(description: str) -> str:

@@ -36,6 +36,18 @@ class End:
     rail: int
     port: int
 
+    # Ends and cables are keys of most of what is worked out about a fabric, millions of times for a
+    # large one: each works out its hash once. A hash of text is good in its own process only, so
+    # copies for others begin anew.
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.host, self.rail, self.port)))
+
+    def __hash__(self) -> int:
+        return self._hash  # type: ignore[attr-defined]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return End, (self.host, self.rail, self.port)
+
     @property
     def is_switch(self) -> bool:
         """Switches have no rail."""
@@ -63,6 +75,15 @@ class Cable:
     b: End
     kind: str
     rate_gbps: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.a, self.b)))
+
+    def __hash__(self) -> int:
+        return self._hash  # type: ignore[attr-defined]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Cable, (self.a, self.b, self.kind, self.rate_gbps)
 
     @property
     def subject(self) -> str:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Iterator, Mapping
 
@@ -34,13 +35,16 @@ _FEWEST = 4
 _PEER_SOURCE = "the number that most switches of its tier have"
 
 
+_rate = functools.lru_cache(maxsize=None)(rate_gbps)
+
+
 def found_rate(wiring: Wiring, cable: Cable) -> float | None:
     """Return the rate of a cable in Gb/s; None where the tools did not say."""
     if cable not in wiring.rates:
         rate = None
         for end in (cable.a, cable.b):
             port = wiring.port(end)
-            rate = rate_gbps(port.width, port.speed) if port else None
+            rate = _rate(port.width, port.speed) if port else None
             if rate is not None:
                 break
         wiring.rates[cable] = rate
@@ -63,14 +67,28 @@ def rate_mark(gbps: int) -> Threshold:
 def judge_rates(wiring: Wiring, sound: set[Cable]) -> Iterator[Finding]:
     """Yield a finding for each sound cable that is slower than planned.
 
-    Where all links of a node or of a switch are slow in the same way, that device is the finding.
+    Where all links of a node or of a switch are slow in the same way, that device is the finding;
+    where most links are, it is the fabric, or the plan.
     """
-    slow: dict[Cable, float] = {}
+    rates = {cable: found_rate(wiring, cable) for cable in sound}
+    slow = {c: rate for c, rate in rates.items() if rate is not None and rate < c.rate_gbps}
+    if not slow:
+        return
+    if len(slow) >= _FEWEST and 2 * len(slow) > len(sound):
+        first = min(slow)
+        yield Finding(
+            SPEED,
+            "fabric",
+            f"{len(slow)} of {len(sound)} links are slower than planned; {wiring.at(first.a)} runs "
+            f"at {' '.join(_form(wiring, first))}, {slow[first]:g} of {first.rate_gbps} Gb/s",
+            "see whether rate_gbps of the plan is that of these switches and adapters",
+            tuple(sorted(slow)),
+            measured=slow[first],
+            threshold=rate_mark(first.rate_gbps),
+        )
+        return
     of_device: dict[str, list[Cable]] = {}
-    for cable in sound:
-        rate = found_rate(wiring, cable)
-        if rate is not None and rate < cable.rate_gbps:
-            slow[cable] = rate
+    for cable, rate in rates.items():
         for end in (cable.a, cable.b):
             if rate is not None:
                 of_device.setdefault(end.host, []).append(cable)

@@ -52,6 +52,8 @@ class Wiring:
     matches: Matches
     far: dict[End, End]
     planned: dict[End, Cable]
+    # Cables that are where they belong.
+    good: set[Cable] = field(default_factory=set)
     # what _fabric_rates.found_rate has worked out
     rates: dict[Cable, float | None] = field(default_factory=dict)
 
@@ -72,7 +74,12 @@ class Wiring:
 
     def right(self, cable: Cable) -> bool:
         """Tell whether the cable is where it belongs."""
-        return self.far.get(cable.a) == cable.b
+        return cable in self.good
+
+    @property
+    def whole(self) -> bool:
+        """Tell whether every planned cable is where it belongs."""
+        return len(self.good) == len(self.plan.cables)
 
     def at(self, end: End) -> str:
         """Return how a technician finds a port, of the plan or not."""
@@ -103,6 +110,9 @@ def foreign(end: End) -> bool:
 def wiring_of(plan: CablePlan, sweep: Sweep, matches: Matches) -> Wiring:
     """Return the links of the sweep by ends; those between two strangers are left out."""
     far: dict[End, End] = {}
+    planned = plan.by_end()
+    # The plan's own objects: what is the same object need not be compared.
+    own = {end: end for end in planned}
     for (guid, number), (other, other_number) in sweep.links():
         one, two = matches.end(guid, number), matches.end(other, other_number)
         if one is None and two is None:
@@ -111,8 +121,10 @@ def wiring_of(plan: CablePlan, sweep: Sweep, matches: Matches) -> Wiring:
             continue
         one = one or End(_FOREIGN + guid, _FOREIGN_RAIL, number)
         two = two or End(_FOREIGN + other, _FOREIGN_RAIL, other_number)
+        one, two = own.get(one, one), own.get(two, two)
         far[one], far[two] = two, one
-    return Wiring(plan, sweep, matches, far, plan.by_end())
+    good = {cable for cable in plan.cables if far.get(cable.a) == cable.b}
+    return Wiring(plan, sweep, matches, far, planned, good)
 
 
 @dataclass(frozen=True)
@@ -133,13 +145,13 @@ def find_astray(wiring: Wiring, explained: set[Cable], excused: set[End]) -> Ast
     """
     wrong = {
         end: cable
-        for end, cable in wiring.planned.items()
-        if cable not in explained and not wiring.right(cable)
+        for cable in wiring.plan.cables
+        if cable not in wiring.good and cable not in explained
+        for end in (cable.a, cable.b)
     }
     odd = {}
     for end, other in wiring.far.items():
-        cable = wiring.planned.get(end)
-        if cable is not None and cable.other(end) == other:
+        if wiring.planned.get(end) in wiring.good:
             continue
         if end in excused or other in excused:
             continue

@@ -14,9 +14,9 @@ description:
     plan. Missing, exchanged, moved and unexpected cables, absent and mute devices, slow links,
     growing error counters and missing subnet managers are found; each is told once, with both ends
     and what to do.
-  - One discovery is made (C(ibnetdiscover)); states and counters are read from its cache
-    (C(iblinkinfo), C(ibqueryerrors)). With O(interval_s) the counters are read twice, so that
-    rates are judged and not totals.
+  - One discovery is made (C(ibnetdiscover)); states, where cables are missing, and counters are
+    read with its cache (C(iblinkinfo), C(ibqueryerrors)). With O(interval_s) the counters are read
+    twice, so that rates are judged and not totals.
   - Nothing is changed, in the fabric or on its devices. Counters are not cleared.
   - Return codes of these tools say little, and are not trusted. What they complain of, an answer
     that is cut short, and a tool that hangs, crashes or is not installed leave C(not_measured),
@@ -240,7 +240,7 @@ files:
 import gc
 import json
 import os
-from typing import Any
+from typing import Any, Callable
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -255,12 +255,15 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_collect impo
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_judge import (
     EmptyPlanError,
     Expectation,
+    FirstLook,
     OtherClusterError,
     Verdict,
+    first_look,
     judge_fabric,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import (
     CablePlan,
+    Sweep,
     plan_from_data,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_report import (
@@ -357,7 +360,7 @@ def expectation(params: dict[str, Any]) -> Expectation:
     )
 
 
-def observe(module: AnsibleModule) -> Answers:
+def observe(module: AnsibleModule, states_matter: Callable[[Sweep], bool]) -> Answers:
     """The fabric, or what was saved of it; raises ToolError where nothing can be read."""
     params = module.params
     files = params["sweep_files"]
@@ -369,7 +372,7 @@ def observe(module: AnsibleModule) -> Answers:
             environment={str(k): str(v) for k, v in params["tool_environment"].items()},
             options=tuple(params["tool_options"]),
         )
-        return ask_fabric(ModuleRunner(module), ask)
+        return ask_fabric(ModuleRunner(module), ask, states_matter=states_matter)
     if DISCOVERY not in files:
         raise ToolError(f"sweep_files: {DISCOVERY} is missing; give what ibnetdiscover printed")
     texts = {name: read_text(str(path), f"sweep_files.{name}") for name, path in files.items()}
@@ -452,14 +455,22 @@ def main() -> None:
         learn = module.params["learn"]
         if not plan.cables and not learn:
             raise EmptyPlanError("the plan has no cables: nothing can be compared with it")
-        answers = observe(module)
+        wanted = expectation(module.params)
+        looks: list[FirstLook] = []
+
+        def states_matter(sweep: Sweep) -> bool:
+            looks.append(first_look(plan, sweep, wanted.node_names))
+            return not looks[-1].wiring.whole
+
+        answers = observe(module, states_matter)
         if learn:
             text, notes = learned_csv(plan, answers, load_places(module.params["places"]))
             files = []
             if not module.check_mode:
                 files = write_files(os.path.dirname(learn) or ".", {os.path.basename(learn): text})
             module.exit_json(changed=bool(files), files=files, information=notes, msg=notes[0])
-        verdict = judge_fabric(plan, answers.observation, expectation(module.params))
+        look = looks[-1] if looks else None
+        verdict = judge_fabric(plan, answers.observation, wanted, look)
         report(module, plan, answers, verdict)
     except (ToolError, EmptyPlanError, OtherClusterError) as error:
         module.fail_json(msg=str(error), files=[])

@@ -160,7 +160,6 @@ def test_counters_are_judged_by_their_growth(verify):
         ("ibnetdiscover", {"without": ["ibnetdiscover"]}),
         ("ibnetdiscover", {"endings": {"ibnetdiscover": "sleep 60"}, "timeout_s": 0.4}),
         ("ibnetdiscover", {"endings": {"ibnetdiscover": "kill -SEGV $$"}}),
-        ("iblinkinfo", {"without": ["iblinkinfo"]}),
         ("ibqueryerrors", {"endings": {"ibqueryerrors": "kill -SEGV $$"}}),
         ("sminfo", {"without": ["sminfo"]}),
     ],
@@ -176,6 +175,22 @@ def test_a_tool_that_fails_is_not_the_fabric_s_fault(verify, healthy, name, brok
     assert verify(healthy, **broken, not_measured_ok=True).get("failed") is None
 
 
+def test_without_the_states_of_ports_no_cable_is_condemned(verify):
+    case = build("basepod-12", ("uplink_dark",), 1)
+    answer = verify(case.world, without=["iblinkinfo"])
+    assert answer["failed"]
+    assert answer["findings"] == []
+    assert {(item["kind"], item["subject"]) for item in answer["not_measured"]} == case.expected
+    assert answer["complaints"][0].startswith("states of ports are not known")
+
+
+def test_states_are_asked_for_only_where_a_cable_is_missing(verify, healthy, tmp_path):
+    verify(healthy)
+    assert not (tmp_path / "answers" / "iblinkinfo.calls").exists()
+    verify(build("basepod-12", ("rail_missing",), 1).world)
+    assert (tmp_path / "answers" / "iblinkinfo.calls").read_text() == "1\n"
+
+
 def test_the_environment_is_that_of_the_tools(verify, healthy, tmp_path):
     verify(healthy, tool_environment={"POD_FABRIC": "pretended"})
     said = (tmp_path / "answers" / "ibnetdiscover.environment").read_text()
@@ -187,7 +202,7 @@ def test_saved_answers_are_judged(verify, tmp_path):
     saved = verify(case.world, output=str(tmp_path / "out"))
     files = {
         name: str(tmp_path / "out" / "raw" / f"{name}.txt")
-        for name in ("ibnetdiscover", "iblinkinfo", "ibqueryerrors", "ibqueryerrors-2")
+        for name in ("ibnetdiscover", "ibqueryerrors", "ibqueryerrors-2")
     }
     again = verify(case.world, sweep_files=files, interval_s=720, without=TOOLS)
     found = {(item["kind"], item["subject"]) for item in again["findings"]}
