@@ -70,12 +70,7 @@ class _Seeker:
         keys = sorted(suspects.plan.hcas)
         self.modulus = 1 + max((rail for _node, rail in keys), default=0)
         self.rails = [rail_end(*key) for key in keys]
-        self.blamed = {
-            suspects.number[one, BOTH]
-            for finding in verdict.findings
-            for one in finding.subjects
-            if (one, BOTH) in suspects.number
-        }
+        self.verdict = verdict
         # Parts that failed, and ends that gave no answer, are no good company for a test.
         self.bad_hosts = {
             one.split(":", 1)[1].split("/")[0]
@@ -93,8 +88,15 @@ class _Seeker:
         return Unit(source.host, target.host, shift, (source.rail,), self.modulus)
 
     def telling_apart(self, finding: Finding, one: str, two: str) -> Iterator[Unit]:
-        """Yield units that use exactly one of two parts and nothing else that is in doubt."""
-        numbers = [self.suspects.number.get((name, BOTH), -1) for name in (one, two)]
+        """Yield units that use exactly one of two parts and nothing of another finding."""
+        number = self.suspects.number
+        numbers = [number.get((name, BOTH), -1) for name in (one, two)]
+        elsewhere = {
+            number.get((name, BOTH), -1)
+            for other in self.verdict.findings
+            if other is not finding
+            for name in other.subjects
+        }
         found: set[tuple[End, End]] = set()
         for source, target in self._candidates(finding):
             if len(found) == _ENOUGH:
@@ -108,8 +110,7 @@ class _Seeker:
             except NoRouteError:
                 continue
             used = [number in there or number in back for number in numbers]
-            others = (self.blamed - set(numbers)) & (there | back)
-            if used[0] != used[1] and not others:
+            if used[0] != used[1] and not elsewhere & (there | back):
                 found.add(both)
                 yield self.unit(source, target)
 

@@ -49,6 +49,8 @@ _FEWEST_PARTS = 3
 # No spread is believed to be smaller than this share of the median.
 _LEAST_SPREAD = 0.01
 _FEWEST_VALUES = 8
+# Good flows of one fabric do not differ so much: three times the noise that is allowed for.
+_FAR_APART = 0.15
 # What a good link reaches of its rate where there are too few values to say: 392 of 400 Gb/s.
 _REACHES = 0.98
 # Chance that any of all good values of a run is called low.
@@ -335,20 +337,26 @@ class Localiser:
 def fleet_of(values: Sequence[float], mark: Threshold, rate_gbps: float) -> Fleet:
     """Return what good flows reach, judged by the flows themselves where there are enough.
 
-    Where more than half of them are bad the median is no measure: then those that reach the mark
-    are, if they are a fifth at least.
+    Where about half of them are bad the median is no measure. Then those that reach the mark are,
+    if they are a fifth at least; and where values lie far apart, those above the middle are.
     """
     if len(values) >= _FEWEST_VALUES:
         good = [value for value in values if mark.holds(value)]
         if not mark.holds(statistics.median(values) / 0.95) and len(good) * 5 >= len(values):
             values = good
-        middle = statistics.median(values)
-        # 1.4826 makes the median absolute deviation a standard deviation.
-        spread = 1.4826 * statistics.median(abs(value - middle) for value in values)
+        middle, spread = _middle_and_spread(values)
+        if spread > _FAR_APART * middle:
+            middle, spread = _middle_and_spread([value for value in values if value >= middle])
         if middle > 0:
             return Fleet(middle, max(spread, _LEAST_SPREAD * middle), len(values))
     expected = _REACHES * rate_gbps
     return Fleet(expected, 2 * _LEAST_SPREAD * expected, 0)
+
+
+def _middle_and_spread(values: Sequence[float]) -> tuple[float, float]:
+    middle = statistics.median(values)
+    # 1.4826 makes the median absolute deviation a standard deviation.
+    return middle, 1.4826 * statistics.median(abs(value - middle) for value in values)
 
 
 def weigh(gbps: float, fleet: Fleet) -> float:

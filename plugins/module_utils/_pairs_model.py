@@ -12,6 +12,7 @@ cable.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Iterable
 
@@ -67,6 +68,9 @@ class Suspects:
         self.all: list[Suspect] = []
         self.number: dict[tuple[str, str], int] = {}
         self.cages = _cages(plan)
+        rails = Counter(node for node, _rail in plan.hcas)
+        # A node with one rail is the same as its adapter.
+        self.whole_nodes = {node for node, count in rails.items() if count > 1}
         self._of_link: dict[End, tuple[int, ...]] = {}
         self._of_flow: dict[tuple[End, End], tuple[int, ...]] = {}
 
@@ -89,12 +93,9 @@ class Suspects:
         if source == target:
             hca = f"hca:{source}"
             modes = (BOTH, "sends", "receives")
-            return [self._get(f"node:{source.host}", NODE)] + [
-                self._get(hca, HCA, mode) for mode in modes
-            ]
+            return self._nodes(source) + [self._get(hca, HCA, mode) for mode in modes]
         found = [
-            self._get(f"node:{source.host}", NODE),
-            self._get(f"node:{target.host}", NODE),
+            *self._nodes(source, target),
             self._get(f"hca:{source}", HCA),
             self._get(f"hca:{source}", HCA, "sends"),
             self._get(f"hca:{target}", HCA),
@@ -106,6 +107,9 @@ class Suspects:
         found.append(self._get(f"pair:{one.host}--{two.host}", PAIR))
         found.append(self._get(f"pair:{one}--{two}", PAIR))
         return found
+
+    def _nodes(self, *ends: End) -> list[int]:
+        return [self._get(f"node:{end.host}", NODE) for end in ends if end.host in self.whole_nodes]
 
     def _of_one_link(self, link: End) -> tuple[int, ...]:
         known = self._of_link.get(link)

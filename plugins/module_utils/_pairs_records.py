@@ -86,9 +86,15 @@ def make_records(
 
 
 def _of_fleet(verdict: Verdict, mark: Threshold) -> Record:
-    """The middle of all flows against the mark: what is wrong everywhere shows nowhere else."""
+    """The middle of all flows that no finding explains against the mark.
+
+    What is wrong everywhere shows nowhere else.
+    """
     fleet = verdict.fleets[False]
-    values = [flow.gbps or 0.0 for flow in verdict.counted if not flow.loopback]
+    explained = {id(flow) for finding in verdict.findings for flow in finding.flows}
+    every = [flow for flow in verdict.counted if not flow.loopback]
+    values = [flow.gbps or 0.0 for flow in every if id(flow) not in explained]
+    values = values or [flow.gbps or 0.0 for flow in every]
     return judge(
         FLEET,
         "fabric",

@@ -35,6 +35,8 @@ class Results:
     """What a file of results holds."""
 
     identity: str = ""
+    # Rounds of the files before this one.
+    offset: int = 0
     done: set[tuple[int, int]] = field(default_factory=set)
     flows: dict[tuple[int, int, End, End], Measurement] = field(default_factory=dict)
 
@@ -63,11 +65,12 @@ def read_results(text: str) -> Results:
 
 def _take(results: Results, data: Mapping[str, Any]) -> None:
     if data["kind"] == "run":
-        results.identity = data["identity"]
+        results.identity, results.offset = data["identity"], data["offset"]
     elif data["kind"] == "half":
         results.done.add((data["round"], data["half"]))
     elif data["kind"] == "flow":
-        source, target = (rail_end(str(host), int(rail)) for host, rail in (data["from"], data["to"]))
+        ends = (data["from"], data["to"])
+        source, target = (rail_end(str(host), int(rail)) for host, rail in ends)
         key = (data["round"], data["half"], source, target)
         results.flows[key] = Measurement(*key, data["gbps"], data["reason"])
 
@@ -75,7 +78,7 @@ def _take(results: Results, data: Mapping[str, Any]) -> None:
 class ResultsFile:
     """A file of results that is open for adding; nobody else can add at the same time."""
 
-    def __init__(self, path: str, identity: str, at: str) -> None:
+    def __init__(self, path: str, identity: str, at: str, offset: int = 0) -> None:
         self.file: IO[str] = open(path, "a+", encoding="utf-8")  # noqa: SIM115 (closed by close)
         try:
             fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -94,8 +97,8 @@ class ResultsFile:
         if text and not text.endswith("\n"):
             self.file.write("\n")
         if not self.results.identity:
-            self._add({"kind": "run", "version": VERSION, "identity": identity, "at": at})
-            self.results.identity = identity
+            head = {"kind": "run", "version": VERSION, "identity": identity, "at": at}
+            self._add({**head, "offset": offset})
         self._flush()
 
     def add(self, flow: Measurement, at: str, said: str) -> None:

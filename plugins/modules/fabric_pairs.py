@@ -1,0 +1,417 @@
+#!/usr/bin/python
+
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: fabric_pairs
+short_description: Load every link of the fabric by pairs of nodes, and find the slow part
+description:
+  - Makes a schedule of pair tests (C(ib_write_bw) of perftest) in which every cable of the plan is
+    loaded by several different pairs in each direction, in as few rounds as possible; no node is in
+    two pairs of a round, and no two flows share a link.
+  - Runs it from this one host, which must reach all nodes by SSH or be able to run Slurm jobs.
+    Servers are started first; the number of Ansible's forks does not matter.
+  - Finds the parts (adapters, cables, cages, nodes, switches) that explain the slow flows, by the
+    routes that are programmed (C(dump_fts)) or computed from the plan. What cannot be told apart is
+    named together, and measured further.
+  - A pair that hangs, or a node that does not answer, is C(not_measured) and blames nobody.
+  - The tests load the fabric fully. Do not run them beside jobs, or run them as a Slurm job.
+version_added: 1.0.0
+author:
+  - The baremetal.dgx authors (@baremetal-dgx)
+extends_documentation_fragment:
+  - baremetal.dgx.attributes
+attributes:
+  check_mode:
+    support: full
+    details: In check mode the schedule is returned. Nothing is run or written.
+  diff_mode:
+    support: none
+    details: Nothing is ever changed.
+  idempotent:
+    support: full
+options:
+  plan:
+    description: The cable plan, as C(cluster_plan) writes it to C(.dgx/plan/fabric/cables.json).
+    type: dict
+  plan_file:
+    description: Path of such a file on the host that runs the module.
+    type: path
+  output:
+    description:
+      - Folder for everything that belongs to a run. It is made where it does not exist.
+      - C(pairs.jsonl) gets a line for each flow as it is measured. A run that was killed goes on
+        from there; results of a complete run are set aside (C(pairs.jsonl.1) and so on).
+    type: path
+    required: true
+  judge_only:
+    description: Measure nothing, judge what lies in O(output) again.
+    type: bool
+    default: false
+  routes:
+    description:
+      - Where routes come from. V(tables) needs O(tables_file), or C(dump_fts) on this host.
+      - V(computed) takes what a fat tree routing would do. V(auto) takes tables if it can get them.
+    type: str
+    choices: [auto, tables, computed]
+    default: auto
+  tables_file:
+    description: Output of C(dump_fts), or of C(ibroute) for every switch, on this host.
+    type: path
+  tool_options:
+    description: Options for C(dump_fts), for example C(-C) and the device to look from.
+    type: list
+    elements: str
+    default: []
+  tool_environment:
+    description: Environment variables for C(dump_fts), and for nothing else.
+    type: dict
+    default: {}
+  timeout_s:
+    description: Seconds that C(dump_fts) may take.
+    type: float
+    default: 120
+  exclude:
+    description: Nodes that take no part, and rails, written as C(dgx-01/rail3).
+    type: list
+    elements: str
+    default: []
+  pairs_per_link:
+    description: Different pairs that load each link in each direction, where there are so many.
+    type: int
+    default: 3
+  loopback:
+    description: Whether each adapter first sends to itself, which tells it from its cable.
+    type: bool
+    default: true
+  cross_rail:
+    description: Whether unlike rails meet where a link is loaded in no other way.
+    type: bool
+    default: true
+  seed:
+    description: The same seed gives the same schedule.
+    type: int
+    default: 1
+  follow_ups:
+    description: How often extra pairs are measured to tell apart what was left open.
+    type: int
+    default: 1
+  memory:
+    description:
+      - Memory that data goes from and to. V(cuda) is GPUDirect with nvidia-peermem,
+        V(cuda_dmabuf) with dma-buf; both need a perftest that was built with CUDA.
+    type: str
+    choices: [host, cuda, cuda_dmabuf]
+    default: host
+  gpus:
+    description: GPU of a rail, by PCI order, for rails whose GPU has not the same number.
+    type: dict
+    default: {}
+  both_ways:
+    description:
+      - Whether a pair sends in both directions at once (C(-b)). Only the sum is known then, so a
+        fault of one direction is not told from one of both.
+    type: bool
+    default: false
+  size_bytes:
+    description: Size of a message.
+    type: int
+    default: 8388608
+  duration_s:
+    description: Seconds of a test, at least V(3).
+    type: int
+    default: 10
+  extra_arguments:
+    description: More arguments for C(ib_write_bw), for example C(-x) and a GID index for RoCE.
+    type: list
+    elements: str
+    default: []
+  mark_gbps:
+    description: What a good flow reaches at least. By default what is published for this rate.
+    type: float
+  mark_source:
+    description: Where O(mark_gbps) comes from; it is kept in the records.
+    type: str
+    default: set in the inventory
+  transport:
+    description:
+      - How nodes are reached. V(slurm) makes one job that has all nodes to itself.
+      - V(local) runs everything on this host, which must then pretend to be all nodes; for tests.
+    type: str
+    choices: [ssh, slurm, local]
+    default: ssh
+  addresses:
+    description: Where a node's partner connects to it, by node. By default the node's name.
+    type: dict
+    default: {}
+  targets:
+    description: What SSH connects to (C(user@address)), by node. By default as O(addresses).
+    type: dict
+    default: {}
+  ssh_options:
+    description: More arguments for C(ssh).
+    type: list
+    elements: str
+    default: []
+  slurm_options:
+    description: More arguments for C(salloc), for example a partition or a reservation.
+    type: list
+    elements: str
+    default: []
+  slurm_gres:
+    description: Generic resources of each node, V(gpu:8) for GPUDirect.
+    type: str
+    default: ""
+  slurm_wait_s:
+    description: Seconds to wait for the nodes.
+    type: int
+    default: 60
+  connect_s:
+    description: Seconds that connecting to a node may take.
+    type: int
+    default: 10
+  listen_s:
+    description: Seconds until a server must listen.
+    type: int
+    default: 20
+  parallel:
+    description: Pairs that run at the same time. Each takes two connections of this host.
+    type: int
+    default: 128
+  sysfs_root:
+    description: Where sysfs is on the nodes; C({node}) becomes the node's name.
+    type: str
+    default: /sys
+  findings_ok:
+    description: Whether findings leave the task green.
+    type: bool
+    default: false
+  not_measured_ok:
+    description: Whether the task stays green where something was not measured.
+    type: bool
+    default: false
+seealso:
+  - module: baremetal.dgx.fabric_verify
+  - module: baremetal.dgx.cluster_plan
+"""
+
+EXAMPLES = r"""
+- name: Load every link, GPU memory to GPU memory
+  baremetal.dgx.fabric_pairs:
+    plan: "{{ lookup('ansible.builtin.file', cluster_state_dir ~ '/plan/fabric/cables.json')
+      | from_json }}"
+    output: /var/lib/baremetal-dgx/pairs
+    memory: cuda_dmabuf
+
+- name: The same as one Slurm job
+  baremetal.dgx.fabric_pairs:
+    plan_file: /etc/dgx/cables.json
+    output: /var/lib/baremetal-dgx/pairs
+    transport: slurm
+    slurm_gres: gpu:8
+"""
+
+RETURN = r"""
+verdict:
+  description: V(pass), V(fail) or V(not_measured); not in check mode.
+  returned: always
+  type: str
+records:
+  description: The records that are no pass; all are in C(pairs-records.json).
+  returned: always
+  type: list
+  elements: dict
+findings:
+  description: A line for each of them that a technician can act on.
+  returned: always
+  type: list
+  elements: str
+counts:
+  description: How many records there are of each status.
+  returned: always
+  type: dict
+schedule:
+  description: Rounds, how many everybody with everybody would take, and links that no pair loads.
+  returned: always
+  type: dict
+rounds:
+  description: The pairs of each round.
+  returned: in check mode
+  type: list
+  elements: list
+routes:
+  description: Where the routes come from, and what is wrong with them.
+  returned: always
+  type: dict
+"""
+
+import signal
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs_options import (
+    check,
+    load_plan,
+    load_tables,
+    make_setup,
+    run_session,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs_perftest import (
+    MEMORIES,
+    mark_for,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs_schedule import (
+    Wishes,
+    make_schedule,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs_session import (
+    FINDINGS,
+    RECORDS,
+    SCHEDULE,
+    TABLES,
+    Outcome,
+    Session,
+    describe,
+    finding_lines,
+    judge_again,
+    make_routes,
+    read_schedule,
+    records_text,
+    round_lines,
+    schedule_text,
+    write_folder,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs_transport import (
+    LOCAL,
+    SLURM,
+    SSH,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._records import (
+    FAIL,
+    NOT_MEASURED,
+    PASS,
+    Tally,
+    Threshold,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._run import ModuleRunner, ToolError
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "plan": {"type": "dict"},
+    "plan_file": {"type": "path"},
+    "output": {"type": "path", "required": True},
+    "judge_only": {"type": "bool", "default": False},
+    "routes": {"type": "str", "choices": ["auto", "tables", "computed"], "default": "auto"},
+    "tables_file": {"type": "path"},
+    "tool_options": {"type": "list", "elements": "str", "default": []},
+    "tool_environment": {"type": "dict", "default": {}},
+    "timeout_s": {"type": "float", "default": 120},
+    "exclude": {"type": "list", "elements": "str", "default": []},
+    "pairs_per_link": {"type": "int", "default": 3},
+    "loopback": {"type": "bool", "default": True},
+    "cross_rail": {"type": "bool", "default": True},
+    "seed": {"type": "int", "default": 1},
+    "follow_ups": {"type": "int", "default": 1},
+    "memory": {"type": "str", "choices": list(MEMORIES), "default": "host"},
+    "gpus": {"type": "dict", "default": {}},
+    "both_ways": {"type": "bool", "default": False},
+    "size_bytes": {"type": "int", "default": 8388608},
+    "duration_s": {"type": "int", "default": 10},
+    "extra_arguments": {"type": "list", "elements": "str", "default": []},
+    "mark_gbps": {"type": "float"},
+    "mark_source": {"type": "str", "default": "set in the inventory"},
+    "transport": {"type": "str", "choices": [SSH, SLURM, LOCAL], "default": SSH},
+    "addresses": {"type": "dict", "default": {}},
+    "targets": {"type": "dict", "default": {}},
+    "ssh_options": {"type": "list", "elements": "str", "default": []},
+    "slurm_options": {"type": "list", "elements": "str", "default": []},
+    "slurm_gres": {"type": "str", "default": ""},
+    "slurm_wait_s": {"type": "int", "default": 60},
+    "connect_s": {"type": "int", "default": 10},
+    "listen_s": {"type": "int", "default": 20},
+    "parallel": {"type": "int", "default": 128},
+    "sysfs_root": {"type": "str", "default": "/sys"},
+    "findings_ok": {"type": "bool", "default": False},
+    "not_measured_ok": {"type": "bool", "default": False},
+}
+
+
+def report(module: AnsibleModule, outcome: Outcome, result: dict[str, Any]) -> None:
+    """Write the files and end the module."""
+    params = module.params
+    tally = Tally.of(outcome.records)
+    lines = finding_lines(outcome.records)
+    write_folder(
+        params["output"],
+        {RECORDS: records_text(outcome.records), FINDINGS: "".join(f"{line}\n" for line in lines)},
+    )
+    result.update(
+        verdict=tally.verdict,
+        counts=tally.counts,
+        findings=lines,
+        records=[record.as_data() for record in outcome.records if record.status != PASS],
+        follow_ups=outcome.follow_ups,
+    )
+    red = tally.counts[FAIL] and not params["findings_ok"]
+    unknown = tally.counts[NOT_MEASURED] and not params["not_measured_ok"]
+    if red or unknown:
+        module.fail_json(msg="\n".join(lines), **result)
+    module.exit_json(**result)
+
+
+def main() -> None:
+    """Plan, measure, judge, report."""
+    module = AnsibleModule(
+        argument_spec=ARGUMENT_SPEC,
+        supports_check_mode=True,
+        mutually_exclusive=[("plan", "plan_file")],
+        required_one_of=[("plan", "plan_file")],
+    )
+    # Else the tests on the nodes would only end when they notice.
+    signal.signal(signal.SIGTERM, lambda *_which: module.fail_json(msg="was told to end (TERM)"))
+    params, run = module.params, ModuleRunner(module)
+    result: dict[str, Any] = {"changed": False, "records": [], "findings": [], "counts": {}}
+    try:
+        plan = load_plan(params)
+        check(params, plan)
+        tables, why = load_tables(params, run)
+        routes, problems = make_routes(plan, tables)
+        result["routes"] = {"source": routes.source, "why": why, "problems": problems}
+        setup = make_setup(params, plan)
+        rate = float(min(hca.rate_gbps for hca in plan.hcas.values()))
+        mark = mark_for(setup.recipe, rate)
+        if params["mark_gbps"] is not None:
+            mark = Threshold(">=", params["mark_gbps"], "Gb/s", params["mark_source"])
+        if params["judge_only"]:
+            schedule = read_schedule(params["output"])
+        else:
+            wishes = Wishes(
+                pairs_per_link=params["pairs_per_link"],
+                seed=params["seed"],
+                loopback=params["loopback"],
+                cross_rail=params["cross_rail"],
+                excluded=frozenset(params["exclude"]),
+            )
+            schedule = make_schedule(plan, routes, wishes)
+        nodes = len({node for node, _rail in plan.hcas} - set(params["exclude"]))
+        result["schedule"] = describe(schedule, nodes, params["duration_s"])
+        ways = 2 if params["both_ways"] else 1
+        session = Session(plan, routes, schedule, mark, ways * rate, params["both_ways"])
+        if module.check_mode:
+            module.exit_json(**result, verdict=NOT_MEASURED, rounds=round_lines(schedule))
+        if params["judge_only"]:
+            outcome = judge_again(session, params["output"])
+        else:
+            write_folder(params["output"], {SCHEDULE: schedule_text(schedule), TABLES: tables})
+            outcome = run_session(params, run, session, setup)
+        report(module, outcome, result)
+    except ToolError as error:
+        module.fail_json(msg=str(error), **{**result, **error.details})
+
+
+if __name__ == "__main__":
+    main()
