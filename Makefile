@@ -1,10 +1,10 @@
 # What people type; the work is in .ci/ and virtual_pod/.
 .DEFAULT_GOAL := help
-.PHONY: help setup check test build demo demo-ssh demo-down bench soak format readmes clean
+.PHONY: help setup check test build demo demo-ssh demo-down bench bench-fabric soak format readmes clean
 NODE ?= login-01
 
 help: ## Show these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Make .venv and the collections the tools need
 	@.ci/setup
@@ -29,6 +29,9 @@ demo-down: ## Remove the demo's nodes and network
 
 bench: setup ## Controller CPU seconds per host of a converged re-run
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" .venv/bin/python tests/bench/converged.py
+
+bench-fabric: setup ## What it costs to prove a fabric of 1,024 nodes (needs ibsim, opensm, infiniband-diags)
+	@.venv/bin/python tests/bench/fabric.py
 
 soak: ## The long suites: every ansible-core, tests/soak/
 	@.ci/run soak

@@ -90,12 +90,17 @@ def switch_name(description: str) -> str:
     return (managed.group(1) if managed else text).strip()
 
 
+def short(host: str) -> str:
+    """Return a host's name without its domain: descriptions may have it or not."""
+    return host.split(".")[0]
+
+
 def host_and_device(description: str) -> Named:
     """Return host and device of an adapter's description, the host without its domain."""
     words = description.split()
     if not words:
         return Named("", "")
-    return Named(words[0].split(".")[0], " ".join(words[1:]))
+    return Named(short(words[0]), " ".join(words[1:]))
 
 
 def unnamed(description: str) -> bool:
@@ -163,14 +168,19 @@ class _Matcher:
     def switches_by_name(self) -> None:
         claims: dict[Key, list[FoundDevice]] = {}
         for device in self.open(SWITCH):
-            name = self.names.get(device.guid) or switch_name(device.description)
+            name = self.names.get(device.guid) or device.description.strip()
+            if name not in self.plan.switches:
+                # The name of a director is that of all its parts: these are planned in full.
+                name = switch_name(name)
             if name in self.plan.switches:
                 claims.setdefault((name, -1), []).append(device)
         self._settle(claims)
 
     def adapters_by_name(self) -> None:
         devices = {
-            (hca.node, device): key for key, hca in self.plan.hcas.items() for device in hca.devices
+            (short(hca.node), device): key
+            for key, hca in self.plan.hcas.items()
+            for device in hca.devices
         }
         claims: dict[Key, list[FoundDevice]] = {}
         for device in self.open(CA):
@@ -276,7 +286,7 @@ class _Matcher:
             host = host_and_device(device.description).host
             rails = sum(1 for node, _rail in self.plan.hcas if node == key[0])
             mostly = here[key[0]][host] * 2 > rails or device.guid in self.found.also_claims
-            if host == key[0] or unnamed(device.description) or mostly:
+            if host == short(key[0]) or unnamed(device.description) or mostly:
                 self.found.add(key, device.guid, BY_PLACE)
                 taken = True
         return taken

@@ -27,6 +27,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_match import
     Key,
     Matches,
     host_and_device,
+    short,
     switch_name,
     unnamed,
 )
@@ -225,7 +226,7 @@ def judge_names(plan: CablePlan, sweep: Sweep, matches: Matches) -> list[Finding
         said = host_and_device(sweep.devices[guid].description)
         if unnamed(sweep.devices[guid].description):
             hosts.setdefault(node, {})[rail] = ""
-        elif said.host != node:
+        elif said.host != short(node):
             hosts.setdefault(node, {})[rail] = said.host
         elif said.device not in plan.hcas[key].devices:
             renamed.setdefault(node, {})[rail] = said.device
@@ -241,7 +242,7 @@ def _judge_switch_names(plan: CablePlan, sweep: Sweep, matches: Matches) -> list
             continue
         said = sweep.devices[guid].description
         # A switch without a system of its own cannot be given a name.
-        if switch_name(said) != key[0] and not unnamed(said):
+        if key[0] not in (said.strip(), switch_name(said)) and not unnamed(said):
             wrong[key[0]] = switch_name(said)
     return list(_misnamed("switch", wrong, len(plan.switches), "on the switch itself"))
 

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from typing import Iterator, Mapping, Sequence
+from typing import Iterator, Sequence
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_answers import FoundSm, FoundSms
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_findings import (
@@ -21,6 +21,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_findings imp
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_match import (
     Matches,
     host_and_device,
+    short,
     switch_name,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import SWITCH, Sweep
@@ -63,7 +64,11 @@ def judge_sms(
             status=NOT_MEASURED,
         )
         return
-    hosts: Mapping[str, FoundSm] = {sm_host(sweep, matches, sm): sm for sm in found.sms}
+    in_full = {short(host): host for host in expected}
+    hosts: dict[str, FoundSm] = {}
+    for sm in found.sms:
+        host = sm_host(sweep, matches, sm)
+        hosts[in_full.get(short(host), host)] = sm
     masters = found.masters
     if not masters:
         yield Finding(

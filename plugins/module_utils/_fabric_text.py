@@ -36,9 +36,11 @@ def summary(verdict: Verdict) -> str:
     nodes = len({node for node, _rail in plan.hcas})
     said = f"{counts[PASS]} of {len(plan.cables)} cables are right"
     if counts[FAIL]:
-        said += f", {counts[FAIL]} are not"
+        said += f", {counts[FAIL]} {'are' if counts[FAIL] > 1 else 'is'} not"
     if counts[NOT_MEASURED]:
-        said += f", {counts[NOT_MEASURED]} were not measured"
+        said += (
+            f", {counts[NOT_MEASURED]} {'were' if counts[NOT_MEASURED] > 1 else 'was'} not measured"
+        )
     count = len(verdict.findings)
     findings = "no finding" if not count else f"{count} finding" + ("s" if count > 1 else "")
     return f"{nodes} nodes, {len(plan.switches)} switches: {findings}; {said}"

@@ -27,6 +27,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_match import
     Matches,
     host_and_device,
     is_aggregation,
+    short,
     switch_name,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import (
@@ -335,13 +336,14 @@ def judge_unknown(
 ) -> Iterator[Finding]:
     """Yield a finding for each device, or pair of ports, with links that no plan knows."""
     reserved = set(wiring.plan.reserved)
+    other_hosts = {short(host) for host in other_hosts}
     groups: dict[str, list[tuple[End, End]]] = {}
     for end, other in unknown:
         if foreign(end):
             end, other = other, end
         if foreign(other):
             group = wiring.foreign_group(other)
-            if end in reserved or group in other_hosts:
+            if end in reserved or short(group) in other_hosts:
                 continue
             groups.setdefault(f"device:{group}", []).append((end, other))
         else:

@@ -142,8 +142,9 @@ def _attend(remotes: Iterable[_Remote], enough: Callable[[_Remote], bool], until
     """Read from all until each has said enough or has ended, or until that time."""
     with selectors.DefaultSelector() as selector:
         for remote in remotes:
-            if not remote.ended and not enough(remote) and remote.process is not None:
-                assert remote.process.stdout is not None
+            if remote.ended or enough(remote) or remote.process is None:
+                continue
+            if remote.process.stdout is not None:
                 selector.register(remote.process.stdout, selectors.EVENT_READ, remote)
         while selector.get_map():
             left = until - time.monotonic()

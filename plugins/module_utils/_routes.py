@@ -232,15 +232,15 @@ class _Keys:
 
     def find(self, guid: str, description: str) -> tuple[str, int] | None:
         """Return the planned key of a device by the GUID of its port, or by its description."""
-        # The port of an adapter has the next GUID after that of the adapter.
-        node_guid = f"{int(guid, 16) - 1:016x}"
         if guid in self.by_guid:
             return self.by_guid[guid]
-        if node_guid in self.by_guid and self.by_guid[node_guid][1] >= 0:
-            return self.by_guid[node_guid]
         named = host_and_device(description)
-        found = self.by_name.get(f"{named.host} {named.device}")
-        return found or self.by_name.get(switch_name(description))
+        for name in (f"{named.host} {named.device}", switch_name(description)):
+            if name in self.by_name:
+                return self.by_name[name]
+        # Of some adapters the port has the next GUID after the adapter's own.
+        found = self.by_guid.get(f"{max(1, int(guid, 16)) - 1:016x}")
+        return found if found and found[1] >= 0 else None
 
 
 def computed_routes(plan: CablePlan) -> Routes:

@@ -35,8 +35,11 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_sweep import
 
 try:
     simulation.find()
+    WHY_NOT = ""
 except simulation.NoSimulatorError as error:
-    pytest.skip(str(error), allow_module_level=True)
+    WHY_NOT = str(error)
+
+pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "-")
 
 CAPTURES = Path(os.environ.get("CAPTURES", ROOT.parent / "shared" / "captures"))
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "tests" / "fabric"))
 
 from library import build, fresh
-from world import World, plan_of, switch_end
+from world import World, plan_of, rail_end, switch_end
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._cable_labels import Place
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_answers import (
@@ -86,6 +87,41 @@ def test_names_of_adapters() -> None:
     for words in ("", "MT4129 ConnectX7   Mellanox Technologies", "localhost mlx5_0", "HCA-1"):
         assert unnamed(words)
     assert not unnamed("dgx-01 HCA-1")
+
+
+def test_domains_make_no_difference() -> None:
+    world = healthy()
+    plan = world.plan
+    hcas = {
+        (f"{node}.site.example", rail): replace(hca, node=f"{node}.site.example")
+        for (node, rail), hca in plan.hcas.items()
+    }
+    cables = tuple(
+        replace(c, a=rail_end(f"{c.a.host}.site.example", c.a.rail)) if not c.a.is_switch else c
+        for c in plan.cables
+    )
+    plan = CablePlan(hcas, plan.switches, cables)
+    wanted = Expectation(subnet_managers=["dgx-0001.site.example", "dgx-0012"])
+    verdict = judge_fabric(plan, world.observe(), wanted)
+    assert (verdict.findings, verdict.doubts) == ([], [])
+
+
+def test_parts_of_a_director_are_planned_by_their_full_names() -> None:
+    world = healthy()
+    plan = world.plan
+    names = {"leaf-001": "MF0;big:MCS8500/L01/U1", "leaf-002": "MF0;big:MCS8500/L02/U1"}
+    for name, full in names.items():
+        world.fabric.devices[world.key_of[name, -1]].description = full
+    cables = tuple(
+        replace(c, **{
+            side: replace(end, host=names.get(end.host, end.host))
+            for side, end in (("a", c.a), ("b", c.b))
+        })
+        for c in plan.cables
+    )  # fmt: skip
+    switches = {names[n]: replace(s, name=names[n]) for n, s in plan.switches.items()}
+    verdict = judge_fabric(CablePlan(plan.hcas, switches, cables), world.observe(), world.wanted)
+    assert (verdict.findings, verdict.counts()["pass"]) == ([], 112)
 
 
 def test_each_match_says_why() -> None:
@@ -277,6 +313,15 @@ def test_a_leaf_that_the_plan_leaves_short_is_found() -> None:
     assert verdict.findings[0].measured == 27
     assert verdict.findings[0].threshold
     assert verdict.findings[0].threshold.value == 32
+
+
+def test_a_fabric_that_is_slow_as_a_whole_is_one_finding() -> None:
+    world = healthy("superpod-32")
+    for device in world.fabric.devices.values():
+        for port in device.ports.values():
+            port.speed = "HDR"
+    found = world.judge().findings
+    assert [(f.kind, f.subject) for f in found] == [("speed", "fabric")]
 
 
 def test_load_above_the_given_limit_is_found() -> None:

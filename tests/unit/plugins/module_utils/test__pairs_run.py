@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from pair_plans import small_plan
 
+from ansible_collections.baremetal.dgx.plugins.module_utils import _pairs_run
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import rail_end
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs_perftest import (
     CUDA_DMABUF,
@@ -34,6 +35,12 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._run import ToolErro
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "pairs"
 PLAN = small_plan(nodes=4)
 RECIPE = Recipe(duration_s=3)
+
+
+@pytest.fixture(autouse=True)
+def ports_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests run side by side, and all their nodes are this host."""
+    monkeypatch.setattr(_pairs_run, "_FIRST_PORT", 20000 + os.getpid() % 100 * 100)
 
 
 def unit(a: str, b: str, rails: tuple[int, ...] = (0, 1)) -> Unit:
@@ -63,8 +70,8 @@ class Site:
                 "devices": devices,
                 "addresses": dict.fromkeys((node for node, _rail in PLAN.hcas), "127.0.0.1"),
                 "sysfs_root": f"{self.sysfs}/{{node}}",
-                "connect_s": 2.0,
-                "listen_s": 3.0,
+                "connect_s": 10.0,
+                "listen_s": 15.0,
                 **more,
             }
         )

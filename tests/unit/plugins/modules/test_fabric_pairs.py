@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.baremetal.dgx.plugins.module_utils import _pairs_run
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import plan_to_data
 from ansible_collections.baremetal.dgx.plugins.modules.fabric_pairs import main
 
@@ -21,6 +22,12 @@ sys.path.insert(0, str(UNIT / "plugins" / "module_utils"))
 from pair_plans import small_plan  # noqa: E402
 
 PLAN = small_plan(nodes=4, rails=1, units=1, spines=0)
+
+
+@pytest.fixture(autouse=True)
+def ports_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests run side by side, and all their nodes are this host."""
+    monkeypatch.setattr(_pairs_run, "_FIRST_PORT", 20000 + os.getpid() % 100 * 100)
 
 
 @pytest.fixture
