@@ -150,7 +150,7 @@ class _Builder:
         self.tails: dict[tuple[str, int], tuple[int, ...] | None] = {}
         self.ways: dict[tuple[str, str, int], list[_Way]] = {}
         self.need = [0] * len(self.ends)
-        self.pairs: list[set[tuple[str, str]]] = [set() for _ in self.ends]
+        self.pairs: list[set[tuple[str, str]]] = [set() for _turn in self.ends]
         # Pairs of links that too few flows tell apart: link -> the others
         self.alike: dict[int, dict[int, int]] = {}
         self.used: set[tuple[str, str, int]] = set()
