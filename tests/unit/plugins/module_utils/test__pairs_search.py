@@ -33,7 +33,7 @@ def best_of_all(case: Case) -> float:
 def dice_case(seed: int) -> Case:
     dice = random.Random(seed)
     observations = dice.randint(4, 24)
-    weights = [dice.choice((6.9, 4.0, 1.0, -0.5, -2.0)) for _ in range(observations)]
+    weights = dice.choices((6.9, 4.0, 1.0, -0.5, -2.0), k=observations)
     hits = {
         one: sorted(dice.sample(range(observations), dice.randint(1, min(8, observations))))
         for one in range(dice.randint(2, 11))

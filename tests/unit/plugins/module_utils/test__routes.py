@@ -39,11 +39,11 @@ PORTS = {
 }
 
 
-def dump(ports: dict[str, dict[int, int]] = PORTS, tool: str = "dump_fts") -> str:
+def dump(ports: dict[str, dict[int, int]] | None = None, tool: str = "dump_fts") -> str:
     """What dump_fts, or ibroute for each switch, prints."""
 
     def lines() -> Iterator[str]:
-        for number, (name, table) in enumerate(ports.items(), 1):
+        for number, (name, table) in enumerate((ports or PORTS).items(), 1):
             where = "DR path slid 0; dlid 0; 0,1" if tool == "dump_fts" else f"Lid {number}"
             yield f"Unicast lids [0x0-0xe] of switch {where} guid 0x{GUIDS[name]} ({name}):"
             yield "  Lid  Out   Destination"
