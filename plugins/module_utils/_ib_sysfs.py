@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""The RDMA devices of this node as sysfs shows them. `Tree` is the only part that reads files.
+"""The RDMA devices of this node as sysfs shows them; `_pci_path` reads the files.
 
 A file that is missing or cannot be read gives None, never a zero: a tree of an older kernel, of a
 container or of a virtual machine lacks some, and nothing may be concluded from that.
@@ -18,11 +18,15 @@ from typing import Mapping
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._pci_config import (
     ACS_REDIRECT,
-    DOWNSTREAM_PORT,
-    ROOT_PORT,
-    acs_control,
     max_read_request,
-    port_type,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._pci_path import (
+    PciFunction,
+    PciLink,
+    Tree,
+    links_of,
+    load_path,
+    whole,
 )
 
 NVIDIA_NETWORKING = "15b3"
@@ -30,7 +34,6 @@ NVIDIA_NETWORKING = "15b3"
 # They have the PCI id of any ConnectX-7; only the vital product data tells them apart.
 _BRIDGE_MARK = b"SMDL=SW_MNG"
 
-_PCI_ADDRESS = re.compile(r"[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\Z")
 _RATE = re.compile(r"([0-9.]+) Gb/sec \((\d+)X ?(\w*)\)")
 
 # Bits of the counters that the kernel reads from PortCounters (IBTA volume 1, 16.1.3.5; kernel
@@ -49,31 +52,6 @@ COUNTER_BITS: dict[str, int] = {
     "excessive_buffer_overrun_errors": 4,
     "VL15_dropped": 16,
 }
-
-
-@dataclass(frozen=True)
-class PciFunction:
-    """One function on the way from an HCA to the root, as it is linked upwards."""
-
-    address: str
-    kind: int | None  # port type of _pci_config; None where the configuration is not readable
-    speed_gts: float | None
-    width: int | None
-    max_speed_gts: float | None
-    max_width: int | None
-    acs: int | None = None
-
-
-@dataclass(frozen=True)
-class PciLink:
-    """A link of that way: what runs, and what both ends are able to."""
-
-    lower: str
-    upper: str
-    speed_gts: float | None
-    width: int | None
-    able_speed_gts: float | None
-    able_width: int | None
 
 
 @dataclass(frozen=True)
@@ -115,26 +93,8 @@ class Hca:
 
     @property
     def links(self) -> tuple[PciLink, ...]:
-        """The PCIe links from the HCA up to the root.
-
-        Both ends of a link are a function and the root or downstream port above it. The upstream
-        and the downstream ports of one switch are no link, though one lies above the other.
-        """
-        found = []
-        for index, (lower, upper) in enumerate(zip(self.path, self.path[1:])):
-            # The port above an end point can be nothing else, even where its kind is not readable.
-            if upper.kind in (ROOT_PORT, DOWNSTREAM_PORT) or (upper.kind is None and not index):
-                found.append(
-                    PciLink(
-                        lower.address,
-                        upper.address,
-                        lower.speed_gts,
-                        lower.width,
-                        _least(lower.max_speed_gts, upper.max_speed_gts),
-                        _least_int(lower.max_width, upper.max_width),
-                    )
-                )
-        return tuple(found)
+        """The PCIe links from the HCA up to the root."""
+        return links_of(self.path)
 
     @property
     def redirecting(self) -> tuple[str, ...] | None:
@@ -143,66 +103,6 @@ class Hca:
         if not bridges or any(bridge.acs is None for bridge in bridges):
             return None
         return tuple(bridge.address for bridge in bridges if (bridge.acs or 0) & ACS_REDIRECT)
-
-
-def _least(one: float | None, two: float | None) -> float | None:
-    return None if one is None or two is None else min(one, two)
-
-
-def _least_int(one: int | None, two: int | None) -> int | None:
-    return None if one is None or two is None else min(one, two)
-
-
-@dataclass(frozen=True)
-class Tree:
-    """A sysfs tree; `root` is /sys, or a copy of one."""
-
-    root: str
-
-    def path(self, *parts: str) -> str:
-        """Return the path of a file in the tree."""
-        return os.path.join(self.root, *parts)
-
-    def text(self, *parts: str) -> str | None:
-        """Return the text of a file without its line end, None where it cannot be read."""
-        try:
-            with open(self.path(*parts), encoding="utf-8", errors="replace") as handle:
-                return handle.read().strip()
-        except OSError:
-            return None
-
-    def data(self, *parts: str) -> bytes:
-        """Return the bytes of a file, none where it cannot be read."""
-        try:
-            with open(self.path(*parts), "rb") as handle:
-                return handle.read(4096)
-        except OSError:
-            return b""
-
-    def names(self, *parts: str) -> list[str]:
-        """Return the sorted names in a folder, none where there is no such folder."""
-        try:
-            return sorted(os.listdir(self.path(*parts)))
-        except OSError:
-            return []
-
-    def real(self, *parts: str) -> str:
-        """Return the path with all links followed."""
-        return os.path.realpath(self.path(*parts))
-
-
-def whole(text: str | None) -> int | None:
-    """Return the number that a file of sysfs holds, decimal or with 0x."""
-    try:
-        return None if text is None else int(text, 0)
-    except ValueError:
-        return None
-
-
-def _number(text: str | None) -> float | None:
-    """Return the number that a text begins with ("32.0 GT/s PCIe")."""
-    found = re.match(r"[0-9]+(\.[0-9]+)?", text or "")
-    return float(found.group()) if found else None
 
 
 def _word(text: str | None) -> str | None:
@@ -265,28 +165,6 @@ def load_port(tree: Tree, device: str, number: int) -> Port:
     )
 
 
-def load_path(tree: Tree, device: str) -> tuple[PciFunction, ...]:
-    """Return the PCI functions from a device's own up to the root port."""
-    real = tree.real("class", "infiniband", device, "device")
-    functions = []
-    while _PCI_ADDRESS.match(os.path.basename(real)):
-        config = tree.data(os.path.relpath(real, tree.root), "config")
-        base = os.path.relpath(real, tree.root)
-        functions.append(
-            PciFunction(
-                address=os.path.basename(real),
-                kind=port_type(config),
-                speed_gts=_number(tree.text(base, "current_link_speed")),
-                width=whole(tree.text(base, "current_link_width")) or None,
-                max_speed_gts=_number(tree.text(base, "max_link_speed")),
-                max_width=whole(tree.text(base, "max_link_width")) or None,
-                acs=acs_control(config),
-            )
-        )
-        real = os.path.dirname(real)
-    return tuple(functions)
-
-
 def _why_ignored(vendor: str | None, virtual: bool, vital: bytes) -> str:
     if vendor is not None and vendor != NVIDIA_NETWORKING:
         return f"made by vendor {vendor}, not by {NVIDIA_NETWORKING}"
@@ -301,7 +179,7 @@ def load_hca(tree: Tree, device: str) -> Hca:
     """Return an RDMA device."""
     base = os.path.join("class", "infiniband", device)
     below = os.path.join(base, "device")
-    path = load_path(tree, device)
+    path = load_path(tree, tree.real("class", "infiniband", device, "device"))
     vendor = tree.text(below, "vendor")
     numa = whole(tree.text(below, "numa_node"))
     numbers = [int(name) for name in tree.names(base, "ports") if name.isdigit()]

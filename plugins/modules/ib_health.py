@@ -204,7 +204,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._ib_host import (
     sample_now,
     store_sample,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._ib_sysfs import Tree, load_hcas
+from ansible_collections.baremetal.dgx.plugins.module_utils._ib_sysfs import load_hcas
+from ansible_collections.baremetal.dgx.plugins.module_utils._pci_path import Tree
 from ansible_collections.baremetal.dgx.plugins.module_utils._records import (
     FAIL,
     NOT_MEASURED,

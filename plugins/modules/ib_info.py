@@ -164,7 +164,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._ib_host import (
     hca_data,
     users_of_verbs,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._ib_sysfs import Hca, Tree, load_hcas
+from ansible_collections.baremetal.dgx.plugins.module_utils._ib_sysfs import Hca, load_hcas
+from ansible_collections.baremetal.dgx.plugins.module_utils._pci_path import Tree
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "sysfs": {"type": "path", "default": "/sys"},

@@ -25,7 +25,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._ib_mlxlink import (
     Optics,
     Reading,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._ib_sysfs import Tree, load_hcas
+from ansible_collections.baremetal.dgx.plugins.module_utils._ib_sysfs import load_hcas
+from ansible_collections.baremetal.dgx.plugins.module_utils._pci_path import Tree
 from ansible_collections.baremetal.dgx.plugins.module_utils._records import FAIL, NOT_MEASURED, PASS
 
 WANTED = [WantedRail(rail, f"{bus}:00.0", 400) for rail, bus in enumerate(RAILS)]

@@ -7,11 +7,11 @@ from ib_tree import add_hca, config_space, dgx
 
 from ansible_collections.baremetal.dgx.plugins.module_utils import _pci_config
 from ansible_collections.baremetal.dgx.plugins.module_utils._ib_sysfs import (
-    Tree,
     load_hcas,
     parse_rate,
     plain_guid,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._pci_path import Tree
 
 
 def load(path):
