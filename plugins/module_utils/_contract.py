@@ -115,6 +115,55 @@ _FABRIC = Option(
             default=60,
             description="Seconds between the two readings of error counters in validate_fabric",
         ),
+        "pair_tests": Option(
+            type="dict",
+            options={
+                "transport": Option(
+                    choices=("none", "ssh", "slurm"),
+                    default="none",
+                    description="How validate_fabric reaches the nodes for pair tests, which load "
+                    "the fabric fully: V(slurm) takes all nodes in one job, V(ssh) asks nobody",
+                ),
+                "memory": Option(
+                    choices=("host", "cuda", "cuda_dmabuf"),
+                    default="host",
+                    description="Memory that the data goes from and to",
+                ),
+                "duration_s": Option(
+                    type="int", minimum=3, maximum=3600, default=10, description="Of one test"
+                ),
+                "pairs_per_link": Option(
+                    type="int",
+                    minimum=1,
+                    maximum=32,
+                    default=3,
+                    description="Different pairs that load each link in each direction",
+                ),
+                "exclude": Option(
+                    type="list",
+                    each=Option(),
+                    default=[],
+                    description="Nodes and rails (C(dgx-01/rail3)) that take no part",
+                ),
+                "arguments": Option(
+                    type="list",
+                    each=Option(),
+                    default=[],
+                    description="More arguments for ib_write_bw",
+                ),
+                "slurm_options": Option(
+                    type="list",
+                    each=Option(),
+                    default=[],
+                    description="More arguments for salloc, a partition or a reservation",
+                ),
+                "slurm_gres": Option(
+                    default="", description="Generic resources of each node, C(gpu:8) for GPUDirect"
+                ),
+            },
+            default={},
+            description="Pair tests of validate_fabric",
+        ),
         "rail_groups": Option(
             choices=RAIL_GROUPS,
             default=RAIL_GROUPS[0],
