@@ -93,7 +93,7 @@ def load(run: CommandRunner, places: Places) -> Seen:
         key=key,
         key_enrolled=_enrolled(run, key) if secure and key else None,
         headers=os.path.exists(os.path.join(places.root, "lib/modules", kernel, "build/Makefile")),
-        steps=tuple(running_steps(_titles(places.proc))),
+        steps=tuple(running_steps(titles(places.proc))),
         own_holds=frozenset(read(os.path.join(places.root, OWN_HOLDS)).split()),
     )
 
@@ -132,12 +132,10 @@ def _enrolled(run: CommandRunner, key: str) -> bool | None:
     return False if "is not enrolled" in answer.text else None
 
 
-def _titles(proc: str) -> list[str]:
-    titles = []
-    for pid in _names(proc):
-        if pid.isdigit():
-            titles.append(read(os.path.join(proc, pid, "cmdline")).replace("\0", " "))
-    return titles
+def titles(proc: str) -> list[str]:
+    """Return the titles of all processes."""
+    pids = [name for name in _names(proc) if name.isdigit()]
+    return [read(os.path.join(proc, pid, "cmdline")).replace("\0", " ") for pid in pids]
 
 
 def _packages(run: CommandRunner, places: Places, system: str) -> dict[str, Package]:

@@ -1,0 +1,141 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module against an nvidia-smi that keeps the modes of three GPUs in files."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_settings import (
+    Gpu,
+    compare,
+    layout_of,
+    parse_instances,
+    parse_modes,
+)
+from ansible_collections.baremetal.dgx.plugins.modules import gpu_settings
+
+TOOL = """\
+#!/bin/sh
+here="$(dirname "$0")"
+case "$1" in
+--query-gpu=*) test -e "$here/gone" && { echo "No devices were found"; exit 6; }
+    for n in 0 1 2; do
+      echo "$n, 00000000:0$n:00.0, Enabled, $(cat "$here/ecc.$n"), $(cat "$here/mig.$n"), $(cat "$here/mig.$n")"
+    done ;;
+-L) cat "$here/list" ;;
+-i) test "$3" = -e || exit 9
+    test "$4" = 1 && echo Enabled > "$here/ecc.$2" || echo Disabled > "$here/ecc.$2" ;;
+*) exit 9 ;;
+esac
+"""
+LIST = """\
+GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-0)
+GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-1)
+GPU 2: NVIDIA H100 80GB HBM3 (UUID: GPU-2)
+  MIG 3g.40gb     Device  0: (UUID: MIG-a)
+  MIG 1g.10gb     Device  1: (UUID: MIG-b)
+"""
+
+
+@pytest.fixture
+def gpus(tmp_path, monkeypatch, run_module):
+    (tmp_path / "nvidia-smi").write_text(TOOL)
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    (tmp_path / "list").write_text(LIST)
+    (tmp_path / "proc").mkdir()
+    for number in range(3):
+        (tmp_path / f"ecc.{number}").write_text("Enabled")
+        (tmp_path / f"mig.{number}").write_text("Enabled" if number == 2 else "Disabled")
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+
+    def run(check=False, **params):
+        return run_module(gpu_settings.main, {"proc": str(tmp_path / "proc"), **params}, check)
+
+    run.folder = tmp_path
+    return run
+
+
+def test_what_is_as_declared(gpus):
+    answer = gpus(ecc="on", mig=[{"gpus": [2], "profiles": ["1g.10gb", "3g.40gb"]}])
+    assert answer["differences"] == answer["reset_pending"] == []
+    assert answer["changed"] is False
+
+
+def test_ecc_needs_consent_and_a_reset(gpus):
+    answer = gpus(ecc="off")
+    assert [one["gpu"] for one in answer["differences"]] == [0, 1, 2]
+    assert answer["changed"] is False
+    rehearsal = gpus(check=True, ecc="off", ecc_allowed=True)
+    assert rehearsal["changed"] is True
+    assert (gpus.folder / "ecc.0").read_text() == "Enabled"
+    answer = gpus(ecc="off", ecc_allowed=True)
+    assert answer["changed"] is True
+    assert answer["diff"] == rehearsal["diff"]
+    assert {one["after"] for one in answer["reset_pending"]} == {"off"}
+    again = gpus(ecc="off", ecc_allowed=True)
+    assert (again["changed"], again["differences"]) == (False, [])
+    assert len(again["reset_pending"]) == 3
+
+
+def test_not_under_a_job(gpus):
+    (gpus.folder / "proc/7").mkdir()
+    (gpus.folder / "proc/7/cmdline").write_bytes(b"slurmstepd: [12.0]\0")
+    answer = gpus(ecc="off", ecc_allowed=True)
+    assert answer["failed"]
+    assert "job steps run here (12.0)" in answer["msg"]
+    assert (gpus.folder / "ecc.0").read_text() == "Enabled"
+
+
+def test_mig_is_compared_and_left_alone(gpus):
+    answer = gpus(
+        mig=[{"profiles": ["7g.80gb"]}, {"gpus": [1, 2], "profiles": []}], ecc_allowed=True
+    )
+    assert [(one["gpu"], one["before"], one["after"]) for one in answer["differences"]] == [
+        (0, "off", "7g.80gb"),
+        (2, "1g.10gb, 3g.40gb", "off"),
+    ]
+    assert answer["changed"] is False
+
+
+def test_no_gpu_is_said(gpus):
+    (gpus.folder / "gone").write_text("")
+    answer = gpus(ecc="on")
+    assert answer["failed"]
+    assert "No devices were found" in answer["msg"]
+
+
+@pytest.mark.parametrize(
+    ("mig", "said"),
+    [
+        ([{"gpus": [3], "profiles": []}], "there are 3 GPUs"),
+        ([{"gpus": [0], "profiles": []}, {"gpus": [0], "profiles": []}], "two MIG layouts"),
+        ([{"gpus": [0], "profiles": ["small"]}], "not a MIG profile"),
+    ],
+)
+def test_layouts_that_cannot_be(gpus, mig, said):
+    answer = gpus(mig=mig)
+    assert answer["failed"]
+    assert said in answer["msg"]
+
+
+def test_forms_of_the_answer():
+    line = "0, 00000000:1B:00.0, [N/A], [N/A], [N/A], [N/A]\n"
+    assert parse_modes(line) == [Gpu(0, "00000000:1b:00.0")]
+    with pytest.raises(ValueError, match="nvidia-smi says"):
+        parse_modes("Failed to initialize NVML: Driver/library version mismatch\n")
+    assert parse_instances(LIST) == {0: (), 1: (), 2: ("1g.10gb", "3g.40gb")}
+    _wrong, _pending, cannot = compare(
+        parse_modes(line), "on", layout_of([{"profiles": ["1g.5gb"]}], 1)
+    )
+    assert cannot == [
+        "GPU 0 (00000000:1b:00.0) has no ECC mode",
+        "GPU 0 (00000000:1b:00.0) has no MIG",
+    ]
+
+
+def test_a_mode_that_waits_for_a_reset():
+    gpu = Gpu(0, "1b:00.0", "on", "on", "off", "on")
+    wrong, pending, _cannot = compare([gpu], "keep", {0: ("1g.10gb",)})
+    assert wrong == []
+    assert pending[0].after == "1g.10gb"
