@@ -63,8 +63,8 @@ def parse_modes(text: str) -> list[Gpu]:
         parts = [part.strip() for part in line.split(",")]
         if len(parts) != _FIELDS or not parts[0].isdigit():
             raise ValueError(f"nvidia-smi says {line.strip()[:120]!r}")
-        modes = [_mode(part) for part in parts[2:]]
-        found.append(Gpu(int(parts[0]), parts[1].lower(), *modes))
+        ecc, ecc_pending, mig, mig_pending = (_mode(part) for part in parts[2:])
+        found.append(Gpu(int(parts[0]), parts[1].lower(), ecc, ecc_pending, mig, mig_pending))
     return found
 
 

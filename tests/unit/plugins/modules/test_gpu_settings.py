@@ -21,7 +21,8 @@ here="$(dirname "$0")"
 case "$1" in
 --query-gpu=*) test -e "$here/gone" && { echo "No devices were found"; exit 6; }
     for n in 0 1 2; do
-      echo "$n, 00000000:0$n:00.0, Enabled, $(cat "$here/ecc.$n"), $(cat "$here/mig.$n"), $(cat "$here/mig.$n")"
+      mig=$(cat "$here/mig.$n")
+      echo "$n, 00000000:0$n:00.0, Enabled, $(cat "$here/ecc.$n"), $mig, $mig"
     done ;;
 -L) cat "$here/list" ;;
 -i) test "$3" = -e || exit 9
