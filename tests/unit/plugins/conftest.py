@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -220,3 +222,47 @@ def planned(collected: Callable[..., Inventory], small_collection: Path) -> Call
         return make_plan(collected(files, extra_vars), roles)
 
     return plan
+
+
+HARDWARE = Path(__file__).resolve().parents[3] / "virtual_pod" / "hardware"
+
+
+@pytest.fixture(scope="session")
+def nvml_libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the simulated libnvidia-ml.so.1, and in `old` that of an older driver."""
+    out = tmp_path_factory.mktemp("libraries")
+    names = [f"{out}/libnvidia-ml.so.1", f"{out}/old/libnvidia-ml.so.1"]
+    subprocess.run(["make", "-s", "-C", str(HARDWARE), f"OUT={out}", *names], check=True)
+    return out
+
+
+class SimulatedNode:
+    """A DGX H100 as its simulated hardware shows it: what the virtual pod has on each GPU node."""
+
+    def __init__(self, folder: Path, libraries: Path) -> None:
+        self.folder = folder
+        self.library = str(libraries / "libnvidia-ml.so.1")
+        self.old_library = str(libraries / "old" / "libnvidia-ml.so.1")
+        self.fabric_manager = str(HARDWARE / "nv-fabricmanager")
+        self.sysfs, self.proc = str(folder / "sys"), str(folder / "proc")
+        self.kernel_log = folder / "kernel.log"
+        self.state("")
+
+    def state(self, text: str, log: str = "") -> None:
+        """Put a state in force, with a kernel log."""
+        (self.folder / "state").write_text(text)
+        self.kernel_log.write_text(log)
+        subprocess.run([sys.executable, HARDWARE / "sysfs.py", "--root", self.folder], check=True)
+
+    def inject(self, *faults: str) -> None:
+        """Put faults in by the tool that the pod has for it."""
+        subprocess.run([HARDWARE / "inject", *faults], check=True)
+
+
+@pytest.fixture
+def simulated_node(
+    tmp_path: Path, nvml_libraries: Path, monkeypatch: pytest.MonkeyPatch
+) -> SimulatedNode:
+    """A node whose GPUs are well."""
+    monkeypatch.setenv("SIMULATED_HARDWARE", str(tmp_path / "state"))
+    return SimulatedNode(tmp_path, nvml_libraries)

@@ -1,0 +1,261 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Are the GPUs of this node what its profile says, and are they well? Pure.
+
+GPUs are told apart by PCI address. Their subjects are numbered in the order of the profile's
+addresses, so that a number means the same slot whatever else is missing. One cause gives one
+finding where that can be told: a GPU that is lost is asked nothing else, and a fabric that no GPU
+has joined is a finding of the node.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, Mapping, Sequence
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_health_device import (
+    Asker,
+    Wanted,
+    asker_of,
+    fabric_text,
+    judge_gpu,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_health_events import (
+    judge_events,
+    judge_switch_events,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_host import Host, PciGpu
+from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_marks import (
+    ACTION_REMEDIES,
+    MARKS,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_read import Gpu, Sweep
+from ansible_collections.baremetal.dgx.plugins.module_utils._kernel_log import KernelLog
+from ansible_collections.baremetal.dgx.plugins.module_utils._nvml_types import (
+    LIB_RM_VERSION_MISMATCH,
+    RESET_REQUIRED,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._records import Record
+from ansible_collections.baremetal.dgx.plugins.module_utils._xid import Event, parse_log
+from ansible_collections.baremetal.dgx.plugins.module_utils._xid_table import RECOVERY
+
+
+def full_pci(address: str) -> str:
+    """Return an address as sysfs writes it: 0000:1b:00.0 for 1b:00.0 or 00000000:1B:00.0."""
+    domain, bus, device = ("0000:" + address.lower()).split(":")[-3:]
+    return f"{domain[-4:]}:{bus}:{device}"
+
+
+def wanted_from_profile(profile: Mapping[str, Any], **options: Any) -> Wanted:
+    """Return what a profile (its `gpus` and `nvlink`) asks for; ValueError for what is not one."""
+    gpus, nvlink = profile.get("gpus") or {}, profile.get("nvlink") or {}
+    if not isinstance(gpus, Mapping) or not isinstance(nvlink, Mapping):
+        raise ValueError("profile: gpus and nvlink must be mappings")
+    pci = tuple(full_pci(str(address)) for address in gpus.get("pci") or ())
+    count = gpus.get("count")
+    if len(set(pci)) != len(pci):
+        raise ValueError("profile: gpus.pci has an address twice; write each once")
+    if count is not None and pci and len(pci) != int(count):
+        raise ValueError(f"profile: gpus.count is {count}, but gpus.pci has {len(pci)} addresses")
+    unknown = sorted(set(options.get("marks") or {}) - set(MARKS))
+    if unknown:
+        raise ValueError(f"marks: no check is called {', '.join(unknown)}")
+    return Wanted(
+        count=None if count is None else int(count),
+        type=str(gpus.get("type") or ""),
+        memory_mib=gpus.get("memory_mib"),
+        pci=pci,
+        numa=tuple(int(node) for node in gpus.get("numa") or ()),
+        links=nvlink.get("links_per_gpu"),
+        nvswitches=nvlink.get("nvswitches"),
+        **options,
+    )
+
+
+def slots_of(wanted: Wanted, sweep: Sweep, host: Host) -> list[str]:
+    """Return the PCI address of each slot: the profile's, then what else is there."""
+    found = {gpu.pci for gpu in sweep.gpus if gpu.pci} | {gpu.pci for gpu in host.gpus}
+    return [*wanted.pci, *sorted(found - set(wanted.pci))]
+
+
+def judge_node(
+    node: str, wanted: Wanted, sweep: Sweep, host: Host, log: KernelLog
+) -> Iterator[Record]:
+    """Yield all records of a node."""
+    events = parse_log(log.text)
+    slots = slots_of(wanted, sweep, host)
+    ask = Asker(f"node:{node}", wanted)
+    yield from _node(ask, sweep, host)
+    by_address: dict[str | None, Gpu] = {gpu.pci: gpu for gpu in sweep.gpus if gpu.pci}
+    seen = {gpu.pci: gpu for gpu in host.gpus}
+    nameless = _nameless(slots, sweep, by_address)
+    fabric = list(_fabric(ask, node, slots, by_address))
+    for number, address in enumerate(slots):
+        subject = f"gpu:{node}/{number}"
+        gpu = by_address.get(address)
+        where = Asker(subject, wanted, (f"PCI {address}",))
+        yield from _presence(where, address, number, gpu, seen, host)
+        if gpu is not None and not gpu.lost:
+            yield from judge_gpu(gpu, subject, wanted, seen.get(address))
+            yield from _recovery(asker_of(gpu, subject, wanted), gpu)
+        elif address in nameless or gpu is not None:
+            yield _access(where, nameless.get(address) or gpu)
+        mine = [event for event in events if event.kind == "xid" and event.pci == address]
+        yield from judge_events(where, mine, log)
+    yield from fabric
+    yield from judge_switch_events(ask, _switch_events(events), log, wanted)
+    strange = [event for event in events if event.kind == "xid" and event.pci not in slots]
+    if strange:
+        yield from judge_events(ask, strange, log)
+
+
+def _switch_events(events: Sequence[Event]) -> list[Event]:
+    return [event for event in events if event.kind == "sxid"]
+
+
+def _nameless(
+    slots: Sequence[str], sweep: Sweep, by_address: Mapping[str | None, Gpu]
+) -> dict[str, Gpu | str]:
+    """Give GPUs that NVML cannot name (lost, or stuck) the addresses that are left.
+
+    NVML numbers in the order of PCI addresses. As many addresses as there are such GPUs are theirs
+    beyond doubt; with more addresses, those whose rank among all GPUs fits.
+    """
+    lost: dict[int, Gpu | str] = {gpu.index: gpu for gpu in sweep.gpus if gpu.pci is None}
+    lost.update(sweep.stuck)
+    left = [address for address in sorted(slots) if address not in by_address]
+    if len(left) == len(lost):
+        return dict(zip(left, (lost[index] for index in sorted(lost))))
+    ordered = sorted(slots)
+    return {
+        ordered[index]: what
+        for index, what in lost.items()
+        if index < len(ordered) and ordered[index] in left and sweep.count == len(ordered)
+    }
+
+
+def _access(ask: Asker, what: Gpu | str | None) -> Record:
+    if isinstance(what, Gpu):
+        remedy = ACTION_REMEDIES["reset"] if what.lost_code == RESET_REQUIRED else ""
+        text = f"NVML: {what.lost}"
+        return ask("gpu.access", False, None, text, remedy=remedy)
+    return ask("gpu.access", None, None, f"NVML: {what}")
+
+
+def _presence(
+    ask: Asker,
+    address: str,
+    number: int,
+    gpu: Gpu | None,
+    seen: Mapping[str, PciGpu],
+    host: Host,
+) -> Iterator[Record]:
+    wanted = ask.wanted
+    found = seen.get(address)
+    there = gpu is not None or found is not None
+    if wanted.pci and address not in wanted.pci:
+        yield ask("gpu.present", True, False, "a GPU where the profile has none")
+    elif not there and not host.has_pci:
+        yield ask("gpu.present", None, None, "GPU at its PCI address; sysfs shows no PCI bus")
+    else:
+        yield ask("gpu.present", there)
+    if found is None:
+        return
+    yield ask("gpu.driver", found.driver or "none")
+    if number < len(wanted.numa):
+        yield ask("gpu.numa", found.numa, wanted.numa[number])
+
+
+def _recovery(ask: Asker, gpu: Gpu) -> Iterator[Record]:
+    if ask.lacks("recovery_action"):
+        return
+    action = gpu.recovery_action
+    row = None if action is None else RECOVERY.get(action)
+    said = None if action is None else row.meaning if row else str(action)
+    remedy = ACTION_REMEDIES.get(row.action if row else "check", "")
+    yield ask("gpu.recovery_action", said, name="recovery_action", remedy=remedy)
+
+
+def _node(ask: Asker, sweep: Sweep, host: Host) -> Iterator[Record]:
+    wanted = ask.wanted
+    mismatch = sweep.error_code == LIB_RM_VERSION_MISMATCH
+    if sweep.error and not mismatch:
+        yield ask("gpu.nvml", None, None, f"NVML: {sweep.error}")
+    elif not mismatch:
+        yield ask("gpu.nvml", True)
+    if wanted.count is not None:
+        yield ask("gpu.count", sweep.count, wanted.count)
+    versions = {
+        "kernel module": host.module_version,
+        "NVML": sweep.library_version,
+        "driver": sweep.driver_version,
+    }
+    told = tuple(f"{name} {version}" for name, version in versions.items() if version)
+    kinds = len({version for version in versions.values() if version})
+    if mismatch:
+        yield ask("gpu.versions", 2, None, f"NVML: {sweep.error}", evidence=told)
+    else:
+        # One of them alone agrees with itself, which proves nothing.
+        yield ask("gpu.versions", kinds if len(told) > 1 else None, evidence=told)
+    release = sweep.driver_version or host.module_version
+    if wanted.driver_version:
+        yield ask("gpu.driver_version", release, wanted.driver_version)
+    yield ask("gpu.nouveau", "loaded" if host.nouveau else "absent" if host.has_pci else None)
+    if wanted.nvswitches:
+        yield _fabric_manager(ask, release, host)
+    model = wanted.model
+    if wanted.nvswitches and model is not None and model.nvswitch_pci:
+        many = len(host.switches) if host.has_pci else None
+        yield ask("gpu.nvswitch_count", many, wanted.nvswitches, evidence=host.switches)
+    kept = [gpu for gpu in sweep.gpus if not gpu.lost]
+    parts = {(gpu.vbios, gpu.part_number) for gpu in kept}
+    if kept:
+        unread = any(None in pair for pair in parts)
+        each = tuple(
+            f"VBIOS {vbios}, part {part}: "
+            + ", ".join(gpu.pci or "?" for gpu in kept if (gpu.vbios, gpu.part_number) == pair)
+            for pair in sorted(parts, key=str)
+            for vbios, part in (pair,)
+        )
+        yield ask("gpu.firmware_equal", None if unread else len(parts), evidence=each)
+
+
+def _fabric_manager(ask: Asker, release: str | None, host: Host) -> Record:
+    text = MARKS["gpu.fabric_manager"].what
+    if host.fabric_manager is None:
+        return ask("gpu.fabric_manager", None, release, f"{text}: {host.fabric_manager_absent}")
+    if release is None:
+        return ask("gpu.fabric_manager", None, "", f"{text}: the driver's release is not known")
+    return ask("gpu.fabric_manager", host.fabric_manager, release)
+
+
+def _fabric(
+    ask: Asker, node: str, slots: Sequence[str], by_address: Mapping[str | None, Gpu]
+) -> Iterator[Record]:
+    """Yield whether the GPUs are registered with the fabric manager.
+
+    A single GPU, and a node without NVSwitches, has no fabric: "not supported" is no fault there.
+    """
+    if not ask.wanted.nvswitches or len(slots) < 2:
+        return
+    states: list[tuple[int, str | None, Gpu]] = []
+    for number, address in enumerate(slots):
+        gpu = by_address.get(address)
+        if gpu is not None and not gpu.lost and gpu.absent.get("fabric_state") is None:
+            states.append((number, fabric_text(gpu), gpu))
+        elif gpu is not None and not gpu.lost and "not supported" not in gpu.absent["fabric_state"]:
+            states.append((number, None, gpu))
+    # A part without this state (Ampere) answers "not supported" on every GPU.
+    states = [state for state in states if state[1] != "not supported"]
+    kinds = {text for _number, text, _gpu in states}
+    if len(states) > 1 and len(kinds) == 1 and kinds != {"completed"}:
+        first = states[0][2]
+        every = ask if first.fabric_state is not None else asker_of(first, ask.subject, ask.wanted)
+        text = f"registration of all {len(states)} GPUs with the fabric manager"
+        yield every("gpu.fabric", states[0][1], None, text, name="fabric_state")
+        return
+    for number, said, gpu in states:
+        one = asker_of(gpu, f"gpu:{node}/{number}", ask.wanted)
+        yield one("gpu.fabric", said, name="fabric_state")
