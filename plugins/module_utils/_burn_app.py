@@ -1,0 +1,234 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""A burn-in as seen from Ansible: the program is put on the node, started, followed, stopped.
+
+It must outlive the connection, Ansible and the module: the program is a zip archive of the sources
+of this collection that needs nothing but Python, and runs as a unit of systemd where that is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from io import BytesIO
+from typing import Any, Callable, Iterable, Mapping
+
+from ansible_collections.baremetal.dgx.plugins.module_utils import (
+    _burn_cuda,
+    _burn_gemm,
+    _burn_golden,
+    _burn_kernels,
+    _burn_lt,
+    _burn_main,
+    _burn_memory,
+    _burn_parent,
+    _burn_plan,
+    _burn_state,
+    _burn_watch,
+    _burn_worker,
+    _nvml,
+    _nvml_types,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn_plan import Settings
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn_state import ENDED, State, load
+from ansible_collections.baremetal.dgx.plugins.module_utils._records import FAIL, Record
+
+MODULES = (
+    _burn_cuda, _burn_gemm, _burn_golden, _burn_kernels, _burn_lt, _burn_main, _burn_memory,
+    _burn_parent, _burn_plan, _burn_state, _burn_watch, _burn_worker, _nvml, _nvml_types,
+)  # fmt: skip
+PROGRAM = "burn.pyz"
+UNIT = "baremetal-dgx-burn"
+# What the simulated libraries of tests and pods are found by; a unit does not inherit it.
+_PASSED = ("SIMULATED_HARDWARE", "LD_LIBRARY_PATH")
+_START_S = 20.0
+_STOP_S = 30.0
+_OLD = (1980, 1, 1, 0, 0, 0)
+
+START, RESUME, FOLLOW, REPORT = "start", "resume", "follow", "report"
+
+
+class BurnError(Exception):
+    """The burn-in could not be started, followed or stopped."""
+
+
+def archive() -> bytes:
+    """Return the program: the same bytes for the same sources."""
+    out = BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as made:
+        name = _burn_main.__name__
+        texts = {
+            "__main__.py": f"import sys\nfrom {name} import main\nsys.exit(main(sys.argv[1:]))\n"
+        }
+        folder = ""
+        for part in name.split(".")[:-1]:
+            folder += part + "/"
+            texts[folder + "__init__.py"] = ""
+        for module in MODULES:
+            loader: Any = getattr(module, "__loader__", None)
+            source = loader.get_source(module.__name__)
+            texts[module.__name__.replace(".", "/") + ".py"] = source
+        for path in sorted(texts):
+            info = zipfile.ZipInfo(path, _OLD)
+            info.compress_type = zipfile.ZIP_DEFLATED
+            made.writestr(info, texts[path])
+    return out.getvalue()
+
+
+def _write(path: str, data: bytes, mode: int) -> None:
+    with open(path + ".new", "wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.chmod(path + ".new", mode)
+    os.replace(path + ".new", path)
+
+
+def next_action(
+    state: State | None, running: bool, settings: Settings, again: bool
+) -> tuple[str, str]:
+    """Return what to do and that in words. Raises BurnError where another burn-in is running."""
+    same = state is not None and state.settings == settings
+    if running:
+        if same or state is None:
+            return FOLLOW, "a burn-in is running"
+        raise BurnError(
+            "a burn-in with other settings is running; wait for it, or stop it with state=stopped"
+        )
+    if same and state is not None and not again:
+        if state.state in ENDED:
+            return REPORT, "this burn-in is over; again=true burns once more"
+        return RESUME, f"goes on at step {state.step + 1} of {state.steps}, {state.phase}"
+    steps = _burn_plan.plan(settings)
+    total = sum(step.seconds for step in steps)
+    return START, f"burns {total:.0f} s in {len(steps)} steps: {', '.join(settings.phases)}"
+
+
+def prepare(folder: str, settings: Settings, fresh: bool) -> None:
+    """Put the program and its settings into the folder; what was found before is set aside."""
+    os.makedirs(folder, mode=0o750, exist_ok=True)
+    if fresh:
+        state = os.path.join(folder, _burn_state.FILE)
+        if os.path.exists(state):
+            os.replace(state, os.path.join(folder, "previous.json"))
+        for name in os.listdir(folder):
+            if name.startswith("sums-") or name.endswith((".log", ".jsonl")):
+                os.unlink(os.path.join(folder, name))
+    _write(os.path.join(folder, PROGRAM), archive(), 0o750)
+    text = json.dumps(settings.as_data(), sort_keys=True)
+    _write(os.path.join(folder, _burn_main.SETTINGS), text.encode("ascii"), 0o640)
+
+
+def start(folder: str, unit: str = UNIT, systemd: bool | None = None) -> str:
+    """Start the program apart from this process, and wait until it runs; returns how.
+
+    Raises BurnError when it does not come up.
+    """
+    command = [sys.executable, os.path.join(folder, PROGRAM), "run", folder]
+    if systemd is None:
+        systemd = os.path.isdir("/run/systemd/system") and bool(shutil.which("systemd-run"))
+    log = os.path.join(folder, "burn.log")
+    if systemd:
+        settings = [f"--setenv={k}={os.environ[k]}" for k in _PASSED if os.environ.get(k)]
+        described = ["--description=GPU burn-in (baremetal.dgx)", "--property=KillMode=mixed"]
+        argv = ["systemd-run", f"--unit={unit}", "--collect", *described, *settings, *command]
+        made = subprocess.run(
+            argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_START_S, check=False
+        )
+        if made.returncode:
+            said = made.stdout.decode("utf-8", "replace").strip()
+            raise BurnError(f"systemd-run ended with {made.returncode}: {said}")
+    else:
+        with open(log, "ab") as stream:
+            subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=stream,
+                start_new_session=True,
+                cwd="/",
+            )
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline:
+        found = load(folder)
+        if found is not None and (found.pid and found.updated > time.time() - _START_S - 60):
+            if _burn_parent.is_running(folder) or found.state in ENDED:
+                return f"unit {unit}" if systemd else "a process of its own"
+        time.sleep(0.1)
+    raise BurnError(f"the burn-in does not come up; see {log} or `journalctl -u {unit}`")
+
+
+def follow(folder: str, until: float, sleep: Callable[[float], None] = time.sleep) -> State | None:
+    """Wait until it is over or `until` (of time.monotonic) has come; returns the last state."""
+    while _burn_parent.is_running(folder) and time.monotonic() < until:
+        sleep(0.2)
+    return load(folder)
+
+
+def stop(folder: str) -> bool:
+    """Interrupt a running burn-in; it can be resumed. Returns whether one ran. Raises BurnError."""
+    if not _burn_parent.is_running(folder):
+        return False
+    state = load(folder)
+    if state is None or not state.pid:
+        raise BurnError("a burn-in is coming up; try again in a moment")
+    os.kill(state.pid, signal.SIGTERM)
+    deadline = time.monotonic() + _STOP_S
+    while _burn_parent.is_running(folder):
+        if time.monotonic() > deadline:
+            raise BurnError(f"process {state.pid} does not end")
+        time.sleep(0.1)
+    return True
+
+
+def read_sums(folder: str) -> Callable[[str], bytes | None]:
+    """Return a reader of the files of sums in a folder."""
+
+    def read(name: str) -> bytes | None:
+        try:
+            with open(os.path.join(folder, os.path.basename(name)), "rb") as stream:
+                return stream.read()
+        except OSError:
+            return None
+
+    return read
+
+
+def summary(state: State) -> dict[str, Any]:
+    """Return how far it is, for people."""
+    return {
+        "state": state.state,
+        "text": state.text,
+        "phase": state.phase,
+        "step": min(state.step + 1, max(1, state.steps)),
+        "steps": state.steps,
+        "burnt_s": round(state.burnt_s, 1),
+        "resumed": state.resumed,
+        "simulated": state.simulated,
+        "program_sha256": hashlib.sha256(archive()).hexdigest(),
+    }
+
+
+def lines(records: Iterable[Record], status: str) -> list[str]:
+    """Return one line for each record of a status."""
+    said = []
+    for record in records:
+        if record.status == status:
+            found: Mapping[str, Any] | None = record.measured
+            mark = record.threshold
+            got = f" is {found['value']} {found['unit']}" if found else ""
+            want = f" (must be {mark.op} {mark.value})" if mark and found else ""
+            text = f": {record.text}" if record.text else ""
+            remedy = f"; do: {record.remedy}" if record.remedy and status == FAIL else ""
+            said.append(f"{record.subject} {record.check}{got}{want}{text}{remedy}")
+    return said
