@@ -16,6 +16,7 @@ from typing import Mapping
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._cable_csv import Rows
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import (
+    NODE_LEAF,
     CablePlan,
     End,
     FoundDevice,
@@ -71,6 +72,10 @@ def learn(devices: CablePlan, sweep: Sweep, names: Mapping[str, tuple[str, int]]
     plan = rows.plan() if not problems else None
     if plan is None and not problems:
         problems = [f"{item.wrong}; mend it, then sweep again" for item in rows.problems]
+    if plan is not None:
+        # For people: a sweep has devices in the order of their GUIDs.
+        by_place = sorted(plan.cables, key=lambda cable: (cable.kind != NODE_LEAF, cable))
+        plan = dataclasses.replace(plan, cables=tuple(by_place))
     return Learned(plan, tuple(problems), tuple(notes))
 
 

@@ -25,7 +25,7 @@ _SMINFO = re.compile(
 _SM_LID = re.compile(r"EndPortLid\.+(\d+)")
 
 # Lines that say nothing of the fabric: the simulator's client greets so.
-_HARMLESS = re.compile(r"ibwarn: \[\d+\] sim_connect: attached as client \d+ at node ")
+HARMLESS = re.compile(r"ibwarn: \[\d+\] sim_connect: attached as client \d+ at node ")
 _SILENT = re.compile(r"DR path slid \d+; dlid \d+; 0((?:,\d+)*).*(?:timed out|bad status 110)")
 _DUPLICATE = re.compile(r"Duplicate (?:Port|Node): .*guid 0x([0-9a-f]+)", re.IGNORECASE)
 # A second line on the same matter.
@@ -107,7 +107,7 @@ def read_counters(
             guids = [by_lid[int(lid)]] if lid and int(lid) in by_lid else by_name.get(name, [])
             for guid in guids:
                 reading.unread.add((guid, 0 if port == "ALL" else int(port)))
-        elif line.strip() and not _HARMLESS.match(line) and not _NO_ANSWER.search(line):
+        elif line.strip() and not HARMLESS.match(line) and not _NO_ANSWER.search(line):
             reading.complaints.append(f"ibqueryerrors says: {line.strip()[:100]!r}")
     return reading
 
@@ -117,7 +117,7 @@ def add_errors(sweep: Sweep, tool: str, text: str) -> None:
     rest = []
     for line in text.splitlines():
         line = line.strip()
-        if not line or _HARMLESS.match(line) or _DUPLICATE_AGAIN.search(line):
+        if not line or HARMLESS.match(line) or _DUPLICATE_AGAIN.search(line):
             continue
         twice, silent = _DUPLICATE.search(line), _SILENT.search(line)
         if twice:

@@ -16,6 +16,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import Any, Sequence
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_answers import HARMLESS
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import CablePlan
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs_follow import (
     FollowUp,
@@ -96,7 +97,8 @@ def ask_tables(
     if not result.ok:
         return "", result.describe(2)
     # Its return code is 0 even if a switch did not answer.
-    return (result.out, "") if not result.err.strip() else ("", f"dump_fts: {result.err.strip()}")
+    said = [line for line in result.err.splitlines() if line.strip() and not HARMLESS.match(line)]
+    return (result.out, "") if not said else ("", f"dump_fts: {said[0].strip()}")
 
 
 def make_routes(plan: CablePlan, tables: str) -> tuple[Routes, list[str]]:

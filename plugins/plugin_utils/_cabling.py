@@ -50,7 +50,7 @@ def find_cables(plan_data: Mapping[str, Any], directory: str | None) -> Cabling:
             content = stream.read()
     except FileNotFoundError:
         if cabling["source"] == "learned":
-            note = "is not there yet; until fabric_verify has learned it, no cable is known"
+            note = "is not there yet; until learn_fabric has made it, no cable is known"
             return Cabling(devices, warnings=(f"{_WHERE}: '{name}' {note}",))
         remedy = "write the path of the list, from the inventory's directory on"
         return Cabling(None, (str(Problem(_WHERE, f"there is no file '{name}'", remedy)),))

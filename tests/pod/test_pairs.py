@@ -88,7 +88,7 @@ def test_sound_cables_pass_and_nothing_is_left_on_the_nodes(stand_in: list[str])
     assert rc == 0, output
     assert "0 failed, 0 were not measured" in output, output
     for node in stand_in:
-        left = on(node, "pgrep -af perftest.py; ls -d /tmp/fabric_pairs.* 2>/dev/null; true")
+        left = on(node, "pgrep -af '[p]erftest.py'; ls -d /tmp/fabric_pairs.* 2>/dev/null; true")
         assert not left.stdout, left.stdout
     jobs = on("head-01", "squeue --noheader --name fabric_pairs")
     assert not jobs.stdout.strip(), jobs.stdout

@@ -76,6 +76,8 @@ def test_what_is_swept_becomes_the_reference(data: dict[str, object]) -> None:
     assert learned.notes == ()
     assert learned.plan is not None
     assert set(learned.plan.cables) == set(plan.cables)
+    nodes = [cable.a for cable in learned.plan.cables if not cable.a.is_switch]
+    assert nodes == sorted(nodes)
     # GUIDs are learned along with the cables, so that a device is known again under any name.
     assert all(hca.guid == hca_guid(plan.hcas[key]) for key, hca in learned.plan.hcas.items())
     text = cables_csv(learned.plan, {})
