@@ -98,6 +98,7 @@ def judge_node(
         where = Asker(subject, wanted, (f"PCI {address}",))
         yield from _presence(where, address, number, gpu, seen, host)
         if gpu is not None and not gpu.lost:
+            yield where("gpu.access", True)
             yield from judge_gpu(gpu, subject, wanted, seen.get(address))
             yield from _recovery(asker_of(gpu, subject, wanted), gpu)
         elif address in nameless or gpu is not None:

@@ -118,9 +118,9 @@ def make(root: Path, state: State, gpus: list[str], numa: list[str]) -> None:
     for name in ("sys", "proc"):
         shutil.rmtree(root / name, ignore_errors=True)
     writer = Writer(root / "sys")
-    for number, (address, node) in enumerate(zip(gpus, numa)):
+    for number, address in enumerate(gpus):
         if state.of_gpu(number, "absent", "0") == "0":
-            make_gpu(writer, state, number, address, node)
+            make_gpu(writer, state, number, address, numa[number])
     for address in SWITCHES[: int(state.of_node("nvswitches", "4"))]:
         folder = root / "sys/devices/pci0000:00" / f"0000:{address}"
         writer.function(folder, ENDPOINT, ("0x10de", "0x22a3", "0x068000"), {"numa": "0"})

@@ -4,12 +4,14 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.util
 import itertools
 import subprocess
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 import pytest
 from ansible.inventory.manager import InventoryManager
@@ -236,6 +238,17 @@ def nvml_libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@functools.cache
+def _sysfs() -> Any:
+    """The pod's script that makes the PCI side of a node, as a module."""
+    spec = importlib.util.spec_from_file_location("simulated_sysfs", HARDWARE / "sysfs.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
 class SimulatedNode:
     """A DGX H100 as its simulated hardware shows it: what the virtual pod has on each GPU node."""
 
@@ -252,7 +265,9 @@ class SimulatedNode:
         """Put a state in force, with a kernel log."""
         (self.folder / "state").write_text(text)
         self.kernel_log.write_text(log)
-        subprocess.run([sys.executable, HARDWARE / "sysfs.py", "--root", self.folder], check=True)
+        sysfs = _sysfs()
+        addresses, numa = sysfs.GPUS.split(","), ["0"] * 4 + ["1"] * 4
+        sysfs.make(self.folder, sysfs.State(self.folder / "state"), addresses, numa)
 
     def inject(self, *faults: str) -> None:
         """Put faults in by the tool that the pod has for it."""
