@@ -94,8 +94,9 @@ class Writer:
 def make_gpu(writer: Writer, state: State, number: int, address: str, numa: str) -> None:
     """Write a GPU below a downstream port of a switch, which is below a root port."""
     bus = int(address.split(":")[0], 16)
-    names = (f"0000:{bus - 3:02x}:01.0", f"0000:{bus - 2:02x}:00.0", f"0000:{bus - 1:02x}:1d.0")
-    root = writer.sys / f"devices/pci0000:{bus - 3:02x}" / names[0]
+    # Slots that no card has, so that a bridge never takes the address of another device.
+    names = [f"0000:{(bus - 3 + step) % 256:02x}:{0x1C + step:02x}.0" for step in range(3)]
+    root = writer.sys / f"devices/pci{names[0][:7]}" / names[0]
     above = state.of_gpu(number, "pcie_switch_width", "16")
     bridge = ("0x1000", "0xc030", "0x060400")
     writer.function(root, ROOT_PORT, ("0x8086", "0x352a", "0x060400"), {"width": above})
