@@ -99,6 +99,7 @@ def next_action(
 ) -> tuple[str, str]:
     """Return what to do and that in words. Raises BurnError where another burn-in is running."""
     same = state is not None and state.settings == settings
+    steps = _burn_plan.plan(settings)
     if running:
         if same or state is None:
             return FOLLOW, "a burn-in is running"
@@ -108,8 +109,8 @@ def next_action(
     if same and state is not None and not again:
         if state.state in ENDED:
             return REPORT, "this burn-in is over; again=true burns once more"
-        return RESUME, f"goes on at step {state.step + 1} of {state.steps}, {state.phase}"
-    steps = _burn_plan.plan(settings)
+        phase = steps[min(state.step, len(steps) - 1)].phase
+        return RESUME, f"goes on at step {state.step + 1} of {len(steps)}, {phase}"
     total = sum(step.seconds for step in steps)
     return START, f"burns {total:.0f} s in {len(steps)} steps: {', '.join(settings.phases)}"
 
@@ -150,13 +151,9 @@ def start(folder: str, unit: str = UNIT, systemd: bool | None = None) -> str:
             raise BurnError(f"systemd-run ended with {made.returncode}: {said}")
     else:
         with open(log, "ab") as stream:
-            subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=stream,
-                start_new_session=True,
-                cwd="/",
+            apart = [*command[:2], "start", folder]
+            subprocess.run(
+                apart, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, cwd="/", check=False
             )
     deadline = time.monotonic() + _START_S
     while time.monotonic() < deadline:

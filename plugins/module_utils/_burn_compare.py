@@ -98,19 +98,23 @@ def systematic(state: State, addresses: Sequence[str]) -> set[str]:
     return found
 
 
-def blame_pairs(pairs: Iterable[tuple[str, str]]) -> set[str]:
-    """Return the fewest GPUs that explain the bad pairs, the most frequent first.
+def blame_pairs(pairs: Iterable[tuple[str, str]]) -> dict[str, list[tuple[str, str]]]:
+    """Return the fewest GPUs that explain the bad pairs, each with the pairs that it explains.
 
     A single pair explains itself by either end: then both are named.
     """
-    rest = {frozenset(pair) for pair in pairs}
-    blamed: set[str] = set()
+    rest = sorted(pairs)
+    blamed: dict[str, list[tuple[str, str]]] = {}
     while rest:
-        counts = Counter(end for pair in rest for end in pair)
-        most = max(counts.values())
-        worst = {end for end, count in counts.items() if count == most}
-        blamed |= worst if most == 1 else {min(worst)}
-        rest = {pair for pair in rest if not pair & blamed}
+        others: dict[str, set[str]] = {}
+        for one, other in rest:
+            others.setdefault(one, set()).add(other)
+            others.setdefault(other, set()).add(one)
+        most = max(len(ends) for ends in others.values())
+        worst = sorted(end for end, ends in others.items() if len(ends) == most)
+        for end in worst if most == 1 else worst[:1]:
+            blamed[end] = [pair for pair in rest if end in pair]
+        rest = [pair for pair in rest if not blamed.keys() & set(pair)]
     return blamed
 
 

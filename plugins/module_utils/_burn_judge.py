@@ -117,7 +117,9 @@ class _Judge:
     ) -> None:
         self.node, self.state, self.marks = node, state, marks
         self.index = {address: number for number, address in enumerate(addresses)}
-        self.ran = [address for address in addresses if address not in state.left]
+        self.ran = [
+            address for address in addresses if address not in state.left or address in state.ended
+        ]
         self.disagreements: list[Disagreement] = []
         self.systematic = systematic(state, self.ran)
         self.rates = {address: rates_of(state, address, self.ran) for address in self.ran}
@@ -126,7 +128,7 @@ class _Judge:
         )
 
         self.slow = slow_pairs(state, self.ran)
-        self.slow_ends = blame_pairs(self.slow)
+        self.slow_pairs = blame_pairs(self.slow)
 
     def _pairs(self) -> list[tuple[str, str]]:
         return [(one, other) for one in self.ran for other in self.ran if one != other]
@@ -145,7 +147,7 @@ class _Judge:
         if self.state.simulated:
             self.evidence += ("SIMULATED hardware: no figure here is a measurement",)
         left = self.state.left.get(address)
-        if left:
+        if left and address not in self.state.ended:
             return [self._not_run("burn.run", left)]
         records = [self._run(address)]
         for phase in PHASES:
@@ -226,12 +228,8 @@ class _Judge:
         ended = self.state.peers_ended
         if ended.get("reason") == "not_supported" or len(self.ran) < 2:
             return []
-        bad = [
-            (source, target)
-            for source, target in self._pairs()
-            if address in (source, target) and self._pair(source, target).errors
-        ]
-        if bad and address in self.bad_pairs:
+        bad = self.bad_pairs.get(address, [])
+        if bad:
             first = self._pair(*bad[0]).first[0]
             text = f"{len(bad)} pairs with wrong bytes, the first {describe(first)}"
             return [self._judged("burn.peers", len(bad), NO_ERRORS, text, _LINKS)]
@@ -244,8 +242,7 @@ class _Judge:
         made = sum(1 for pair in self._pairs() if address in pair and self._pair(*pair).totals)
         if made < 2 * (len(self.ran) - 1):
             return [self._not_run("burn.peers", {"text": f"only {made} pairs were measured"})]
-        slow = {pair: share for pair, share in self.slow.items() if address in pair}
-        slow = slow if address in self.slow_ends else {}
+        slow = {pair: self.slow[pair] for pair in self.slow_pairs.get(address, [])}
         told = ", ".join(
             f"{one} to {other} at {share:.2f} of the median"
             for (one, other), share in sorted(slow.items())[:4]

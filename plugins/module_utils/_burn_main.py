@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""The program of a burn-in: `run FOLDER`, and what it starts of itself (worker, look, watch)."""
+"""The program of a burn-in: `run` or `start` in a folder, and what it starts of itself."""
 
 from __future__ import annotations
 
@@ -27,6 +27,12 @@ ENDED, NOT_ENDED, BUSY, USAGE = 0, 3, 4, 2
 def main(words: Sequence[str]) -> int:
     """Do what the words say. Returns the exit status."""
     verb, rest = (words[0] if words else ""), list(words[1:])
+    if verb == "start" and len(rest) == 1:
+        # Apart from whoever asked: in a session of its own, and nobody's child.
+        if os.fork():
+            return ENDED
+        os.setsid()
+        verb = "run"
     if verb == "run" and len(rest) == 1:
         folder = rest[0]
         with open(os.path.join(folder, SETTINGS), encoding="ascii") as stream:
@@ -43,5 +49,7 @@ def main(words: Sequence[str]) -> int:
         return look(rest[0])
     if verb == "watch" and len(rest) > 1:
         return watch(rest[0], rest[1:])
-    sys.stderr.write("run FOLDER | worker ADDRESS... | look LIBRARY | watch LIBRARY ADDRESS...\n")
+    sys.stderr.write(
+        "run FOLDER | start FOLDER | worker ADDRESS... | look LIBRARY | watch LIBRARY ADDRESS...\n"
+    )
     return USAGE

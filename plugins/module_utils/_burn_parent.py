@@ -170,7 +170,14 @@ class Burn:
         if seen.get("error") or not seen.get("gpus"):
             state.state, state.text = FAILED, seen.get("error") or "NVML knows no GPU"
             return
-        state.gpus = {gpu["address"]: gpu for gpu in seen["gpus"]}
+        # A GPU that fell off the bus no longer tells its address; before, it did.
+        before = {gpu["index"]: address for address, gpu in state.gpus.items()}
+        for gpu in seen["gpus"]:
+            if gpu.get("error"):
+                gpu["address"] = before.get(gpu["index"], gpu["address"])
+        found_now = {gpu["address"]: gpu for gpu in seen["gpus"]}
+        for address, gpu in found_now.items():
+            state.gpus[address] = {**state.gpus.get(address, {}), **gpu}
         chosen, state.left = chosen_gpus(seen["gpus"], state.settings)
         if not chosen:
             state.state, state.text = FAILED, "no GPU can be burnt"

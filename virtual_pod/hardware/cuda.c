@@ -16,7 +16,7 @@
  *   lost 1                   every call on the GPU fails, as after Xid 79
  *   ret.NAME CODE            what a function returns
  *   memory_flip WORD BIT     a memory cell that does not keep a bit
- *   h2d_flip, peer_flip TO   a bit goes wrong on the way
+ *   h2d_flip, peer_flip TO   a bit goes wrong on the way (of asynchronous copies)
  */
 #define _GNU_SOURCE
 #include "state.h"
@@ -287,7 +287,6 @@ static int to_device(void *to, const void *from, size_t size)
 {
     if (!owner(to, size)) return INVALID_VALUE;
     memcpy(to, from, size);
-    if (size && state_int(current->number, "h2d_flip", 0)) ((char *)to)[size / 2] ^= 1;
     current->now_us += size / (state_real(current->number, "h2d_gbps", 55) * 1e3);
     return OK;
 }
@@ -305,7 +304,9 @@ EXPORT int cuMemcpyDtoH_v2(void *to, const void *from, size_t size) { NEED_CONTE
 EXPORT int cuMemcpyHtoDAsync_v2(void *to, const void *from, size_t size, void *stream)
 {
     NEED_CONTEXT();
-    return stream ? INVALID_HANDLE : to_device(to, from, size);
+    int code = stream ? INVALID_HANDLE : to_device(to, from, size);
+    if (!code && size && state_int(current->number, "h2d_flip", 0)) ((char *)to)[size / 2] ^= 1;
+    return code;
 }
 EXPORT int cuMemcpyDtoHAsync_v2(void *to, const void *from, size_t size, void *stream)
 {

@@ -1,0 +1,328 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""gpu_burn from the task to the records, its program unmodified, on simulated libraries.
+
+Each GPU of a run has a fault of its own: one run asks whether each is found on the right GPU and
+nothing on the others.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.module_utils import _burn_app, _burn_parent
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn_app import archive
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn_plan import NAMES
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn_state import load
+from ansible_collections.baremetal.dgx.plugins.modules import gpu_burn
+
+HARDWARE = Path(__file__).resolve().parents[4] / "virtual_pod" / "hardware"
+BUSES = ("1b", "43", "52", "61", "9d", "c3", "d1", "df")
+TWO = ["0000:1b:00.0", "0000:43:00.0"]
+
+pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="gcc builds the libraries")
+
+
+@pytest.fixture(scope="session")
+def libraries(tmp_path_factory):
+    out = tmp_path_factory.mktemp("burn_libraries")
+    names = ("libnvidia-ml.so.1", "libcuda.so.1", "libcublasLt.so.12")
+    made = [f"{out}/{name}" for name in names]
+    subprocess.run(["make", "-s", "-C", str(HARDWARE), f"OUT={out}", *made], check=True)
+    return out
+
+
+class Node:
+    def __init__(self, folder, run_module):
+        self.folder, self._run = folder, run_module
+        self.work = folder / "burn"
+        self.state("")
+
+    def state(self, text):
+        (self.folder / "state").write_text("pace_ms = 0\n" + text)
+
+    def burn(self, check=False, **params):
+        options = {
+            "node": "dgx-01",
+            "folder": str(self.work),
+            "duration_s": 1.0,
+            "n": 64,
+            "memory_mib": 2,
+            "most_batch": 4,
+            "silent_s": 30.0,
+            "fail": False,
+            **params,
+        }
+        self.answer = self._run(gpu_burn.main, options, check=check)
+        assert "records" in self.answer, self.answer.get("msg")
+        return self.answer
+
+    def of(self, gpu, status):
+        """{check: text} of the records of a GPU with a status."""
+        return {
+            one["check"]: one["text"]
+            for one in self.answer["records"]
+            if one["subject"] == f"gpu:dgx-01/{gpu}" and one["status"] == status
+        }
+
+
+@pytest.fixture
+def node(tmp_path, libraries, monkeypatch, run_module):
+    monkeypatch.setenv("SIMULATED_HARDWARE", str(tmp_path / "state"))
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(libraries))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")  # must not hide GPUs from the burn-in
+    # A test must not start units on the machine it runs on.
+    monkeypatch.setattr(_burn_app.shutil, "which", lambda _name: None)
+    made = Node(tmp_path, run_module)
+    yield made
+    _burn_app.stop(str(made.work))
+
+
+def test_eight_sound_gpus_pass_everything(node):
+    answer = node.burn()
+    assert answer["verdict"] == "pass", (answer["findings"], answer["not_measured"])
+    assert answer["action"] == "start"
+    assert answer["changed"]
+    assert answer["run"]["simulated"]
+    for gpu in range(8):
+        passed = node.of(gpu, "pass")
+        wanted = {f"burn.{name}" for name in NAMES if name != "hbm_rate"}
+        wanted |= {"burn.run", "burn.rate_hbm", "burn.rate_bf16", "burn.like_fp64", "burn.watch"}
+        assert wanted <= set(passed)
+        assert passed["burn.peers"] == "14 pairs verified"
+    first = answer["records"][0]
+    assert first["evidence"][0] == "PCI 0000:1b:00.0"
+    assert any("SIMULATED" in line for line in first["evidence"])
+
+    # What is over is reported again, and not burnt again.
+    again = node.burn()
+    assert not again["changed"]
+    assert again["action"] == "report"
+    assert again["verdict"] == "pass"
+
+
+def test_each_fault_on_its_gpu(node):
+    node.state(
+        """\
+gpu.1.flip = 2 19 7 0 bf16
+gpu.2.nan = 1 5 6
+gpu.3.hang = burn_check_float
+gpu.4.ret.cuMemAlloc_v2 = 2
+gpu.5.hbm_gbps = 1500
+gpu.6.processes = 1
+gpu.6.process.0.pid = 4242
+gpu.7.mig = 1
+"""
+    )
+    node.burn(phases=["hbm_rate", "gemm_bf16"], silent_s=3.0)
+    assert node.answer["verdict"] == "fail"
+    assert not node.of(0, "fail")
+    assert not node.of(0, "not_measured")
+    flipped = node.of(1, "fail")
+    assert list(flipped) == ["burn.gemm_bf16"]
+    assert flipped["burn.gemm_bf16"].startswith("row 19 column 7 is ")
+    assert "(bits 0x1), 1 wrong rows" in flipped["burn.gemm_bf16"]
+    assert node.of(2, "fail")["burn.gemm_bf16"].startswith("row 5 column 6 is nan, must be ")
+    assert not node.of(3, "fail")
+    assert "said nothing for" in node.of(3, "not_measured")["burn.run"]
+    assert not node.of(4, "fail")
+    assert "OUT_OF_MEMORY" in node.of(4, "not_measured")["burn.run"]
+    assert set(node.of(5, "fail")) == {"burn.rate_hbm", "burn.like_hbm"}
+    assert node.of(6, "not_measured") == {"burn.run": "processes use it: 4242"}
+    assert node.of(7, "not_measured") == {"burn.run": "MIG is on: only a part could be loaded"}
+    hung = next(one for one in node.answer["records"] if one["subject"].endswith("/3"))
+    assert any(line.startswith("last sample: ") for line in hung["evidence"])
+
+
+def test_bits_that_go_wrong_every_time_memory_and_ways(node):
+    node.state(
+        """\
+gpu.1.flip = * 40 9 30 bf16
+gpu.2.memory_flip = 1000 17
+gpu.3.h2d_flip = 1
+gpu.4.peer_flip = 6
+gpu.5.peer_gbps = 40
+gpu.5.peer_gbps.0 = 40
+"""
+    )
+    node.burn(phases=["hbm", "host", "entropy_bf16", "peers"])
+    assert set(node.of(1, "fail")) == {"burn.entropy_bf16"}
+    # Alone it agrees with itself; seven others say what is right, and their sums say where.
+    text = node.of(1, "fail")["burn.entropy_bf16"]
+    assert (
+        "7 GPUs agree on data set 0, this one differs in 1 rows, the first row 40 column 9" in text
+    )
+    memory = node.of(2, "fail")
+    assert memory["burn.hbm"].startswith("offset 0x1f40 of pattern zeros: bits 0x20000, 1 wrong")
+    assert set(node.of(3, "fail")) == {"burn.host"}
+    # One bad pair: either end may be the cause.
+    for gpu in (4, 6):
+        assert "0000:9d:00.0 to 0000:d1:00.0: word" in node.of(gpu, "fail")["burn.peers"]
+    assert "at 0.10 of the median" in node.of(5, "fail")["burn.pairs"]
+    for gpu in (0, 7):
+        assert not node.of(gpu, "fail")
+
+
+def test_an_error_that_all_have_alike_condemns_nobody(node):
+    node.state("gpu.*.flip = * 3 4 12 bf16\n")
+    answer = node.burn(phases=["gemm_bf16"], gpus=TWO)
+    assert answer["verdict"] == "not_measured"
+    assert "all GPUs give the same" in node.of(0, "not_measured")["burn.gemm_bf16"]
+
+
+@pytest.mark.parametrize(
+    ("state", "params", "text", "remedy"),
+    [
+        ("ret.cuInit = 802\n", {}, "CUDA_ERROR_SYSTEM_NOT_READY (802)", "nvidia-fabricmanager"),
+        ("", {"memory_mib": 1, "n": 1024}, "a bf16 product of size 1024 needs 8 MiB", "memory_mib"),
+        ("", {"cublaslt": "/none/libcublasLt.so.12"}, "searched: /none/libcublasLt.so.12", "path"),
+    ],
+    ids=["802", "memory", "library"],
+)
+def test_what_cannot_run_is_not_measured(node, state, params, text, remedy):
+    node.state(state)
+    answer = node.burn(phases=["gemm_bf16"], gpus=TWO, **params)
+    assert answer["verdict"] == "not_measured"
+    assert not answer["findings"]
+    for gpu in (0, 1):
+        said = [
+            (one["text"], one["remedy"])
+            for one in answer["records"]
+            if one["subject"].endswith(f"/{gpu}") and one["status"] == "not_measured"
+        ]
+        assert any(text in one and remedy in fix for one, fix in said), said
+
+
+def test_no_cuda_driver(node, libraries, tmp_path, monkeypatch):
+    (tmp_path / "only_nvml").mkdir()
+    shutil.copy(libraries / "libnvidia-ml.so.1", tmp_path / "only_nvml")
+    monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "only_nvml"))
+    known = subprocess.run(["ldconfig", "-p"], stdout=subprocess.PIPE, check=False).stdout
+    if b"libcuda.so.1" in known:
+        pytest.skip("this machine has a CUDA driver of its own")
+    answer = node.burn(phases=["gemm_bf16"], gpus=TWO)
+    assert answer["verdict"] == "not_measured"
+    assert "libcuda.so.1 cannot be used" in node.of(0, "not_measured")["burn.run"]
+
+
+def test_no_nvml(node, monkeypatch):
+    answer = node.burn(nvml="/none/libnvidia-ml.so.1")
+    assert answer["verdict"] == "not_measured"
+    assert answer["records"][0]["subject"] == "node:dgx-01"
+
+
+def test_too_hot_ends_all_load(node):
+    node.state("gpu.1.temperature = 91\n")
+    node.burn(phases=["gemm_bf16"], gpus=TWO, duration_s=20.0)
+    assert node.answer["run"]["burnt_s"] < 15
+    assert node.of(1, "fail")["burn.run"] == "stopped: 91 C, the limit is 89 C"
+    assert "burn.run" in node.of(0, "not_measured")
+    assert not node.of(0, "fail")
+
+
+def wait_for(what, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.05)
+
+
+def test_lost_in_the_middle_killed_and_resumed(node):
+    """GPU 1 goes; the parent is killed; the next task resumes at the step it was in."""
+    params = {"phases": ["host", "gemm_bf16"], "gpus": TWO, "duration_s": 4.0}
+    folder = str(node.work)
+    started = node.burn(state="started", **params)
+    assert started["action"] == "start"
+    wait_for(lambda: load(folder).step == 1)
+    node.state("gpu.1.lost = 1\n")
+    wait_for(lambda: TWO[1] not in running(folder))
+    os.kill(load(folder).pid, signal.SIGKILL)
+    wait_for(lambda: not _burn_parent.is_running(folder))
+    wait_for(lambda: not running(folder))
+
+    planned = node.burn(check=True, **params)
+    assert planned["action"] == "resume"
+    assert planned["text"] == "goes on at step 2 of 2, gemm_bf16"
+    node.burn(**params)
+    assert node.answer["run"]["resumed"] == 1
+    assert node.answer["run"]["state"] == "done"
+    passed = node.of(0, "pass")
+    assert {"burn.run", "burn.host", "burn.gemm_bf16"} <= set(passed)
+    lost = node.of(1, "not_measured")
+    assert "fallen off the bus" in lost["burn.run"] or "CUDA_ERROR_UNKNOWN" in lost["burn.run"]
+    assert not node.answer["findings"]
+
+
+def running(folder):
+    """The GPUs that workers of this folder burn."""
+    program = os.path.join(folder, "burn.pyz")
+    found = set()
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                words = Path("/proc", name, "cmdline").read_bytes().decode().split("\0")
+            except OSError:
+                continue
+            if words[1:3] == [program, "worker"]:
+                found |= {word for word in words[3:] if word}
+    return found
+
+
+def test_another_burn_in_is_not_disturbed_and_can_be_stopped(node):
+    params = {"phases": ["gemm_bf16"], "gpus": TWO[:1]}
+    node.burn(state="started", duration_s=60.0, **params)
+    followed = node.burn(state="started", duration_s=60.0, **params)
+    assert (followed["action"], followed["changed"]) == ("follow", False)
+    other = node._run(
+        gpu_burn.main,
+        {"folder": str(node.work), "duration_s": 50.0, "n": 64, "state": "started", **params},
+    )
+    assert other["failed"]
+    assert "another" not in other["msg"]
+    assert "with other settings is running" in other["msg"]
+    stopped = node.burn(state="stopped", **params)
+    assert stopped["changed"]
+    assert not _burn_parent.is_running(str(node.work))
+    assert stopped["run"]["state"] == "interrupted"
+    assert node.of(0, "not_measured")["burn.run"] == "ended early: interrupted"
+    assert not node.burn(state="stopped", **params)["changed"]
+
+
+def test_check_mode_touches_nothing(node):
+    answer = node.burn(check=True)
+    assert answer["changed"]
+    assert answer["action"] == "start"
+    assert answer["text"].startswith("burns ")
+    assert not node.work.exists()
+
+
+def test_the_program_needs_nothing_but_python(tmp_path):
+    """In an empty environment, without site packages, from the archive alone."""
+    path = tmp_path / "burn.pyz"
+    path.write_bytes(archive())
+    assert archive() == path.read_bytes()
+    made = subprocess.run(
+        [shutil.which("python3") or "python3", "-I", "-S", str(path), "look", "/none"],
+        stdout=subprocess.PIPE,
+        env={},
+        cwd="/",
+        check=True,
+    )
+    assert "/none" in json.loads(made.stdout)["error"]
+
+
+def test_documentation_lists_the_phases():
+    listed = re.search(
+        r"  phases:\n.*?choices:\n((?:      - \w+\n)+)", gpu_burn.DOCUMENTATION, re.S
+    )
+    assert listed
+    assert tuple(re.findall(r"- (\w+)", listed.group(1))) == NAMES
