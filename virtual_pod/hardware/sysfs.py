@@ -19,7 +19,7 @@ from pathlib import Path
 
 DRIVER = "580.105.08"
 GPUS = "1b:00.0,43:00.0,52:00.0,61:00.0,9d:00.0,c3:00.0,d1:00.0,df:00.0"
-SWITCHES = ("05:00.0", "06:00.0", "07:00.0", "08:00.0")
+SWITCHES = tuple(f"{bus:02x}:00.0" for bus in range(5, 15))
 SPEEDS = {1: "2.5", 2: "5.0", 3: "8.0", 4: "16.0", 5: "32.0", 6: "64.0"}
 ENDPOINT, ROOT_PORT, UPSTREAM, DOWNSTREAM = 0, 4, 5, 6
 
@@ -122,7 +122,8 @@ def make(root: Path, state: State, gpus: list[str], numa: list[str]) -> None:
     for number, address in enumerate(gpus):
         if state.of_gpu(number, "absent", "0") == "0":
             make_gpu(writer, state, number, address, numa[number])
-    for address in SWITCHES[: int(state.of_node("nvswitches", "4"))]:
+    free = [address for address in SWITCHES if address not in gpus]
+    for address in free[: int(state.of_node("nvswitches", "4"))]:
         folder = root / "sys/devices/pci0000:00" / f"0000:{address}"
         writer.function(folder, ENDPOINT, ("0x10de", "0x22a3", "0x068000"), {"numa": "0"})
         writer.bind(folder, "nvidia-nvswitch")
