@@ -259,12 +259,13 @@ def main() -> None:
         module.fail_json(msg=str(error))
     run, limit = ModuleRunner(module), params["timeout_s"]
     started = time.monotonic()
+    # First, since it forks, and what runs commands leaves threads behind for a moment.
+    found = sweep(params["library"], limit)
     host = load_host(params["sysfs"], params["proc"])
     if wanted.nvswitches:
         release, absent = fabric_manager(run, params["fabric_manager"], limit)
         host = replace(host, fabric_manager=release, fabric_manager_absent=absent)
     log = read_log(params["kernel_log"], run, limit)
-    found = sweep(params["library"], limit)
     node = params["node"] or socket.gethostname().split(".")[0]
     records = list(judge_node(node, wanted, found, host, log))
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
