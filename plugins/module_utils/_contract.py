@@ -225,6 +225,64 @@ _FABRIC = Option(
     },
 )
 
+_VALIDATION = Option(
+    type="dict",
+    options={
+        "level": Option(
+            choices=("quick", "standard", "burn_in"),
+            default="standard",
+            description="No load, ten minutes of it, or a day",
+        ),
+        "idle": Option(
+            type="bool", default=True, description="Whether a process on a GPU is a finding"
+        ),
+        "health_marks": Option(
+            type="dict", default={}, description="Marks of gpu_health that are the site's own"
+        ),
+        "burn": Option(
+            type="dict",
+            options={
+                "duration_s": Option(
+                    type="int",
+                    minimum=30,
+                    maximum=8640000,
+                    default="as the level says",
+                    description="Seconds of load",
+                ),
+                "n": Option(
+                    type="int",
+                    choices=(64, 256, 1024, 4096, 8192),
+                    default=8192,
+                    description="Rows and columns of the matrices",
+                ),
+                "memory_mib": Option(
+                    type="int",
+                    minimum=0,
+                    maximum=10000000,
+                    default=0,
+                    description="At most so much memory of a GPU; 0 is nearly all of it",
+                ),
+                "most_batch": Option(
+                    type="int",
+                    minimum=1,
+                    maximum=4096,
+                    default=32,
+                    description="Products between two looks at their results",
+                ),
+                "marks": Option(
+                    type="dict", default={}, description="Marks of gpu_burn that are the site's own"
+                ),
+            },
+            default={},
+            description="The burn-in",
+        ),
+        "hardware_root": Option(
+            default="",
+            description="Folder with the sys and proc of simulated hardware; empty for real ones",
+        ),
+    },
+)
+
 CLUSTER_VARIABLES: dict[str, Option] = {
     "cluster_name": Option(
         required=True,
@@ -261,6 +319,12 @@ CLUSTER_VARIABLES: dict[str, Option] = {
         options=_FABRIC.options,
         default={},
         description="The compute fabric",
+    ),
+    "cluster_validation": Option(
+        type="dict",
+        options=_VALIDATION.options,
+        default={},
+        description="What validate_nodes asks of a node",
     ),
     "cluster_profiles": Option(
         type="dict",

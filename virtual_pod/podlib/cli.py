@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from podlib import cache, fabric, faults, host, nodes
+from podlib import cache, fabric, faults, gpus, host, nodes
 from podlib.layout import DEFAULT_SUBNET, Node, Pod, PodError, Request, check_name
 from podlib.progress import Progress
 
@@ -48,6 +48,9 @@ def _parser() -> argparse.ArgumentParser:
     inventory.add_argument("--nodes", type=int, help="write hosts.yml again with so many DGX nodes")
     cables = command("fabric", "Start the simulated InfiniBand fabric of the pod's plan.")
     cables.add_argument("--fault", choices=sorted(faults.FAULTS), help="with this fault in it")
+    gpu = command("gpus", "Simulate sound GPUs on every DGX node.")
+    gpu.add_argument("--fault", choices=sorted(gpus.faults()), help="with this fault in one node")
+    gpu.add_argument("--node", default="", help="the node with the fault (default: the first)")
     return parser
 
 
@@ -136,6 +139,12 @@ def _fabric(args: argparse.Namespace) -> int:
     return 0
 
 
+def _gpus(args: argparse.Namespace) -> int:
+    pod = _pod(args.name)
+    gpus.simulate(Progress(f"pod {pod.name}"), pod, args.fault, args.node)
+    return 0
+
+
 # What needs no root: the checkout's own files, and ssh.
 _AS_USER = ("ssh", "inventory")
 _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
@@ -147,6 +156,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "podman": _podman,
     "inventory": _inventory,
     "fabric": _fabric,
+    "gpus": _gpus,
 }
 
 

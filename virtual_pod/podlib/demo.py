@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from podlib import fabric, faults, host, nodes
+from podlib import fabric, faults, gpus, host, nodes
 from podlib.layout import Pod, PodError, check_name
 from podlib.progress import Progress
 
@@ -181,31 +181,63 @@ def stays_out(demo: Demo, node: str) -> None:
     demo.progress.show("    refused")
 
 
+def playbook(demo: Demo, name: str, *options: str) -> list[str]:
+    """Return the command line of a playbook of the collection on this pod."""
+    inventory = nodes.state_folder(demo.name) / "inventory"
+    return ["ansible-playbook", "-i", str(inventory), f"baremetal.dgx.{name}", *options]
+
+
 def prove_fabric(demo: Demo, fault: str | None) -> None:
     """Let the collection judge the fabric: sound, then broken as asked for, then sound again."""
     pod = [str(host.CHECKOUT / "virtual_pod" / "pod"), "fabric", "--name", demo.name]
-    inventory = nodes.state_folder(demo.name) / "inventory"
-    judge = ["ansible-playbook", "-i", str(inventory), "baremetal.dgx.validate_fabric"]
+    judge = playbook(demo, "validate_fabric")
     demo.stream("validate_fabric", judge)
-    if fault is None:
+    if fault not in faults.FAULTS:
         return
-    demo.stream("pod fabric", [*pod, "--fault", fault])
+    expected = faults.FAULTS[fault]
+    names = [expected.finding, *expected.subjects, ": 1 finding;"]
+    find(demo, fault, [*pod, "--fault", fault], judge, names, pod)
+
+
+def prove_gpus(demo: Demo, fault: str | None) -> None:
+    """Let the collection judge the GPUs under load: sound, then with the fault."""
+    demo.stream("validate_nodes", playbook(demo, "validate_nodes"))
+    found = gpus.faults()
+    if fault not in found:
+        return
+    pod = [str(host.CHECKOUT / "virtual_pod" / "pod"), "gpus", "--name", demo.name]
+    level = "standard" if found[fault].needs_load else "quick"
+    judge = playbook(demo, "validate_nodes", "-e", f"level={level}", "-e", "again=true")
+    first = min(node.name for node in demo.pod().nodes if node.is_gpu)
+    number = found[fault].gpu
+    subject = f"node:{first}" if number is None else f"gpu:{first}/{number}"
+    find(demo, fault, [*pod, "--fault", fault], judge, [subject, *found[fault].checks], pod)
+
+
+def find(
+    demo: Demo,
+    fault: str,
+    breaking: Sequence[str],
+    judge: Sequence[str],
+    names: Sequence[str],
+    mending: Sequence[str],
+) -> None:
+    """Break something, let it be judged, expect these names in what is said; then mend it."""
+    demo.stream("pod", breaking)
     try:
         before = demo.log.stat().st_size
         try:
-            demo.stream("validate_fabric", judge)
+            demo.stream("judgement", judge)
         except PodError:
             said = demo.log.read_bytes()[before:].decode(errors="replace")
         else:
-            raise PodError(f"the fabric with the fault {fault} was called sound")
-        expected = faults.FAULTS[fault]
-        missing = [name for name in (expected.finding, *expected.subjects) if name not in said]
-        expect(not missing, f"the findings do not name {', '.join(missing)}")
-        expect(": 1 finding;" in said, "there is more than the one finding")
-        demo.progress.say(f"fault {fault} was found, and nothing else")
+            raise PodError(f"with the fault {fault} everything was called sound")
+        missing = [name for name in names if name not in said]
+        expect(not missing, f"the fault {fault} was not found as it is: no {', '.join(missing)}")
+        demo.progress.say(f"fault {fault} was found")
     finally:
-        demo.stream("pod fabric", pod)
-    demo.stream("validate_fabric", judge)
+        demo.stream("pod", mending)
+    demo.stream("judgement", judge)
 
 
 def summary(demo: Demo) -> list[str]:
@@ -247,9 +279,9 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--subnet", default=env.get("SUBNET") or None)
     parser.add_argument(
         "--fault",
-        choices=sorted(faults.FAULTS),
+        choices=sorted([*faults.FAULTS, *gpus.faults()]),
         default=env.get("FAULT") or None,
-        help="then break the fabric so, and show that this is found",
+        help="then break fabric or GPUs so, and show that this is found",
     )
     return parser.parse_args(argv)
 
@@ -292,18 +324,16 @@ def _phases(demo: Demo, args: argparse.Namespace) -> None:
         if value is not None
     ]
     count = [f"--nodes={args.nodes}"] if args.nodes is not None else []
-    inventory = nodes.state_folder(args.name) / "inventory"
 
     def describe() -> None:
         demo.stream("pod inventory", [pod, "inventory", "--name", args.name, *count])
 
     def simulate() -> None:
-        argv = ["ansible-playbook", "-i", str(inventory), "baremetal.dgx.check_inventory"]
-        demo.stream("plan", argv)
+        demo.stream("plan", playbook(demo, "check_inventory"))
         demo.stream("pod fabric", [pod, "fabric", "--name", args.name])
 
     def site() -> None:
-        demo.stream("site", ["ansible-playbook", "-i", str(inventory), "baremetal.dgx.site"])
+        demo.stream("site", playbook(demo, "site"))
 
     demo.phase(
         "boot the pod", lambda: demo.stream("pod up", [pod, "up", "--name", args.name, *options])
@@ -312,10 +342,12 @@ def _phases(demo: Demo, args: argparse.Namespace) -> None:
     demo.phase("build and install the collection", lambda: build_collection(demo))
     if fabric.has_fabric(demo.pod()):
         demo.phase("simulate the InfiniBand fabric", simulate)
+    demo.phase("simulate the GPUs", lambda: demo.stream("pod", [pod, "gpus", "--name", args.name]))
     demo.phase("site.yml", site)
     demo.phase("use the cluster as alice", lambda: use_cluster(demo))
     if fabric.has_fabric(demo.pod()):
         demo.phase("prove the fabric cable by cable", lambda: prove_fabric(demo, args.fault))
+    demo.phase("prove the GPUs under load", lambda: prove_gpus(demo, args.fault))
     for line in summary(demo):
         demo.progress.show(line)
 

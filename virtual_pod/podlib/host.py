@@ -98,10 +98,14 @@ def os_release() -> dict[str, str]:
     return {k: v.strip('"') for k, v in re.findall(r"^(\w+)=(.*)$", text, re.MULTILINE)}
 
 
-def missing_packages(extra: dict[str, str]) -> list[str]:
-    """Return the packages that have to be installed; `extra` is {program: package}."""
+def missing_packages(extra: dict[str, str], files: dict[str, str] | None = None) -> list[str]:
+    """Return the packages that have to be installed.
+
+    `extra` is {program: package}, `files` is {path: package}.
+    """
     wanted = _PROGRAMS | extra
     missing = [package for program, package in wanted.items() if not shutil.which(program)]
+    missing += [name for path, name in (files or {}).items() if not pathlib.Path(path).exists()]
     keyring = pathlib.Path("/usr/share/keyrings/debian-archive-keyring.gpg")
     if not keyring.exists():
         missing.append("debian-archive-keyring")
@@ -114,9 +118,11 @@ def missing_packages(extra: dict[str, str]) -> list[str]:
     return sorted(set(missing))
 
 
-def install_packages(progress: Progress, extra: dict[str, str] | None = None) -> None:
+def install_packages(
+    progress: Progress, extra: dict[str, str] | None = None, files: dict[str, str] | None = None
+) -> None:
     """Install what is missing on the host, and say so."""
-    missing = missing_packages(extra or {})
+    missing = missing_packages(extra or {}, files)
     if not missing:
         return
     release = os_release()

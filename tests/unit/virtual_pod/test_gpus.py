@@ -1,0 +1,47 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The faults of the simulated GPUs say what finds them, and name things that there are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .conftest import podlib
+
+gpus = podlib("gpus")
+layout = podlib("layout")
+
+ISSUE = {"sdc", "ecc", "xid79", "hot", "nvlink_down", "slow_hbm", "fm_mismatch"}
+
+
+def test_every_fault_that_the_demo_promises_is_there() -> None:
+    assert set(gpus.faults()) >= ISSUE
+
+
+def test_a_fault_names_its_checks_and_its_gpu() -> None:
+    found = gpus.faults()
+    assert found["ecc"].checks == ("gpu.ecc_uncorrectable", "gpu.remap_pending")
+    assert found["ecc"].gpu == 3
+    assert not found["ecc"].needs_load
+    assert found["fm_mismatch"].gpu is None
+    assert found["sdc"].needs_load
+    assert found["sdc"].gpu == 3
+
+
+def test_a_fault_that_says_nothing_of_what_finds_it_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "faults").mkdir()
+    (tmp_path / "faults" / "new.state").write_text("# GPU 1: broken\ngpu.1.lost = 1\n")
+    monkeypatch.setattr(gpus, "HARDWARE", tmp_path)
+    with pytest.raises(layout.PodError, match=r"new\.state does not say what finds it"):
+        gpus.faults()
+
+
+def test_what_a_node_gets_is_made_anew_when_its_source_changes(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("1")
+    before = gpus._digest(tmp_path)
+    (tmp_path / "a").write_text("2")
+    assert gpus._digest(tmp_path) != before
