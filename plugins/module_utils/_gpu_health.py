@@ -102,9 +102,13 @@ def judge_node(
             yield from judge_gpu(gpu, subject, wanted, seen.get(address))
             yield from _recovery(asker_of(gpu, subject, wanted), gpu)
         elif address in nameless or gpu is not None:
-            yield _access(where, nameless.get(address) or gpu)
+            yield _access(where, nameless[address][1] if address in nameless else gpu)
         mine = [event for event in events if event.kind == "xid" and event.pci == address]
         yield from judge_events(where, mine, log)
+    placed = {index for index, _what in nameless.values()}
+    for index, what in _unnamed(sweep).items():
+        if index not in placed:
+            yield _access(ask, what, f"GPU {index} of NVML, whose PCI address is not known; ")
     yield from fabric
     yield from judge_switch_events(ask, _switch_events(events), log, wanted)
     strange = [event for event in events if event.kind == "xid" and event.pci not in slots]
@@ -116,33 +120,36 @@ def _switch_events(events: Sequence[Event]) -> list[Event]:
     return [event for event in events if event.kind == "sxid"]
 
 
+def _unnamed(sweep: Sweep) -> dict[int, Gpu | str]:
+    """Return the GPUs that NVML cannot name, by its index: lost ones, and why others are stuck."""
+    return {**{gpu.index: gpu for gpu in sweep.gpus if gpu.pci is None}, **sweep.stuck}
+
+
 def _nameless(
     slots: Sequence[str], sweep: Sweep, by_address: Mapping[str | None, Gpu]
-) -> dict[str, Gpu | str]:
-    """Give GPUs that NVML cannot name (lost, or stuck) the addresses that are left.
+) -> dict[str, tuple[int, Gpu | str]]:
+    """Give GPUs that NVML cannot name the addresses that are left, with NVML's index.
 
     NVML numbers in the order of PCI addresses. As many addresses as there are such GPUs are theirs
     beyond doubt; with more addresses, those whose rank among all GPUs fits.
     """
-    lost: dict[int, Gpu | str] = {gpu.index: gpu for gpu in sweep.gpus if gpu.pci is None}
-    lost.update(sweep.stuck)
+    lost = _unnamed(sweep)
     left = [address for address in sorted(slots) if address not in by_address]
     if len(left) == len(lost):
-        return dict(zip(left, (lost[index] for index in sorted(lost))))
+        return dict(zip(left, sorted(lost.items(), key=lambda item: item[0])))
     ordered = sorted(slots)
     return {
-        ordered[index]: what
+        ordered[index]: (index, what)
         for index, what in lost.items()
         if index < len(ordered) and ordered[index] in left and sweep.count == len(ordered)
     }
 
 
-def _access(ask: Asker, what: Gpu | str | None) -> Record:
+def _access(ask: Asker, what: Gpu | str | None, which: str = "") -> Record:
     if isinstance(what, Gpu):
         remedy = ACTION_REMEDIES["reset"] if what.lost_code == RESET_REQUIRED else ""
-        text = f"NVML: {what.lost}"
-        return ask("gpu.access", False, None, text, remedy=remedy)
-    return ask("gpu.access", None, None, f"NVML: {what}")
+        return ask("gpu.access", False, None, f"{which}NVML: {what.lost}", remedy=remedy)
+    return ask("gpu.access", None, None, f"{which}NVML: {what}")
 
 
 def _presence(

@@ -5,8 +5,8 @@
 
 sysfs.py --root DIR makes DIR/sys and DIR/proc. It reads the state file that the simulated libraries
 read (SIMULATED_HARDWARE, else /run/simulated-hardware/state), so that PCI and NVML tell one story.
-Keys of a GPU: absent, pcie_width, pcie_generation, pcie_switch_width (the link above its switch),
-numa, kernel_driver. Keys of the node: driver_loaded, driver_version, module_version, nouveau,
+Keys of a GPU: absent, pcie_width, pcie_generation, pcie_generation_max, pcie_switch_width (the link
+above its switch), numa, kernel_driver. Keys of the node: driver_loaded, driver_version, module_version, nouveau,
 nvswitches. Run it again after a change.
 """
 
@@ -73,7 +73,7 @@ class Writer:
             "class": ids[2],
             "numa_node": link.get("numa", "-1"),
             "current_link_speed": f"{speed} GT/s PCIe",
-            "max_link_speed": "32.0 GT/s PCIe",
+            "max_link_speed": f"{SPEEDS[int(link.get('able', 5))]} GT/s PCIe",
             "current_link_width": link.get("width", "16"),
             "max_link_width": "16",
         }
@@ -104,6 +104,7 @@ def make_gpu(writer: Writer, state: State, number: int, address: str, numa: str)
     narrow = {
         "width": state.of_gpu(number, "pcie_width", "16"),
         "generation": state.of_gpu(number, "pcie_generation", "5"),
+        "able": state.of_gpu(number, "pcie_generation_max", "5"),
     }
     writer.function(root / names[1] / names[2], DOWNSTREAM, bridge, narrow)
     gpu = root / names[1] / names[2] / f"0000:{address}"

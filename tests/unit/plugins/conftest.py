@@ -261,12 +261,14 @@ class SimulatedNode:
         self.kernel_log = folder / "kernel.log"
         self.state("")
 
-    def state(self, text: str, log: str = "") -> None:
-        """Put a state in force, with a kernel log."""
+    def state(self, text: str, log: str = "", gpus: Mapping[str, Any] | None = None) -> None:
+        """Put a state in force, with a kernel log and the GPUs of a profile."""
         (self.folder / "state").write_text(text)
         self.kernel_log.write_text(log)
         sysfs = _sysfs()
-        addresses, numa = sysfs.GPUS.split(","), ["0"] * 4 + ["1"] * 4
+        addresses, numa = sysfs.GPUS.split(","), [0, 0, 0, 0, 1, 1, 1, 1]
+        if gpus is not None:
+            addresses, numa = gpus["pci"], gpus["numa"]
         sysfs.make(self.folder, sysfs.State(self.folder / "state"), addresses, numa)
 
     def inject(self, *faults: str) -> None:

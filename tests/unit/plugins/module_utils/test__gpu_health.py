@@ -50,10 +50,11 @@ def judged(simulated_node):
         old: bool = False,
         gap: str = "",
         profile: dict[str, Any] = PROFILE,
+        gpus: dict[str, Any] | None = None,
         **options: Any,
     ) -> list[Record]:
         if state is not None:
-            simulated_node.state(state, log)
+            simulated_node.state(state, log, gpus if gpus else None)
         host = replace(
             load_host(simulated_node.sysfs, simulated_node.proc), fabric_manager=fabric_manager
         )
@@ -228,6 +229,63 @@ def test_a_gpu_that_hangs_is_not_measured_and_named(judged) -> None:
 def test_two_lost_gpus_are_told_apart(judged) -> None:
     records = judged("gpu.2.lost = 1\ngpu.6.lost = 1\n")
     assert found(records) == {("gpu 2", "access"), ("gpu 6", "access")}
+
+
+def test_a_lost_gpu_that_no_address_is_known_of_is_the_nodes(judged) -> None:
+    # No list in the profile, and PCI without it.
+    profile = {"gpus": {"count": 8, "type": "h100"}}
+    records = judged("gpu.3.lost = 1\n", profile=profile)
+    assert ("gpu 3", "access") in found(records)
+    gone = judged("gpu.3.lost = 1\n", profile=profile, gpus={"pci": ["1b:00.0"], "numa": [0]})
+    assert ("node", "access") in found(gone)
+    assert "GPU 3 of NVML" in one(gone, "gpu.access", "node:n").text
+
+
+B200 = """\
+gpu.*.name = NVIDIA B200
+gpu.*.memory_total_mib = 183359
+gpu.*.link.speed_mbps = 50000
+gpu.*.clock_max.sm = 1965
+gpu.*.clock_max.memory = 3996
+nvswitches = 0
+"""
+
+# Of this generation no GPU tells a fabric state, and PCIe is of generation 4.
+A100 = """\
+gpu.*.name = NVIDIA A100-SXM4-80GB
+gpu.*.memory_total_mib = 81920
+gpu.*.links = 12
+gpu.*.link.speed_mbps = 25000
+gpu.*.clock_max.sm = 1410
+gpu.*.clock_max.memory = 1593
+gpu.*.pcie_generation = 4
+gpu.*.pcie_generation_max = 4
+gpu.*.fabric.state = 0
+nvswitches = 6
+"""
+
+
+def test_a_newer_generation(judged) -> None:
+    newer = BUILT_IN["dgx_b200"]
+    profile = {"gpus": {**PROFILE["gpus"], **newer["gpus"]}, "nvlink": newer["nvlink"]}
+    records = judged(B200, profile=profile)
+    assert found(records) == found(records, "not_measured") == set()
+    # Its NVSwitches are not on PCIe, so that nobody can count them there.
+    assert "gpu.nvswitch_count" not in {record.check for record in records}
+    hopper = found(judged("", profile=profile))
+    assert {check for _subject, check in hopper} >= {"model", "memory", "nvlink_speed"}
+
+
+def test_an_older_generation(judged) -> None:
+    profile = BUILT_IN["dgx_a100"]
+    buses = profile["gpus"]["pci"]
+    places = "".join(f"gpu.{number}.pci = {bus}\n" for number, bus in enumerate(buses))
+    records = judged(A100 + places, profile=profile, gpus=profile["gpus"])
+    assert found(records) == found(records, "not_measured") == set()
+    assert "gpu.fabric" not in {record.check for record in records}
+    down = "gpu.1.link.11.state = 0\ngpu.2.pcie_generation = 3\n"
+    records = judged(A100 + places + down, profile=profile, gpus=profile["gpus"])
+    assert found(records) == {("gpu 1", "nvlink_active"), ("gpu 2", "pcie_speed")}
 
 
 def test_a_gpu_where_the_profile_has_none(judged) -> None:

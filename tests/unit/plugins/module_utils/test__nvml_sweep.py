@@ -90,6 +90,13 @@ def test_nvml_that_does_not_start(simulated_node, state: str, code: int, said: s
     assert said in found.error
 
 
+def test_nvml_that_never_starts(simulated_node) -> None:
+    simulated_node.state("hang = nvmlInit\n")
+    found = sweep(simulated_node.library, 0.3)
+    assert found.error == "nvmlInit_v2 did not come back within 0.3 s"
+    assert (found.gpus, found.stuck) == ((), {})
+
+
 def test_no_library(tmp_path: Path) -> None:
     found = sweep(str(tmp_path / "none.so"))
     assert found.error_code == t.LIBRARY_NOT_FOUND

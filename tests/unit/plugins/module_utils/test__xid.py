@@ -44,6 +44,10 @@ def xid(text: str) -> Event:
             Event("xid", 14, "0000:03:00.0", "Channel 00000001"),
         ),
         (
+            "[90300.111333] dgx-07 kernel: NVRM: Xid (PCI:0000:c3:00): 79, pid=7, GPU lost.",
+            Event("xid", 79, "0000:c3:00.0", "pid=7, GPU lost.", 90300.111333),
+        ),
+        (
             "NVRM: Xid (PCI:0000:66:00 GPU-I:05): 45, pid=3, Ch 00000008",
             Event("xid", 45, "0000:66:00.0", "pid=3, Ch 00000008"),
         ),
