@@ -192,6 +192,10 @@ loaded:
   description: Version of the loaded kernel module; empty for none.
   returned: success
   type: str
+cuda:
+  description: CUDA major of the driver that is loaded, or on disk; V(0) when it is not known.
+  returned: success
+  type: int
 system:
   description: Operating system as the tables call it.
   returned: success
@@ -241,6 +245,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._nvidia_stack import
     Consent,
     Seen,
     absent_packages,
+    cuda_of,
     next_step,
     obstacles,
     pin,
@@ -367,6 +372,7 @@ def main() -> None:
         next_step=next_step(seen),
         steps=list(seen.steps),
         loaded=seen.loaded,
+        cuda=cuda_of(seen.loaded or seen.on_disk or "") or 0,
         system=seen.system,
     )
     judged = params["state"] == "verified"

@@ -23,8 +23,21 @@ def render(
     inputs: dict[str, Any],
     shown: dict[str, str],
     host: str = "dgx-01",
+    facts: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return the values of `shown` (name -> expression) as the role would see them."""
+    return render_many(folder, role, distribution, {host: inputs}, shown, facts)[host]
+
+
+def render_many(
+    folder: Path,
+    role: str,
+    distribution: str,
+    inputs: dict[str, dict[str, Any]],
+    shown: dict[str, str],
+    facts: dict[str, str] | None = None,
+) -> dict[str, dict[str, Any]]:
+    """The same for many hosts (host -> inputs) in one run, since each run takes seconds."""
     family = "RedHat" if distribution in ("RedHat", "Rocky") else "Debian"
     path = ROLES / role
     play = {
@@ -37,10 +50,13 @@ def render(
             str(path / f"vars/{family}.yml"),
         ],
         "tasks": [
+            # what is included wins over vars_files, as an inventory wins over defaults
+            {"ansible.builtin.include_vars": f"{folder}/{{{{ inventory_hostname }}}}.json"},
             {
                 "ansible.builtin.set_fact": {
                     "os_family": family,
                     "distribution": distribution,
+                    **(facts or {}),
                     "cacheable": True,
                 }
             },
@@ -50,20 +66,20 @@ def render(
                 "ansible.builtin.copy": {
                     "content": "{{ {%s} | to_json }}"
                     % ", ".join(f"'{k}': shown_{k}" for k in shown),
-                    "dest": str(folder / "out.json"),
+                    "dest": f"{folder}/{{{{ inventory_hostname }}}}.out",
                     "mode": "0600",
                 }
             },
         ],
     }
     (folder / "play.yml").write_text(yaml.safe_dump([play]))
-    (folder / "inputs.json").write_text(json.dumps(inputs))
+    for host, values in inputs.items():
+        (folder / f"{host}.json").write_text(json.dumps(values))
     command = [
         str(Path(sys.executable).with_name("ansible-playbook")),
-        f"--inventory={host},",
+        f"--inventory={','.join(inputs)},",
         "--connection=local",
         f"--extra-vars=ansible_python_interpreter={sys.executable}",
-        f"--extra-vars=@{folder / 'inputs.json'}",
         str(folder / "play.yml"),
     ]
     environment = {**os.environ, "ANSIBLE_HOME": str(folder / "home"), "ANSIBLE_NOCOLOR": "1"}
@@ -71,7 +87,7 @@ def render(
         command, capture_output=True, text=True, env=environment, cwd=folder, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads((folder / "out.json").read_text())  # type: ignore[no-any-return]
+    return {host: json.loads((folder / f"{host}.out").read_text()) for host in inputs}
 
 
 def by_path(entries: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -104,6 +104,7 @@ def test_a_bare_node_is_planned(ask, node):
     assert answer["held"] == answer["missing"] == NAMES
     assert (answer["pin"], answer["stream"], answer["next_step"]) == (f"{V}-*", "", "")
     assert answer["fabric_manager"] is True
+    assert answer["cuda"] == 0
     assert not (node.tools / "apt.log").exists()
 
 
@@ -112,6 +113,7 @@ def test_a_whole_node_is_verified(ask, node):
     answer = ask("verified", gpudirect="dmabuf")
     assert answer["verdict"] == "pass"
     assert len(answer["records"]) == 8
+    assert answer["cuda"] == 13
     assert ask("plan")["missing"] == []
 
 

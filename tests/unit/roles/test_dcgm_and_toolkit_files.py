@@ -1,0 +1,166 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the roles dcgm and nvidia_container_toolkit would write, for each source."""
+
+from __future__ import annotations
+
+import configparser
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from role_render import by_path, lines, render
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._nvidia_packages import dcgm_packages
+
+KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nabc\n=x\n-----END PGP PUBLIC KEY BLOCK-----\n"
+
+# DCGM
+
+DCGM = {
+    "packages": "__dcgm_packages",
+    "files": "__dcgm_files",
+    "sources": "__dcgm_source_files[ansible_facts['os_family']]",
+    "refusals": "__dcgm_refusals | selectattr('when') | map(attribute='say') | list",
+    "probes": "__dcgm_probes | map(attribute='probe') | list",
+    "findings": "__dcgm_findings",
+}
+DCGM_DROP_IN = "/etc/systemd/system/nvidia-dcgm.service.d/50-baremetal-dgx.conf"
+
+
+def dcgm(folder: Path, distribution: str, **inputs: Any) -> dict[str, Any]:
+    given = {f"dcgm_{key}": value for key, value in inputs.items()}
+    given["__dcgm_driver"] = {"cuda": 13}
+    given["__dcgm_stack"] = {"findings": ["stack.dcgm: DCGM lacks x", "stack.driver: other"]}
+    found = render(folder, "dcgm", distribution, given, DCGM)
+    for kind in ("files", "sources"):
+        found[kind] = by_path(found[kind])
+    return found
+
+
+def test_dcgm_as_it_ships(tmp_path: Path) -> None:
+    found = dcgm(tmp_path, "Debian", source="configured", gpus=8)
+    assert sorted(found["packages"]) == sorted(dcgm_packages(4, [13]))
+    assert found["files"][DCGM_DROP_IN]["state"] == "absent"
+    assert (
+        found["sources"]["/etc/apt/sources.list.d/baremetal-dgx-dcgm.sources"]["state"] == "absent"
+    )
+    (probe,) = found["probes"]
+    assert probe["command"] == ["dcgmi", "discovery", "-l"]
+    assert probe["expect"] == "(?m)^8 GPUs? found"
+    assert found["findings"] == ["stack.dcgm: DCGM lacks x"]
+    assert found["refusals"] == []
+
+
+def test_dcgm_elsewhere_and_watching(tmp_path: Path) -> None:
+    found = dcgm(
+        tmp_path, "Rocky", source="directory", directory={"path": "/x", "sha256": "0"},
+        version="4.6.0", cuda=[12, 13], address="10.0.0.1", port=5556,
+        health_watches=["pcie", "nvlink"],
+    )  # fmt: skip
+    assert "datacenter-gpu-manager-4-cuda12=4.6.0-*" in found["packages"]
+    assert lines(found["files"][DCGM_DROP_IN]) == [
+        "[Service]",
+        "ExecStart=",
+        "ExecStart=/usr/bin/nv-hostengine -n --service-account nvidia-dcgm -b 10.0.0.1 -p 5556",
+        "ExecStartPost=/usr/bin/dcgmi health --host 10.0.0.1:5556 -s pn",
+    ]
+    assert found["probes"][0]["command"] == [
+        "dcgmi", "discovery", "--host", "10.0.0.1:5556", "-l"
+    ]  # fmt: skip
+
+
+def test_dcgm_versions(tmp_path: Path) -> None:
+    found = dcgm(tmp_path, "Ubuntu", source="configured", version="3.3.9")
+    assert found["packages"] == ["datacenter-gpu-manager=1:3.3.9-*"]
+    (line,) = dcgm(tmp_path, "Ubuntu", version="2.4.8")["refusals"]
+    assert "is not a version of DCGM 3 or 4" in line
+    assert (
+        len(dcgm(tmp_path, "Ubuntu", source="directory", port=0, health_watches=["x"])["refusals"])
+        == 3
+    )
+
+
+# Containers
+
+TOOLKIT = {
+    "packages": "__nvidia_container_toolkit_packages",
+    "files": "__nvidia_container_toolkit_files",
+    "sources": "__nvidia_container_toolkit_source_files[ansible_facts['os_family']]",
+    "refusals": (
+        "__nvidia_container_toolkit_refusals | selectattr('when') | map(attribute='say') | list"
+    ),
+    "units": (
+        "__nvidia_container_toolkit_units | selectattr('when') | map(attribute='sync.name') | list"
+    ),
+    "script": "__nvidia_container_toolkit_runtime_script",
+}
+
+
+def toolkit(folder: Path, distribution: str, **inputs: Any) -> dict[str, Any]:
+    given = {f"nvidia_container_toolkit_{key}": value for key, value in inputs.items()}
+    found = render(folder, "nvidia_container_toolkit", distribution, given, TOOLKIT)
+    for kind in ("files", "sources"):
+        found[kind] = by_path(found[kind])
+    return found
+
+
+def test_toolkit_from_a_mirror(tmp_path: Path) -> None:
+    found = toolkit(
+        tmp_path, "Ubuntu", source="nvidia_repository", version="1.20.0",
+        mirror="https://mirror.example.org/container/stable", repository={"signed_by": KEY},
+        runtimes=["docker"],
+    )  # fmt: skip
+    assert found["refusals"] == []
+    assert len(found["packages"]) == 4
+    assert {entry.split("=")[1] for entry in found["packages"]} == {"1.20.0-*"}
+    name = "/etc/apt/sources.list.d/baremetal-dgx-nvidia-container-toolkit.sources"
+    assert found["sources"][name]["content"].splitlines()[1:6] == [
+        "Types: deb",
+        "URIs: https://mirror.example.org/container/stable/deb/$(ARCH)/",
+        "Suites: /",
+        "Signed-By:",
+        " -----BEGIN PGP PUBLIC KEY BLOCK-----",
+    ]
+    assert found["units"] == ["nvidia-cdi-refresh.path", "docker.service"]
+
+
+def test_toolkit_on_enterprise_linux(tmp_path: Path) -> None:
+    found = toolkit(
+        tmp_path, "Rocky", source="nvidia_repository", repository={"key_sha256": "1"}, cdi="own"
+    )
+    name = "/etc/yum.repos.d/baremetal-dgx-nvidia-container-toolkit.repo"
+    repository = configparser.RawConfigParser()
+    repository.read_string(found["sources"][name]["content"])
+    section = repository["baremetal-dgx-nvidia-container-toolkit"]
+    assert section["baseurl"].endswith("/rpm/$basearch")
+    assert section["repo_gpgcheck"] == "1"
+    assert found["units"] == ["baremetal-dgx-cdi.service"]
+    assert found["files"]["/etc/systemd/system/baremetal-dgx-cdi.service"]["state"] == "file"
+
+
+def test_toolkit_refusals(tmp_path: Path) -> None:
+    found = toolkit(
+        tmp_path, "Debian", source="nvidia_repository", runtimes=["enroot"], version="1"
+    )
+    assert len(found["refusals"]) == 3
+    assert "enroot needs no line here" in found["refusals"][1]
+    assert toolkit(tmp_path, "Debian", hardware=False)["units"] == []
+
+
+def test_runtimes_are_told_once(tmp_path: Path) -> None:
+    script = toolkit(tmp_path, "Debian")["script"]
+    config = tmp_path / "daemon.json"
+    tool = tmp_path / "nvidia-ctk"
+    tool.write_text(f'#!/bin/sh\ntest "$3" = --runtime=docker && echo told > {config}\n')
+    tool.chmod(0o755)
+
+    def run() -> str:
+        return subprocess.run(
+            ["sh", "-c", script, "sh", "docker", str(config)],
+            capture_output=True, text=True, check=True,
+            env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        ).stdout  # fmt: skip
+
+    assert "was changed" in run()
+    assert run() == ""
