@@ -6,8 +6,8 @@
 sysfs.py --root DIR makes DIR/sys and DIR/proc. It reads the state file that the simulated libraries
 read (SIMULATED_HARDWARE, else /run/simulated-hardware/state), so that PCI and NVML tell one story.
 Keys of a GPU: absent, pcie_width, pcie_generation, pcie_generation_max, pcie_switch_width (the link
-above its switch), numa, kernel_driver. Keys of the node: driver_loaded, driver_version, module_version, nouveau,
-nvswitches. Run it again after a change.
+above its switch), numa, kernel_driver. Keys of the node: driver_loaded, driver_version,
+module_version, nouveau, nvswitches. Run it again after a change.
 """
 
 from __future__ import annotations

@@ -10,23 +10,15 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.module_utils import _nvml_types as t
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_health import (
-    full_pci,
     judge_node,
     wanted_from_profile,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_health_device import (
-    throttle_text,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_host import Host, load_host
+from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_host import load_host
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_marks import (
-    KINDS,
     MARKS,
-    MODELS,
     kind_of,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_read import Gpu, Sweep
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_report import actions, lines
 from ansible_collections.baremetal.dgx.plugins.module_utils._kernel_log import KernelLog
 from ansible_collections.baremetal.dgx.plugins.module_utils._nvml_sweep import sweep
@@ -445,94 +437,6 @@ def test_a_log_with_a_gap_proves_no_absence_but_a_finding_stands(judged) -> None
     assert found(records) == {("gpu 3", "xid")}
     open_ = found(records, "not_measured")
     assert open_ == {*((f"gpu {n}", "xid") for n in range(8) if n != 3), ("node", "sxid")}
-
-
-def single(**values: Any) -> list[Record]:
-    """A node of one GPU, such as a development machine."""
-    gpu = Gpu(index=0, pci="0000:01:00.0", uuid="u", serial="s", fabric_state=0, **values)
-    wanted = wanted_from_profile({"gpus": {"count": 1}, "nvlink": {"nvswitches": 4}})
-    return list(judge_node("n", wanted, Sweep(count=1, gpus=(gpu,)), Host(), KernelLog()))
-
-
-def test_a_single_gpu_has_no_fabric() -> None:
-    assert "gpu.fabric" not in {record.check for record in single()}
-
-
-def test_a_value_that_is_not_told_is_never_a_pass() -> None:
-    checks = {record.check: record for record in single(absent={"throttle": "no permission"})}
-    assert checks["gpu.throttle"].status == "not_measured"
-    assert "no permission" in checks["gpu.throttle"].text
-    passed = {name for name, record in checks.items() if record.status == "pass"}
-    # Only what has a value here.
-    assert passed == {
-        *("gpu.nvml", "gpu.count", "gpu.present", "gpu.access", "gpu.identity"),
-        *("gpu.xid", "gpu.sxid"),
-    }
-
-
-def test_a_card_without_a_function_of_large_parts_is_not_asked_for_it() -> None:
-    absent = dict.fromkeys(
-        ("mig", "remap_pending", "retired_single", "sram_threshold_exceeded", "recovery_action"),
-        t.ERRORS[t.NOT_SUPPORTED],
-    )
-    checks = {record.check for record in single(absent=absent)}
-    assert not checks & {
-        "gpu.mig",
-        "gpu.remap_pending",
-        "gpu.retired_pages",
-        "gpu.sram_threshold",
-        "gpu.recovery_action",
-    }
-
-
-@pytest.mark.parametrize(
-    ("profile", "said"),
-    [
-        ({"gpus": {"count": 8, "pci": ["1b:00.0"]}}, "gpus.count is 8"),
-        ({"gpus": {"pci": ["1b:00.0", "1B:00.0"]}}, "twice"),
-        ({"gpus": [1]}, "mappings"),
-    ],
-)
-def test_profiles_that_contradict_themselves(profile: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        wanted_from_profile(profile)
-
-
-def test_a_mark_that_no_check_has() -> None:
-    with pytest.raises(ValueError, match=r"gpu\.colour"):
-        wanted_from_profile({}, marks={"gpu.colour": 1})
-
-
-@pytest.mark.parametrize(
-    ("given", "full"),
-    [
-        ("1b:00.0", "0000:1b:00.0"),
-        ("0000:1B:00.0", "0000:1b:00.0"),
-        ("00000000:1B:00.0", "0000:1b:00.0"),
-        ("0001:1b:00.0", "0001:1b:00.0"),
-    ],
-)
-def test_addresses(given: str, full: str) -> None:
-    assert full_pci(given) == full
-
-
-def test_reasons_in_words() -> None:
-    assert throttle_text(0) == "none"
-    assert throttle_text(0x48) == "hardware slowdown, hardware thermal slowdown"
-    assert throttle_text(0x8000) == "0x8000"
-
-
-def test_every_mark_has_a_source_and_says_what_kind_of_action_it_asks_for() -> None:
-    for check, mark in MARKS.items():
-        assert mark.what, check
-        assert mark.source, check
-        assert mark.remedy.partition(":")[0] in KINDS, check
-        assert mark.op in ("==", "<=", ">=", "<", ">"), check
-
-
-def test_the_models_cover_the_profiles() -> None:
-    types = {profile["gpus"]["type"] for profile in BUILT_IN.values() if "type" in profile["gpus"]}
-    assert types <= set(MODELS)
 
 
 def test_a_finding_in_words(judged) -> None:
