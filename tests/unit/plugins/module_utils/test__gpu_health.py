@@ -41,7 +41,7 @@ def judged(simulated_node):
         fabric_manager: str = RELEASE,
         old: bool = False,
         gap: str = "",
-        profile: dict[str, Any] = PROFILE,
+        profile: dict[str, Any] | None = None,
         gpus: dict[str, Any] | None = None,
         **options: Any,
     ) -> list[Record]:
@@ -52,7 +52,7 @@ def judged(simulated_node):
         )
         library = simulated_node.old_library if old else simulated_node.library
         text = simulated_node.kernel_log.read_text()
-        wanted = wanted_from_profile(profile, **options)
+        wanted = wanted_from_profile(PROFILE if profile is None else profile, **options)
         return list(judge_node("n", wanted, sweep(library, 1), host, KernelLog(text, gap)))
 
     return run
