@@ -143,9 +143,16 @@ def start(folder: str, unit: str = UNIT, systemd: bool | None = None) -> str:
         settings = [f"--setenv={k}={os.environ[k]}" for k in _PASSED if os.environ.get(k)]
         described = ["--description=GPU burn-in (baremetal.dgx)", "--property=KillMode=mixed"]
         argv = ["systemd-run", f"--unit={unit}", "--collect", *described, *settings, *command]
-        made = subprocess.run(
-            argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=_START_S, check=False
-        )
+        try:
+            made = subprocess.run(
+                argv,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=_START_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise BurnError(f"systemd-run was not done after {_START_S:g} s") from None
         if made.returncode:
             said = made.stdout.decode("utf-8", "replace").strip()
             raise BurnError(f"systemd-run ended with {made.returncode}: {said}")

@@ -37,6 +37,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._burn_marks import (
 from ansible_collections.baremetal.dgx.plugins.module_utils._burn_plan import (
     PHASES,
     Sum,
+    full_address,
     key,
     pair_key,
 )
@@ -84,11 +85,13 @@ def judge_burn(
     state: State,
     read_sums: ReadSums,
     marks: Mapping[str, float] | None = None,
+    slots: Sequence[str] = (),
 ) -> list[Record]:
     """Return the records of all GPUs, in PCI order, and of the node where nothing could be burnt.
 
     `read_sums` returns the bytes of a kept file of sums, None where it is gone; `marks` are the
-    site's own least values (TFLOP/s, GB/s) by quantity.
+    site's own least values (TFLOP/s, GB/s) by quantity. `slots` are the PCI addresses of the node's
+    profile: a GPU then has the number of its slot, whichever others are missing.
     """
     asked = set(state.gpus) | set(state.left) | set(state.settings.gpus)
     if state.settings.gpus:
@@ -96,7 +99,7 @@ def judge_burn(
     addresses = sorted(asked)
     if not addresses:
         return [_nothing(node, state)]
-    judged = _Judge(node, state, addresses, marks or {})
+    judged = _Judge(node, state, addresses, marks or {}, slots)
     judged.disagreements = disagreements(state, addresses, read_sums)
     records: list[Record] = []
     for address in addresses:
@@ -113,10 +116,19 @@ def _nothing(node: str, state: State) -> Record:
 
 class _Judge:
     def __init__(
-        self, node: str, state: State, addresses: Sequence[str], marks: Mapping[str, float]
+        self,
+        node: str,
+        state: State,
+        addresses: Sequence[str],
+        marks: Mapping[str, float],
+        slots: Sequence[str],
     ) -> None:
         self.node, self.state, self.marks = node, state, marks
-        self.index = {address: number for number, address in enumerate(addresses)}
+        self.index = {
+            address: state.gpus.get(address, {}).get("index", number)
+            for number, address in enumerate(addresses)
+        }
+        self.index.update({full_address(slot): number for number, slot in enumerate(slots)})
         self.ran = [
             address for address in addresses if address not in state.left or address in state.ended
         ]
@@ -139,7 +151,7 @@ class _Judge:
     def gpu(self, address: str) -> list[Record]:
         """Return the records of one GPU."""
         about = self.state.gpus.get(address, {})
-        self.subject = f"gpu:{self.node}/{about.get('index', self.index[address])}"
+        self.subject = f"gpu:{self.node}/{self.index[address]}"
         self.evidence = tuple(
             f"{word} {about[word]}" for word in ("name", "uuid", "serial") if about.get(word)
         )

@@ -81,6 +81,7 @@ def settings_from_data(data: Mapping[str, Any]) -> Settings:
     for name in ("phases", "gpus"):
         if name in values:
             values[name] = tuple(values[name])
+    values["gpus"] = tuple(map(full_address, values.get("gpus", ())))
     settings = Settings(**values)
     unknown = [name for name in settings.phases if name not in NAMES]
     if unknown:
@@ -98,6 +99,12 @@ def settings_from_data(data: Mapping[str, Any]) -> Settings:
     if settings.silent_s <= 0 or settings.start_timeout_s <= 0:
         raise ValueError("time limits must be more than 0")
     return settings
+
+
+def full_address(address: str) -> str:
+    """Return a PCI address as sysfs writes it (0000:1b:00.0), with or without its domain before."""
+    text = address.strip().lower()
+    return text[-12:] if text.count(":") == 2 else f"0000:{text}"
 
 
 @dataclass(frozen=True)

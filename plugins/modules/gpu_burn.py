@@ -86,6 +86,13 @@ options:
     type: list
     elements: str
     default: []
+  slots:
+    description:
+      - PCI addresses of all GPUs that the node should have, in the order of its profile. A GPU is
+        then numbered by its slot, whichever others are missing; else as NVML numbers it.
+    type: list
+    elements: str
+    default: []
   n:
     description: Rows and columns of the matrices. Rates of sizes below 4096 are not judged.
     type: int
@@ -287,6 +294,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "duration_s": {"type": "float", "default": 600},
     "phases": {"type": "list", "elements": "str", "choices": list(NAMES), "default": list(NAMES)},
     "gpus": {"type": "list", "elements": "str", "default": []},
+    "slots": {"type": "list", "elements": "str", "default": []},
     "n": {"type": "int", "choices": list(SIZES), "default": 8192},
     "memory_share": {"type": "float", "default": 0.9},
     "memory_mib": {"type": "int", "default": 0},
@@ -314,7 +322,8 @@ def report(params: dict[str, Any], state: State | None) -> dict[str, Any]:
     if state is None:
         return {"records": [], "verdict": NOT_MEASURED, "findings": [], "not_measured": []}
     node = params["node"] or socket.gethostname().split(".")[0]
-    records = judge_burn(node, state, read_sums(params["folder"]), params["marks"])
+    sums = read_sums(params["folder"])
+    records = judge_burn(node, state, sums, params["marks"], params["slots"])
     return {
         "records": [record.as_data() for record in records],
         "verdict": Tally.of(records).verdict,

@@ -169,6 +169,15 @@ def test_cut_short_is_not_measured():
     assert judged(state) == {("2", "burn.gemm_bf16")}
 
 
+def test_numbers_of_slots():
+    """GPU 0 of the profile is gone: the others keep their numbers."""
+    state = burnt()
+    slots = ["1a:00.0", "0000:1B:00.0", "43:00.0", "00000000:52:00.0", "61:00.0"]
+    state.ended[GPUS[0]] = {"reason": "hang", "text": "said nothing"}
+    assert judged(state, "not_measured", slots=slots) == {("1", "burn.run")}
+    assert judged(state, "not_measured") == {("0", "burn.run")}
+
+
 def test_majority_of_bits():
     state = burnt()
     state.settings = Settings(phases=("entropy_bf16",))

@@ -21,7 +21,10 @@ import pytest
 
 from ansible_collections.baremetal.dgx.plugins.module_utils import _burn_app, _burn_parent
 from ansible_collections.baremetal.dgx.plugins.module_utils._burn_app import archive
-from ansible_collections.baremetal.dgx.plugins.module_utils._burn_plan import NAMES
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn_plan import (
+    NAMES,
+    settings_from_data,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._burn_state import load
 from ansible_collections.baremetal.dgx.plugins.modules import gpu_burn
 
@@ -295,6 +298,34 @@ def test_another_burn_in_is_not_disturbed_and_can_be_stopped(node):
     assert stopped["run"]["state"] == "interrupted"
     assert node.of(0, "not_measured")["burn.run"] == "ended early: interrupted"
     assert not node.burn(state="stopped", **params)["changed"]
+
+
+def test_as_a_unit_of_systemd(node, tmp_path, monkeypatch):
+    """A stand-in for systemd-run that keeps its words and starts the command apart."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    said = tmp_path / "words"
+    (tools / "systemd-run").write_text(
+        f"""#!/bin/sh
+printf "%s\\n" "$@" >{said}
+while [ "${{1#--}}" != "$1" ]; do shift; done
+python=$1 program=$2 folder=$4
+exec "$python" "$program" start "$folder" >/dev/null 2>&1
+"""
+    )
+    (tools / "systemd-run").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    settings = settings_from_data({"n": 64, "gpus": TWO[:1], "phases": ["host"], "memory_mib": 2})
+    _burn_app.prepare(str(node.work), settings, True)
+    assert _burn_app.start(str(node.work), systemd=True) == "unit baremetal-dgx-burn"
+    words = said.read_text().splitlines()
+    assert words[:2] == ["--unit=baremetal-dgx-burn", "--collect"]
+    assert f"--setenv=SIMULATED_HARDWARE={tmp_path}/state" in words
+    assert words[-2:] == ["run", str(node.work)]
+
+    (tools / "systemd-run").write_text("#!/bin/sh\necho Unit exists; exit 1\n")
+    with pytest.raises(_burn_app.BurnError, match="systemd-run ended with 1: Unit exists"):
+        _burn_app.start(str(node.work), systemd=True)
 
 
 def test_check_mode_touches_nothing(node):
