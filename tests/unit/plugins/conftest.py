@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import itertools
+import re
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -238,6 +239,9 @@ def nvml_libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+_PCI_KEYS = re.compile(r"absent|pcie_|numa|kernel_driver|driver_|module_version|nouveau|nvswitches")
+
+
 @functools.cache
 def _sysfs() -> Any:
     """The pod's script that makes the PCI side of a node, as a module."""
@@ -259,12 +263,18 @@ class SimulatedNode:
         self.fabric_manager = str(HARDWARE / "nv-fabricmanager")
         self.sysfs, self.proc = str(folder / "sys"), str(folder / "proc")
         self.kernel_log = folder / "kernel.log"
+        self._pci: object = None
         self.state("")
 
     def state(self, text: str, log: str = "", gpus: Mapping[str, Any] | None = None) -> None:
         """Put a state in force, with a kernel log and the GPUs of a profile."""
         (self.folder / "state").write_text(text)
         self.kernel_log.write_text(log)
+        # Hundreds of files are only written anew for what PCI shows.
+        pci = [line for line in text.splitlines() if _PCI_KEYS.search(line)], gpus
+        if pci == self._pci:
+            return
+        self._pci = pci
         sysfs = _sysfs()
         addresses, numa = sysfs.GPUS.split(","), [0, 0, 0, 0, 1, 1, 1, 1]
         if gpus is not None:
@@ -273,6 +283,7 @@ class SimulatedNode:
 
     def inject(self, *faults: str) -> None:
         """Put faults in by the tool that the pod has for it."""
+        self._pci = None
         subprocess.run([HARDWARE / "inject", *faults], check=True)
 
 
