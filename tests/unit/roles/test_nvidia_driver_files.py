@@ -51,6 +51,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Render:
         given = {
             "__nvidia_driver_plan": {"pin": "580.126.20-*"},
             "__nvidia_driver_seen": {"next_step": "reload", "steps": [], "loaded": "580.1.1"},
+            "__nvidia_driver_now": {"loaded": "580.126.20"},
             "__nvidia_driver_settings": {
                 "differences": [
                     {"gpu": 1, "pci": "43:00.0", "setting": "ecc", "before": "off", "after": "on"}
@@ -211,7 +212,7 @@ def test_units(ubuntu: dict[str, Any], debian: dict[str, Any]) -> None:
         "nvidia-persistenced.service",
         "nvidia-fabricmanager.service",
     ]
-    assert ubuntu["units"][0]["restart_key"] == "580.1.1"
+    assert [unit["restart_key"] for unit in ubuntu["units"]] == ["580.126.20"] * 2
     assert debian["units"] == []
     drop_in = "/etc/systemd/system/{}.service.d/50-baremetal-dgx.conf"
     for name, found in (("nvidia-persistenced", ubuntu), ("nvidia-fabricmanager", ubuntu)):
