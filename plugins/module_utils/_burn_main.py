@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import zipfile
 from typing import Sequence
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._burn_parent import (
@@ -22,6 +23,17 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._burn_worker import 
 
 SETTINGS = "settings.json"
 ENDED, NOT_ENDED, BUSY, USAGE = 0, 3, 4, 2
+
+
+def unpack(folder: str) -> str:
+    """Return where this program lies unpacked, so that Python compiles it once for all workers."""
+    program = sys.argv[0]
+    if not zipfile.is_zipfile(program):
+        return program
+    target = os.path.join(folder, "program")
+    with zipfile.ZipFile(program) as archive:
+        archive.extractall(target)
+    return target
 
 
 def main(words: Sequence[str]) -> int:
@@ -38,7 +50,7 @@ def main(words: Sequence[str]) -> int:
         with open(os.path.join(folder, SETTINGS), encoding="ascii") as stream:
             settings = settings_from_data(json.load(stream))
         try:
-            ended = burn(folder, [sys.executable, sys.argv[0]], settings)
+            ended = burn(folder, [sys.executable, "-I", "-S", unpack(folder)], settings)
         except AlreadyRunningError:
             sys.stderr.write(f"a burn-in of {folder} runs already\n")
             return BUSY

@@ -51,7 +51,7 @@ class Node:
         self.state("")
 
     def state(self, text):
-        (self.folder / "state").write_text("pace_ms = 0\n" + text)
+        (self.folder / "state").write_text("pace_ms = 3\n" + text)
 
     def burn(self, check=False, **params):
         options = {
@@ -267,7 +267,7 @@ def test_lost_in_the_middle_killed_and_resumed(node):
 
 def running(folder):
     """The GPUs that workers of this folder burn."""
-    program = os.path.join(folder, "burn.pyz")
+    program = os.path.join(folder, "program")
     found = set()
     for name in os.listdir("/proc"):
         if name.isdigit():
@@ -275,8 +275,8 @@ def running(folder):
                 words = Path("/proc", name, "cmdline").read_bytes().decode().split("\0")
             except OSError:
                 continue
-            if words[1:3] == [program, "worker"]:
-                found |= {word for word in words[3:] if word}
+            if words[3:5] == [program, "worker"]:
+                found |= {word for word in words[5:] if word}
     return found
 
 
