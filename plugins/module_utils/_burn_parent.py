@@ -136,6 +136,8 @@ class Burn:
         state.steps = len(steps)
         signal.signal(signal.SIGTERM, self._interrupt)
         try:
+            # Who started this waits for the state; NVML without persistence takes half a minute.
+            save(self.folder, state)
             self._look()
             save(self.folder, state)
             if state.state == RUNNING:

@@ -242,12 +242,21 @@ action:
   description: What was done, or would be, as C(start), C(resume), C(follow), C(report) or C(stop).
   returned: always
   type: str
+text:
+  description: The action in words.
+  returned: when O(state) is not V(stopped)
+  type: str
+runs_as:
+  description: What the program was started as, a unit of systemd or a process of its own.
+  returned: when it was started
+  type: str
 run:
   description: How far the burn-in is, with C(state), C(phase), C(step), C(steps) and C(burnt_s).
   returned: when there is one
   type: dict
 """
 
+import hashlib
 import os
 import socket
 import time
@@ -347,7 +356,8 @@ def main() -> None:
             if running and not module.check_mode:
                 stop(folder)
             module.exit_json(**result, **report(params, load(folder)))
-        with host_lock("gpu_burn", _LOCK_S):
+        place = hashlib.sha256(folder.encode("utf-8")).hexdigest()[:12]
+        with host_lock(f"gpu_burn-{place}", _LOCK_S):
             action, text = next_action(load(folder), is_running(folder), settings, params["again"])
             result.update(action=action, text=text, changed=action not in (FOLLOW, REPORT))
             if result["changed"] and not module.check_mode:

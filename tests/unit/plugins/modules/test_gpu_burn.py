@@ -51,7 +51,7 @@ class Node:
         self.state("")
 
     def state(self, text):
-        (self.folder / "state").write_text("pace_ms = 3\n" + text)
+        (self.folder / "state").write_text("gpu.*.pace_ms = 2\n" + text)
 
     def burn(self, check=False, **params):
         options = {
