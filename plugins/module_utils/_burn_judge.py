@@ -252,7 +252,9 @@ class _Judge:
             text = f"{len(closed)} pairs have no peer access"
             return [self._not_run("burn.peers", {"text": text, "reason": "fabric_manager"})]
         made = sum(1 for pair in self._pairs() if address in pair and self._pair(*pair).totals)
-        if made < 2 * (len(self.ran) - 1):
+        # Nobody can ask for pairs with a GPU that was given up.
+        others = [one for one in self.ran if one not in self.state.ended and one != address]
+        if not made or made < 2 * len(others):
             return [self._not_run("burn.peers", {"text": f"only {made} pairs were measured"})]
         slow = {pair: self.slow[pair] for pair in self.slow_pairs.get(address, [])}
         told = ", ".join(

@@ -234,6 +234,22 @@ def test_slow_pairs():
     assert slow_pairs(state, GPUS) == {(GPUS[0], GPUS[1]): pytest.approx(200 / 385)}
 
 
+def test_pairs_of_those_that_are_left():
+    state = burnt()
+    state.settings = Settings(phases=("peers",))
+    state.ended[GPUS[0]] = {"reason": "hang", "text": "said nothing"}
+    for one in GPUS[1:]:
+        for other in GPUS[1:]:
+            if one != other:
+                line = {"event": "beat", "copied": 385, "copy_ms": 1e-6}
+                add(state.sum_of(pair_key(one, other)), line)
+    assert ("1", "burn.peers") in judged(state, "pass")
+    assert judged(state, "not_measured") == {("0", "burn.run"), ("0", "burn.peers")}
+    del state.sums[pair_key(GPUS[1], GPUS[2])]
+    assert ("3", "burn.peers") in judged(state, "pass")
+    assert {("1", "burn.peers"), ("2", "burn.peers")} <= judged(state, "not_measured")
+
+
 @pytest.mark.parametrize(
     ("name", "model"),
     [
