@@ -45,42 +45,47 @@ options:
     description: Name of the node in the records. The host name when not given.
     type: str
     default: ""
-  source:
-    description: Where the packages come from. V(preinstalled) plans nothing.
-    type: str
-    choices: [preinstalled, distribution, nvidia_repository, directory]
-    default: preinstalled
-  branch:
-    description: Branch of the driver, V(580) for instance.
-    type: str
-    default: ""
-  version:
-    description: Version of the driver, V(580.126.20) for instance.
-    type: str
-    default: ""
-  kernel_modules:
-    description: Flavour of the kernel modules. V(auto) is that of the GPU.
-    type: str
-    choices: [auto, open, proprietary]
-    default: auto
-  gpu:
-    description: GPU model as profiles write it, V(h100) for instance.
-    type: str
-    default: ""
-  nvswitches:
-    description: NVSwitches of the node. With any it needs a fabric manager.
-    type: int
-    default: 0
-  packages:
-    description: Packages instead of those of the tables for the driver itself.
-    type: list
-    elements: str
-    default: []
-  extra:
-    description: Other packages that come along; C(NAME) or C(NAME=VERSION).
-    type: list
-    elements: str
-    default: []
+  driver:
+    description: What is declared about the driver.
+    type: dict
+    default: {}
+    suboptions:
+      source:
+        description: Where the packages come from. V(preinstalled) plans nothing.
+        type: str
+        choices: [preinstalled, distribution, nvidia_repository, directory]
+        default: preinstalled
+      branch:
+        description: Branch of the driver, V(580) for instance.
+        type: str
+        default: ""
+      version:
+        description: Version of the driver, V(580.126.20) for instance.
+        type: str
+        default: ""
+      kernel_modules:
+        description: Flavour of the kernel modules. V(auto) is that of the GPU.
+        type: str
+        choices: [auto, open, proprietary]
+        default: auto
+      gpu:
+        description: GPU model as profiles write it, V(h100) for instance.
+        type: str
+        default: ""
+      nvswitches:
+        description: NVSwitches of the node. With any it needs a fabric manager.
+        type: int
+        default: 0
+      packages:
+        description: Packages instead of those of the tables for the driver itself.
+        type: list
+        elements: str
+        default: []
+      extra:
+        description: Other packages that come along; C(NAME) or C(NAME=VERSION).
+        type: list
+        elements: str
+        default: []
   gpudirect:
     description: How adapters reach GPU memory, to be verified. Empty asks nothing.
     type: str
@@ -132,17 +137,12 @@ EXAMPLES = r"""
 - name: See what stands in the way of a driver
   baremetal.dgx.nvidia_stack:
     state: plan
-    source: nvidia_repository
-    version: 580.126.20
-    gpu: h100
-    nvswitches: 4
+    driver: {source: nvidia_repository, version: 580.126.20, gpu: h100, nvswitches: 4}
 
 - name: See that all parts have one version
   baremetal.dgx.nvidia_stack:
     state: verified
-    version: 580.126.20
-    gpu: h100
-    nvswitches: 4
+    driver: {version: 580.126.20, gpu: h100, nvswitches: 4}
 """
 
 RETURN = r"""
@@ -265,22 +265,29 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
 ARGUMENT_SPEC: dict[str, Any] = {
     "state": {"type": "str", "choices": ["plan", "offered", "verified"], "required": True},
     "node": {"type": "str", "default": ""},
-    "source": {
-        "type": "str",
-        "choices": ["preinstalled", "distribution", "nvidia_repository", "directory"],
-        "default": "preinstalled",
+    "driver": {
+        "type": "dict",
+        "default": {},
+        "apply_defaults": True,
+        "options": {
+            "source": {
+                "type": "str",
+                "choices": ["preinstalled", "distribution", "nvidia_repository", "directory"],
+                "default": "preinstalled",
+            },
+            "branch": {"type": "str", "default": ""},
+            "version": {"type": "str", "default": ""},
+            "kernel_modules": {
+                "type": "str",
+                "choices": ["auto", "open", "proprietary"],
+                "default": "auto",
+            },
+            "gpu": {"type": "str", "default": ""},
+            "nvswitches": {"type": "int", "default": 0},
+            "packages": {"type": "list", "elements": "str", "default": []},
+            "extra": {"type": "list", "elements": "str", "default": []},
+        },
     },
-    "branch": {"type": "str", "default": ""},
-    "version": {"type": "str", "default": ""},
-    "kernel_modules": {
-        "type": "str",
-        "choices": ["auto", "open", "proprietary"],
-        "default": "auto",
-    },
-    "gpu": {"type": "str", "default": ""},
-    "nvswitches": {"type": "int", "default": 0},
-    "packages": {"type": "list", "elements": "str", "default": []},
-    "extra": {"type": "list", "elements": "str", "default": []},
     "gpudirect": {"type": "str", "choices": ["", "dmabuf", "peermem"], "default": ""},
     "reload_allowed": {"type": "bool", "default": False},
     "reboot_allowed": {"type": "bool", "default": False},
@@ -309,7 +316,7 @@ def planned(
 ) -> dict[str, Any]:
     """Return the packages and what stands in their way; with ask the sources are asked as well."""
     selection = select(seen.system, wish, seen.kernel)
-    work = plan(seen, wish, selection, params["extra"])
+    work = plan(seen, wish, selection, params["driver"]["extra"])
     consent = Consent(params["reload_allowed"], params["reboot_allowed"])
     findings = obstacles(seen, wish, selection, work, consent)
     if ask and not findings and work.missing:
@@ -347,14 +354,15 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params = module.params
     run = ModuleRunner(module)
+    driver = params["driver"]
     wish = Wish(
-        source=params["source"],
-        branch=params["branch"],
-        version=params["version"],
-        modules=params["kernel_modules"],
-        gpu=params["gpu"],
-        nvswitches=params["nvswitches"],
-        packages=tuple(params["packages"]),
+        source=driver["source"],
+        branch=driver["branch"],
+        version=driver["version"],
+        modules=driver["kernel_modules"],
+        gpu=driver["gpu"],
+        nvswitches=driver["nvswitches"],
+        packages=tuple(driver["packages"]),
     )
     places = Places(params["sysfs"], params["proc"], params["root"], tuple(params["libraries"]))
     result: dict[str, Any] = {"changed": False, "findings": []}
@@ -362,13 +370,13 @@ def main() -> None:
         seen = load(run, places)
         if params["state"] == "verified":
             result.update(verified(seen, wish, params))
-        elif params["source"] != "preinstalled":
+        elif driver["source"] != "preinstalled":
             ask = params["state"] == "offered" and not module.check_mode
             result.update(planned(run, seen, wish, params, ask))
     except ToolError as error:
         module.fail_json(msg=str(error), **{**result, **error.details})
     result.update(
-        fabric_manager=wants_fabric_manager(params["gpu"].lower(), params["nvswitches"]),
+        fabric_manager=wants_fabric_manager(driver["gpu"].lower(), driver["nvswitches"]),
         next_step=next_step(seen),
         steps=list(seen.steps),
         loaded=seen.loaded,

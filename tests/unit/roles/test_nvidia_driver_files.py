@@ -194,7 +194,6 @@ def test_user_space_is_that_of_the_table(ubuntu: dict[str, Any], rocky: dict[str
         "ubuntu24.04", "13.0", ["libraries"], nccl
     )
     assert tuple(rocky["wish"]["extra"]) == cuda_packages("rhel9", "", [], nccl)
-    assert ubuntu["wish"]["sources_file"] == SOURCES
 
 
 def test_module_parameters(ubuntu: dict[str, Any]) -> None:

@@ -83,6 +83,8 @@ def node(tmp_path, monkeypatch):
 @pytest.fixture
 def ask(run_module, node):
     def run(state, check=False, **params):
+        names = nvidia_stack.ARGUMENT_SPEC["driver"]["options"]
+        driver = {**WISH, **{name: params.pop(name) for name in names if name in params}}
         given = {
             "state": state,
             "node": "dgx-01",
@@ -90,7 +92,7 @@ def ask(run_module, node):
             "sysfs": str(node.root / "sys"),
             "proc": str(node.root / "proc"),
             "libraries": [str(node.root / "usr/lib/x86_64-linux-gnu")],
-            **WISH,
+            "driver": driver,
             **params,
         }
         return run_module(nvidia_stack.main, given, check)
