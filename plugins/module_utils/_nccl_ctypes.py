@@ -17,13 +17,13 @@ import os
 import queue
 import shutil
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Sequence
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._nccl_tests import unexpected
 from ansible_collections.baremetal.dgx.plugins.module_utils._nccl_worker import command
 from ansible_collections.baremetal.dgx.plugins.module_utils._records import (
     NOT_MEASURED,
@@ -91,7 +91,7 @@ class _Process:
     def __init__(self, rank: int, task: Mapping[str, Any], settings: Settings, log: str) -> None:
         self.rank, self.log, self.state = rank, log, RankState()
         environment = {key: text for key, text in os.environ.items() if key not in _HIDDEN}
-        environment.update(settings.environment, PYTHONPATH=os.pathsep.join(filter(None, sys.path)))
+        environment.update(settings.environment)
         with open(log, "wb") as stderr:
             self.process = subprocess.Popen(
                 list(command()),
@@ -259,7 +259,13 @@ def judge(
 def _broken(states: Sequence[RankState], node: str, subjects: Sequence[str]) -> list[Record]:
     """Return one record where the run did not come to its end."""
     if all(state.done for state in states):
-        return []
+        said = [
+            f"{subject}: {line}"
+            for subject, state in zip(subjects, states)
+            for line in unexpected(state.stderr)
+        ]
+        text = f"NCCL said: {'; '.join(said[:3])}"
+        return [Record("nccl.run", f"node:{node}", NOT_MEASURED, text, remedy=_LOOK)] * bool(said)
     failed = [(subject, state) for subject, state in zip(subjects, states) if state.failed]
     crashed = [
         (subject, state)

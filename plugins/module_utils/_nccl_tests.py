@@ -83,6 +83,11 @@ _LOUD = re.compile(
     r"|unhandled (cuda|system) error|srun: error|error while loading shared libraries"
 )
 
+# What is said on stderr by those who are well.
+_CHATTER = re.compile(
+    r"^\s*$|NCCL INFO|NCCL version|^pyxis: |^srun: (job \d+|lua|Step created|jobid \d+)"
+)
+
 _LOOK_WRONG = (
     "replace: wrong sums mean a broken GPU, NVLink or NIC; drain the nodes, run gpu_burn and "
     "fabric_pairs, which name the part"
@@ -298,6 +303,12 @@ def _problems(table: Table, size: int, ranks: int | None) -> list[str]:
     return problems
 
 
+def unexpected(text: str) -> list[str]:
+    """Return the first lines of stderr that are not known to be harmless."""
+    lines = [_TAG.sub("", line).strip()[:200] for line in text.splitlines()]
+    return [line for line in lines if not _CHATTER.search(line)][:3]
+
+
 def judge_run(result: CommandResult, table: Table, subject: str) -> list[Record]:
     """Return what the command did wrong; nothing where it ended well or its table says why."""
     tail = (result.describe(),)
@@ -311,6 +322,10 @@ def judge_run(result: CommandResult, table: Table, subject: str) -> list[Record]
     if result.rc and not table.wrong:
         text = "; ".join(table.loud) or result.describe(2)
         return [Record("nccl.run", subject, NOT_MEASURED, text, evidence=tail, remedy=_LOOK_RUN)]
+    said = unexpected(result.err)
+    if said:
+        text = f"on stderr: {'; '.join(said)}"
+        return [Record("nccl.run", subject, NOT_MEASURED, text, remedy=_LOOK_RUN)]
     return []
 
 

@@ -68,6 +68,8 @@ class Rank:
         self.task, self._out = task, out
         self.rank, self.ranks = int(task["rank"]), int(task["ranks"])
         self.comm: Any = None
+        # Whoever asks about the group must not do so while it is left.
+        self._lock = threading.Lock()
 
     def report(self, event: str, **fields: Any) -> None:
         """Write one line."""
@@ -87,7 +89,8 @@ class Rank:
         for size in self.task["sizes"]:
             self.report("size", size=size)
             self._sum(int(size))
-        comm, self.comm = self.comm, None
+        with self._lock:
+            comm, self.comm = self.comm, None
         self.nccl.leave(comm)
         self.report("done")
 
@@ -112,40 +115,39 @@ class Rank:
         """Abort when NCCL notices in the background that something broke."""
         while self.comm is not None:
             time.sleep(_POLL_S)
-            comm = self.comm
-            text = "" if comm is None else self.nccl.async_error(comm)
-            if text:
-                self.report("failed", reason="async", text=text)
-                self.nccl.abort(comm)
-                os._exit(1)  # pylint: disable=protected-access
+            with self._lock:
+                text = "" if self.comm is None else self.nccl.async_error(self.comm)
+                if text:
+                    self.report("failed", reason="async", text=text)
+                    self.nccl.abort(self.comm)
+                    os._exit(1)  # pylint: disable=protected-access
 
     def _sum(self, size: int) -> None:
         gpu, (rows, columns) = self.gpu, shape(size)
         count = rows * columns
-        try:
-            send, recv = gpu.allocate(size), gpu.allocate(size)
-            weights, sums = gpu.allocate(8 * columns), gpu.allocate(8 * rows)
-            expected, result = gpu.allocate(8 * rows), gpu.allocate(24)
-            gpu.launch_over(columns, "burn_weights", weights, columns)
-            # The result's place serves for the others' data until there is a result.
-            totals = [0] * rows
-            for rank in range(self.ranks):
-                self._fill(recv, count, rank)
-                self._check(recv, weights, 0, sums, result, rows, columns)
-                for row, part in enumerate(struct.unpack(f"<{rows}Q", gpu.read(sums, 8 * rows))):
-                    totals[row] += part
-            gpu.write(expected, struct.pack(f"<{rows}Q", *(one & _NONE for one in totals)))
-            self._fill(send, count, self.rank)
-            gpu.zero(recv, size)
-            gpu.synchronize()
-            time_us = self._time(send, recv, count)
-            gpu.write(result, struct.pack("<3Q", 0, _NONE, 0))
-            self._check(recv, weights, expected, sums, result, rows, columns)
-            bad, first, _nan = struct.unpack("<3Q", gpu.read(result, 24))
-            found = self._locate(send, recv, count, first, columns) if bad else {}
-            self.report("sum", size=size, time_us=time_us, bad_rows=bad, elements=count, **found)
-        finally:
-            gpu.free_all()
+        send, recv = gpu.allocate(size), gpu.allocate(size)
+        weights, sums = gpu.allocate(8 * columns), gpu.allocate(8 * rows)
+        expected, result = gpu.allocate(8 * rows), gpu.allocate(24)
+        gpu.launch_over(columns, "burn_weights", weights, columns)
+        # The result's place serves for the others' data until there is a result.
+        totals = [0] * rows
+        for rank in range(self.ranks):
+            self._fill(recv, count, rank)
+            self._check(recv, weights, 0, sums, result, rows, columns)
+            for row, part in enumerate(struct.unpack(f"<{rows}Q", gpu.read(sums, 8 * rows))):
+                totals[row] += part
+        gpu.write(expected, struct.pack(f"<{rows}Q", *(one & _NONE for one in totals)))
+        self._fill(send, count, self.rank)
+        gpu.zero(recv, size)
+        gpu.synchronize()
+        time_us = self._time(send, recv, count)
+        gpu.write(result, struct.pack("<3Q", 0, _NONE, 0))
+        self._check(recv, weights, expected, sums, result, rows, columns)
+        bad, first, _nan = struct.unpack("<3Q", gpu.read(result, 24))
+        found = self._locate(send, recv, count, first, columns) if bad else {}
+        self.report("sum", size=size, time_us=time_us, bad_rows=bad, elements=count, **found)
+        # Not after a failure: to give back memory waits for a GPU that may hang.
+        gpu.free_all()
 
     def _fill(self, at: int, count: int, rank: int) -> None:
         self.gpu.launch_over(
@@ -216,5 +218,11 @@ def main() -> int:
 
 
 def command() -> Sequence[str]:
-    """Return what starts this program; the path of modules goes by the environment."""
-    return [sys.executable, "-c", f"import sys; from {__name__} import main; sys.exit(main())"]
+    """Return what starts this program, with the path by which this process finds its modules.
+
+    Not by PYTHONPATH: Ansible's archive of a module has a sitecustomize of its own, which Python
+    would run before all else.
+    """
+    path = [each for each in sys.path if each]
+    program = f"import sys; sys.path[:0] = {path!r}; from {__name__} import main; sys.exit(main())"
+    return [sys.executable, "-I", "-c", program]

@@ -10,6 +10,7 @@
  * Keys (of a GPU unless said otherwise):
  *   nccl.busbw_gbps 478    bus bandwidth; the slowest rank decides for all
  *   nccl.flip INDEX BIT    an element of this GPU's result has a bit turned
+ *   nccl.say TEXT          a line on standard output when the group is joined, as with NCCL_DEBUG
  *   nccl.async_error CODE  what ncclCommGetAsyncError says
  *   hang NAME              the function that never returns; the others wait for it
  *   ret.NAME CODE          what a function returns
@@ -150,6 +151,11 @@ EXPORT int ncclCommInitRank(struct comm **out, int ranks, struct id id, int rank
     /* Nobody else needs the name once all have it open. */
     if (atomic_fetch_add(&comm->shared->joined, 1) + 1 == ranks) unlink(id.path);
     if (meet(comm)) return fail(REMOTE_ERROR, "given up");
+    const char *words = state_text(comm->gpu, "nccl.say", "");
+    if (*words) {
+        printf("%s\n", words);
+        fflush(stdout);
+    }
     *out = comm;
     return SUCCESS;
 }

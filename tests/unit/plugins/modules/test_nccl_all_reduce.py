@@ -140,6 +140,7 @@ def test_a_hang_is_ended_in_time(all_reduce):
     ("state", "said"),
     [
         ("nccl_tests.truncate = 14", "not measured"),
+        ("nccl_tests.stderr = a library says something", "on stderr: a library says something"),
         ("nccl_tests.truncate = 18", "cut short"),
         ("nccl_tests.error = Cuda failure 802 'system not yet initialized'", "802"),
         ("gpu.3.absent = 1", "Test CUDA failure"),
@@ -258,6 +259,14 @@ def test_by_ctypes_every_gpu_is_verified(by_ctypes):
     assert "PCI 0000:1b:00.0" in answer["records"][0]["evidence"][0]
 
 
+def test_ranks_start_from_the_archive_of_a_module(by_ctypes, tmp_path, monkeypatch):
+    # Ansible's archive has a sitecustomize that plain Python cannot read.
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "archive" / "sitecustomize.py").write_text("\\ no Python\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "archive"))
+    assert by_ctypes()["verdict"] == "pass"
+
+
 def test_without_nccl_tests_ctypes_takes_over(by_ctypes):
     answer = by_ctypes(runner="auto", tool="all_reduce_perf_is_not_here")
     assert answer["runner"] == "ctypes"
@@ -267,13 +276,24 @@ def test_without_nccl_tests_ctypes_takes_over(by_ctypes):
     assert "not installed" in answer["msg"]
 
 
-@pytest.mark.parametrize(("element", "bit"), [(0, 0), (777, 3), (262143, 31), (131072, 23)])
-def test_one_wrong_bit_is_found_on_its_gpu(by_ctypes, element, bit):
-    answer = by_ctypes(f"gpu.3.nccl.flip = {element} {bit}")
-    bad = [r for r in answer["records"] if r["status"] == "fail"]
-    assert [(r["check"], r["subject"]) for r in bad] == [("nccl.correct", "gpu:dgx-01/3")]
-    assert f"element {element} is " in bad[0]["text"]
-    assert "PCI 0000:61:00.0" in bad[0]["evidence"][0]
+def test_one_wrong_bit_is_found_on_its_gpu(by_ctypes):
+    # The first and the last element, the lowest bit, the sign, one of the exponent.
+    flips = {1: (0, 0), 3: (777, 3), 4: (262143, 31), 7: (131072, 23)}
+    answer = by_ctypes("".join(f"gpu.{gpu}.nccl.flip = {i} {b}\n" for gpu, (i, b) in flips.items()))
+    bad = {r["subject"]: r for r in answer["records"] if r["status"] == "fail"}
+    assert list(bad) == [f"gpu:dgx-01/{gpu}" for gpu in flips]
+    for gpu, (element, _bit) in flips.items():
+        record = bad[f"gpu:dgx-01/{gpu}"]
+        assert record["check"] == "nccl.correct"
+        assert f"element {element} is " in record["text"]
+    assert "PCI 0000:61:00.0" in bad["gpu:dgx-01/3"]["evidence"][0]
+
+
+def test_what_nccl_says_is_heard(by_ctypes):
+    answer = by_ctypes("gpu.2.nccl.say = n:1:1 [2] NCCL WARN something is odd")
+    assert statuses(answer) == {"nccl.run node:dgx-01": "not_measured"}
+    assert "gpu:dgx-01/2: n:1:1 [2] NCCL WARN something is odd" in answer["msg"]
+    assert by_ctypes("gpu.2.nccl.say = n:1:1 [2] NCCL INFO all is well")["verdict"] == "pass"
 
 
 def test_a_slow_gpu_fails_the_node(by_ctypes):
