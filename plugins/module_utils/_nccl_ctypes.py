@@ -91,7 +91,8 @@ class _Process:
     def __init__(self, rank: int, task: Mapping[str, Any], settings: Settings, log: str) -> None:
         self.rank, self.log, self.state = rank, log, RankState()
         environment = {key: text for key, text in os.environ.items() if key not in _HIDDEN}
-        environment.update(settings.environment)
+        # What libraries leave behind when they are killed goes with the folder of the run.
+        environment.update(settings.environment, TMPDIR=os.path.dirname(log))
         with open(log, "wb") as stderr:
             self.process = subprocess.Popen(
                 list(command()),

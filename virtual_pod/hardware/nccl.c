@@ -32,6 +32,7 @@
 enum { SUCCESS = 0, CUDA_ERROR = 1, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, REMOTE_ERROR = 6 };
 enum { FLOAT32 = 7, SUM = 0 };
 #define RANKS 16
+#define ID_NAME "/simulated-nccl-"
 #define PART (1u << 18) /* floats that a rank shows the others at a time */
 
 struct id {
@@ -125,9 +126,12 @@ EXPORT int ncclGetUniqueId(struct id *id)
     int code = (int)state_int(NODE, "ret.ncclGetUniqueId", SUCCESS);
     if (code) return fail(code, "forced by the state of the simulated hardware");
     memset(id, 0, sizeof *id);
-    snprintf(id->path, sizeof id->path, "/dev/shm/simulated-nccl-XXXXXX");
+    /* A run that breaks leaves the file behind: where the runner sets TMPDIR, it goes with that. */
+    const char *folder = getenv("TMPDIR");
+    int length = snprintf(id->path, sizeof id->path, "%s" ID_NAME "XXXXXX", folder && *folder ? folder : "/dev/shm");
+    if (length >= (int)sizeof id->path) return fail(SYSTEM_ERROR, "TMPDIR is too long");
     int file = mkstemp(id->path);
-    if (file < 0 || ftruncate(file, sizeof(struct shared))) return fail(SYSTEM_ERROR, "no room in /dev/shm");
+    if (file < 0 || ftruncate(file, sizeof(struct shared))) return fail(SYSTEM_ERROR, "no room for shared memory");
     close(file);
     return SUCCESS;
 }
@@ -137,7 +141,7 @@ EXPORT int ncclCommInitRank(struct comm **out, int ranks, struct id id, int rank
     int code = before(__func__);
     if (code) return code;
     if (ranks < 1 || ranks > RANKS || rank < 0 || rank >= ranks) return fail(INVALID_ARGUMENT, "rank out of range");
-    if (strncmp(id.path, "/dev/shm/simulated-nccl-", 24)) return fail(INVALID_USAGE, "not an id of this library");
+    if (!memchr(id.path, 0, sizeof id.path) || !strstr(id.path, ID_NAME)) return fail(INVALID_USAGE, "not an id of this library");
     int file = open(id.path, O_RDWR | O_CLOEXEC);
     struct comm *comm = calloc(1, sizeof *comm);
     if (!comm || file < 0) return fail(SYSTEM_ERROR, "no such group of ranks");
