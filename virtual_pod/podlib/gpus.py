@@ -32,16 +32,17 @@ _CHECKS = re.compile(r"\b(?:gpu|burn)\.\w+")
 _INSTALL = f"""\
 set -e
 cd {_PLACE}.new
-for file in lib/* bin/*; do
+for file in lib/*; do
   cp "$file" "/usr/local/$file.new"
   mv "/usr/local/$file.new" "/usr/local/$file"
 done
 rm -rf {_PLACE}
 mv {_PLACE}.new {_PLACE}
+for tool in {" ".join(_TOOLS)}; do ln -sf {_PLACE}/$tool /usr/local/bin/$tool; done
 ldconfig
 python3 - <<'END'
 import ctypes
-for name in ("libnvidia-ml.so.1", "libcuda.so.1", "libcublasLt.so.12"):
+for name in ("libnvidia-ml.so.1", "libcuda.so.1", "libcublasLt.so.12", "libnccl.so.2"):
     ctypes.CDLL(name)
 END
 """
@@ -99,14 +100,10 @@ def _build(progress: Progress, ready: pathlib.Path) -> None:
         libraries, fresh = pathlib.Path(work) / "build", pathlib.Path(work) / "node"
         argv = ["make", "-s", "-C", str(HARDWARE), f"OUT={libraries}"]
         run_visible(progress, "simulated hardware", argv, keep=lambda line: "error" in line)
-        for folder in ("lib", "bin"):
-            (fresh / folder).mkdir(parents=True)
+        (fresh / "lib").mkdir(parents=True)
         for library in libraries.glob("*.so.*"):
             shutil.copy(library, fresh / "lib")
-        for name in _TOOLS:
-            if (HARDWARE / name).exists():
-                shutil.copy(HARDWARE / name, fresh / "bin")
-        for name in ("inject", "sysfs.py"):
+        for name in (*_TOOLS, "inject", "sysfs.py"):
             shutil.copy(HARDWARE / name, fresh)
         shutil.copytree(HARDWARE / "faults", fresh / "faults")
         (fresh / "digest").write_text(ready.name)
