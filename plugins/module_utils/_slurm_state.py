@@ -37,12 +37,14 @@ _BATCH = 200
 
 @dataclass(frozen=True)
 class Node:
-    """A node as Slurm sees it: base state and flags, and the reason with its author."""
+    """A node as Slurm sees it: base state and flags, and the reason with its author and time."""
 
     name: str
     states: tuple[str, ...]
     reason: str = ""
     reason_by: str = ""
+    # as Slurm prints it, in the time zone that scontrol ran in
+    reason_at: str = ""
 
     @property
     def state(self) -> str:
@@ -118,6 +120,7 @@ def parse_nodes(text: str) -> dict[str, Node]:
             parse_states(state.group(1)),
             reason.group(1).strip() if reason else "",
             signed.group(2) if signed else "",
+            signed.group(3) if signed else "",
         )
     return nodes
 

@@ -1,0 +1,319 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""slurm_gate against the model of slurmctld."""
+
+from __future__ import annotations
+
+import json
+import time
+from unittest.mock import patch
+
+import pytest
+from slurmctld_model import NO_CONTACT, Slurmctld
+
+from ansible_collections.baremetal.dgx.plugins.module_utils import _lock
+from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
+    ENDED,
+    MISSING,
+    CommandResult,
+)
+from ansible_collections.baremetal.dgx.plugins.modules import slurm_gate
+
+
+def stamp(slurm, ago=0.0):
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(slurm.now - ago))
+
+
+def verdict(slurm, node, said, level="standard", ago=60.0):
+    first = {
+        "check": "gpu.ecc",
+        "subject": f"gpu:{node}/3",
+        "text": "12 errors",
+        "remedy": "swap it",
+    }
+    return {
+        "node": node,
+        "verdict": said,
+        "at": stamp(slurm, ago),
+        "level": level,
+        "first_failing": first if said == "fail" else None,
+        "fleet_share": None,
+    }
+
+
+@pytest.fixture
+def slurm():
+    return Slurmctld([f"dgx-{number:02d}" for number in range(1, 9)], now=time.time())
+
+
+@pytest.fixture
+def gate(run_module, monkeypatch, tmp_path):
+    monkeypatch.setattr(_lock, "_folder", lambda: str(tmp_path))
+    monkeypatch.setattr(slurm_gate, "who_am_i", lambda: "root")
+    monkeypatch.setattr(slurm_gate.time, "sleep", lambda _seconds: None)
+
+    def gate(run, check=False, **params):
+        params = {
+            "journal": str(tmp_path / "log" / "gate.jsonl"),
+            "known_file": str(tmp_path / "gate" / "known.json"),
+            "state_save_location": str(tmp_path / "state"),
+            "wait_s": 0,
+            **params,
+        }
+        with patch.object(slurm_gate, "ModuleRunner", lambda _module: run):
+            return run_module(slurm_gate.main, params, check)
+
+    return gate
+
+
+def taken(answer):
+    return [(step["node"], step["action"]) for step in answer["actions"]]
+
+
+def test_out_on_a_failure_and_back_on_a_pass(gate, slurm, tmp_path):
+    job = slurm.start_job(["dgx-03"])
+    params = {"verdicts": [verdict(slurm, "dgx-03", "fail"), verdict(slurm, "dgx-04", "pass")]}
+    predicted = gate(slurm, check=True, **params)
+    assert slurm.changes == []
+    done = gate(slurm, **params)
+    assert taken(predicted) == taken(done) == [("dgx-03", "drain")]
+    assert predicted["changed"] is done["changed"] is True
+    assert predicted["actions"] == done["actions"]
+    assert predicted["diff"] == done["diff"]
+    assert predicted["out"] == done["out"] == {"before": 0, "after": 1, "most": 1}
+    node = slurm.nodes["dgx-03"]
+    assert node.reason.startswith("dgx-gate: gpu3 ecc: 12 errors; swap it #f")
+    assert node.jobs == {job}
+    assert gate(slurm, **params)["changed"] is False
+    slurm.now += 120
+    again = {"verdicts": [verdict(slurm, "dgx-03", "pass", ago=60)]}
+    with patch.object(slurm_gate.time, "time", lambda: slurm.now):
+        assert taken(gate(slurm, **again)) == [("dgx-03", "resume")]
+        assert gate(slurm, **again)["changed"] is False
+    assert node.usable
+    assert node.jobs == {job}
+    lines = (tmp_path / "log" / "gate.jsonl").read_text().splitlines()
+    assert [json.loads(line)["action"] for line in lines] == ["drain", "resume"]
+    assert json.loads(lines[0])["before"] == {"state": "ALLOCATED", "reason": ""}
+
+
+def test_the_diff_shows_states_and_reasons(gate, slurm):
+    answer = gate(slurm, verdicts=[verdict(slurm, "dgx-03", "fail")])
+    assert answer["diff"][0]["before"] == "state: IDLE\nreason: -\n"
+    assert answer["diff"][0]["after"].startswith("state: IDLE+DRAIN\nreason: dgx-gate: gpu3 ecc")
+
+
+def test_too_many_at_once(gate, slurm):
+    bad = [verdict(slurm, f"dgx-{number:02d}", "fail") for number in (1, 2, 3)]
+    answer = gate(slurm, verdicts=bad, share=0.25)
+    assert answer["failed"]
+    assert answer["msg"] == answer["refusal"]
+    assert "2 of 8 may be (share 0.25)" in answer["msg"]
+    assert answer["actions"] == []
+    assert len(answer["withheld"]) == 3
+    assert slurm.changes == []
+    assert gate(slurm, check=True, verdicts=bad, share=0.25)["failed"]
+    assert "failed" not in gate(slurm, verdicts=bad, share=0.25, fail=False)
+    assert len(gate(slurm, verdicts=bad, share=0.5)["actions"]) == 3
+
+
+def test_an_operator_in_between_wins(gate, slurm):
+    class Watched:
+        """The operator drains the node between the gate's plan and its step."""
+
+        looks = 0
+
+        def __call__(self, argv, timeout_s=30, env=None):
+            self.looks += argv[1] == "show"
+            if self.looks == 2:
+                values = {"NodeName": "dgx-03", "State": "DRAIN", "Reason": "ticket 7"}
+                slurm.update(values, "alice")
+            return slurm(argv, timeout_s, env)
+
+    answer = gate(Watched(), verdicts=[verdict(slurm, "dgx-03", "fail")])
+    assert answer["changed"] is False
+    assert [step["node"] for step in answer["passed_over"]] == ["dgx-03"]
+    assert slurm.nodes["dgx-03"].reason == "ticket 7"
+
+
+def test_many_nodes_are_let_in_together(gate):
+    slurm = Slurmctld([f"dgx-{number:04d}" for number in range(200)], now=time.time())
+    names = list(slurm.nodes)
+    gate(slurm, state="remembered", state_save_location="/nowhere")
+    for node in slurm.nodes.values():
+        node.base = "UNKNOWN"
+    answer = gate(slurm, state="introduced", nodes=names, renewed=names)
+    assert len(answer["actions"]) == 200
+    for name in names:
+        slurm.register(name)
+    calls = []
+
+    def counted(argv, timeout_s=30, env=None):
+        calls.append(argv)
+        return slurm(argv, timeout_s, env)
+
+    answer = gate(counted, verdicts=[verdict(slurm, name, "pass") for name in names])
+    assert len(answer["actions"]) == 200
+    assert all(node.usable for node in slurm.nodes.values())
+    assert len(calls) <= 30
+
+
+def test_a_complaint_is_reported_with_the_node(gate, slurm):
+    def grumbling(argv, timeout_s=30, env=None):
+        if argv[1] == "update":
+            return CommandResult(tuple(argv), ENDED, 1, "", "slurm_update error: Access denied")
+        return slurm(argv, timeout_s, env)
+
+    answer = gate(grumbling, verdicts=[verdict(slurm, "dgx-03", "fail")])
+    assert answer["failed"]
+    assert answer["msg"] == ("scontrol refused: dgx-03: drain: slurm_update error: Access denied")
+    assert answer["actions"] == []
+
+
+def test_a_complaint_about_what_was_done_is_none(gate, slurm):
+    def grumbling(argv, timeout_s=30, env=None):
+        result = slurm(argv, timeout_s, env)
+        if argv[1] == "update":
+            return CommandResult(tuple(argv), ENDED, 1, "", "Invalid node state specified")
+        return result
+
+    answer = gate(grumbling, verdicts=[verdict(slurm, "dgx-03", "fail")])
+    assert taken(answer) == [("dgx-03", "drain")]
+
+
+def test_slurm_that_stops_in_the_middle(gate, slurm):
+    def stopping(argv, timeout_s=30, env=None):
+        result = slurm(argv, timeout_s, env)
+        slurm.running = slurm.running and argv[1] != "update"
+        return result
+
+    bad = [verdict(slurm, "dgx-01", "fail"), verdict(slurm, "dgx-02", "fail")]
+    answer = gate(stopping, verdicts=bad, share=0.5)
+    assert answer["failed"]
+    assert NO_CONTACT in answer["msg"]
+    assert "run it again to go on" in answer["msg"]
+    assert taken(answer) == [("dgx-01", "drain")]
+    slurm.running = True
+    assert taken(gate(slurm, verdicts=bad, share=0.5)) == [("dgx-02", "drain")]
+
+
+def test_new_nodes_start_drained(gate, slurm, tmp_path):
+    known = tmp_path / "gate" / "known.json"
+    assert gate(slurm, check=True, state="remembered")["changed"] is True
+    assert not known.exists()
+    assert gate(slurm, state="remembered")["known"] == sorted(slurm.nodes)
+    slurm.add("dgx-09")
+    slurm.add("dgx-10")
+    # killed and run again: the list is what it was before the new nodes
+    assert gate(slurm, state="remembered")["changed"] is False
+    names = list(slurm.nodes)
+    expected = gate(slurm, check=True, state="introduced", nodes=names)
+    done = gate(slurm, state="introduced", nodes=names)
+    assert taken(expected) == taken(done) == [("dgx-09", "drain"), ("dgx-10", "drain")]
+    assert done["known"] == names
+    assert slurm.nodes["dgx-09"].reason.startswith("dgx-gate: unproven, run validate_nodes #n")
+    slurm.register("dgx-09")
+    assert slurm.nodes["dgx-09"].drained
+    assert gate(slurm, state="introduced", nodes=names)["changed"] is False
+    # let in, then a run of the role: not new any more
+    gate(slurm, verdicts=[verdict(slurm, "dgx-09", "pass")])
+    assert slurm.nodes["dgx-09"].usable
+    assert gate(slurm, state="introduced", nodes=names)["changed"] is False
+    # its board was replaced
+    renewed = gate(slurm, state="introduced", nodes=names, renewed=["dgx-09"])
+    assert taken(renewed) == [("dgx-09", "drain")]
+
+
+def test_a_node_that_leaves_and_comes_back_is_new(gate, slurm):
+    gate(slurm, state="remembered")
+    names = list(slurm.nodes)
+    left = slurm.nodes.pop("dgx-08")
+    assert gate(slurm, state="introduced", nodes=names[:-1])["known"] == names[:-1]
+    slurm.nodes["dgx-08"] = left
+    assert taken(gate(slurm, state="introduced", nodes=names)) == [("dgx-08", "drain")]
+
+
+def test_a_first_controller_has_only_new_nodes(gate, slurm):
+    slurm.running = False
+    assert gate(slurm, state="remembered")["known"] == []
+    slurm.running = True
+    answer = gate(slurm, state="introduced", nodes=list(slurm.nodes))
+    assert len(answer["actions"]) == 8
+
+
+def test_a_controller_that_is_down_is_not_taken_for_a_first_one(gate, slurm, tmp_path):
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "node_state").write_text("x")
+    slurm.running = False
+    answer = gate(slurm, state="remembered")
+    assert answer["failed"]
+    assert "slurmctld has run here before: start it" in answer["msg"]
+    assert not (tmp_path / "gate" / "known.json").exists()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"nodes": 3}'])
+def test_a_list_of_known_nodes_that_is_none(gate, slurm, tmp_path, text):
+    known = tmp_path / "gate" / "known.json"
+    answer = gate(slurm, state="introduced", nodes=list(slurm.nodes))
+    assert "known.json is missing" in answer["msg"]
+    known.parent.mkdir()
+    known.write_text(text)
+    answer = gate(slurm, state="introduced", nodes=list(slurm.nodes))
+    assert "known.json cannot be read" in answer["msg"]
+    assert slurm.changes == []
+
+
+def test_two_gates_at_once(gate, slurm):
+    with _lock.host_lock("slurm_gate", 0):
+        answer = gate(slurm, verdicts=[verdict(slurm, "dgx-03", "fail")])
+    assert "another run of the gate goes on" in answer["msg"]
+    assert slurm.changes == []
+
+
+def test_spares_come_in_and_go_back(gate, slurm):
+    spares = {"spares": ["dgx-08"], "spares_in_service": 1}
+    gate(slurm, state="remembered")
+    gate(slurm, state="introduced", nodes=list(slurm.nodes), renewed=["dgx-08"])
+    good = verdict(slurm, "dgx-08", "pass")
+    assert taken(gate(slurm, verdicts=[good], **spares)) == [("dgx-08", "reword")]
+    answer = gate(slurm, verdicts=[good, verdict(slurm, "dgx-02", "fail")], **spares)
+    assert taken(answer) == [("dgx-02", "drain"), ("dgx-08", "swap_in")]
+    assert slurm.nodes["dgx-08"].usable
+    answer = gate(slurm, verdicts=[good], return_spares=["dgx-08"], **spares)
+    assert taken(answer) == [("dgx-08", "drain")]
+    wrong = gate(slurm, verdicts=[good], return_spares=["dgx-01"], **spares)
+    assert "return_spares: dgx-01 is not among the spares" in wrong["msg"]
+
+
+@pytest.mark.parametrize(
+    ("params", "said"),
+    [
+        ({"share": 1.5}, "share: is 1.5; write a number from 0 to 1"),
+        ({"evidence_days": 0}, "evidence_days: is 0; write more than 0"),
+        ({"verdicts": [{"node": "", "verdict": "pass"}]}, "a verdict has no node"),
+    ],
+)
+def test_parameters_that_are_refused(gate, slurm, params, said):
+    answer = gate(slurm, **params)
+    assert answer["failed"]
+    assert answer["msg"] == said
+
+
+def test_a_virgin_host(gate):
+    def missing(argv, timeout_s=30, env=None):
+        return CommandResult(tuple(argv), MISSING)
+
+    answer = gate(missing, check=True)
+    assert answer["changed"] is False
+    assert "scontrol is not installed" in str(answer["warnings"])
+    assert gate(missing)["failed"]
+
+
+def test_a_journal_that_cannot_be_written_is_a_warning(gate, slurm, tmp_path):
+    (tmp_path / "file").write_text("")
+    path = str(tmp_path / "file" / "gate.jsonl")
+    answer = gate(slurm, journal=path, verdicts=[verdict(slurm, "dgx-03", "fail")])
+    assert answer["changed"] is True
+    assert "journal: " in str(answer["warnings"])
