@@ -283,6 +283,61 @@ _VALIDATION = Option(
     },
 )
 
+_GATE = Option(
+    type="dict",
+    options={
+        "enabled": Option(
+            type="bool",
+            default=False,
+            description="Whether new nodes start drained, until admit_nodes lets them in",
+        ),
+        "share": Option(
+            type="float",
+            minimum=0,
+            maximum=1,
+            default=0.1,
+            description="Share of the nodes that may be out at once by the gate's hand, one at "
+            "least; 0 lets it take out none",
+        ),
+        "level": Option(
+            choices=("quick", "standard", "burn_in"),
+            default="standard",
+            description="Least level of validate_nodes that lets a node in",
+        ),
+        "evidence_days": Option(
+            type="int",
+            minimum=1,
+            maximum=3650,
+            default=14,
+            description="How old evidence may be to let a node in, or to take it out",
+        ),
+        "fabric": Option(
+            type="bool",
+            default=True,
+            description="Whether a node's cables must pass, too, where an InfiniBand fabric is "
+            "declared",
+        ),
+        "unmeasured": Option(
+            choices=("leave", "drain"),
+            default="leave",
+            description="What becomes of a node in service that could not be measured",
+        ),
+        "spares": Option(
+            type="list",
+            each=Option(pattern=_NAME, pattern_words="the name of a host"),
+            default=[],
+            description="Nodes that are held as spares, in the order in which they are put in",
+        ),
+        "spares_in_service": Option(
+            type="int",
+            minimum=0,
+            maximum=1000,
+            default=0,
+            description="How many of them may be in service at once",
+        ),
+    },
+)
+
 CLUSTER_VARIABLES: dict[str, Option] = {
     "cluster_name": Option(
         required=True,
@@ -325,6 +380,12 @@ CLUSTER_VARIABLES: dict[str, Option] = {
         options=_VALIDATION.options,
         default={},
         description="What validate_nodes asks of a node",
+    ),
+    "cluster_gate": Option(
+        type="dict",
+        options=_GATE.options,
+        default={},
+        description="What lets nodes into Slurm and takes them out; see acceptance.md",
     ),
     "cluster_profiles": Option(
         type="dict",

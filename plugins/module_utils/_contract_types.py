@@ -217,8 +217,8 @@ def _check_scalar(path: str, value: Any, option: Option) -> Iterator[Problem]:
         yield Problem(path, f"{given} is not known", f"write {words(option.choices)}")
     if option.pattern and not re.fullmatch(option.pattern, str(value)):
         yield Problem(path, f"{given} does not fit", f"write {option.pattern_words}")
-    too_low = option.minimum is not None and int(value) < option.minimum
-    too_high = option.maximum is not None and int(value) > option.maximum
+    too_low = option.minimum is not None and float(value) < option.minimum
+    too_high = option.maximum is not None and float(value) > option.maximum
     if too_low or too_high:
         limits = (
             f"at least {option.minimum}"

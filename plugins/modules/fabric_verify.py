@@ -240,6 +240,8 @@ files:
 import gc
 import json
 import os
+import time
+from dataclasses import replace
 from typing import Any, Callable
 
 from ansible.module_utils.basic import AnsibleModule
@@ -405,11 +407,14 @@ def write_files(folder: str, files: dict[str, str]) -> list[str]:
     return written
 
 
-def report(module: AnsibleModule, plan: CablePlan, answers: Answers, verdict: Verdict) -> None:
-    """Write the files and end the module."""
+def report(
+    module: AnsibleModule, plan: CablePlan, answers: Answers, verdict: Verdict, at: str
+) -> None:
+    """Write the files and end the module; `at` is when it began to look, empty of saved answers."""
     params = module.params
     places = load_places(params["places"])
     records = fabric_records(plan, verdict, answers, params["interval_s"])
+    records = [replace(record, at=at) for record in records] if at else records
     files: list[str] = []
     if params["output"] and not module.check_mode:
         texts = report_files(verdict, records, answers.raw, places, params["cluster_name"])
@@ -462,6 +467,9 @@ def main() -> None:
             looks.append(first_look(plan, sweep, wanted.node_names))
             return not looks[-1].wiring.whole
 
+        # Of saved answers nobody knows here how old they are.
+        saved = module.params["sweep_files"] is not None
+        at = "" if saved else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         answers = observe(module, states_matter)
         if learn:
             text, notes = learned_csv(plan, answers, load_places(module.params["places"]))
@@ -471,7 +479,7 @@ def main() -> None:
             module.exit_json(changed=bool(files), files=files, information=notes, msg=notes[0])
         look = looks[-1] if looks else None
         verdict = judge_fabric(plan, answers.observation, wanted, look)
-        report(module, plan, answers, verdict)
+        report(module, plan, answers, verdict, at)
     except (ToolError, EmptyPlanError, OtherClusterError) as error:
         module.fail_json(msg=str(error), files=[])
 

@@ -1,0 +1,104 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Lookup node_verdicts."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: node_verdicts
+short_description: Verdicts on nodes, of the records beside the inventory
+version_added: 1.0.0
+author:
+  - The baremetal.dgx authors (@baremetal-dgx)
+description:
+  - Reads what the playbooks validate_nodes and validate_fabric left on the controller, and folds it
+    into one verdict a node, as M(baremetal.dgx.slurm_gate) takes them.
+  - A record that cannot be read has measured nothing. A node behind a bad cable fails.
+options:
+  _terms:
+    description: The nodes.
+    type: list
+    elements: str
+    required: true
+  folder:
+    description: The folder C(.dgx) beside the inventory.
+    type: path
+    required: true
+  fabric:
+    description: Whether a node whose cables nobody looked at is not measured.
+    type: bool
+    default: false
+seealso:
+  - module: baremetal.dgx.slurm_gate
+"""
+
+EXAMPLES = r"""
+- name: Show the verdicts
+  ansible.builtin.debug:
+    msg: "{{ query('baremetal.dgx.node_verdicts', 'dgx-01', folder='/srv/cluster/.dgx') }}"
+"""
+
+RETURN = r"""
+_raw:
+  description: The verdict of each node, in the order of the nodes.
+  type: list
+  elements: dict
+  sample:
+    - node: dgx-01
+      verdict: fail
+      at: "2026-01-31T23:59:59Z"
+      level: standard
+      first_failing: {check: gpu.ecc, subject: "gpu:dgx-01/3", text: 12 errors, remedy: replace it}
+      fleet_share: 0.01
+"""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ansible.errors import AnsibleLookupError
+from ansible.plugins.lookup import LookupBase
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._gate_evidence import gate_verdicts
+
+
+class LookupModule(LookupBase):
+    """Reads the files one by one: those of a large cluster are 100 MB."""
+
+    def run(self, terms: Sequence[Any], variables: Any = None, **kwargs: Any) -> list[Any]:
+        """Return the verdicts; AnsibleLookupError for what is no list of names."""
+        self.set_options(var_options=variables, direct=kwargs)
+        names: list[Any] = []
+        for term in terms:
+            names += term if isinstance(term, list) else [term]
+        if not all(isinstance(name, str) and name and "/" not in name for name in names):
+            raise AnsibleLookupError("node_verdicts: takes names of nodes")
+        folder = self.get_option("folder")
+        fabric = _load(os.path.join(folder, "fabric", "records.json"))
+        pairs = _load(os.path.join(folder, "fabric", "pairs", "pairs-records.json"))
+        swept = fabric.get("records") if isinstance(fabric, dict) else None
+        return gate_verdicts(
+            _files(folder, list(dict.fromkeys(str(name) for name in names))),
+            swept if isinstance(swept, list) else None,
+            pairs if isinstance(pairs, list) else [],
+            self.get_option("fabric"),
+        )
+
+
+def _files(folder: str, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
+    for name in names:
+        yield name, _load(os.path.join(folder, "nodes", f"{name}.json"))
+
+
+def _load(path: str) -> Any:
+    """The content of a file, or the text of why there is none."""
+    try:
+        with open(path, encoding="utf-8") as handle:
+            data = json.load(handle)
+    except FileNotFoundError:
+        return "there are no records"
+    except (OSError, ValueError) as error:
+        return f"{os.path.basename(path)} cannot be read: {error}"
+    return data if isinstance(data, (dict, list)) else f"{os.path.basename(path)} has no records"
