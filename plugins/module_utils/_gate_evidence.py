@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Any, Iterable, Mapping, Sequence
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._gate import LEVELS
 from ansible_collections.baremetal.dgx.plugins.module_utils._records import (
     FAIL,
     NOT_MEASURED,
@@ -45,7 +46,8 @@ def gate_verdicts(
     fold, levels, oldest = Fold(cables_condemn=True), {}, {}
     for node, data in files:
         records, why = _own_records(node, data)
-        levels[node] = data.get("level") or "" if not why else ""
+        said = "" if why else data.get("level")
+        levels[node] = said if said in LEVELS else LEVELS[0]
         oldest[node] = min((record.at for record in records), default="")
         for record in records:
             fold.add(record)

@@ -110,6 +110,7 @@ def test_of_pair_tests_only_failures_count() -> None:
 )  # fmt: skip
 def test_what_cannot_be_read_has_measured_nothing(data: Any) -> None:
     assert told([("n1", data)], None, [], False) == {"n1": ("not_measured", "")}
+    assert gate_verdicts([("n1", data)], None, [], False)[0]["level"] == "quick"
 
 
 def test_records_about_another_node_do_not_let_this_one_in() -> None:
