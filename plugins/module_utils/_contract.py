@@ -338,6 +338,25 @@ _GATE = Option(
     },
 )
 
+_REPORT: dict[str, Option] = {
+    "marks": Option(
+        type="dict", default={}, description="New marks by check; operator and unit stay"
+    ),
+    "fleet_failing": Option(
+        type="list",
+        each=Option(),
+        default=[],
+        description="Checks whose outliers among their like fail, though they reach their marks",
+    ),
+    "most_share": Option(
+        type="float",
+        minimum=0,
+        maximum=1,
+        default=0.2,
+        description="Share of the nodes above which a common failure is asked of the checker",
+    ),
+}
+
 CLUSTER_VARIABLES: dict[str, Option] = {
     "cluster_name": Option(
         required=True,
@@ -386,6 +405,12 @@ CLUSTER_VARIABLES: dict[str, Option] = {
         options=_GATE.options,
         default={},
         description="What lets nodes into Slurm and takes them out; see acceptance.md",
+    ),
+    "cluster_report": Option(
+        type="dict",
+        options=_REPORT,
+        default={},
+        description="How records are judged for the report; see acceptance.md",
     ),
     "cluster_profiles": Option(
         type="dict",

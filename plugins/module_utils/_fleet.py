@@ -76,20 +76,26 @@ class Fleet:
     groups: dict[tuple[str, str, str, str], _Group] = field(default_factory=dict)
 
     def add(self, record: Record) -> None:
-        """Take a record; one without a number, or whose number has no bad side, is left out."""
-        found = record.measured
-        if record.status != PASS or found is None:
+        """Take a record; one that is no pass is left out."""
+        if record.status == PASS:
+            mark, found = record.threshold, record.measured
+            kind = place_of(record.subject).kind
+            self.put(record.check, record.subject, kind, found, mark.op if mark else "")
+
+    def put(
+        self, check: str, subject: str, kind: str, found: Mapping[str, Any] | None, op: str
+    ) -> None:
+        """Take a value that passes; one that is no number, or has no bad side, is left out."""
+        if found is None:
             return
         value = found["value"]
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
+        side = _BAD_SIDE.get(op, "") if op else _BOTH
+        if not side or isinstance(value, bool) or not isinstance(value, (int, float)):
             return
-        side = _BOTH if record.threshold is None else _BAD_SIDE.get(record.threshold.op, "")
-        if side and math.isfinite(value):
-            kind = place_of(record.subject).kind
-            key = (record.check, str(found["unit"]), kind, side)
-            group = self.groups.setdefault(key, _Group())
-            group.values.append(float(value))
-            group.subjects.append(record.subject)
+        if math.isfinite(value):
+            group = self.groups.setdefault((check, found["unit"], kind, side), _Group())
+            group.values.append(value)
+            group.subjects.append(subject)
 
     def outliers(self) -> list[Outlier]:
         """Return what stands out, by check and subject."""

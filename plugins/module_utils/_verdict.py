@@ -12,6 +12,7 @@ none of them, since a node is no worse for the port of a leaf.
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass, field
 from typing import Any, Iterable, Mapping, Sequence
@@ -33,6 +34,8 @@ MOST_SHARE = 0.2
 LEAST_COMMON = 3
 
 _NODE_KINDS = ("node", "gpu", "hca", "nvlink", "nvme", "disk", "mount")
+# Kinds of subjects that are one part with a name of its own.
+_NAMED = ("gpu", "hca", "cable")
 _RAIL = re.compile(r"^(?P<node>[^/]+)/rail(?P<rail>\d+)$")
 _UUID = re.compile(r"\b(?:UUID|uuid) (?P<name>GPU-[0-9A-Za-z-]+)")
 _SERIAL = re.compile(r"\b(?:[Ss]erial) (?P<name>[0-9A-Za-z][0-9A-Za-z._-]*)")
@@ -49,6 +52,7 @@ class Place:
     nodes: tuple[str, ...] = ()
 
 
+@functools.lru_cache(maxsize=65536)
 def place_of(subject: str) -> Place:
     """Return where a subject is; one of an unknown kind belongs to the fabric, and touches nobody.
 
@@ -106,17 +110,24 @@ def as_record(record: Record | Mapping[str, Any]) -> Record:
     return record if isinstance(record, Record) else record_from_data(record)
 
 
+@functools.lru_cache(maxsize=65536)
+def names_in(line: str) -> tuple[str, ...]:
+    """Return what a line of evidence says that a part is called: UUID, GUID, serial."""
+    return tuple(
+        one.group("name").lower().rstrip(".")
+        for pattern in (_UUID, _GUID, _SERIAL)
+        for one in pattern.finditer(line)
+    )
+
+
 def serials_of(record: Record) -> tuple[str, ...]:
     """Return what names the part itself wherever it is plugged in: UUID or GUID, and serial.
 
     Checks write them into their evidence. Those of a whole node's record are not its own.
     """
-    if place_of(record.subject).kind not in ("gpu", "hca", "cable"):
+    if place_of(record.subject).kind not in _NAMED:
         return ()
-    found = []
-    for line in record.evidence:
-        for pattern in (_UUID, _GUID, _SERIAL):
-            found += [one.group("name").lower().rstrip(".") for one in pattern.finditer(line)]
+    found = [name for line in record.evidence for name in names_in(line)]
     return tuple(dict.fromkeys(found))
 
 
@@ -160,25 +171,37 @@ class Fold:
     shown: dict[str, list[Record]] = field(default_factory=dict)
     serials: dict[str, dict[str, None]] = field(default_factory=dict)
 
+    def add_pass(self, place: Place, evidence: Sequence[str], at: str) -> None:
+        """Take a record that passes, at a place; the same as add(), and quick."""
+        owner = place.owner
+        self.passed[owner] = self.passed.get(owner, 0) + 1
+        if at > self.newest.get(owner, ""):
+            self.newest[owner] = at
+        if owner != FABRIC and place.kind in _NAMED:
+            names = self.serials.setdefault(owner, {})
+            for line in evidence:
+                for name in names_in(line):
+                    names[name] = None
+
     def add(self, record: Record, at: str = "") -> None:
         """Take a record; `at` is when it was made, where it does not say so itself."""
         place = place_of(record.subject)
+        if record.status == PASS:
+            self.add_pass(place, record.evidence, record.at or at)
+            return
         owners = [place.owner]
         if self.cables_condemn and place.kind in ("cable", "port") and record.status == FAIL:
             owners += place.nodes
         stamp = record.at or at
         for owner in owners:
             self.newest[owner] = max(self.newest.get(owner, ""), stamp)
-            if record.status == PASS:
-                self.passed[owner] = self.passed.get(owner, 0) + 1
-            else:
-                kept = self.failing if record.status == FAIL else self.unmeasured
-                kept.setdefault(owner, []).append(record)
-        if place.owner == FABRIC and record.status != PASS:
+            kept = self.failing if record.status == FAIL else self.unmeasured
+            kept.setdefault(owner, []).append(record)
+        if place.owner == FABRIC:
             for node in place.nodes:
                 if node not in owners:
                     self.shown.setdefault(node, []).append(record)
-        elif place.owner != FABRIC:
+        else:
             for serial in serials_of(record):
                 self.serials.setdefault(place.owner, {})[serial] = None
 

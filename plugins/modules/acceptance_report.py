@@ -1,0 +1,254 @@
+#!/usr/bin/python
+
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: acceptance_report
+short_description: Make the report of a cluster from its records
+description:
+  - Reads the store of evidence, takes for each node and layer the records with the last word, and
+    makes one HTML page that needs nothing beside itself, the same as JSON, and JUnit for a CI.
+  - With O(marks) everything that was ever measured is judged again, without measuring.
+  - What was simulated is labelled so. Secrets are taken out.
+  - To be run on the controller.
+version_added: 1.0.0
+author:
+  - The baremetal.dgx authors (@baremetal-dgx)
+extends_documentation_fragment:
+  - baremetal.dgx.attributes
+attributes:
+  check_mode:
+    support: full
+    details: Nothing is written.
+  diff_mode:
+    support: none
+    details: Reports are new by nature.
+  idempotent:
+    support: none
+    details: Each report has its time.
+options:
+  evidence:
+    description: The store of evidence.
+    type: path
+    required: true
+  plan:
+    description:
+      - C(plan.json), whose nodes must all have records. Without it, nodes are those with records.
+    type: path
+  groups:
+    description: Only nodes of these groups are expected to have records; all when empty.
+    type: list
+    elements: str
+    default: [gpu_nodes]
+  output:
+    description: Folder for C(report.html), C(report.json) and C(junit.xml).
+    type: path
+    required: true
+  cluster:
+    description: Name of the cluster.
+    type: str
+    default: ""
+  fabric_svg:
+    description: Picture of the fabric; left out where there is no such file.
+    type: path
+  pairs:
+    description: C(pairs.jsonl) of the pair tests; left out where there is no such file.
+    type: path
+  marks:
+    description:
+      - New marks by check, such as C(burn.rate_bf16). Operator and unit stay.
+    type: dict
+    default: {}
+  marks_source:
+    description: Whose marks they are.
+    type: str
+    default: set in the inventory
+  fleet_failing:
+    description: Checks whose outliers among their like fail, though they reach their marks.
+    type: list
+    elements: str
+    default: []
+  most_share:
+    description:
+      - Share of the nodes above which one failure of all is told as a question about the checker.
+    type: float
+    default: 0.2
+  cables_condemn:
+    description: Whether a failed cable fails the nodes that it is plugged into.
+    type: bool
+    default: false
+  states:
+    description: State and reason of nodes in Slurm, by node, with C(state) and C(reason).
+    type: dict
+    default: {}
+  versions:
+    description: More releases to show, by name.
+    type: dict
+    default: {}
+  tables:
+    description: More tables to show, title to rows of texts, such as the reliability arithmetic.
+    type: dict
+    default: {}
+  secrets:
+    description: Folder with secrets, none of which may appear.
+    type: path
+seealso:
+  - module: baremetal.dgx.evidence
+"""
+
+EXAMPLES = r"""
+- name: Make the report
+  baremetal.dgx.acceptance_report:
+    evidence: "{{ inventory_dir }}/.dgx/evidence"
+    plan: "{{ inventory_dir }}/.dgx/plan/plan.json"
+    output: "{{ inventory_dir }}/.dgx/report"
+    cluster: "{{ cluster_name }}"
+    secrets: "{{ inventory_dir }}/.dgx/secrets"
+  delegate_to: localhost
+  run_once: true
+
+- name: What would have failed with a stricter mark?
+  baremetal.dgx.acceptance_report:
+    evidence: "{{ inventory_dir }}/.dgx/evidence"
+    output: /tmp/stricter
+    marks: {burn.rate_bf16: 700}
+  delegate_to: localhost
+  run_once: true
+"""
+
+RETURN = r"""
+verdict:
+  description: That of all nodes and the fabric; V(pass), V(fail) or V(not_measured).
+  returned: always
+  type: str
+summary:
+  description: How many nodes, and records, have which verdict.
+  returned: always
+  type: dict
+gate:
+  description:
+    - For each node C(node), C(verdict), C(at), C(level), C(first_failing) and C(fleet_share).
+  returned: always
+  type: list
+  elements: dict
+questions:
+  description: Checks that too many nodes fail to blame the nodes.
+  returned: always
+  type: list
+  elements: dict
+failed:
+  description: Subject and check of each failure.
+  returned: always
+  type: list
+  elements: str
+files:
+  description: The files that were written.
+  returned: always
+  type: list
+  elements: str
+problems:
+  description: What is wrong with the store.
+  returned: always
+  type: list
+  elements: str
+"""
+
+import json
+import os
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._evidence_store import (
+    now_utc,
+    write_whole,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._report_data import Redactor, Wishes
+from ansible_collections.baremetal.dgx.plugins.module_utils._report_html import report_html
+from ansible_collections.baremetal.dgx.plugins.module_utils._report_junit import junit
+from ansible_collections.baremetal.dgx.plugins.module_utils._report_load import (
+    load_report,
+    planned_nodes,
+    read_secrets,
+    read_text,
+)
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "evidence": {"type": "path", "required": True},
+    "plan": {"type": "path"},
+    "groups": {"type": "list", "elements": "str", "default": ["gpu_nodes"]},
+    "output": {"type": "path", "required": True},
+    "cluster": {"type": "str", "default": ""},
+    "fabric_svg": {"type": "path"},
+    "pairs": {"type": "path"},
+    "marks": {"type": "dict", "default": {}},
+    "marks_source": {"type": "str", "default": "set in the inventory"},
+    "fleet_failing": {"type": "list", "elements": "str", "default": []},
+    "most_share": {"type": "float", "default": 0.2},
+    "cables_condemn": {"type": "bool", "default": False},
+    "states": {"type": "dict", "default": {}},
+    "versions": {"type": "dict", "default": {}},
+    "tables": {"type": "dict", "default": {}},
+    "secrets": {"type": "path", "no_log": False},
+}
+
+
+def main() -> None:
+    """Load, judge, write."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    params = module.params
+    wishes = Wishes(
+        cluster=params["cluster"],
+        marks=params["marks"],
+        whose=params["marks_source"],
+        fleet_failing=frozenset(params["fleet_failing"]),
+        most_share=params["most_share"],
+        cables_condemn=params["cables_condemn"],
+    )
+    try:
+        nodes = planned_nodes(params["plan"], params["groups"]) if params["plan"] else None
+        found = load_report(
+            params["evidence"],
+            nodes,
+            wishes,
+            now_utc(),
+            pairs=params["pairs"] or "",
+            states=params["states"],
+            versions=params["versions"],
+            more=params["tables"],
+        )
+        redactor = Redactor(read_secrets(params["secrets"]) if params["secrets"] else ())
+        report = redactor.data(found)
+        svg = redactor.text(read_text(params["fabric_svg"])) if params["fabric_svg"] else ""
+        files = {
+            "report.html": report_html(report, svg),
+            "report.json": json.dumps(report, separators=(",", ":")) + "\n",
+            "junit.xml": junit(report),
+        }
+        if not module.check_mode:
+            os.makedirs(params["output"], mode=0o755, exist_ok=True)
+            for name, text in files.items():
+                content = text.encode("utf-8", "replace")
+                write_whole(os.path.join(params["output"], name), content)
+    except (OSError, ValueError) as error:
+        module.fail_json(msg=str(error))
+    except (KeyError, TypeError) as error:
+        module.fail_json(msg=f"the store holds what is no record: {error}")
+    module.exit_json(
+        changed=True,
+        verdict=report["verdict"],
+        summary=report["summary"],
+        gate=report["gate"],
+        questions=report["questions"],
+        failed=[f"{one['subject']} {one['check']}" for one in report["failed"]],
+        files=[os.path.join(params["output"], name) for name in files],
+        problems=report["store_problems"],
+    )
+
+
+if __name__ == "__main__":
+    main()
