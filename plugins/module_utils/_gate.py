@@ -317,7 +317,8 @@ def _doubt(verdict: Verdict | None, now: float, policy: Policy) -> str:
     if verdict is None:
         return "no evidence"
     if verdict.at is None:
-        return "evidence without a time"
+        nothing = verdict.verdict == NOT_MEASURED and verdict.text
+        return f"not measured: {verdict.text}" if nothing else "evidence without a time"
     if verdict.at > now + _CLOCK_S:
         return "evidence from the future; look at the clocks"
     if now - verdict.at > policy.evidence_s:

@@ -67,6 +67,7 @@ IN_SERVICE = Node("n1", ("IDLE",))
         (IN_SERVICE, says("fail", hours=25), "leave", "evidence is 1 days old; stays in service"),
         (IN_SERVICE, says("fail", hours=-1), "leave", "evidence from the future"),
         (IN_SERVICE, replace(says("fail"), at=None), "leave", "evidence without a time"),
+        (IN_SERVICE, replace(says("not_measured"), at=None), "leave", "not measured: 12 uncorr"),
         (held("n"), says("pass"), "resume", "passes at level standard"),
         (held("n"), says("pass", level="burn_in"), "resume", "passes at level burn_in"),
         (held("n"), says("pass", level="quick"), "leave", "at level quick only; standard is asked"),
