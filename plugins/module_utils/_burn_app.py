@@ -19,8 +19,6 @@ import signal
 import subprocess
 import sys
 import time
-import zipfile
-from io import BytesIO
 from typing import Any, Callable, Iterable, Mapping
 
 from ansible_collections.baremetal.dgx.plugins.module_utils import (
@@ -38,6 +36,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils import (
     _burn_worker,
     _nvml,
     _nvml_types,
+    _program,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._burn_plan import Settings
 from ansible_collections.baremetal.dgx.plugins.module_utils._burn_state import ENDED, State, load
@@ -53,7 +52,6 @@ UNIT = "baremetal-dgx-burn"
 _PASSED = ("SIMULATED_HARDWARE", "LD_LIBRARY_PATH")
 _START_S = 20.0
 _STOP_S = 30.0
-_OLD = (1980, 1, 1, 0, 0, 0)
 
 START, RESUME, FOLLOW, REPORT = "start", "resume", "follow", "report"
 
@@ -64,25 +62,7 @@ class BurnError(Exception):
 
 def archive() -> bytes:
     """Return the program: the same bytes for the same sources."""
-    out = BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as made:
-        name = _burn_main.__name__
-        texts = {
-            "__main__.py": f"import sys\nfrom {name} import main\nsys.exit(main(sys.argv[1:]))\n"
-        }
-        folder = ""
-        for part in name.split(".")[:-1]:
-            folder += part + "/"
-            texts[folder + "__init__.py"] = ""
-        for module in MODULES:
-            loader: Any = getattr(module, "__loader__", None)
-            source = loader.get_source(module.__name__)
-            texts[module.__name__.replace(".", "/") + ".py"] = source
-        for path in sorted(texts):
-            info = zipfile.ZipInfo(path, _OLD)
-            info.compress_type = zipfile.ZIP_DEFLATED
-            made.writestr(info, texts[path])
-    return out.getvalue()
+    return _program.archive(_program.sources(MODULES), _program.start_of(_burn_main.__name__))
 
 
 def _write(path: str, data: bytes, mode: int) -> None:

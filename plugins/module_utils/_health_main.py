@@ -1,0 +1,119 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""The health program of a node: `node-health --MODE [--config FILE]`.
+
+Exit status: 0 when nothing was measured to be broken, 10 when something was, 3 when the program
+itself is at fault, 2 for a command line that is none.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import sys
+import syslog
+import time
+from typing import Any, Sequence
+
+from ansible_collections.baremetal.dgx.plugins.module_utils import _health_settings as s
+from ansible_collections.baremetal.dgx.plugins.module_utils._health_events import follower_of
+from ansible_collections.baremetal.dgx.plugins.module_utils._health_report import (
+    answer_of,
+    checker_fault,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._health_run import FAULT, OK, look
+from ansible_collections.baremetal.dgx.plugins.module_utils._health_settings import (
+    MODES,
+    Settings,
+    settings_from_data,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._health_state import write_text
+
+CONFIG = "/etc/baremetal-dgx/node-health.json"
+# The last word: what should have ended by itself is ended.
+_GRACE_S = 1.0
+_OWN_CONFIG = "config"
+
+
+def _arguments(words: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="node-health", description="Is this node fit for jobs?")
+    modes = parser.add_mutually_exclusive_group(required=True)
+    for mode in (*MODES, s.EVENT):
+        modes.add_argument(f"--{mode}", dest="mode", action="store_const", const=mode)
+    modes.add_argument(
+        "--check-config", dest="mode", action="store_const", const=_OWN_CONFIG,
+        help="only read the configuration",
+    )  # fmt: skip
+    parser.add_argument("--config", default=CONFIG, metavar="FILE")
+    parser.add_argument("--state-dir", default=Settings("").state_dir, metavar="FOLDER",
+                        help="where a fault is told when there is no configuration")  # fmt: skip
+    return parser.parse_args(list(words))
+
+
+def _say(mode: str, lines: Sequence[str]) -> None:
+    """Tell the log: systemd reads our output, Slurm does not."""
+    for line in lines:
+        sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+    if mode in (s.HEALTH, s.PROLOG, s.EPILOG):
+        syslog.openlog("node-health")
+        for line in lines:
+            syslog.syslog(syslog.LOG_WARNING, line)
+
+
+def _own_fault(mode: str, folder: str, text: str) -> int:
+    """Tell of a fault of the program before there was a configuration."""
+    node = socket.gethostname().split(".")[0]
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    answer = answer_of(node, mode, at, 0.0, [checker_fault(node, text).as_data()])
+    _say(mode, [f"checker: {text}"])
+    try:
+        write_text(os.path.join(folder, f"{mode}.json"), json.dumps(answer) + "\n")
+    except OSError as error:
+        _say(mode, [f"checker: {folder} cannot be written: {error.strerror}"])
+    return FAULT
+
+
+def _end(number: int, frame: Any) -> None:
+    """End this process at once; what it waits for may never come."""
+    del number, frame
+    os._exit(FAULT)  # pylint: disable=protected-access
+
+
+def main(words: Sequence[str]) -> int:
+    """Do what the words say. Returns the exit status."""
+    given = _arguments(words)
+    mode: str = given.mode
+    try:
+        with open(given.config, encoding="utf-8") as handle:
+            settings = settings_from_data(json.load(handle))
+    except (OSError, ValueError) as error:
+        return _own_fault(mode, given.state_dir, f"{given.config}: {error}")
+    if mode == _OWN_CONFIG:
+        return OK
+    os.environ.update(settings.environment)
+    try:
+        if mode == s.EVENT:
+            for _step in follower_of(settings, lambda line: _say(mode, [line])).steps():
+                pass
+            return FAULT
+        signal.signal(signal.SIGALRM, _end)
+        signal.setitimer(signal.ITIMER_REAL, MODES[mode].limit_s + _GRACE_S)
+        status, lines = look(settings, mode)
+    except Exception as error:  # pylint: disable=broad-exception-caught
+        # Whatever was not foreseen is no word on the node.
+        return _own_fault(mode, settings.state_dir, f"{type(error).__name__}: {error}")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    _say(mode, lines)
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,119 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""What the health program remembers from run to run, and what it leaves for others to read."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import zlib
+from dataclasses import dataclass, field
+from typing import Any, Iterator, Mapping
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._health_children import Process
+from ansible_collections.baremetal.dgx.plugins.module_utils._lock import host_lock
+
+STATE, EVENTS = "state.json", "events.json"
+_WAIT_S = 0.5
+
+
+@dataclass
+class Hung:
+    """A question without an answer since `since_s` (of the clock that runs since boot)."""
+
+    since_s: float
+    process: Process | None = None
+
+
+@dataclass
+class State:
+    """What is remembered.
+
+    `drained` is the reason that this program wrote and has not seen go. Xids until `settled_s`
+    (seconds since boot) were dealt with by whoever resumed the node; the event service has acted on
+    those until `acted_s`.
+    """
+
+    boot: str = ""
+    hung: dict[str, Hung] = field(default_factory=dict)
+    drained: str = ""
+    settled_s: float = 0.0
+    acted_s: float = 0.0
+
+    def as_data(self) -> dict[str, Any]:
+        """Return mappings and scalars, for JSON."""
+        hung = {
+            name: {"since_s": one.since_s, "process": vars(one.process) if one.process else None}
+            for name, one in self.hung.items()
+        }
+        return {**vars(self), "hung": hung}
+
+
+def state_from_data(data: Any, boot: str) -> State:
+    """Return what was remembered; of an earlier boot only the drain."""
+    if not isinstance(data, Mapping):
+        return State(boot)
+    try:
+        if data["boot"] != boot:
+            return State(boot, drained=str(data["drained"]))
+        hung = {
+            str(name): Hung(
+                float(one["since_s"]),
+                Process(int(one["process"]["pid"]), str(one["process"]["start"]))
+                if one["process"]
+                else None,
+            )
+            for name, one in data["hung"].items()
+        }
+        settled, acted = float(data["settled_s"]), float(data["acted_s"])
+        return State(boot, hung, str(data["drained"]), settled, acted)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return State(boot)
+
+
+def read_json(path: str) -> Any:
+    """Return what a file holds, None where there is none or it is torn."""
+    try:
+        with open(path, encoding="utf-8") as handle:
+            return json.load(handle)
+    except (OSError, ValueError):
+        return None
+
+
+def write_text(path: str, text: str, mode: int = 0o644) -> None:
+    """Write a file; a reader sees the old one or the new one. Raises OSError."""
+    os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+    # node_exporter reads *.prom and must not see this one.
+    temporary = f"{path}.{os.getpid()}"
+    try:
+        with open(temporary, "w", encoding="utf-8") as handle:
+            handle.write(text)
+        os.chmod(temporary, mode)
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def load_state(folder: str, boot: str) -> State:
+    """Return what is remembered."""
+    return state_from_data(read_json(os.path.join(folder, STATE)), boot)
+
+
+def lock_name(folder: str, what: str) -> str:
+    """Return the name of a lock that stands for something in this folder."""
+    return f"node-health-{zlib.crc32(folder.encode()):08x}-{what}"
+
+
+@contextlib.contextmanager
+def change_state(folder: str, boot: str) -> Iterator[State]:
+    """Change what is remembered, one at a time. Raises BusyError, OSError."""
+    with host_lock(lock_name(folder, STATE), _WAIT_S):
+        state = load_state(folder, boot)
+        yield state
+        write_text(os.path.join(folder, STATE), json.dumps(state.as_data()), 0o600)
