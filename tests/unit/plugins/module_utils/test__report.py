@@ -155,7 +155,8 @@ def test_the_page_holds_everything_and_needs_nothing(found):
     text = report_html(found, SVG)
     page = Page(text)
     for words in (
-        "dgx-03", "Matrix products, bf16", "row 17 column 4711", "drain the node, burn this GPU again", "SIMULATED",
+        "dgx-03", "Matrix products, bf16", "row 17 column 4711",
+        "drain the node, burn this GPU again", "SIMULATED",
         "mlxlink ran longer than 20 s", "655", "exact arithmetic", "580.105.08", "r001",
         "20260302T000000Z-validate_nodes", "Gb/s from nodes",
     ):  # fmt: skip
