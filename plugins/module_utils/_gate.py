@@ -22,7 +22,6 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._gate_reason import 
     FAILED,
     KEPT_OUT,
     SPARE,
-    TAKEN_OUT,
     UNPROVEN,
     Reason,
     claims_ours,
@@ -36,7 +35,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._records import (
     NOT_MEASURED,
     PASS,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_state import Node
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_state import Node, is_owned
 
 LEVELS = ("quick", "standard", "burn_in")
 
@@ -50,6 +49,8 @@ _HANDS_OFF = (
 )  # fmt: skip
 # Clocks of a cluster agree better than this, and a record is stamped before it is judged here.
 _CLOCK_S = 300
+# The role node_health takes its own node out, and lets it in again.
+_NODE_HEALTH = "node-health"
 _READY = "spare, ready"
 _NEW = "unproven, run validate_nodes"
 
@@ -197,11 +198,10 @@ def plan_gate(
             decided[name] = Action(name, DRAIN, "the operator takes the spare back", reason, node)
         else:
             decided[name] = _decide(name, node, by_node.get(name), policy, now)
+    tried = set(spent)
+    _set_aside(decided, tried)
     _put_spares_in(decided, nodes, by_node, policy, now, back)
-    for name, what in spent:
-        if name in decided and decided[name].what == what:
-            why = f"{what} was tried in this run"
-            decided[name] = Action(name, LEAVE, why, seen=decided[name].seen)
+    _set_aside(decided, tried)
     steps = tuple(
         step
         for what in (RESUME, REWORD, DRAIN, SWAP_IN)
@@ -242,6 +242,15 @@ def plan_introduction(
         for name in sorted(set(fresh))
         if name in nodes and not nodes[name].has("DRAIN")
     )
+
+
+def _set_aside(decided: dict[str, Action], tried: set[tuple[str, str]]) -> None:
+    """Leave alone what was tried already: it was done, or did not work; changes `decided`."""
+    for name, step in list(decided.items()):
+        if (name, step.what) in tried:
+            decided[name] = Action(
+                name, LEAVE, f"{step.what} was tried in this run", seen=step.seen
+            )
 
 
 def _decide(
@@ -343,12 +352,12 @@ def _same_finding(text: str, head: str) -> bool:
 def _taken_out(nodes: Mapping[str, Node], policy: Policy) -> set[str]:
     """Nodes that are out by the gate's hand: they were in service, and it drained them."""
     kinds = {name: ours(node, policy) for name, node in nodes.items()}
-    return {name for name, mine in kinds.items() if mine and mine.kind in TAKEN_OUT}
+    return {name for name, mine in kinds.items() if mine and mine.kind == FAILED}
 
 
 def _stays_taken_out(step: Action) -> bool:
     mine = read_reason(step.node, step.reason) if step.what == REWORD else None
-    return mine is not None and mine.kind in TAKEN_OUT
+    return mine is not None and mine.kind == FAILED
 
 
 def _put_spares_in(
@@ -364,7 +373,8 @@ def _put_spares_in(
     missing = []
     for name in sorted(set(nodes) - set(pool)):
         mine, step = ours(nodes[name], policy), decided[name]
-        if step.what == DRAIN or (step.what != RESUME and mine and mine.kind in TAKEN_OUT):
+        failed = mine is not None and mine.kind == FAILED and step.what != RESUME
+        if step.what == DRAIN or failed or _drained_itself(nodes[name]):
             missing.append(name)
     serving = [name for name in pool if _serves(nodes[name], decided[name])]
     room = min(len(missing), policy.spares_in_service) - len(serving)
@@ -387,6 +397,10 @@ def _put_spares_in(
             decided[name] = Action(name, SWAP_IN, f"passes, and {lost} is out", seen=nodes[name])
             serving.append(name)
             room -= 1
+
+
+def _drained_itself(node: Node) -> bool:
+    return node.has("DRAIN") and is_owned(node, _NODE_HEALTH)
 
 
 def _serves(node: Node, step: Action) -> bool:

@@ -154,7 +154,8 @@ def carry_out(slurm: Slurm, decide: Decide, note: Callable[[Step], None]) -> Out
                 if kind == SWAP_IN:
                     # Whether a spare is wanted rests on all nodes, not on the spare alone.
                     present = slurm.nodes()
-                    wanted = {a.node for a in decide(present, ()).actions if a.what == SWAP_IN}
+                    steps = decide(present, _tried(sent, passed)).actions
+                    wanted = {action.node for action in steps if action.what == SWAP_IN}
                 else:
                     present = slurm.nodes([action.node for action in batch])
                     wanted = {action.node for action in batch}
@@ -166,11 +167,15 @@ def carry_out(slurm: Slurm, decide: Decide, note: Callable[[Step], None]) -> Out
                         sent.append(Step(action, present[action.node], said))
                         note(sent[-1])
             nodes = slurm.nodes()
-            spent = [(step.action.node, step.action.what) for step in sent]
-            plan = decide(nodes, [*spent, *((action.node, action.what) for action in passed)])
+            plan = decide(nodes, _tried(sent, passed))
     except NoAnswerError as error:
         raise StoppedError(str(error), sent) from error
     return Outcome(first, tuple(sent), tuple(passed), nodes, plan.refusal)
+
+
+def _tried(sent: Sequence[Step], passed: Sequence[Action]) -> list[tuple[str, str]]:
+    actions = [*(step.action for step in sent), *passed]
+    return [(action.node, action.what) for action in actions]
 
 
 def _untouched(action: Action, present: Mapping[str, Node]) -> bool:

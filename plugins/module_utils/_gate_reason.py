@@ -29,14 +29,10 @@ KEPT_OUT = "b"
 UNPROVEN = "n"
 # Is held as a spare.
 SPARE = "s"
-# Was taken out by the checks on the node itself.
-HEALTH = "h"
 
-KINDS = (FAILED, KEPT_OUT, UNPROVEN, SPARE, HEALTH)
+KINDS = (FAILED, KEPT_OUT, UNPROVEN, SPARE)
 # Evidence against the node: only newer evidence lifts it.
-AGAINST = (FAILED, KEPT_OUT, HEALTH)
-# Was in service until we took it out.
-TAKEN_OUT = (FAILED, HEALTH)
+AGAINST = (FAILED, KEPT_OUT)
 
 _LONGEST = 180
 _SIGNED = re.compile(r"^%s: (.*) #([%s])([0-9a-f]{8})$" % (OWNER, "".join(KINDS)), re.DOTALL)

@@ -77,7 +77,6 @@ IN_SERVICE = Node("n1", ("IDLE",))
         (held("n"), says("not_measured"), "leave", "not measured; stays out"),
         (held("n"), says("fail"), "reword", "gpu3 ecc_volatile"),
         (held("f"), says("pass"), "resume", "passes"),
-        (held("h"), says("pass"), "resume", "passes"),
         (held("f"), says("pass", hours=2), "leave", "evidence from before it was taken out"),
         (held("b"), says("pass", hours=3), "leave", "evidence from before it was taken out"),
         (replace(held("f"), reason_at="Unknown"), says("pass"), "leave", "evidence from before"),
@@ -115,7 +114,7 @@ def test_a_node_that_slurm_does_not_know() -> None:
 
 def test_the_kind_of_a_reason_follows_what_the_node_was() -> None:
     failing = says("fail")
-    for kind, then in (("n", "b"), ("s", "b"), ("b", "b"), ("f", "f"), ("h", "h")):
+    for kind, then in (("n", "b"), ("s", "b"), ("b", "b"), ("f", "f")):
         reason = read_reason("n1", plan([held(kind)], [failing]).actions[0].reason)
         assert reason is not None
         assert reason.kind == then
@@ -219,6 +218,14 @@ def test_no_spare_comes_in_for_nothing_or_for_another_spare() -> None:
     assert steps(plan(out, [good, says("fail", "n1")], SPARES)) == [("n1", "reword")]
 
 
+def test_a_spare_comes_in_for_a_node_that_took_itself_out() -> None:
+    gone = Node("n1", ("IDLE", "DRAIN"), "node-health: gpu:n1/3 gpu.xid", "root", TEN)
+    other = replace(gone, reason="ticket 7")
+    good = says("pass", "s1")
+    assert steps(plan([gone, spare("s1")], [good], SPARES)) == [("s1", "swap_in")]
+    assert steps(plan([other, spare("s1")], [good], SPARES)) == []
+
+
 def test_a_spare_goes_back_only_by_the_operator() -> None:
     nodes = [*fleet(4), Node("s1", ("MIXED",)), Node("s2", ("IDLE",))]
     good = [says("pass", "s1"), says("pass", "s2")]
@@ -287,7 +294,7 @@ def test_every_single_edit_of_a_reason_is_seen() -> None:
     for place in range(len(reason)):
         for edited in (reason[:place] + reason[place + 1 :], reason[:place] + "~" + reason[place:]):
             assert read_reason("n1", edited) is None
-    for kind in "bnsh":
+    for kind in "bns":
         assert read_reason("n1", reason.replace("#f", "#" + kind)) is None
 
 
