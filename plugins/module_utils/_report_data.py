@@ -343,6 +343,7 @@ class Collector:
             "name": name,
             "rack": node.get("rack") or "",
             "rack_unit": node.get("rack_unit"),
+            "su": node.get("su") or "",
             "profile": node.get("profile") or "",
             "serial": node.get("serial") or "",
             "verdict": found.verdict,

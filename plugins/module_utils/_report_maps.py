@@ -12,13 +12,13 @@ rack opens.
 from __future__ import annotations
 
 import statistics
+from os.path import commonprefix
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._report_page import (
     SIGNS,
     WORDS,
     anchor,
-    clean,
     cuts,
     esc,
     failed_gpus,
@@ -47,7 +47,7 @@ _STATE_KEY = _key((kind, SIGNS[kind], WORDS[kind].lower()) for kind in _STATES[:
 def _grid(corner: str, columns: Sequence[str], rows: Iterable[str], caption: str) -> str:
     head = "".join(f'<th scope="col">{esc(name)}</th>' for name in columns)
     return (
-        f'<div class=wide tabindex="0" role="region" aria-label="{esc(caption)}">'
+        f'<div class="wide tall" tabindex="0" role="region" aria-label="{esc(caption)}">'
         f'<table class="heat"><caption>{esc(caption)}</caption><thead><tr>'
         f'<th scope="col">{esc(corner)}</th>{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
@@ -59,27 +59,38 @@ def rack_map(report: Mapping[str, Any]) -> str:
     if not report["nodes"]:
         return "<p>The plan has no such nodes.</p>"
     shown = {one["node"] for one in report["failed"][:1000]}
+    # What all names begin with says nothing a thousand times.
+    names = [node["name"] for node in report["nodes"]] if wide(report) else []
+    same = commonprefix(names).rstrip("0123456789")  # noqa: RUF071 (no paths, but names)
     parts = []
     for rack, nodes in racks_of(report).items():
         name = esc(rack)
-        boxes = "".join(_box(node, node["name"] in shown) for node in nodes)
+        boxes = "".join(_box(node, node["name"] in shown, len(same)) for node in nodes)
         parts.append(
             f'<div class=rack role="group" aria-label="{name}"><h3>{name}</h3>{boxes}</div>'
         )
-    return f"{_STATE_KEY}<div class=racks>{''.join(parts)}</div>"
+    kind = "racks small" if wide(report) else "racks"
+    return f'{_STATE_KEY}<div class="{kind}">{"".join(parts)}</div>'
 
 
-def _box(node: Mapping[str, Any], leads: bool) -> str:
+def _box(node: Mapping[str, Any], leads: bool, skip: int) -> str:
     state = node["state"].get("state", "")
     place = f"unit {node['rack_unit']}" if node["rack_unit"] is not None else ""
-    told = [place, WORDS[node["verdict"]].lower(), node["first"], node["level"], node["at"]]
+    told = [
+        node["name"],
+        place,
+        WORDS[node["verdict"]].lower(),
+        node["first"],
+        node["level"],
+        node["at"],
+    ]
     told += [f"Slurm: {state} {node['state'].get('reason', '')}" if state else ""]
     told += [f"fabric: {one}" for one in node["shown"][:3]]
     title = esc("; ".join(one for one in told if one))
     aside = f" <small>{esc(state)}</small>" if state else ""
     # A cable beside it failed: shown, though the node is not condemned for it.
     beside = ' <small title="a cable of it is no pass">⚠</small>' if node["shown"] else ""
-    words = f"{SIGNS[node['verdict']]} {esc(node['name'])}{beside}{aside}"
+    words = f"{SIGNS[node['verdict']]} {esc(node['name'][skip:])}{beside}{aside}"
     unseen = f"<span hidden>{WORDS[node['verdict']]}</span>"
     if leads:
         link = f'href="#{anchor("n", node["name"])}"'
@@ -99,6 +110,10 @@ def _state_cell(states: Sequence[str]) -> str:
     return f'<td class="{worst}" title="{words}">{SIGNS[worst]}{many}</td>'
 
 
+def _worst_of(states: Iterable[str]) -> int:
+    return min([_STATES.index(state) for state in states if state], default=len(_STATES))
+
+
 def _state_grid(
     report: Mapping[str, Any],
     states: Callable[[Mapping[str, Any]], Sequence[str]],
@@ -114,8 +129,12 @@ def _state_grid(
         if wide(report)
         else [(node["name"], [node]) for node in report["nodes"]]
     )
-    for name, nodes in groups:
-        line = [list(states(node)) for node in nodes]
+    lines = [(name, [list(states(node)) for node in nodes]) for name, nodes in groups]
+    if wide(report):
+        # The worst first: nobody reads hundreds of rows.
+        lines.sort(key=lambda item: _worst_of(state for one in item[1] for state in one))
+        caption += "; the worst racks first"
+    for name, line in lines:
         row = "".join(
             _state_cell([one[place] if place < len(one) else "" for one in line])
             for place in range(width)
@@ -171,12 +190,12 @@ def _heat_map(
         (each["subject"], each["check"]) for each in report["outliers"] if each["check"] == check
     }
     width = max(map(len, values.values()))
+    middle, least, most = statistics.median(every), min(every), max(every)
     rows = (
-        _rack_rows(report, check, one, bad, cut, width)
+        _rack_rows(report, check, one, bad, cut, width, middle)
         if wide(report)
         else _node_rows(report, check, one, bad, cut, width, outside)
     )
-    middle, least, most = statistics.median(every), min(every), max(every)
     told = f"{number(least)} to {number(most)} {one['unit']}, median {number(middle)}"
     worst = {"low": "the least", "high": "the most"}.get(one["bad"], "the median")
     caption = f"{one['label']}, {one['unit']}" + (f": {worst} of each rack" if wide(report) else "")
@@ -228,10 +247,12 @@ def _rack_rows(
     bad: Mapping[tuple[str, str], set[int]],
     cut: Sequence[float],
     width: int,
+    middle: float,
 ) -> Iterable[str]:
     fold: Callable[[list[float]], float] = {"low": min, "high": max}.get(
         one["bad"], statistics.median
     )
+    rows = []
     for rack, nodes in racks_of(report).items():
         lines = [one["values"].get(node["name"], ()) for node in nodes]
         failed = [bad.get((check, node["name"]), set()) for node in nodes]
@@ -252,23 +273,27 @@ def _rack_rows(
             f'<button class="row" aria-expanded="false" data-map="{esc(check)}" '
             f'data-rack="{name}">{name}</button>'
         )
-        yield f'<tr><th scope="row">{button}</th>{"".join(told)}</tr>\n'
+        every = [value for line in lines for value in line if value is not None]
+        # The worst first, which is the least, the most, or what is farthest from the middle.
+        far = {"low": min(every, default=0.0), "high": -max(every, default=0.0)}.get(
+            one["bad"], -max([abs(value - middle) for value in every], default=0.0)
+        )
+        row = f'<tr><th scope="row">{button}</th>{"".join(told)}</tr>\n'
+        rows.append((-sum(map(len, failed)), not every, far, row))
+    return [row for *_order, row in sorted(rows, key=lambda item: item[:3])]
 
 
 def pair_matrix(report: Mapping[str, Any]) -> str:
     """Return what pairs of nodes reached; of a large cluster, pairs of racks."""
     if not report["pairs"]:
         return ""
-    place: Callable[[str], str] = lambda name: name  # noqa: E731
-    if wide(report):
-        racks = {node["name"]: str(node["rack"] or "no rack") for node in report["nodes"]}
-        place = lambda name: racks.get(name, "no rack")  # noqa: E731
+    what, place = _places(report)
     found: dict[tuple[str, str], list[tuple[float, float, int]]] = {}
     for source, target, middle, least, count in report["pairs"]:
-        found.setdefault((place(source), place(target)), []).append((middle, least, count))
+        found.setdefault((place.get(source, source), place.get(target, target)), []).append(
+            (middle, least, count)
+        )
     names = sorted({name for pair in found for name in pair})
-    if len(names) > _MOST_PAIRS:
-        return _pair_list(report)
     least = {pair: min(one[1] for one in some) for pair, some in found.items()}
     middles = {pair: statistics.median([one[0] for one in some]) for pair, some in found.items()}
     cut = cuts(list(middles.values()))
@@ -284,9 +309,18 @@ def pair_matrix(report: Mapping[str, Any]) -> str:
             words = f"{count} flows, the least {number(least[source, target])} Gb/s"
             told.append(f'<td class="{shade(cut, middle)}" title="{words}">{number(middle)}</td>')
         rows.append(f'<tr><th scope="row">{esc(source)}</th>{"".join(told)}</tr>\n')
-    what = "racks" if wide(report) else "nodes"
     caption = f"Gb/s from {what} (rows) to {what} (columns), the median of their flows"
-    return _grid("from", [clean(name) for name in names], rows, caption) + _pair_list(report)
+    return _grid("from", names, rows, caption) + _pair_list(report)
+
+
+def _places(report: Mapping[str, Any]) -> tuple[str, Mapping[str, str]]:
+    """Return what the rows of the matrix are, and that of each node: few enough to be read."""
+    nodes = report["nodes"]
+    for what, word in (("nodes", "name"), ("racks", "rack"), ("scalable units", "su")):
+        place = {node["name"]: str(node[word] or "?") for node in nodes}
+        if len(set(place.values())) <= _MOST_PAIRS:
+            return what, place
+    return "the cluster", dict.fromkeys(place, report["cluster"] or "all")
 
 
 def _pair_list(report: Mapping[str, Any]) -> str:

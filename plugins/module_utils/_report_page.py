@@ -56,6 +56,10 @@ vertical-align:top;border-bottom:1px solid #ddd}thead th{border-bottom:2px solid
 caption{text-align:left;color:var(--soft);font-size:.85rem;padding-bottom:.2rem}
 .num td:not(:first-child),.num th:not(:first-child){text-align:right}
 .wide{overflow-x:auto;max-width:100%}
+.tall{max-height:36rem;overflow:auto;width:fit-content}.tall thead th{position:sticky;top:0;
+background:#fff}
+.racks.small{gap:.45rem}.small .rack{min-width:4.4rem;padding:.1rem}.small .box{font-size:.75rem;
+margin:.06rem 0;padding:0 .2rem}
 .sg{font-weight:700;margin-right:.3em}.sg.fail{color:#a34700}
 .node{border-left:4px solid var(--bad);padding-left:.9rem;margin:1.1rem 0}
 .finding{border:1px solid var(--line);padding:.5rem .8rem;margin:.5rem 0;max-width:70rem}

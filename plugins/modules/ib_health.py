@@ -291,7 +291,17 @@ def main() -> None:
     asked = ask_links(ModuleRunner(module), rails, params["timeout_s"]) if params["optics"] else {}
     records = judge_node(node, hcas, wanted, marks, asked, before, now)
     at, took = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), time.monotonic() - started
-    records = [replace(record, at=at, took_s=round(took, 3)) for record in records]
+    # By its GUID an adapter is followed when it is moved.
+    guids = {keys[hca.device]: (f"GUID {hca.node_guid}",) for hca in rails if hca.node_guid}
+    records = [
+        replace(
+            record,
+            at=at,
+            took_s=round(took, 3),
+            evidence=(*record.evidence, *guids.get(record.subject, ())),
+        )
+        for record in records
+    ]
     result: dict[str, Any] = {
         "changed": False,
         "records": [record.as_data() for record in records],

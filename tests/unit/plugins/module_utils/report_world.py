@@ -41,6 +41,7 @@ def names(count: int) -> list[str]:
 def plan(count: int) -> list[dict[str, Any]]:
     return [
         {"name": name, "rack": f"r{index // 4 + 1:03d}", "rack_unit": 1 + 8 * (index % 4),
+         "su": index // 32 + 1,
          "groups": ["gpu_nodes"], "state": "present", "profile": "dgx_h100"}
         for index, name in enumerate(names(count))
     ]  # fmt: skip
