@@ -29,7 +29,11 @@ def sources(modules: Iterable[ModuleType]) -> dict[str, str]:
         for part in module.__name__.split(".")[:-1]:
             folder += part + "/"
             texts[folder + "__init__.py"] = ""
-        texts[module.__name__.replace(".", "/") + ".py"] = loader.get_source(module.__name__)
+        text = loader.get_source(module.__name__)
+        # Ansible's own loader on the controller gives bytes.
+        texts[module.__name__.replace(".", "/") + ".py"] = (
+            text.decode("utf-8") if isinstance(text, bytes) else text
+        )
     return texts
 
 
