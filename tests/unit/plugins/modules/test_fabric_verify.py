@@ -118,6 +118,9 @@ def test_a_healthy_fabric_passes(verify, healthy, tmp_path):
     assert {"records.json", "findings.txt", "fabric.svg", "raw/ibnetdiscover.txt"} <= names
     data = json.loads((tmp_path / "out" / "records.json").read_text())
     assert len([rec for rec in data["records"] if rec["check"] == "fabric.cable"]) == 112
+    # the gate lets no node in on records without a time
+    assert len({rec["at"] for rec in data["records"]}) == 1
+    assert data["records"][0]["at"].endswith("Z")
     assert not [path for path in (tmp_path / "out").rglob("*") if ".new-" in path.name]
 
 
