@@ -115,6 +115,8 @@ class Wishes:
     fleet_failing: frozenset[str] = frozenset()
     most_share: float = MOST_SHARE
     cables_condemn: bool = False
+    # Whether records of the fabric are expected; those that there are count in any case.
+    fabric: bool = True
 
 
 @dataclass
@@ -283,6 +285,8 @@ class Collector:
         levels = {scope: level for scope, (_at, level) in self.levels.items()}
         judged = [self.fold.verdict(name, levels.get(name, "")) for name in names]
         fabric = self.fold.verdict(FABRIC)
+        of_fabric = fabric.passed + len(fabric.failing) + len(fabric.unmeasured)
+        counts = self.wishes.fabric or of_fabric > 0
         strangers = sorted(set(self.fold.newest) - set(names) - {FABRIC})
         verdicts = {one.node: one for one in judged}
         every = [*judged, *map(self.fold.verdict, strangers), fabric]
@@ -290,14 +294,15 @@ class Collector:
             "version": VERSION,
             "cluster": self.wishes.cluster,
             "at": at,
-            "verdict": _whole([*judged, fabric]),
+            "verdict": _whole([*judged, fabric] if counts else judged),
             "simulated": [
                 {"what": what, "scopes": sorted(scopes)}
                 for what, scopes in sorted(self.simulated.items())
             ],
             "summary": {
                 "nodes": _counted(judged),
-                "fabric": fabric.verdict,
+                "fabric": fabric.verdict if counts else "",
+                "fabric_records": of_fabric if counts else None,
                 "records": dict(self.counts),
                 "records_by_kind": dict(sorted(self.subjects.items())),
             },

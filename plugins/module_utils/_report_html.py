@@ -36,6 +36,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._report_page import 
     sign,
     table,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._verdict import FABRIC
 
 _MOST_FAILED = 1000
 _MOST_SUBJECTS = 60
@@ -101,7 +102,8 @@ def _header(report: Mapping[str, Any], title: str) -> str:
 def _badge(report: Mapping[str, Any], name: str) -> str:
     count = {
         "failed": len(report["failed"]),
-        "unmeasured": sum(len(one["subjects"]) for one in report["not_measured"]),
+        "unmeasured": report["summary"]["records"]["not_measured"]
+        + sum(not one["at"] for one in report["nodes"]),
         "changes": len(report["changes"]["new"]) + len(report["changes"]["gone"]),
         "fleet": report["outliers_in_all"] + sum(one["is_lemon"] for one in report["lemons"]),
     }.get(name)
@@ -123,9 +125,9 @@ def _glance(report: Mapping[str, Any]) -> str:
     nodes, records = summary["nodes"], summary["records"]
     tiles = [
         ("nodes in all", f"{len(report['nodes']):,}", ""),
-        *((f"nodes {WORDS[status].lower()}", f"{nodes[status]:,}", status)
+        *((f"nodes {WORDS[status].lower()}", f"{nodes[status]:,}", status if nodes[status] else "")
           for status in ("pass", "fail", "not_measured")),
-        ("fabric", WORDS[summary["fabric"]], summary["fabric"]),
+        *([("fabric", WORDS[summary["fabric"]], summary["fabric"])] if summary["fabric"] else []),
         ("records", f"{sum(records.values()):,}", ""),
     ]  # fmt: skip
     shown = "".join(
@@ -219,9 +221,21 @@ def _finding(one: Mapping[str, Any]) -> str:
 
 
 def _unmeasured(report: Mapping[str, Any]) -> str:
-    if not report["not_measured"]:
+    none = [
+        one["name"]
+        for one in report["nodes"]
+        if not one["passed"] + one["failing"] + one["not_measured"]
+    ]
+    none += [FABRIC] if report["summary"]["fabric_records"] == 0 else []
+    if not report["not_measured"] and not none:
         return "<p>Nothing.</p>"
     parts = ["<p>No pass, and nobody's fault: what was asked gave no answer.</p>"]
+    if none:
+        parts.append(
+            f"<p>{sign('not_measured')}<b>No records at all</b>, so no pass either: "
+            f"{_some(none, _MOST_SUBJECTS)}. Run <code>validate_nodes</code>, and for the fabric "
+            "<code>validate_fabric</code>.</p>"
+        )
     for one in report["not_measured"][:_MOST_ROWS]:
         subjects = one["subjects"]
         lines = "\n".join(clean(line) for line in one["evidence"])

@@ -48,7 +48,8 @@ def junit(report: Mapping[str, Any]) -> str:
         else:
             cases = []
         suites.append(_suite(name, cases, failed.pop(name, []), errors.pop(name, [])))
-    rest = [FABRIC, *sorted((set(failed) | set(errors)) - {FABRIC})]
+    rest = [FABRIC] if report["summary"]["fabric"] else []
+    rest += sorted((set(failed) | set(errors)) - {FABRIC})
     for name in rest:
         cases = []
         if name == FABRIC and report["summary"]["fabric"] == "pass":

@@ -52,6 +52,11 @@ options:
     description: Name of the cluster.
     type: str
     default: ""
+  fabric:
+    description:
+      - Whether records of the fabric are expected. Those that there are count in any case.
+    type: bool
+    default: true
   fabric_svg:
     description: Picture of the fabric; left out where there is no such file.
     type: path
@@ -183,6 +188,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "groups": {"type": "list", "elements": "str", "default": ["gpu_nodes"]},
     "output": {"type": "path", "required": True},
     "cluster": {"type": "str", "default": ""},
+    "fabric": {"type": "bool", "default": True},
     "fabric_svg": {"type": "path"},
     "pairs": {"type": "path"},
     "marks": {"type": "dict", "default": {}},
@@ -208,6 +214,7 @@ def main() -> None:
         fleet_failing=frozenset(params["fleet_failing"]),
         most_share=params["most_share"],
         cables_condemn=params["cables_condemn"],
+        fabric=params["fabric"],
     )
     try:
         nodes = planned_nodes(params["plan"], params["groups"]) if params["plan"] else None

@@ -124,6 +124,24 @@ def test_a_node_without_records_is_not_measured(small):
     assert "there are no records" in junit(report)
 
 
+def test_what_has_no_records_is_named(small, tmp_path):
+    report = make(small, 13)
+    assert "No records at all , so no pass either: dgx-13." in Page(report_html(report)).text
+    report = make(tmp_path, 2)
+    assert "dgx-01, dgx-02, fabric" in Page(report_html(report)).text
+
+
+def test_a_cluster_without_a_fabric_needs_no_records_of_one(tmp_path):
+    store = Store(str(tmp_path / "evidence"))
+    world.fill(store, 2)
+    shutil.rmtree(next((tmp_path / "evidence/runs").glob("*fabric")))
+    assert make(tmp_path, 2)["verdict"] == "not_measured"
+    report = make(tmp_path, 2, Wishes(fabric=False))
+    assert report["verdict"] == "pass"
+    assert '<testsuite name="fabric"' not in junit(report)
+    assert "nothing failed" in Page(report_html(report)).text
+
+
 def test_judged_again_without_measuring(small):
     report = make(small, 12, Wishes(marks={"burn.rate_bf16": 660}, whose="a site"))
     assert ("gpu:dgx-04/2", "burn.rate_bf16") in {
