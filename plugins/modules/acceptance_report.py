@@ -145,7 +145,7 @@ questions:
   returned: always
   type: list
   elements: dict
-failed:
+failing:
   description: Subject and check of each failure.
   returned: always
   type: list
@@ -251,7 +251,8 @@ def main() -> None:
         summary=report["summary"],
         gate=report["gate"],
         questions=report["questions"],
-        failed=[f"{one['subject']} {one['check']}" for one in report["failed"]],
+        # Not `failed`, which to Ansible says that the task did.
+        failing=[f"{one['subject']} {one['check']}" for one in report["failed"]],
         files=[os.path.join(params["output"], name) for name in files],
         problems=report["store_problems"],
     )
