@@ -154,8 +154,11 @@ def carry_out(slurm: Slurm, decide: Decide, note: Callable[[Step], None]) -> Out
                 if kind == SWAP_IN:
                     # Whether a spare is wanted rests on all nodes, not on the spare alone.
                     present = slurm.nodes()
-                    steps = decide(present, _tried(sent, passed)).actions
-                    wanted = {action.node for action in steps if action.what == SWAP_IN}
+                    plan = decide(present, _tried(sent, passed))
+                    if not plan.actions or plan.actions[0].what != SWAP_IN:
+                        # Something else comes first now: the loop takes it.
+                        break
+                    wanted = {action.node for action in plan.actions}
                 else:
                     present = slurm.nodes([action.node for action in batch])
                     wanted = {action.node for action in batch}
