@@ -54,7 +54,9 @@ def test_the_whole_has_a_limit_too():
 
 
 def test_what_breaks_says_why():
-    found = ask(a=lambda: 1 / 0, b=lambda: os.kill(os.getpid(), 9), c=lambda: os._exit(4), d=lambda: SOUND)
+    found = ask(
+        a=lambda: 1 / 0, b=lambda: os.kill(os.getpid(), 9), c=lambda: os._exit(4), d=lambda: SOUND
+    )
     assert "ZeroDivisionError" in found["a"].said
     assert found["b"].said == "ended by signal 9 without a whole answer"
     assert found["c"].said == "ended with status 4 without a whole answer"
