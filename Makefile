@@ -1,6 +1,6 @@
 # What people type; the work is in .ci/ and virtual_pod/.
 .DEFAULT_GOAL := help
-.PHONY: help setup check test build demo demo-ssh demo-down bench bench-fabric soak format readmes clean
+.PHONY: help setup check test build demo demo-ssh demo-down bench bench-fabric bench-report soak format readmes clean
 NODE ?= login-01
 
 help: ## Show these targets
@@ -32,6 +32,9 @@ bench: setup ## Controller CPU seconds per host of a converged re-run
 
 bench-fabric: setup ## What it costs to prove a fabric of 1,024 nodes (needs ibsim, opensm, infiniband-diags)
 	@.venv/bin/python tests/bench/fabric.py
+
+bench-report: setup ## What verdicts and report of 1,024 nodes cost
+	@.venv/bin/python tests/bench/report.py
 
 soak: ## The long suites: every ansible-core, tests/soak/
 	@.ci/run soak

@@ -11,6 +11,7 @@ rack opens.
 
 from __future__ import annotations
 
+import re
 import statistics
 from os.path import commonprefix
 from typing import Any, Callable, Iterable, Mapping, Sequence
@@ -192,7 +193,7 @@ def _heat_map(
     width = max(map(len, values.values()))
     middle, least, most = statistics.median(every), min(every), max(every)
     rows = (
-        _rack_rows(report, check, one, bad, cut, width, middle)
+        _rack_rows(report, check, one, bad, cut, width, outside, middle)
         if wide(report)
         else _node_rows(report, check, one, bad, cut, width, outside)
     )
@@ -247,6 +248,7 @@ def _rack_rows(
     bad: Mapping[tuple[str, str], set[int]],
     cut: Sequence[float],
     width: int,
+    outside: set[tuple[str, str]],
     middle: float,
 ) -> Iterable[str]:
     fold: Callable[[list[float]], float] = {"low": min, "high": max}.get(
@@ -265,6 +267,11 @@ def _rack_rows(
             elif count:
                 told.append(
                     f'<td class="fail" title="{count} failed">✗{count} {number(fold(some))}</td>'
+                )
+            elif any((f"gpu:{node['name']}/{gpu}", check) in outside for node in nodes):
+                told.append(
+                    f'<td class="{shade(cut, fold(some))} out" title="not like the others">'
+                    f"▼ {number(fold(some))}</td>"
                 )
             else:
                 told.append(f'<td class="{shade(cut, fold(some))}">{number(fold(some))}</td>')
@@ -293,7 +300,7 @@ def pair_matrix(report: Mapping[str, Any]) -> str:
         found.setdefault((place.get(source, source), place.get(target, target)), []).append(
             (middle, least, count)
         )
-    names = sorted({name for pair in found for name in pair})
+    names = sorted({name for pair in found for name in pair}, key=_natural)
     least = {pair: min(one[1] for one in some) for pair, some in found.items()}
     middles = {pair: statistics.median([one[0] for one in some]) for pair, some in found.items()}
     cut = cuts(list(middles.values()))
@@ -311,6 +318,12 @@ def pair_matrix(report: Mapping[str, Any]) -> str:
         rows.append(f'<tr><th scope="row">{esc(source)}</th>{"".join(told)}</tr>\n')
     caption = f"Gb/s from {what} (rows) to {what} (columns), the median of their flows"
     return _grid("from", names, rows, caption) + _pair_list(report)
+
+
+def _natural(name: str) -> list[tuple[int, str]]:
+    """Return what puts 2 before 10."""
+    return [(int(part), "") if part.isdigit() else (-1, part)
+            for part in re.split(r"([0-9]+)", name)]  # fmt: skip
 
 
 def _places(report: Mapping[str, Any]) -> tuple[str, Mapping[str, str]]:

@@ -56,7 +56,8 @@ vertical-align:top;border-bottom:1px solid #ddd}thead th{border-bottom:2px solid
 caption{text-align:left;color:var(--soft);font-size:.85rem;padding-bottom:.2rem}
 .num td:not(:first-child),.num th:not(:first-child){text-align:right}
 .wide{overflow-x:auto;max-width:100%}
-.tall{max-height:36rem;overflow:auto;width:fit-content}.tall thead th{position:sticky;top:0;
+.tall{max-height:36rem;overflow:auto;width:fit-content;border-bottom:1px solid var(--line);
+padding-right:1rem}.tall thead th{position:sticky;top:0;
 background:#fff}
 .racks.small{gap:.45rem}.small .rack{min-width:4.4rem;padding:.1rem}.small .box{font-size:.75rem;
 margin:.06rem 0;padding:0 .2rem}

@@ -303,7 +303,7 @@ def test_a_large_cluster_shows_its_racks(large):
     assert data["maps"]["burn.rate_bf16"]["values"]["dgx-04"][2] == 655.0
     # The worst of the rack is what its row shows.
     row = re.search(r'data-map="burn.rate_bf16" data-rack="r001".*?</tr>', text).group(0)
-    assert "655" in row
+    assert "▼ 655" in row
 
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
