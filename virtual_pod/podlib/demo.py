@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import pathlib
 import re
@@ -214,6 +215,14 @@ def prove_gpus(demo: Demo, fault: str | None) -> None:
     find(demo, fault, [*pod, "--fault", fault], judge, [subject, *found[fault].checks], pod)
 
 
+def report(demo: Demo) -> None:
+    """Let the collection put all that was measured into one page; all of it must have passed."""
+    demo.stream("report", playbook(demo, "report"))
+    folder = nodes.state_folder(demo.name) / "inventory" / ".dgx" / "report"
+    verdict = json.loads((folder / "report.json").read_text())["verdict"]
+    expect(verdict == "pass", f"the report says {verdict}, not pass: {folder / 'report.html'}")
+
+
 def find(
     demo: Demo,
     fault: str,
@@ -260,6 +269,7 @@ def summary(demo: Demo) -> list[str]:
         "Try next",
         f"  virtual_pod/pod ssh{option} alice@login-01    as a user: sinfo, srun, sbatch, sacct",
         f"  virtual_pod/pod ssh{option} dgx-01            as root (make demo-ssh NODE=dgx-01)",
+        f"  xdg-open {nodes.state_folder(demo.name)}/inventory/.dgx/report/report.html",
         f"  $EDITOR {nodes.state_folder(demo.name) / 'inventory'}",
         f"  virtual_pod/pod down{option}                  remove it all (make demo-down)",
     ]
@@ -348,6 +358,7 @@ def _phases(demo: Demo, args: argparse.Namespace) -> None:
     if fabric.has_fabric(demo.pod()):
         demo.phase("prove the fabric cable by cable", lambda: prove_fabric(demo, args.fault))
     demo.phase("prove the GPUs under load", lambda: prove_gpus(demo, args.fault))
+    demo.phase("write the report", lambda: report(demo))
     for line in summary(demo):
         demo.progress.show(line)
 
