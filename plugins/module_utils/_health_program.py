@@ -65,10 +65,10 @@ _SHEBANG = "#!{python} -IS\n"
 # archive. A folder that anybody else could write into is passed over.
 _START = """\
 import os, shutil, sys, zipfile
-folder = "/var/lib/baremetal-dgx/node-health/program-%(digest)s"
+above = os.environ.get("NODE_HEALTH_CACHE", "/var/lib/baremetal-dgx/node-health")
+folder = os.path.join(above, "program-%(digest)s")
 try:
     if not os.path.isdir(folder):
-        above = os.path.dirname(folder)
         os.makedirs(above, mode=0o755, exist_ok=True)
         new = "%%s.%%d" %% (folder, os.getpid())
         with zipfile.ZipFile(sys.argv[0]) as archive:

@@ -60,6 +60,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._xid import parse_lo
 OK, FAULT, FAILED = 0, 3, 10
 # Of a mode's time, what Slurm and the files get.
 _SLURM_SHARE = 0.15
+_SLURM_MOST_S = 10.0
 # A stamp in the log that is equal to this one was seen.
 _JUST_AFTER_S = 1e-6
 _OF_JOBS = frozenset((s.PROLOG, s.EPILOG))
@@ -191,7 +192,7 @@ def _act(now: Run, node: Node | None, state: State) -> str:
     reason = reason_of(now.records)
     left = now.started + now.limits.limit_s - time.monotonic()
     # Reading the node and changing it are two commands.
-    limit = max(0.2, min(now.slurm_s, left / 2))
+    limit = max(0.2, min(_SLURM_MOST_S, left / 2))
     try:
         if reason and now.limits.drains:
             change = now.slurm.drain(reason, limit)

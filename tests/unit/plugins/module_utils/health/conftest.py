@@ -134,6 +134,11 @@ def node(tmp_path: Path, simulated_node: Any, monkeypatch: pytest.MonkeyPatch) -
     return made
 
 
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NODE_HEALTH_CACHE", str(tmp_path / "cache"))
+
+
 @pytest.fixture(scope="session")
 def program_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The program as it is installed."""

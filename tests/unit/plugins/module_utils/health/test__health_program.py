@@ -14,6 +14,7 @@ import pytest
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._health_program import program
 
+KEPT = ("SIMULATED_HARDWARE", "PATH", "NODE_HEALTH_CACHE")
 # What Slurm is given: only the status that nothing else has is a broken node.
 PROLOG = '{} --prolog --config {} --state-dir {}; [ "$?" -ne 10 ]'
 
@@ -24,7 +25,7 @@ def run(program_file, node, mode, config=None):
     done = subprocess.run(
         [str(program_file), f"--{mode}", "--config", str(config or node.config_file),
          "--state-dir", str(node.state)],
-        env={"SIMULATED_HARDWARE": os.environ["SIMULATED_HARDWARE"], "PATH": os.environ["PATH"]},
+        env={name: os.environ[name] for name in KEPT},
         capture_output=True, text=True, check=False, timeout=100,
     )  # fmt: skip
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -106,3 +107,25 @@ def test_nothing_that_hangs_holds_the_output_of_the_program(program_file, node):
     assert done.returncode == 0
     assert wall < 15
     assert "did not end within" in done.stdout
+
+
+def test_a_spoilt_cache_is_left_for_the_archive(program_file, node):
+    assert run(program_file, node, "health")[0].returncode == 0
+    (cache,) = (node.folder / "cache").iterdir()
+    for path in cache.rglob("_health_run.py"):
+        path.write_text("def look(")
+    for path in cache.rglob("_health_run*.pyc"):
+        path.unlink()
+    assert run(program_file, node, "health")[0].returncode == 0
+    assert not cache.exists()
+
+
+def test_a_cache_that_others_may_write_into_is_passed_over(program_file, node):
+    assert run(program_file, node, "health")[0].returncode == 0
+    (cache,) = (node.folder / "cache").iterdir()
+    cache.chmod(0o777)
+    for path in cache.rglob("_health_run.py"):
+        path.write_text("raise SystemExit(99)")
+    for path in cache.rglob("_health_run*.pyc"):
+        path.unlink()
+    assert run(program_file, node, "health")[0].returncode == 0

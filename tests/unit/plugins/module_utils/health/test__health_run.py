@@ -63,10 +63,6 @@ def _drift(node):
     node.tool("chronyc", "echo 'A,b,3,1.0,-1.5,0,0,0,0,0,0,0,64,Normal'")
 
 
-def _alone(node):
-    node.tool("chronyc", "echo 'A,b,0,1.0,0.0,0,0,0,0,0,0,0,64,Not synchronised'")
-
-
 def _nvlink(node):
     node.inject("nvlink_down")
 
@@ -83,7 +79,6 @@ FAULTS = {
     "disk.present": _scratch_gone,
     "service.active": _dead,
     "clock.offset": _drift,
-    "clock.synchronised": _alone,
     "gpu.nvlink_active": _nvlink,
     "gpu.ecc_uncorrectable": _ecc,
 }
@@ -103,7 +98,10 @@ def test_a_fault_drains_the_node_and_says_which(node, check):
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_each_mode_finds_a_broken_gpu_and_the_timer_only_tells(node, mode):
+def test_each_mode_finds_a_broken_gpu_and_the_timer_only_tells(node, mode, monkeypatch):
+    # What a busy machine makes of the limits is not the question here.
+    given = {**vars(_health_settings.MODES[mode]), "limit_s": 40.0, "one_s": 10.0}
+    monkeypatch.setitem(_health_settings.MODES, mode, _health_settings.Mode(**given))
     node.inject("nvlink_down")
     assert node.run(mode) == FAILED
     assert ("gpu:dgx-01/6", "gpu.nvlink_active") in node.odd(mode)
@@ -177,6 +175,7 @@ def test_a_check_that_crashes_is_the_fault_of_the_program(node, monkeypatch):
     [
         ("chronyc", "echo '506 Cannot talk to daemon'; exit 1"),
         ("chronyc", "echo A,b,3,1.0,0.0"),
+        ("chronyc", "echo 'A,b,0,1.0,0.0,0,0,0,0,0,0,0,64,Not synchronised'"),
         ("chronyc", "echo 'A,b,3,1.0,much,0,0,0,0,0,0,0,64,Normal'"),
         ("systemctl", "echo 'Failed to connect to bus'; exit 1"),
         ("systemctl", "echo Id=munge.service"),
