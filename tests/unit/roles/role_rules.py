@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 from role_readmes import tables, with_tables
 
 PHASES = ("set_vars", "preflight", "install", "configure", "service", "verify")
@@ -143,6 +144,18 @@ def defaults_equal_spec(role: Role) -> Iterator[str]:
         said, is_ = optional[name].get("default"), role.defaults[name]
         if said != is_ or type(said) is not type(is_):
             yield f"{name}: the spec says {said!r}, defaults/main.yml says {is_!r}"
+
+
+def defaults_pass_the_spec(role: Role) -> Iterator[str]:
+    """Ansible checks defaults like inputs: an empty mapping lacks each key that is required in it."""
+    for name, option in role.inputs.items():
+        value = role.defaults.get(name)
+        if value is None or (isinstance(value, str) and "{{" in value):
+            continue
+        # Without what a default cannot decide: whether the inputs as a whole are there.
+        spec = {**option, "required": False}
+        errors = ArgumentSpecValidator({name: spec}).validate({name: value}).error_messages
+        yield from (f"defaults/main.yml: {error}" for error in errors)
 
 
 def spec_is_complete(role: Role) -> Iterator[str]:
@@ -287,6 +300,7 @@ RULES: tuple[Callable[[Role], Iterator[str]], ...] = (
     files_are_there,
     main_only_imports,
     defaults_equal_spec,
+    defaults_pass_the_spec,
     spec_is_complete,
     inputs_carry_the_name,
     readme_is_generated,

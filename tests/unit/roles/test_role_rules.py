@@ -74,6 +74,7 @@ BAD = {
         (DEFAULTS, "{}\n", "lacks demo_ports"),
         (DEFAULTS, "demo_ports: [22]\ndemo_name: x\n", "demo_name"),
     ],
+    "defaults_pass_the_spec": [(DEFAULTS, "demo_ports: [one]\n", "demo_ports")],
     "spec_is_complete": [
         (SPECS, SPEC.replace("elements: int", ""), "elements"),
         (SPECS, SPEC.replace("description: The name.", ""), "demo_name"),
