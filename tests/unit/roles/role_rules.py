@@ -147,7 +147,7 @@ def defaults_equal_spec(role: Role) -> Iterator[str]:
 
 
 def defaults_pass_the_spec(role: Role) -> Iterator[str]:
-    """Ansible checks defaults like inputs: an empty mapping lacks each key that is required in it."""
+    """Ansible checks defaults like inputs: an empty mapping lacks each key required in it."""
     for name, option in role.inputs.items():
         value = role.defaults.get(name)
         if value is None or (isinstance(value, str) and "{{" in value):
