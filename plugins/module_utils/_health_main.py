@@ -113,7 +113,3 @@ def main(words: Sequence[str]) -> int:
         signal.setitimer(signal.ITIMER_REAL, 0)
     _say(mode, lines)
     return status
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

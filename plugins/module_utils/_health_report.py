@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Iterable, Mapping, Sequence
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_marks import KINDS, kind_of
@@ -112,4 +113,4 @@ def metrics_of(answer: Mapping[str, Any], at_s: float, took_s: float, cpu_s: flo
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value == value
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)

@@ -214,7 +214,6 @@ def main() -> int:
     out.flush()
     # Other threads and the libraries' own clean-up may hang on a broken GPU.
     os._exit(1)  # pylint: disable=protected-access
-    return 1
 
 
 def command() -> Sequence[str]:

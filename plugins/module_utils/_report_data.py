@@ -195,7 +195,7 @@ class Collector:
         if mark is not None:
             op = mark["op"]
             value = mark["value"]
-            key = (check, op, value if type(value) is int else str(value), mark["unit"],
+            key = (check, op, value if _is_whole(value) else str(value), mark["unit"],
                    mark["source"])  # fmt: skip
             counted = self.marks.get(key)
             if counted is None:
@@ -376,6 +376,10 @@ class Collector:
             [source, target, round(statistics.median(some), 1), round(min(some), 1), len(some)]
             for (source, target), some in sorted(self.flows.items())
         ]
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _row(states: Mapping[int, str]) -> list[str]:

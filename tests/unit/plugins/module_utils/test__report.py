@@ -8,9 +8,9 @@ import json
 import re
 import shutil
 import subprocess
-import xml.etree.ElementTree as ElementTree
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import report_world as world

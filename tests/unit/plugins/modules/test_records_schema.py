@@ -50,18 +50,6 @@ def _types(value, wanted):
     return any(TYPES[name](value) for name in names)
 
 
-CHECKS = {
-    "type": _types,
-    "const": lambda value, wanted: value == wanted and type(value) is type(wanted),
-    "enum": lambda value, wanted: value in wanted,
-    "pattern": lambda value, wanted: not isinstance(value, str) or bool(re.search(wanted, value)),
-    "minLength": lambda value, wanted: not isinstance(value, str) or len(value) >= wanted,
-    "minimum": lambda value, wanted: not TYPES["number"](value) or value >= wanted,
-    "required": lambda value, wanted: not isinstance(value, dict) or set(wanted) <= set(value),
-    "anyOf": lambda value, wanted: any(not wrong(value, one) for one in wanted),
-}
-
-
 def wrong(value, schema, path="record") -> list[str]:
     """What of a value is not as the schema says."""
     found = []
@@ -82,6 +70,18 @@ def wrong(value, schema, path="record") -> list[str]:
         elif not CHECKS[word](value, wanted):
             found.append(f"{path}: {value!r} is not {word} {wanted!r}")
     return found
+
+
+CHECKS = {
+    "type": _types,
+    "const": lambda value, wanted: value == wanted and type(value) is type(wanted),
+    "enum": lambda value, wanted: value in wanted,
+    "pattern": lambda value, wanted: not isinstance(value, str) or bool(re.search(wanted, value)),
+    "minLength": lambda value, wanted: not isinstance(value, str) or len(value) >= wanted,
+    "minimum": lambda value, wanted: not TYPES["number"](value) or value >= wanted,
+    "required": lambda value, wanted: not isinstance(value, dict) or set(wanted) <= set(value),
+    "anyOf": lambda value, wanted: any(not wrong(value, one) for one in wanted),
+}
 
 
 def hold(records) -> None:
