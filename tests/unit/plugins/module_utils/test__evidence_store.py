@@ -40,6 +40,8 @@ sys.path.insert(0, sys.argv[1])
 from ansible_collections.baremetal.dgx.plugins.module_utils._evidence_store import Store
 from ansible_collections.baremetal.dgx.plugins.module_utils._records import Record
 
+pytestmark = pytest.mark.slow
+
 store, run, scope = Store(sys.argv[2]), sys.argv[3], sys.argv[4]
 raw = sys.argv[5]
 print("ready", flush=True)

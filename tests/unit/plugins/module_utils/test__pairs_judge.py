@@ -34,6 +34,8 @@ from pair_faults import (
     plan_of,
 )
 
+pytestmark = pytest.mark.slow
+
 RIGHT = (EXACT, IN_CLASS)
 SINGLE = ("cable", "port", "hca", "link", "node", "leaf")
 DOUBLE = (("cable", "hca"), ("port", "link"), ("hca", "hca"), ("cable", "cable"))

@@ -263,6 +263,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._pairs_transport imp
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs_script import Task, node_script
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs_run import _Remote
 import time
+
+pytestmark = pytest.mark.slow
 script = node_script([Task(0, ("mlx5_rail0",), 18999, {arguments!r})], True, 60, 5, {sysfs!r})
 remote = _Remote("dgx-01", Local().argv("dgx-01", script), [0])
 while not remote.answers.settled:

@@ -21,6 +21,8 @@ sys.path.insert(0, str(UNIT / "plugins" / "module_utils"))
 
 from pair_plans import small_plan  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 PLAN = small_plan(nodes=4, rails=1, units=1, spines=0)
 
 

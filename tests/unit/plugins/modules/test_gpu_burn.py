@@ -32,7 +32,10 @@ HARDWARE = Path(__file__).resolve().parents[4] / "virtual_pod" / "hardware"
 BUSES = ("1b", "43", "52", "61", "9d", "c3", "d1", "df")
 TWO = ["0000:1b:00.0", "0000:43:00.0"]
 
-pytestmark = pytest.mark.skipif(not shutil.which("gcc"), reason="gcc builds the libraries")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not shutil.which("gcc"), reason="gcc builds the libraries"),
+]
 
 
 @pytest.fixture(scope="session")

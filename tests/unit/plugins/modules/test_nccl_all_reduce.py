@@ -15,6 +15,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._nccl_ctypes import 
 from ansible_collections.baremetal.dgx.plugins.module_utils._nccl_worker import shape
 from ansible_collections.baremetal.dgx.plugins.modules import nccl_all_reduce
 
+pytestmark = pytest.mark.slow
+
 HARDWARE = Path(__file__).resolve().parents[4] / "virtual_pod" / "hardware"
 TOOL = HARDWARE / "all_reduce_perf"
 MIB = 1 << 20

@@ -21,6 +21,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils import _gate, _gate_
 from ansible_collections.baremetal.dgx.plugins.module_utils._gate import LEVELS, Verdict
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_state import parse_nodes
 
+pytestmark = pytest.mark.slow
+
 
 def live(seed, steps=120):
     world = World(seed)

@@ -14,6 +14,8 @@ import pytest
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._health_program import program
 
+pytestmark = pytest.mark.slow
+
 KEPT = ("SIMULATED_HARDWARE", "PATH", "NODE_HEALTH_CACHE")
 # What Slurm is given: only the status that nothing else has is a broken node.
 PROLOG = '{} --prolog --config {} --state-dir {}; [ "$?" -ne 10 ]'

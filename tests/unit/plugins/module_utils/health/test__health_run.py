@@ -20,6 +20,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._health_run import F
 from ansible_collections.baremetal.dgx.plugins.module_utils._health_state import lock_name
 from ansible_collections.baremetal.dgx.plugins.module_utils._lock import host_lock
 
+pytestmark = pytest.mark.slow
+
 MODES = ("health", "prolog", "epilog", "timer")
 LOST = "[ 10.5] NVRM: Xid (PCI:0000:9d:00): 79, pid=1, GPU has fallen off the bus.\n"
 
