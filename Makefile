@@ -9,7 +9,7 @@ help: ## Show these targets
 setup: ## Make .venv and the collections the tools need
 	@.ci/setup
 
-check: ## The everyday subset: lint, unit tests, contracts (under 3 minutes)
+check: ## The everyday subset: lint, quick unit tests, contracts
 	@.ci/run check
 
 test: ## Everything that CI runs: check, sanity, build, molecule, demo
