@@ -30,6 +30,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._records import (
     Record,
 )
 
+pytestmark = pytest.mark.slow
+
 AT = "2026-03-01T00:00:00Z"
 UUID = "gpu-51a7ed00-0000-4000-8000-{:012d}"
 
@@ -39,8 +41,6 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from ansible_collections.baremetal.dgx.plugins.module_utils._evidence_store import Store
 from ansible_collections.baremetal.dgx.plugins.module_utils._records import Record
-
-pytestmark = pytest.mark.slow
 
 store, run, scope = Store(sys.argv[2]), sys.argv[3], sys.argv[4]
 raw = sys.argv[5]

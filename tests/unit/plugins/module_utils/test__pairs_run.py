@@ -32,6 +32,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._pairs_schedule impo
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs_transport import Local
 from ansible_collections.baremetal.dgx.plugins.module_utils._run import ToolError
 
+pytestmark = pytest.mark.slow
+
 FIXTURES = Path(__file__).resolve().parents[2] / "fixtures" / "pairs"
 PLAN = small_plan(nodes=4)
 RECIPE = Recipe(duration_s=3)
@@ -264,7 +266,6 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._pairs_script import
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs_run import _Remote
 import time
 
-pytestmark = pytest.mark.slow
 script = node_script([Task(0, ("mlx5_rail0",), 18999, {arguments!r})], True, 60, 5, {sysfs!r})
 remote = _Remote("dgx-01", Local().argv("dgx-01", script), [0])
 while not remote.answers.settled:
