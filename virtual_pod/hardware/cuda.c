@@ -91,6 +91,7 @@ static int before(const char *name)
 
 static void pace(void)
 {
+    if (current) state_mark_load(current->number);
     usleep((useconds_t)(1000 * state_real(current ? current->number : NODE, "pace_ms", 20)));
 }
 

@@ -19,6 +19,10 @@
 #include "state.h"
 
 #define SLOTS 8
+/* What an H100 shows while it computes, a little different on each. */
+#define BUSY_MW 676000
+#define BUSY_C 57
+#define BUSY_MHZ 1755
 #define LINKS 18
 #define DRIVER "580.105.08"
 
@@ -207,8 +211,12 @@ EXPORT int nvmlDeviceGetIndex(device handle, u32 *index) {
 }
 
 TEXT(nvmlDeviceGetName, "name", "%s", "NVIDIA H100 80GB HBM3")
-TEXT(nvmlDeviceGetUUID, "uuid", "GPU-51a7ed00-0000-4000-8000-%012x", slot + 1)
-TEXT(nvmlDeviceGetSerial, "serial", "1650%09d", slot + 1)
+/* Each node has GPUs of its own: `node_id` of the state is in their names. */
+#define FIRST_NODE 0x51a7ed00
+static u32 node_id(void) { return (u32)state_int(NODE, "node_id", FIRST_NODE); }
+
+TEXT(nvmlDeviceGetUUID, "uuid", "GPU-%08x-0000-4000-8000-%012x", node_id(), slot + 1)
+TEXT(nvmlDeviceGetSerial, "serial", "1650%08u%d", (node_id() - FIRST_NODE) % 100000000, slot + 1)
 TEXT(nvmlDeviceGetBoardPartNumber, "part_number", "%s", "692-2G520-0200-000")
 TEXT(nvmlDeviceGetVbiosVersion, "vbios", "%s", "96.00.99.00.01")
 TEXT(nvmlDeviceGetInforomImageVersion, "inforom", "%s", "G520.0200.00.05")
@@ -458,7 +466,7 @@ NUMBER(nvmlDeviceGetMaxPcieLinkGeneration, "pcie_generation_max", 5)
 NUMBER(nvmlDeviceGetMaxPcieLinkWidth, "pcie_width_max", 16)
 NUMBER(nvmlDeviceGetGpuMaxPcieLinkGeneration, "pcie_generation_gpu", 5)
 NUMBER(nvmlDeviceGetPcieReplayCounter, "pcie_replays", 0)
-NUMBER(nvmlDeviceGetPowerUsage, "power_mw", 68920)
+NUMBER(nvmlDeviceGetPowerUsage, "power_mw", state_under_load(slot) ? BUSY_MW + 1500 * slot : 68920)
 NUMBER(nvmlDeviceGetEnforcedPowerLimit, "power_limit_mw", 700000)
 NUMBER(nvmlDeviceGetPowerManagementLimit, "power_limit_mw", 700000)
 NUMBER(nvmlDeviceGetPowerManagementDefaultLimit, "power_limit_default_mw", 700000)
@@ -471,9 +479,13 @@ LONG(nvmlDeviceGetCurrentClocksThrottleReasons, "throttle", 1)
 
 EXPORT int nvmlDeviceGetUtilizationRates(device handle, u32 rates[2]) {
     ENTER;
-    rates[0] = (u32)state_int(slot, "utilization", 0);
+    rates[0] = (u32)state_int(slot, "utilization", state_under_load(slot) ? 100 : 0);
     rates[1] = (u32)state_int(slot, "utilization_memory", 0);
     return SUCCESS;
+}
+
+static int celsius_of(int slot) {
+    return (int)state_int(slot, "temperature", state_under_load(slot) ? BUSY_C + slot % 4 : 29);
 }
 
 static int clock_of(int slot, u32 kind, u32 *mhz, const char *suffix, const long long fallback[4]) {
@@ -487,7 +499,8 @@ static int clock_of(int slot, u32 kind, u32 *mhz, const char *suffix, const long
 
 EXPORT int nvmlDeviceGetClockInfo(device handle, u32 kind, u32 *mhz) {
     ENTER;
-    return clock_of(slot, kind, mhz, "", (const long long[]){345, 345, 2619, 765});
+    long long now = state_under_load(slot) ? BUSY_MHZ : 345;
+    return clock_of(slot, kind, mhz, "", (const long long[]){now, now, 2619, 765});
 }
 
 EXPORT int nvmlDeviceGetMaxClockInfo(device handle, u32 kind, u32 *mhz) {
@@ -498,7 +511,7 @@ EXPORT int nvmlDeviceGetMaxClockInfo(device handle, u32 kind, u32 *mhz) {
 EXPORT int nvmlDeviceGetTemperature(device handle, u32 sensor, u32 *celsius) {
     ENTER;
     if (sensor) return INVALID_ARGUMENT;
-    *celsius = (u32)state_int(slot, "temperature", 29);
+    *celsius = (u32)celsius_of(slot);
     return SUCCESS;
 }
 
@@ -528,7 +541,7 @@ struct temperature { u32 version, sensor; int celsius; };
 EXPORT int nvmlDeviceGetTemperatureV(device handle, struct temperature *reading) {
     ENTER;
     if (reading->version != (sizeof *reading | 1 << 24)) return ARGUMENT_VERSION_MISMATCH;
-    reading->celsius = (int)state_int(slot, "temperature", 29);
+    reading->celsius = celsius_of(slot);
     return SUCCESS;
 }
 
@@ -538,7 +551,7 @@ struct margin { u32 version; int celsius; };
 EXPORT int nvmlDeviceGetMarginTemperature(device handle, struct margin *margin) {
     ENTER;
     if (margin->version != (sizeof *margin | 1 << 24)) return ARGUMENT_VERSION_MISMATCH;
-    margin->celsius = (int)state_int(slot, "margin", 87 - state_int(slot, "temperature", 29));
+    margin->celsius = (int)state_int(slot, "margin", 87 - celsius_of(slot));
     return SUCCESS;
 }
 

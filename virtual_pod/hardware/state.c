@@ -5,11 +5,14 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 
 struct line {
     char *key, *value;
@@ -75,10 +78,14 @@ static struct reading *read_file(const char *path, const struct stat *now) {
     return reading;
 }
 
-static const struct reading *fresh(void) {
+static const char *state_path(void) {
     const char *path = getenv("SIMULATED_HARDWARE");
+    return path && *path ? path : "/run/simulated-hardware/state";
+}
+
+static const struct reading *fresh(void) {
+    const char *path = state_path();
     struct stat now;
-    if (!path || !*path) path = "/run/simulated-hardware/state";
     int found = stat(path, &now) == 0;
     if (!found) memset(&now, 0, sizeof now);
     if (!current || strcmp(current->path, path) || current->inode != now.st_ino ||
@@ -137,4 +144,29 @@ int state_return(int gpu, const char *function, int fallback) {
     char key[128];
     snprintf(key, sizeof key, "ret.%s", function);
     return (int)state_int(gpu, key, fallback);
+}
+
+static int load_path(int gpu, char *path, size_t room) {
+    int length = snprintf(path, room, "%s.load-%d", state_path(), gpu);
+    return length > 0 && (size_t)length < room;
+}
+
+void state_mark_load(int gpu) {
+    char path[4096];
+    if (gpu < 0 || !load_path(gpu, path, sizeof path)) return;
+    int file = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
+    if (file < 0) return;
+    /* Without times it is now. */
+    (void)futimens(file, NULL);
+    close(file);
+}
+
+int state_under_load(int gpu) {
+    char path[4096];
+    struct stat marked;
+    struct timespec now;
+    if (!load_path(gpu, path, sizeof path) || stat(path, &marked)) return 0;
+    clock_gettime(CLOCK_REALTIME, &now);
+    double age = (double)(now.tv_sec - marked.st_mtim.tv_sec) + (double)(now.tv_nsec - marked.st_mtim.tv_nsec) / 1e9;
+    return age > -1 && age < 1;
 }

@@ -28,6 +28,11 @@ const char *state_text(int gpu, const char *key, const char *fallback);
 long long state_int(int gpu, const char *key, long long fallback);
 double state_real(int gpu, const char *key, double fallback);
 
+/* What one library does to a GPU, another must see: the first one touches a file beside the state,
+ * and a GPU is under load as long as that file is younger than a second. */
+void state_mark_load(int gpu);
+int state_under_load(int gpu);
+
 /* Return the return code that `gpu.N.ret.FUNCTION = CODE` (or `ret.FUNCTION` of the node) forces on
  * a function, else the fallback. */
 int state_return(int gpu, const char *function, int fallback);

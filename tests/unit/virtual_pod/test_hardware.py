@@ -34,6 +34,7 @@ def tool(tmp_path: Path, libraries: Path) -> Tool:
             "PATH": os.environ["PATH"],
             "LD_LIBRARY_PATH": str(libraries),
             "SIMULATED_HARDWARE": str(tmp_path / "state"),
+            "SIMULATED_NODE": os.environ.get("SIMULATED_NODE", ""),
         }
         return subprocess.run(
             [str(HARDWARE / name), *arguments],
@@ -200,6 +201,37 @@ def test_faults_go_in_together_and_come_out_again(tool: Tool, tmp_path: Path) ->
     refused = tool("inject", "ecc", "flood")
     assert (refused.returncode, refused.stderr) == (2, "inject: no fault is called flood\n")
     assert (tmp_path / "state").read_text() == "gpu.0.temperature = 31\n"
+
+
+def test_no_two_nodes_have_the_same_gpus(
+    tool: Tool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = {}
+    for node in ("dgx-01", "dgx-02"):
+        for path in tmp_path.glob("state*"):
+            path.unlink()
+        monkeypatch.setenv("SIMULATED_NODE", node)
+        assert tool("inject", "xid79").returncode == 0
+        lost = (tmp_path / "kernel.log").read_text().splitlines()[-4]
+        assert tool("inject", "--clear").returncode == 0
+        assert lost.rpartition(": ")[2] in tool("nvidia-smi", "-L").stdout
+        listed = tool("nvidia-smi", "--query-gpu=serial,uuid", "--format=csv,noheader").stdout
+        found[node] = listed.splitlines()
+    assert len({*found["dgx-01"], *found["dgx-02"]}) == 16
+    serial = found["dgx-02"][2].partition(",")[0]
+    assert serial.isdigit()
+    assert f'"{serial}"' in tool("dcgmi", "diag", "-r", "1", "-j").stdout
+
+
+def test_a_gpu_that_computes_draws_power(tool: Tool, tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("")
+    query = ("nvidia-smi", "--query-gpu=power.draw", "--format=csv,noheader,nounits")
+    idle = tool(*query).stdout.splitlines()
+    (tmp_path / "state.load-3").write_text("")
+    busy = tool(*query).stdout.splitlines()
+    assert [float(one) > 600 for one in busy] == [index == 3 for index in range(8)]
+    os.utime(tmp_path / "state.load-3", (1, 1))
+    assert tool(*query).stdout.splitlines() == idle
 
 
 @pytest.mark.parametrize(
