@@ -102,6 +102,47 @@ def test_one_node(node: Node, verdict: Verdict | None, what: str, why: str) -> N
     assert bool(found[0].reason) == (what in ("drain", "reword"))
 
 
+def itself(text: str = "gpu:n1/3 gpu.xid 79", *, name: str = "n1", by: str = "root") -> Node:
+    """A node whose own program drained it at ten o'clock."""
+    return Node(name, ("IDLE", "DRAIN"), f"node-health: {text}", by, TEN)
+
+
+@pytest.mark.parametrize(
+    ("node", "verdict", "what", "why"),
+    [
+        (itself(), says("pass"), "resume", "passes at level standard"),
+        (itself(), says("pass", hours=2), "leave", "from before it was taken out"),
+        (itself(), says("pass", level="quick"), "leave", "at level quick only"),
+        (itself(), says("pass", hours=25), "leave", "1 days old; stays out: node-health: gpu:n1/3"),
+        (itself(), says("fail"), "leave", "stays out: node-health: gpu:n1/3 gpu.xid 79"),
+        (itself(), says("not_measured"), "leave", "stays out: node-health"),
+        (itself(), None, "leave", "no evidence; stays out"),
+        (itself(by="alice"), says("pass"), "leave", "drained by alice: node-health"),
+        (
+            Node("n1", ("DOWN", "DRAIN"), "node-health: x", "root", TEN),
+            says("pass"),
+            "leave",
+            "is DOWN+DRAIN",
+        ),
+    ],
+)
+def test_a_node_that_drained_itself(
+    node: Node, verdict: Verdict | None, what: str, why: str
+) -> None:
+    made = plan([node], [verdict] if verdict else [])
+    (step,) = made.actions + made.left
+    assert (step.what, why in step.why) == (what, True), step
+
+
+def test_a_spare_that_drained_itself_is_held_again_and_no_longer_missed() -> None:
+    policy = replace(POLICY, spares=("n1",), spares_in_service=1)
+    assert steps(plan([itself()], [says("pass")], policy)) == [("n1", "reword")]
+    policy = replace(POLICY, spares=("n2",), spares_in_service=1)
+    nodes = [itself(), held("s", name="n2")]
+    assert ("n2", "swap_in") in steps(plan(nodes, [says("fail"), says("pass", "n2")], policy))
+    assert steps(plan(nodes, [says("pass"), says("pass", "n2")], policy)) == [("n1", "resume")]
+
+
 def test_a_reason_that_was_moved_to_another_node_is_nobodys() -> None:
     node = replace(held("f"), name="n2")
     assert plan([node], [says("pass", "n2")]).left[0].why.startswith("drained, and the gate's")
