@@ -293,9 +293,11 @@ def history_lines(
 ) -> dict[str, dict[str, Any]]:
     """Return by serial the line of each part that a batch is about; `parts` as parts_of() does.
 
-    A part that is lost names itself no more: `parts` then has to know it from before.
+    A part that is lost names itself no more: `parts` then has to know it from before. A failure has
+    the time when it was measured.
     """
     found: dict[str, dict[str, Any]] = {}
+    failed_at: dict[str, list[str]] = {}
     for data in records:
         check, subject, status = data["check"], data["subject"], data["status"]
         serial = parts.get(subject)
@@ -321,6 +323,10 @@ def history_lines(
         line["status"] = min(line["status"], status, key=_worst)
         if status == FAIL:
             line["checks"].append(check)
+            # A burn-in that is told again failed when it burnt, and not once more.
+            failed_at.setdefault(serial, []).append(data.get("at") or head["at"])
+    for serial, times in failed_at.items():
+        found[serial]["at"] = max(times)
     return found
 
 

@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Sequence
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._records import (
@@ -33,13 +35,26 @@ def line_of(record: Record) -> str:
     return "; ".join([*parts, record.remedy] if record.remedy else parts)
 
 
+def now_text(seconds: float | None = None) -> str:
+    """Return seconds since the epoch, by default now, as records write it: ISO 8601 UTC."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def stamped(records: Sequence[Record], at: str) -> list[Record]:
+    """Return the records with the time `at`, where they have none of their own."""
+    return [record if record.at else replace(record, at=at) for record in records]
+
+
 def add_result(result: dict[str, Any], records: Sequence[Record]) -> None:
-    """Add verdict, counts, records and findings to what a module returns."""
+    """Add verdict, counts, records and findings to what a module returns.
+
+    Records without a time get the present one: the gate wants to know how old each of them is.
+    """
     tally = Tally.of(records)
     result.update(
         verdict=tally.verdict,
         counts=tally.counts,
-        records=[record.as_data() for record in records],
+        records=[record.as_data() for record in stamped(records, now_text())],
         findings=[line_of(record) for record in records if record.status != PASS],
     )
 

@@ -149,6 +149,10 @@ options:
     description: Whether to burn anew where a burn-in with these settings is over.
     type: bool
     default: false
+  again_after_days:
+    description: Age in days from which on it is burnt anew; V(0) is never.
+    type: float
+    default: 0
   marks:
     description:
       - The site's own least figures instead of the collection's, by V(bf16), V(fp8), V(fp16),
@@ -291,6 +295,10 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._burn_state import (
     State,
     load,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_tool_report import (
+    now_text,
+    stamped,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._lock import BusyError, host_lock
 from ansible_collections.baremetal.dgx.plugins.module_utils._records import (
     FAIL,
@@ -317,6 +325,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "silent_s": {"type": "float", "default": 120},
     "wait_s": {"type": "float", "default": 0},
     "again": {"type": "bool", "default": False},
+    "again_after_days": {"type": "float", "default": 0},
     "marks": {"type": "dict", "default": {}},
     "node": {"type": "str", "default": ""},
     "folder": {"type": "path", "default": "/var/lib/baremetal-dgx/burn"},
@@ -332,7 +341,9 @@ def report(params: dict[str, Any], state: State | None) -> dict[str, Any]:
         return {"records": [], "verdict": NOT_MEASURED, "findings": [], "not_measured": []}
     node = params["node"] or socket.gethostname().split(".")[0]
     sums = read_sums(params["folder"])
-    records = judge_burn(node, state, sums, params["marks"], params["slots"])
+    # Told again, it still counts by the time of the burn.
+    at = now_text(state.updated or None)
+    records = stamped(judge_burn(node, state, sums, params["marks"], params["slots"]), at)
     return {
         "records": [record.as_data() for record in records],
         "verdict": Tally.of(records).verdict,
@@ -340,6 +351,13 @@ def report(params: dict[str, Any], state: State | None) -> dict[str, Any]:
         "not_measured": lines(records, NOT_MEASURED),
         "run": summary(state),
     }
+
+
+def is_again(params: dict[str, Any], state: State | None, now: float) -> bool:
+    """Tell whether a burn-in that is over does not count any more."""
+    days = params["again_after_days"]
+    old = state is not None and state.state in ENDED and now - state.updated > days * 86400
+    return params["again"] or bool(days and old)
 
 
 def main() -> None:
@@ -358,7 +376,9 @@ def main() -> None:
             module.exit_json(**result, **report(params, load(folder)))
         place = hashlib.sha256(folder.encode("utf-8")).hexdigest()[:12]
         with host_lock(f"gpu_burn-{place}", _LOCK_S):
-            action, text = next_action(load(folder), is_running(folder), settings, params["again"])
+            found = load(folder)
+            again = is_again(params, found, time.time())
+            action, text = next_action(found, is_running(folder), settings, again)
             result.update(action=action, text=text, changed=action not in (FOLLOW, REPORT))
             if result["changed"] and not module.check_mode:
                 prepare(folder, settings, action == START)

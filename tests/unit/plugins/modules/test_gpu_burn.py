@@ -109,11 +109,18 @@ def test_eight_sound_gpus_pass_everything(node):
     assert first["evidence"][0] == "PCI 0000:1b:00.0"
     assert any("SIMULATED" in line for line in first["evidence"])
 
-    # What is over is reported again, and not burnt again.
+    # What is over is reported again, and not burnt again. It counts by the time of the burn.
+    kept = json.loads((node.work / "state.json").read_text())
+    kept["updated"] -= 3 * 86400
+    (node.work / "state.json").write_text(json.dumps(kept))
     again = node.burn()
     assert not again["changed"]
     assert again["action"] == "report"
     assert again["verdict"] == "pass"
+    burnt = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(kept["updated"]))
+    assert {one["at"] for one in again["records"]} == {burnt}
+    assert node.burn(check=True, again_after_days=4)["action"] == "report"
+    assert node.burn(check=True, again_after_days=2)["action"] == "start"
 
 
 def test_each_fault_on_its_gpu(node):
