@@ -20,6 +20,7 @@ from typing import Any, Iterable, Mapping, Sequence
 from ansible_collections.baremetal.dgx.plugins.module_utils._gate_reason import (
     AGAINST,
     FAILED,
+    ITSELF,
     KEPT_OUT,
     SPARE,
     UNPROVEN,
@@ -35,7 +36,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._records import (
     NOT_MEASURED,
     PASS,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_state import Node, is_owned
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_state import Node
 
 LEVELS = ("quick", "standard", "burn_in")
 
@@ -49,8 +50,6 @@ _HANDS_OFF = (
 )  # fmt: skip
 # Clocks of a cluster agree better than this, and a record is stamped before it is judged here.
 _CLOCK_S = 300
-# The role node_health takes its own node out; without node_health_resume it waits for the gate.
-_NODE_HEALTH = "node-health"
 _READY = "spare, ready"
 _NEW = "unproven, run validate_nodes"
 
@@ -264,8 +263,6 @@ def _decide(
     mine = ours(node, policy)
     if hands_off(node):
         return leave(f"is {node.state}, which is not the gate's to change")
-    if _drained_itself(node, policy):
-        return _drained_by_its_own_checks(node, verdict, policy, now)
     if node.has("DRAIN") and mine is None:
         return leave(_whose(node))
     doubt = _doubt(verdict, now, policy)
@@ -282,22 +279,12 @@ def _decide(
     head, text = finding(verdict)
     if mine is None:
         return Action(name, DRAIN, text, write_reason(name, FAILED, text), node)
+    if mine.kind == ITSELF:
+        return leave(f"out by its own checks ({mine.text}), and fails: {head}")
     if mine.kind in AGAINST and _same_finding(mine.text, head):
         return leave(f"out, and still fails: {head}")
     kind = mine.kind if mine.kind in AGAINST else KEPT_OUT
     return Action(name, REWORD, text, write_reason(name, kind, text), node)
-
-
-def _drained_by_its_own_checks(
-    node: Node, verdict: Verdict | None, policy: Policy, now: float
-) -> Action:
-    """A node that node_health drained comes back on newer and deeper evidence than its finding."""
-    doubt = _doubt(verdict, now, policy)
-    if verdict is None or doubt:
-        return Action(node.name, LEAVE, f"{doubt}; stays out: {node.reason}", seen=node)
-    if verdict.verdict != PASS:
-        return Action(node.name, LEAVE, f"stays out: {node.reason}", seen=node)
-    return _let_in(node, Reason(FAILED, node.reason), verdict, policy)
 
 
 def finding(verdict: Verdict) -> tuple[str, str]:
@@ -351,7 +338,7 @@ def _doubt(verdict: Verdict | None, now: float, policy: Policy) -> str:
 
 def _whose(node: Node) -> str:
     if claims_ours(node.reason):
-        return f"drained, and the gate's reason was changed (by {node.reason_by or 'unknown'})"
+        return f"drained, and the reason was changed (by {node.reason_by or 'unknown'})"
     return f"drained by {node.reason_by or 'unknown'}: {node.reason or 'no reason'}"
 
 
@@ -387,9 +374,8 @@ def _put_spares_in(
     missing = []
     for name in sorted(set(nodes) - set(pool)):
         mine, step = ours(nodes[name], policy), decided[name]
-        failed = mine is not None and mine.kind == FAILED and step.what != RESUME
-        itself = _drained_itself(nodes[name], policy) and step.what != RESUME
-        if step.what == DRAIN or failed or itself:
+        failed = mine is not None and mine.kind in (FAILED, ITSELF) and step.what != RESUME
+        if step.what == DRAIN or failed:
             missing.append(name)
     serving = [name for name in pool if _serves(nodes[name], decided[name])]
     room = min(len(missing), policy.spares_in_service) - len(serving)
@@ -412,12 +398,6 @@ def _put_spares_in(
             decided[name] = Action(name, SWAP_IN, f"passes, and {lost} is out", seen=nodes[name])
             serving.append(name)
             room -= 1
-
-
-def _drained_itself(node: Node, policy: Policy) -> bool:
-    """Tell whether the node's own program drained it; it runs as root, as the gate does."""
-    by_root = node.reason_by in ("root", policy.user)
-    return node.has("DRAIN") and by_root and is_owned(node, _NODE_HEALTH)
 
 
 def _serves(node: Node, step: Action) -> bool:

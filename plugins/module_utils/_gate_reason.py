@@ -20,6 +20,8 @@ import unicodedata
 from dataclasses import dataclass
 
 OWNER = "dgx-gate"
+# The program on each node, which drains its own node.
+NODE_HEALTH = "node-health"
 
 # Was in service and failed.
 FAILED = "f"
@@ -29,13 +31,15 @@ KEPT_OUT = "b"
 UNPROVEN = "n"
 # Is held as a spare.
 SPARE = "s"
+# Took itself out of service.
+ITSELF = "h"
 
-KINDS = (FAILED, KEPT_OUT, UNPROVEN, SPARE)
+KINDS = (FAILED, KEPT_OUT, UNPROVEN, SPARE, ITSELF)
 # Evidence against the node: only newer evidence lifts it.
-AGAINST = (FAILED, KEPT_OUT)
+AGAINST = (FAILED, KEPT_OUT, ITSELF)
 
 _LONGEST = 180
-_SIGNED = re.compile(r"^%s: (.*) #([%s])([0-9a-f]{8})$" % (OWNER, "".join(KINDS)), re.DOTALL)
+_SIGNED = re.compile(r"^([a-z-]+): (.*) #([%s])([0-9a-f]{8})$" % "".join(KINDS), re.DOTALL)
 # What scontrol, sinfo or we could not read again.
 _UNSAFE = re.compile(r"[^ -~]|[\[\]\"'\\|`]")
 
@@ -50,10 +54,15 @@ class Reason:
 
 def write_reason(node: str, kind: str, text: str) -> str:
     """Return the signed reason; KeyError for a kind that there is not."""
+    return f"{_owner(kind)}: {sign(node, kind, text)}"
+
+
+def sign(node: str, kind: str, text: str) -> str:
+    """Return the text made plain, with its signature; KeyError for a kind that there is not."""
     if kind not in KINDS:
         raise KeyError(kind)
     said = plain(text)
-    return f"{OWNER}: {said} #{kind}{_digest(node, kind, said)}"
+    return f"{said} #{kind}{_digest(node, kind, said)}"
 
 
 def read_reason(node: str, reason: str) -> Reason | None:
@@ -61,13 +70,14 @@ def read_reason(node: str, reason: str) -> Reason | None:
     found = _SIGNED.match(reason)
     if not found:
         return None
-    text, kind, digest = found.groups()
-    return Reason(kind, text) if digest == _digest(node, kind, text) else None
+    owner, text, kind, digest = found.groups()
+    genuine = owner == _owner(kind) and digest == _digest(node, kind, text)
+    return Reason(kind, text) if genuine else None
 
 
 def claims_ours(reason: str) -> bool:
     """Tell whether a reason begins like ours, whoever wrote the rest."""
-    return reason.startswith(OWNER + ":")
+    return reason.startswith((f"{OWNER}:", f"{NODE_HEALTH}:"))
 
 
 def plain(text: str) -> str:
@@ -98,6 +108,10 @@ def _part(node: str, subject: str) -> str:
         return "" if place == node or not place else place
     name = mine[0] if mine[0][:1].isalpha() else kind + mine[0]
     return f"{name} {kind}" if len(ends) > 1 else name
+
+
+def _owner(kind: str) -> str:
+    return NODE_HEALTH if kind == ITSELF else OWNER
 
 
 def _digest(node: str, kind: str, text: str) -> str:

@@ -13,6 +13,7 @@ import json
 
 from ansible_collections.baremetal.dgx.plugins.module_utils import (
     _fabric_model,
+    _gate_reason,
     _gpu_health,
     _gpu_health_device,
     _gpu_health_events,
@@ -53,11 +54,11 @@ from ansible_collections.baremetal.dgx.plugins.module_utils import (
 )
 
 MODULES = (
-    _fabric_model, _gpu_health, _gpu_health_device, _gpu_health_events, _gpu_host, _gpu_marks,
-    _gpu_read, _health_ask, _health_children, _health_events, _health_local, _health_log,
-    _health_main, _health_report, _health_run, _health_settings, _health_slurm, _health_state,
-    _ib_counters, _ib_health, _ib_health_ports, _ib_host, _ib_mlxlink, _ib_sysfs, _kernel_log,
-    _lock, _nvml, _nvml_sweep, _nvml_types, _pci_config, _pci_path, _records, _run,
+    _fabric_model, _gate_reason, _gpu_health, _gpu_health_device, _gpu_health_events, _gpu_host,
+    _gpu_marks, _gpu_read, _health_ask, _health_children, _health_events, _health_local,
+    _health_log, _health_main, _health_report, _health_run, _health_settings, _health_slurm,
+    _health_state, _ib_counters, _ib_health, _ib_health_ports, _ib_host, _ib_mlxlink, _ib_sysfs,
+    _kernel_log, _lock, _nvml, _nvml_sweep, _nvml_types, _pci_config, _pci_path, _records, _run,
     _slurm_state, _slurm_tools, _xid, _xid_table,
 )  # fmt: skip
 _SHEBANG = "#!{python} -IS\n"

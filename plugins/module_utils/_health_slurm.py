@@ -11,9 +11,13 @@ somebody else has taken out keeps its reason. Draining ends no job.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._gate_reason import (
+    ITSELF,
+    NODE_HEALTH,
+    sign,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._run import CommandRunner
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_state import (
     DRAINED,
@@ -24,11 +28,6 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_state import 
     parse_nodes,
     plan_nodes,
 )
-
-OWNER = "node-health"
-_LONGEST = 180
-# What scontrol and sinfo could not print back.
-_UNSAFE = re.compile(r"[^ -~]|[\[\]\"'\\|`]")
 
 
 class SlurmError(Exception):
@@ -65,10 +64,10 @@ class OwnNode:
     def drain(self, text: str, timeout_s: float) -> Change:
         """Take the node out, unless somebody has. Raises SlurmError."""
         node = self.read(timeout_s)
-        if node.has("DRAIN") and is_owned(node, OWNER):
+        if node.has("DRAIN") and is_owned(node, NODE_HEALTH):
             # The first reason is the nearest to the cause.
             return Change(False, f"is drained already: {node.reason}", node.reason)
-        wanted = Wanted(DRAINED, plain(text), OWNER)
+        wanted = Wanted(DRAINED, sign(self.node, ITSELF, text), NODE_HEALTH)
         plan = plan_nodes(wanted, [node])
         if not plan.updates:
             return Change(False, f"is {node.state}, by somebody else: {node.reason or 'no reason'}")
@@ -78,9 +77,9 @@ class OwnNode:
     def resume(self, reason: str, timeout_s: float) -> Change:
         """Take back the drain of exactly this reason, and no other. Raises SlurmError."""
         node = self.read(timeout_s)
-        if node.reason != reason or not is_owned(node, OWNER) or node.has("DOWN", "FAIL"):
+        if node.reason != reason or not is_owned(node, NODE_HEALTH) or node.has("DOWN", "FAIL"):
             return Change(False, f"is {node.state}, and not by this program")
-        plan = plan_nodes(Wanted(RESUMED, "", OWNER), [node])
+        plan = plan_nodes(Wanted(RESUMED, "", NODE_HEALTH), [node])
         if not plan.updates:
             return Change(False, f"is {node.state}")
         self._update(plan.updates[0].words, timeout_s)
@@ -91,9 +90,3 @@ class OwnNode:
         # Older releases say an error and end with 0.
         if not result.ok or "error:" in result.err:
             raise SlurmError(result.describe(1))
-
-
-def plain(text: str) -> str:
-    """Return a text in printable ASCII on one line, without quotes and brackets, 180 at most."""
-    said = " ".join(_UNSAFE.sub("", " ".join(text.split())).split())
-    return said if len(said) <= _LONGEST else said[: _LONGEST - 2].rstrip() + ".."

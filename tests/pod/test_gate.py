@@ -136,7 +136,7 @@ def test_what_an_operator_drained_or_edited_stays(cluster: Cluster, nodes: list[
     cluster.judge(second, "pass")
     done = cluster.gate()
     assert done.changed[HEAD] == 0
-    assert f"{second} is left alone: drained, and the gate's reason was changed" in done.output
+    assert f"{second} is left alone: drained, and the reason was changed" in done.output
     assert drained(second)
 
 

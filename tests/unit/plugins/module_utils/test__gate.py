@@ -82,7 +82,7 @@ IN_SERVICE = Node("n1", ("IDLE",))
         (replace(held("f"), reason_at="Unknown"), says("pass"), "leave", "evidence from before"),
         (held("f", "gpu3 ecc_volatile: 11 errors"), says("fail"), "leave", "still fails: gpu3 ecc"),
         (held("f", "gpu4 clock: slow"), says("fail"), "reword", "gpu3 ecc_volatile"),
-        (held("f", by="bob"), says("pass"), "leave", "the gate's reason was changed (by bob)"),
+        (held("f", by="bob"), says("pass"), "leave", "the reason was changed (by bob)"),
         (replace(held("f"), reason=held("f").reason + " "), says("pass"), "leave", "was changed"),
         (held("f", name="n2"), None, "leave", "no evidence; stays out"),
         (Node("n1", ("IDLE", "DRAIN"), "fan", "bob"), says("pass"), "leave", "drained by bob: fan"),
@@ -104,7 +104,7 @@ def test_one_node(node: Node, verdict: Verdict | None, what: str, why: str) -> N
 
 def itself(text: str = "gpu:n1/3 gpu.xid 79", *, name: str = "n1", by: str = "root") -> Node:
     """A node whose own program drained it at ten o'clock."""
-    return Node(name, ("IDLE", "DRAIN"), f"node-health: {text}", by, TEN)
+    return Node(name, ("IDLE", "DRAIN"), write_reason(name, "h", text), by, TEN)
 
 
 @pytest.mark.parametrize(
@@ -113,17 +113,18 @@ def itself(text: str = "gpu:n1/3 gpu.xid 79", *, name: str = "n1", by: str = "ro
         (itself(), says("pass"), "resume", "passes at level standard"),
         (itself(), says("pass", hours=2), "leave", "from before it was taken out"),
         (itself(), says("pass", level="quick"), "leave", "at level quick only"),
-        (itself(), says("pass", hours=25), "leave", "1 days old; stays out: node-health: gpu:n1/3"),
-        (itself(), says("fail"), "leave", "stays out: node-health: gpu:n1/3 gpu.xid 79"),
-        (itself(), says("not_measured"), "leave", "stays out: node-health"),
+        (itself(), says("pass", hours=25), "leave", "1 days old; stays out"),
+        (itself(), says("fail"), "leave", "out by its own checks (gpu:n1/3 gpu.xid 79), and fails"),
+        (itself(), says("not_measured"), "leave", "stays out"),
         (itself(), None, "leave", "no evidence; stays out"),
-        (itself(by="alice"), says("pass"), "leave", "drained by alice: node-health"),
+        (itself(by="alice"), says("pass"), "leave", "the reason was changed (by alice)"),
         (
-            Node("n1", ("DOWN", "DRAIN"), "node-health: x", "root", TEN),
+            replace(itself(), reason=itself().reason + " seen"),
             says("pass"),
             "leave",
-            "is DOWN+DRAIN",
+            "the reason was changed (by root)",
         ),
+        (replace(itself(), states=("DOWN", "DRAIN")), says("pass"), "leave", "is DOWN+DRAIN"),
     ],
 )
 def test_a_node_that_drained_itself(
@@ -145,7 +146,7 @@ def test_a_spare_that_drained_itself_is_held_again_and_no_longer_missed() -> Non
 
 def test_a_reason_that_was_moved_to_another_node_is_nobodys() -> None:
     node = replace(held("f"), name="n2")
-    assert plan([node], [says("pass", "n2")]).left[0].why.startswith("drained, and the gate's")
+    assert plan([node], [says("pass", "n2")]).left[0].why.startswith("drained, and the reason")
 
 
 def test_a_node_that_slurm_does_not_know() -> None:
@@ -260,7 +261,7 @@ def test_no_spare_comes_in_for_nothing_or_for_another_spare() -> None:
 
 
 def test_a_spare_comes_in_for_a_node_that_took_itself_out() -> None:
-    gone = Node("n1", ("IDLE", "DRAIN"), "node-health: gpu:n1/3 gpu.xid", "root", TEN)
+    gone = itself()
     other = replace(gone, reason="ticket 7")
     good = says("pass", "s1")
     assert steps(plan([gone, spare("s1")], [good], SPARES)) == [("s1", "swap_in")]

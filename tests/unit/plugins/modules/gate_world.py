@@ -25,6 +25,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._gate_apply import (
     StoppedError,
     carry_out,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._gate_reason import write_reason
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_tools import NoAnswerError
 
 DAY = 86400.0
@@ -229,6 +230,15 @@ class World:
             self.forget(name)
             self.hand[name] = "operator"
 
+    def node_drains_itself(self, name, node):
+        """As node_health does: root's hand, with a signed reason; the gate may let it back in."""
+        if self.slurm.running and node.up and not node.drained:
+            found = {"State": "DRAIN", "Reason": write_reason(name, "h", f"gpu:{name}/3 gpu.xid")}
+            self.slurm.update({"NodeName": name, **found}, "root")
+            self.forget(name)
+            self.hand[name] = "gate"
+            self.against[name] = int(self.slurm.now)
+
     def node_crashes(self, name, _node):
         self.slurm.crash(name)
 
@@ -283,6 +293,7 @@ class World:
     OTHERS = (
         *["job_starts"] * 6, *["job_ends"] * 5, "operator_drains", *["operator_resumes"] * 6,
         "operator_edits", "operator_copies", "another_user_writes_the_same", "node_crashes",
+        "node_drains_itself",
         *["nodes_register"] * 5, "slurmctld_stops", *["slurmctld_starts"] * 12,
     )  # fmt: skip
 

@@ -9,6 +9,7 @@ import errno
 import pytest
 
 from ansible_collections.baremetal.dgx.plugins.module_utils import _health_local as local
+from ansible_collections.baremetal.dgx.plugins.module_utils._gate_reason import plain
 from ansible_collections.baremetal.dgx.plugins.module_utils._health_local import Space
 from ansible_collections.baremetal.dgx.plugins.module_utils._health_report import (
     line_of,
@@ -16,7 +17,6 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._health_report impor
     reason_of,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._health_settings import Disk, Mount
-from ansible_collections.baremetal.dgx.plugins.module_utils._health_slurm import plain
 from ansible_collections.baremetal.dgx.plugins.module_utils._records import (
     Record,
     Threshold,
@@ -161,7 +161,7 @@ def test_the_reason_is_what_asks_for_the_most():
 
 
 def test_a_reason_can_be_printed_back():
-    assert plain("a 'b' \"c\" [d]\n|e` \\ é") == "a b c d e"
+    assert plain("a 'b' \"c\" [d]\n|e` \\ é") == "a b c d e e"
     assert len(plain("x" * 500)) == 180
 
 
