@@ -11,12 +11,9 @@ Each function returns the records of one question, and is called in a process of
 from __future__ import annotations
 
 import os
-import shutil
-import signal
-import subprocess
 import time
 from dataclasses import dataclass, replace
-from typing import Callable, Iterator, Mapping, Sequence
+from typing import Callable, Iterator
 
 from ansible_collections.baremetal.dgx.plugins.module_utils import _health_settings as s
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_health import (
@@ -62,59 +59,13 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._kernel_log import K
 from ansible_collections.baremetal.dgx.plugins.module_utils._nvml_sweep import sweep
 from ansible_collections.baremetal.dgx.plugins.module_utils._pci_path import Tree
 from ansible_collections.baremetal.dgx.plugins.module_utils._records import Record
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
-    ENDED,
-    MISSING,
-    TIMED_OUT,
-    CommandResult,
-)
+from ansible_collections.baremetal.dgx.plugins.module_utils._run_alone import run
 
-# slurmd and systemd give little or no PATH.
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _BOOT = "/proc/sys/kernel/random/boot_id"
 _GPU_OPTIONS = ("driver_version", "mig", "ecc", "marks")
 _IB_OPTIONS = ("firmware", "psid", "names", "max_read_request", "acs_off", "window_s")
 # Of the time that a question has, what a tool inside it may take.
 _SHARE = 0.8
-_REAP_S = 0.05
-
-
-def run(
-    argv: Sequence[str], timeout_s: float = 30, env: Mapping[str, str] | None = None
-) -> CommandResult:
-    """Run a command without Ansible: the CommandRunner of this program."""
-    words = tuple(str(word) for word in argv)
-    path = shutil.which(words[0], path=os.environ.get("PATH") or _PATH)
-    if path is None:
-        return CommandResult(words, MISSING)
-    started = time.monotonic()
-    full = {**os.environ, "LC_ALL": "C", "LANGUAGE": "C", **(env or {})}
-    try:
-        with open(os.devnull, "rb") as nothing:
-            process = subprocess.Popen(  # pylint: disable=consider-using-with
-                [path, *words[1:]], stdin=nothing, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                env=full, encoding="utf-8", errors="replace",
-            )  # fmt: skip
-    except OSError as error:
-        return CommandResult(words, ENDED, 126, "", error.strerror or str(error))
-    try:
-        out, err = process.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        _give_up(process)
-        return CommandResult(words, TIMED_OUT, -1, "", "", time.monotonic() - started)
-    return CommandResult(words, ENDED, process.returncode, out, err, time.monotonic() - started)
-
-
-def _give_up(process: subprocess.Popen[str]) -> None:
-    """End a process, or leave it behind: one that waits inside the kernel never comes."""
-    process.kill()
-    for stream in (process.stdout, process.stderr):
-        if stream is not None:
-            stream.close()
-    try:
-        process.wait(_REAP_S)
-    except subprocess.TimeoutExpired:
-        process.returncode = -signal.SIGKILL
 
 
 def read_text(path: str) -> str | None:

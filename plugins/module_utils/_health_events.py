@@ -27,7 +27,6 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_health_events i
 from ansible_collections.baremetal.dgx.plugins.module_utils._health_ask import (
     boot_id,
     gpu_wanted,
-    run,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._health_log import (
     BEAT_S,
@@ -54,6 +53,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._health_state import
 from ansible_collections.baremetal.dgx.plugins.module_utils._kernel_log import KernelLog, read_log
 from ansible_collections.baremetal.dgx.plugins.module_utils._lock import BusyError
 from ansible_collections.baremetal.dgx.plugins.module_utils._records import FAIL, Record
+from ansible_collections.baremetal.dgx.plugins.module_utils._run_alone import run
 from ansible_collections.baremetal.dgx.plugins.module_utils._xid import open_events, parse_log
 from ansible_collections.baremetal.dgx.plugins.module_utils._xid_table import RECOVERY_CHANGED
 

@@ -47,6 +47,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils import (
     _program,
     _records,
     _run,
+    _run_alone,
     _slurm_state,
     _slurm_tools,
     _xid,
@@ -59,7 +60,7 @@ MODULES = (
     _health_log, _health_main, _health_report, _health_run, _health_settings, _health_slurm,
     _health_state, _ib_counters, _ib_health, _ib_health_ports, _ib_host, _ib_mlxlink, _ib_sysfs,
     _kernel_log, _lock, _nvml, _nvml_sweep, _nvml_types, _pci_config, _pci_path, _records, _run,
-    _slurm_state, _slurm_tools, _xid, _xid_table,
+    _run_alone, _slurm_state, _slurm_tools, _xid, _xid_table,
 )  # fmt: skip
 _SHEBANG = "#!{python} -IS\n"
 # Unpacked once, since Python keeps compiled what it finds in a folder and not what is in an

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Mapping
 
 from ansible_collections.baremetal.dgx.plugins.module_utils import _health_settings as s
-from ansible_collections.baremetal.dgx.plugins.module_utils._health_ask import Look, boot_id, run
+from ansible_collections.baremetal.dgx.plugins.module_utils._health_ask import Look, boot_id
 from ansible_collections.baremetal.dgx.plugins.module_utils._health_children import (
     ANSWERED,
     BROKEN,
@@ -52,6 +52,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._records import (
     PASS,
     Record,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._run_alone import run
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_state import Node
 from ansible_collections.baremetal.dgx.plugins.module_utils._xid import parse_log
 
