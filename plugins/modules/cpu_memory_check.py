@@ -1,0 +1,187 @@
+#!/usr/bin/python
+
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: cpu_memory_check
+short_description: Judge processors and memory of a node, with work whose results are known
+description:
+  - Compares CPUs, sockets, cores, NUMA nodes and memory with the profile of the node, the NUMA
+    nodes with each other, and the memory errors that the kernel has counted (EDAC) with what a
+    healthy memory module has.
+  - Then a process on each CPU computes what is known before (SHA-256, CRC, long integers, floats),
+    and writes patterns through a share of the free memory and reads them back.
+  - What that cannot see. It runs in user space, through the caches, in pages that were free; it
+    hammers no rows and uses no vector units but those of SHA. It finds what is broken, and proves
+    nothing sound for months. Errors that ECC has corrected are seen in EDAC only.
+  - A process that is killed (no memory left) or does not end is C(not_measured).
+version_added: 1.0.0
+author:
+  - The baremetal.dgx authors (@baremetal-dgx)
+extends_documentation_fragment:
+  - baremetal.dgx.attributes
+attributes:
+  check_mode:
+    support: full
+    details: In check mode only what the kernel shows is judged; nothing is loaded.
+  diff_mode:
+    support: none
+    details: Nothing is ever changed.
+  idempotent:
+    support: full
+options:
+  node:
+    description: Name of the node in the records; its host name when not given.
+    type: str
+    default: ""
+  profile:
+    description: The node's profile, as C(profile_data) of its plan. Uses C(cpu) and
+      C(real_memory_mb).
+    type: dict
+    required: true
+  seconds:
+    description: How long the CPUs are loaded; V(0) loads nothing and asks the kernel only.
+    type: float
+    default: 30
+  memory_share:
+    description: Share of the available memory that is written, V(0) to V(0.9).
+    type: float
+    default: 0.25
+  memory_mib:
+    description: At most so much of it; V(0) for no limit but O(memory_share).
+    type: int
+    default: 0
+  edac:
+    description: Whether memory errors are asked for. Without a driver that counts them they are
+      not measured.
+    type: bool
+    default: true
+  sysfs:
+    description: The tree to read.
+    type: path
+    default: /sys
+  proc:
+    description: The tree to read.
+    type: path
+    default: /proc
+  findings_ok:
+    description: Whether findings leave the task green.
+    type: bool
+    default: false
+  not_measured_ok:
+    description: Whether the task stays green where something was not measured.
+    type: bool
+    default: false
+seealso:
+  - module: baremetal.dgx.fio_check
+  - module: baremetal.dgx.gpu_burn
+"""
+
+EXAMPLES = r"""
+- name: Judge processors and memory by the profile of the node
+  baremetal.dgx.cpu_memory_check:
+    profile:
+      cpu: {sockets: 2, cores_per_socket: 56, threads_per_core: 2, numa_nodes: 2}
+      real_memory_mb: 2000000
+"""
+
+RETURN = r"""
+verdict:
+  description: V(pass), V(fail) or V(not_measured).
+  returned: always
+  type: str
+counts:
+  description: How many records there are of each status.
+  returned: always
+  type: dict
+records:
+  description: All records.
+  returned: always
+  type: list
+  elements: dict
+findings:
+  description: A line for each record that is no pass.
+  returned: always
+  type: list
+  elements: str
+cpus:
+  description: How many CPUs were loaded, or would be in check mode.
+  returned: always
+  type: int
+mib:
+  description: How much memory was written, or would be in check mode, in MiB.
+  returned: always
+  type: int
+"""
+
+import os
+import re
+import socket
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._cpu_memory import (
+    judge_host,
+    judge_load,
+    load,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._cpu_memory_load import run
+from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_tool_report import (
+    add_result,
+    end,
+)
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "node": {"type": "str", "default": ""},
+    "profile": {"type": "dict", "required": True},
+    "seconds": {"type": "float", "default": 30},
+    "memory_share": {"type": "float", "default": 0.25},
+    "memory_mib": {"type": "int", "default": 0},
+    "edac": {"type": "bool", "default": True},
+    "sysfs": {"type": "path", "default": "/sys"},
+    "proc": {"type": "path", "default": "/proc"},
+    "findings_ok": {"type": "bool", "default": False},
+    "not_measured_ok": {"type": "bool", "default": False},
+}
+
+
+def available_mib() -> int:
+    """Return MemAvailable of this host, 0 where it cannot be read."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as stream:
+            found = re.search(r"(?m)^MemAvailable:\s+(\d+) kB", stream.read())
+    except OSError:
+        return 0
+    return int(found[1]) // 1024 if found else 0
+
+
+def main() -> None:
+    """Ask the kernel, load, judge, report."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    params = module.params
+    if params["seconds"] < 0 or not 0 <= params["memory_share"] <= 0.9:
+        module.fail_json(msg="seconds must not be negative, and memory_share be 0 to 0.9")
+    node = params["node"] or socket.gethostname().split(".")[0]
+    cpus = sorted(os.sched_getaffinity(0)) if params["seconds"] else []
+    share = int(available_mib() * params["memory_share"])
+    most = min(share, params["memory_mib"]) if params["memory_mib"] else share
+    each = most // len(cpus) if cpus else 0
+    result: dict[str, Any] = {"changed": False, "cpus": len(cpus), "mib": each * len(cpus)}
+    host = load(params["sysfs"], params["proc"])
+    records = list(judge_host(node, host, params["profile"], params["edac"]))
+    if cpus and not module.check_mode:
+        told = run(cpus, params["seconds"], each)
+        records += judge_load(node, told, params["seconds"], each * len(cpus))
+    add_result(result, records)
+    if module.check_mode:
+        module.exit_json(**result)
+    end(module, result, records)
+
+
+if __name__ == "__main__":
+    main()

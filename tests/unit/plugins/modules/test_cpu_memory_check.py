@@ -1,0 +1,260 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""cpu_memory_check on trees written here, and its known answers on the CPUs of this machine."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.module_utils import _cpu_memory_load as load_module
+from ansible_collections.baremetal.dgx.plugins.module_utils._cpu_memory import (
+    Told,
+    count_of,
+    judge_load,
+)
+from ansible_collections.baremetal.dgx.plugins.modules import cpu_memory_check
+
+pytestmark = pytest.mark.slow
+
+PROFILE = {
+    "cpu": {"sockets": 2, "cores_per_socket": 4, "threads_per_core": 2, "numa_nodes": 2},
+    "real_memory_mb": 2000,
+}
+
+
+class Tree:
+    """A sysfs and a proc of a node with 2 sockets of 4 cores, and 2 GiB."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        cpu = "sys/devices/system/cpu"
+        self.write(f"{cpu}/online", "0-15\n")
+        for number in range(16):
+            self.write(f"{cpu}/cpu{number}/topology/physical_package_id", f"{number // 4 % 2}\n")
+            self.write(f"{cpu}/cpu{number}/topology/core_id", f"{number % 4}\n")
+        for node in range(2):
+            self.numa(node, 1048576)
+        self.write("proc/meminfo", "MemTotal:        2097152 kB\nMemFree:  1 kB\n")
+        self.write("proc/uptime", "864000.12 1.0\n")
+        for dimm in range(2):
+            self.dimm(dimm)
+        self.write("sys/devices/system/edac/mc/mc0/ce_noinfo_count", "0\n")
+        self.write("sys/devices/system/edac/mc/mc0/ue_noinfo_count", "0\n")
+
+    def write(self, path, text):
+        file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def numa(self, node, kib):
+        path = f"sys/devices/system/node/node{node}/meminfo"
+        self.write(path, f"Node {node} MemTotal:       {kib} kB\nNode {node} MemFree: 9 kB\n")
+
+    def dimm(self, number, ce=0, ue=0):
+        place = f"sys/devices/system/edac/mc/mc0/dimm{number}"
+        self.write(f"{place}/dimm_label", f"CPU_SrcID#0_MC#0_Chan#{number}_DIMM#0\n")
+        self.write(f"{place}/dimm_ce_count", f"{ce}\n")
+        self.write(f"{place}/dimm_ue_count", f"{ue}\n")
+
+
+@pytest.fixture
+def tree(tmp_path):
+    return Tree(tmp_path)
+
+
+@pytest.fixture
+def ask(run_module, tree):
+    def run(check=False, **params):
+        options = {
+            "node": "dgx-01",
+            "profile": PROFILE,
+            "seconds": 0,
+            "sysfs": str(tree.folder / "sys"),
+            "proc": str(tree.folder / "proc"),
+            **params,
+        }
+        return run_module(cpu_memory_check.main, options, check=check)
+
+    return run
+
+
+def bad(answer):
+    return {one["check"]: one for one in answer["records"] if one["status"] != "pass"}
+
+
+def test_a_sound_node_passes_and_says_when(ask):
+    answer = ask()
+    assert answer["verdict"] == "pass", answer["findings"]
+    assert {one["check"] for one in answer["records"]} == {
+        "cpu.count", "cpu.sockets", "cpu.cores", "cpu.numa",
+        "memory.size", "memory.balance", "memory.uncorrected", "memory.corrected",
+    }  # fmt: skip
+    assert all(one["at"] for one in answer["records"])
+
+
+def test_a_dimm_that_is_gone_is_seen_twice(ask, tree):
+    tree.numa(1, 917504)
+    tree.write("proc/meminfo", "MemTotal:        1966080 kB\n")
+    answer = ask()
+    assert set(bad(answer)) == {"memory.size", "memory.balance"}
+    assert answer["failed"] is True
+    assert "NUMA node 1: 896 MiB" in bad(answer)["memory.size"]["evidence"]
+    assert bad(answer)["memory.balance"]["measured"]["value"] == pytest.approx(0.125)
+
+
+def test_cores_that_are_gone(ask, tree):
+    tree.write("sys/devices/system/cpu/online", "0-6,8-15\n")
+    assert set(bad(ask())) == {"cpu.count"}
+
+
+def test_memory_errors_name_the_dimm(ask, tree):
+    tree.dimm(1, ce=99, ue=1)
+    found = bad(ask())
+    # 99 in ten days are within what a module may have.
+    assert set(found) == {"memory.uncorrected"}
+    assert found["memory.uncorrected"]["evidence"] == [
+        "mc0/dimm1 CPU_SrcID#0_MC#0_Chan#1_DIMM#0: 1"
+    ]
+    tree.dimm(1, ce=101)
+    found = bad(ask())
+    assert set(found) == {"memory.corrected"}
+    assert found["memory.corrected"]["measured"] == {"value": 10.1, "unit": "errors/day"}
+
+
+def test_a_node_that_has_just_come_up_is_not_extrapolated(ask, tree):
+    tree.write("proc/uptime", "60.0 1.0\n")
+    tree.dimm(0, ce=10)
+    assert ask()["verdict"] == "pass"
+    tree.dimm(0, ce=11)
+    assert set(bad(ask())) == {"memory.corrected"}
+
+
+def test_without_edac_errors_are_not_measured(ask, tree):
+    for file in (tree.folder / "sys/devices/system/edac").rglob("*count"):
+        file.unlink()
+    answer = ask(not_measured_ok=True)
+    assert answer["verdict"] == "not_measured"
+    assert set(bad(answer)) == {"memory.uncorrected", "memory.corrected"}
+    assert ask(edac=False)["verdict"] == "pass"
+
+
+def test_what_nobody_declared_or_nobody_can_read_is_not_measured(ask, tree):
+    answer = ask(profile={}, not_measured_ok=True)
+    assert set(bad(answer)) == {"cpu.count", "memory.size"}
+    assert "settings: write cpu" in bad(answer)["cpu.count"]["remedy"]
+    answer = ask(sysfs=str(tree.folder / "nothing"), not_measured_ok=True)
+    assert bad(answer)["cpu.count"]["status"] == "not_measured"
+    assert answer["counts"]["fail"] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "count"), [("0-55,112-167\n", 112), ("0\n", 1), ("", None), (None, None), ("x", None)]
+)
+def test_lists_of_cpus(text, count):
+    assert count_of(text) == count
+
+
+def test_every_cpu_of_this_machine_knows_the_answers(ask):
+    answer = ask(seconds=1.0, memory_mib=8 * len(os.sched_getaffinity(0)))
+    assert answer["verdict"] == "pass", answer["findings"]
+    found = {one["check"]: one for one in answer["records"]}
+    assert found["cpu.known_answers"]["measured"]["value"] == 0
+    assert found["memory.patterns"]["text"].split()[0] != "0"
+    assert answer["cpus"] == len(os.sched_getaffinity(0))
+
+
+def test_check_mode_loads_nothing(ask, monkeypatch):
+    monkeypatch.setattr(cpu_memory_check, "run", None)
+    answer = ask(check=True, seconds=5)
+    assert answer["cpus"] == len(os.sched_getaffinity(0))
+    assert "cpu.known_answers" not in {one["check"] for one in answer["records"]}
+
+
+def test_each_wrong_answer_is_told():
+    for name in load_module.KNOWN:
+        wrong = {**load_module.KNOWN, name: "0"}
+        (line,) = load_module.wrong_answers(wrong)
+        assert line.startswith(f"{name} is 0, must be ")
+    assert not load_module.wrong_answers(load_module.answers())
+
+
+class Flips(bytearray):
+    """Memory that loses bit 4 of one byte whenever a block is written over it."""
+
+    def __setitem__(self, where, value):
+        super().__setitem__(where, value)
+        at = 3 * load_module.BLOCK + 77
+        super().__setitem__(at, self[at] & ~0x10)
+
+
+def test_a_stuck_bit_is_found_by_its_byte():
+    memory = Flips(4 * load_module.BLOCK)
+    lines = []
+    for _count, line in load_module.patterns(memory, len(memory), time.monotonic() + 60):
+        lines += [line] if line else []
+        if line.startswith("pattern 2"):
+            break
+    # Zeros and aa do not ask this bit, ones and 55 do.
+    assert {line.split(" is ")[0].split(" byte ")[1] for line in lines} == {str(3145728 + 77)}
+    assert not [line for line in lines if line.startswith(("pattern 0", "pattern 3"))]
+    assert [line for line in lines if line.startswith("pattern 1")]
+
+
+def test_time_that_is_up_ends_it_in_the_middle():
+    memory = bytearray(64 * load_module.BLOCK)
+    assert not list(load_module.patterns(memory, len(memory), time.monotonic() - 1))
+
+
+def test_neighbours_hold_different_noise():
+    blocks = {load_module.block(4, index) for index in range(300)}
+    assert len(blocks) == 300
+
+
+def lies(cpu, seconds, mib):
+    return Told(cpu, 3, 5, ("CPU 0: floats is 1, must be 2",) if cpu == 0 else ())
+
+
+def dies(cpu, seconds, mib):
+    os.kill(os.getpid(), 9)
+
+
+def breaks(cpu, seconds, mib):
+    raise MemoryError("nothing left")
+
+
+def test_a_wrong_core_fails_and_is_named():
+    told = load_module.run([0, 0], 1, 1, lies)
+    answers, memory = judge_load("n", told, 1, 8)
+    assert answers.status == "fail"
+    assert answers.evidence[0].startswith("CPU 0: floats")
+    assert answers.remedy.startswith("replace:")
+    assert memory.status == "pass"
+
+
+@pytest.mark.parametrize(("doing", "why"), [(dies, "signal 9"), (breaks, "MemoryError")])
+def test_a_process_that_is_lost_condemns_nobody(doing, why):
+    told = load_module.run([0], 1, 1, doing)
+    assert why in told[0].problem
+    records = list(judge_load("n", told, 1, 8))
+    assert {record.status for record in records} == {"not_measured"}
+    assert why in records[0].evidence[0]
+
+
+def test_one_that_hangs_is_given_up(monkeypatch):
+    monkeypatch.setattr(load_module, "_GRACE_S", 0.3)
+    (told,) = load_module.run([0], 0.2, 0, lambda cpu, seconds, mib: time.sleep(60))
+    assert told.problem == "it did not end in time"
+
+
+def test_no_memory_at_all_is_not_called_sound():
+    told = [Told(0, 5, 0)]
+    answers, memory = judge_load("n", told, 1, 8)
+    assert (answers.status, memory.status) == ("pass", "not_measured")
+    assert [one.check for one in judge_load("n", told, 1, 0)] == ["cpu.known_answers"]
+
+
+def test_nonsense_is_refused(ask):
+    assert "memory_share" in ask(memory_share=1.5)["msg"]
