@@ -97,7 +97,8 @@ def heading(node: str, check: str, subject: str) -> str:
     if not part:
         return plain(check)
     layer, _dot, question = check.partition(".")
-    return plain(f"{part} {question or layer}")
+    said = question or layer
+    return plain(part if part.endswith(f" {said}") else f"{part} {said}")
 
 
 def _part(node: str, subject: str) -> str:

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from podlib import fabric, faults, gpus, host, nodes
 from podlib.layout import Pod, PodError, check_name
@@ -188,65 +189,153 @@ def playbook(demo: Demo, name: str, *options: str) -> list[str]:
     return ["ansible-playbook", "-i", str(inventory), f"baremetal.dgx.{name}", *options]
 
 
-def prove_fabric(demo: Demo, fault: str | None) -> None:
-    """Let the collection judge the fabric: sound, then broken as asked for, then sound again."""
-    pod = [str(host.CHECKOUT / "virtual_pod" / "pod"), "fabric", "--name", demo.name]
-    judge = playbook(demo, "validate_fabric")
-    demo.stream("validate_fabric", judge)
-    if fault not in faults.FAULTS:
-        return
-    expected = faults.FAULTS[fault]
-    names = [expected.finding, *expected.subjects, ": 1 finding;"]
-    find(demo, fault, [*pod, "--fault", fault], judge, names, pod)
+def prove_fabric(demo: Demo) -> None:
+    """Let the collection judge the fabric, which is sound."""
+    demo.stream("validate_fabric", playbook(demo, "validate_fabric"))
 
 
-def prove_gpus(demo: Demo, fault: str | None) -> None:
-    """Let the collection judge the GPUs under load: sound, then with the fault."""
+def prove_gpus(demo: Demo) -> None:
+    """Let the collection judge the GPUs under load; they are sound."""
     demo.stream("validate_nodes", playbook(demo, "validate_nodes"))
-    found = gpus.faults()
-    if fault not in found:
-        return
-    pod = [str(host.CHECKOUT / "virtual_pod" / "pod"), "gpus", "--name", demo.name]
-    level = "standard" if found[fault].needs_load else "quick"
-    judge = playbook(demo, "validate_nodes", "-e", f"level={level}", "-e", "again=true")
-    first = min(node.name for node in demo.pod().nodes if node.is_gpu)
-    number = found[fault].gpu
-    subject = f"node:{first}" if number is None else f"gpu:{first}/{number}"
-    find(demo, fault, [*pod, "--fault", fault], judge, [subject, *found[fault].checks], pod)
+
+
+def admit(demo: Demo, spares: Sequence[str] = (), back: Sequence[str] = ()) -> None:
+    """Let the gate decide who is in service; `back` are spares that are no longer needed."""
+    policy = {"gate_enabled": True, "gate_spares": list(spares), "gate_return_spares": list(back)}
+    demo.stream("admit_nodes", playbook(demo, "admit_nodes", "-e", json.dumps(policy)))
 
 
 def report(demo: Demo) -> None:
     """Let the collection put all that was measured into one page; all of it must have passed."""
-    demo.stream("report", playbook(demo, "report"))
-    folder = nodes.state_folder(demo.name) / "inventory" / ".dgx" / "report"
-    verdict = json.loads((folder / "report.json").read_text())["verdict"]
-    expect(verdict == "pass", f"the report says {verdict}, not pass: {folder / 'report.html'}")
+    made = make_report(demo)
+    expect(made["verdict"] == "pass", f"the report says {made['verdict']}, not pass")
 
 
-def find(
-    demo: Demo,
-    fault: str,
-    breaking: Sequence[str],
-    judge: Sequence[str],
-    names: Sequence[str],
-    mending: Sequence[str],
-) -> None:
-    """Break something, let it be judged, expect these names in what is said; then mend it."""
-    demo.stream("pod", breaking)
-    try:
-        before = demo.log.stat().st_size
-        try:
-            demo.stream("judgement", judge)
-        except PodError:
-            said = demo.log.read_bytes()[before:].decode(errors="replace")
+def make_report(demo: Demo, place: str = "report") -> dict[str, Any]:
+    """Make the report in this folder beside the evidence; return report.json."""
+    folder = nodes.state_folder(demo.name) / "inventory" / ".dgx" / place
+    options = ["-e", f"report_folder={folder}", "-e", "gate_enabled=true"]
+    demo.stream("report", playbook(demo, "report", *options))
+    made: dict[str, Any] = json.loads((folder / "report.json").read_text())
+    return made
+
+
+@dataclass(frozen=True)
+class Broken:
+    """One fault in the pod: what breaks and mends it, who finds it, and what must be named.
+
+    `proof` is what the gate asks for before it lets the node back in. `out` are the nodes that
+    must leave service for it, None where so many would that none may.
+    """
+
+    fault: str
+    out: tuple[str, ...] | None
+    breaking: Sequence[str]
+    mending: Sequence[str]
+    judge: Sequence[str]
+    proof: Sequence[str]
+    names: Sequence[str]
+
+
+def broken(demo: Demo, chosen: Sequence[str]) -> list[Broken]:
+    """Return the faults of these names, each on a node of its own."""
+    dgx = sorted(node.name for node in demo.pod().nodes if node.is_gpu)
+    pod = str(host.CHECKOUT / "virtual_pod" / "pod")
+    found, known = [], gpus.faults()
+    for name in chosen:
+        if name in faults.FAULTS:
+            fault = faults.FAULTS[name]
+            call = [pod, "fabric", "--name", demo.name]
+            names = [fault.finding, *fault.subjects, ": 1 finding;"]
+            judge = playbook(demo, "validate_fabric")
+            out = None if fault.everybody else fault.out
+            found.append(Broken(name, out, [*call, "--fault", name], call, judge, judge, names))
         else:
-            raise PodError(f"with the fault {fault} everything was called sound")
-        missing = [name for name in names if name not in said]
-        expect(not missing, f"the fault {fault} was not found as it is: no {', '.join(missing)}")
-        demo.progress.say(f"fault {fault} was found")
+            gpu_fault, node = known[name], dgx[min(len(chosen) - 1, len(dgx) - 1)]
+            call = [pod, "gpus", "--name", demo.name]
+            subject = f"node:{node}" if gpu_fault.gpu is None else f"gpu:{node}/{gpu_fault.gpu}"
+            level = "standard" if gpu_fault.needs_load else "quick"
+            again = playbook(demo, "validate_nodes", "-e", "again=true", "-e")
+            judge, proof = [*again, f"level={level}"], [*again, "level=standard"]
+            breaking = [*call, "--fault", name, "--node", node]
+            names = [subject, *gpu_fault.checks]
+            found.append(Broken(name, (node,), breaking, call, judge, proof, names))
+    return found
+
+
+def live_with(demo: Demo, chosen: Sequence[str]) -> None:
+    """Break it; show what finds it, who leaves service and who stands in; mend it."""
+    dgx = sorted(node.name for node in demo.pod().nodes if node.is_gpu)
+    spares = dgx[3:4]
+    parts = broken(demo, chosen)
+    admit(demo, spares)
+    try:
+        for part in parts:
+            demo.stream("pod", part.breaking)
+        for part in parts:
+            find(demo, part)
+        gate(demo, parts, dgx, spares)
+        made = make_report(demo, "report-broken")
+        expect(made["verdict"] == "fail", f"the report of the broken pod says {made['verdict']}")
     finally:
-        demo.stream("pod", mending)
-    demo.stream("judgement", judge)
+        for part in parts:
+            demo.stream("pod", part.mending)
+    for part in parts:
+        demo.stream("judgement", part.proof)
+    admit(demo, spares, back=spares)
+    admit(demo)
+    left = {node: said for node, said in node_states(demo).items() if "drain" in said[0]}
+    expect(not left, f"mended, and still out: {left}")
+
+
+def gate(demo: Demo, parts: Sequence[Broken], dgx: Sequence[str], spares: Sequence[str]) -> None:
+    """Let the gate act on the faults; those nodes and no others leave service, and jobs run on."""
+    out = {node for part in parts for node in part.out or ()}
+    if any(part.out is None for part in parts):
+        out = set(spares)
+        try:
+            admit(demo, spares)
+        except PodError:
+            demo.progress.say("the gate takes nobody out: so much at once is a person's to decide")
+        else:
+            raise PodError("the gate took out more nodes than its share")
+    else:
+        admit(demo, spares)
+        out = out or set(spares)
+    for node, (state, reason) in node_states(demo).items():
+        expect(
+            ("drain" in state) == (node in out),
+            f"{node} is {state} ({reason}); out should be {', '.join(sorted(out)) or 'none'}",
+        )
+        expect(
+            node not in out or reason.startswith(("dgx-gate: ", "node-health: ")),
+            f"{node} is out for: {reason}",
+        )
+    fit = sorted(set(dgx) - out)
+    answers = demo.user(f"srun -N{len(fit)} hostname").split()
+    expect(sorted(answers) == fit, f"answers from {sorted(answers)}, not from {fit}")
+
+
+def node_states(demo: Demo) -> dict[str, tuple[str, str]]:
+    """Return each node's state and reason as users see them."""
+    lines = demo.user("sinfo -h -N -p batch -o '%N|%T|%.60E'").splitlines()
+    return {
+        name: (state, reason.strip()) for name, state, reason in (line.split("|") for line in lines)
+    }
+
+
+def find(demo: Demo, part: Broken) -> None:
+    """Let it be judged; expect the fault's names in what is said."""
+    before = demo.log.stat().st_size
+    try:
+        demo.stream("judgement", part.judge)
+    except PodError:
+        said = demo.log.read_bytes()[before:].decode(errors="replace")
+    else:
+        raise PodError(f"with the fault {part.fault} everything was called sound")
+    missing = [name for name in part.names if name not in said]
+    expect(not missing, f"{part.fault} was not found as it is: no {', '.join(missing)}")
+    demo.progress.say(f"fault {part.fault} was found")
 
 
 def summary(demo: Demo) -> list[str]:
@@ -289,11 +378,27 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--subnet", default=env.get("SUBNET") or None)
     parser.add_argument(
         "--fault",
-        choices=sorted([*faults.FAULTS, *gpus.faults()]),
-        default=env.get("FAULT") or None,
-        help="then break fabric or GPUs so, and show that this is found",
+        type=_faults,
+        default=env.get("FAULT") or "",
+        help="then break it so, and show what finds that and who leaves service: one of "
+        f"{', '.join(sorted(faults.FAULTS))}; or of {', '.join(sorted(gpus.faults()))}; "
+        "or one of each with a comma between",
     )
     return parser.parse_args(argv)
+
+
+def _faults(text: str) -> tuple[str, ...]:
+    chosen = tuple(name for name in text.split(",") if name)
+    of_gpus = set(gpus.faults())
+    for name in chosen:
+        if name not in faults.FAULTS and name not in of_gpus:
+            known = ", ".join(sorted({*faults.FAULTS, *of_gpus}))
+            raise argparse.ArgumentTypeError(f"there is no fault {name!r}; write one of {known}")
+    if len(chosen) > len({name in of_gpus for name in chosen}):
+        raise argparse.ArgumentTypeError(
+            "write one fault of the fabric and one of the GPUs at most"
+        )
+    return chosen
 
 
 def _environment(work: pathlib.Path) -> dict[str, str]:
@@ -356,8 +461,12 @@ def _phases(demo: Demo, args: argparse.Namespace) -> None:
     demo.phase("site.yml", site)
     demo.phase("use the cluster as alice", lambda: use_cluster(demo))
     if fabric.has_fabric(demo.pod()):
-        demo.phase("prove the fabric cable by cable", lambda: prove_fabric(demo, args.fault))
-    demo.phase("prove the GPUs under load", lambda: prove_gpus(demo, args.fault))
+        demo.phase("prove the fabric cable by cable", lambda: prove_fabric(demo))
+    demo.phase("prove the GPUs under load", lambda: prove_gpus(demo))
+    demo.phase("let the nodes in on evidence", lambda: admit(demo))
+    if args.fault:
+        title = f"live with {' and '.join(args.fault)}"
+        demo.phase(title, lambda: live_with(demo, args.fault))
     demo.phase("write the report", lambda: report(demo))
     for line in summary(demo):
         demo.progress.show(line)

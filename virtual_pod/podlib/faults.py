@@ -92,6 +92,7 @@ class Fault:
     """One fault: what it is, what it does to the cables, what runs on the head node meanwhile.
 
     `finding` is the kind of the one finding that must come of it, `subjects` are what it must name.
+    `out` are the nodes that the gate must take out for it; of `everybody` it must take none.
     """
 
     title: str
@@ -99,6 +100,8 @@ class Fault:
     subjects: tuple[str, ...]
     cables: Callable[[Cables], None] = lambda _cables: None
     service: Callable[[Pod, Cables], str] | None = None
+    out: tuple[str, ...] = ("dgx-01",)
+    everybody: bool = False
 
 
 def _rail(node: str, rail: int) -> Place:
@@ -161,19 +164,25 @@ FAULTS: dict[str, Fault] = {
         service=_symbol_errors,
     ),
     "dead_leaf": Fault(
-        "the switch ib-leaf-02 is dead", "switch_absent", ("ib-leaf-02",), _dead_leaf
+        "the switch ib-leaf-02 is dead",
+        "switch_absent",
+        ("ib-leaf-02",),
+        _dead_leaf,
+        everybody=True,
     ),
     "two_masters": Fault(
         "a second subnet manager on dgx-01 takes itself for the master",
         "two_masters",
         ("dgx-01",),
         service=_second_master,
+        out=(),
     ),
     "wrong_node": Fault(
         "dgx-01 and dgx-02 stand in each other's place",
         "exchanged",
         ("dgx-01", "dgx-02"),
         _wrong_node,
+        out=("dgx-01", "dgx-02"),
     ),
 }
 

@@ -86,3 +86,90 @@ def test_failed_phase_is_named(tmp_path):
         run.phase("site.yml", fail)
     run.phase("other", lambda: None)
     assert [title for title, _seconds in run.phases] == ["other"]
+
+
+@pytest.mark.parametrize(
+    ("text", "chosen"),
+    [("", ()), ("sdc", ("sdc",)), ("rail_swap,sdc", ("rail_swap", "sdc"))],
+)
+def test_faults_are_chosen_by_name(text, chosen):
+    assert demo._parse(["--fault", text]).fault == chosen
+
+
+@pytest.mark.parametrize("text", ["flood", "sdc,ecc", "rail_swap,dead_leaf"])
+def test_faults_that_cannot_be_shown_at_once_are_refused(text, capsys):
+    with pytest.raises(SystemExit):
+        demo._parse(["--fault", text])
+    assert "fault" in capsys.readouterr().err
+
+
+class Breakable:
+    """A pod that answers as the gate would leave it; `wrong` is what it does not do."""
+
+    def __init__(self, monkeypatch, tmp_path, wrong=""):
+        self.calls, self.out, self.down, self.wrong = [], set(), set(), wrong
+        self.run = demo.Demo(progress.Progress("t"), "demo", tmp_path, {})
+        self.run.log.write_text("")
+        pod = layout.resolve(layout.Request("demo", nodes=4), None)
+        monkeypatch.setattr(demo.Demo, "pod", lambda _self: pod)
+        monkeypatch.setattr(demo.Demo, "stream", lambda _self, _what, argv: self.stream(argv))
+        monkeypatch.setattr(demo.Demo, "user", lambda _self, command: self.user(command))
+        monkeypatch.setattr(demo, "make_report", lambda _demo, _place: {"verdict": self.verdict()})
+
+    def verdict(self):
+        return "pass" if self.wrong == "report" else "fail"
+
+    def stream(self, argv):
+        line = " ".join(argv)
+        self.calls.append(line)
+        if "--fault rail_swap" in line:
+            self.out.add("dgx-01")
+        elif "--fault sdc" in line:
+            self.out.add(argv[argv.index("--node") + 1])
+        elif argv[1] in ("fabric", "gpus"):
+            self.out.discard("dgx-01" if argv[1] == "fabric" else "dgx-02")
+        elif "admit_nodes" in line:
+            self.down = set(self.out) if self.wrong != "gate" else {"dgx-03"}
+        elif self.out and self.wrong != "judge":
+            text = "swapped dgx-01 rail 1 dgx-01 rail 6 : 1 finding;"
+            text += " gpu:dgx-02/3 burn.gemm_bf16"
+            with self.run.log.open("a") as log:
+                log.write(text)
+            raise layout.PodError("judged")
+
+    def user(self, command):
+        names = [f"dgx-0{n}" for n in range(1, 5)]
+        if command.startswith("srun"):
+            return "\n".join(name for name in names if name not in self.down)
+        reason = "bad" if self.wrong == "reason" else "dgx-gate: gpu3"
+        state = ("drained", reason), ("idle", "none")
+        return "\n".join("|".join([name, *state[name not in self.down]]) for name in names)
+
+
+def test_two_faults_are_found_drained_replaced_and_mended(monkeypatch, tmp_path):
+    pod = Breakable(monkeypatch, tmp_path)
+    demo.live_with(pod.run, ("rail_swap", "sdc"))
+    lines = [line for line in pod.calls if "admit_nodes" in line]
+    assert len(lines) == 4
+    assert all('"gate_spares": ["dgx-04"]' in line for line in lines[:2])
+    assert '"gate_return_spares": ["dgx-04"]' in lines[2]
+    assert '"gate_spares": []' in lines[3]
+    assert pod.out == set()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ("judge", "everything was called sound"),
+        ("gate", "dgx-0. is"),
+        ("reason", "is out for: bad"),
+        ("report", "the report of the broken pod says pass"),
+    ],
+)
+def test_what_the_product_did_not_do_fails_the_demo_and_mends_the_pod(
+    monkeypatch, tmp_path, wrong, message
+):
+    pod = Breakable(monkeypatch, tmp_path, wrong)
+    with pytest.raises(layout.PodError, match=message):
+        demo.live_with(pod.run, ("rail_swap", "sdc"))
+    assert pod.out == set()

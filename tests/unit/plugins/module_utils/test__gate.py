@@ -302,6 +302,7 @@ def test_new_nodes_are_drained_before_they_register() -> None:
         ("ib.rate", "hca:dgx-01/rail2", "rail2 rate"),
         ("fabric.wiring", "cable:dgx-01/rail0--ib-leaf-01/1", "rail0 cable wiring"),
         ("fabric.wiring", "cable:ib-leaf-01/1--dgx-01/rail0", "rail0 cable wiring"),
+        ("fabric.cable", "cable:dgx-01/rail1--ib-leaf-01/1", "rail1 cable"),
         ("gpu.count", "node:dgx-01", "gpu.count"),
         ("nvlink.errors", "nvlink:dgx-01/3/17", "nvlink3/17 errors"),
         ("storage.mount", "mount:dgx-01//scratch", "mount/scratch mount"),
