@@ -33,7 +33,7 @@ FABRIC = "fabric"
 MOST_SHARE = 0.2
 LEAST_COMMON = 3
 
-_NODE_KINDS = ("node", "gpu", "hca", "nvlink", "nvme", "disk", "mount")
+_NODE_KINDS = ("node", "gpu", "hca", "nvlink", "nvme", "disk", "mount", "path", "service")
 # Kinds of subjects that are one part with a name of its own.
 _NAMED = ("gpu", "hca", "cable")
 _RAIL = re.compile(r"^(?P<node>[^/]+)/rail(?P<rail>\d+)$")

@@ -42,6 +42,9 @@ def one(check, subject, status, **more):
         ("node:dgx-01", "dgx-01", ("dgx-01",)),
         ("gpu:dgx-01/7", "dgx-01", ("dgx-01",)),
         ("hca:dgx-01/rail3", "dgx-01", ("dgx-01",)),
+        # What the program on the node asks besides GPUs and adapters.
+        ("path:dgx-01/home", "dgx-01", ("dgx-01",)),
+        ("service:dgx-01/munge.service", "dgx-01", ("dgx-01",)),
         (CABLE, FABRIC, ("dgx-02",)),
         ("cable:ib-leaf-01/40--ib-spine-02/3", FABRIC, ()),
         ("port:dgx-01/rail3", FABRIC, ("dgx-01",)),
