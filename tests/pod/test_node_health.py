@@ -8,12 +8,15 @@ import json
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from .conftest import CHECKOUT, POD, on, playbook
+from .test_gate import Cluster
 
 PROGRAM = "/usr/local/libexec/baremetal-dgx/node-health"
+HEALTH_CHECK = "slurm_controller_health_check"
 STATE = "/var/lib/baremetal-dgx/node-health"
 ENABLED = ("-e", json.dumps({"node_health_enabled": True}))
 DISABLED = ("-e", json.dumps({"node_health_enabled": False}))
@@ -139,3 +142,28 @@ def test_a_torn_program_lets_jobs_run(broken: str) -> None:
         assert "node-health" not in in_slurm(broken)
     finally:
         on(broken, f"cp /tmp/whole {PROGRAM}")
+
+
+def test_slurmd_asks_by_itself_and_the_gate_lets_the_node_back_in(
+    broken: str, tmp_path: Path
+) -> None:
+    every = {"program": f"{PROGRAM}-slurm", "interval_s": 5, "node_state": ["ANY"]}
+    try:
+        done = playbook("configure_scheduler", "-e", json.dumps({HEALTH_CHECK: every}))
+        assert done.rc == 0, done.output[-3000:]
+        gate = Cluster(tmp_path)
+        gate.judge(broken, "pass")
+        time.sleep(1.1)
+        pretend("--fault", "nvlink_down", "--node", broken)
+        took = wait_for(lambda: "node-health" in in_slurm(broken), 60)
+        print(f"drained {took:.1f} s after the link went down")
+        pretend()
+        time.sleep(1.1)
+        assert "from before it was taken out" in gate.gate().output
+        gate.judge(broken, "pass")
+        back = gate.gate()
+        assert back.rc == 0, back.output
+        assert "drain" not in in_slurm(broken)
+    finally:
+        assert playbook("configure_scheduler").rc == 0
+    assert "HealthCheckProgram=/" not in on("head-01", "scontrol show config").stdout

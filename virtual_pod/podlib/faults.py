@@ -92,7 +92,8 @@ class Fault:
     """One fault: what it is, what it does to the cables, what runs on the head node meanwhile.
 
     `finding` is the kind of the one finding that must come of it, `subjects` are what it must name.
-    `out` are the nodes that the gate must take out for it; of `everybody` it must take none.
+    `out` are the nodes that the gate must take out for it. A part that many nodes share takes out
+    none: their cables were not measured, and what is broken is not theirs.
     """
 
     title: str
@@ -101,7 +102,6 @@ class Fault:
     cables: Callable[[Cables], None] = lambda _cables: None
     service: Callable[[Pod, Cables], str] | None = None
     out: tuple[str, ...] = ("dgx-01",)
-    everybody: bool = False
 
 
 def _rail(node: str, rail: int) -> Place:
@@ -168,7 +168,7 @@ FAULTS: dict[str, Fault] = {
         "switch_absent",
         ("ib-leaf-02",),
         _dead_leaf,
-        everybody=True,
+        out=(),
     ),
     "two_masters": Fault(
         "a second subnet manager on dgx-01 takes itself for the master",
