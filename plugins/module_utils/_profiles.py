@@ -115,10 +115,14 @@ class IgnoredHcas:
 
 @dataclass(frozen=True)
 class Nvme:
-    """Local disks: those of the operating system and those for scratch."""
+    """Local disks: of the operating system and for scratch, and what scratch must do."""
 
     os_disks: int | None
     data_disks: int | None
+    read_mb_s: int | None = None
+    write_mb_s: int | None = None
+    read_iops: int | None = None
+    write_iops: int | None = None
 
 
 @dataclass(frozen=True)
@@ -153,6 +157,9 @@ _NUMA_OPTION = Option(type="int", minimum=0, maximum=255, nullable=True)
 _DEVICE_OPTION = Option(
     pattern=r"[A-Za-z][A-Za-z0-9_-]*", pattern_words="an RDMA device like mlx5_0", nullable=True
 )
+
+
+_SCRATCH = ("read_mb_s", "write_mb_s", "read_iops", "write_iops")
 
 
 def _count(largest: int, smallest: int = 0) -> Option:
@@ -245,7 +252,14 @@ PROFILE_OPTION = Option(
                 },
             ),
         ),
-        "nvme": Option(type="dict", options={"os_disks": _count(64), "data_disks": _count(64)}),
+        "nvme": Option(
+            type="dict",
+            options={
+                "os_disks": _count(64),
+                "data_disks": _count(64),
+                **{key: _count(1000000000, 1) for key in _SCRATCH},
+            },
+        ),
         "rack_units": _count(60, 1),
         "power_w": _count(1000000, 1),
     },
@@ -331,7 +345,7 @@ def _typed(name: str, data: Mapping[str, Any]) -> Profile:
         ),
         nvme=None
         if nvme is None
-        else Nvme(_whole(nvme.get("os_disks")), _whole(nvme.get("data_disks"))),
+        else Nvme(**{key: _whole(nvme.get(key)) for key in ("os_disks", "data_disks", *_SCRATCH)}),
         rack_units=_whole(data.get("rack_units")),
         power_w=_whole(data.get("power_w")),
     )
