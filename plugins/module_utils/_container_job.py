@@ -1,0 +1,119 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is **PRIVATE** to the collection: it can have breaking changes at any time.
+# Do not use it from other collections or standalone plugins/modules!
+
+"""Whether a job that asked for an image ran in it, from the text that it printed. Pure.
+
+srun returns 0 when the job ran on the bare host, and when a broken plug-in kept it from starting
+(measured with Slurm 22.05.8 and pyxis 0.24), so that the return code is never asked.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Sequence
+
+PASS = "pass"
+FAIL = "fail"
+NOT_MEASURED = "not_measured"
+
+# A file of the image holds the token. On the bare host there is none, and the line ends early.
+SCRIPT = (
+    'token=none; read -r token < {marker} || :; echo "container-job: $SLURMD_NODENAME in=$token"'
+)
+_SAID = re.compile(r"^container-job: (\S+) in=(\S*)$", re.MULTILINE)
+# Of these no job was made, which says nothing of containers.
+_NO_JOB = (
+    r"Requested nodes are busy|Unable to allocate resources|Requested node configuration|"
+    r"Unable to contact slurm controller|Socket timed out|Invalid account|Invalid partition|"
+    r"Job violates|AssocGrp|QOS|Requested time limit|Unable to create job|not available|Prolog hung"
+)
+# A plug-in that cannot be loaded or refuses its options, on the node or here.
+_PLUGIN = r"[Pp]lug-?in initialization failed|Incompatible Slurm plugin|spank: .*(fail|error)"
+_UNKNOWN_OPTION = r"unrecognized option '?--container"
+_IDLE = ("idle", "mixed")
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is known of one node: status is pass, fail or not_measured; line says it, with why."""
+
+    node: str
+    status: str
+    line: str
+
+
+def ready(text: str) -> dict[str, str]:
+    """Return node → state out of `sinfo --Node --noheader --format='%N %T'`; flags are kept."""
+    found = {}
+    for raw in text.splitlines():
+        words = raw.split()
+        if len(words) == 2:
+            found[words[0]] = words[1]
+    return found
+
+
+def can_run(state: str) -> bool:
+    """Whether a short job would start on a node in this state; a flag such as `*` means not."""
+    return state in _IDLE
+
+
+def judge_job(text: str, nodes: Sequence[str], token: str, ended: bool = True) -> list[Answer]:
+    """Return the answer of each node that the job was to run on.
+
+    text is what srun printed on both streams; token is what the image's marker file holds. ended
+    is False where srun was stopped when its time was up.
+    """
+    said = dict(_SAID.findall(text))
+    return [_judge(node, said, token, text, ended) for node in nodes]
+
+
+def _judge(node: str, said: dict[str, str], token: str, text: str, ended: bool) -> Answer:
+    if node in said:
+        if said[node] == token:
+            return Answer(node, PASS, f"{node}: the job ran in the image")
+        if said[node] in ("", "none"):
+            return Answer(
+                node,
+                FAIL,
+                f"{node}: the job ran on the bare host and not in the image, with return code 0; "
+                f"its plugstack.conf lacks the line of pyxis, or has it as optional",
+            )
+        return Answer(node, FAIL, f"{node}: the job ran in another image ({said[node]})")
+    why = _first(text)
+    if re.search(_UNKNOWN_OPTION, text):
+        return Answer(
+            node, FAIL, f"{node}: srun here does not know --container-image; see its plugstack.conf"
+        )
+    if re.search(_PLUGIN, text):
+        return Answer(
+            node,
+            FAIL,
+            f"{node}: a plug-in of plugstack.conf cannot be loaded or refuses its options, so that "
+            f"no job starts, whatever srun returns: {why}",
+        )
+    if not ended:
+        return Answer(node, NOT_MEASURED, f"{node}: the job did not end in time: {why}")
+    if re.search(_NO_JOB, text):
+        return Answer(node, NOT_MEASURED, f"{node}: no job could be made: {why}")
+    return Answer(node, FAIL, f"{node}: the job printed nothing: {why}")
+
+
+def _first(text: str) -> str:
+    """The lines that tell most: errors first, without what srun prefixes them with."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith("container-job: ")]
+    errors = [line for line in lines if re.search(r"error|fail|denied|cannot|No such", line, re.I)]
+    return " | ".join((errors or lines)[:2])[:300] or "nothing was printed"
+
+
+def single_out(nodes: Sequence[str], text: str, most: int) -> list[str]:
+    """Return nodes to ask alone: silent ones of many, since another's fault may have ended them."""
+    said = {name for name, _token in _SAID.findall(text)}
+    silent = [name for name in nodes if name not in said]
+    unknown = re.search(_UNKNOWN_OPTION, text) or re.search(_NO_JOB, text)
+    return silent[:most] if len(nodes) > 1 and not unknown else []
