@@ -1,0 +1,90 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The page of the fault matrix, of the table alone: a test holds what it says to what happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from matrix import ASKED_BY, SOUND, Fault
+
+_WORDS = {"fail": "fail", "not_measured": "not measured", "pass": "**not found**"}
+_HEAD = """\
+# Fault matrix
+
+What is broken, what the shipped code says of it, and what the gate does. `tests/faults/matrix.py`
+breaks everything anew and fails where one record, subject, outcome or gate action differs from
+`tests/faults/faults.yml`, of which this page is made (`--write`).
+
+* **asked by**: the module, or the program on the node. It runs unmodified on simulated libraries,
+  sysfs, tools or fabric.
+* **in service**: what the gate does with a fleet of twelve at work. *itself*: the node's own
+  program has drained it, and the gate leaves that drain alone.
+* **new**: what it does when all twelve are new and held. Who is not named is let in.
+
+"""
+
+
+def summary(table: Sequence[Fault]) -> str:
+    """Return the figures in one line."""
+    found = sum(not fault.blind for fault in table)
+    broken = sum(fault.outcome == "fail" for fault in table)
+    open_ = sum(fault.outcome == "not_measured" for fault in table)
+    return (
+        f"{len(table)} faults, {found} found ({100 * found / len(table):.1f} %): "
+        f"{broken} fail, {open_} are not measured"
+    )
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _at_work(fault: Fault) -> str:
+    if fault.fleet:
+        return "nothing: refused, a question about the checker"
+    if fault.itself:
+        return "drained, itself"
+    if fault.drains:
+        return "drained: " + ", ".join(fault.drains)
+    return "stays"
+
+
+def _new(fault: Fault) -> str:
+    if fault.fleet or fault.rig == "health":
+        return ""
+    out = [*fault.drains, *fault.holds]
+    return "all stay out" if len(out) > 4 else "out: " + ", ".join(out) if out else "let in"
+
+
+def _rows(faults: Sequence[Fault]) -> Iterator[str]:
+    yield "| what is broken | asked by | outcome | record | in service | new |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for fault in faults:
+        told = [f"`{check}` {subject}" for check, subject in (*fault.fail, *fault.unsure)]
+        more = f" and {len(told) - 2} more" if len(told) > 3 else ""
+        record = "; ".join(told[:2] if more else told) + more
+        cells = [fault.what, f"`{ASKED_BY[fault.rig]}`", _WORDS[fault.outcome],
+                 record or fault.blind, _at_work(fault), _new(fault)]  # fmt: skip
+        if fault.rig == "records":
+            cells[1], cells[2] = "the gate", "not measured"
+        yield "| " + " | ".join(_cell(cell) for cell in cells) + " |"
+
+
+def render(table: Sequence[Fault]) -> str:
+    """Return the page."""
+    sound = sum(SOUND.values())
+    text = _HEAD
+    text += f"**{summary(table)}.**\n"
+    runs = ", ".join(f"{ASKED_BY[rig]} {count}" for rig, count in SOUND.items())
+    text += (
+        f"\n**{sound} sound runs, no false alarm**: no node drained, all let in ({runs}). Each is "
+        "another day of a sound cluster: warm,\nused before, with corrected errors, old counts.\n"
+    )
+    for layer in dict.fromkeys(fault.layer for fault in table):
+        rows = [fault for fault in table if fault.layer == layer]
+        text += f"\n## {layer}\n\n" + "\n".join(_rows(rows)) + "\n"
+    blind = [fault for fault in table if fault.blind]
+    text += "\n## What nothing here finds\n\n"
+    text += "".join(f"* {fault.what}: {fault.blind}.\n" for fault in blind)
+    return text
