@@ -1,0 +1,78 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Filter validation_result."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: validation_result
+short_description: One answer out of those of the parts of validate_nodes
+version_added: 1.0.0
+author:
+  - The baremetal.dgx authors (@baremetal)
+description:
+  - Takes what the tasks of the parts returned. A part that was asked for and has no records gets
+    one that says why; it is not measured.
+positional: node, asked, in_the_way
+options:
+  _input:
+    description: By part, what its task returned.
+    type: dict
+    required: true
+  node:
+    description: Name of the node.
+    type: str
+    required: true
+  asked:
+    description: What P(baremetal.dgx.validation_parts#filter) returned.
+    type: dict
+    required: true
+  in_the_way:
+    description: By part, why it was not begun.
+    type: dict
+    default: {}
+"""
+
+EXAMPLES = r"""
+- name: Fold the answers
+  ansible.builtin.set_fact:
+    folded: "{{ answers | baremetal.dgx.validation_result(inventory_hostname, asked) }}"
+"""
+
+RETURN = r"""
+_value:
+  description: C(records), C(verdict), C(counts), C(lines) of what is no pass, C(not_asked), and
+    all in one line as C(text).
+  type: dict
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_tool_report import now_text
+from ansible_collections.baremetal.dgx.plugins.module_utils._validation_levels import fold
+
+
+def validation_result(
+    answers: Mapping[str, Any],
+    node: str,
+    asked: Mapping[str, str],
+    in_the_way: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return one answer; AnsibleFilterError where a part returned what is no record."""
+    try:
+        return fold(node, asked, answers, now_text(time.time()), in_the_way)
+    except (KeyError, TypeError) as error:
+        raise AnsibleFilterError(f"validation_result: no record of this form: {error}") from error
+
+
+class FilterModule:
+    """Hands the filter to Ansible."""
+
+    def filters(self) -> dict[str, Callable[..., Any]]:
+        """Return the filters of this file by name."""
+        return {"validation_result": validation_result}
