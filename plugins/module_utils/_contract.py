@@ -11,6 +11,10 @@ docs/inventory.md is made from this, and a test compares the two.
 from __future__ import annotations
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._contract_types import Option
+from ansible_collections.baremetal.dgx.plugins.module_utils._contract_validation import (
+    GROUP_TESTS,
+    VALIDATION,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._plan_fabric import (
     CABLING_SOURCES,
     COMPUTED,
@@ -164,6 +168,7 @@ _FABRIC = Option(
             default={},
             description="Pair tests of validate_fabric",
         ),
+        "group_tests": GROUP_TESTS,
         "rail_groups": Option(
             choices=RAIL_GROUPS,
             default=RAIL_GROUPS[0],
@@ -221,64 +226,6 @@ _FABRIC = Option(
             key_words="the name of a switch",
             default={},
             description="By switch, ports for what is not planned: the adapter of a subnet manager",
-        ),
-    },
-)
-
-_VALIDATION = Option(
-    type="dict",
-    options={
-        "level": Option(
-            choices=("quick", "standard", "burn_in"),
-            default="standard",
-            description="No load, ten minutes of it, or a day",
-        ),
-        "idle": Option(
-            type="bool", default=True, description="Whether a process on a GPU is a finding"
-        ),
-        "health_marks": Option(
-            type="dict", default={}, description="Marks of gpu_health that are the site's own"
-        ),
-        "burn": Option(
-            type="dict",
-            options={
-                "duration_s": Option(
-                    type="int",
-                    minimum=30,
-                    maximum=8640000,
-                    default="as the level says",
-                    description="Seconds of load",
-                ),
-                "n": Option(
-                    type="int",
-                    choices=(64, 256, 1024, 4096, 8192),
-                    default=8192,
-                    description="Rows and columns of the matrices",
-                ),
-                "memory_mib": Option(
-                    type="int",
-                    minimum=0,
-                    maximum=10000000,
-                    default=0,
-                    description="At most so much memory of a GPU; 0 is nearly all of it",
-                ),
-                "most_batch": Option(
-                    type="int",
-                    minimum=1,
-                    maximum=4096,
-                    default=32,
-                    description="Products between two looks at their results",
-                ),
-                "marks": Option(
-                    type="dict", default={}, description="Marks of gpu_burn that are the site's own"
-                ),
-            },
-            default={},
-            description="The burn-in",
-        ),
-        "hardware_root": Option(
-            default="",
-            description="Folder with the sys and proc of simulated hardware; empty for real ones",
         ),
     },
 )
@@ -396,7 +343,7 @@ CLUSTER_VARIABLES: dict[str, Option] = {
     ),
     "cluster_validation": Option(
         type="dict",
-        options=_VALIDATION.options,
+        options=VALIDATION.options,
         default={},
         description="What validate_nodes asks of a node",
     ),
