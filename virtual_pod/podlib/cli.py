@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from podlib import cache, fabric, faults, gpus, host, nodes
+from podlib import cache, ceph, fabric, faults, gpus, host, nodes
 from podlib.layout import DEFAULT_SUBNET, Node, Pod, PodError, Request, check_name
 from podlib.progress import Progress
 
@@ -30,6 +30,11 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--suite", help="trixie (default) or bookworm")
     up.add_argument("--nodes", type=int, help="number of DGX nodes (default: 4)")
     up.add_argument("--hosts", help="nodes of your own: NAME=IP[:SUITE][:bare],...")
+    up.add_argument(
+        "--storage",
+        action=argparse.BooleanOptionalAction,
+        help="with or without a node for Ceph (default: without)",
+    )
     down = command("down", "Remove a pod, or only the nodes named.")
     down.add_argument("--purge", action="store_true", help="also its state, and images and cache")
     down.add_argument("--force", action="store_true", help="even if another checkout runs it")
@@ -48,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     inventory.add_argument("--nodes", type=int, help="write hosts.yml again with so many DGX nodes")
     cables = command("fabric", "Start the simulated InfiniBand fabric of the pod's plan.")
     cables.add_argument("--fault", choices=sorted(faults.FAULTS), help="with this fault in it")
+    command("ceph", "Make the storage node a Ceph cluster with a CephFS.")
     gpu = command("gpus", "Simulate sound GPUs on every DGX node.")
     gpu.add_argument("--fault", choices=sorted(gpus.faults()), help="with this fault in one node")
     gpu.add_argument("--node", default="", help="the node with the fault (default: the first)")
@@ -69,7 +75,7 @@ def _node(pod: Pod, name: str) -> Node:
 
 
 def _up(args: argparse.Namespace) -> int:
-    request = Request(args.name, args.subnet, args.suite, args.nodes, args.hosts)
+    request = Request(args.name, args.subnet, args.suite, args.nodes, args.hosts, args.storage)
     nodes.up(Progress(f"pod {args.name}"), request)
     return 0
 
@@ -139,6 +145,12 @@ def _fabric(args: argparse.Namespace) -> int:
     return 0
 
 
+def _ceph(args: argparse.Namespace) -> int:
+    pod = _pod(args.name)
+    ceph.start(Progress(f"pod {pod.name}"), pod)
+    return 0
+
+
 def _gpus(args: argparse.Namespace) -> int:
     pod = _pod(args.name)
     gpus.simulate(Progress(f"pod {pod.name}"), pod, args.fault, args.node)
@@ -156,6 +168,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "podman": _podman,
     "inventory": _inventory,
     "fabric": _fabric,
+    "ceph": _ceph,
     "gpus": _gpus,
 }
 

@@ -17,11 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from podlib import fabric, faults, gpus, host, nodes
+from podlib import ceph, fabric, faults, gpus, host, nodes
 from podlib.layout import Pod, PodError, check_name
 from podlib.progress import Progress
 
 GPUS = 8
+# Where the inventory mounts CephFS for everybody.
+SHARED = "/cluster/scratch"
 # Opens each GPU: with cgroups in force a job reaches its own (no driver answers) and no other.
 _DEVICES = (
     'for i in 0 1 2 3 4 5 6 7; do (true < /dev/nvidia$i) 2>&1 | sed "s/.*nvidia/nvidia/"; done'
@@ -183,6 +185,21 @@ def stays_out(demo: Demo, node: str) -> None:
     demo.progress.show("    refused")
 
 
+def share_files(demo: Demo) -> None:
+    """A job on one node reads what a job on another wrote to CephFS, and nothing of it is lost."""
+    gpu_nodes = sorted(n.name for n in demo.pod().nodes if n.is_gpu)
+    first, last = gpu_nodes[0], gpu_nodes[-1]
+    path = f"{SHARED}/alice-{time.time_ns()}"
+    written = demo.user(
+        f"srun -N1 -w {first} sh -c 'head -c 8388608 /dev/urandom | tee {path} | sha256sum; "
+        f"stat -f -c %T {SHARED}'"
+    ).split()
+    read = demo.user(f"srun -N1 -w {last} sh -c 'sha256sum < {path}; hostname; rm {path}'").split()
+    expect(written[0] == read[0], f"{last} reads something else than {first} wrote: {read[0]}")
+    expect("fuse" in written[-1] or "ceph" in written[-1], f"{SHARED} is {written[-1]}, no CephFS")
+    expect(read[-1] == last, f"the second job ran on {read[-1]}, not on {last}")
+
+
 def playbook(demo: Demo, name: str, *options: str) -> list[str]:
     """Return the command line of a playbook of the collection on this pod."""
     inventory = nodes.state_folder(demo.name) / "inventory"
@@ -278,6 +295,11 @@ def live_with(demo: Demo, chosen: Sequence[str]) -> None:
         gate(demo, parts, dgx, spares)
         made = make_report(demo, "report-broken")
         expect(made["verdict"] == "fail", f"the report of the broken pod says {made['verdict']}")
+        failed, out = (
+            made["summary"]["nodes"]["fail"],
+            {node for part in parts for node in part.out},
+        )
+        expect(failed == len(out), f"{failed} nodes fail in the report, not {len(out)}")
     finally:
         for part in parts:
             demo.stream("pod", part.mending)
@@ -370,6 +392,12 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--suite", default=env.get("SUITE") or None)
     parser.add_argument("--subnet", default=env.get("SUBNET") or None)
     parser.add_argument(
+        "--storage",
+        action=argparse.BooleanOptionalAction,
+        default=env.get("STORAGE", "1") not in ("0", "no", "false"),
+        help="with a node for Ceph, which all others mount (default: with)",
+    )
+    parser.add_argument(
         "--fault",
         type=_faults,
         default=env.get("FAULT") or "",
@@ -431,6 +459,7 @@ def _phases(demo: Demo, args: argparse.Namespace) -> None:
         for key, value in (("nodes", args.nodes), ("suite", args.suite), ("subnet", args.subnet))
         if value is not None
     ]
+    options.append("--storage" if args.storage else "--no-storage")
     count = [f"--nodes={args.nodes}"] if args.nodes is not None else []
 
     def describe() -> None:
@@ -450,9 +479,14 @@ def _phases(demo: Demo, args: argparse.Namespace) -> None:
     demo.phase("build and install the collection", lambda: build_collection(demo))
     if fabric.has_fabric(demo.pod()):
         demo.phase("simulate the InfiniBand fabric", simulate)
+    if ceph.has_storage(demo.pod()):
+        store = [pod, "ceph", "--name", args.name]
+        demo.phase("make the storage a Ceph cluster", lambda: demo.stream("pod ceph", store))
     demo.phase("simulate the GPUs", lambda: demo.stream("pod", [pod, "gpus", "--name", args.name]))
     demo.phase("site.yml", site)
     demo.phase("use the cluster as alice", lambda: use_cluster(demo))
+    if ceph.has_storage(demo.pod()):
+        demo.phase("read what another node wrote", lambda: share_files(demo))
     if fabric.has_fabric(demo.pod()):
         demo.phase("prove the fabric cable by cable", lambda: prove_fabric(demo))
     demo.phase("prove the GPUs under load", lambda: prove_gpus(demo))

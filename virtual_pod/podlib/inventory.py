@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from podlib import fabric, host, nodes
+from podlib import ceph, fabric, host, nodes
 from podlib.layout import DEFAULT_SUBNET, MAX_DGX, Pod, PodError
 
 TEMPLATE = host.CHECKOUT / "inventories" / "virtual_pod"
@@ -24,6 +24,8 @@ _NO_FABRIC = """\
 cluster_fabric:
   topology: none
 """
+_STORAGE = "group_vars/storage_nodes/storage.yml"
+_MOUNTS = "group_vars/all/storage.yml"
 # What the suites' own archives hold.
 _SLURM = {"trixie": "24.11", "bookworm": "22.05"}
 # Of several heads only the first: a second database or fabric adapter is not there.
@@ -31,9 +33,11 @@ _OF_FIRST = ("slurm_databases", "subnet_managers")
 _GROUPS = {
     "head": ("slurm_controllers", *_OF_FIRST),
     "login": ("login_nodes",),
+    "stor": ("storage_nodes",),
     "dgx": ("gpu_nodes",),
     "cpu": ("cpu_nodes",),
 }
+_STORAGE_GROUP = re.compile(r"    storage_nodes:\n      hosts:\n        stor-01:\n")
 _RANGE = re.compile(r"dgx-\[01:\d+\]")
 
 
@@ -141,6 +145,13 @@ def generated_variables(
             f"subnet_manager_environment: {simulated}",
             "",
         ]
+    if ceph.has_storage(pod):
+        lines += [
+            f"# A real Ceph on {ceph.monitor(pod)}, made by virtual_pod/pod ceph.",
+            f"cephfs_fsid: {ceph.fsid(pod)}",
+            f"cephfs_monitors: [{ceph.monitor(pod)}]",
+            "",
+        ]
     constraints = [
         "  # The nodes have fewer cores and less memory than they pretend to.",
         "  constrain_cores: false",
@@ -186,6 +197,12 @@ def wanted_files(pod: Pod, count: int | None, generated: str) -> dict[str, str]:
     else:
         number = count or sum(1 for n in pod.nodes if n.is_gpu)
         files["hosts.yml"] = hosts_of_range(files["hosts.yml"], number)
+    if not ceph.has_storage(pod):
+        files["hosts.yml"] = _STORAGE_GROUP.sub("", files["hosts.yml"])
+        for path in [
+            path for path in files if path in (_STORAGE, _MOUNTS) or "/storage_nodes/" in path
+        ]:
+            del files[path]
     files[_GENERATED] = generated
     if not fabric.has_fabric(pod):
         files[_FABRIC] = _NO_FABRIC

@@ -15,9 +15,12 @@ DEFAULT_SUBNET = "10.77.0.0/24"
 # Where the default layout puts its nodes: offset of the address in the pod's network.
 HEAD_OFFSET = 11
 LOGIN_OFFSET = 21
+STORAGE_OFFSET = 31
 DGX_OFFSET = 101
 # Their names have two digits, as has the range in the inventory.
 MAX_DGX = 99
+# The node that Ceph runs on, where the pod has one.
+STORAGE = "stor-01"
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
@@ -87,8 +90,8 @@ def check_subnet(subnet: str) -> ipaddress.IPv4Network:
     return net
 
 
-def default_nodes(subnet: str, suite: str, count: int) -> tuple[Node, ...]:
-    """Return head-01, login-01 and dgx-01 to dgx-<count>."""
+def default_nodes(subnet: str, suite: str, count: int, storage: bool = False) -> tuple[Node, ...]:
+    """Return head-01, login-01, stor-01 where asked for, and dgx-01 to dgx-<count>."""
     net = check_subnet(subnet)
     check_suite(suite)
     if not 1 <= count <= MAX_DGX:
@@ -97,6 +100,7 @@ def default_nodes(subnet: str, suite: str, count: int) -> tuple[Node, ...]:
     return (
         Node("head-01", str(net[HEAD_OFFSET]), suite),
         Node("login-01", str(net[LOGIN_OFFSET]), suite),
+        *((Node(STORAGE, str(net[STORAGE_OFFSET]), suite),) if storage else ()),
         *dgx,
     )
 
@@ -158,6 +162,7 @@ class Request:
     suite: str | None = None
     nodes: int | None = None
     hosts: str | None = None
+    storage: bool | None = None
 
 
 def resolve(request: Request, known: Pod | None) -> Pod:
@@ -171,9 +176,13 @@ def resolve(request: Request, known: Pod | None) -> Pod:
             f"pod {known.name} is on {known.subnet}; take it down first to move it to {subnet}"
         )
     if request.hosts is not None:
+        if request.storage is not None:
+            raise PodError(
+                f"hosts and storage: write {STORAGE}=IP among the hosts, or leave it out"
+            )
         nodes = parse_hosts(request.hosts, subnet, request.suite or SUITES[0])
         return Pod(request.name, subnet, nodes, custom=True)
-    if known and known.custom and request.nodes is None:
+    if known and known.custom and request.nodes is None and request.storage is None:
         if request.suite is not None:
             raise PodError(f"pod {known.name} was made with --hosts; name the suites there")
         return known
@@ -182,7 +191,8 @@ def resolve(request: Request, known: Pod | None) -> Pod:
     count = request.nodes
     if count is None:
         count = sum(1 for n in old if n.startswith("dgx-")) or 4
-    return Pod(request.name, subnet, default_nodes(subnet, suite, count))
+    storage = STORAGE in old if request.storage is None else request.storage
+    return Pod(request.name, subnet, default_nodes(subnet, suite, count, storage))
 
 
 def overlapping(subnet: str, others: Iterable[tuple[str, str]]) -> str | None:

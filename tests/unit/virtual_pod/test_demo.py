@@ -114,10 +114,12 @@ class Breakable:
         monkeypatch.setattr(demo.Demo, "pod", lambda _self: pod)
         monkeypatch.setattr(demo.Demo, "stream", lambda _self, _what, argv: self.stream(argv))
         monkeypatch.setattr(demo.Demo, "user", lambda _self, command: self.user(command))
-        monkeypatch.setattr(demo, "make_report", lambda _demo, _place: {"verdict": self.verdict()})
+        monkeypatch.setattr(demo, "make_report", lambda _demo, _place: self.report())
 
-    def verdict(self):
-        return "pass" if self.wrong == "report" else "fail"
+    def report(self):
+        failed = 3 if self.wrong == "nodes" else len(self.out)
+        verdict = "pass" if self.wrong == "report" else "fail"
+        return {"verdict": verdict, "summary": {"nodes": {"fail": failed}}}
 
     def stream(self, argv):
         line = " ".join(argv)
@@ -164,6 +166,7 @@ def test_two_faults_are_found_drained_replaced_and_mended(monkeypatch, tmp_path)
         ("gate", "dgx-0. is"),
         ("reason", "is out for: bad"),
         ("report", "the report of the broken pod says pass"),
+        ("nodes", "3 nodes fail in the report, not 2"),
     ],
 )
 def test_what_the_product_did_not_do_fails_the_demo_and_mends_the_pod(
@@ -173,3 +176,31 @@ def test_what_the_product_did_not_do_fails_the_demo_and_mends_the_pod(
     with pytest.raises(layout.PodError, match=message):
         demo.live_with(pod.run, ("rail_swap", "sdc"))
     assert pod.out == set()
+
+
+@pytest.mark.parametrize(
+    ("key", "answer", "message"),
+    [
+        ("", "", ""),
+        ("sha256sum <", "other  -\ndgx-02", "reads something else"),
+        ("sha256sum <", "abc  -\ndgx-01", "ran on dgx-01, not on dgx-02"),
+        ("tee", "abc  -\noverlayfs", "is overlayfs, no CephFS"),
+    ],
+)
+def test_what_one_node_wrote_another_must_read(cluster, key, answer, message):
+    run, answers = cluster
+    answers |= {"tee": "abc  -\nfuseblk", "sha256sum <": "abc  -\ndgx-02"}
+    if not key:
+        demo.share_files(run)
+        return
+    answers[key] = answer
+    with pytest.raises(layout.PodError, match=message):
+        demo.share_files(run)
+
+
+def test_storage_is_there_unless_left_out(monkeypatch):
+    monkeypatch.delenv("STORAGE", raising=False)
+    assert demo._parse([]).storage
+    assert not demo._parse(["--no-storage"]).storage
+    monkeypatch.setenv("STORAGE", "0")
+    assert not demo._parse([]).storage

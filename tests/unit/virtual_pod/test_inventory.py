@@ -158,3 +158,29 @@ def test_fifth_node_in_hosts_yml_survives_until_a_number_is_given(tmp_path, monk
     write(tmp_path, monkeypatch, count=3)
     assert "dgx-[01:03]" in (folder / "hosts.yml").read_text()
     assert (folder / ".dgx" / "kept").read_text() == "state"
+
+
+def test_a_pod_with_storage_mounts_it_and_one_without_says_nothing_of_it():
+    ceph = podlib("ceph")
+    stored = layout.resolve(layout.Request("demo", storage=True), None)
+    files = inventory.wanted_files(stored, None, "x")
+    groups = yaml.safe_load(files["hosts.yml"])["cluster"]["children"]
+    assert list(groups["storage_nodes"]["hosts"]) == [layout.STORAGE]
+    mounts = yaml.safe_load(files["group_vars/all/storage.yml"])["cephfs_mounts"]
+    assert {mount["mountpoint"] for mount in mounts} == {"/cluster/home", "/cluster/scratch"}
+    text = inventory.generated_variables(stored, FOLDER, "key", False, False)
+    assert yaml.safe_load(text)["cephfs_monitors"] == ["10.77.0.31"]
+    assert yaml.safe_load(text)["cephfs_fsid"] == ceph.fsid(stored)
+
+    files = inventory.wanted_files(POD, None, "x")
+    assert "storage_nodes" not in files["hosts.yml"]
+    assert not [path for path in files if "storage" in path]
+    assert "cephfs" not in inventory.generated_variables(POD, FOLDER, "key", False, False)
+
+
+def test_each_pod_has_a_cluster_of_its_own():
+    ceph = podlib("ceph")
+    pods = [layout.resolve(layout.Request(name, storage=True), None) for name in ("a", "b")]
+    assert ceph.fsid(pods[0]) == ceph.fsid(pods[0]) != ceph.fsid(pods[1])
+    with pytest.raises(layout.PodError, match="pod up --storage"):
+        ceph.start(podlib("progress").Progress("t"), POD)

@@ -125,3 +125,18 @@ def test_overlap_is_found_whatever_the_prefix_length():
     others = [("lo", "127.0.0.1/8"), ("eth0", "10.0.0.5/8"), ("v6", "fd00::1/64")]
     assert layout.overlapping("10.77.0.0/24", others) == "eth0"
     assert layout.overlapping("192.168.1.0/24", others) is None
+
+
+def test_a_node_for_storage_is_there_only_when_asked_for_and_stays():
+    assert layout.STORAGE not in {n.name for n in layout.resolve(layout.Request("x"), None).nodes}
+    pod = layout.resolve(layout.Request("x", storage=True), None)
+    assert [n.ip for n in pod.nodes if n.name == layout.STORAGE] == ["10.77.0.31"]
+    assert layout.resolve(layout.Request("x"), pod) == pod
+    assert layout.resolve(layout.Request("x", nodes=2), pod).nodes[2].name == layout.STORAGE
+    without = layout.resolve(layout.Request("x", storage=False), pod)
+    assert layout.STORAGE not in {n.name for n in without.nodes}
+
+
+def test_named_hosts_say_themselves_whether_there_is_storage():
+    with pytest.raises(layout.PodError, match="stor-01=IP among the hosts"):
+        layout.resolve(layout.Request("x", hosts="a=10.77.0.5", storage=True), None)
