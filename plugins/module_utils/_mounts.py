@@ -1,0 +1,339 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Mounts as they must be and as they are: units, fstab, the steps between, what errors mean. Pure.
+
+Only units and fstab lines that carry the owner's mark are ever changed or removed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import string
+from dataclasses import dataclass, field
+from typing import Iterable, Mapping, Sequence
+
+UNIT, FSTAB = "unit", "fstab"
+# In the order in which they are done: what goes, what comes.
+REMOVE, REMOUNT, REVIVE, START = "remove", "remount", "revive", "start"
+
+_PLAIN = frozenset(string.ascii_letters + string.digits + ":_.")
+_OCTAL = re.compile(r"\\([0-7]{3})")
+# What mountinfo calls a type that a helper has mounted.
+_LIVE_TYPES = {"fuse.ceph": "fuse.ceph-fuse"}
+# Text of mount.ceph, ceph-fuse and the kernel, and what it means to the one who reads it.
+_MEANINGS = (
+    (r"not supported by the system|unknown filesystem type",
+     "this kernel has no ceph module; write driver: fuse, or auto"),
+    (r"unable to find a keyring|error reading secret file|secret is not valid base64",
+     "the key does not lie where it should, or is none; see cephfs_keys"),
+    (r"mount error 13|\(13\) Permission denied|mount error 1 |Operation not permitted",
+     "the cluster refuses the key or the path; compare `ceph auth get client.NAME`"),
+    (r"mount error 2 |\(2\) No such file|No such file or directory",
+     "the path is not in the file system, or there is no file system of this name"),
+    (r"no mds|mount error 113|mds is up|laggy",
+     ("no metadata server is active; see `ceph fs status`. A kernel client that speaks version 1 "
+      "to a cluster of version 2 says the same: see ms_mode")),
+    (r"timed out|Timeout|mount error 110|\(110\)|mount error 5 |result 'timeout'",
+     "no monitor answers; is the storage network up, are addresses and ports right?"),
+    (r"fuse: device not found|/dev/fuse", "there is no /dev/fuse; load the module fuse"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mount:
+    """One mount as it must be; `what` is what mount(8) gets first, `fstype` its type.
+
+    `watch` are files that the mount is made with, such as its key; `limit_s` is how long mounting
+    may take in seconds; `over` allows to hide files of the folder below.
+    """
+
+    name: str
+    what: str
+    where: str
+    fstype: str
+    options: tuple[str, ...] = ()
+    automount: bool = False
+    before: tuple[str, ...] = ()
+    requires: tuple[str, ...] = ()
+    watch: tuple[str, ...] = ()
+    limit_s: int = 90
+    network: bool = True
+    over: bool = False
+
+
+@dataclass(frozen=True)
+class Live:
+    """A line of the kernel's table of mounts."""
+
+    where: str
+    fstype: str
+    source: str
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is known of one mount point: `dead` is an errno's name, or "hang"; empty is well."""
+
+    live: Live | None = None
+    applied: str = ""
+    dead: str = ""
+    users: tuple[str, ...] = ()
+    hides: int = 0
+    automount: bool = False
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing to do with a mount point."""
+
+    action: str
+    where: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Steps, what is refused, what waits for its users to go, and what hangs."""
+
+    steps: tuple[Step, ...] = ()
+    refused: tuple[str, ...] = ()
+    pending: tuple[str, ...] = ()
+    hung: tuple[str, ...] = ()
+    kept: frozenset[str] = field(default_factory=frozenset)
+
+
+def escape(path: str) -> str:
+    r"""Return the name of a path in units: /mnt/a-b is mnt-a\x2db (systemd.unit(5))."""
+    words = [word for word in path.split("/") if word]
+    if not words:
+        return "-"
+    text = "/".join(words)
+    said = []
+    for place, char in enumerate(text):
+        if char == "/":
+            said.append("-")
+        elif char in _PLAIN and not (char == "." and place == 0):
+            said.append(char)
+        else:
+            said.extend(f"\\x{byte:02x}" for byte in char.encode())
+    return "".join(said)
+
+
+def unit_of(where: str, kind: str = "mount") -> str:
+    """Return the unit of a mount point."""
+    return f"{escape(where)}.{kind}"
+
+
+def mark(owner: str) -> str:
+    """Return the line that says whose file it is."""
+    return f"# Managed by Ansible: baremetal.dgx, mounts of {owner}. Do not edit."
+
+
+def owner_of(text: str) -> str:
+    """Return whose mount a unit is; empty for anybody else's."""
+    found = re.match(r"# Managed by Ansible: baremetal\.dgx, mounts of (\S+)\. Do not edit\.", text)
+    return found.group(1) if found else ""
+
+
+def where_of(text: str) -> str:
+    """Return the mount point that a unit's text names."""
+    found = re.search(r"(?m)^Where=(.+)$", text)
+    return found.group(1) if found else ""
+
+
+def _percent(text: str) -> str:
+    # A percent sign begins a specifier in units.
+    return text.replace("%", "%%")
+
+
+def units(owner: str, mount: Mount) -> dict[str, str]:
+    """Return the unit files of a mount, by name."""
+    lines = [mark(owner), "[Unit]", f"Description=Mount {mount.name} of {owner} (baremetal.dgx)"]
+    if mount.network:
+        lines += ["Wants=network-online.target", "After=network-online.target"]
+    if mount.requires:
+        lines += [f"Requires={' '.join(mount.requires)}", f"After={' '.join(mount.requires)}"]
+    if mount.before:
+        lines.append(f"Before={' '.join(mount.before)}")
+    lines += ["", "[Mount]", f"What={_percent(mount.what)}", f"Where={_percent(mount.where)}"]
+    lines.append(f"Type={mount.fstype}")
+    options = ("_netdev", *mount.options) if mount.network else mount.options
+    if options:
+        lines.append(f"Options={_percent(','.join(options))}")
+    lines.append(f"TimeoutSec={mount.limit_s}")
+    target = "remote-fs.target" if mount.network else "local-fs.target"
+    install = ["", "[Install]", f"WantedBy={target}"]
+    files = {unit_of(mount.where): "\n".join(lines + ([] if mount.automount else install)) + "\n"}
+    if mount.automount:
+        lines = [mark(owner), "[Unit]", f"Description=Mount {mount.name} when it is used"]
+        if mount.before:
+            lines.append(f"Before={' '.join(mount.before)}")
+        lines += ["", "[Automount]", f"Where={_percent(mount.where)}", *install]
+        files[unit_of(mount.where, "automount")] = "\n".join(lines) + "\n"
+    return files
+
+
+def _fstab_word(text: str) -> str:
+    # fstab(5): a space and its like are written in octal.
+    return "".join(f"\\{ord(char):03o}" if char in " \t\n\\#" else char for char in text)
+
+
+def fstab_line(mount: Mount) -> str:
+    """Return the line of fstab for a mount."""
+    options = ["_netdev", "nofail"] if mount.network else ["nofail"]
+    options += mount.options
+    options.append(f"x-systemd.mount-timeout={mount.limit_s}")
+    if mount.automount:
+        options.append("x-systemd.automount")
+    options += [f"x-systemd.before={unit}" for unit in mount.before]
+    options += [f"x-systemd.requires={unit}" for unit in mount.requires]
+    words = (mount.what, mount.where, mount.fstype, ",".join(options))
+    return " ".join(_fstab_word(word) for word in words) + " 0 0"
+
+
+def fstab(owner: str, text: str, mounts: Sequence[Mount]) -> str:
+    """Return fstab with the owner's block as it must be; every other line stays."""
+    begin, end = f"# BEGIN baremetal.dgx {owner}", f"# END baremetal.dgx {owner}"
+    kept, inside = [], False
+    for line in text.splitlines():
+        if line == begin:
+            inside = True
+        if not inside:
+            kept.append(line)
+        if line == end:
+            inside = False
+    if mounts:
+        kept += [begin, *(fstab_line(mount) for mount in mounts), end]
+    return "\n".join(kept) + "\n" if kept else ""
+
+
+def fstab_owned(owner: str, text: str) -> list[str]:
+    """Return the mount points in the owner's block of fstab."""
+    found = re.search(
+        rf"(?ms)^# BEGIN baremetal\.dgx {re.escape(owner)}$\n(.*?)^# END", text
+    )  # fmt: skip
+    lines = found.group(1).splitlines() if found else []
+    return [unescape(line.split()[1]) for line in lines if len(line.split()) > 1]
+
+
+def unescape(text: str) -> str:
+    """Return a word of mountinfo or fstab as it is meant."""
+    return _OCTAL.sub(lambda code: chr(int(code.group(1), 8)), text)
+
+
+def table(mountinfo: str) -> dict[str, Live]:
+    """Return mount point -> what the kernel has mounted on top there (proc(5), mountinfo).
+
+    An automount that waits is not in it: `autofs` is what it is mounted by, not what is there.
+    """
+    found: dict[str, Live] = {}
+    for line in mountinfo.splitlines():
+        left, dash, right = line.partition(" - ")
+        fields, ends = left.split(), right.split()
+        if dash and len(fields) > 4 and len(ends) > 1 and ends[0] != "autofs":
+            where = unescape(fields[4])
+            found[where] = Live(where, ends[0], unescape(ends[1]))
+    return found
+
+
+def waiting(mountinfo: str) -> frozenset[str]:
+    """Return the mount points at which an automount waits."""
+    lines = (line.partition(" - ") for line in mountinfo.splitlines())
+    return frozenset(
+        unescape(left.split()[4]) for left, _dash, right in lines if right.startswith("autofs ")
+    )
+
+
+def digest(mount: Mount, watched: Mapping[str, str]) -> str:
+    """Return what a live mount is recognised by: its definition and the files it was made with."""
+    parts = (mount.what, mount.where, mount.fstype, mount.options, mount.network)
+    files = [(path, watched.get(path, "")) for path in mount.watch]
+    return hashlib.sha256(repr((parts, files)).encode()).hexdigest()
+
+
+def same_kind(mount: Mount, live: Live) -> bool:
+    """Tell whether what is mounted is of the declared type."""
+    return live.fstype in (mount.fstype, _LIVE_TYPES.get(mount.fstype))
+
+
+def plan(
+    wanted: Sequence[Mount],
+    owned: Iterable[str],
+    seen: Mapping[str, Seen],
+    digests: Mapping[str, str],
+) -> Plan:
+    """Return the steps from what was seen to what is wanted.
+
+    `owned` are the mount points that the owner has units or lines for; `digests` is by mount point.
+    Nothing that is in use is taken away, and nothing that hangs is touched.
+    """
+    steps: list[Step] = []
+    refused: list[str] = []
+    pending: list[str] = []
+    hung: list[str] = []
+    kept = set()
+    owned = frozenset(owned)
+    declared = {mount.where for mount in wanted}
+    # What lies inside another goes first.
+    for where in sorted(owned - declared, key=lambda path: (-path.count("/"), path)):
+        at = seen.get(where, Seen())
+        if at.live is not None and at.users:
+            refused.append(f"{where} is no longer declared, but in use by {users_text(at.users)}")
+            kept.add(where)
+        elif at.live is not None and at.dead == "hang":
+            refused.append(f"{where} is no longer declared, but does not answer: nobody can tell "
+                           "who uses it")  # fmt: skip
+            kept.add(where)
+        else:
+            steps.append(Step(REMOVE, where, "no longer declared"))
+    for mount in sorted(wanted, key=lambda one: (one.where.count("/"), one.where)):
+        at = seen.get(mount.where, Seen())
+        if at.live is None:
+            if at.hides and not mount.over:
+                refused.append(
+                    f"{mount.where} holds {at.hides} files or folders, which a mount would hide; "
+                    "move them away, or write over: true"
+                )
+            elif not (mount.automount and at.automount):
+                steps.append(Step(START, mount.where, "not mounted"))
+        elif not same_kind(mount, at.live) and mount.where not in owned:
+            refused.append(
+                f"{mount.where} is a mount of somebody else: {at.live.source} "
+                f"({at.live.fstype}); unmount it, and take it out of what mounts it"
+            )
+        elif at.dead == "hang":
+            hung.append(mount.where)
+        elif at.dead:
+            steps.append(Step(REVIVE, mount.where, at.dead))
+        elif at.applied and at.applied != digests[mount.where]:
+            if at.users:
+                pending.append(
+                    f"{mount.where} is mounted as it was declared before, in use by "
+                    f"{users_text(at.users)}; the next mount will be the new one"
+                )
+            else:
+                steps.append(Step(REMOUNT, mount.where, "declared otherwise now"))
+    return Plan(tuple(steps), tuple(refused), tuple(pending), tuple(hung), frozenset(kept))
+
+
+def users_text(users: Sequence[str], most: int = 8) -> str:
+    """Return who uses a mount, in words."""
+    more = f" and {len(users) - most} more" if len(users) > most else ""
+    return ", ".join(users[:most]) + more
+
+
+def meaning(text: str) -> str:
+    """Return what a failed mount means; empty when its text is unknown."""
+    for pattern, said in _MEANINGS:
+        if re.search(pattern, text):
+            return said
+    return ""
+
+
+def inside(path: str, where: str) -> bool:
+    """Tell whether a path is the mount point, or below it."""
+    return path == where or path.startswith(where.rstrip("/") + "/")

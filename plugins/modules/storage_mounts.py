@@ -1,0 +1,256 @@
+#!/usr/bin/python
+
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: storage_mounts
+short_description: Keep the mounts of one owner as declared, and never hang on a dead one
+description:
+  - Writes mount units (and automount units), or a block of C(/etc/fstab), and mounts what is not
+    mounted. Units and lines of anybody else are never touched.
+  - A mount that the owner has made and that is no longer declared is unmounted and removed. While
+    somebody uses it that is refused, with the names of the processes.
+  - A mount that is declared otherwise now is mounted anew if nobody uses it. Otherwise it stays as
+    it is until its next mount, which O(ignore:pending) tells.
+  - A mount whose daemon is gone (C(ENOTCONN), as a killed ceph-fuse leaves it) is taken away and
+    mounted again. One that hangs is left alone and named; its server must come back.
+  - Whatever asks a mount does so in a child process with a time limit, so that a dead mount can
+    hold neither the task nor the play.
+version_added: 1.0.0
+author:
+  - The baremetal.dgx authors (@baremetal-dgx)
+extends_documentation_fragment:
+  - baremetal.dgx.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: full
+  idempotent:
+    support: full
+options:
+  owner:
+    description: Whose mounts they are, as a word. Only what carries this name is removed.
+    type: str
+    required: true
+  mounts:
+    description: The mounts; an empty list removes all that the owner has.
+    type: list
+    elements: dict
+    required: true
+    suboptions:
+      name:
+        description: What it is called in messages.
+        type: str
+        required: true
+      what:
+        description: What is mounted.
+        type: str
+        required: true
+      where:
+        description: The mount point; made where it is missing.
+        type: path
+        required: true
+      fstype:
+        description: Type of the file system, as for C(mount -t).
+        type: str
+        required: true
+      options:
+        description: Options. C(_netdev) is added to mounts of the network. No secrets belong here.
+        type: list
+        elements: str
+        default: []
+      automount:
+        description: Whether it is only mounted when somebody looks into it.
+        type: bool
+        default: false
+      before:
+        description: Units that start after it, such as C(slurmd.service).
+        type: list
+        elements: str
+        default: []
+      requires:
+        description: Units that must be up before it.
+        type: list
+        elements: str
+        default: []
+      watch:
+        description: Files that it is made with, such as its key; a change mounts it anew.
+        type: list
+        elements: path
+        default: []
+      limit_s:
+        description: Seconds that mounting may take.
+        type: int
+        default: 90
+      network:
+        description: Whether it comes over the network, and therefore waits for it.
+        type: bool
+        default: true
+      over:
+        description: Whether it may hide files that lie in its mount point.
+        type: bool
+        default: false
+  style:
+    description: Where the mounts are written down; the other place is cleared of them.
+    type: str
+    choices: [unit, fstab]
+    default: unit
+  answer_s:
+    description: Seconds after which a mount that does not answer counts as one that hangs.
+    type: float
+    default: 10
+seealso:
+  - module: baremetal.dgx.storage_canary
+notes:
+  - Only for Linux with systemd.
+"""
+
+EXAMPLES = r"""
+- name: Mount the shared file systems
+  baremetal.dgx.storage_mounts:
+    owner: cephfs
+    mounts:
+      - name: home
+        what: node@.cephfs=/home
+        where: /home
+        fstype: ceph
+        options: [mon_addr=10.0.0.31:3300, ms_mode=prefer-crc, noatime]
+        before: [slurmd.service]
+"""
+
+RETURN = r"""
+steps:
+  description: What was done, or in check mode would be, one line each.
+  returned: always
+  type: list
+  elements: str
+pending:
+  description: Mounts that stay as they were declared before until those who use them are gone.
+  returned: always
+  type: list
+  elements: str
+refused:
+  description: What was not done, and why.
+  returned: always
+  type: list
+  elements: str
+hung:
+  description: Mount points that do not answer. Nothing was done to them.
+  returned: always
+  type: list
+  elements: str
+"""
+
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._mounts import Mount
+from ansible_collections.baremetal.dgx.plugins.module_utils._mounts_apply import (
+    Applier,
+    Files,
+    survey,
+    wanted_files,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._run import ModuleRunner
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "owner": {"type": "str", "required": True},
+    "mounts": {
+        "type": "list",
+        "elements": "dict",
+        "required": True,
+        "options": {
+            "name": {"type": "str", "required": True},
+            "what": {"type": "str", "required": True},
+            "where": {"type": "path", "required": True},
+            "fstype": {"type": "str", "required": True},
+            "options": {"type": "list", "elements": "str", "default": []},
+            "automount": {"type": "bool", "default": False},
+            "before": {"type": "list", "elements": "str", "default": []},
+            "requires": {"type": "list", "elements": "str", "default": []},
+            "watch": {"type": "list", "elements": "path", "default": []},
+            "limit_s": {"type": "int", "default": 90},
+            "network": {"type": "bool", "default": True},
+            "over": {"type": "bool", "default": False},
+        },
+    },
+    "style": {"type": "str", "choices": ["unit", "fstab"], "default": "unit"},
+    "answer_s": {"type": "float", "default": 10},
+}
+_LISTS = ("options", "before", "requires", "watch")
+
+
+def mounts_of(data: list[dict[str, Any]]) -> list[Mount]:
+    """Return the mounts of the module's option; ValueError for what cannot be mounted."""
+    mounts = []
+    for one in data:
+        where = one["where"].rstrip("/")
+        if not where.startswith("/") or "//" in where or "/.." in where:
+            raise ValueError(f"{one['name']}: {one['where']!r} is no mount point; write /PATH")
+        lists = {key: tuple(one[key]) for key in _LISTS}
+        mounts.append(Mount(**{**one, **lists, "where": where}))
+    for what in ("name", "where"):
+        values = [getattr(mount, what) for mount in mounts]
+        twice = sorted({value for value in values if values.count(value) > 1})
+        if twice:
+            raise ValueError(f"{what} {', '.join(twice)} is declared twice; write it once")
+    return mounts
+
+
+def diff_of(files: Files) -> list[dict[str, str]]:
+    """Return the diff of units and fstab; there are no secrets in them."""
+    changes = {**dict.fromkeys(files.removed, ""), **files.written}
+    return [
+        {"before_header": path, "after_header": path, "before": files.before.get(path, ""),
+         "after": text}
+        for path, text in sorted(changes.items())
+    ]  # fmt: skip
+
+
+def main() -> None:
+    """Look, plan, apply, report."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    params = module.params
+    try:
+        mounts = mounts_of(params["mounts"])
+    except ValueError as error:
+        module.fail_json(msg=str(error))
+    owner = params["owner"]
+    todo, digests = survey(owner, mounts, params["answer_s"])
+    # What hides files is not put there for the next boot either.
+    hidden = {mount.where for mount in mounts if any(
+        line.startswith(f"{mount.where} ") for line in todo.refused)}  # fmt: skip
+    allowed = [mount for mount in mounts if mount.where not in hidden]
+    files = wanted_files(owner, params["style"], allowed, todo.kept | frozenset(hidden))
+    result: dict[str, Any] = {
+        "changed": bool(todo.steps or files),
+        "steps": [f"{step.action} {step.where}: {step.why}" for step in todo.steps],
+        "pending": list(todo.pending),
+        "refused": list(todo.refused),
+        "hung": list(todo.hung),
+        "diff": diff_of(files),
+    }
+    applier = Applier(ModuleRunner(module), {mount.where: mount for mount in allowed}, digests)
+    if not module.check_mode:
+        applier.apply(todo.steps, files)
+    for line in todo.pending:
+        module.warn(line)
+    wrong = [*todo.refused, *applier.failed]
+    wrong += [
+        f"{where} is mounted but has not answered for {params['answer_s']:g} s: it was left alone; "
+        "look at its servers and the network"
+        for where in todo.hung
+    ]
+    if wrong:
+        module.fail_json(msg="\n".join(wrong), **result)
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
