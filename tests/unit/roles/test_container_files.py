@@ -1,0 +1,301 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the roles enroot and pyxis would write, and what they refuse.
+
+Each case is a host of one play, since each play takes seconds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from role_render import ROLES, by_path, lines, render_many
+
+REFUSALS = "refusals | selectattr('when') | map(attribute='say') | list"
+
+# enroot
+
+ENROOT = {
+    "files": "__enroot_files",
+    "folders": "__enroot_folders",
+    "leftovers": "__enroot_leftovers",
+    "packages": "__enroot_packages",
+    "sources": "__enroot_source_files[ansible_facts['os_family']]",
+    "sysctl": "__enroot_sysctl",
+    "sums": "__enroot_sums",
+    "missing": "__enroot_missing_hooks",
+    "refusals": f"__enroot_{REFUSALS}",
+}
+CONF = "/etc/enroot/enroot.conf.d/50-baremetal-dgx.conf"
+PROFILE = "/etc/apparmor.d/baremetal-dgx-enroot"
+SHIPPED = ["50-mig-config.sh", "50-slurm-pmi.sh", "50-slurm-pytorch.sh"]
+DIGEST = hashlib.sha256(b"x").hexdigest()
+NAMES = ("enroot_4.1.2-1_amd64.deb", "enroot+caps_4.1.2-1_amd64.deb")
+RESTRICTED = ["apparmor-restricts", "has-userns-clone"]
+ENROOT_CASES: dict[str, dict[str, Any]] = {
+    "scratch": {
+        "source": "packages",
+        "version": "4.1.2",
+        "scratch_dir": "/raid/enroot",
+        "images_dir": "/cephfs/images",
+        "options": {"ENROOT_MAX_PROCESSORS": 8},
+        "site_hooks": {"60-site.sh": "#!/bin/sh\n"},
+    },
+    "profile": {"source": "packages", "apparmor": "profile", "seen": RESTRICTED},
+    "sysctl": {"source": "packages", "apparmor": "sysctl", "seen": RESTRICTED},
+    "free": {"source": "packages", "hooks": ["50-none.sh"]},
+    "url": {
+        "source": "url",
+        "urls": [{"url": f"https://example.org/a/{name}", "sha256": DIGEST} for name in NAMES],
+    },
+    "no-url": {"source": "url"},
+    "refused": {
+        "seen": ["scratch-is-no-mount", "no-folder-for-images"],
+        "source": "directory",
+        "version": "four",
+        "scratch_mount": "/raid",
+        "scratch_dir": "raid",
+        "images_dir": "/cephfs/images",
+        "urls": [{"url": "x", "sha256": "abc"}],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def enroot(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Case → what the role would do."""
+    hosts = {}
+    for name, values in ENROOT_CASES.items():
+        given = {f"enroot_{key}": value for key, value in values.items() if key != "seen"}
+        given["__enroot_node"] = {"stdout_lines": values.get("seen", [])}
+        given["__enroot_shipped"] = {
+            "files": [{"path": f"/usr/share/enroot/hooks.d/{hook}"} for hook in SHIPPED]
+        }
+        hosts[name] = given
+    found = render_many(tmp_path_factory.mktemp("enroot"), "enroot", "Debian", hosts, ENROOT)
+    for values in found.values():
+        for kind in ("files", "folders", "leftovers"):
+            values[kind] = by_path(values[kind])
+    return found
+
+
+def test_enroot_on_scratch(enroot: dict[str, dict[str, Any]]) -> None:
+    found = enroot["scratch"]
+    assert lines(found["files"][CONF]) == [
+        "ENROOT_RUNTIME_PATH /run/enroot/user-$(id -u)",
+        "ENROOT_DATA_PATH /raid/enroot/data/user-$(id -u)",
+        "ENROOT_CACHE_PATH /raid/enroot/cache/user-$(id -u)",
+        "ENROOT_TEMP_PATH /raid/enroot/tmp",
+        "ENROOT_MAX_PROCESSORS 8",
+    ]
+    # the folders that users' own are made in, or a new user gets "Permission denied"
+    modes = {path: entry["mode"] for path, entry in found["folders"].items()}
+    assert modes == {
+        "/run/enroot": "1777",
+        "/raid/enroot": "0755",
+        "/raid/enroot/data": "1777",
+        "/raid/enroot/cache": "1777",
+        "/raid/enroot/tmp": "1777",
+        "/cephfs/images": "1777",
+    }
+    boot = lines(found["files"]["/etc/tmpfiles.d/baremetal-dgx-enroot.conf"])
+    assert "d /raid/enroot/cache 1777 root root 30d" in boot
+    assert "d /raid/enroot/data 1777 root root -" in boot
+    assert "enroot=4.1.2-*" in found["packages"]
+    assert "enroot+caps=4.1.2-*" in found["packages"]
+    assert "bsdextrautils" in found["packages"]
+    hooks = {p: e["state"] for p, e in found["files"].items() if "state" in e and "hooks.d/" in p}
+    assert hooks == {
+        "/etc/enroot/hooks.d/50-slurm-pmi.sh": "link",
+        "/etc/enroot/hooks.d/50-slurm-pytorch.sh": "link",
+        "/etc/enroot/hooks.d/50-mig-config.sh": "absent",
+    }
+    assert found["files"]["/etc/enroot/hooks.d/60-site.sh"]["mode"] == "0755"
+    assert set(found["leftovers"]) >= {CONF, PROFILE, "/etc/enroot/hooks.d/60-site.sh"}
+    assert found["refusals"] == []
+
+
+@pytest.mark.parametrize(
+    ("way", "profile", "sysctl"), [("profile", "file", False), ("sysctl", "absent", True)]
+)
+def test_kernel_that_restricts_namespaces(
+    enroot: dict[str, dict[str, Any]], way: str, profile: str, sysctl: bool
+) -> None:
+    found = enroot[way]
+    assert found["files"][PROFILE]["state"] == profile
+    assert "profile baremetal-dgx-enroot /usr/bin/enroot{,-*}" in found["files"][PROFILE]["content"]
+    assert ("kernel.apparmor_restrict_unprivileged_userns" in found["sysctl"]) == sysctl
+    assert found["sysctl"]["kernel.unprivileged_userns_clone"] == 1
+
+
+def test_kernel_that_does_not(enroot: dict[str, dict[str, Any]]) -> None:
+    found = enroot["free"]
+    assert found["files"][PROFILE]["state"] == "absent"
+    assert set(found["sysctl"]) == {"user.max_user_namespaces", "user.max_mnt_namespaces"}
+    assert found["missing"] == ["50-none.sh"]
+
+
+def test_packages_by_url(enroot: dict[str, dict[str, Any]]) -> None:
+    found = enroot["url"]
+    # exactly what `sha256sum -c` takes
+    assert found["sums"] == "".join(f"{DIGEST}  {name}\n" for name in NAMES)
+    (source,) = found["sources"]
+    assert source["state"] == "file"
+    assert "Trusted: yes" in source["content"]
+
+
+def test_enroot_refuses(enroot: dict[str, dict[str, Any]]) -> None:
+    said = "\n".join(enroot["refused"]["refusals"])
+    assert len(enroot["refused"]["refusals"]) == 6
+    assert "/raid is not mounted, and unpacked images would fill the disk" in said
+    assert "/cephfs is not there" in said
+    assert len(enroot["no-url"]["refusals"]) == 1
+
+
+# pyxis
+
+PYXIS = {
+    "line": "__pyxis_line",
+    "laid": "__pyxis_laid",
+    "new": "__pyxis_is_new",
+    "used": "__pyxis_is_used",
+    "record": "__pyxis_record",
+    "last": "__pyxis_used_before_last",
+    "leftovers": "__pyxis_leftovers",
+    "runtime": "__pyxis_runtime_files",
+    "refusals": f"__pyxis_{REFUSALS}",
+}
+MARK, OLD = "0123456789ab", "ba9876543210"
+PATH = "/usr/local/lib/slurm/spank_pyxis-{}.so"
+OLDEST = PATH.format("aaaaaaaaaaaa")
+LINE = "required " + PATH + " runtime_path=/run/pyxis container_scope=job"
+
+
+def used(mark: str = MARK, **values: Any) -> dict[str, Any]:
+    """What the control machine has noted as in use."""
+    return {
+        "release": "24.11", "line": LINE.format(mark), "plugin": PATH.format(mark), "mark": mark,
+        "image": f"/i-{mark}", "built": True, "proven": True, "previous": "", **values,
+    }  # fmt: skip
+
+
+# Case → inputs; "in-use" is what was noted before.
+PYXIS_CASES: dict[str, dict[str, Any]] = {
+    "first": {},
+    "same": {"in-use": used()},
+    "unproven": {"in-use": used(proven=False)},
+    "other-build": {"in-use": used(OLD, previous=OLDEST)},
+    "other-options": {"in-use": used(), "options": {"runtime_path": "/run/pyxis"}},
+    "other-release": {"in-use": used(release="22.05")},
+    "again": {"in-use": used(previous=PATH.format(OLD), proven=False)},
+    "absent": {"in-use": used(previous=PATH.format(OLD)), "state": "absent"},
+    "absent-package": {"in-use": used(built=False), "state": "absent"},
+    "preinstalled": {"source": "preinstalled", "plugin": "/usr/lib/slurm/spank_pyxis.so"},
+    "refused": {
+        "directory": "",
+        "options": {"runtime_pat": "/x"},
+        "other_lines": ["required /usr/lib/spank_pyxis.so"],
+    },
+    "refused-url": {"source": "url", "sha256": "12"},
+}
+
+
+@pytest.fixture(scope="module")
+def pyxis(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    """Case → what the role would do."""
+    folder = tmp_path_factory.mktemp("pyxis")
+    hosts = {}
+    for name, values in PYXIS_CASES.items():
+        state = folder / f"state-{name}"
+        state.mkdir()
+        (state / "newest.json").write_text(json.dumps({"mark": MARK, "slurm": "24.11.5"}))
+        if "in-use" in values:
+            (state / "in-use.json").write_text(json.dumps(values["in-use"]))
+        hosts[name] = {
+            "pyxis_source": "directory",
+            "pyxis_directory": "/srv/pyxis",
+            "pyxis_builder": "head-01",
+            "pyxis_submit_host": "login-01",
+            "pyxis_slurm_release": "24.11",
+            "pyxis_parts": ["compute"],
+            "pyxis_state_dir": str(state),
+            "__pyxis_trial": {"passed": ["dgx-01"]},
+            **{f"pyxis_{key}": value for key, value in values.items() if key != "in-use"},
+        }
+    return render_many(folder, "pyxis", "Debian", hosts, PYXIS)
+
+
+def test_first_build(pyxis: dict[str, dict[str, Any]]) -> None:
+    found = pyxis["first"]
+    assert found["line"] == LINE.format(MARK)
+    assert found["new"]
+    assert not found["used"]
+    image = f"/usr/local/share/baremetal-dgx/container-{MARK}.sqsh"
+    assert [file["dest"] for file in found["laid"]] == [PATH.format(MARK), image]
+    assert found["laid"][0]["src"].endswith(f"/builds/spank_pyxis-{MARK}.so")
+    assert found["record"] == {
+        "release": "24.11", "slurm": "24.11.5", "mark": MARK, "line": LINE.format(MARK),
+        "plugin": PATH.format(MARK), "image": image, "built": True, "proven": True, "previous": "",
+    }  # fmt: skip
+    assert by_path(found["runtime"])["/run/pyxis"]["mode"] == "0755"
+    assert found["refusals"] == []
+
+
+def test_nothing_to_do_when_it_is_in_use(pyxis: dict[str, dict[str, Any]]) -> None:
+    assert not pyxis["same"]["new"]
+    assert pyxis["same"]["used"]
+
+
+@pytest.mark.parametrize("case", ["unproven", "other-build", "other-options", "other-release"])
+def test_what_is_tried_again(pyxis: dict[str, dict[str, Any]], case: str) -> None:
+    assert pyxis[case]["new"]
+
+
+def test_the_build_before_stays_until_the_next_one(pyxis: dict[str, dict[str, Any]]) -> None:
+    found = pyxis["other-build"]
+    assert found["record"]["previous"] == PATH.format(OLD)
+    assert found["last"] == OLDEST
+    assert pyxis["again"]["record"]["previous"] == PATH.format(OLD)
+
+
+def test_what_is_removed(pyxis: dict[str, dict[str, Any]]) -> None:
+    assert set(by_path(pyxis["absent"]["leftovers"])) == {
+        PATH.format(MARK), PATH.format(OLD), f"/i-{MARK}",
+        "/etc/tmpfiles.d/baremetal-dgx-pyxis.conf",
+    }  # fmt: skip
+    # what a package has laid is not ours
+    assert len(pyxis["absent-package"]["leftovers"]) == 1
+
+
+def test_preinstalled(pyxis: dict[str, dict[str, Any]]) -> None:
+    found = pyxis["preinstalled"]
+    assert found["line"].startswith("required /usr/lib/slurm/spank_pyxis.so runtime_path=")
+    assert [file["dest"] for file in found["laid"]] == [
+        "/usr/local/share/baremetal-dgx/container-preinstalled.sqsh"
+    ]
+
+
+def test_pyxis_refuses(pyxis: dict[str, dict[str, Any]]) -> None:
+    assert len(pyxis["refused"]["refusals"]) == 3
+    assert "does not know runtime_pat, and no job would" in pyxis["refused"]["refusals"][0]
+    assert len(pyxis["refused-url"]["refusals"]) == 1
+
+
+@pytest.mark.skipif(not shutil.which("mksquashfs"), reason="there is no mksquashfs")
+def test_image(tmp_path: Path) -> None:
+    script = ROLES / "pyxis/files/image.sh"
+    subprocess.run(["sh", str(script), str(tmp_path / "x.sqsh"), MARK], check=True)
+    subprocess.run(
+        ["unsquashfs", "-d", str(tmp_path / "tree"), str(tmp_path / "x.sqsh")],
+        check=True,
+        capture_output=True,
+    )
+    assert (tmp_path / "tree/etc/baremetal-dgx-image").read_text() == f"{MARK}\n"
+    assert not list((tmp_path / "tree/dev").iterdir())
+    assert (tmp_path / "tree/bin/sh").stat().st_mode & 0o111
