@@ -1,0 +1,268 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""upgrade_nodes as a whole, on a scontrol of the test's own and playbooks that note each call."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[3]
+NODES = [f"dgx-0{number}" for number in range(1, 5)]
+# Takes what slurm_node sends, keeps how many serve at each step, and refuses all else.
+SCONTROL = """\
+#!{python}
+import json, sys
+path = "{folder}/slurm.json"
+nodes = json.load(open(path))
+words = sys.argv[1:]
+if words[:2] == ["show", "node"]:
+    for name, (state, reason) in nodes.items():
+        why = f" Reason={{reason}} [root@2026-11-21T09:00:00]" if reason else ""
+        print(f"NodeName={{name}} Arch=x86_64 State={{state}} ThreadsPerCore=2{{why}}")
+elif words[0] == "update":
+    given = dict(word.split("=", 1) for word in words[1:])
+    for name in given["NodeName"].split(","):
+        if given["State"] == "DRAIN":
+            nodes[name] = ["IDLE+DRAIN", given["Reason"]]
+        elif given["State"] == "RESUME":
+            nodes[name] = ["IDLE", ""]
+        else:
+            sys.exit(f"unknown {{words}}")
+    json.dump(nodes, open(path, "w"))
+    with open("{folder}/serving", "a") as kept:
+        print(sum(not reason for _state, reason in nodes.values()), file=kept)
+else:
+    sys.exit(f"unknown {{words}}")
+"""
+CHANGE = [
+    {
+        "hosts": "{{ target }}",
+        "gather_facts": False,
+        "tasks": [
+            {
+                "ansible.builtin.shell": {
+                    "cmd": "echo {{ inventory_hostname }} >> {{ notes }}/changed;"
+                    " while test -e {{ notes }}/hold; do sleep 0.1; done;"
+                    " ! test -e {{ notes }}/fails-{{ inventory_hostname }}"
+                },
+                "changed_when": True,
+            }
+        ],
+    }
+]
+PROVE = [
+    {
+        "hosts": "{{ target }}",
+        "gather_facts": False,
+        "tasks": [
+            {
+                "ansible.builtin.copy": {
+                    "content": "{{ {'version': 1, 'node': inventory_hostname, 'level': level,"
+                    " 'records': [{'check': 'gpu.count', 'subject': 'node:' ~ inventory_hostname,"
+                    " 'status': verdict, 'at': now(utc=true, fmt='%Y-%m-%dT%H:%M:%SZ')}]}"
+                    " | to_json }}",
+                    "dest": "{{ cluster_state_dir }}/nodes/{{ inventory_hostname }}.json",
+                    "mode": "0644",
+                },
+                "vars": {
+                    "verdict": "{{ 'fail' if (notes ~ '/bad-' ~ inventory_hostname) is file"
+                    " else 'pass' }}"
+                },
+            },
+            {
+                "ansible.builtin.assert": {
+                    "that": "(notes ~ '/bad-' ~ inventory_hostname) is not file"
+                }
+            },
+        ],
+    }
+]
+
+
+class Site:
+    """A folder with an inventory, a Slurm and notes of what happened."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.state = folder, folder / "state"
+        (self.state / "nodes").mkdir(parents=True)
+        (folder / "bin").mkdir()
+        self.set_slurm({name: ["IDLE", ""] for name in NODES})
+        for name, text in {
+            "scontrol": SCONTROL.format(python=sys.executable, folder=folder),
+            "squeue": "#!/bin/sh\n",
+        }.items():
+            (folder / "bin" / name).write_text(text)
+            (folder / "bin" / name).chmod(0o755)
+        local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable,
+                 "notes": str(folder)}  # fmt: skip
+        hosts = {
+            "slurm_controllers": {"hosts": {"head-01": {}}},
+            "gpu_nodes": {"hosts": {name: {} for name in NODES}},
+        }
+        all_hosts = {"all": {"vars": local, "children": hosts}}
+        (folder / "hosts.yml").write_text(yaml.safe_dump(all_hosts, default_flow_style=False))
+        for name, play in {"change": CHANGE, "prove": PROVE}.items():
+            (folder / f"{name}.yml").write_text(yaml.safe_dump(play))
+
+    def set_slurm(self, nodes: dict[str, list[str]]) -> None:
+        (self.folder / "slurm.json").write_text(json.dumps(nodes))
+
+    @property
+    def slurm(self) -> dict[str, list[str]]:
+        found: dict[str, list[str]] = json.loads((self.folder / "slurm.json").read_text())
+        return found
+
+    @property
+    def serving(self) -> list[int]:
+        path = self.folder / "serving"
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+    @property
+    def changed(self) -> list[str]:
+        path = self.folder / "changed"
+        return path.read_text().split() if path.exists() else []
+
+    @property
+    def done(self) -> list[str]:
+        found: list[str] = json.loads((self.state / "upgrade/change.json").read_text())["done"]
+        return found
+
+    def start(self, *arguments: str, **variables: object) -> subprocess.Popen[str]:
+        given = {
+            "cluster_state_dir": str(self.state),
+            "upgrade": str(self.folder / "change.yml"),
+            "upgrade_validate": str(self.folder / "prove.yml"),
+            "upgrade_in_service": 2,
+            "upgrade_batch": 2,
+            **variables,
+        }
+        line = [str(Path(sys.executable).with_name("ansible-playbook")),
+                str(ROOT / "playbooks/upgrade_nodes.yml"), "-i", str(self.folder / "hosts.yml"),
+                "-e", json.dumps(given), *arguments]  # fmt: skip
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE")}
+        return subprocess.Popen(
+            line, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True,
+            env={**kept, "PATH": f"{self.folder}/bin:{os.environ['PATH']}", "ANSIBLE_NOCOLOR": "1",
+                 "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections")},
+        )  # fmt: skip
+
+    def run(self, *arguments: str, **variables: object) -> tuple[int, str]:
+        process = self.start(*arguments, **variables)
+        said = process.communicate(timeout=300)[0]
+        return process.returncode, re.sub(r"\s+", " ", said)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_all_nodes_in_batches_with_a_first_one_and_a_floor(site: Site) -> None:
+    rc, said = site.run("--check")
+    assert rc == 0, said
+    assert '"dgx-01", "dgx-02, dgx-03", "dgx-04"' in said
+    assert site.changed == site.serving == []
+    rc, said = site.run()
+    assert rc == 0, said
+    assert sorted(site.changed) == sorted(site.done) == NODES
+    assert site.changed[0] == "dgx-01"
+    assert min(site.serving) == 2
+    assert all(node == ["IDLE", ""] for node in site.slurm.values())
+    # Once done, it does nothing again.
+    rc, said = site.run()
+    assert rc == 0, said
+    assert len(site.changed) == 4
+    assert "4 are done before" in said
+
+
+def test_it_stops_on_a_batch_that_fails_and_goes_on_there(site: Site) -> None:
+    (site.folder / "bad-dgx-03").touch()
+    rc, said = site.run()
+    assert rc != 0
+    assert "dgx-03 did not pass after" in said
+    assert "1 nodes were not touched" in said
+    assert sorted(site.changed) == ["dgx-01", "dgx-02", "dgx-03"]
+    # Its neighbour passed, and is back.
+    assert site.slurm["dgx-02"] == ["IDLE", ""]
+    assert site.slurm["dgx-03"] == ["IDLE+DRAIN", "dgx-upgrade: change"]
+    # Not mended: it is tried alone, and no other node is risked.
+    rc, said = site.run()
+    assert rc != 0
+    assert site.changed[3:] == ["dgx-03"]
+    (site.folder / "bad-dgx-03").unlink()
+    rc, said = site.run()
+    assert rc == 0, said
+    assert site.changed[4] == "dgx-03"
+    assert sorted(site.done) == NODES
+    assert min(site.serving) >= 2
+
+
+def test_a_change_that_fails_lets_nobody_in_on_older_evidence(site: Site) -> None:
+    rc, said = site.run(target="dgx-01")
+    assert rc == 0, said
+    (site.folder / "fails-dgx-01").touch()
+    rc, said = site.run(target="dgx-01", upgrade_again=True)
+    assert rc != 0
+    assert site.slurm["dgx-01"][1] == "dgx-upgrade: change"
+    assert site.done == []
+
+
+def test_others_nodes_are_left_alone_and_the_floor_is_kept(site: Site) -> None:
+    nodes = {name: ["IDLE", ""] for name in NODES}
+    nodes["dgx-02"] = ["IDLE+DRAIN", "broken fan"]
+    nodes["dgx-03"] = ["DOWN", ""]
+    site.set_slurm(nodes)
+    rc, said = site.run()
+    assert rc != 0
+    assert "2 nodes are in service, and 2 must be: none may leave" in said
+    rc, said = site.run(upgrade_in_service="25%")
+    assert rc == 0, said
+    assert site.slurm["dgx-02"] == ["IDLE+DRAIN", "broken fan"]
+    assert "dgx-02 is left alone: drained by root: broken fan" in said
+    assert sorted(site.changed) == ["dgx-01", "dgx-04"]
+
+
+def test_killed_in_the_middle_it_goes_on(site: Site) -> None:
+    (site.folder / "hold").touch()
+    process = site.start()
+    deadline = time.monotonic() + 120
+    while not site.changed:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    (site.folder / "hold").unlink()
+    assert site.slurm["dgx-01"][1] == "dgx-upgrade: change"
+    rc, said = site.run()
+    assert rc == 0, said
+    assert site.changed[:2] == ["dgx-01", "dgx-01"]
+    assert sorted(site.done) == NODES
+    assert min(site.serving) >= 2
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"upgrade_in_service": "most"}, "write 24, or 75%"),
+        ({"upgrade_in_service": 7}, "of 4 nodes cannot be"),
+        ({"upgrade_batch": 0}, "must be 1 or more"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(site: Site, variables: dict, said: str) -> None:
+    rc, told = site.run(**variables)
+    assert rc != 0
+    assert said in told
+    assert site.serving == []
