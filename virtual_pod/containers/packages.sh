@@ -5,6 +5,8 @@
 # Makes the stand-ins' packages in a directory with checksums, as roles/enroot takes it. Needs dpkg-deb.
 # Usage: packages.sh DIRECTORY. Prints the checksum of the list last.
 set -eu
+# The same bytes on every node, so that one checksum fits all.
+export SOURCE_DATE_EPOCH=0
 
 here=$(cd "$(dirname "$0")" && pwd)
 target=$1
