@@ -53,9 +53,9 @@ def digest_of(path: str) -> str:
         return ""
 
 
-def owned_units(owner: str, folder: str = UNITS) -> dict[str, str]:
+def owned_units(owner: str) -> dict[str, str]:
     """Return the owner's unit files: path -> text."""
-    found = {}
+    found, folder = {}, UNITS
     for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
         if name.endswith((".mount", ".automount")):
             path = os.path.join(folder, name)

@@ -97,6 +97,11 @@ stale:
   returned: always
   type: list
   elements: str
+keyed:
+  description: Clients of the mounts that have a key on this node already.
+  returned: always
+  type: list
+  elements: str
 conf_monitors:
   description: C(mon_host) for C(ceph.conf).
   returned: always
@@ -191,13 +196,15 @@ def main() -> None:
         module.fail_json(msg=str(error))
     if wrong:
         module.fail_json(msg="\n".join(wrong))
+    used = {one["client"] for one in params["mounts"]}
     module.exit_json(
         changed=False,
+        keyed=sorted(name for name in used if os.path.exists(keyring_path(name))),
         mounts=mounts,
         drivers=drivers,
         said=said,
         kernel=has_kernel,
-        stale=stale_files({one["client"] for one in params["mounts"]}, params["marker"]),
+        stale=stale_files(used, params["marker"]),
         conf_monitors=monitors,
     )
 

@@ -244,7 +244,8 @@ def main() -> None:
     wrong = [*todo.refused, *applier.failed]
     wrong += [
         f"{where} is mounted but has not answered for {params['answer_s']:g} s: it was left alone; "
-        "look at its servers and the network"
+        "look at its servers and the network. What will never come back goes with "
+        f"`umount --lazy {where}`"
         for where in todo.hung
     ]
     if wrong:

@@ -12,7 +12,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils import _volumes
 from ansible_collections.baremetal.dgx.plugins.module_utils._volumes import Volume
 
 NAMES = ("/dev/disk/by-id/nvme-a", "/dev/disk/by-id/nvme-b")
-PATHS = dict(zip(NAMES, ("/dev/nvme0n1", "/dev/nvme1n1")))
+PATHS = {NAMES[0]: "/dev/nvme0n1", NAMES[1]: "/dev/nvme1n1"}
 MD = Volume("scratch", "md", NAMES, "/scratch", "dgx-scratch")
 PLAIN = Volume("scratch", "plain", NAMES[:1], "/scratch", "dgx-scratch")
 LVM = Volume("scratch", "lvm", NAMES, "/scratch", "dgx-scratch")

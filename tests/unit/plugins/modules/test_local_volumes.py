@@ -1,0 +1,149 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""local_volumes with lsblk and mkfs played; nvme_health with a smartctl that answers or hangs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._run import ENDED, CommandResult
+from ansible_collections.baremetal.dgx.plugins.modules import local_volumes, nvme_health
+
+pytestmark = pytest.mark.slow
+NAME = "/dev/disk/by-id/nvme-a"
+
+
+@pytest.fixture
+def disks(run_module, tmp_path, monkeypatch):
+    """`disks(**options)`: one disk, whose lsblk answer is `disks.data`."""
+    data = {"name": "/dev/nvme0n1", "type": "disk", "size": 1, "ro": False, "mountpoints": [None]}
+    calls = []
+
+    def command(argv, timeout_s=30, env=None):
+        calls.append(argv[0])
+        out = json.dumps({"blockdevices": [data]}) if argv[0] == "lsblk" else ""
+        if argv[0] == "mkfs.xfs" and not run.broken:
+            data.update(fstype="xfs", label=argv[argv.index("-L") + 1], uuid="new")
+        rc = 1 if run.broken and argv[0] == run.broken else 0
+        return CommandResult(tuple(argv), ENDED, rc, out, "cannot" if rc else "")
+
+    def run(check=False, **more):
+        calls.clear()
+        volume = {"name": "s", "kind": "plain", "disks": [NAME], "mountpoint": "/s", "label": "s"}
+        options = {
+            "volumes": [{**volume, **more.pop("volume", {})}],
+            "notes": str(tmp_path / "notes.json"),
+            **more,
+        }
+        return run_module(local_volumes.main, options, check)
+
+    run.data, run.calls, run.broken, run.notes = data, calls, "", tmp_path / "notes.json"
+    monkeypatch.setattr(local_volumes, "ModuleRunner", lambda _module: command)
+    monkeypatch.setattr(
+        local_volumes, "resolve", lambda names: dict.fromkeys(names, "/dev/nvme0n1")
+    )
+    return run
+
+
+def test_a_blank_disk_is_formatted_once_and_noted(disks):
+    assert disks(check=True)["changed"]
+    assert "mkfs.xfs" not in disks.calls
+    said = disks()
+    assert said["steps"] == ["mkfs.xfs -L s /dev/nvme0n1  # xfs labelled s"]
+    assert said["devices"] == {"s": "/dev/nvme0n1"}
+    assert json.loads(disks.notes.read_text())["uuids"] == ["new"]
+    assert not disks()["changed"]
+
+
+def test_another_label_on_our_disk_needs_consent(disks):
+    disks()
+    assert "local_storage_wipe: true" in disks(volume={"label": "t"})["msg"]
+    said = disks(volume={"label": "t"}, wipe=True)
+    assert said["changed"]
+    assert disks.data["label"] == "t"
+
+
+def test_a_foreign_disk_is_refused_with_consent_and_with_lost_notes(disks):
+    disks()
+    disks.notes.unlink()
+    said = disks(volume={"label": "t"}, wipe=True)
+    assert "has not written" in said["msg"]
+    assert "wipefs" not in disks.calls
+
+
+def test_notes_that_cannot_be_read_stop_everything(disks):
+    disks.notes.write_text("{")
+    assert "nothing is written" in disks()["msg"]
+    assert "mkfs.xfs" not in disks.calls
+
+
+def test_what_does_not_answer_stops_everything(disks):
+    disks.broken = "lsblk"
+    assert "left alone" in disks()["msg"]
+
+
+def test_a_step_that_fails_is_named(disks):
+    disks.broken = "mkfs.xfs"
+    assert "s: xfs labelled s:" in disks()["msg"]
+
+
+def test_a_disk_that_changed_since_the_plan_is_left_alone(disks, monkeypatch):
+    real, times = local_volumes.outcome_of, []
+
+    def changing(*words):
+        times.append(1)
+        if len(times) == 2:
+            disks.data.update(fstype="ext4", uuid="foreign")
+        return real(*words)
+
+    monkeypatch.setattr(local_volumes, "outcome_of", changing)
+    assert "have changed since" in disks()["msg"]
+    assert "mkfs.xfs" not in disks.calls
+
+
+@pytest.fixture
+def health(run_module, tmp_path, monkeypatch):
+    """`health(tool, **options)`: three controllers, one of the network."""
+    for name, transport in (("nvme0", "pcie"), ("nvme10", "pcie"), ("nvme1", "tcp")):
+        folder = tmp_path / "sys" / "class" / "nvme" / name
+        folder.mkdir(parents=True)
+        (folder / "transport").write_text(transport + "\n")
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+
+    def run(tool, **options):
+        path = tmp_path / "bin" / "smartctl"
+        if tool:
+            path.write_text(f"#!/bin/sh\n{tool}\n")
+            path.chmod(0o755)
+        base = {"node": "n", "sysfs": str(tmp_path / "sys"), "timeout_s": 1.0}
+        return run_module(nvme_health.main, {**base, **options})
+
+    return run
+
+
+def answer(wear):
+    log = {"critical_warning": 0, "percentage_used": wear, "media_errors": 0}
+    data = {"serial_number": "S1", "nvme_smart_health_information_log": log}
+    return f"echo '{json.dumps(data)}'"
+
+
+def test_disks_of_the_node_are_judged_and_counted(health):
+    said = health(answer(5), count=2)
+    assert said["verdict"] == "pass"
+    assert len([one for one in said["records"] if one["check"] == "nvme.wear"]) == 2
+    assert "nvme.present" in health(answer(5), count=3)["msg"]
+
+
+def test_a_worn_disk_fails(health):
+    assert "nvme.wear" in health(answer(95))["msg"]
+
+
+@pytest.mark.parametrize("tool", ["sleep 30", "echo '{'", ""])
+def test_a_tool_that_hangs_breaks_or_is_missing_is_no_failure(health, tool, monkeypatch):
+    said = health(tool)
+    assert not said.get("failed")
+    assert said["verdict"] == "not_measured"
+    assert said["warnings"]

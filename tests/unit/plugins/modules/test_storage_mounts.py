@@ -1,0 +1,228 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""storage_mounts against a systemd that is played: files, commands, refusals, and what is found."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.module_utils import _mounts_apply, _mounts_host
+from ansible_collections.baremetal.dgx.plugins.module_utils._run import ENDED, CommandResult
+from ansible_collections.baremetal.dgx.plugins.modules import storage_mounts
+
+pytestmark = pytest.mark.slow
+
+
+class World:
+    """systemd and the kernel: `live` is what is mounted; `broken` is why mounting fails."""
+
+    def __init__(self, tmp_path, monkeypatch):
+        self.units, self.fstab = tmp_path / "units", tmp_path / "fstab"
+        self.units.mkdir()
+        self.fstab.write_text("UUID=1 / ext4 defaults 0 1\n")
+        self.root = tmp_path / "mnt"
+        self.live: dict[str, str] = {}
+        self.broken, self.calls = "", []
+        self.dead: dict[str, str] = {}
+        self.used: dict[str, tuple[str, ...]] = {}
+        monkeypatch.setattr(_mounts_host, "UNITS", str(self.units))
+        monkeypatch.setattr(_mounts_host, "NOTES", str(tmp_path / "notes"))
+        monkeypatch.setattr(_mounts_apply, "FSTAB_PATH", str(self.fstab))
+        real = _mounts_host.read
+        monkeypatch.setattr(
+            _mounts_host,
+            "read",
+            lambda path: self.table() if path == "/proc/self/mountinfo" else real(path),
+        )
+        monkeypatch.setattr(_mounts_host, "dead", lambda where, _s: self.dead.get(where, ""))
+        monkeypatch.setattr(_mounts_host, "users", lambda where: self.used.get(where, ()))
+        monkeypatch.setattr(storage_mounts, "ModuleRunner", lambda _module: self.run)
+
+    def table(self):
+        rows = (f"9 1 0:4 / {where} rw - {kind} src rw" for where, kind in self.live.items())
+        return "\n".join(rows) + "\n"
+
+    def run(self, argv, timeout_s=30, env=None):
+        words = [word for word in argv if not word.startswith("--")]
+        self.calls.append(" ".join(words))
+        out, rc = "", 0
+        unit = words[-1]
+        path = self.units / unit
+        where = _mounts_host.where_of(path.read_text()) if path.is_file() else ""
+        if words[0] == "journalctl":
+            out = f"Mounting x\n{self.broken}\n"
+        elif words[:2] == ["systemctl", "start"] and where:
+            if self.broken:
+                rc = 1
+            else:
+                self.live[where] = "fuse.ceph-fuse"
+        elif words[:2] == ["systemctl", "stop"] and where:
+            self.live.pop(where, None)
+        elif words[0] == "umount":
+            self.live.pop(unit, None)
+            self.dead.pop(unit, None)
+        elif words[1:2] == ["is-enabled"]:
+            out = "enabled\n"
+        return CommandResult(tuple(argv), ENDED, rc, out, "")
+
+    def mount(self, name, **more):
+        where = str(self.root / name)
+        base = {"name": name, "what": "none", "where": where, "fstype": "fuse.ceph"}
+        return {**base, "options": ["ceph.id=node"], **more}
+
+
+@pytest.fixture
+def world(tmp_path, monkeypatch, run_module):
+    """A world, with `apply(*mounts)`."""
+    made = World(tmp_path, monkeypatch)
+
+    def apply(*mounts, check=False, style="unit"):
+        made.calls.clear()
+        options = {"owner": "cephfs", "mounts": list(mounts), "style": style}
+        return run_module(storage_mounts.main, options, check)
+
+    made.apply = apply
+    return made
+
+
+def test_check_mode_then_mounted_then_nothing_to_do(world):
+    home = world.mount("home")
+    assert world.apply(home, check=True)["changed"]
+    assert not list(world.units.iterdir())
+    assert not world.calls
+    first = world.apply(home)
+    assert first["steps"] == [f"start {home['where']}: not mounted"]
+    assert home["where"] in world.live
+    again = world.apply(home)
+    assert (again["changed"], again["steps"]) == (False, [])
+    assert not [call for call in world.calls if "start" in call or "stop" in call]
+
+
+def test_a_failed_mount_is_told_in_words(world):
+    world.broken = "ceph mount failed with (13) Permission denied"
+    said = world.apply(world.mount("home"))
+    assert said["failed"]
+    assert "the cluster refuses the key" in said["msg"]
+    assert "(13) Permission denied" in said["msg"]
+    world.broken = ""
+    assert not world.apply(world.mount("home")).get("failed")
+
+
+def test_what_is_no_longer_declared_goes_with_its_unit(world):
+    home, data = world.mount("home"), world.mount("data")
+    world.apply(home, data)
+    said = world.apply(home)
+    assert said["steps"] == [f"remove {data['where']}: no longer declared"]
+    assert list(world.live) == [home["where"]]
+    assert len(list(world.units.iterdir())) == 1
+    assert not world.apply(home)["changed"]
+
+
+def test_what_is_in_use_stays_with_its_unit(world):
+    home = world.mount("home")
+    world.apply(home)
+    world.used[home["where"]] = ("vim (pid 7, uid 2001)",)
+    said = world.apply()
+    assert "vim (pid 7, uid 2001)" in said["msg"]
+    assert home["where"] in world.live
+    assert len(list(world.units.iterdir())) == 1
+
+
+def test_another_definition_is_mounted_when_nobody_looks(world):
+    home = world.mount("home")
+    world.apply(home)
+    other = {**home, "options": ["ceph.id=node", "noatime"]}
+    world.used[home["where"]] = ("vim (pid 7, uid 2001)",)
+    said = world.apply(other)
+    assert said["pending"]
+    assert said["warnings"] == said["pending"]
+    # Still so at the next run, though its unit is written.
+    assert world.apply(other)["pending"]
+    world.used.clear()
+    assert world.apply(other)["steps"] == [f"remount {home['where']}: declared otherwise now"]
+    assert not world.apply(other)["changed"]
+
+
+def test_what_a_boot_has_mounted_is_known(world, tmp_path):
+    home = world.mount("home")
+    world.apply(home)
+    for note in (tmp_path / "notes").iterdir():
+        note.unlink()
+    assert not world.apply(home)["changed"]
+    for note in (tmp_path / "notes").iterdir():
+        note.unlink()
+    changed = world.apply({**home, "options": ["ceph.id=other"]})
+    assert changed["steps"] == [f"remount {home['where']}: declared otherwise now"]
+
+
+def test_a_dead_client_is_revived_and_a_hung_one_left_alone(world):
+    home = world.mount("home")
+    world.apply(home)
+    world.dead[home["where"]] = "ENOTCONN"
+    assert world.apply(home)["steps"] == [f"revive {home['where']}: ENOTCONN"]
+    assert home["where"] in world.live
+    world.dead[home["where"]] = "hang"
+    said = world.apply(home)
+    assert said["hung"] == [home["where"]]
+    assert "it was left alone" in said["msg"]
+    assert not [call for call in world.calls if "umount" in call or " stop " in call]
+
+
+def test_files_below_are_not_hidden(world):
+    home = world.mount("home")
+    os.makedirs(os.path.join(home["where"], "alice"))
+    assert "holds 1 files or folders" in world.apply(home)["msg"]
+    assert not list(world.units.iterdir())
+    assert not world.apply({**home, "over": True}).get("failed")
+
+
+def test_units_of_others_are_not_touched(world):
+    (world.units / "srv.mount").write_text("[Mount]\nWhat=x\nWhere=/srv\n")
+    world.apply(world.mount("home"))
+    world.apply()
+    assert [path.name for path in world.units.iterdir()] == ["srv.mount"]
+
+
+def test_style_fstab_moves_the_mounts_there(world):
+    home = world.mount("home")
+    world.apply(home)
+    said = world.apply(home, style="fstab")
+    assert said["changed"]
+    assert not list(world.units.iterdir())
+    assert home["where"] in world.fstab.read_text()
+    assert world.fstab.read_text().startswith("UUID=1 / ext4")
+
+
+@pytest.mark.parametrize(
+    ("mounts", "part"),
+    [
+        ([{"where": "relative"}], "is no mount point"),
+        ([{"where": "/a/../b"}], "is no mount point"),
+        ([{"where": "/a"}, {"where": "/a"}], "is declared twice"),
+    ],
+)
+def test_declarations_that_cannot_be_are_refused(world, mounts, part):
+    asked = [{**world.mount(str(n)), **one} for n, one in enumerate(mounts)]
+    assert part in world.apply(*asked)["msg"]
+
+
+def test_users_of_a_folder_are_found_by_folder_file_and_map(tmp_path):
+    code = f"import time; held = open({str(tmp_path / 'x')!r}, 'w'); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code]) as process:
+        try:
+            until = time.monotonic() + 20
+            found: tuple[str, ...] = ()
+            while not found and time.monotonic() < until:
+                found = _mounts_host.users(str(tmp_path))
+            assert len(found) == 1
+            assert f"(pid {process.pid}, uid {os.getuid()})" in found[0]
+        finally:
+            process.kill()
+    assert _mounts_host.users(str(tmp_path)) == ()
+    assert _mounts_host.dead(str(tmp_path), 5) == ""
+    assert _mounts_host.dead(str(tmp_path / "none"), 5) == "ENOENT"
