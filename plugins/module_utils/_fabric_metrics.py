@@ -77,9 +77,9 @@ def verdict_families(
     groups = set()
     for cable, (found, _text) in verdict.cables.items():
         rails = {str(end.rail) for end in (cable.a, cable.b) if not end.is_switch}
-        group = (cable.kind, rails.pop() if rails else "")
-        groups.add(group)
-        number[(*group, found)] += 1
+        rail = rails.pop() if rails else ""
+        groups.add((cable.kind, rail))
+        number[cable.kind, rail, found] += 1
     for tier, rail in sorted(groups):
         for name in _STATUSES:
             cables.add(number[tier, rail, name], tier=tier, rail=rail, status=name)

@@ -25,7 +25,7 @@ HARDWARE = host.CHECKOUT / "virtual_pod" / "hardware"
 # Below it lie the simulated parts of /sys and /proc, the kernel log and the state of the GPUs.
 ROOT = "/run/simulated-hardware"
 _PLACE = "/usr/local/lib/simulated-hardware"
-_TOOLS = ("nvidia-smi", "nv-fabricmanager", "dcgmi", "all_reduce_perf")
+_TOOLS = ("nvidia-smi", "nv-fabricmanager", "dcgmi", "dcgm-exporter", "all_reduce_perf")
 _FOUND = re.compile(r"^# Found: (?P<found>.*)$", re.MULTILINE)
 _CHECKS = re.compile(r"\b(?:gpu|burn)\.\w+")
 # A process may have a library mapped, so that each is renamed into its place.
