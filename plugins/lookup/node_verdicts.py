@@ -78,11 +78,13 @@ class LookupModule(LookupBase):
         folder = self.get_option("folder")
         fabric = _load(os.path.join(folder, "fabric", "records.json"))
         pairs = _load(os.path.join(folder, "fabric", "pairs", "pairs-records.json"))
+        groups = _load(os.path.join(folder, "fabric", "groups", "groups-records.json"))
+        loaded = [one for some in (pairs, groups) if isinstance(some, list) for one in some]
         swept = fabric.get("records") if isinstance(fabric, dict) else None
         return gate_verdicts(
             _files(folder, list(dict.fromkeys(str(name) for name in names))),
             swept if isinstance(swept, list) else None,
-            pairs if isinstance(pairs, list) else [],
+            loaded,
             self.get_option("fabric"),
         )
 

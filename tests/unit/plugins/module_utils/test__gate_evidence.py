@@ -151,6 +151,17 @@ def test_the_lookup_reads_what_the_playbooks_leave(tmp_path: Path) -> None:
     path = tmp_path / "fabric" / "pairs" / "pairs-records.json"
     path.write_text(json.dumps(pairs), encoding="utf-8")
     assert look(tmp_path, "n1")[0]["verdict"] == "fail"
+    path.unlink()
+    # A culprit of the group tests is its node's; two nodes that only fail together are nobody's.
+    groups = [
+        record("groups.culprit", "node:n1", "fail"),
+        record("groups.interaction", "nodes:n2,n3", "fail"),
+    ]
+    (tmp_path / "fabric" / "groups").mkdir()
+    path = tmp_path / "fabric" / "groups" / "groups-records.json"
+    path.write_text(json.dumps(groups), encoding="utf-8")
+    assert look(tmp_path, "n1")[0]["first_failing"]["check"] == "groups.culprit"
+    assert look(tmp_path, "n1", "n2")[1]["verdict"] == "pass"
 
 
 @pytest.mark.parametrize("names", [[""], ["../n1"], [3]])
