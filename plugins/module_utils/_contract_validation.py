@@ -30,7 +30,7 @@ def _texts(description: str) -> Option:
 
 def _rate(description: str) -> Option:
     return Option(
-        type="float", minimum=0, maximum=1e9, default="published", description=description
+        type="float", minimum=0, maximum=1000000, default="published", description=description
     )
 
 
@@ -82,9 +82,9 @@ _CPU_MEMORY = Option(
         "memory_share": Option(
             type="float",
             minimum=0,
-            maximum=0.9,
+            maximum=1,
             default=0.25,
-            description="Share of the free memory that patterns are written to",
+            description="Share of the free memory that patterns are written to, 0.9 at most",
         ),
         "edac": Option(
             type="bool", default=True, description="Whether the kernel's error counts are asked for"
@@ -246,8 +246,8 @@ GROUP_TESTS = Option(
         "exclude": _texts("Nodes that take no part"),
         "mark_share": Option(
             type="float",
-            minimum=0.01,
-            maximum=1.2,
+            minimum=0,
+            maximum=2,
             default=0.75,
             description="Share of the line rate of the rails in use that must be reached",
         ),

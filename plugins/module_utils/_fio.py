@@ -217,7 +217,7 @@ def judge_step(
         text = f"fio ended with {result.rc} and {why}: {last_lines(result.text, 2)}"
         yield Record(check, subject, NOT_MEASURED, text, remedy="look: run it by hand")
         return
-    evidence = (f"{answer.version} {' '.join(step.argv[1:])}",)
+    evidence: tuple[str, ...] = (f"{answer.version} {' '.join(step.argv[1:])}",)
     said = last_lines(result.err, 2)
     if answer.error or result.rc:
         yield _of_error(check, subject, answer.error, result, evidence)

@@ -248,7 +248,8 @@ def own_folder(parent: str) -> Iterator[str]:
 def measure(module: AnsibleModule, node: str, place: Place, result: dict[str, Any]) -> list[Record]:
     """Run one step after the other and judge each."""
     params, folder = module.params, module.params["folder"]
-    run, records = ModuleRunner(module), []
+    run = ModuleRunner(module)
+    records: list[Record] = []
     marks = marks_of(params["marks"], params["mark_source"])
     mib = size_mib(place, params["size_mib"])
     name = hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()[:12]

@@ -161,7 +161,9 @@ def test_the_lookup_reads_what_the_playbooks_leave(tmp_path: Path) -> None:
     path = tmp_path / "fabric" / "groups" / "groups-records.json"
     path.write_text(json.dumps(groups), encoding="utf-8")
     assert look(tmp_path, "n1")[0]["first_failing"]["check"] == "groups.culprit"
-    assert look(tmp_path, "n1", "n2")[1]["verdict"] == "pass"
+    swept = {"records": [cable("n1", 0), cable("n2", 0)]}
+    (tmp_path / "fabric" / "records.json").write_text(json.dumps(swept), encoding="utf-8")
+    assert [one["verdict"] for one in look(tmp_path, "n1", "n2")] == ["fail", "pass"]
 
 
 @pytest.mark.parametrize("names", [[""], ["../n1"], [3]])
