@@ -7,8 +7,8 @@
 
 """Whether a job that asked for an image ran in it, from the text that it printed. Pure.
 
-srun returns 0 when the job ran on the bare host, and when a broken plug-in kept it from starting
-(measured with Slurm 22.05.8 and pyxis 0.24), so that the return code is never asked.
+srun returns 0 when the job ran on the bare host (measured with Slurm 22.05.8 and 24.11.5), and
+with 22.05.8 when a broken plug-in kept it from starting, so that the return code is never asked.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ _NO_JOB = (
 )
 # A plug-in that cannot be loaded or refuses its options, on the node or here.
 _PLUGIN = r"[Pp]lug-?in initialization failed|Incompatible Slurm plugin|spank: .*(fail|error)"
+# With PrologFlags=Contain the step that holds the job's cgroup meets the plug-in first (24.11.5).
+_NO_STEP = r"Something is wrong with the boot of the nodes|are still not ready"
 _UNKNOWN_OPTION = r"unrecognized option '?--container"
 _IDLE = ("idle", "mixed")
 
@@ -95,6 +97,13 @@ def _judge(node: str, said: dict[str, str], token: str, text: str, ended: bool) 
             FAIL,
             f"{node}: a plug-in of plugstack.conf cannot be loaded or refuses its options, so that "
             f"no job starts, whatever srun returns: {why}",
+        )
+    if re.search(_NO_STEP, text):
+        return Answer(
+            node,
+            FAIL,
+            f"{node}: no step starts there, as when slurmstepd cannot load a plug-in of "
+            f"plugstack.conf or refuses its options: {why}",
         )
     if not ended:
         return Answer(node, NOT_MEASURED, f"{node}: the job did not end in time: {why}")

@@ -143,7 +143,7 @@ def judge_stack(
             said.append(_missing(line, runs_jobs))
         elif line != want:
             effect = (
-                "; jobs here would not start, with return code 0, and the node would be drained"
+                "; no job would start here, and srun may return 0 all the same"
                 if runs_jobs and line.flag == "required"
                 else "; all hosts must have the same line"
             )
@@ -158,7 +158,7 @@ def _missing(line: Line, runs_jobs: bool) -> str:
         effect = "jobs with --container-image would run on the bare host" if runs_jobs else ""
         effect = effect or "srun from here would not know --container-image"
     elif runs_jobs:
-        effect = "no job starts here, srun still returns 0, and the node gets drained"
+        effect = "no job starts here, and srun may return 0 all the same"
     else:
         effect = "every srun, sbatch and salloc from here fails"
     return f"{line.path} is missing, which plugstack.conf names: {effect}; run configure_containers"

@@ -161,7 +161,7 @@ def test_a_line_that_slurmd_refuses_is_named() -> None:
         assert "in=" not in job.stdout, job.stdout
         said = verify()
         assert said.rc != 0
-        assert "jobs here would not start, with return code 0" in said.output
+        assert "no job would start here, and srun may return 0" in said.output
     finally:
         service()
     assert verify().rc == 0

@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -120,6 +121,11 @@ static int enroot(char *out, size_t size, char *const arguments[])
 	child = fork();
 	if (child == 0) {
 		int null = open("/dev/null", O_RDONLY);
+		uid_t uid = geteuid();
+		gid_t gid = getegid();
+		/* Slurm has changed the effective ones only, and a shell would go back to the others. */
+		if (setresgid(gid, gid, gid) || setresuid(uid, uid, uid))
+			_exit(126);
 		dup2(null, 0);
 		dup2(pipes[1], 1);
 		dup2(pipes[1], 2);
@@ -206,6 +212,8 @@ static int enter(void)
 		slurm_error("pyxis: an ordinary user can make no user namespace: %s", strerror(errno));
 		return -1;
 	}
+	/* Who has changed its user finds its own files in /proc to be root's. */
+	prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
 	handle = open("/proc/self/setgroups", O_WRONLY);
 	if (handle >= 0) {
 		if (write(handle, "deny", 4) < 0)

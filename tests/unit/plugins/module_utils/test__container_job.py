@@ -50,6 +50,11 @@ def answer(text: str, ended: bool = True) -> tuple[str, str]:
         (BROKEN, FAIL, "no job starts, whatever srun returns"),
         (CLIENT, FAIL, "Plugin file not found"),
         ("srun: unrecognized option '--container-image=/x'\n", FAIL, "does not know"),
+        (
+            "srun: error: Something is wrong with the boot of the nodes.\n",
+            FAIL,
+            "no step starts there",
+        ),
         ("", FAIL, "nothing was printed"),
         ("slurmstepd: error: pyxis: failed to create container filesystem\n", FAIL, "filesystem"),
         (
