@@ -34,7 +34,7 @@ if words[:2] == ["show", "node"]:
 elif words[0] == "update":
     given = dict(word.split("=", 1) for word in words[1:])
     for name in given["NodeName"].split(","):
-        if given["State"] == "DRAIN":
+        if given.get("State", "DRAIN") == "DRAIN":
             nodes[name] = ["IDLE+DRAIN", given["Reason"]]
         elif given["State"] == "RESUME":
             nodes[name] = ["IDLE", ""]
@@ -139,7 +139,9 @@ class Site:
         found: list[str] = json.loads((self.state / "upgrade/change.json").read_text())["done"]
         return found
 
-    def start(self, *arguments: str, **variables: object) -> subprocess.Popen[str]:
+    def start(
+        self, *arguments: str, playbook: str = "upgrade_nodes", **variables: object
+    ) -> subprocess.Popen[str]:
         given = {
             "cluster_state_dir": str(self.state),
             "upgrade": str(self.folder / "change.yml"),
@@ -149,7 +151,7 @@ class Site:
             **variables,
         }
         line = [str(Path(sys.executable).with_name("ansible-playbook")),
-                str(ROOT / "playbooks/upgrade_nodes.yml"), "-i", str(self.folder / "hosts.yml"),
+                str(ROOT / f"playbooks/{playbook}.yml"), "-i", str(self.folder / "hosts.yml"),
                 "-e", json.dumps(given), *arguments]  # fmt: skip
         kept = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE")}
         return subprocess.Popen(
@@ -159,8 +161,10 @@ class Site:
                  "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache" / "collections")},
         )  # fmt: skip
 
-    def run(self, *arguments: str, **variables: object) -> tuple[int, str]:
-        process = self.start(*arguments, **variables)
+    def run(
+        self, *arguments: str, playbook: str = "upgrade_nodes", **variables: object
+    ) -> tuple[int, str]:
+        process = self.start(*arguments, playbook=playbook, **variables)
         said = process.communicate(timeout=300)[0]
         return process.returncode, re.sub(r"\s+", " ", said)
 
