@@ -30,14 +30,15 @@ _MEANINGS = (
      "this kernel has no ceph module; write driver: fuse, or auto"),
     (r"unable to find a keyring|error reading secret file|secret is not valid base64",
      "the key does not lie where it should, or is none; see cephfs_keys"),
-    (r"mount error 13|\(13\) Permission denied|mount error 1 |Operation not permitted",
+    # ceph-fuse says of a wrong key only that it knows no other way to log in.
+    (r"mount error 13|\(13\) Permission denied|mount error 1 |not permitted|handle_auth_bad_method",
      "the cluster refuses the key or the path; compare `ceph auth get client.NAME`"),
     (r"mount error 2 |\(2\) No such file|No such file or directory",
      "the path is not in the file system, or there is no file system of this name"),
     (r"no mds|mount error 113|mds is up|laggy",
      ("no metadata server is active; see `ceph fs status`. A kernel client that speaks version 1 "
       "to a cluster of version 2 says the same: see ms_mode")),
-    (r"timed out|Timeout|mount error 110|\(110\)|mount error 5 |result 'timeout'",
+    (r"timed out|Timeout|mount error 110|\(110\)|mount error 5 |failed to fetch mon config",
      "no monitor answers; is the storage network up, are addresses and ports right?"),
     (r"fuse: device not found|/dev/fuse", "there is no /dev/fuse; load the module fuse"),
 )  # fmt: skip

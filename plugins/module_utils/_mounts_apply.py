@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass, field, replace
 from typing import Mapping, Sequence
 
@@ -163,14 +164,15 @@ class Applier:
             return
         unit = unit_of(mount.where, "automount" if mount.automount else "mount")
         self._systemctl("reset-failed", unit_of(mount.where))
+        begun = int(time.time())
         done = self._systemctl("start", unit, limit_s=mount.limit_s + 15)
         if done.ok:
             if not mount.automount:
                 host.note(mount.where, self.digests[mount.where])
             return
-        # Of this start alone: what an earlier one said is no longer true.
+        # Of this start alone: what an earlier one said may no longer be true.
         shown = self.run(
-            ["journalctl", "--no-pager", "--output=cat", "--lines=12", "--since=-2min",
+            ["journalctl", "--no-pager", "--output=cat", "--lines=12", f"--since=@{begun}",
              f"--unit={unit_of(mount.where)}"], timeout_s=10,
         )  # fmt: skip
         lines = [

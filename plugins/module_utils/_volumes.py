@@ -12,8 +12,9 @@ Formats: lsblk(8) --json, mdadm(8) --detail --export, and labels that only this 
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 MD, LVM, PLAIN = "md", "lvm", "plain"
@@ -22,7 +23,8 @@ LSBLK = (
     "lsblk", "--json", "--bytes", "--paths", "--tree", "--output",
     "NAME,KNAME,TYPE,SIZE,RO,MODEL,SERIAL,FSTYPE,LABEL,UUID,PARTTYPE,PTTYPE,MOUNTPOINTS",
 )  # fmt: skip
-_SERIAL = re.compile(r"^\S+$")
+# What wipefs calls tables of partitions.
+_TABLES = ("gpt", "dos", "PMBR", "sun", "mac", "bsd", "sgi", "atari", "aix")
 # xfs takes labels of twelve characters.
 LABEL_MOST = 12
 
@@ -124,6 +126,48 @@ def _device(data: Mapping[str, Any]) -> Device:
         serial=str(data.get("serial") or "").strip(),
         children=tuple(_device(one) for one in data.get("children") or ()),
     )
+
+
+def signatures(text: str) -> list[dict[str, str]]:
+    """Return what `wipefs --no-act --json` has found on a device; ValueError for no JSON.
+
+    lsblk repeats what udev once noted, and says of a disk with data on it that it is blank where
+    udev has not looked. Only a probe of the disk itself can call it blank.
+    """
+    if not text.strip():
+        return []
+    listed = json.loads(text).get("signatures")
+    if not isinstance(listed, list):
+        raise ValueError("wipefs has listed no signatures")
+    return [{str(key): str(value or "") for key, value in one.items()} for one in listed]
+
+
+def probed(
+    device: Device, found: Mapping[str, Sequence[Mapping[str, str]]], written: Iterable[str]
+) -> Device:
+    """Return a device with what probes have found on it, and on all that is built of it.
+
+    Of several signatures the one that this role has not written counts; KeyError for a device that
+    was not probed.
+    """
+    known = frozenset(written)
+    said = list(found[device.name])
+    tables = [one for one in said if one.get("type") in _TABLES]
+    others = [one for one in said if one.get("type") not in _TABLES]
+    children = tuple(probed(child, found, known) for child in device.children)
+    device = replace(device, children=children)
+    if tables:
+        device = replace(device, table=tables[0]["type"])
+    if others:
+        foreign = [one for one in others if one.get("uuid", "") not in known]
+        one = (foreign or others)[0]
+        device = replace(
+            device,
+            fstype=one.get("type") or "something",
+            label=one.get("label", ""),
+            uuid=one.get("uuid", ""),
+        )
+    return device
 
 
 def array(text: str) -> Array | None:

@@ -17,6 +17,8 @@ description:
     written is known by its UUIDs, which it keeps in O(notes).
   - Consent (O(wipe)) is for volumes that the module has made itself, and that are no longer as
     declared, for instance since a disk was replaced.
+  - Disks are probed (C(wipefs --no-act)), since C(lsblk) calls a disk blank that udev has not
+    looked at.
   - All volumes are planned before anything is written, and each disk is looked at again
     immediately before its first step.
 version_added: 1.0.0
@@ -124,7 +126,9 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._volumes import (
     array,
     devices,
     plan,
+    probed,
     refusals,
+    signatures,
     uuids,
 )
 
@@ -166,6 +170,27 @@ class Disks:
             return devices(json.loads(done.out))
         except (ValueError, KeyError, TypeError) as error:
             raise ToolError(f"the disks are not known, and left alone: {error}") from error
+
+    def probe(self, names: set[str], known: list[str]) -> list[Device]:
+        """Return the devices, those of these disks as probes find them; ToolError without one."""
+        found = []
+        for disk in self.devices():
+            if disk.name not in names:
+                found.append(disk)
+                continue
+            said = {}
+            for name in sorted({one.name for one in disk.walk()}):
+                done = self.run(["wipefs", "--no-act", "--json", name], timeout_s=_ASK_S)
+                try:
+                    if not done.ok:
+                        raise ValueError(done.describe(2))
+                    said[name] = signatures(done.out)
+                except (ValueError, AttributeError) as error:
+                    raise ToolError(
+                        f"{name} cannot be probed, and is left alone: {error}"
+                    ) from error
+            found.append(probed(disk, said, known))
+        return found
 
     def arrays(self, found: list[Device]) -> dict[str, Array]:
         """Ask mdadm about each array."""
@@ -217,15 +242,9 @@ def keep(path: str, more: list[str]) -> None:
 
 def outcome_of(disks: Disks, volume: Volume, params: dict[str, Any]) -> Outcome:
     """Plan one volume with what is there now."""
-    found = disks.devices()
-    return plan(
-        volume,
-        resolve(list(volume.disks)),
-        found,
-        disks.arrays(found),
-        written(params["notes"]),
-        params["wipe"],
-    )
+    paths, known = resolve(list(volume.disks)), written(params["notes"])
+    found = disks.probe(set(paths.values()), known)
+    return plan(volume, paths, found, disks.arrays(found), known, params["wipe"])
 
 
 def make(disks: Disks, volume: Volume, planned: Outcome, params: dict[str, Any]) -> None:
@@ -239,7 +258,7 @@ def make(disks: Disks, volume: Volume, planned: Outcome, params: dict[str, Any])
         # Noted after each, so that what a killed run has written is known as ours.
         disks.run(["udevadm", "settle"], timeout_s=_ASK_S)
         own = set(resolve(list(volume.disks)).values())
-        mine = [disk for disk in disks.devices() if disk.name in own]
+        mine = [disk for disk in disks.probe(own, []) if disk.name in own]
         keep(params["notes"], sorted({uuid for disk in mine for one in disk.walk()
                                       for uuid in [one.uuid] if uuid}))  # fmt: skip
 
@@ -272,7 +291,8 @@ def main() -> None:
                 if outcomes[volume.name].steps:
                     make(disks, volume, outcomes[volume.name], params)
                 elif outcomes[volume.name].device:
-                    found = uuids(outcomes[volume.name].device, disks.devices())
+                    own = set(resolve(list(volume.disks)).values())
+                    found = uuids(outcomes[volume.name].device, disks.probe(own, []))
                     if set(found) - set(written(params["notes"])):
                         keep(params["notes"], found)
     except ToolError as error:

@@ -188,6 +188,8 @@ def test_another_key_makes_another_digest():
         ("mount error: ceph filesystem not supported by the system", "no ceph module"),
         ("mount error 13 = Permission denied", "refuses the key"),
         ("ceph mount failed with (13) Permission denied", "refuses the key"),
+        ("handle_auth_bad_method server [2]\nfailed to fetch mon config", "refuses the key"),
+        ("failed to fetch mon config (--no-mon-config to skip)", "no monitor answers"),
         ("ceph mount failed with (2) No such file or directory", "path is not in"),
         ("mount error: no mds (Metadata Server) is up.", "metadata server"),
         ("ceph mount failed with (110) Connection timed out", "no monitor answers"),

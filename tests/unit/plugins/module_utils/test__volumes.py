@@ -164,6 +164,26 @@ def test_another_file_system_on_our_array_needs_its_note_and_consent():
     assert "mounted on /somewhere" in planned(MD, disks, ("fs",), True, ARRAYS).refused[0]
 
 
+def test_only_a_probe_can_call_a_disk_blank():
+    (blank,) = _volumes.devices({"blockdevices": BLANK[:1]})
+    text = """{"signatures": [
+      {"device": "nvme0n1", "offset": "0x438", "type": "ext4", "uuid": "u1", "label": "data"},
+      {"device": "nvme0n1", "offset": "0x0", "type": "xfs", "uuid": "ours", "label": null}]}"""
+    found = {blank.name: _volumes.signatures(text)}
+    seen = _volumes.probed(blank, found, ["ours"])
+    assert (seen.fstype, seen.uuid, seen.label) == ("ext4", "u1", "data")
+    both = _volumes.probed(blank, found, ["ours", "u1"])
+    assert both.uuid in ("ours", "u1")
+    table = {blank.name: _volumes.signatures('{"signatures": [{"type": "gpt"}]}')}
+    assert _volumes.probed(blank, table, []).table == "gpt"
+    assert _volumes.probed(blank, {blank.name: _volumes.signatures("")}, []) == blank
+    with pytest.raises(KeyError):
+        _volumes.probed(blank, {}, [])
+    for broken in ('{"signatures": 1}', "{"):
+        with pytest.raises(ValueError, match=r"signatures|Expecting"):
+            _volumes.signatures(broken)
+
+
 def test_a_missing_disk_stops_everything_and_is_named():
     outcome = planned(MD, BLANK[:1], paths={NAMES[0]: "/dev/nvme0n1"}, consent=True)
     assert NAMES[1] in outcome.refused[0]

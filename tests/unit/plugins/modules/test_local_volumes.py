@@ -23,7 +23,12 @@ def disks(run_module, tmp_path, monkeypatch):
 
     def command(argv, timeout_s=30, env=None):
         calls.append(argv[0])
-        out = json.dumps({"blockdevices": [data]}) if argv[0] == "lsblk" else ""
+        # udev knows of nothing that lies on the disk.
+        listed = {**data, "fstype": None, "label": None, "uuid": None}
+        out = json.dumps({"blockdevices": [listed]}) if argv[0] == "lsblk" else ""
+        if argv[:2] == ["wipefs", "--no-act"] and data.get("fstype"):
+            found = {"type": data["fstype"], "uuid": data["uuid"], "label": data.get("label")}
+            out = json.dumps({"signatures": [found]})
         if argv[0] == "mkfs.xfs" and not run.broken:
             data.update(fstype="xfs", label=argv[argv.index("-L") + 1], uuid="new")
         rc = 1 if run.broken and argv[0] == run.broken else 0
@@ -70,7 +75,13 @@ def test_a_foreign_disk_is_refused_with_consent_and_with_lost_notes(disks):
     disks.notes.unlink()
     said = disks(volume={"label": "t"}, wipe=True)
     assert "has not written" in said["msg"]
-    assert "wipefs" not in disks.calls
+    assert "mkfs.xfs" not in disks.calls
+
+
+def test_what_cannot_be_probed_is_left_alone(disks):
+    disks.broken = "wipefs"
+    assert "cannot be probed" in disks()["msg"]
+    assert "mkfs.xfs" not in disks.calls
 
 
 def test_notes_that_cannot_be_read_stop_everything(disks):
