@@ -371,6 +371,9 @@ def test_the_fabric_collector_understands_what_the_role_writes(roles: Any) -> No
     assert files[settings.plan_file]["content"] == Path("/etc/hostname").read_text()
     made = files["/usr/local/libexec/baremetal-dgx/fabric-metrics"]["content"]
     assert base64.b64decode(made) == program("fabric")
+    service = lines(found["files"]["/etc/systemd/system/baremetal-dgx-fabric-metrics.service"])
+    # Below it everything else is read-only, and a simulated fabric writes where it is started.
+    assert {"WorkingDirectory=/tmp", "PrivateTmp=true"} <= set(service)
     (check,) = found["validations"]
     assert "--plan %(stage)s/fabric-cables.json" in check["command"]
 
