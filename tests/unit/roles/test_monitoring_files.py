@@ -1,0 +1,325 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the roles prometheus, alertmanager and grafana would write, and whether it is accepted."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import panels
+import pytest
+import yaml
+from prometheus_tools import ROOT, RULES, tool
+from role_render import by_path, render
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._dashboards import (
+    dashboards,
+    executable,
+)
+
+HASH = "$2y$10$N9qo8uLOickgx2ZMRZoMyeIjZAgcfl7p92ldGxad68LJZdL17lhWy"
+REFUSALS = "__%s_refusals | selectattr('when') | map(attribute='say') | list"
+
+
+def shown(role: str, **more: str) -> dict[str, str]:
+    return {"files": f"__{role}_files", "refusals": REFUSALS % role, **more}
+
+
+def write(folder: Path, files: list[dict[str, Any]]) -> Path:
+    """All files in one folder, as managed_files stages them for promtool and amtool."""
+    stage = folder / "stage"
+    stage.mkdir()
+    for file in files:
+        text = file.get("content") or file.get("secret_content") or ""
+        (stage / Path(file["path"]).name).write_text(text)
+    return stage
+
+
+def accepted(program: str, *arguments: str) -> str:
+    done = subprocess.run([tool(program), *arguments], capture_output=True, text=True, check=False)
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("certificate")
+    command = (
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost "
+        f"-keyout {folder}/key.pem -out {folder}/cert.pem"
+    )
+    subprocess.run(command.split(), check=True, capture_output=True)
+    return {
+        "certificate": (folder / "cert.pem").read_text(),
+        "key": (folder / "key.pem").read_text(),
+    }
+
+
+# Prometheus
+
+
+def test_prometheus_as_it_ships(tmp_path: Path) -> None:
+    found = render(
+        tmp_path, "prometheus", "Debian", {},
+        shown("prometheus", unit="__prometheus_unit_files", packages="__prometheus_package_names",
+              service="__prometheus_service"),
+    )  # fmt: skip
+    assert found["refusals"] == []
+    assert found["packages"] == ["prometheus"]
+    unit = found["unit"][0]["content"]
+    assert "--web.listen-address=127.0.0.1:9090 \\\n" in unit
+    assert "ConditionPathExists=/etc/baremetal-dgx/prometheus/prometheus.yml" in unit
+    stage = write(tmp_path, found["files"])
+    assert accepted("promtool", "check", "config", str(stage / "prometheus.yml")) == ""
+    assert accepted("promtool", "check", "web-config", str(stage / "web.yml")) == ""
+    rules = {path.stem for path in RULES.glob("*.yml")}
+    assert {path.name for path in stage.glob("rules-*.yml")} == {f"rules-{x}.yml" for x in rules}
+
+
+def test_prometheus_with_everything(tmp_path: Path, certificate: dict[str, str]) -> None:
+    secret = "do not tell"
+    job = {
+        "name": "node", "username": "prom", "password": secret, "ca": certificate["certificate"],
+        "targets": [{"address": "10.0.0.1:9100", "labels": {"instance": "dgx-01"}}],
+        "drop": ["go_.*"], "interval_s": 5,
+    }  # fmt: skip
+    found = render(
+        tmp_path, "prometheus", "Rocky",
+        {
+            "prometheus_jobs": [job], "prometheus_tls": certificate,
+            "prometheus_users": {"ann": HASH}, "prometheus_rules": ["gpu", "recording"],
+            "prometheus_alertmanagers": {"targets": ["a:9093"], "username": "x", "password": "y"},
+            "prometheus_rules_changes": {"GpuHot": {"for": "1h"}, "GpuXidJob": {"enabled": False}},
+            "prometheus_rules_extra": [{"name": "ours", "rules": [{"record": "a:b", "expr": "1"}]}],
+            "prometheus_retention_size": "", "prometheus_address": "::1",
+        },
+        shown("prometheus", unit="__prometheus_unit_files", url="__prometheus_base_url"),
+    )  # fmt: skip
+    assert found["refusals"] == []
+    assert found["url"] == "https://[::1]:9090"
+    assert "retention.size" not in found["unit"][0]["content"]
+    stage = write(tmp_path, found["files"])
+    assert accepted("promtool", "check", "config", str(stage / "prometheus.yml")) == ""
+    assert accepted("promtool", "check", "web-config", str(stage / "web.yml")) == ""
+    config = yaml.safe_load((stage / "prometheus.yml").read_text())
+    assert config["rule_files"] == ["rules-gpu.yml", "rules-recording.yml", "rules-site.yml"]
+    (scrape,) = config["scrape_configs"]
+    assert (scrape["scrape_interval"], scrape["scrape_timeout"]) == ("5s", "5s")
+    files = by_path(found["files"])
+    open_files = [file for file in files.values() if "content" in file]
+    assert not [file for file in open_files if secret in file["content"]]
+    assert files["/etc/baremetal-dgx/prometheus/password-node"]["mode"] == "0640"
+
+
+def test_what_prometheus_refuses(tmp_path: Path) -> None:
+    target = {"address": "dgx-01"}
+    found = render(
+        tmp_path, "prometheus", "Debian",
+        {
+            "prometheus_source": "archive", "prometheus_users": {"ann": "secret"},
+            "prometheus_jobs": [{"name": "a b", "targets": [target], "username": "u"}] * 2,
+            "prometheus_rules": ["gpus"], "prometheus_retention_time": "a month",
+            "prometheus_scrape_interval_s": 0, "prometheus_port": 0,
+        },
+        {"refusals": REFUSALS % "prometheus"},
+    )  # fmt: skip
+    said = "\n".join(found["refusals"])
+    for word in (
+        "prometheus_archive",
+        "bcrypt",
+        "written twice",
+        "names of jobs",
+        "dgx-01:9100",
+        "without a password",
+        "no such rules: gpus",
+        "no time",
+        "1 second",
+        "not a port",
+    ):
+        assert word in said  # fmt: skip
+
+
+# Alertmanager
+
+RECEIVERS = [
+    {"name": "pager", "webhook_configs": [{"url": "https://example.org/hook?key=s3cret"}]},
+    {"name": "heart", "webhook_configs": [{"url": "https://example.org/beat"}]},
+]
+
+
+def alertmanager(folder: Path, **inputs: Any) -> dict[str, Any]:
+    given = {f"alertmanager_{key}": value for key, value in inputs.items()}
+    more = {"unit": "__alertmanager_unit_files", "config": "__alertmanager_config"}
+    return render(folder, "alertmanager", "Debian", given, shown("alertmanager", **more))
+
+
+def test_alertmanager_as_it_ships(tmp_path: Path) -> None:
+    found = alertmanager(tmp_path)
+    assert found["refusals"] == []
+    assert found["config"]["route"]["receiver"] == "nobody"
+    unit = found["unit"][0]["content"]
+    assert re.search(r"--cluster\.listen-address=( \\)?$", unit, re.MULTILINE)
+    stage = write(tmp_path, found["files"])
+    assert accepted("amtool", "check-config", str(stage / "alertmanager.yml")) == ""
+
+
+def test_alertmanager_routes(tmp_path: Path) -> None:
+    routes = [{"matchers": ['component="storage"'], "receiver": "nobody"}]
+    found = alertmanager(
+        tmp_path, receivers=RECEIVERS, routes=routes, heartbeat_receiver="heart",
+        templates={"short": '{% raw %}{{ define "x" }}{{ .Status }}{{ end }}{% endraw %}'},
+    )  # fmt: skip
+    assert found["refusals"] == []
+    assert all("content" not in file or "s3cret" not in file["content"] for file in found["files"])
+    stage = write(tmp_path, found["files"])
+    config = str(stage / "alertmanager.yml")
+    assert accepted("amtool", "check-config", config) == ""
+    for labels, receiver in (
+        ("alertname=Watchdog", "heart"),
+        ("alertname=GpuHot component=gpu", "pager"),
+        ("alertname=CephError component=storage", "nobody"),
+    ):
+        wanted = f"--verify.receivers={receiver}"
+        test = ["config", "routes", "test", f"--config.file={config}", wanted, *labels.split()]
+        assert accepted("amtool", *test) == ""
+
+
+def test_what_alertmanager_refuses(tmp_path: Path) -> None:
+    found = alertmanager(
+        tmp_path, receivers=[RECEIVERS[0], RECEIVERS[0]], default_receiver="mail",
+        routes=[{"receiver": "chat"}], peers=["b:9094"], tls={"certificate": "x"}, port=70000,
+    )  # fmt: skip
+    said = "\n".join(found["refusals"])
+    for word in ("written twice", "chat, mail", "cluster_address", "tls.key", "not a port"):
+        assert word in said
+
+
+def test_inhibition_names_alerts_that_exist(tmp_path: Path) -> None:
+    known = {
+        rule["alert"]
+        for path in RULES.glob("*.yml")
+        for group in yaml.safe_load(path.read_text())["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+    }
+    for pair in alertmanager(tmp_path)["config"]["inhibit_rules"]:
+        for matcher in pair["source_matchers"] + pair["target_matchers"]:
+            found = re.match(r'alertname[!=~]+"([^"]*)"', matcher)
+            if found:
+                assert set(found.group(1).split("|")) <= known
+
+
+# Grafana
+
+SPEC = yaml.safe_load((ROOT / "roles/grafana/files/dashboards.yml").read_text())
+
+
+def test_grafana_from_a_directory(tmp_path: Path, certificate: dict[str, str]) -> None:
+    secret = "do not tell"
+    found = render(
+        tmp_path, "grafana", "Debian",
+        {
+            "grafana_source": "directory", "grafana_directory": {"path": "/p", "sha256": "0"},
+            "grafana_admin_password": secret, "grafana_tls": certificate,
+            "grafana_anonymous": True, "grafana_settings": {"smtp": {"enabled": True}},
+            "grafana_prometheus": {"url": "https://m:9090", "username": "g", "password": secret},
+        },
+        {
+            "secret": "__grafana_secret_files_json | from_json", "files":
+            "__grafana_configuration_files", "refusals": REFUSALS % "grafana",
+            "ini": "__grafana_ini", "dashboards": "__grafana_dashboard_files",
+        },
+    )  # fmt: skip
+    assert found["refusals"] == []
+    ini = configparser.ConfigParser(interpolation=None)
+    ini.read_string(found["ini"])
+    assert ini["server"]["protocol"] == "https"
+    assert ini["auth.anonymous"]["enabled"] == "true"
+    assert ini["smtp"]["enabled"] == "true"
+    assert ini["security"]["admin_password"] == "$__file{/etc/baremetal-dgx/grafana/admin_password}"
+    files = by_path(found["files"])
+    source = files["/etc/baremetal-dgx/grafana/provisioning/datasources/prometheus.yml"]["content"]
+    (data_source,) = yaml.safe_load(source)["datasources"]
+    assert data_source["secureJsonData"]["basicAuthPassword"].startswith("$__file{")
+    assert secret not in json.dumps([found["files"], found["ini"], found["dashboards"]])
+    assert all(file["mode"] == "0640" for file in found["secret"])
+    for file in found["dashboards"]:
+        board = json.loads(file["content"])
+        uses = {panel["datasource"]["uid"] for panel in board["panels"] if "datasource" in panel}
+        assert uses == {data_source["uid"]}
+
+
+def test_what_grafana_refuses(tmp_path: Path) -> None:
+    found = render(
+        tmp_path, "grafana", "Rocky",
+        {"grafana_source": "repository", "grafana_version": "latest", "grafana_port": -1},
+        {"refusals": REFUSALS % "grafana"},
+    )  # fmt: skip
+    said = "\n".join(found["refusals"])
+    for word in ("admin and admin", "rpm.grafana.com/gpg.key", "not a version", "not a port"):
+        assert word in said
+
+
+# Dashboards
+
+
+def test_panels_do_not_overlap() -> None:
+    for board in dashboards(SPEC, "x").values():
+        taken: set[tuple[int, int]] = set()
+        for panel in board["panels"]:
+            at = panel["gridPos"]
+            cells = {
+                (x, y)
+                for x in range(at["x"], at["x"] + at["w"])
+                for y in range(at["y"], at["y"] + at["h"])
+            }
+            assert not cells & taken
+            taken |= cells
+        assert max(x for x, _y in taken) == 23
+
+
+def test_every_query_is_one_for_prometheus(tmp_path: Path) -> None:
+    texts = [
+        executable(target["expr"])
+        for board in dashboards(SPEC, "x").values()
+        for panel in board["panels"]
+        for target in panel.get("targets", ())
+    ]
+    rules = [{"record": f"panel:{number}", "expr": text} for number, text in enumerate(texts)]
+    path = tmp_path / "panels.yml"
+    path.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
+    assert len(rules) > 80
+    assert accepted("promtool", "check", "rules", str(path)) == ""
+
+
+def names_in(text: str) -> set[str]:
+    return set(re.findall(r"\b(?:DCGM_FI|DCGM_EXP|slurm|baremetal_dgx)_[A-Za-z0-9_]+", text))
+
+
+@pytest.mark.parametrize("source", ["dashboards", "rules"])
+def test_metrics_are_those_of_the_page(source: str) -> None:
+    """docs/metrics.md is what exporters promise; a name that is not there shows nothing."""
+    page = (ROOT / "docs/metrics.md").read_text()
+    known = names_in(page)
+    for line in page.splitlines():  # `slurm_nodes_alloc`, `_idle`: the rest of a name
+        for whole, rest in re.findall(r"`((?:slurm|baremetal_dgx)_\w+)`((?:, `_\w+`)+)", line):
+            for end in re.findall(r"`(_\w+)`", rest):
+                known |= {whole[: place.start()] + end for place in re.finditer("_", whole)}
+    if source == "rules":
+        text = "\n".join(path.read_text() for path in RULES.glob("*.yml"))
+        text = re.sub(r"plugins/\S+|/etc/\S+", "", text)
+    else:
+        text = json.dumps(SPEC)
+    assert names_in(text) - known == set()
+
+
+def test_a_pod_has_no_excuses_that_nothing_needs() -> None:
+    queries = panels.load()
+    for name in panels.NOT_IN_POD:
+        assert [one for one in queries if name in one.expr], f"no panel asks for {name}"
+    for one in queries:
+        assert not (one.quiet and one.missing_in_pod), f"{one.panel}: one excuse is enough"
