@@ -30,6 +30,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._mounts import (
     table,
     unit_of,
     units,
+    where_of,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
     CommandResult,
@@ -62,7 +63,7 @@ def wanted_files(owner: str, style: str, mounts: Sequence[Mount], kept: frozense
             for name, text in units(owner, mount).items():
                 wanted[os.path.join(host.UNITS, name)] = text
     for path, text in there.items():
-        if host.where_of(text) in kept:
+        if where_of(text) in kept:
             wanted[path] = text
     table_text = host.read(FSTAB_PATH)
     in_table = fstab(owner, table_text, [] if style == UNIT else mounts)
@@ -153,7 +154,7 @@ class Applier:
             write(path, text)
         for path in files.removed:
             # What could not be unmounted keeps its unit, else nobody would know whose it is.
-            where = host.where_of(files.before[path])
+            where = where_of(files.before[path])
             if not any(line.startswith(f"{where} ") for line in self.failed):
                 os.unlink(path)
 

@@ -91,6 +91,7 @@ steps:
 """
 
 import grp
+import importlib
 import pwd
 import stat
 from typing import Any
@@ -171,9 +172,9 @@ def apply(fs: Any, path: str, todo: dict[str, Any]) -> None:
 
 def connect(client: str, name: str) -> Any:
     """Mount the root of a file system through libcephfs; ImportError without its binding."""
-    import cephfs  # pylint: disable=import-error
+    cephfs: Any = importlib.import_module("cephfs")
 
-    class Tree(cephfs.LibCephFS):  # type: ignore[misc,name-defined]
+    class Tree(cephfs.LibCephFS):
         """Knows which errors mean that something is not there."""
 
         missing = cephfs.ObjectNotFound
