@@ -100,6 +100,10 @@ def containers(nodes: list[str]) -> Iterator[Run]:
         "enroot_directory": {"path": "/srv/enroot", "sha256": sums[0]},
         "enroot_scratch_dir": "/var/scratch/enroot",
         "enroot_images_dir": "/srv/images",
+        # a registry is out of reach; the stand-in imports a folder
+        "enroot_images": []
+        if REAL_PACKAGES
+        else [{"name": "etc.sqsh", "uri": "dir:///etc/security"}],
         # a container does not set its host's kernel
         "enroot_sysctl_required": False,
         "pyxis_source": "directory",
@@ -123,6 +127,12 @@ def test_a_job_runs_in_the_image_that_it_asks_for() -> None:
     folders = on(NODE, "stat -c '%U %a' /var/scratch/enroot/data/user-* /run/enroot/user-*").stdout
     assert "alice 700" in folders
     assert on(NODE, "ls /var/scratch/enroot/data/user-2001").stdout == ""
+
+
+@pytest.mark.skipif(bool(REAL_PACKAGES), reason="the real enroot imports from registries")
+def test_declared_images_are_imported_once() -> None:
+    assert "squashfs" in on(LOGIN, "unsquashfs -s /srv/images/etc.sqsh").stdout
+    assert on(LOGIN, "ls /srv/images").stdout == "etc.sqsh\n"
 
 
 def test_folders_of_the_node_are_seen_inside() -> None:

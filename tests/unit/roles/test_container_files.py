@@ -55,6 +55,7 @@ ENROOT_CASES: dict[str, dict[str, Any]] = {
         "urls": [{"url": f"https://example.org/a/{name}", "sha256": DIGEST} for name in NAMES],
     },
     "no-url": {"source": "url"},
+    "no-folder": {"source": "packages", "images": [{"name": "x.sqsh", "uri": "docker://x"}]},
     "refused": {
         "seen": ["scratch-is-no-mount", "no-folder-for-images"],
         "source": "directory",
@@ -63,6 +64,7 @@ ENROOT_CASES: dict[str, dict[str, Any]] = {
         "scratch_dir": "raid",
         "images_dir": "/cephfs/images",
         "urls": [{"url": "x", "sha256": "abc"}],
+        "images": [{"name": "../x", "uri": "docker://x"}],
     },
 }
 
@@ -152,10 +154,12 @@ def test_packages_by_url(enroot: dict[str, dict[str, Any]]) -> None:
 
 def test_enroot_refuses(enroot: dict[str, dict[str, Any]]) -> None:
     said = "\n".join(enroot["refused"]["refusals"])
-    assert len(enroot["refused"]["refusals"]) == 6
+    assert len(enroot["refused"]["refusals"]) == 7
     assert "/raid is not mounted, and unpacked images would fill the disk" in said
     assert "/cephfs is not there" in said
     assert len(enroot["no-url"]["refusals"]) == 1
+    (line,) = enroot["no-folder"]["refusals"]
+    assert line.startswith("enroot_images: no enroot_images_dir")
 
 
 # pyxis
