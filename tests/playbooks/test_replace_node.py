@@ -19,7 +19,6 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._gate_reason import 
     read_reason,
 )
 
-pytestmark = pytest.mark.slow
 NODE = "dgx-03"
 
 

@@ -16,9 +16,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-pytestmark = pytest.mark.slow
-
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 NODES = [f"dgx-0{number}" for number in range(1, 5)]
 # Takes what slurm_node sends, keeps how many serve at each step, and refuses all else.
 SCONTROL = """\
