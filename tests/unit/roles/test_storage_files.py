@@ -1,0 +1,144 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the roles cephfs and local_storage would write, and what they refuse."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from role_render import by_path, render_many
+
+KEY = "AQBx0000000000000000000000000000000000=="
+FSID = "0f2ad38e-6f3c-4d3f-9d65-b7cf4a2a9a10"
+HOME = {"name": "home", "fs": "cephfs", "path": "/home", "mountpoint": "/a b", "client": "node"}
+DATA = {"name": "data", "fs": "cephfs", "mountpoint": "/data", "client": "node", "read_only": True}
+CEPHFS = {
+    "files": "__cephfs_files",
+    "keyless": "__cephfs_keyless",
+    "refusals": "__cephfs_refusals | selectattr('when') | map(attribute='say') | list",
+    "packages": "__cephfs_needed_packages",
+    "canaries": "__cephfs_canaries",
+    "keeper": "__cephfs_keeper_files",
+    "leftovers": "__cephfs_leftovers | map(attribute='path') | list",
+}
+SOUND = {
+    "cephfs_mounts": [HOME, DATA],
+    "cephfs_fsid": FSID,
+    "cephfs_monitors": ["10.0.0.1"],
+    "cephfs_given_keys": {"node": KEY, "other": KEY},
+    "cephfs_canary_peers": {"home": ["dgx-02"], "data": ["dgx-02"]},
+    "__cephfs_client": {
+        "drivers": {"home": "kernel", "data": "fuse"},
+        "conf_monitors": "[v2:10.0.0.1:3300,v1:10.0.0.1:6789]",
+        "keyed": [],
+        "stale": ["/etc/ceph/ceph.client.old.keyring"],
+    },
+}
+
+
+def test_cephfs(tmp_path: Path) -> None:
+    nothing: dict[str, Any] = {"cephfs_mounts": []}
+    bad = {
+        **SOUND,
+        "cephfs_fsid": "x",
+        "cephfs_monitors": [],
+        "cephfs_given_keys": {"node": "no key"},
+        "cephfs_mounts": [{**HOME, "client": "a b", "path": "home"}],
+    }
+    late = {**SOUND, "cephfs_given_keys": {}}
+    keyed = {**late, "__cephfs_client": {**SOUND["__cephfs_client"], "keyed": ["node"]}}
+    hosts = {
+        "sound": SOUND,
+        "nothing": nothing,
+        "bad": bad,
+        "late": late,
+        "keyed": keyed,
+        "admin": {**SOUND, "cephfs_admin": True, "cephfs_keys": {"node": KEY[:-3] + "1=="}},
+    }
+    found = render_many(tmp_path, "cephfs", "Debian", hosts, CEPHFS)
+
+    files = by_path(found["sound"]["files"])
+    keyring = files["/etc/ceph/ceph.client.node.keyring"]
+    assert keyring["mode"] == "0600"
+    assert "content" not in keyring
+    assert keyring["secret_content"].endswith(f"[client.node]\n\tkey = {KEY}\n")
+    assert files["/etc/ceph/ceph.client.node.secret"]["secret_content"] == KEY + "\n"
+    # No mount uses it, so that this node has no business with it.
+    assert not [path for path in files if "other" in path]
+    conf = files["/etc/ceph/ceph.conf"]["content"]
+    assert f"fsid = {FSID}\nmon_host = [v2:10.0.0.1:3300,v1:10.0.0.1:6789]\n" in conf
+    assert "client_reconnect_stale = true" in conf
+    assert found["sound"]["refusals"] == []
+    assert found["sound"]["packages"] == ["ceph-common", "attr", "ceph-fuse"]
+    assert found["sound"]["leftovers"] == ["/etc/ceph/ceph.client.old.keyring"]
+    canaries = {one["name"]: one for one in found["sound"]["canaries"]}
+    assert (canaries["home"]["fstype"], canaries["home"]["peers"]) == ("ceph", ["dgx-02"])
+    assert (canaries["data"]["fstype"], canaries["data"]["peers"]) == ("fuse.ceph-fuse", [])
+    assert (canaries["home"]["write"], canaries["data"]["write"]) == (True, False)
+    script = by_path(found["sound"]["keeper"])["/usr/local/libexec/baremetal-dgx/cephfs-keeper"]
+    subprocess.run(["sh", "-n"], input=script["content"], text=True, check=True)
+    assert "for where in '/a b' /data; do" in script["content"]
+
+    assert found["nothing"]["refusals"] == []
+    assert len(found["nothing"]["leftovers"]) == 3
+    said = "\n".join(found["bad"]["refusals"])
+    for part in ("is no id of a cluster", "addresses of the monitors", "is no key", "a b: clients"):
+        assert part in said
+    assert "write paths that begin with /" in said
+    assert "no key" in said
+    assert KEY not in said
+    assert found["late"]["keyless"] == ["node"]
+    assert found["keyed"]["keyless"] == []
+    admin = by_path(found["admin"]["files"])
+    assert "/etc/ceph/ceph.conf" not in admin
+    # What the inventory says goes before what the cluster gave.
+    assert admin["/etc/ceph/ceph.client.node.secret"]["secret_content"] == KEY[:-3] + "1==\n"
+
+
+LOCAL = {
+    "volumes": "__local_storage_volumes",
+    "mounts": "__local_storage_mounts",
+    "packages": "__local_storage_packages",
+    "files": "__local_storage_files",
+    "folders": "__local_storage_folder_files",
+    "refusals": "__local_storage_refusals | selectattr('when') | map(attribute='say') | list",
+}
+
+
+def test_local_storage(tmp_path: Path) -> None:
+    volume = {"name": "scratch", "mountpoint": "/raid", "pci": ["ab:00.0", "0001:ac:00.0"]}
+    folder = {"path": "/raid/scratch", "mode": "1777", "age": "30d"}
+    hosts: dict[str, dict[str, Any]] = {
+        "sound": {"local_storage_volumes": [volume], "local_storage_folders": [folder]},
+        "nothing": {},
+        "bad": {
+            "local_storage_volumes": [
+                {**volume, "pci": ["AB:00.0"]},
+                {"name": "x", "mountpoint": "/x"},
+            ],
+            "local_storage_folders": [{"path": "raid"}],
+        },
+        "many": {"local_storage_volumes": [volume], "local_storage_disks": 1},
+    }
+    found = render_many(tmp_path, "local_storage", "Debian", hosts, LOCAL)
+    (made,) = found["sound"]["volumes"]
+    assert made["disks"] == [
+        "/dev/disk/by-path/pci-0000:ab:00.0-nvme-1",
+        "/dev/disk/by-path/pci-0001:ac:00.0-nvme-1",
+    ]
+    assert (made["kind"], made["fstype"], made["label"]) == ("md", "xfs", "dgx-scratch")
+    (mount,) = found["sound"]["mounts"]
+    assert mount["what"] == "/dev/disk/by-label/dgx-scratch"
+    assert (mount["network"], mount["options"]) == (False, ["noatime", "logbsize=256k"])
+    assert found["sound"]["packages"] == ["mdadm", "xfsprogs", "smartmontools"]
+    assert "d /raid/scratch 1777 root root 30d" in found["sound"]["files"][0]["content"]
+    assert found["sound"]["folders"][0]["mode"] == "1777"
+    assert found["sound"]["refusals"] == []
+    assert found["nothing"]["packages"] == ["smartmontools"]
+    assert found["nothing"]["files"][0]["state"] == "absent"
+    said = "\n".join(found["bad"]["refusals"])
+    for part in ("in lower case", "x: write its disks", "write absolute paths"):
+        assert part in said
+    assert "2 disks are declared" in found["many"]["refusals"][0]
