@@ -41,8 +41,6 @@ KNOWN = {
 _MOST_LINES = 4
 _GRACE_S = 20.0
 
-Say = Callable[[dict[str, Any]], None]
-
 
 def answers() -> dict[str, str]:
     """Return the answers of one round. IEEE 754 and integers have one right answer everywhere."""

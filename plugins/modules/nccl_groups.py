@@ -234,7 +234,9 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "findings_ok": {"type": "bool", "default": False},
     "not_measured_ok": {"type": "bool", "default": False},
 }
-RECORDS, FINDINGS, RUNS = "groups-records.json", "groups-findings.txt", "groups-runs.jsonl"
+RECORDS = "groups-records.json"
+FINDINGS = "groups-findings.txt"
+RUNS = "groups-runs.jsonl"
 _ASK_S = 60
 _A_DAY_S = 86400
 
