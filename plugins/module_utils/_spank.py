@@ -23,6 +23,8 @@ _VERSION = re.compile(r"^slurm\S*\s+(\d+\.\d+\.\d+\S*)", re.MULTILINE)
 # slurm/slurm_version.h, before 23.11 slurm/slurm.h: major, minor and micro as bytes
 _NUMBER = re.compile(r"^\s*#\s*define\s+SLURM_VERSION_NUMBER\s+0x([0-9a-fA-F]{6})", re.MULTILINE)
 _FLAGS = ("required", "optional")
+# What brings the controller's file back, where hosts fetch it and where they hold their own.
+_FETCH = "run `scontrol reconfigure` on the controller, or configure_scheduler"
 # What a build leaves behind, and what tells nothing of the source.
 _NO_SOURCE = re.compile(r"(\.(o|so|lo|la|pyc)|~)$|(^|/)\.git(/|$)")
 # Keys of slurm.conf that lead elsewhere, which a staged copy must not follow.
@@ -136,7 +138,7 @@ def judge_stack(
             if runs_jobs
             else "srun from here would not know --container-image"
         )
-        return [f"{where} has no line of {_stem(want.path)}: {effect}; run configure_containers"]
+        return [f"{where} has no line of {_stem(want.path)}: {effect}; {_FETCH}"]
     said = []
     for line in same:
         if line.path not in set(readable):
@@ -147,7 +149,7 @@ def judge_stack(
                 if runs_jobs and line.flag == "required"
                 else "; all hosts must have the same line"
             )
-            said.append(f"{where} says `{line}` and not `{want}`{effect}; run configure_containers")
+            said.append(f"{where} says `{line}` and not `{want}`{effect}; {_FETCH}")
     if len(same) > 1:
         said.append(f"{where} names {_stem(want.path)} {len(same)} times; leave one line")
     return said

@@ -20,7 +20,8 @@ HEAD, LOGIN, NODE = "head-01", "login-01", "dgx-01"
 def ssh(*arguments: str, user: str = "alice", seconds: float = 60):
     """Run ssh as on a laptop."""
     return subprocess.run(
-        ["ssh", "-F", str(STATE / "ssh_config"), "-l", user, *arguments],
+        # the pod keeps ssh silent, and so would not show the refusal
+        ["ssh", "-oLogLevel=INFO", "-F", str(STATE / "ssh_config"), "-l", user, *arguments],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
