@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
+from pathlib import Path
 
 import pytest
+import yaml
 
 from ansible_collections.baremetal.dgx.plugins.filter.validation_parts import validation_parts
 from ansible_collections.baremetal.dgx.plugins.filter.validation_result import validation_result
@@ -21,6 +24,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._validation_levels i
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._verdict import layer_of, place_of
 
+PLAYBOOKS = Path(__file__).resolve().parents[4] / "playbooks"
 AT = "2026-03-01T00:00:00Z"
 SOUND = {"records": [Record("gpu.ecc", "gpu:n/0", "pass", at=AT).as_data()]}
 
@@ -130,3 +134,42 @@ def test_a_failure_wins_and_counts_are_told():
 def test_what_is_no_record_is_an_error():
     with pytest.raises(Exception, match="no record of this form"):
         validation_result({"dcgm": {"records": [{"check": "x"}]}}, "n", {"dcgm": ""})
+
+
+def test_the_playbook_knows_each_part_by_its_kind():
+    told = yaml.safe_load((PLAYBOOKS / "vars" / "validation.yml").read_text())
+    for name, loads in (("quick", False), ("load", True)):
+        words = re.findall(r"'(\w+)'", told[f"__validation_{name}_parts"])
+        assert words[: words.index("in")] == [
+            part for part, one in PARTS.items() if one.loads is loads
+        ]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_part_keeps_its_answer_under_its_own_name(part):
+    tasks = yaml.safe_load((PLAYBOOKS / "tasks" / f"validate_{part}.yml").read_text())
+    kept = tasks[-1]["ansible.builtin.set_fact"]["__validation_answers"]
+    assert f"combine({{'{part}': __validation_{part}_answer}})" in kept
+    assert (
+        f"register: __validation_{part}_answer"
+        in (PLAYBOOKS / "tasks" / f"validate_{part}.yml").read_text()
+    )
+
+
+def test_a_node_is_given_back_whatever_was_found_under_load():
+    """The condition of a block is that of its `always`, too: it must not change meanwhile."""
+    (play,) = yaml.safe_load((PLAYBOOKS / "validate_nodes.yml").read_text())
+    block = next(task for task in play["tasks"] if "always" in task)
+    facts = {
+        name
+        for task in play["tasks"][: play["tasks"].index(block)]
+        for name in task.get("ansible.builtin.set_fact", {})
+    }
+    inside = {
+        name
+        for task in [*block["block"], *block["rescue"]]
+        for name in task.get("ansible.builtin.set_fact", {})
+    }
+    used = set(re.findall(r"__validate_\w+", block["when"]))
+    assert used <= facts - inside
+    assert block["always"][-1]["baremetal.dgx.slurm_hold"]["state"] == "released"
