@@ -75,16 +75,16 @@ def render(table: Sequence[Fault]) -> str:
     """Return the page."""
     sound = sum(SOUND.values())
     text = _HEAD
-    text += f"**{summary(table)}.**\n"
+    text += f"**{summary(table)}.** These are the faults that somebody thought of.\n"
     runs = ", ".join(f"{ASKED_BY[rig]} {count}" for rig, count in SOUND.items())
     text += (
-        f"\n**{sound} sound runs, no false alarm**: no node drained, all let in ({runs}). Each is "
-        "another day of a sound cluster: warm,\nused before, with corrected errors, old counts.\n"
+        f"\n**{sound} sound runs, no false alarm**: no node drained, all let in. Each is another "
+        f"day of a sound cluster, warm and used before,\nwith corrected errors and old counts: {runs}.\n"
     )
     for layer in dict.fromkeys(fault.layer for fault in table):
         rows = [fault for fault in table if fault.layer == layer]
         text += f"\n## {layer}\n\n" + "\n".join(_rows(rows)) + "\n"
     blind = [fault for fault in table if fault.blind]
-    text += "\n## What nothing here finds\n\n"
+    text += "\n## What is not found by the check that was asked\n\n"
     text += "".join(f"* {fault.what}: {fault.blind}.\n" for fault in blind)
     return text

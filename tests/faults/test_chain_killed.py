@@ -29,7 +29,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._gate_reason import 
 )
 
 SEEDS = 20
-KILLS = 2
+KILLS = 1
 
 
 def start(folder: Path) -> subprocess.Popen[str]:
