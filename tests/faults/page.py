@@ -79,7 +79,8 @@ def render(table: Sequence[Fault]) -> str:
     runs = ", ".join(f"{ASKED_BY[rig]} {count}" for rig, count in SOUND.items())
     text += (
         f"\n**{sound} sound runs, no false alarm**: no node drained, all let in. Each is another "
-        f"day of a sound cluster, warm and used before,\nwith corrected errors and old counts: {runs}.\n"
+        "day of a sound cluster, warm and used before,\nwith corrected errors and old counts: "
+        f"{runs}.\n"
     )
     for layer in dict.fromkeys(fault.layer for fault in table):
         rows = [fault for fault in table if fault.layer == layer]
