@@ -114,6 +114,8 @@ def monitored(nodes: list[str]) -> Iterator[None]:
     pod("fabric")
     configured("configure_health")
     configured("configure_monitoring")
+    for node in nodes:
+        back_in_service(node)
     measure(nodes)
     yield
     pod("gpus")
@@ -216,6 +218,15 @@ def resume(node: str) -> None:
     on(HEAD, "systemctl start baremetal-dgx-slurm-metrics.service", seconds=60)
 
 
+def back_in_service(node: str) -> None:
+    """Take back what the node's own health program has done to it meanwhile."""
+    state = "/var/lib/baremetal-dgx/node-health"
+    on(node, f"rm -f {state}/state.json {state}/events.json")
+    on(node, "systemctl restart baremetal-dgx-node-health-events")
+    on(node, f"{HEALTH} --timer")
+    resume(node)
+
+
 def fabric(*arguments: str) -> Callable[[str], object]:
     def run(_node: str) -> None:
         pod("fabric", *arguments)
@@ -273,6 +284,7 @@ def test_a_fault_raises_its_alert_and_clears(fault: Fault, nodes: list[str]) -> 
         raised = wait_for(lambda: has(fault.alert, **labels))
     finally:
         fault.mend(node)
+        back_in_service(node)
     cleared = wait_for(lambda: not has(fault.alert, **labels))
     print(
         f"{fault.name}: {fault.alert} after {raised:.0f} s, gone {cleared:.0f} s after the repair"
@@ -309,6 +321,7 @@ def test_an_alert_tells_what_to_do(nodes: list[str]) -> None:
         assert alert["annotations"]["do"]
     finally:
         pod("gpus")
+        back_in_service(node)
 
 
 def test_what_is_removed_is_gone() -> None:
