@@ -64,7 +64,7 @@ def given(
                 "connection": "local",
                 "vars_files": [str(ROOT / "playbooks/vars/exporters.yml")],
                 # As in the playbook: defaults of its roles must not pass for the inventory.
-                "roles": [{"role": f"baremetal.dgx.{role}", "when": False} for role in ROLES],
+                "roles": [f"baremetal.dgx.{role}" for role in ROLES],
                 "pre_tasks": [
                     {
                         "ansible.builtin.copy": {
@@ -72,7 +72,8 @@ def given(
                             "dest": str(folder / f"{host}.json"),
                             "mode": "0600",
                         }
-                    }
+                    },
+                    {"ansible.builtin.meta": "end_host"},
                 ],
             }
         )
