@@ -99,7 +99,7 @@ def state_after(program: str, folder: Path, tools: dict[str, str]) -> tuple[int,
 
 
 def test_state_of_the_cluster(rendered: dict[str, dict[str, Any]], tmp_path: Path) -> None:
-    program = rendered["login"]["program"][1]["content"]
+    program = rendered["login"]["program"][-1]["content"]
     assert program.startswith("#!/bin/sh\n")
     rc, text = state_after(program, tmp_path, TOOLS)
     assert rc == 0
@@ -117,7 +117,7 @@ def test_slurm_that_is_down_leaves_the_last_text(
     rendered: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:
     (tmp_path / "text").write_text("old\n")
-    program = rendered["login"]["program"][1]["content"]
+    program = rendered["login"]["program"][-1]["content"]
     rc, text = state_after(program, tmp_path, {**TOOLS, "squeue": "exit 1"})
     assert rc != 0
     assert text == "old\n"
