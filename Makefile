@@ -1,10 +1,10 @@
 # What people type; the work is in .ci/ and virtual_pod/.
 .DEFAULT_GOAL := help
-.PHONY: help setup check test build demo demo-ssh demo-down bench bench-fabric bench-report soak format readmes clean
+.PHONY: help setup check test build demo demo-ssh demo-down bench bench-fabric bench-report bench-acceptance faults soak format readmes clean
 NODE ?= login-01
 
 help: ## Show these targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Make .venv and the collections the tools need
 	@.ci/setup
@@ -36,6 +36,12 @@ bench-fabric: setup ## What it costs to prove a fabric of 1,024 nodes (needs ibs
 bench-report: setup ## What verdicts and report of 1,024 nodes cost
 	@.venv/bin/python tests/bench/report.py
 
+bench-acceptance: setup ## What verdicts, gate and report of 1,024 nodes cost
+	@.venv/bin/python tests/bench/acceptance.py
+
+faults: setup ## Break every part of a cluster in turn (docs/fault_matrix.md)
+	@.venv/bin/python tests/faults/matrix.py
+
 soak: ## The long suites: every ansible-core, tests/soak/
 	@.ci/run soak
 
@@ -44,6 +50,7 @@ format: setup ## Format the Python files
 
 readmes: setup ## Write the roles' variable tables from their argument specs
 	@.venv/bin/python .ci/role_readmes.py
+	@.venv/bin/python .ci/alert_table.py
 
 clean: ## Remove what the tools made (not the pods: make demo-down)
 	@rm -rf .venv .cache .ansible

@@ -24,12 +24,17 @@ _NO_FABRIC = """\
 cluster_fabric:
   topology: none
 """
-_STORAGE = "group_vars/storage_nodes/storage.yml"
-_MOUNTS = "group_vars/all/storage.yml"
+# What only a pod with a storage node has: molecule's pods stay small.
+_LARGE = (
+    "group_vars/all/storage.yml",
+    "group_vars/all/exporters.yml",
+    "group_vars/storage_nodes/",
+    "group_vars/monitoring_nodes/",
+)
 # What the suites' own archives hold.
 _SLURM = {"trixie": "24.11", "bookworm": "22.05"}
 # Of several heads only the first: a second database or fabric adapter is not there.
-_OF_FIRST = ("slurm_databases", "subnet_managers")
+_OF_FIRST = ("slurm_databases", "subnet_managers", "monitoring_nodes")
 _GROUPS = {
     "head": ("slurm_controllers", *_OF_FIRST),
     "login": ("login_nodes",),
@@ -199,10 +204,7 @@ def wanted_files(pod: Pod, count: int | None, generated: str) -> dict[str, str]:
         files["hosts.yml"] = hosts_of_range(files["hosts.yml"], number)
     if not ceph.has_storage(pod):
         files["hosts.yml"] = _STORAGE_GROUP.sub("", files["hosts.yml"])
-        for path in [
-            path for path in files if path in (_STORAGE, _MOUNTS) or "/storage_nodes/" in path
-        ]:
-            del files[path]
+        files = {path: text for path, text in files.items() if not path.startswith(_LARGE)}
     files[_GENERATED] = generated
     if not fabric.has_fabric(pod):
         files[_FABRIC] = _NO_FABRIC

@@ -75,7 +75,7 @@ def test_named_hosts_are_grouped_by_their_names_with_their_addresses():
     cluster = yaml.safe_load(inventory.hosts_of_nodes(pod))["cluster"]
     assert cluster["hosts"] == {"mol-a": {"ansible_host": "10.77.0.7"}}
     assert cluster["children"]["gpu_nodes"]["hosts"] == {"dgx-01": {"ansible_host": "10.77.0.6"}}
-    head = {"slurm_controllers", "slurm_databases", "subnet_managers"}
+    head = {"slurm_controllers", "slurm_databases", "subnet_managers", "monitoring_nodes"}
     assert set(cluster["children"]) == head | {"gpu_nodes"}
 
 
