@@ -34,5 +34,6 @@ for name in enroot "enroot+caps"; do
   dpkg-deb --root-owner-group -b "$tree/$name" "$target/${name}_4.1.2-1_all.deb" > /dev/null
 done
 cd "$target"
-find . -type f ! -name SHA256SUMS | sort | xargs sha256sum > SHA256SUMS
+sums=$(find . -type f ! -name SHA256SUMS | sort | xargs sha256sum)
+printf '%s\n' "$sums" > SHA256SUMS
 sha256sum SHA256SUMS | cut -d' ' -f1
