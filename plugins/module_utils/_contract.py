@@ -31,7 +31,7 @@ GROUPS: dict[str, str] = {
     "slurm_controllers": "run slurmctld; the first is the primary, the others stand by",
     "slurm_databases": "run slurmdbd; the first is in charge, a second one stands by",
     "login_nodes": "where users log in and submit jobs",
-    "storage_nodes": "serve the shared file systems",
+    "storage_nodes": "serve the file systems; one with `cephfs_admin: true` lets clients in",
     "monitoring_nodes": "collect metrics and raise alarms",
     "subnet_managers": "run the InfiniBand subnet manager; the first is the master",
 }

@@ -25,7 +25,7 @@ GALAXY = read_yaml(ROOT / "galaxy.yml")
 PYTHON_LINES = 500
 CONTRACT_GROUPS = {
     "cluster", "slurm_controllers", "slurm_databases", "login_nodes", "gpu_nodes", "cpu_nodes",
-    "subnet_managers", "monitoring_nodes",
+    "subnet_managers", "monitoring_nodes", "storage_nodes",
 }  # fmt: skip
 
 

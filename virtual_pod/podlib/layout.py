@@ -29,6 +29,12 @@ class PodError(Exception):
     """Something the user must know; its text is the whole message."""
 
 
+def expect(condition: bool, message: str) -> None:
+    """Raise PodError with the message unless the condition holds."""
+    if not condition:
+        raise PodError(message)
+
+
 @dataclass(frozen=True)
 class Node:
     """One machine of a pod."""

@@ -11,6 +11,7 @@ demo = podlib("demo")
 host = podlib("host")
 layout = podlib("layout")
 progress = podlib("progress")
+proofs = podlib("proofs")
 
 POD = layout.resolve(layout.Request("demo", nodes=2), None)
 NODES = ("dgx-01", "dgx-02")
@@ -114,7 +115,7 @@ class Breakable:
         monkeypatch.setattr(demo.Demo, "pod", lambda _self: pod)
         monkeypatch.setattr(demo.Demo, "stream", lambda _self, _what, argv: self.stream(argv))
         monkeypatch.setattr(demo.Demo, "user", lambda _self, command: self.user(command))
-        monkeypatch.setattr(demo, "make_report", lambda _demo, _place: self.report())
+        monkeypatch.setattr(proofs, "make_report", lambda _demo, _place: self.report())
 
     def report(self):
         failed = 3 if self.wrong == "nodes" else len(self.out)
@@ -150,7 +151,7 @@ class Breakable:
 
 def test_two_faults_are_found_drained_replaced_and_mended(monkeypatch, tmp_path):
     pod = Breakable(monkeypatch, tmp_path)
-    demo.live_with(pod.run, ("rail_swap", "sdc"))
+    proofs.live_with(pod.run, ("rail_swap", "sdc"))
     lines = [line for line in pod.calls if "admit_nodes" in line]
     assert len(lines) == 4
     assert all('"gate_spares": ["dgx-04"]' in line for line in lines[:2])
@@ -174,7 +175,7 @@ def test_what_the_product_did_not_do_fails_the_demo_and_mends_the_pod(
 ):
     pod = Breakable(monkeypatch, tmp_path, wrong)
     with pytest.raises(layout.PodError, match=message):
-        demo.live_with(pod.run, ("rail_swap", "sdc"))
+        proofs.live_with(pod.run, ("rail_swap", "sdc"))
     assert pod.out == set()
 
 
