@@ -80,7 +80,7 @@ slurm_controller_partitions:
 CLUSTER = """\
 ---
 ansible_host: >-
-  {{ inventory_hostname | baremetal.dgx.node_address(node_first_address | default({}),
+  {{ inventory_hostname_short | baremetal.dgx.node_address(node_first_address | default({}),
   node_address | default({}), cluster_access_network | default('management')) }}
 """
 

@@ -44,6 +44,7 @@ def test_core_12(root: Path) -> None:
         "slurm_controllers": 2,
         "slurm_databases": 1,
         "login_nodes": 2,
+        "monitoring_nodes": 1,
         "subnet_managers": 2,
     }
     # Twelve nodes on two switches block: worth saying, no mistake.
