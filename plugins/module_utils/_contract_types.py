@@ -289,8 +289,10 @@ class RoleSpec:
     options: Mapping[str, Option] = field(default_factory=dict)
     # Groups whose hosts get the role from the playbooks.
     groups: tuple[str, ...] = ()
-    # Inputs that the playbooks give themselves; what the inventory says there is not used.
+    # Inputs that the playbooks give themselves; what the inventory says there is not used,
     wired: frozenset = frozenset()
+    # except here, where they begin with it.
+    heard: frozenset = frozenset()
 
 
 def role_spec_options(argument_specs: Mapping[str, Any]) -> dict[str, Option]:

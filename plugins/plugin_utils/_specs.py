@@ -53,27 +53,30 @@ def _plays(root: str) -> list[tuple[dict[str, Any], str]]:
     return plays
 
 
-def _given(play: dict[str, Any], folder: str) -> set[str]:
+def _given(play: dict[str, Any], folder: str) -> dict[str, Any]:
     """Return the variables that the play gives itself, by vars or vars_files."""
-    names = set(play.get("vars") or {})
+    given = dict(play.get("vars") or {})
     for name in play.get("vars_files") or []:
         if isinstance(name, str) and "{{" not in name:
-            names.update(_load(os.path.join(folder, name)) or {})
-    return names
+            given.update(_load(os.path.join(folder, name)) or {})
+    return given
 
 
 def load_roles(root: str) -> dict[str, RoleSpec]:
     """Return what each role takes, for which groups the playbooks run it, and what they give it."""
     groups: dict[str, dict[str, None]] = {}
     given: dict[str, set[str]] = {}
+    # What begins with the inventory's own value, as in hostvars[…].NAME | default(…).
+    heard: dict[str, set[str]] = {}
     for play, folder in _plays(root):
         for entry in play.get("roles") or []:
             role = entry if isinstance(entry, str) else str(entry.get("role") or entry.get("name"))
             name = role.split(".")[-1]
             groups.setdefault(name, {}).update(dict.fromkeys(_groups(play["hosts"])))
-            names = _given(play, folder) | set(
-                (entry.get("vars") or {}) if isinstance(entry, dict) else {}
-            )
+            values = _given(play, folder)
+            values.update((entry.get("vars") or {}) if isinstance(entry, dict) else {})
+            names = set(values)
+            heard.setdefault(name, set()).update(n for n in names if f".{n}" in str(values[n]))
             # What only some of the plays give must come from the inventory for the others.
             given[name] = given[name] & names if name in given else names
     roles: dict[str, RoleSpec] = {}
@@ -85,6 +88,7 @@ def load_roles(root: str) -> dict[str, RoleSpec]:
             options=options,
             groups=tuple(groups.get(name, ())),
             wired=frozenset(given.get(name, set()) & set(options)),
+            heard=frozenset(heard.get(name, set()) & set(options)),
         )
     return roles
 
