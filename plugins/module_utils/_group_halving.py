@@ -215,9 +215,8 @@ def _ask(state: Search, nodes: tuple[str, ...]) -> Ask:
             break
         if said[outcome] == 2:
             break
-    most = max(said.values())
     # Three different answers are none.
-    outcome = NOT_MEASURED if len(said) == TURNS else next(o for o in said if said[o] == most)
+    outcome = NOT_MEASURED if len(said) == TURNS else max(said, key=lambda one: said[one])
     if outcome == PASS:
         state.passed += 1
         state.good.update(dict.fromkeys(nodes))

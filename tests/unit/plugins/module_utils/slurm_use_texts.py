@@ -36,7 +36,8 @@ NODES = (
 )  # fmt: skip
 JOBS = """\
 6_[0-9,20,25,30%2]|alice|research|batch|PENDING|ReqNodeNotAvail, UnavailableNodes:dgx-03|2026-11-21T11:13:48|cpu=56,mem=100M,node=1,billing=1,gres/gpu=8||1|
-7|bob|(null)|batch,debug|PENDING|Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions|2026-11-21T11:13:48|cpu=1,mem=2000000M,node=1,billing=1||1-1|
+7|bob|(null)|batch,debug|PENDING|Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority \
+partitions|2026-11-21T11:13:48|cpu=1,mem=2000000M,node=1,billing=1||1-1|
 8|alice|research|batch|PENDING|Priority|2026-11-21T11:00:00|cpu=8,mem=1G,node=1,billing=8||1|
 9|alice|research|batch|PENDING|JobHeldUser|2026-11-20T11:00:00|cpu=8,mem=1G,node=1,billing=8||1|
 1|alice|research|batch|RUNNING|None|2026-11-21T11:13:48|cpu=112,mem=100M,node=2,billing=8,gres/gpu=12,gres/gpu:h100=12|dgx-[01-02]|2|

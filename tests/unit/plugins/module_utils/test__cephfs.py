@@ -24,9 +24,9 @@ HOME = {"name": "home", "fs": "cephfs", "path": "/home", "mountpoint": "/home", 
 MODULES = "kernel/fs/ceph/ceph.ko.zst: kernel/net/ceph/libceph.ko.zst\n"
 
 
-def render(mount=HOME, driver="kernel", client=MODERN, **common):
+def render(mount=None, driver="kernel", client=MODERN, **common):
     mon = ["10.0.0.1", "10.0.0.2"]
-    return _cephfs.render(mount, driver, client, FSID, mon, {**COMMON, **common})
+    return _cephfs.render(mount or HOME, driver, client, FSID, mon, {**COMMON, **common})
 
 
 @pytest.mark.parametrize(

@@ -178,14 +178,19 @@ def test_a_lost_part_is_known_from_before():
     assert found["gpu-1"]["checks"] == ["gpu.present"]
 
 
+def only(lines):
+    assert len(lines) == 1
+    return next(iter(lines.values()))
+
+
 def test_a_burn_in_that_is_told_again_failed_when_it_burnt():
     burnt, told = "2026-03-01T00:00:00Z", "2026-03-20T00:00:00Z"
     failed = {**record("burn.gemm_bf16", "gpu:n/0", FAIL, 1), "at": burnt}
     sound = {**record("gpu.ecc", "gpu:n/0", PASS, 1), "at": told}
     head = {"run": RUN, "batch": 0, "at": told}
-    (line,) = history_lines(head, [failed, sound], parts_of([failed])).values()
+    line = only(history_lines(head, [failed, sound], parts_of([failed])))
     assert line["at"] == burnt
-    (line,) = history_lines(head, [sound], parts_of([sound])).values()
+    line = only(history_lines(head, [sound], parts_of([sound])))
     assert line["at"] == told
 
 

@@ -49,13 +49,14 @@ class World:
         return "fail" if bad else "pass"
 
     def search(self, nodes, good=()):
-        steps = search(nodes, good)
+        steps, found = search(nodes, good), []
         try:
             asked = next(steps)
             while True:
                 asked = steps.send(self.answer(asked))
         except StopIteration as end:
-            return end.value
+            found.extend(end.value)
+        return found
 
 
 def names(count):
@@ -196,7 +197,7 @@ def test_any_world_ends():
         nodes = names(dice.randint(2, 40))
         world = World(
             dice.sample(nodes, dice.randint(0, len(nodes))),
-            [dice.sample(nodes, 2) for _ in range(dice.randint(0, 3))],
+            [dice.sample(nodes, 2) for _pair in range(dice.randint(0, 3))],
             dice.choice([3, 10, 10**6]),
             dice.sample(nodes, dice.choice([0, 0, 1])),
             dice.choice([0.0, 0.1, 0.4]),

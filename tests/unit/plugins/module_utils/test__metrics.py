@@ -28,7 +28,8 @@ def test_whatever_a_label_says_it_can_be_read_again() -> None:
     family = Family("a_b", "what\nit\\is")
     family.add(1, reason=NASTY, empty="")
     found = read(exposition([family]))
-    ((name, labels),) = found
+    assert len(found) == 1
+    name, labels = next(iter(found))
     assert name == "a_b"
     assert dict(labels) == {"reason": 'fan "3"\\n is\nloud ?? ? ä', "empty": ""}
 
@@ -133,7 +134,7 @@ def test_a_reader_never_sees_a_part(tmp_path: Path) -> None:
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        for _ in range(300):
+        for _turn in range(300):
             assert target.read_text() in texts
             # What is not whole yet has a name that node_exporter does not read.
             assert [name for name in os.listdir(tmp_path) if name.endswith(".prom")] == ["a.prom"]

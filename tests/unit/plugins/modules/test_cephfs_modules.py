@@ -65,7 +65,7 @@ def cluster(run_module, tmp_path, monkeypatch):
         return run_module(cephfs_authorize.main, {"clients": [client]}, check)
 
     run.folder = tmp_path
-    run.calls = lambda: (tmp_path / "calls").read_text()
+    run.calls = (tmp_path / "calls").read_text
     return run
 
 
