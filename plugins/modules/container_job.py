@@ -135,7 +135,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "nodes": {"type": "list", "elements": "str", "required": True},
     "image": {"type": "str", "required": True},
     "marker": {"type": "str", "default": "/etc/baremetal-dgx-image"},
-    "token": {"type": "str", "required": True},
+    # It stands in a file of the image that everybody may read.
+    "token": {"type": "str", "required": True, "no_log": False},
     "user": {"type": "str", "default": "root"},
     "arguments": {"type": "list", "elements": "str", "default": []},
     "wait_s": {"type": "int", "default": 30},

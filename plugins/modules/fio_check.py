@@ -136,16 +136,11 @@ removed:
   elements: str
 """
 
-import contextlib
-import glob
 import hashlib
 import os
-import shutil
 import signal
 import socket
-import subprocess
-import tempfile
-from typing import Any, Iterator
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -165,6 +160,11 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_tool_report imp
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._health_local import mounted
 from ansible_collections.baremetal.dgx.plugins.module_utils._lock import BusyError, host_lock
+from ansible_collections.baremetal.dgx.plugins.module_utils._own_folder import (
+    PREFIX,
+    own_folder,
+    remove_old,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._records import (
     NOT_MEASURED,
     Record,
@@ -187,7 +187,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "findings_ok": {"type": "bool", "default": False},
     "not_measured_ok": {"type": "bool", "default": False},
 }
-_PREFIX = ".fio_check-"
 
 
 def place_of(folder: str) -> Place:
@@ -204,45 +203,6 @@ def place_of(folder: str) -> Place:
         point,
         table.get(point, ""),
     )
-
-
-def remove_old(folder: str) -> list[str]:
-    """Remove what runs left behind that were killed by force; returns their folders."""
-    removed = []
-    for path in sorted(glob.glob(os.path.join(glob.escape(folder), _PREFIX + "*"))):
-        found = os.lstat(path)
-        # Scratch may be writable for all: what another user calls so is not ours.
-        if os.path.isdir(path) and not os.path.islink(path) and found.st_uid == os.getuid():
-            shutil.rmtree(path)
-            removed.append(path)
-    return removed
-
-
-@contextlib.contextmanager
-def own_folder(parent: str) -> Iterator[str]:
-    """Make a folder and remove it at the end, also when this process is killed.
-
-    A shell waits for the end of a pipe that only this process holds open. However it ends, the
-    kernel closes the pipe, and the shell removes the folder.
-    """
-    folder = tempfile.mkdtemp(prefix=_PREFIX, dir=parent)
-    script = 'cat >/dev/null; rm -rf -- "$1"'
-    keeper = subprocess.Popen(
-        ["/bin/sh", "-c", script, "sh", folder],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        cwd="/",
-        start_new_session=True,
-    )
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        if keeper.stdin is not None:
-            keeper.stdin.close()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            keeper.wait(30)
 
 
 def measure(module: AnsibleModule, node: str, place: Place, result: dict[str, Any]) -> list[Record]:
@@ -294,7 +254,7 @@ def main() -> None:
         shown = (
             []
             if why
-            else plan(params, os.path.join(folder, _PREFIX), size_mib(place, params["size_mib"]))
+            else plan(params, os.path.join(folder, PREFIX), size_mib(place, params["size_mib"]))
         )
         result["commands"] = [list(step.argv) for step in shown]
         module.exit_json(
