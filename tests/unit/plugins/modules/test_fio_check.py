@@ -225,8 +225,8 @@ def test_what_a_power_cut_left_is_removed_but_not_what_is_anothers(fio, tmp_path
 def test_killed_it_leaves_nothing(tmp_path, how):
     script = (
         "import time\n"
-        "from ansible_collections.baremetal.dgx.plugins.module_utils._own_folder import own_folder\n"
-        f"with own_folder({str(tmp_path)!r}) as own:\n"
+        "from ansible_collections.baremetal.dgx.plugins.module_utils import _own_folder\n"
+        f"with _own_folder.own_folder({str(tmp_path)!r}) as own:\n"
         "    open(own + '/speed', 'w').write('x' * 9999)\n"
         "    print('ready', flush=True)\n"
         "    time.sleep(60)\n"
