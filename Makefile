@@ -9,7 +9,7 @@ help: ## Show these targets
 setup: ## Make .venv and the collections the tools need
 	@.ci/setup
 
-check: ## The everyday subset: lint, quick unit tests, contracts
+check: ## The everyday subset: lint, quick unit tests, house rules
 	@.ci/run check
 
 test: ## Everything that CI runs: check, sanity, build, molecule, demo
