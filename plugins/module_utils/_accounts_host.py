@@ -216,8 +216,8 @@ def write_keys(home: str, uid: int, gid: int, content: str) -> None:
     path = os.path.join(home, _KEYS_FILE)
     folder = os.path.dirname(path)
     with acting_as(uid, gid):
-        if not os.path.isdir(folder):
-            os.mkdir(folder, 0o700)
+        # A home on a shared file system is given its keys by many nodes at once.
+        os.makedirs(folder, 0o700, exist_ok=True)
         number, temporary = tempfile.mkstemp(prefix=".authorized_keys.", dir=folder)
         try:
             with os.fdopen(number, "w", encoding="utf-8", errors="surrogateescape") as handle:

@@ -177,8 +177,8 @@ def write_token(path: str, node: str, run: str) -> dict[str, Any]:
     target, text = os.path.join(folder, node), token_text(node, run)
     begun, step = time.monotonic(), "make the canary's folder"
     try:
-        if not os.path.isdir(folder):
-            os.mkdir(folder, 0o700)
+        # All nodes do this at once: another may have made it since anybody looked.
+        os.makedirs(folder, 0o700, exist_ok=True)
         step = "write"
         # A name of its own: a reader sees the old file or the whole new one.
         with open(target + ".new", "w", encoding="utf-8") as handle:

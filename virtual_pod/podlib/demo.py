@@ -23,6 +23,8 @@ from podlib.proofs import admit, live_with, playbook, prove_fabric, prove_gpus, 
 GPUS = 8
 # Where the inventory mounts CephFS for everybody.
 SHARED = "/cluster/scratch"
+# Lines of failed tasks that are told again at the end, where whoever reads a long output looks.
+_SHOWN = 16
 # Opens each GPU: with cgroups in force a job reaches its own (no driver answers) and no other.
 _DEVICES = (
     'for i in 0 1 2 3 4 5 6 7; do (true < /dev/nvidia$i) 2>&1 | sed "s/.*nvidia/nvidia/"; done'
@@ -56,7 +58,7 @@ class Demo:
 
     def stream(self, what: str, argv: Sequence[str]) -> None:
         """Run a command whose output goes to the terminal and the log as it is."""
-        last = [what]
+        last, task, failed = [what], "", list[str]()
 
         def doing() -> str:
             return f"{what}: at work ({re.sub(chr(27) + r'[^m]*m', '', last[0])[:100]})"
@@ -80,8 +82,15 @@ class Demo:
                 log.write(line)
                 if line.strip():
                     last[0] = line.strip().rstrip(" *")
+                if line.startswith(("TASK ", "RUNNING HANDLER ")):
+                    task = last[0]
+                elif re.match(r"(fatal|failed): \[", line):
+                    failed += [task, f"  {last[0][:600]}"]
         if process.returncode:
-            raise PodError(f"{what} ended with exit status {process.returncode}; log: {self.log}")
+            said = "".join(f"\n  {one}" for one in dict.fromkeys(failed[:_SHOWN]))
+            raise PodError(
+                f"{what} ended with exit status {process.returncode}; log: {self.log}{said}"
+            )
 
     def pod(self) -> Pod:
         """Return the pod as it is now."""

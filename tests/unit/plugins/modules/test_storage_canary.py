@@ -66,6 +66,17 @@ def test_a_folder_in_the_way_is_a_finding(canary):
     assert "storage.write" in canary()["msg"]
 
 
+def test_another_node_may_make_the_folder_at_the_same_moment(canary, monkeypatch):
+    make = os.mkdir
+
+    def late(path, mode=0o777, **words):
+        make(path, mode, **words)
+        make(path, mode, **words)
+
+    monkeypatch.setattr(os, "mkdir", late)
+    assert canary()["verdict"] == "pass"
+
+
 def test_peers_are_seen_or_missed(canary):
     folder = canary.path / FOLDER
     folder.mkdir()

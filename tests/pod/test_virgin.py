@@ -1,0 +1,29 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Nodes that nobody has set up yet: check mode says what would happen, and nothing happens."""
+
+from __future__ import annotations
+
+from .conftest import CHECKOUT, on, playbook
+
+_DIGEST = CHECKOUT / "molecule" / "default" / "digest.sh"
+
+
+def digests(names: list[str]) -> dict[str, set[str]]:
+    """Return what a role could change on each node, as lines."""
+    found = {}
+    for name in names:
+        done = on(name, _DIGEST.read_text())
+        assert done.returncode == 0, done.stderr
+        found[name] = set(done.stdout.splitlines())
+    return found
+
+
+def test_check_mode_of_all_layers_changes_nothing(nodes: list[str]) -> None:
+    names = ["head-01", "login-01", "stor-01", *nodes]
+    before = digests(names)
+    done = playbook("site", "--check", seconds=1200)
+    assert done.rc == 0, done.output[-3000:]
+    assert set(names) < set(done.recap)
+    after = digests(names)
+    assert {name: after[name] ^ before[name] for name in names} == {name: set() for name in names}
