@@ -64,8 +64,6 @@ from typing import Any
 import yaml
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.baremetal.dgx.plugins.module_utils import _alert_rules
-
 _HEADER = "# Managed by Ansible: baremetal.dgx. Local changes will be overwritten.\n"
 
 
@@ -89,6 +87,8 @@ def alert_rules(
     extra: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, str]:
     """Return the text of each file; AnsibleFilterError says what is wrong with the changes."""
+    from ansible_collections.baremetal.dgx.plugins.module_utils import _alert_rules
+
     try:
         files = {
             path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))

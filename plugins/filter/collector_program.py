@@ -48,14 +48,14 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._collector_program import (
-    PROGRAMS,
-    program,
-)
-
 
 def collector_program(python: str, name: str) -> str:
     """Return a collector in base64; AnsibleFilterError for no path, or an unknown name."""
+    from ansible_collections.baremetal.dgx.plugins.module_utils._collector_program import (
+        PROGRAMS,
+        program,
+    )
+
     if not python.startswith("/") or len(python.split()) != 1:
         raise AnsibleFilterError(f"collector_program: {python!r} is no absolute path")
     if name not in PROGRAMS:

@@ -50,11 +50,11 @@ from pathlib import Path
 import yaml
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.baremetal.dgx.plugins.module_utils import _dashboards
-
 
 def grafana_dashboards(source: str, datasource: str, prefix: str = "") -> dict[str, str]:
     """Return the text of each file; AnsibleFilterError says what is wrong with the description."""
+    from ansible_collections.baremetal.dgx.plugins.module_utils import _dashboards
+
     try:
         spec = yaml.safe_load(Path(source).read_text(encoding="utf-8"))
         found = _dashboards.dashboards(spec, str(datasource))

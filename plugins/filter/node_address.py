@@ -61,8 +61,6 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.baremetal.dgx.plugins.module_utils import _inventory
-
 
 def node_address(
     name: str,
@@ -72,6 +70,8 @@ def node_address(
     number: int | str | None = None,
 ) -> str:
     """Return the node's address on the network; AnsibleFilterError says which variable lacks."""
+    from ansible_collections.baremetal.dgx.plugins.module_utils import _inventory
+
     try:
         return _inventory.node_address(name, first_address, addresses, network, number)
     except ValueError as exc:

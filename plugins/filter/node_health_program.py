@@ -43,11 +43,11 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._health_program import program
-
 
 def node_health_program(python: str) -> str:
     """Return the program in base64; AnsibleFilterError for a Python that is no path."""
+    from ansible_collections.baremetal.dgx.plugins.module_utils._health_program import program
+
     if not python.startswith("/") or len(python.split()) != 1:
         raise AnsibleFilterError(f"node_health_program: {python!r} is no absolute path")
     return base64.b64encode(program(python)).decode("ascii")

@@ -62,9 +62,6 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._active_checks import due
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_state import parse_nodes
-
 
 def nodes_due(
     shown: str,
@@ -74,6 +71,9 @@ def nodes_due(
     most: int = 1,
 ) -> list[str]:
     """Return the nodes to look at now; AnsibleFilterError for a level that there is not."""
+    from ansible_collections.baremetal.dgx.plugins.module_utils._active_checks import due
+    from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_state import parse_nodes
+
     try:
         found: list[str] = due(
             parse_nodes(shown), verdicts, time.time(), level, float(days), int(most)

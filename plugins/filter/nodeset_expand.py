@@ -41,11 +41,11 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.baremetal.dgx.plugins.module_utils import _nodeset
-
 
 def nodeset_expand(text: str) -> list[str]:
     """Return the names that the hostlist means; AnsibleFilterError says what is wrong with it."""
+    from ansible_collections.baremetal.dgx.plugins.module_utils import _nodeset
+
     if not isinstance(text, str):
         raise AnsibleFilterError("nodeset_expand: text is wanted; join a list with commas first")
     try:

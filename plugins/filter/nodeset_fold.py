@@ -41,11 +41,11 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.baremetal.dgx.plugins.module_utils import _nodeset
-
 
 def nodeset_fold(names: Iterable[str]) -> str:
     """Return the hostlist of the names; AnsibleFilterError when they are no list of texts."""
+    from ansible_collections.baremetal.dgx.plugins.module_utils import _nodeset
+
     if isinstance(names, (str, bytes)) or not all(isinstance(name, str) for name in names):
         raise AnsibleFilterError("nodeset_fold: takes a list of node names")
     return _nodeset.fold(names)

@@ -47,13 +47,13 @@ _value:
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._identities import merged
-
 
 def part_identities(
     records: Iterable[Mapping[str, Any]], known: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return what is known of the slots of a node after these records."""
+    from ansible_collections.baremetal.dgx.plugins.module_utils._identities import merged
+
     found: dict[str, Any] = merged(known or {}, records)
     return found
 

@@ -49,14 +49,14 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._identities import (
-    subjects_of,
-    without,
-)
-
 
 def parts_without(known: Mapping[str, Any], node: str, replaced: Sequence[str]) -> dict[str, Any]:
     """Return what is left; AnsibleFilterError for what is no part."""
+    from ansible_collections.baremetal.dgx.plugins.module_utils._identities import (
+        subjects_of,
+        without,
+    )
+
     try:
         left: dict[str, Any] = without(known, subjects_of(node, replaced))
     except ValueError as error:

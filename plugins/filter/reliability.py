@@ -90,8 +90,6 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.baremetal.dgx.plugins.module_utils import _reliability
-
 
 def reliability(
     parts: Mapping[str, Any],
@@ -100,6 +98,8 @@ def reliability(
     job_hours: float = 24,
 ) -> dict[str, Any]:
     """Return the figures of the parts; AnsibleFilterError names what is wrong with them."""
+    from ansible_collections.baremetal.dgx.plugins.module_utils import _reliability
+
     if not isinstance(parts, Mapping):
         raise AnsibleFilterError("reliability: takes a mapping of kinds of parts")
     try:

@@ -44,11 +44,11 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.baremetal.dgx.plugins.module_utils import _slurm_upgrade
-
 
 def slurm_upgrade_refusal(found: str, declared: str) -> str:
     """Return one line or nothing; AnsibleFilterError for what is no text."""
+    from ansible_collections.baremetal.dgx.plugins.module_utils import _slurm_upgrade
+
     if not isinstance(found, str) or not isinstance(declared, str):
         raise AnsibleFilterError("slurm_upgrade_refusal: takes two versions, as texts")
     return _slurm_upgrade.refusal(found, declared)

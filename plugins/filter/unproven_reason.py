@@ -43,15 +43,15 @@ _value:
 from collections.abc import Callable
 from typing import Any
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._gate_reason import (
-    OWNER,
-    UNPROVEN,
-    write_reason,
-)
-
 
 def unproven_reason(node: str) -> str:
     """Return what stands behind the owner."""
+    from ansible_collections.baremetal.dgx.plugins.module_utils._gate_reason import (
+        OWNER,
+        UNPROVEN,
+        write_reason,
+    )
+
     reason: str = write_reason(node, UNPROVEN, "unproven, run validate_nodes")
     return reason[len(f"{OWNER}: ") :]
 

@@ -80,15 +80,6 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_state import parse_nodes
-from ansible_collections.baremetal.dgx.plugins.module_utils._upgrade import (
-    Policy,
-    floor_of,
-    plan_step,
-    preview,
-    progress_from_data,
-)
-
 
 def upgrade_step(
     shown: str,
@@ -102,6 +93,15 @@ def upgrade_step(
     skip: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the next step as data; AnsibleFilterError names what is wrong."""
+    from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_state import parse_nodes
+    from ansible_collections.baremetal.dgx.plugins.module_utils._upgrade import (
+        Policy,
+        floor_of,
+        plan_step,
+        preview,
+        progress_from_data,
+    )
+
     nodes = parse_nodes(shown)
     if not nodes:
         raise AnsibleFilterError("upgrade_step: scontrol shows no node")

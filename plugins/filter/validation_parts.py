@@ -47,8 +47,6 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._validation_levels import reasons
-
 
 def validation_parts(
     level: str,
@@ -56,6 +54,8 @@ def validation_parts(
     nothing: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return the parts with their reasons; AnsibleFilterError says which word is wrong."""
+    from ansible_collections.baremetal.dgx.plugins.module_utils._validation_levels import reasons
+
     try:
         return reasons(str(level), switches or {}, nothing or {})
     except ValueError as error:

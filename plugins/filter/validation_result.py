@@ -53,9 +53,6 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_tool_report import now_text
-from ansible_collections.baremetal.dgx.plugins.module_utils._validation_levels import fold
-
 
 def validation_result(
     answers: Mapping[str, Any],
@@ -64,6 +61,9 @@ def validation_result(
     in_the_way: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return one answer; AnsibleFilterError where a part returned what is no record."""
+    from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_tool_report import now_text
+    from ansible_collections.baremetal.dgx.plugins.module_utils._validation_levels import fold
+
     try:
         return fold(node, asked, answers, now_text(time.time()), in_the_way)
     except (KeyError, TypeError) as error:

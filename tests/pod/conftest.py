@@ -34,6 +34,17 @@ class Run:
         """Return the changed tasks of every host."""
         return {host: counts["changed"] for host, counts in self.recap.items()}
 
+    @property
+    def why(self) -> str:
+        """Return the failed tasks with what they said; the end of the output when none failed."""
+        found, task = [], ""
+        for line in self.output.splitlines():
+            if line.startswith(("TASK [", "RUNNING HANDLER [")):
+                task = line.rstrip(" *")
+            elif re.match(r"(fatal|failed): \[", line):
+                found += [task, line[:2000]]
+        return "\n".join(dict.fromkeys(found)) or self.output[-3000:]
+
 
 def environment() -> dict[str, str]:
     """Return what ansible-playbook needs to find the collection in this checkout."""
