@@ -26,8 +26,14 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._health_events impor
 from ansible_collections.baremetal.dgx.plugins.module_utils._health_report import (
     answer_of,
     checker_fault,
+    metrics_of,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._health_run import FAULT, OK, look
+from ansible_collections.baremetal.dgx.plugins.module_utils._health_run import (
+    FAULT,
+    OK,
+    cpu_s,
+    look,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._health_settings import (
     MODES,
     Settings,
@@ -53,6 +59,8 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--config", default=CONFIG, metavar="FILE")
     parser.add_argument("--state-dir", default=Settings("").state_dir, metavar="FOLDER",
                         help="where a fault is told when there is no configuration")  # fmt: skip
+    parser.add_argument("--metrics-file", default="", metavar="FILE",
+                        help="the same for the metrics; none are written without")  # fmt: skip
     return parser.parse_args(list(words))
 
 
@@ -67,16 +75,21 @@ def _say(mode: str, lines: Sequence[str]) -> None:
             syslog.syslog(syslog.LOG_WARNING, line)
 
 
-def _own_fault(mode: str, folder: str, text: str) -> int:
-    """Tell of a fault of the program before there was a configuration."""
+def _own_fault(mode: str, folder: str, metrics: str, text: str) -> int:
+    """Tell of a fault of the program itself, whether or not there is a configuration."""
     node = socket.gethostname().split(".")[0]
     at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     answer = answer_of(node, mode, at, 0.0, [checker_fault(node, text).as_data()])
     _say(mode, [f"checker: {text}"])
-    try:
-        write_text(os.path.join(folder, f"{mode}.json"), json.dumps(answer) + "\n")
-    except OSError as error:
-        _say(mode, [f"checker: {folder} cannot be written: {error.strerror}"])
+    told = {os.path.join(folder, f"{mode}.json"): json.dumps(answer) + "\n"}
+    if metrics and mode in (s.HEALTH, s.TIMER):
+        # What the last sound run has left would tell until it is too old that all is well.
+        told[metrics] = metrics_of(answer, time.time(), 0.0, cpu_s())
+    for path, content in told.items():
+        try:
+            write_text(path, content)
+        except OSError as error:
+            _say(mode, [f"checker: {path} cannot be written: {error.strerror}"])
     return FAULT
 
 
@@ -94,7 +107,8 @@ def main(words: Sequence[str]) -> int:
         with open(given.config, encoding="utf-8") as handle:
             settings = settings_from_data(json.load(handle))
     except (OSError, ValueError) as error:
-        return _own_fault(mode, given.state_dir, f"{given.config}: {error}")
+        text = f"{given.config}: {error}"
+        return _own_fault(mode, given.state_dir, given.metrics_file, text)
     if mode == _OWN_CONFIG:
         return OK
     os.environ.update(settings.environment)
@@ -108,7 +122,8 @@ def main(words: Sequence[str]) -> int:
         status, lines = look(settings, mode)
     except Exception as error:  # pylint: disable=broad-exception-caught
         # Whatever was not foreseen is no word on the node.
-        return _own_fault(mode, settings.state_dir, f"{type(error).__name__}: {error}")
+        text = f"{type(error).__name__}: {error}"
+        return _own_fault(mode, settings.state_dir, settings.metrics_file, text)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
     _say(mode, lines)

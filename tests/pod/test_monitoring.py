@@ -249,6 +249,8 @@ def fabric(*arguments: str) -> Callable[[str], object]:
     return run
 
 
+# As the timer starts it.
+TIMED = "systemctl start baremetal-dgx-node-health.service"
 RUN = "baremetal_dgx_health_run_timestamp_seconds"
 OLD = f"sed -i 's/^{RUN} .*/{RUN} 1000000000/' {METRICS}/*"
 FAULTS = [
@@ -267,8 +269,8 @@ FAULTS = [
           script("systemctl stop nvidia-dcgm-exporter"),
           script("systemctl start nvidia-dcgm-exporter")),
     Fault("checker broken", "CheckerBroken", {},
-          examined(script(f"cp {CONFIG} {CONFIG}.whole; truncate -s 40 {CONFIG}")),
-          examined(script(f"mv {CONFIG}.whole {CONFIG}"))),
+          script(f"cp {CONFIG} {CONFIG}.whole; truncate -s 40 {CONFIG}; {TIMED}"),
+          script(f"mv {CONFIG}.whole {CONFIG}; {TIMED}")),
     Fault("checker silent", "CheckerSilent", {}, script(OLD), examined(lambda _node: None)),
     Fault("torn file of metrics", "TextfileUnreadable", {},
           script(f"echo 'no metric at all' > {METRICS}/torn.prom"),

@@ -418,6 +418,20 @@ def test_a_configuration_that_is_none_is_the_fault_of_the_program(node, text, mo
     assert node.calls == []
 
 
+def test_metrics_say_that_there_is_no_configuration(node):
+    from ansible_collections.baremetal.dgx.plugins.module_utils._health_main import main
+
+    words = ["--config", str(node.folder / "none.json"), "--state-dir", str(node.state)]
+    words += ["--metrics-file", str(node.metrics)]
+    node.run("timer")
+    assert "baremetal_dgx_health_checker_ok 1" in node.metrics.read_text()
+    # A job that starts says nothing of the node's own checks.
+    assert main(["--prolog", *words]) == FAULT
+    assert "baremetal_dgx_health_checker_ok 1" in node.metrics.read_text()
+    assert main(["--timer", *words]) == FAULT
+    assert "baremetal_dgx_health_checker_ok 0" in node.metrics.read_text()
+
+
 def _health_run_main(path, node):
     from ansible_collections.baremetal.dgx.plugins.module_utils._health_main import main
 
