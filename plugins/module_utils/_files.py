@@ -197,11 +197,12 @@ def plan_files(
     errors: list[str] = []
     pretended = False
     made: set[str] = set()
+    removed: dict[str, int] = {}
     for want in wanted:
         now = observed[want.path]
         missing = _missing(want, now, made, users, groups)
         pretended = pretended or bool(missing)
-        problem = _obstacle(want, now)
+        problem = _obstacle(want, now, removed.get(want.path, 0))
         problems = [*([] if check_mode else missing), *([problem] if problem else [])]
         errors += [f"{want.path}: {text}" for text in problems]
         if want.state == DIRECTORY:
@@ -209,6 +210,9 @@ def plan_files(
         step = None if problems else _step(want, now, users, groups)
         if step is not None:
             steps.append(step)
+            if step.action == REMOVE:
+                above = posixpath.dirname(want.path)
+                removed[above] = removed.get(above, 0) + 1
     return Plan(tuple(steps), tuple(errors), pretended)
 
 
@@ -235,12 +239,12 @@ def _missing(
     return missing
 
 
-def _obstacle(want: Wanted, now: Observed) -> str:
-    """Why `want` cannot be put where `now` is, or nothing."""
+def _obstacle(want: Wanted, now: Observed, removed: int) -> str:
+    """Why `want` cannot be put where `now` is, or nothing; `removed` entries of it go before."""
     if want.state == ABSENT:
-        if now.entries:
+        if now.entries > removed:
             return (
-                f"is a directory with {now.entries} entries, which is not removed;"
+                f"is a directory with {now.entries - removed} entries, which is not removed;"
                 " remove what is in it first"
             )
         return "is a mount point and cannot be removed" if now.mount_point else ""

@@ -181,3 +181,24 @@ def test_an_error_of_the_file_system_names_the_path(bring, tmp_path, monkeypatch
     assert answer["msg"] == (
         f"cannot change {tmp_path}/a: Read-only file system; nothing was replaced"
     )
+
+
+def test_a_folder_goes_with_what_is_in_it(bring, tmp_path):
+    below = tmp_path / "d"
+    below.mkdir()
+    (below / "a").write_text("x")
+    gone = [{"path": "d/a", "state": "absent"}, {"path": "d", "state": "absent"}]
+    assert bring(gone, check=True)["changed"]
+    assert bring(gone)["changed"]
+    assert not below.exists()
+    assert not bring(gone)["changed"]
+
+
+def test_a_folder_stays_with_what_nobody_named(bring, tmp_path):
+    below = tmp_path / "d"
+    below.mkdir()
+    for name in "ab":
+        (below / name).write_text("x")
+    said = bring([{"path": "d/a", "state": "absent"}, {"path": "d", "state": "absent"}])
+    assert "is a directory with 1 entries" in said["msg"]
+    assert sorted(path.name for path in below.iterdir()) == ["a", "b"]
