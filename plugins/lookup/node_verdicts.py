@@ -29,6 +29,12 @@ options:
     description: Whether a node whose cables nobody looked at is not measured.
     type: bool
     default: false
+  own_age:
+    description:
+      - Whether a verdict is as old as what the node itself was asked. Without it a pass is as old as the last sweep of
+        the fabric, when that is older.
+    type: bool
+    default: false
 seealso:
   - module: baremetal.dgx.slurm_gate
 """
@@ -86,6 +92,7 @@ class LookupModule(LookupBase):
             swept if isinstance(swept, list) else None,
             loaded,
             self.get_option("fabric"),
+            self.get_option("own_age"),
         )
 
 

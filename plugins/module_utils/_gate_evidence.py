@@ -34,6 +34,7 @@ def gate_verdicts(
     fabric: Sequence[Any] | None,
     pairs: Sequence[Any],
     needs_fabric: bool,
+    own_age: bool = False,
 ) -> list[dict[str, Any]]:
     """Return the gate's plain verdict of each node.
 
@@ -41,7 +42,8 @@ def gate_verdicts(
     `fabric` are the records of the sweep, None where there was none, and `pairs` those of the pair
     tests; of these only failures count, since they are not run each time. With `needs_fabric` a
     node whose cables nobody looked at is not measured. A verdict that is no failure is as old as
-    its oldest record.
+    its oldest record; with `own_age` those of the cables do not count, which are swept for all nodes
+    at once and not when one of them is validated.
     """
     fold, levels, oldest = Fold(cables_condemn=True), {}, {}
     for node, data in files:
@@ -57,7 +59,8 @@ def gate_verdicts(
     for record in _read(fabric or ()):
         for node in _link_of(record) & set(oldest):
             seen.add(node)
-            oldest[node] = min(oldest[node], record.at)
+            if not own_age:
+                oldest[node] = min(oldest[node], record.at)
             if record.status == NOT_MEASURED and place_of(record.subject).owner == FABRIC:
                 fold.unmeasured.setdefault(node, []).append(record)
         fold.add(record)

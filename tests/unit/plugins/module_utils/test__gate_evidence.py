@@ -49,6 +49,15 @@ def test_a_pass_is_as_old_as_its_oldest_record() -> None:
     files = [node_file("n1", record("gpu.a", "gpu:n1/0", at=EARLY), record("gpu.b", "gpu:n1/1"))]
     assert told(files, [cable("n1", 0)], [], True) == {"n1": ("pass", EARLY)}
     assert told([node_file("n1")], [cable("n1", 0, at=EARLY)], [], True) == {"n1": ("pass", EARLY)}
+
+
+def test_who_validates_a_node_asks_for_its_own_age() -> None:
+    swept = [cable("n1", 0, at=EARLY)]
+    (found,) = gate_verdicts([node_file("n1")], swept, [], True, own_age=True)
+    assert (found["verdict"], found["at"]) == ("pass", LATE)
+    swept = [cable("n1", 0, at=EARLY, status="fail")]
+    (found,) = gate_verdicts([node_file("n1")], swept, [], True, own_age=True)
+    assert found["verdict"] == "fail"
     assert told([node_file("n1")], [cable("n1", 0, at="")], [], True) == {"n1": ("pass", "")}
 
 
@@ -124,7 +133,7 @@ def look(folder: Path, *names: Any, **options: Any) -> list[dict[str, Any]]:
 
         def set_options(self, task_keys: Any = None, var_options: Any = None,
                         direct: Any = None) -> None:  # fmt: skip
-            self.given = {"fabric": False, **direct}
+            self.given = {"fabric": False, "own_age": False, **direct}
 
         def get_option(self, option: str, hostvars: Any = None) -> Any:
             return self.given[option]
