@@ -31,8 +31,8 @@ options:
     default: false
   own_age:
     description:
-      - Whether a verdict is as old as what the node itself was asked. Without it a pass is as old as the last sweep of
-        the fabric, when that is older.
+      - Whether a verdict is as old as what the node itself was asked. Without it a pass is as old
+        as the last sweep of the fabric, when that is older.
     type: bool
     default: false
 seealso:

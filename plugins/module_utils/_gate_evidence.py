@@ -42,8 +42,8 @@ def gate_verdicts(
     `fabric` are the records of the sweep, None where there was none, and `pairs` those of the pair
     tests; of these only failures count, since they are not run each time. With `needs_fabric` a
     node whose cables nobody looked at is not measured. A verdict that is no failure is as old as
-    its oldest record; with `own_age` those of the cables do not count, which are swept for all nodes
-    at once and not when one of them is validated.
+    its oldest record; with `own_age` those of the cables do not count, which are swept for all
+    nodes at once and not when one of them is validated.
     """
     fold, levels, oldest = Fold(cables_condemn=True), {}, {}
     for node, data in files:
