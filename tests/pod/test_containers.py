@@ -131,7 +131,7 @@ def test_a_job_runs_in_the_image_that_it_asks_for() -> None:
 
 @pytest.mark.skipif(bool(REAL_PACKAGES), reason="the real enroot imports from registries")
 def test_declared_images_are_imported_once() -> None:
-    assert "squashfs" in on(LOGIN, "unsquashfs -s /srv/images/etc.sqsh").stdout
+    assert "valid SQUASHFS" in on(LOGIN, "unsquashfs -s /srv/images/etc.sqsh").stdout
     assert on(LOGIN, "ls /srv/images").stdout == "etc.sqsh\n"
 
 
