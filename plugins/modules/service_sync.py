@@ -216,6 +216,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._units import (
     full_name,
     plan_unit,
     stamp_of,
+    started_by,
     stayed_up,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._units_host import (
@@ -288,7 +289,9 @@ def load(
 ) -> tuple[dict[str, UnitState], dict[str, Stamp | None], dict[str, OnDisk], bool]:
     """States, stamps and digests of all units, and whether systemd had to read definitions anew."""
     names = [want.name for want in wanted]
-    states = show(run, names)
+    # what a timer starts is nobody's unit here, and yet runs by the definition that is loaded
+    shown = names + [name for name in started_by(names) if name not in names]
+    states = show(run, shown)
     stale = stale_definitions(states)
     # a definition written a moment ago is sometimes remembered as missing
     missing = any(
@@ -296,7 +299,7 @@ def load(
     )
     if (stale or missing) and not check_mode:
         control(run, ["daemon-reload"], _QUICK_TIMEOUT_S)
-        states = show(run, names)
+        states = show(run, shown)
         # what systemd goes on to pass over is none of its definitions
         stale -= stale_definitions(states)
         for name, state in states.items():
@@ -305,6 +308,7 @@ def load(
                 states[name] = replace(state, need_daemon_reload=True)
     elif stale:
         states.update({name: replace(states[name], need_daemon_reload=True) for name in stale})
+    states = {name: states[name] for name in names}
     if not check_mode:
         states = wait_for_rest(run, wanted, states)
     stamps = {name: read_stamp(name) for name in names}
