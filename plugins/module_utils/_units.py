@@ -183,12 +183,6 @@ def full_name(name: str) -> str:
     return name if name.endswith(suffixes) else name + ".service"
 
 
-def started_by(names: Sequence[str]) -> list[str]:
-    """Return the services that timers, paths and sockets start, by the names they have alone."""
-    kinds = (".timer", ".path", ".socket")
-    return [f"{name.rpartition('.')[0]}.service" for name in names if name.endswith(kinds)]
-
-
 def template_of(name: str) -> str:
     """`a@.service` for `a@b.service`; any other name is its own template."""
     stem, kind = name.rsplit(".", 1)

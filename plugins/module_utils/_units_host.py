@@ -73,6 +73,16 @@ def show(run: CommandRunner, names: Sequence[str]) -> dict[str, UnitState]:
         raise ToolError(str(error)) from error
 
 
+def with_started(names: Sequence[str]) -> list[str]:
+    """Return the units and the services that timers, paths and sockets among them start.
+
+    A timer's service is nobody's unit, and yet it runs by the definition that is loaded.
+    """
+    kinds = (".timer", ".path", ".socket")
+    started = [f"{name.rpartition('.')[0]}.service" for name in names if name.endswith(kinds)]
+    return list(dict.fromkeys([*names, *started]))
+
+
 def stale_definitions(states: Mapping[str, UnitState]) -> set[str]:
     """Units whose definition on disk is not the one that systemd has loaded.
 

@@ -216,7 +216,6 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._units import (
     full_name,
     plan_unit,
     stamp_of,
-    started_by,
     stayed_up,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._units_host import (
@@ -226,6 +225,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._units_host import (
     remove_stamp,
     show,
     stale_definitions,
+    with_started,
     write_stamp,
 )
 
@@ -289,17 +289,14 @@ def load(
 ) -> tuple[dict[str, UnitState], dict[str, Stamp | None], dict[str, OnDisk], bool]:
     """States, stamps and digests of all units, and whether systemd had to read definitions anew."""
     names = [want.name for want in wanted]
-    # what a timer starts is nobody's unit here, and yet runs by the definition that is loaded
-    shown = names + [name for name in started_by(names) if name not in names]
-    states = show(run, shown)
+    states = show(run, with_started(names))
     stale = stale_definitions(states)
     # a definition written a moment ago is sometimes remembered as missing
-    missing = any(
-        states[want.name].load_state == "not-found" and want.state == "started" for want in wanted
-    )
+    started = [want.name for want in wanted if want.state == "started"]
+    missing = any(states[name].load_state == "not-found" for name in started)
     if (stale or missing) and not check_mode:
         control(run, ["daemon-reload"], _QUICK_TIMEOUT_S)
-        states = show(run, shown)
+        states = show(run, with_started(names))
         # what systemd goes on to pass over is none of its definitions
         stale -= stale_definitions(states)
         for name, state in states.items():

@@ -235,21 +235,6 @@ def test_each_kind_of_change(host, slurmd):
     assert (slurmd.starts, slurmd.reloads) == (3, 1)
 
 
-def test_what_a_timer_starts_is_read_anew_too(host):
-    host.add("check.timer", running=True)
-    job = host.add("check.service")
-    timer = Wanted("check.timer", enabled=True)
-    sync(host, timer)
-    job.definition.write_text("[Service]\nExecStart=/bin/x --new\n")
-    assert sync(host, timer, check=True).actions == ["daemon-reload"]
-    outcome = sync(host, timer)
-    assert outcome.actions == ["daemon-reload"]
-    assert set(outcome.after) == {"check.timer"}
-    assert job.loaded_definition == job.definition.read_text()
-    assert job.starts == 0
-    assert sync(host, timer).actions == []
-
-
 def test_started_by_its_package_before_the_configuration_was_written(host, slurmd):
     host.start(slurmd)
     slurmd.reads[0].write_text("key 2")
