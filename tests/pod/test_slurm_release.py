@@ -58,7 +58,9 @@ def hosts(nodes: list[str]) -> list[str]:
 def job(nodes: list[str]) -> Iterator[Job]:
     """Start a job in an image, which goes on until the last test is over."""
     with in_place(nodes):
-        script = f"srun --container-image={in_use()['image']} sleep 3600"
+        # the image holds a shell and nothing else
+        options = f"--container-image={in_use()['image']} --container-mounts=/usr/bin:/usr/bin:ro"
+        script = f"srun {options} sleep 3600"
         said = alice(f"sbatch --parsable -N1 --gres=gpu:1 -t 120 -o /dev/null --wrap '{script}'")
         number = said.stdout.strip()
         waits = f"until squeue -h -j {number} -t RUNNING -o %N | grep dgx; do sleep 1; done"
