@@ -115,7 +115,7 @@ def test_a_client_without_the_plugin_can_run_nothing() -> None:
 def test_a_line_with_which_no_job_runs_in_its_image_is_taken_back() -> None:
     before = in_use()
     # without enroot the epilog of the job before would drain the node, and keep it from the trial
-    on(HEAD, f"until test -z \"$(squeue -h -w {NODE})\"; do sleep 1; done")
+    on(HEAD, f'until test -z "$(squeue -h -w {NODE})"; do sleep 1; done')
     on(NODE, "chmod 700 /usr/bin/enroot")
     try:
         options = {"pyxis_options": {"runtime_path": "/run/pyxis", "container_scope": "global"}}

@@ -21,6 +21,7 @@ from .containers import HEAD, LOGIN, alice, in_image, in_place, in_use, verify
 OLD, NEW = "24.11", "26.05"
 VALUES = INVENTORY / "group_vars/all/release.yml"
 COPIES = "/var/backups/baremetal-dgx"
+FIND = "pgrep -fx '(/usr/bin/)?sleep 3600'"
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Job:
     def now(self) -> tuple[str, str]:
         """Return its state and its process."""
         state = on(HEAD, f"squeue -h -j {self.number} -o %T").stdout.strip()
-        return state, on(self.node, "pgrep -fx 'sleep 3600'").stdout.strip()
+        return state, on(self.node, FIND).stdout.strip()
 
 
 def releases(hosts: list[str]) -> dict[str, str]:
@@ -65,7 +66,7 @@ def job(nodes: list[str]) -> Iterator[Job]:
         number = said.stdout.strip()
         waits = f"until squeue -h -j {number} -t RUNNING -o %N | grep dgx; do sleep 1; done"
         node = on(HEAD, waits).stdout.strip()
-        process = on(node, "until pgrep -fx 'sleep 3600'; do sleep 1; done").stdout.strip()
+        process = on(node, f"until {FIND}; do sleep 1; done").stdout.strip()
         yield Job(number, node, process)
         on(HEAD, f"scancel {number}")
 
