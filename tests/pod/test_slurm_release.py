@@ -19,7 +19,8 @@ from .conftest import INVENTORY, Run, on, playbook, services
 from .containers import HEAD, LOGIN, alice, in_image, in_place, in_use, verify
 
 OLD, NEW = "24.11", "26.05"
-VALUES = INVENTORY / "group_vars/all/release.yml"
+# after pod.yml there, which names the release that the suite has
+VALUES = INVENTORY / "group_vars/cluster/release.yml"
 COPIES = "/var/backups/baremetal-dgx"
 FIND = "pgrep -fx '(/usr/bin/)?sleep 3600'"
 
