@@ -19,6 +19,8 @@ if not FOLDER.is_dir():
 import matrix  # noqa: E402
 import page  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 FAULTS = {fault.name: fault for fault in matrix.load()}
 # One of each rig, as far as it takes no load.
 SAMPLE = ("gpu_lost", "nvml_missing", "fleet_power_limit", "hca_absent", "mount_stale", "rail_swap",

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 HARDWARE = Path(__file__).resolve().parents[3] / "virtual_pod" / "hardware"
 Tool = Callable[..., "subprocess.CompletedProcess[str]"]
 

@@ -23,6 +23,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._cabling import find_cables
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._specs import collection_root
 
+pytestmark = pytest.mark.slow
+
 PASSWORD = "no-real-password"
 VAULT_PASSWORD = "a test's own"
 

@@ -172,6 +172,7 @@ def test_the_page_escapes_what_it_shows() -> None:
     assert "<title>Cables of a&amp;b&lt;c&gt;</title>" in text
 
 
+@pytest.mark.slow
 def test_a_thousand_nodes_take_seconds() -> None:
     """The measure of the project is 10 s for plan and files; the processor gets all of it."""
     data = whole(plan_data(1024, (256, 256, 128)))

@@ -91,7 +91,9 @@ def test_only_links_that_no_pair_can_load_are_left_out(name: str) -> None:
     assert set(schedule.unloaded) == ends - possible
 
 
-@pytest.mark.parametrize("name", ["small", "basepod", "two units"])
+@pytest.mark.parametrize(
+    "name", ["small", "basepod", pytest.param("two units", marks=pytest.mark.slow)]
+)
 def test_neighbouring_links_are_told_apart_where_like_rails_can(name: str) -> None:
     plan = PLANS[name]
     schedule, routes = planned(plan)

@@ -294,6 +294,7 @@ def large(tmp_path_factory) -> tuple[dict, str]:
     return report, report_html(report)
 
 
+@pytest.mark.slow
 def test_a_large_cluster_shows_its_racks(large):
     report, text = large
     page = Page(text)
@@ -321,6 +322,7 @@ document.title=lines.join('; ');
 </script></body>"""
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
 def test_in_a_browser(large, found, tmp_path):
     svg = SVG.replace("<svg", '<svg width="100" height="50"')

@@ -12,6 +12,8 @@ import pytest
 
 from ansible_collections.baremetal.dgx.plugins.modules import dcgm_diag
 
+pytestmark = pytest.mark.slow
+
 TOOL = Path(__file__).resolve().parents[4] / "virtual_pod" / "hardware" / "dcgmi"
 
 
