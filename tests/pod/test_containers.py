@@ -156,7 +156,7 @@ def test_taken_away_without_a_trace() -> None:
     gone = playbook("configure_containers", "-e", "pyxis_state=absent", "-e", "enroot_state=absent")
     assert gone.rc == 0, gone.output
     assert on(NODE, "command -v enroot").returncode != 0
-    assert on(NODE, "ls /etc/enroot/enroot.conf.d").stdout == ""
+    assert on(NODE, "ls /etc/enroot/enroot.conf.d/*.conf").stdout == ""
     again = playbook(
         "configure_containers", "-e", "pyxis_state=absent", "-e", "enroot_state=absent"
     )
