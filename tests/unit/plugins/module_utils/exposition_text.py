@@ -14,6 +14,8 @@ _COMMENT = re.compile(rf"# (HELP|TYPE) ({_NAME}) (.*)")
 _SAMPLE = re.compile(rf"({_NAME})(?:\{{(.*)\}})? (\S+)")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\\\|\\"|\\n)*)"(,|$)')
 _TYPES = ("counter", "gauge", "histogram", "summary", "untyped")
+# What stands below these besides samples of their own name.
+_PARTS = {"summary": ("", "_sum", "_count"), "histogram": ("_bucket", "_sum", "_count")}
 
 
 def read(text: str) -> Samples:
@@ -31,7 +33,7 @@ def read(text: str) -> Samples:
         else:
             reader.sample(line)
     for name in reader.types:
-        if not any(key[0] == name for key in reader.found):
+        if not any(key[0] in reader.parts(name) for key in reader.found):
             raise ValueError(f"{name} has no sample")
     return reader.found
 
@@ -61,20 +63,25 @@ class _Reader:
             self._done.add(self._current)
             self._current = name
 
+    def parts(self, name: str) -> set[str]:
+        """Return the names of the samples that a metric may have."""
+        return {name + part for part in _PARTS.get(self.types.get(name, ""), ("",))}
+
     def sample(self, line: str) -> None:
         sample = _SAMPLE.fullmatch(line)
         if sample is None:
             raise ValueError(f"no sample: {line!r}")
         name, inner, text = sample.groups()
-        above = name == self._current and name not in self._done
-        if not above or name not in self.types or name not in self._helped:
+        metric = self._current
+        above = name in self.parts(metric) and metric not in self._done
+        if not above or metric not in self.types or metric not in self._helped:
             raise ValueError(f"{name} does not stand below its HELP and TYPE")
         key = (name, _labels(inner) if inner else frozenset())
         if key in self.found:
             raise ValueError(f"there twice: {line}")
         number = float(text)
-        if math.isnan(number) or (self.types[name] == "counter" and number < 0):
-            raise ValueError(f"no value of a {self.types[name]}: {line}")
+        if math.isnan(number) or (self.types[metric] == "counter" and number < 0):
+            raise ValueError(f"no value of a {self.types[metric]}: {line}")
         self.found[key] = number
 
 
