@@ -47,9 +47,12 @@ class Run:
 
 
 def environment() -> dict[str, str]:
-    """Return what ansible-playbook needs to find the collection in this checkout."""
+    """Return what ansible-playbook needs to find the collection in this checkout.
+
+    Not the caller's settings: molecule has results written as YAML, which tests do not read.
+    """
     return {
-        **os.environ,
+        **{name: text for name, text in os.environ.items() if not name.startswith("ANSIBLE_")},
         "ANSIBLE_COLLECTIONS_PATH": str(CHECKOUT / ".cache" / "collections"),
         "ANSIBLE_PIPELINING": "1",
         "ANSIBLE_FORKS": "10",

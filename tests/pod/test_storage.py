@@ -302,14 +302,15 @@ def test_a_mount_in_use_is_not_removed_and_the_user_is_named() -> None:
 def test_a_home_on_a_mount_is_made_once_by_all_nodes_at_once() -> None:
     first, last = gpu_nodes()
     home = f"{SCRATCH}/homes/carol"
-    carol = {"name": "carol", "uid": 2901, "home": home, "ssh_keys": ["ssh-ed25519 AAAA carol"]}
+    key = f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'A' * 43} carol"
+    carol = {"name": "carol", "uid": 2901, "home": home, "ssh_keys": [key]}
     told = ["-e", json.dumps({"node_base_users": [carol]})]
     try:
         done = playbook("mount_storage", *told)
         assert done.rc == 0, done.why
         for node in (first, last):
             assert on(node, f"stat -c '%U %a' {home}").stdout == "carol 700\n"
-            assert on(node, f"cat {home}/.ssh/authorized_keys").stdout == "ssh-ed25519 AAAA carol\n"
+            assert on(node, f"cat {home}/.ssh/authorized_keys").stdout == f"{key}\n"
         assert on(first, f"ls -A {SCRATCH}/homes").stdout == "carol\n"
         assert set(playbook("mount_storage", *told).changed.values()) == {0}
     finally:
