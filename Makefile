@@ -1,6 +1,6 @@
 # What people type; the work is in .ci/ and virtual_pod/.
 .DEFAULT_GOAL := help
-.PHONY: help setup check test build demo demo-ssh demo-down bench bench-fabric bench-report bench-acceptance faults soak format readmes clean
+.PHONY: help setup check test build demo demo-ssh demo-down bench bench-fabric bench-report bench-acceptance bench-demo mutants faults soak format readmes clean
 NODE ?= login-01
 
 help: ## Show these targets
@@ -38,6 +38,12 @@ bench-report: setup ## What verdicts and report of 1,024 nodes cost
 
 bench-acceptance: setup ## What verdicts, gate and report of 1,024 nodes cost
 	@.venv/bin/python tests/bench/acceptance.py
+
+bench-demo: setup ## What make demo takes from a fresh clone, and the second time (removes the demo's nodes)
+	@.venv/bin/python tests/bench/demo.py
+
+mutants: setup ## Do tests notice small changes of what judges? MUTANTS="gate --count 50"
+	@.venv/bin/python tests/mutants/run.py $(MUTANTS)
 
 faults: setup ## Break every part of a cluster in turn (docs/fault_matrix.md)
 	@.venv/bin/python tests/faults/matrix.py

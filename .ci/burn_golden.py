@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Compute the known answers of gpu_burn with numpy, apart from all code that runs on a GPU.
 
-    python .ci/burn_golden.py [N...]      prints the table of _burn_golden.py (needs numpy)
+    python .ci/burn_golden.py [N...]      prints the table of _burn/known_results.py (needs numpy)
 
 For each size, amplitude and data set: the SHA-256 of the rows' sums that the exact product must
 have. z = P (Q' w) mod 2^64, so that no product of matrices is ever computed here.

@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Turn plugins/module_utils/_burn_kernels.cu into the PTX text of _burn_kernels.py.
+"""Turn plugins/module_utils/_gpu/kernels.cu into the PTX text of _gpu/kernels.py.
 
     .venv/bin/pip install --target DIR nvidia-cuda-nvrtc-cu12==12.0.140
     NVRTC=DIR .venv/bin/python .ci/burn_kernels.py [--check]
@@ -24,7 +24,7 @@ import zlib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCE = ROOT / "plugins" / "module_utils" / "_burn_kernels.cu"
+SOURCE = ROOT / "plugins" / "module_utils" / "_gpu" / "kernels.cu"
 TARGET = SOURCE.with_suffix(".py")
 TEXT = SOURCE.with_suffix(".ptx")
 WHEEL = "nvidia-cuda-nvrtc-cu12==12.0.140"
@@ -36,9 +36,9 @@ HEADER = '''# Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""The kernels of gpu_burn as PTX text: made by .ci/burn_kernels.py out of _burn_kernels.cu.
+"""The kernels of gpu_burn as PTX text: made by .ci/burn_kernels.py out of kernels.cu.
 
-Ansible carries nothing but Python to a node. _burn_kernels.ptx is the same text to read.
+Ansible carries nothing but Python to a node. kernels.ptx is the same text to read.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def compile_ptx(source: bytes) -> str:
     """Return the PTX text of the source; RuntimeError carries the compiler's log."""
     nvrtc = find_nvrtc()
     program = ctypes.c_void_p()
-    nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, b"_burn_kernels.cu", 0, None, None)
+    nvrtc.nvrtcCreateProgram(ctypes.byref(program), source, b"kernels.cu", 0, None, None)
     options = (ctypes.c_char_p * len(OPTIONS))(*(option.encode() for option in OPTIONS))
     code = nvrtc.nvrtcCompileProgram(program, len(OPTIONS), options)
     size = ctypes.c_size_t()
@@ -106,7 +106,7 @@ def tidy(ptx: str) -> str:
 
 
 def module_text(source: bytes, ptx: str) -> str:
-    """Return the text of _burn_kernels.py."""
+    """Return the text of _gpu/kernels.py."""
     packed = base64.b64encode(zlib.compress(ptx.encode("ascii"), 9)).decode("ascii")
     return HEADER.format(
         digest=hashlib.sha256(source).hexdigest(), packed="\n".join(textwrap.wrap(packed, 96))

@@ -24,7 +24,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / ".cache" / "collections"))
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._dashboards import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._monitoring.dashboards import (  # noqa: E402
     executable,
     panels_of,
     queries_of,

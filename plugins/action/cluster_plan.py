@@ -5,33 +5,50 @@
 
 from __future__ import annotations
 
+import json
 import os
-import tempfile
 from collections.abc import Iterable
 from typing import Any
 
+from ansible import constants
 from ansible.errors import AnsibleActionFail
+from ansible.inventory.manager import split_host_pattern
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._cable_files import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.files import remove, write_atomic
+from ansible_collections.baremetal.dgx.plugins.modules.cluster_plan import ARGUMENTS
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._cables.files import (
     FILES,
     cable_counts,
     cable_line,
     fabric_files,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._plan import make_plan
-from ansible_collections.baremetal.dgx.plugins.module_utils._plan_report import (
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inputs.host import Site
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inputs.role_inputs import role_inputs
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.collect import collect
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.role_specs import (
+    collection_root,
+    load_roles,
+)
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.subject import (
+    Subject,
+    at_work,
+    fabric_host,
+    fabric_refusal,
+    refusal,
+    undeclared,
+)
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.cabling_files import find_cables
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.plan import make_plan
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.report import (
     hosts_text,
     node_texts,
     report,
     summary,
 )
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._cabling import find_cables
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._collect import collect
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._specs import (
-    collection_root,
-    load_roles,
-)
+
+# The group of the one host that looks at the fabric, which the playbook check_inventory makes.
+_FABRIC_HOST = "__fabric_host"
 
 
 def write_text(path: str, text: str) -> bool:
@@ -42,20 +59,8 @@ def write_text(path: str, text: str) -> bool:
                 return False
     except FileNotFoundError:
         pass
-    folder = os.path.dirname(path)
-    os.makedirs(folder, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=f".{os.path.basename(path)}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        # mkstemp makes it readable for its owner only; a plan holds no secrets.
-        os.chmod(temporary, 0o644)
-        os.rename(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    # A plan holds no secrets.
+    write_atomic(path, text)
     return True
 
 
@@ -65,8 +70,17 @@ def write_texts(folder: str, texts: dict[str, str], ours: Iterable[str] | None =
     there = set(os.listdir(folder) if os.path.isdir(folder) else ())
     stale = there - set(texts) if ours is None else there.intersection(ours) - set(texts)
     for name in stale:
-        os.unlink(os.path.join(folder, name))
+        remove(os.path.join(folder, name))
     return any(changed) or bool(stale)
+
+
+def roles_of(plan_dir: str, hosts: Iterable[str]) -> dict[str, list[str]]:
+    """Return the roles that the plan has for each of the hosts."""
+    found: dict[str, list[str]] = {}
+    for host in hosts:
+        with open(os.path.join(plan_dir, "inputs", f"{host}.json"), encoding="utf-8") as stream:
+            found[host] = json.load(stream)["__cluster_roles"]
+    return found
 
 
 def _mistakes(problems: tuple[str, ...]) -> dict[str, Any]:
@@ -80,6 +94,17 @@ def _mistakes(problems: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
+def _strategy_refusal() -> str:
+    """Return why the playbooks must not run: with such a strategy run_once runs for each host."""
+    strategy = str(constants.config.get_config_value("DEFAULT_STRATEGY"))
+    if strategy.rpartition(".")[2].endswith(("linear", "debug")):
+        return ""
+    return (
+        f"strategy: '{strategy}' lets each host run ahead, and what is done once for all would be "
+        "done for each; write strategy = linear in ansible.cfg, or unset ANSIBLE_STRATEGY"
+    )
+
+
 class ActionModule(ActionBase):
     """Runs on the controller only and opens no connection."""
 
@@ -91,13 +116,69 @@ class ActionModule(ActionBase):
     ) -> dict[str, Any]:
         """Return the plan's summary, or fail with everything that is wrong."""
         result: dict[str, Any] = super().run(tmp, task_vars)
-        _validation, arguments = self.validate_argument_spec(
-            argument_spec={"state_dir": {"type": "path"}}
-        )
+        _validation, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
         manager = self._task.get_variable_manager()
         inventory = getattr(manager, "_inventory", None)
         if inventory is None:
             raise AnsibleActionFail("the inventory of the running process cannot be reached")
+        strange = _strategy_refusal()
+        if strange:
+            result.update(failed=True, msg=strange)
+            return result
+        made = arguments["made"]
+        if made.get("plan_dir"):
+            result.update(
+                changed=False,
+                **{key: made[key] for key in ("plan_dir", "summary", "report", "whole")},
+            )
+        else:
+            self._plan(result, inventory, manager, arguments["state_dir"])
+            if result.get("failed"):
+                return result
+            result["whole"] = not arguments["hosts"]
+        if arguments["hosts"]:
+            self._refuse_nothing(result, inventory, arguments)
+        return result
+
+    def _refuse_nothing(
+        self, result: dict[str, Any], inventory: Any, arguments: dict[str, Any]
+    ) -> None:
+        """Fail where the playbook that asks for the plan has no host to work on."""
+        with open(os.path.join(result["plan_dir"], "plan.json"), encoding="utf-8") as stream:
+            plan = json.load(stream)
+        present = [node["name"] for node in plan["nodes"] if node["state"] == "present"]
+        if arguments["fabric"]:
+            result["fabric_host"] = fabric_host(plan, present)
+            why = fabric_refusal(plan)
+            if why:
+                result.update(failed=True, msg=why)
+                return
+
+        def match(patterns: list[str]) -> list[str]:
+            found = inventory.get_hosts(patterns, ignore_limits=True, ignore_restrictions=True)
+            return [host.name for host in found]
+
+        for hosts in arguments["hosts"]:
+            patterns = [
+                result["fabric_host"] if name == _FABRIC_HOST else name
+                for name in split_host_pattern(str(hosts))
+            ]
+            subject = Subject(tuple(patterns), tuple(arguments["groups"]), is_part=result["whole"])
+            limits = tuple(inventory._subset or ())
+            why = refusal(subject, limits, match, present)
+            if not why and arguments["declared"] and not subject.is_part:
+                working = at_work(subject, limits, match, present)
+                declared = arguments["declared"]
+                found = roles_of(result["plan_dir"], working)
+                why = undeclared(found, declared["roles"], declared["write"])
+            if why:
+                result.update(failed=True, msg=why)
+                return
+
+    def _plan(
+        self, result: dict[str, Any], inventory: Any, manager: Any, state_dir: str | None
+    ) -> None:
+        """Make the plan of the inventory as it is now, and put what it says into the result."""
         root = collection_root()
         roles = load_roles(root)
         found = collect(self._loader, inventory, manager, roles, root)
@@ -106,18 +187,24 @@ class ActionModule(ActionBase):
             result["warnings"] = list(plan.warnings)
         if plan.data is None:
             result.update(_mistakes(plan.problems))
-            return result
+            return
         cabling = find_cables(plan.data, found.directory)
         if cabling.warnings:
             result["warnings"] = [*plan.warnings, *cabling.warnings]
         if cabling.plan is None:
             result.update(_mistakes(cabling.problems))
-            return result
-        state_dir = arguments["state_dir"] or plan.state_dir
+            return
+        state_dir = state_dir or plan.state_dir
         if not state_dir:
             raise AnsibleActionFail(
                 "all.cluster_state_dir: missing, and the inventory is no file; write its path"
             )
+        fabric = fabric_files(cabling.plan, plan.data)
+        site = Site(plan.data, found, roles, frozenset(fabric))
+        inputs, problems = role_inputs(site)
+        if problems:
+            result.update(_mistakes(problems))
+            return
         folder = os.path.join(state_dir, "plan")
         # In check mode too: the plan is a copy of the inventory beside it, and later tasks read it.
         result["changed"] = any(
@@ -129,8 +216,10 @@ class ActionModule(ActionBase):
                     {f"{name}.json": text for name, text in node_texts(plan.data).items()},
                 ),
                 write_texts(
-                    os.path.join(folder, "fabric"), fabric_files(cabling.plan, plan.data), FILES
+                    os.path.join(folder, "inputs"),
+                    {f"{name}.json": text for name, text in inputs.items()},
                 ),
+                write_texts(os.path.join(folder, "fabric"), fabric, FILES),
             ]
         )
         lines = [cable_line(cabling.plan)] if cabling.plan.switches else []
@@ -139,4 +228,3 @@ class ActionModule(ActionBase):
             summary={**summary(plan.data), "cables": cable_counts(cabling.plan)},
             report=[*report(plan.data), *lines],
         )
-        return result

@@ -22,9 +22,11 @@ options:
     elements: str
     required: true
   folder:
-    description: Where they lie on the controller. A change may name a rule of any file in it.
+    description: >-
+      Where they lie on the controller; those of the role prometheus when not given. A change may
+      name a rule of any file in it.
     type: path
-    required: true
+    default: ""
   changes:
     description: By the name of an alert, C(enabled), C(expr), C(for) or C(severity).
     type: dict
@@ -47,7 +49,7 @@ options:
 EXAMPLES = r"""
 # {"/etc/rules-gpu.yml": "groups: ..."}
 files: >-
-  {{ ['gpu'] | baremetal.dgx.alert_rules(role_path ~ '/files/rules', prefix='/etc/rules-',
+  {{ ['gpu'] | baremetal.dgx.alert_rules(prefix='/etc/rules-',
                                          changes={'GpuHot': {'for': '10m', 'severity': 'info'}}) }}
 """
 
@@ -64,35 +66,28 @@ from typing import Any
 import yaml
 from ansible.errors import AnsibleFilterError
 
+_RULES = Path(__file__).parents[2] / "roles/prometheus/files/rules"
 _HEADER = "# Managed by Ansible: baremetal.dgx. Local changes will be overwritten.\n"
-
-
-def _plain(value: Any) -> Any:
-    """Return the value without the types of Ansible's own, which YAML would not write."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value
 
 
 def alert_rules(
     names: Sequence[str],
-    folder: str,
+    folder: str = "",
     changes: Mapping[str, Any] | None = None,
     wait_factor: float = 1.0,
     prefix: str = "",
     extra: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, str]:
     """Return the text of each file; AnsibleFilterError says what is wrong with the changes."""
-    from ansible_collections.baremetal.dgx.plugins.module_utils import _alert_rules
+    from ansible_collections.baremetal.dgx.plugins.plugin_utils._monitoring import (
+        alert_rules as _alert_rules,
+    )
+    from ansible_collections.baremetal.dgx.plugins.plugin_utils._monitoring.plain import plain
 
     try:
         files = {
             path.stem: yaml.safe_load(path.read_text(encoding="utf-8"))
-            for path in sorted(Path(folder).glob("*.yml"))
+            for path in sorted(Path(folder or _RULES).glob("*.yml"))
         }
         unknown = [name for name in names if name not in files]
         if unknown:
@@ -104,7 +99,7 @@ def alert_rules(
         found["site"] = {"groups": list(extra)}
     return {
         f"{prefix}{name}.yml": _HEADER
-        + yaml.safe_dump(_plain(content), sort_keys=False, width=200, allow_unicode=True)
+        + yaml.safe_dump(plain(content), sort_keys=False, width=200, allow_unicode=True)
         for name, content in found.items()
     }
 

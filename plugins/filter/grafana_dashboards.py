@@ -53,7 +53,9 @@ from ansible.errors import AnsibleFilterError
 
 def grafana_dashboards(source: str, datasource: str, prefix: str = "") -> dict[str, str]:
     """Return the text of each file; AnsibleFilterError says what is wrong with the description."""
-    from ansible_collections.baremetal.dgx.plugins.module_utils import _dashboards
+    from ansible_collections.baremetal.dgx.plugins.plugin_utils._monitoring import (
+        dashboards as _dashboards,
+    )
 
     try:
         spec = yaml.safe_load(Path(source).read_text(encoding="utf-8"))

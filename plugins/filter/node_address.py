@@ -70,7 +70,9 @@ def node_address(
     number: int | str | None = None,
 ) -> str:
     """Return the node's address on the network; AnsibleFilterError says which variable lacks."""
-    from ansible_collections.baremetal.dgx.plugins.module_utils import _inventory
+    from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory import (
+        values as _inventory,
+    )
 
     try:
         return _inventory.node_address(name, first_address, addresses, network, number)

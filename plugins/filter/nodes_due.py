@@ -71,8 +71,8 @@ def nodes_due(
     most: int = 1,
 ) -> list[str]:
     """Return the nodes to look at now; AnsibleFilterError for a level that there is not."""
-    from ansible_collections.baremetal.dgx.plugins.module_utils._active_checks import due
-    from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_state import parse_nodes
+    from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.nodes import parse_nodes
+    from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.levels import due
 
     try:
         found: list[str] = due(

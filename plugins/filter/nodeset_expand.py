@@ -44,7 +44,7 @@ from ansible.errors import AnsibleFilterError
 
 def nodeset_expand(text: str) -> list[str]:
     """Return the names that the hostlist means; AnsibleFilterError says what is wrong with it."""
-    from ansible_collections.baremetal.dgx.plugins.module_utils import _nodeset
+    from ansible_collections.baremetal.dgx.plugins.module_utils._core import nodeset as _nodeset
 
     if not isinstance(text, str):
         raise AnsibleFilterError("nodeset_expand: text is wanted; join a list with commas first")

@@ -44,7 +44,7 @@ from ansible.errors import AnsibleFilterError
 
 def nodeset_fold(names: Iterable[str]) -> str:
     """Return the hostlist of the names; AnsibleFilterError when they are no list of texts."""
-    from ansible_collections.baremetal.dgx.plugins.module_utils import _nodeset
+    from ansible_collections.baremetal.dgx.plugins.module_utils._core import nodeset as _nodeset
 
     if isinstance(names, (str, bytes)) or not all(isinstance(name, str) for name in names):
         raise AnsibleFilterError("nodeset_fold: takes a list of node names")

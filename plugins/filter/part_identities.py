@@ -52,7 +52,7 @@ def part_identities(
     records: Iterable[Mapping[str, Any]], known: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return what is known of the slots of a node after these records."""
-    from ansible_collections.baremetal.dgx.plugins.module_utils._identities import merged
+    from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.identities import merged
 
     found: dict[str, Any] = merged(known or {}, records)
     return found

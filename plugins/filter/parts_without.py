@@ -52,7 +52,7 @@ from ansible.errors import AnsibleFilterError
 
 def parts_without(known: Mapping[str, Any], node: str, replaced: Sequence[str]) -> dict[str, Any]:
     """Return what is left; AnsibleFilterError for what is no part."""
-    from ansible_collections.baremetal.dgx.plugins.module_utils._identities import (
+    from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.identities import (
         subjects_of,
         without,
     )

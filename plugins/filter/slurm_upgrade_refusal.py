@@ -25,7 +25,7 @@ options:
     type: str
     required: true
 seealso:
-  - module: baremetal.dgx.slurm_state
+  - module: baremetal.dgx.slurm_saved_state
 """
 
 EXAMPLES = r"""
@@ -47,7 +47,9 @@ from ansible.errors import AnsibleFilterError
 
 def slurm_upgrade_refusal(found: str, declared: str) -> str:
     """Return one line or nothing; AnsibleFilterError for what is no text."""
-    from ansible_collections.baremetal.dgx.plugins.module_utils import _slurm_upgrade
+    from ansible_collections.baremetal.dgx.plugins.module_utils._slurm import (
+        saved_state as _slurm_upgrade,
+    )
 
     if not isinstance(found, str) or not isinstance(declared, str):
         raise AnsibleFilterError("slurm_upgrade_refusal: takes two versions, as texts")

@@ -46,7 +46,7 @@ from typing import Any
 
 def unproven_reason(node: str) -> str:
     """Return what stands behind the owner."""
-    from ansible_collections.baremetal.dgx.plugins.module_utils._gate_reason import (
+    from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import (
         OWNER,
         UNPROVEN,
         write_reason,

@@ -93,8 +93,8 @@ def upgrade_step(
     skip: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the next step as data; AnsibleFilterError names what is wrong."""
-    from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_state import parse_nodes
-    from ansible_collections.baremetal.dgx.plugins.module_utils._upgrade import (
+    from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.nodes import parse_nodes
+    from ansible_collections.baremetal.dgx.plugins.plugin_utils._operations.upgrade import (
         Policy,
         floor_of,
         plan_step,

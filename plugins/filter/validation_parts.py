@@ -54,7 +54,7 @@ def validation_parts(
     nothing: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return the parts with their reasons; AnsibleFilterError says which word is wrong."""
-    from ansible_collections.baremetal.dgx.plugins.module_utils._validation_levels import reasons
+    from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.levels import reasons
 
     try:
         return reasons(str(level), switches or {}, nothing or {})

@@ -32,6 +32,10 @@ options:
     description: By part, why it was not begun.
     type: dict
     default: {}
+  nothing:
+    description: By part, why it has nothing to ask of this node.
+    type: dict
+    default: {}
 """
 
 EXAMPLES = r"""
@@ -47,7 +51,6 @@ _value:
   type: dict
 """
 
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -59,13 +62,14 @@ def validation_result(
     node: str,
     asked: Mapping[str, str],
     in_the_way: Mapping[str, str] | None = None,
+    nothing: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
     """Return one answer; AnsibleFilterError where a part returned what is no record."""
-    from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_tool_report import now_text
-    from ansible_collections.baremetal.dgx.plugins.module_utils._validation_levels import fold
+    from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import utc_text
+    from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.levels import fold
 
     try:
-        return fold(node, asked, answers, now_text(time.time()), in_the_way)
+        return fold(node, asked, answers, utc_text(), in_the_way, nothing)
     except (KeyError, TypeError) as error:
         raise AnsibleFilterError(f"validation_result: no record of this form: {error}") from error
 

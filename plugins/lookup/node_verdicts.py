@@ -67,7 +67,9 @@ from typing import Any
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._gate_evidence import gate_verdicts
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.node_verdicts import (
+    gate_verdicts,
+)
 
 
 class LookupModule(LookupBase):

@@ -34,9 +34,6 @@ options:
     description: Length of the job on all of the cluster whose luck is told.
     type: float
     default: 24
-seealso:
-  - plugin: baremetal.dgx.reliability
-    plugin_type: filter
 """
 
 EXAMPLES = r"""
@@ -60,15 +57,12 @@ from typing import Any
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._evidence import Problems
-from ansible_collections.baremetal.dgx.plugins.module_utils._evidence_store import Store, now_utc
-from ansible_collections.baremetal.dgx.plugins.module_utils._reliability import (
-    parts_from_data,
-    reliability,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._reliability_seen import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.batch import Problems
+from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.store import Store, now_utc
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._operations.reliability import (
     counts_of,
     parts_for,
+    reliability,
     seen_in,
     table_of,
 )
@@ -92,7 +86,7 @@ class LookupModule(LookupBase):
         try:
             store = Store(os.path.join(folder, "evidence"))
             seen = seen_in(store.histories(problems), now_utc())
-            parts = parts_from_data(parts_for(counts, seen, years))
+            parts = parts_for(counts, seen, years)
             figures = reliability(
                 parts, self.get_option("repair_hours"), 0.99, self.get_option("job_hours")
             )

@@ -14,7 +14,7 @@ description:
     makes one HTML page that needs nothing beside itself, the same as JSON, and JUnit for a CI.
   - With O(marks) everything that was ever measured is judged again, without measuring.
   - What was simulated is labelled so. Secrets are taken out.
-  - To be run on the controller.
+  - Runs on the controller, as an action plugin.
 version_added: 1.0.0
 author:
   - The baremetal.dgx authors (@baremetal-dgx)
@@ -98,6 +98,11 @@ options:
     description: More tables to show, title to rows of texts, such as the reliability arithmetic.
     type: dict
     default: {}
+  secret_values:
+    description: Secrets that are in no file, such as those of a vault, none of which may appear.
+    type: list
+    elements: str
+    default: []
   secrets:
     description: Folder with secrets, none of which may appear.
     type: path
@@ -113,7 +118,6 @@ EXAMPLES = r"""
     output: "{{ inventory_dir }}/.dgx/report"
     cluster: "{{ cluster_name }}"
     secrets: "{{ inventory_dir }}/.dgx/secrets"
-  delegate_to: localhost
   run_once: true
 
 - name: What would have failed with a stricter mark?
@@ -121,7 +125,6 @@ EXAMPLES = r"""
     evidence: "{{ inventory_dir }}/.dgx/evidence"
     output: /tmp/stricter
     marks: {burn.rate_bf16: 700}
-  delegate_to: localhost
   run_once: true
 """
 
@@ -162,27 +165,12 @@ problems:
   elements: str
 """
 
-import json
-import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._evidence_store import (
-    now_utc,
-    write_whole,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._report_data import Redactor, Wishes
-from ansible_collections.baremetal.dgx.plugins.module_utils._report_html import report_html
-from ansible_collections.baremetal.dgx.plugins.module_utils._report_junit import junit
-from ansible_collections.baremetal.dgx.plugins.module_utils._report_load import (
-    load_report,
-    planned_nodes,
-    read_secrets,
-    read_text,
-)
-
-ARGUMENT_SPEC: dict[str, Any] = {
+# The action plugin, which does the work, takes the same.
+ARGUMENTS: dict[str, Any] = {
     "evidence": {"type": "path", "required": True},
     "plan": {"type": "path"},
     "groups": {"type": "list", "elements": "str", "default": ["gpu_nodes"]},
@@ -199,62 +187,19 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "states": {"type": "dict", "default": {}},
     "versions": {"type": "dict", "default": {}},
     "tables": {"type": "dict", "default": {}},
+    "secret_values": {"type": "list", "elements": "str", "default": [], "no_log": True},
     "secrets": {"type": "path", "no_log": False},
 }
 
 
 def main() -> None:
-    """Load, judge, write."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    params = module.params
-    wishes = Wishes(
-        cluster=params["cluster"],
-        marks=params["marks"],
-        whose=params["marks_source"],
-        fleet_failing=frozenset(params["fleet_failing"]),
-        most_share=params["most_share"],
-        cables_condemn=params["cables_condemn"],
-        fabric=params["fabric"],
+    """Say that the work is not done here: the action plugin of this name never comes this far."""
+    module = AnsibleModule(
+        argument_spec=ARGUMENTS,
+        supports_check_mode=True,
     )
-    try:
-        nodes = planned_nodes(params["plan"], params["groups"]) if params["plan"] else None
-        found = load_report(
-            params["evidence"],
-            nodes,
-            wishes,
-            now_utc(),
-            pairs=params["pairs"] or "",
-            states=params["states"],
-            versions=params["versions"],
-            more=params["tables"],
-        )
-        redactor = Redactor(read_secrets(params["secrets"]) if params["secrets"] else ())
-        report = redactor.data(found)
-        svg = redactor.text(read_text(params["fabric_svg"])) if params["fabric_svg"] else ""
-        files = {
-            "report.html": report_html(report, svg),
-            "report.json": json.dumps(report, separators=(",", ":")) + "\n",
-            "junit.xml": junit(report),
-        }
-        if not module.check_mode:
-            os.makedirs(params["output"], mode=0o755, exist_ok=True)
-            for name, text in files.items():
-                content = text.encode("utf-8", "replace")
-                write_whole(os.path.join(params["output"], name), content)
-    except (OSError, ValueError) as error:
-        module.fail_json(msg=str(error))
-    except (KeyError, TypeError) as error:
-        module.fail_json(msg=f"the store holds what is no record: {error}")
-    module.exit_json(
-        changed=True,
-        verdict=report["verdict"],
-        summary=report["summary"],
-        gate=report["gate"],
-        questions=report["questions"],
-        # Not `failed`, which to Ansible says that the task did.
-        failing=[f"{one['subject']} {one['check']}" for one in report["failed"]],
-        files=[os.path.join(params["output"], name) for name in files],
-        problems=report["store_problems"],
+    module.fail_json(
+        msg="acceptance_report reads the evidence on the controller and cannot run on a host"
     )
 
 

@@ -95,20 +95,17 @@ steps:
   elements: str
 """
 
-import json
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._cephfs import (
-    perms_problem,
-    same_caps,
-    wanted_caps,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
-    CommandResult,
-    ModuleRunner,
-    ToolError,
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage.cephfs_cluster import (
+    Authorized,
+    Cluster,
+    authorize,
+    require_perms,
 )
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -134,101 +131,17 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "admin": {"type": "str", "default": "admin"},
     "timeout_s": {"type": "float", "default": 30},
 }
-# ceph's exit status for "there is no such client"
-_ENOENT = 2
-
-
-class Cluster:
-    """Asks the cluster as its administrator; every question has a time limit."""
-
-    def __init__(self, module: AnsibleModule) -> None:
-        self._run = ModuleRunner(module)
-        self._name = f"client.{module.params['admin']}"
-        self._limit_s = module.params["timeout_s"]
-
-    def ask(self, *words: str) -> CommandResult:
-        """Run ceph; ToolError when it hangs or is missing."""
-        limit = str(max(1, int(self._limit_s) - 2))
-        argv = ["ceph", "--name", self._name, "--connect-timeout", limit, *words]
-        done = self._run(argv, timeout_s=self._limit_s)
-        if done.outcome != "ended":
-            raise ToolError(f"the cluster was not asked: {done.describe(2)}")
-        return done
-
-    def client(self, name: str) -> tuple[str, dict[str, str]] | None:
-        """Return key and capabilities of a client, None when the cluster does not know it."""
-        done = self.ask("auth", "get", f"client.{name}", "--format", "json")
-        if done.rc == _ENOENT:
-            return None
-        try:
-            data = json.loads(done.out)[0]
-            return str(data["key"]), {str(k): str(v) for k, v in data["caps"].items()}
-        except (ValueError, LookupError, TypeError) as error:
-            # Not with its output, in which a key may stand.
-            raise ToolError(f"`ceph auth get client.{name}` ended with {done.rc}: "
-                            f"{done.err.strip()[-300:]}") from error  # fmt: skip
 
 
 def main() -> None:
     """Look, make or change, look again."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    wrong = [
-        f"{client['name']}: {problem}"
-        for client in module.params["clients"]
-        for grant in client["grants"]
-        for problem in [perms_problem(grant["perms"])]
-        if problem
-    ]
-    if wrong:
-        module.fail_json(msg="\n".join(wrong))
-    cluster = Cluster(module)
-    keys: dict[str, str] = {}
-    steps: list[str] = []
-    before: list[str] = []
-    after: list[str] = []
-    try:
-        for client in module.params["clients"]:
-            name, wanted = client["name"], wanted_caps(client["grants"])
-            found = cluster.client(name)
-            if found is not None and same_caps(found[1], wanted):
-                keys[name] = found[0]
-                continue
-            steps.append(f"{'make' if found is None else 'change'} client.{name}")
-            before += [f"client.{name}: {found[1] if found else 'unknown'}"]
-            after += [f"client.{name}: {wanted}"]
-            if module.check_mode:
-                keys[name] = found[0] if found else ""
-                continue
-            keys[name] = settle(cluster, client, found is None, wanted)
-    except ToolError as error:
-        module.fail_json(msg=str(error), steps=steps, client_keys=keys)
-    module.exit_json(
-        changed=bool(steps),
-        client_keys=keys,
-        steps=steps,
-        diff={"before": "\n".join(before) + "\n", "after": "\n".join(after) + "\n"},
-    )
-
-
-def settle(cluster: Cluster, client: dict[str, Any], new: bool, wanted: dict[str, str]) -> str:
-    """Make or change a client, and return its key; ToolError when it is not as wanted after."""
-    name = client["name"]
-    if new:
-        grant = client["grants"][0]
-        words = [grant["path"], grant["perms"]] + (["root_squash"] if grant["root_squash"] else [])
-        done = cluster.ask("fs", "authorize", grant["fs"], f"client.{name}", *words)
-        if not done.ok:
-            raise ToolError(f"client.{name} was not made: {done.err.strip()[-300:]}")
-    found = cluster.client(name)
-    if found is not None and not same_caps(found[1], wanted):
-        words = [word for kind, text in sorted(wanted.items()) for word in (kind, text)]
-        done = cluster.ask("auth", "caps", f"client.{name}", *words)
-        if not done.ok:
-            raise ToolError(f"client.{name} was not changed: {done.err.strip()[-300:]}")
-        found = cluster.client(name)
-    if found is None or not same_caps(found[1], wanted):
-        raise ToolError(f"client.{name} is not as it was made: {found[1] if found else 'unknown'}")
-    return found[0]
+    params, done = module.params, Authorized()
+    with reported(module, {"steps": done.steps, "client_keys": done.keys}):
+        require_perms(params["clients"])
+        cluster = Cluster(ModuleRunner(module), params["admin"], params["timeout_s"])
+        authorize(cluster, params["clients"], module.check_mode, done)
+    module.exit_json(**done.as_result())
 
 
 if __name__ == "__main__":

@@ -108,28 +108,16 @@ conf_monitors:
   type: str
 """
 
-import glob
-import os
-import platform
-import re
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._cephfs import (
-    KERNEL,
-    Client,
-    conf_monitors,
-    driver_of,
-    kernel_client,
-    keyring_path,
-    knows_ms_mode,
-    release_of,
-    render,
-    secret_path,
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage.cephfs_host import (
+    client_of,
+    write_down,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._mounts_host import read
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import ModuleRunner
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "mounts": {"type": "list", "elements": "dict", "required": True},
@@ -139,74 +127,14 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "common": {"type": "dict", "required": True},
     "marker": {"type": "str", "default": "# Managed by Ansible: baremetal.dgx"},
 }
-# CAP_SYS_MODULE in /proc/self/status
-_SYS_MODULE = 1 << 16
-
-
-def can_load(status: str) -> bool:
-    """Tell from /proc/self/status whether this node may load modules at all."""
-    found = re.search(r"(?m)^CapBnd:\s*([0-9a-f]+)$", status)
-    return found is None or bool(int(found.group(1), 16) & _SYS_MODULE)
-
-
-def stale_files(used: set[str], marker: str) -> list[str]:
-    """Return the files of clients that no mount uses any more."""
-    found = []
-    for path in sorted(glob.glob(keyring_path("*"))):
-        name = os.path.basename(path)[len("ceph.client.") : -len(".keyring")]
-        if name not in used and read(path).startswith(marker):
-            found.append(path)
-            if os.path.exists(secret_path(name)):
-                found.append(secret_path(name))
-    return found
 
 
 def main() -> None:
     """Look at the node, write the mounts down."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    params = module.params
-    release = platform.release()
-    folder = f"/lib/modules/{release}"
-    has_kernel, reason = kernel_client(
-        release,
-        read("/proc/filesystems"),
-        read(f"{folder}/modules.dep"),
-        read(f"{folder}/modules.builtin"),
-        can_load(read("/proc/self/status")),
-    )
-    # ceph-conf comes with mount.ceph, which does not tell its own release.
-    version = ModuleRunner(module)(["ceph-conf", "--version"], timeout_s=20)
-    client = Client(has_kernel, reason, release_of(version.out), knows_ms_mode(release))
-    mounts, drivers, said, wrong = [], {}, [], []
-    try:
-        for one in params["mounts"]:
-            driver = driver_of(one, params["driver"], client)
-            drivers[one["name"]] = driver
-            chosen = one.get("driver") or params["driver"]
-            if driver == KERNEL and not has_kernel:
-                wrong.append(f"{one['name']}: {reason}; write driver: fuse, or auto")
-            why = reason if chosen == "auto" else "declared"
-            word = "the kernel's client" if driver == KERNEL else "ceph-fuse"
-            said.append(f"{one['name']} on {one['mountpoint']}: {word} ({why})")
-            mounts.append(
-                render(one, driver, client, params["fsid"], params["monitors"], params["common"])
-            )
-        monitors = conf_monitors(params["monitors"])
-    except ValueError as error:
-        module.fail_json(msg=str(error))
-    if wrong:
-        module.fail_json(msg="\n".join(wrong))
-    used = {one["client"] for one in params["mounts"]}
-    module.exit_json(
-        changed=False,
-        keyed=sorted(name for name in used if os.path.exists(keyring_path(name))),
-        mounts=mounts,
-        drivers=drivers,
-        said=said,
-        kernel=has_kernel,
-        stale=stale_files(used, params["marker"]),
-        conf_monitors=monitors,
-    )
+    with reported(module, None, ValueError):
+        result = write_down(client_of(ModuleRunner(module)), module.params)
+    module.exit_json(changed=False, **result)
 
 
 if __name__ == "__main__":

@@ -90,23 +90,14 @@ steps:
   elements: str
 """
 
-import grp
-import importlib
-import pwd
-import stat
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._cephfs_tree import (
-    LAYOUT_PREFIX,
-    LAYOUTS,
-    QUOTAS,
-    Folder,
-    changes,
-    told,
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.child import DONE, limited
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage.cephfs_folders import (
+    bring_about,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._limited import DONE, limited
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "fs": {"type": "str", "required": True},
@@ -127,93 +118,14 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "client": {"type": "str", "default": "admin"},
     "timeout_s": {"type": "float", "default": 60},
 }
-_NEW_MODE = 0o755
-
-
-def identity(name: str | None, group: bool) -> int:
-    """Return the number of a user or group, -1 for none; LookupError for an unknown one."""
-    if name is None:
-        return -1
-    if name.isdigit():
-        return int(name)
-    return grp.getgrnam(name).gr_gid if group else pwd.getpwnam(name).pw_uid
-
-
-def find(fs: Any, path: str) -> Folder:
-    """Return a folder as it is."""
-    missing = type(fs).missing
-    try:
-        seen = fs.stat(path)
-    except missing:
-        return Folder(exists=False)
-    if not stat.S_ISDIR(seen.st_mode):
-        raise ValueError(f"{path} is there, and no folder")
-    attributes = {}
-    for name in (*QUOTAS.values(), *(LAYOUT_PREFIX + key for key in LAYOUTS)):
-        try:
-            attributes[name] = fs.getxattr(path, name).decode()
-        except type(fs).unset:
-            continue
-    return Folder(True, stat.S_IMODE(seen.st_mode), seen.st_uid, seen.st_gid, attributes)
-
-
-def apply(fs: Any, path: str, todo: dict[str, Any]) -> None:
-    """Make a folder as it must be."""
-    if "make" in todo:
-        fs.mkdirs(path, todo.get("mode", _NEW_MODE))
-    # After the owner, since a change of owner clears the bits beyond permissions.
-    if "owner" in todo:
-        fs.chown(path, *todo["owner"])
-    if "mode" in todo:
-        fs.chmod(path, todo["mode"])
-    for name, value in todo.get("attributes", {}).items():
-        fs.setxattr(path, name, value.encode(), 0)
-
-
-def connect(client: str, name: str) -> Any:
-    """Mount the root of a file system through libcephfs; ImportError without its binding."""
-    cephfs: Any = importlib.import_module("cephfs")
-
-    class Tree(cephfs.LibCephFS):
-        """Knows which errors mean that something is not there."""
-
-        missing = cephfs.ObjectNotFound
-        unset = (cephfs.NoData, cephfs.ObjectNotFound)
-        error = cephfs.Error
-
-    fs = Tree(auth_id=client, conffile="/etc/ceph/ceph.conf")
-    fs.conf_set("client_mount_timeout", "30")
-    fs.mount(mount_root=b"/", filesystem_name=name.encode())
-    return fs
 
 
 def main() -> None:
     """Do all of it in a child, and report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params = module.params
-
-    def work() -> dict[str, Any]:
-        try:
-            fs = connect(params["client"], params["fs"])
-        except ImportError:
-            return {"wrong": "there is no Python binding of libcephfs: install python3-cephfs"}
-        steps = []
-        try:
-            for folder in params["folders"]:
-                path = folder["path"]
-                uid, gid = identity(folder["owner"], False), identity(folder["group"], True)
-                todo = changes(folder, find(fs, path), uid, gid)
-                if todo:
-                    steps.append(told(path, todo))
-                    if not module.check_mode:
-                        apply(fs, path, todo)
-        except (ValueError, LookupError, OSError, type(fs).error) as error:
-            return {"wrong": str(error), "steps": steps}
-        finally:
-            fs.shutdown()
-        return {"steps": steps}
-
-    outcome = limited(work, params["timeout_s"])
+    arguments = (params["client"], params["fs"], params["folders"], module.check_mode)
+    outcome = limited(lambda: bring_about(*arguments), params["timeout_s"])
     if outcome.how != DONE:
         module.fail_json(
             msg=f"folders of {params['fs']}: {outcome.said}; does the cluster answer? (ceph -s)"

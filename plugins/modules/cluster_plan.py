@@ -19,6 +19,8 @@ description:
   - Writes C(plan/plan.json), C(plan/nodes/NAME.json) with the part of each node, and C(plan/hosts),
     the text of C(/etc/hosts) for all nodes, below the state directory. They hold the inventory and
     nothing else, so check mode writes them too.
+  - Writes C(plan/inputs/NAME.json), the inputs of each host's roles, which the playbooks read as
+    variables. What the inventory says of a role is not repeated there but referred to.
   - Where there is a compute fabric, plans every cable of it and writes C(plan/fabric), with
     C(cables.json) for other modules, C(cables.csv) and C(cables.html) for technicians, C(ufm.csv),
     C(node-name-map), C(ibsim.net), and for a SuperPOD Slurm's C(topology.conf) and
@@ -45,6 +47,46 @@ options:
       - Without it, the variable C(cluster_state_dir), and without that, C(.dgx) in the inventory's
         directory.
     type: path
+  made:
+    description:
+      - What this module has returned before in the same run; then the plan is not made once more.
+    type: dict
+    default: {}
+  hosts:
+    description:
+      - Patterns of the hosts that the playbook is for, each as in C(hosts) of a play. Fails, in one
+        line, where one of them means no host that is present, or C(--limit) leaves none.
+      - Without it the plan alone is made, and the playbooks that follow in the same run are parts
+        of a whole; C(--limit) may leave a part without hosts then.
+    type: list
+    elements: raw
+    default: []
+  groups:
+    description: Groups that the playbook can do something for; others do not count as its hosts.
+    type: list
+    elements: str
+    default: [cluster]
+  fabric:
+    description:
+      - Whether the playbook looks at the InfiniBand fabric. Fails where none is planned. In
+        O(hosts), C(__fabric_host) means the host that looks at it.
+    type: bool
+    default: false
+  declared:
+    description:
+      - What makes the playbook do something on a host. Fails, in one line, where no host of
+        O(hosts) has it. It is not asked of a part of a whole run.
+    type: dict
+    suboptions:
+      roles:
+        description: Roles, of which the plan has at least one for the host.
+        type: list
+        elements: str
+        required: true
+      write:
+        description: What to write in the inventory so that there is something to do.
+        type: str
+        required: true
 notes:
   - Secrets are neither templated nor written.
   - A value that depends on a fact of a host is checked on that host, by the role that takes it.
@@ -81,6 +123,15 @@ plan_dir:
   returned: success
   type: str
   sample: /home/operator/inventories/core_12/.dgx/plan
+whole:
+  description: Whether the plan was made for the whole cluster, without O(hosts).
+  returned: success
+  type: bool
+fabric_host:
+  description: The host that looks at the fabric.
+  returned: when O(fabric)
+  type: str
+  sample: head-01
 report:
   description: The summary as lines for the operator.
   returned: success
@@ -126,12 +177,33 @@ summary:
       sample: 4
 """
 
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
+
+# The action plugin, which does the work, takes the same.
+ARGUMENTS: dict[str, Any] = {
+    "state_dir": {"type": "path"},
+    "made": {"type": "dict", "default": {}},
+    "hosts": {"type": "list", "elements": "raw", "default": []},
+    "groups": {"type": "list", "elements": "str", "default": ["cluster"]},
+    "fabric": {"type": "bool", "default": False},
+    "declared": {
+        "type": "dict",
+        "options": {
+            "roles": {"type": "list", "elements": "str", "required": True},
+            "write": {"type": "str", "required": True},
+        },
+    },
+}
 
 
 def main() -> None:
     """Say that the work is not done here: the action plugin of this name never comes this far."""
-    module = AnsibleModule(argument_spec={"state_dir": {"type": "path"}}, supports_check_mode=True)
+    module = AnsibleModule(
+        argument_spec=ARGUMENTS,
+        supports_check_mode=True,
+    )
     module.fail_json(
         msg="cluster_plan reads the inventory on the controller and cannot run on a host"
     )

@@ -24,20 +24,12 @@ author:
   - The baremetal.dgx authors (@baremetal-dgx)
 extends_documentation_fragment:
   - baremetal.dgx.attributes
+  - baremetal.dgx.check
+  - baremetal.dgx.check.node
 attributes:
   check_mode:
-    support: full
     details: In check mode only what the kernel shows is judged; nothing is loaded.
-  diff_mode:
-    support: none
-    details: Nothing is ever changed.
-  idempotent:
-    support: full
 options:
-  node:
-    description: Name of the node in the records; its host name when not given.
-    type: str
-    default: ""
   profile:
     description: The node's profile, as C(profile_data) of its plan. Uses C(cpu) and
       C(real_memory_mb).
@@ -68,14 +60,6 @@ options:
     description: The tree to read.
     type: path
     default: /proc
-  findings_ok:
-    description: Whether findings leave the task green.
-    type: bool
-    default: false
-  not_measured_ok:
-    description: Whether the task stays green where something was not measured.
-    type: bool
-    default: false
 seealso:
   - module: baremetal.dgx.fio_check
   - module: baremetal.dgx.gpu_burn
@@ -91,7 +75,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 verdict:
-  description: V(pass), V(fail) or V(not_measured).
+  description: The records folded into one, V(pass), V(fail) or V(not_measured).
   returned: always
   type: str
 counts:
@@ -99,12 +83,17 @@ counts:
   returned: always
   type: dict
 records:
-  description: All records.
+  description: One record for each question, as C(docs/records.md) describes them.
   returned: always
   type: list
   elements: dict
 findings:
-  description: A line for each record that is no pass.
+  description: One line for each record that failed.
+  returned: always
+  type: list
+  elements: str
+not_measured:
+  description: One line for each record that was not measured.
   returned: always
   type: list
   elements: str
@@ -118,26 +107,19 @@ mib:
   type: int
 """
 
-import os
-import re
-import socket
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._cpu_memory import (
-    judge_host,
-    judge_load,
-    load,
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.check_module import (
+    check_options,
+    finish,
+    node_of,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._cpu_memory_load import run
-from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_tool_report import (
-    add_result,
-    end,
-)
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.ask_cpu_memory import ask_cpus
 
 ARGUMENT_SPEC: dict[str, Any] = {
-    "node": {"type": "str", "default": ""},
+    **check_options("node"),
     "profile": {"type": "dict", "required": True},
     "seconds": {"type": "float", "default": 30},
     "memory_share": {"type": "float", "default": 0.25},
@@ -145,19 +127,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "edac": {"type": "bool", "default": True},
     "sysfs": {"type": "path", "default": "/sys"},
     "proc": {"type": "path", "default": "/proc"},
-    "findings_ok": {"type": "bool", "default": False},
-    "not_measured_ok": {"type": "bool", "default": False},
 }
-
-
-def available_mib() -> int:
-    """Return MemAvailable of this host, 0 where it cannot be read."""
-    try:
-        with open("/proc/meminfo", encoding="ascii") as stream:
-            found = re.search(r"(?m)^MemAvailable:\s+(\d+) kB", stream.read())
-    except OSError:
-        return 0
-    return int(found[1]) // 1024 if found else 0
 
 
 def main() -> None:
@@ -166,21 +136,8 @@ def main() -> None:
     params = module.params
     if params["seconds"] < 0 or not 0 <= params["memory_share"] <= 0.9:
         module.fail_json(msg="seconds must not be negative, and memory_share be 0 to 0.9")
-    node = params["node"] or socket.gethostname().split(".")[0]
-    cpus = sorted(os.sched_getaffinity(0)) if params["seconds"] else []
-    share = int(available_mib() * params["memory_share"])
-    most = min(share, params["memory_mib"]) if params["memory_mib"] else share
-    each = most // len(cpus) if cpus else 0
-    result: dict[str, Any] = {"changed": False, "cpus": len(cpus), "mib": each * len(cpus)}
-    host = load(params["sysfs"], params["proc"])
-    records = list(judge_host(node, host, params["profile"], params["edac"]))
-    if cpus and not module.check_mode:
-        told = run(cpus, params["seconds"], each)
-        records += judge_load(node, told, params["seconds"], each * len(cpus))
-    add_result(result, records)
-    if module.check_mode:
-        module.exit_json(**result)
-    end(module, result, records)
+    records, cpus, mib = ask_cpus(node_of(module), params, module.check_mode)
+    finish(module, records, cpus=cpus, mib=mib)
 
 
 if __name__ == "__main__":

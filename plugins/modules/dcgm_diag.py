@@ -22,20 +22,13 @@ author:
   - The baremetal.dgx authors (@baremetal-dgx)
 extends_documentation_fragment:
   - baremetal.dgx.attributes
+  - baremetal.dgx.check
+  - baremetal.dgx.check.node
+  - baremetal.dgx.check.timeout
 attributes:
   check_mode:
-    support: full
     details: In check mode the command that would run is returned. Nothing is run.
-  diff_mode:
-    support: none
-    details: Nothing is ever changed.
-  idempotent:
-    support: full
 options:
-  node:
-    description: Name of the node in the records.
-    type: str
-    required: true
   level:
     description:
       - V(1) looks at software and takes seconds, V(2) about two minutes, V(3) about 15 minutes,
@@ -65,11 +58,10 @@ options:
       - Address of the host engine, C(HOST:PORT) or C(unix:PATH). By default that of this node.
     type: str
     default: ""
-  time_limit_s:
+  timeout_s:
     description:
       - Seconds until the diagnostics are ended. By default V(120), V(1800), V(3600) and V(10800)
         for the levels 1 to 4.
-    type: float
   skips_ok:
     description:
       - Tests that may be skipped, by DCGM's names, for example C(eud) where its package is not
@@ -94,14 +86,6 @@ options:
     description: Name or path of C(dcgmi).
     type: str
     default: dcgmi
-  findings_ok:
-    description: Whether findings leave the task green.
-    type: bool
-    default: false
-  not_measured_ok:
-    description: Whether the task stays green where something was not measured.
-    type: bool
-    default: false
 seealso:
   - module: baremetal.dgx.nccl_all_reduce
 """
@@ -123,7 +107,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 verdict:
-  description: V(pass), V(fail) or V(not_measured); not_measured in check mode.
+  description: The records folded into one, V(pass), V(fail) or V(not_measured).
   returned: always
   type: str
 counts:
@@ -131,12 +115,17 @@ counts:
   returned: always
   type: dict
 records:
-  description: All records, one for each GPU and test.
+  description: One record for each question, as C(docs/records.md) describes them.
   returned: always
   type: list
   elements: dict
 findings:
-  description: A line for each record that is no pass.
+  description: One line for each record that failed.
+  returned: always
+  type: list
+  elements: str
+not_measured:
+  description: One line for each record that was not measured.
   returned: always
   type: list
   elements: str
@@ -159,118 +148,54 @@ left_out:
   returned: always
   type: list
   elements: str
-took_s:
-  description: Seconds that it ran.
-  returned: always
-  type: float
 """
 
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._dcgm_diag import (
-    TIME_LIMITS,
-    Report,
-    command,
-    judge,
-    judge_run,
-    parse,
-    worst,
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.check_module import (
+    check_options,
+    finish,
+    node_of,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_free import (
-    Gpus,
-    busy_record,
-    evidence_of,
-    look,
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import FAIL
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
+from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.ask_dcgm import (
+    command_of,
+    diagnose,
+    without_skips,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_tool_report import (
-    add_result,
-    end,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._records import (
-    FAIL,
-    NOT_MEASURED,
-    Record,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import ENDED, ModuleRunner
 
 ARGUMENT_SPEC: dict[str, Any] = {
-    "node": {"type": "str", "required": True},
+    **check_options("node", "timeout_s"),
     "level": {"type": "int", "choices": [1, 2, 3, 4], "default": 1},
     "expected_gpus": {"type": "int"},
     "gpus": {"type": "list", "elements": "int", "default": []},
     "parameters": {"type": "dict", "default": {}},
     "extra_arguments": {"type": "list", "elements": "str", "default": []},
     "host_engine": {"type": "str", "default": ""},
-    "time_limit_s": {"type": "float"},
     "skips_ok": {"type": "list", "elements": "str", "default": []},
     "busy_ok": {"type": "bool", "default": False},
     "nvml_library": {"type": "str", "default": ""},
     "pci": {"type": "list", "elements": "str", "default": []},
     "tool": {"type": "str", "default": "dcgmi"},
-    "findings_ok": {"type": "bool", "default": False},
-    "not_measured_ok": {"type": "bool", "default": False},
 }
-
-
-def measure(
-    params: dict[str, Any], run: ModuleRunner, argv: list[str], gpus: Gpus
-) -> tuple[list[Record], Report]:
-    """Run the diagnostics and judge what they say."""
-    level, node = params["level"], params["node"]
-    result = run(argv, params["time_limit_s"] or TIME_LIMITS[level])
-    if result.outcome != ENDED:
-        return judge_run(result, None, node), Report()
-    report = parse(result.out)
-    about_run = judge_run(result, report, node)
-    # An answer that is not there needs no second record that says so.
-    if about_run and not report.version:
-        return about_run, report
-    known = gpus.names(dict(report.serials), [*report.gpus, *params["gpus"]])
-    names = {
-        number: (f"gpu:{node}/{place}", evidence_of(gpu)) for number, (place, gpu) in known.items()
-    }
-    records = judge(report, node, level, names, params["expected_gpus"], params["gpus"])
-    return worst([*records, *about_run]), report
 
 
 def main() -> None:
     """Look whether the GPUs are free, run, judge, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    params, node = module.params, module.params["node"]
-    argv = command(
-        params["tool"],
-        params["level"],
-        params["parameters"],
-        params["host_engine"],
-        params["gpus"],
-        params["extra_arguments"],
-    )
-    result: dict[str, Any] = {"changed": False, "command": argv, "dcgm_version": "", "took_s": 0.0}
+    params = module.params
+    result: dict[str, Any] = {"command": command_of(params), "dcgm_version": ""}
     if module.check_mode:
-        module.exit_json(
-            **result, verdict=NOT_MEASURED, counts={}, records=[], findings=[], gpus_failed=[],
-            left_out=[],
-        )  # fmt: skip
-    gpus = look(params["nvml_library"], params["pci"])
-    # Level 1 looks at software only; NVIDIA made it for prologs of jobs.
-    busy = busy_record("dcgm.idle", node, gpus) if params["level"] > 1 else None
-    report = Report()
-    if busy is not None and not params["busy_ok"]:
-        records = [busy]
-    else:
-        records, report = measure(params, ModuleRunner(module), argv, gpus)
-    allowed = {f"dcgm.{name}" for name in params["skips_ok"]}
-    left = [r for r in records if r.check in allowed and r.status == NOT_MEASURED]
-    records = [record for record in records if record not in left]
-    result["left_out"] = [f"{record.check} {record.subject}" for record in left]
+        finish(module, [], gpus_failed=[], left_out=[], **result)
+    records, report = diagnose(ModuleRunner(module), node_of(module), params)
+    records, left = without_skips(records, params["skips_ok"])
+    failed = {one.subject for one in records if one.status == FAIL}
     result["dcgm_version"] = report.version
-    add_result(result, records)
-    result["gpus_failed"] = sorted(
-        {r.subject for r in records if r.status == FAIL and r.subject.startswith("gpu:")}
-    )
-    end(module, result, records)
+    result["gpus_failed"] = sorted(subject for subject in failed if subject.startswith("gpu:"))
+    finish(module, records, left_out=[f"{one.check} {one.subject}" for one in left], **result)
 
 
 if __name__ == "__main__":

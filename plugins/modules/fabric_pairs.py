@@ -25,15 +25,11 @@ author:
   - The baremetal.dgx authors (@baremetal-dgx)
 extends_documentation_fragment:
   - baremetal.dgx.attributes
+  - baremetal.dgx.check
+  - baremetal.dgx.check.timeout
 attributes:
   check_mode:
-    support: full
     details: In check mode the schedule is returned. Nothing is run or written.
-  diff_mode:
-    support: none
-    details: Nothing is ever changed.
-  idempotent:
-    support: full
 options:
   plan:
     description: The cable plan, as C(cluster_plan) writes it to C(.dgx/plan/fabric/cables.json).
@@ -73,7 +69,6 @@ options:
     default: {}
   timeout_s:
     description: Seconds that C(dump_fts) may take.
-    type: float
     default: 120
   exclude:
     description: Nodes that take no part, and rails, written as C(dgx-01/rail3).
@@ -130,11 +125,11 @@ options:
     type: list
     elements: str
     default: []
-  mark_gbps:
+  threshold_gbps:
     description: What a good flow reaches at least. By default what is published for this rate.
     type: float
-  mark_source:
-    description: Where O(mark_gbps) comes from; it is kept in the records.
+  threshold_source:
+    description: Where O(threshold_gbps) comes from; it is kept in the records.
     type: str
     default: set in the inventory
   transport:
@@ -186,14 +181,6 @@ options:
     description: Where sysfs is on the nodes; C({node}) becomes the node's name.
     type: str
     default: /sys
-  findings_ok:
-    description: Whether findings leave the task green.
-    type: bool
-    default: false
-  not_measured_ok:
-    description: Whether the task stays green where something was not measured.
-    type: bool
-    default: false
 seealso:
   - module: baremetal.dgx.fabric_verify
   - module: baremetal.dgx.cluster_plan
@@ -217,23 +204,28 @@ EXAMPLES = r"""
 
 RETURN = r"""
 verdict:
-  description: V(pass), V(fail) or V(not_measured); not in check mode.
+  description: The records folded into one, V(pass), V(fail) or V(not_measured).
   returned: always
   type: str
-records:
-  description: The records that are no pass; all are in C(pairs-records.json).
-  returned: always
-  type: list
-  elements: dict
-findings:
-  description: A line for each of them that a technician can act on.
-  returned: always
-  type: list
-  elements: str
 counts:
   description: How many records there are of each status.
   returned: always
   type: dict
+records:
+  description: One record for each question, as C(docs/records.md) describes them.
+  returned: always
+  type: list
+  elements: dict
+findings:
+  description: One line for each record that failed.
+  returned: always
+  type: list
+  elements: str
+not_measured:
+  description: One line for each record that was not measured.
+  returned: always
+  type: list
+  elements: str
 schedule:
   description: Rounds, how many everybody with everybody would take, and links that no pair loads.
   returned: always
@@ -254,53 +246,20 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._pairs_options import (
-    check,
-    load_plan,
-    load_tables,
-    make_setup,
-    run_session,
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.check_module import (
+    check_options,
+    finish,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._pairs_perftest import (
-    MEMORIES,
-    mark_for,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._pairs_schedule import (
-    Wishes,
-    make_schedule,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._pairs_session import (
-    FINDINGS,
-    RECORDS,
-    SCHEDULE,
-    TABLES,
-    Outcome,
-    Session,
-    describe,
-    finding_lines,
-    judge_again,
-    make_routes,
-    read_schedule,
-    records_text,
-    round_lines,
-    schedule_text,
-    write_folder,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._pairs_transport import (
-    LOCAL,
-    SLURM,
-    SSH,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._records import (
-    FAIL,
-    NOT_MEASURED,
-    PASS,
-    Tally,
-    Threshold,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import ModuleRunner, ToolError
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.hang import look_in_time
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import NOT_MEASURED
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.ask import ask_pairs
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.perftest import MEMORIES
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.session import QUIET
 
 ARGUMENT_SPEC: dict[str, Any] = {
+    **check_options(timeout_s=120),
     "plan": {"type": "dict"},
     "plan_file": {"type": "path"},
     "output": {"type": "path", "required": True},
@@ -309,7 +268,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "tables_file": {"type": "path"},
     "tool_options": {"type": "list", "elements": "str", "default": []},
     "tool_environment": {"type": "dict", "default": {}},
-    "timeout_s": {"type": "float", "default": 120},
     "exclude": {"type": "list", "elements": "str", "default": []},
     "pairs_per_link": {"type": "int", "default": 3},
     "loopback": {"type": "bool", "default": True},
@@ -322,9 +280,9 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "size_bytes": {"type": "int", "default": 8388608},
     "duration_s": {"type": "int", "default": 10},
     "extra_arguments": {"type": "list", "elements": "str", "default": []},
-    "mark_gbps": {"type": "float"},
-    "mark_source": {"type": "str", "default": "set in the inventory"},
-    "transport": {"type": "str", "choices": [SSH, SLURM, LOCAL], "default": SSH},
+    "threshold_gbps": {"type": "float"},
+    "threshold_source": {"type": "str", "default": "set in the inventory"},
+    "transport": {"type": "str", "choices": ["ssh", "slurm", "local"], "default": "ssh"},
     "addresses": {"type": "dict", "default": {}},
     "targets": {"type": "dict", "default": {}},
     "ssh_options": {"type": "list", "elements": "str", "default": []},
@@ -335,32 +293,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "listen_s": {"type": "int", "default": 20},
     "parallel": {"type": "int", "default": 128},
     "sysfs_root": {"type": "str", "default": "/sys"},
-    "findings_ok": {"type": "bool", "default": False},
-    "not_measured_ok": {"type": "bool", "default": False},
 }
-
-
-def report(module: AnsibleModule, outcome: Outcome, result: dict[str, Any]) -> None:
-    """Write the files and end the module."""
-    params = module.params
-    tally = Tally.of(outcome.records)
-    lines = finding_lines(outcome.records)
-    write_folder(
-        params["output"],
-        {RECORDS: records_text(outcome.records), FINDINGS: "".join(f"{line}\n" for line in lines)},
-    )
-    result.update(
-        verdict=tally.verdict,
-        counts=tally.counts,
-        findings=lines,
-        records=[record.as_data() for record in outcome.records if record.status != PASS],
-        follow_ups=outcome.follow_ups,
-    )
-    red = tally.counts[FAIL] and not params["findings_ok"]
-    unknown = tally.counts[NOT_MEASURED] and not params["not_measured_ok"]
-    if red or unknown:
-        module.fail_json(msg="\n".join(lines), **result)
-    module.exit_json(**result)
 
 
 def main() -> None:
@@ -373,44 +306,15 @@ def main() -> None:
     )
     # Else the tests on the nodes would only end when they notice.
     signal.signal(signal.SIGTERM, lambda *_which: module.fail_json(msg="was told to end (TERM)"))
-    params, run = module.params, ModuleRunner(module)
-    result: dict[str, Any] = {"changed": False, "records": [], "findings": [], "counts": {}}
-    try:
-        plan = load_plan(params)
-        check(params, plan)
-        tables, why = load_tables(params, run)
-        routes, problems = make_routes(plan, tables)
-        result["routes"] = {"source": routes.source, "why": why, "problems": problems}
-        setup = make_setup(params, plan)
-        rate = float(min(hca.rate_gbps for hca in plan.hcas.values()))
-        mark = mark_for(setup.recipe, rate)
-        if params["mark_gbps"] is not None:
-            mark = Threshold(">=", params["mark_gbps"], "Gb/s", params["mark_source"])
-        if params["judge_only"]:
-            schedule = read_schedule(params["output"])
-        else:
-            wishes = Wishes(
-                pairs_per_link=params["pairs_per_link"],
-                seed=params["seed"],
-                loopback=params["loopback"],
-                cross_rail=params["cross_rail"],
-                excluded=frozenset(params["exclude"]),
-            )
-            schedule = make_schedule(plan, routes, wishes)
-        nodes = len({node for node, _rail in plan.hcas} - set(params["exclude"]))
-        result["schedule"] = describe(schedule, nodes, params["duration_s"])
-        ways = 2 if params["both_ways"] else 1
-        session = Session(plan, routes, schedule, mark, ways * rate, params["both_ways"])
-        if module.check_mode:
-            module.exit_json(**result, verdict=NOT_MEASURED, rounds=round_lines(schedule))
-        if params["judge_only"]:
-            outcome = judge_again(session, params["output"])
-        else:
-            write_folder(params["output"], {SCHEDULE: schedule_text(schedule), TABLES: tables})
-            outcome = run_session(params, run, session, setup)
-        report(module, outcome, result)
-    except ToolError as error:
-        module.fail_json(msg=str(error), **{**result, **error.details})
+    params = module.params
+    look_in_time(module, [params["output"], params["plan_file"], params["tables_file"]])
+    result: dict[str, Any] = {}
+    with reported(module, result):
+        outcome = ask_pairs(ModuleRunner(module), params, result, module.check_mode)
+    if outcome is None:
+        finish(module, [], **result)
+    result["follow_ups"] = outcome.follow_ups
+    finish(module, outcome.records, counted={NOT_MEASURED: QUIET}, all_records=False, **result)
 
 
 if __name__ == "__main__":

@@ -26,16 +26,12 @@ author:
   - The baremetal.dgx authors (@baremetal-dgx)
 extends_documentation_fragment:
   - baremetal.dgx.attributes
+  - baremetal.dgx.check
+  - baremetal.dgx.check.timeout
 attributes:
   check_mode:
-    support: full
     details: In check mode the fabric is judged, findings do not fail the task, and nothing is
       written.
-  diff_mode:
-    support: none
-    details: Nothing is ever changed.
-  idempotent:
-    support: full
 options:
   plan:
     description: The cable plan, as C(cluster_plan) writes it to C(.dgx/plan/fabric/cables.json).
@@ -53,7 +49,21 @@ options:
     default: 60
   subnet_managers:
     description: Nodes or switches that run a subnet manager. When not given, only the number of
-      masters is judged.
+      masters is judged. Not used with another O(subnet_manager_provider) than V(opensm).
+    type: list
+    elements: str
+    default: []
+  subnet_manager_provider:
+    description:
+      - Who manages the subnet, as of the role subnet_manager. With V(ufm) and V(switch) the
+        inventory does not know where subnet managers run. They are told, exactly one must be
+        master, and none may run on a node of the plan.
+    type: str
+    choices: [opensm, ufm, switch]
+    default: opensm
+  subnet_manager_guids:
+    description: GUIDs of all ports that run a subnet manager, those of UFM for example. Others are
+      then unexpected, and one that is missing is a finding.
     type: list
     elements: str
     default: []
@@ -64,9 +74,13 @@ options:
     default: []
   adapters:
     description:
-      - For each node that was asked, the GUIDs, PCI addresses or names of the adapters that it sees
-        itself (M(baremetal.dgx.ib_info)).
-      - Tells an adapter that is gone from a cable that is.
+      - For each node that answered, the adapters that it sees itself, which is
+        RV(baremetal.dgx.ib_info#module:adapters).
+      - The PCI address tells which rail of the profile an adapter is, and the GUID which device of
+        the fabric; names and places then decide nothing.
+      - Tells an adapter that is gone (C(hca_absent)) from a cable that is (C(missing)).
+      - An adapter of a node that did not answer, and without a name of the plan, is known by its
+        place alone. Its cable is then C(not_measured), since an exchanged one would look the same.
     type: dict
     default: {}
   oversubscription_max:
@@ -97,6 +111,13 @@ options:
         C(ibqueryerrors-2), C(sminfo), C(saquery) and C(sminfo-LID), as the module saves them in
         C(raw/).
     type: dict
+  switch_health:
+    description:
+      - Whether C(ibswinfo) is asked for power supplies, fans and temperature of each switch of the
+        plan, a second or two for each. The tool is not part of infiniband-diags; without it they
+        are C(not_measured). Saved answers have none.
+    type: bool
+    default: false
   output:
     description:
       - Folder for C(records.json), C(findings.txt), C(fabric.svg) and the tools' own words in
@@ -110,7 +131,6 @@ options:
     type: path
   timeout_s:
     description: Seconds that one command may take.
-    type: float
     default: 120
   outstanding:
     description:
@@ -127,14 +147,6 @@ options:
     description: Environment variables for the commands, and for nothing else.
     type: dict
     default: {}
-  findings_ok:
-    description: Whether findings leave the task green.
-    type: bool
-    default: false
-  not_measured_ok:
-    description: Whether the task stays green where something was not measured.
-    type: bool
-    default: false
 seealso:
   - module: baremetal.dgx.cluster_plan
   - module: baremetal.dgx.ib_health
@@ -160,46 +172,37 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+verdict:
+  description: The records folded into one, V(pass), V(fail) or V(not_measured).
+  returned: always
+  type: str
+counts:
+  description: How many records there are of each status.
+  returned: always
+  type: dict
+records:
+  description: One record for each question, as C(docs/records.md) describes them.
+  returned: always
+  type: list
+  elements: dict
 findings:
-  description: One for each thing that somebody has to do.
+  description: One line for each record that failed.
+  returned: always
+  type: list
+  elements: str
+not_measured:
+  description: One line for each record that was not measured.
+  returned: always
+  type: list
+  elements: str
+causes:
+  description: One for each thing that somebody has to do, with both ends and the cables that it
+    explains, as C(findings) of C(records.json) in C(docs/fabric.md).
   returned: when the fabric was judged
   type: list
   elements: dict
-  contains:
-    kind:
-      description: What it is, such as V(swapped) or V(node_absent); docs/fabric.md lists all.
-      type: str
-    subject:
-      description: What it is about, such as V(cable:dgx-01/rail3--leaf-04/1).
-      type: str
-    status:
-      description: V(fail).
-      type: str
-    text:
-      description: What was found, with both ends.
-      type: str
-    where:
-      description: Rack and unit of the machines, where O(places) has them.
-      type: str
-    remedy:
-      description: What to do.
-      type: str
-    cables:
-      description: The planned cables that it explains.
-      type: list
-      elements: str
-    measured:
-      description: C(value) and C(unit), where something was measured.
-      type: dict
-    threshold:
-      description: C(op), C(value), C(unit) and C(source) of what it was compared with.
-      type: dict
-    evidence:
-      description: What the tools said.
-      type: list
-      elements: str
-not_measured:
-  description: What could not be judged, in the form of findings.
+doubts:
+  description: What could not be judged, in the form of RV(causes).
   returned: when the fabric was judged
   type: list
   elements: dict
@@ -221,15 +224,6 @@ text:
   description: The whole of C(findings.txt).
   returned: when the fabric was judged
   type: str
-records:
-  description: The records that are not a pass; C(records.json) has all.
-  returned: when the fabric was judged
-  type: list
-  elements: dict
-verdict:
-  description: V(pass), V(fail) or V(not_measured).
-  returned: when the fabric was judged
-  type: str
 files:
   description: The files that were written.
   returned: always
@@ -238,59 +232,45 @@ files:
 """
 
 import gc
-import json
 import os
-import time
-from dataclasses import replace
-from typing import Any, Callable
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._cable_labels import Place
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_collect import (
-    DISCOVERY,
-    Answers,
-    Ask,
-    ask_fabric,
-    read_files,
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.check_module import (
+    check_options,
+    finish,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_judge import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.hang import look_in_time
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.ask import (
+    expectation,
+    load_places,
+    load_plan,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import (
     EmptyPlanError,
-    Expectation,
-    FirstLook,
     OtherClusterError,
-    Verdict,
-    first_look,
-    judge_fabric,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import (
-    CablePlan,
-    Sweep,
-    plan_from_data,
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge_subnet_managers import (
+    OPENSM,
+    PROVIDERS,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_report import (
-    fabric_records,
-    learned_csv,
-    report_files,
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.report import (
+    COUNTED,
+    learn,
+    verify,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_text import (
-    finding_data,
-    findings_text,
-    summary,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._records import (
-    FAIL,
-    NOT_MEASURED,
-    PASS,
-    Tally,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import ModuleRunner, ToolError
 
 ARGUMENT_SPEC: dict[str, Any] = {
+    **check_options(timeout_s=120),
     "plan": {"type": "dict"},
     "plan_file": {"type": "path"},
     "interval_s": {"type": "float", "default": 60},
     "subnet_managers": {"type": "list", "elements": "str", "default": []},
+    "subnet_manager_provider": {"type": "str", "choices": list(PROVIDERS), "default": OPENSM},
+    "subnet_manager_guids": {"type": "list", "elements": "str", "default": []},
     "other_hosts": {"type": "list", "elements": "str", "default": []},
     "adapters": {"type": "dict", "default": {}},
     "oversubscription_max": {"type": "float"},
@@ -299,148 +279,13 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "cluster_name": {"type": "str", "default": ""},
     "least_share": {"type": "float", "default": 0.25},
     "sweep_files": {"type": "dict"},
+    "switch_health": {"type": "bool", "default": False},
     "output": {"type": "path"},
     "learn": {"type": "path"},
-    "timeout_s": {"type": "float", "default": 120},
     "outstanding": {"type": "int", "default": 0},
     "tool_options": {"type": "list", "elements": "str", "default": []},
     "tool_environment": {"type": "dict", "default": {}},
-    "findings_ok": {"type": "bool", "default": False},
-    "not_measured_ok": {"type": "bool", "default": False},
 }
-
-
-def read_text(path: str, what: str) -> str:
-    """The text of a file; raises ToolError that names the option."""
-    try:
-        with open(path, encoding="utf-8", errors="replace", newline="") as handle:
-            return handle.read()
-    except OSError as error:
-        raise ToolError(f"{what}: {path} cannot be read: {error.strerror}") from error
-
-
-def load_plan(params: dict[str, Any]) -> CablePlan:
-    """The cable plan; raises ToolError where it is none."""
-    where, data = "plan", params["plan"]
-    if params["plan_file"]:
-        where = f"plan_file: {params['plan_file']}"
-        try:
-            data = json.loads(read_text(params["plan_file"], "plan_file"))
-        except ValueError as error:
-            raise ToolError(f"{where} is no JSON: {error}; give cables.json of the plan") from error
-    try:
-        return plan_from_data(data)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise ToolError(
-            f"{where} is no cable plan ({type(error).__name__}: {error}); give cables.json, which "
-            "check_inventory writes"
-        ) from error
-
-
-def load_places(data: dict[str, Any]) -> dict[str, Place]:
-    """Racks by machine; raises ToolError for anything else."""
-    places = {}
-    for name, place in data.items():
-        if not isinstance(place, dict) or not set(place) <= {"rack", "rack_unit"}:
-            raise ToolError(f"places.{name}: is {place!r}; write rack and rack_unit")
-        places[name] = Place(place.get("rack"), place.get("rack_unit"))
-    return places
-
-
-def expectation(params: dict[str, Any]) -> Expectation:
-    """What is wanted beside the cables."""
-    names = {
-        str(guid).lower().replace("0x", "").zfill(16): str(name)
-        for guid, name in params["node_names"].items()
-    }
-    return Expectation(
-        subnet_managers=tuple(params["subnet_managers"]),
-        other_hosts=tuple(params["other_hosts"]),
-        oversubscription_max=params["oversubscription_max"],
-        node_names=names,
-        least_share=params["least_share"],
-    )
-
-
-def observe(module: AnsibleModule, states_matter: Callable[[Sweep], bool]) -> Answers:
-    """The fabric, or what was saved of it; raises ToolError where nothing can be read."""
-    params = module.params
-    files = params["sweep_files"]
-    if files is None:
-        ask = Ask(
-            timeout_s=params["timeout_s"],
-            interval_s=params["interval_s"],
-            outstanding=params["outstanding"],
-            environment={str(k): str(v) for k, v in params["tool_environment"].items()},
-            options=tuple(params["tool_options"]),
-        )
-        return ask_fabric(ModuleRunner(module), ask, states_matter=states_matter)
-    if DISCOVERY not in files:
-        raise ToolError(f"sweep_files: {DISCOVERY} is missing; give what ibnetdiscover printed")
-    texts = {name: read_text(str(path), f"sweep_files.{name}") for name, path in files.items()}
-    answers = read_files(texts, params["interval_s"])
-    if not answers.observation.sweep.devices:
-        raise ToolError(f"sweep_files.{DISCOVERY}: {files[DISCOVERY]} holds no device of a fabric")
-    # A saved answer that is not whole is a bad copy, and says nothing of the fabric.
-    if answers.cut and not params["not_measured_ok"]:
-        raise ToolError(
-            f"sweep_files.{DISCOVERY}: {files[DISCOVERY]}: {answers.cut[0]}; save it again, or "
-            "judge what there is with not_measured_ok"
-        )
-    return answers
-
-
-def write_files(folder: str, files: dict[str, str]) -> list[str]:
-    """Write all files into a folder, each atomically; raises ToolError."""
-    written = []
-    try:
-        for name, text in files.items():
-            path = os.path.join(folder, name)
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            fresh = f"{path}.new-{os.getpid()}"
-            with open(fresh, "w", encoding="utf-8", errors="replace") as handle:
-                handle.write(text)
-            os.replace(fresh, path)
-            written.append(path)
-    except OSError as error:
-        raise ToolError(f"{folder} cannot be written: {error}") from error
-    return written
-
-
-def report(
-    module: AnsibleModule, plan: CablePlan, answers: Answers, verdict: Verdict, at: str
-) -> None:
-    """Write the files and end the module; `at` is when it began to look, empty of saved answers."""
-    params = module.params
-    places = load_places(params["places"])
-    records = fabric_records(plan, verdict, answers, params["interval_s"])
-    records = [replace(record, at=at) for record in records] if at else records
-    files: list[str] = []
-    if params["output"] and not module.check_mode:
-        texts = report_files(verdict, records, answers.raw, places, params["cluster_name"])
-        files = write_files(params["output"], texts)
-    # The interval of one reading is what was asked for, and no shortcoming.
-    tally = Tally.of(record for record in records if record.check != "fabric.interval")
-    result: dict[str, Any] = {
-        "changed": False,
-        "verdict": tally.verdict,
-        "findings": [finding_data(finding, places) for finding in verdict.findings],
-        "not_measured": [finding_data(finding, places) for finding in verdict.doubts],
-        "complaints": [*verdict.complaints, *(f"{tool}: {why}" for tool, why in answers.lost)],
-        "information": verdict.information,
-        "summary": {"text": summary(verdict), "cables": verdict.counts()},
-        "text": findings_text(verdict, places),
-        "records": [record.as_data() for record in records if record.status != PASS],
-        "files": files,
-    }
-    red = []
-    if verdict.findings and not params["findings_ok"]:
-        red.append(result["text"])
-    elif tally.counts[NOT_MEASURED] and not params["not_measured_ok"] and not tally.counts[FAIL]:
-        red.append(result["text"])
-    if red and not module.check_mode:
-        module.fail_json(msg=red[0], **result)
-    module.exit_json(msg=result["summary"]["text"], **result)
 
 
 def main() -> None:
@@ -451,37 +296,22 @@ def main() -> None:
         mutually_exclusive=[("plan", "plan_file")],
         required_one_of=[("plan", "plan_file")],
     )
+    params, run = module.params, ModuleRunner(module)
+    saved = [str(path) for path in (params["sweep_files"] or {}).values()]
+    folders = [params["output"], os.path.dirname(params["learn"] or "")]
+    look_in_time(module, [params["plan_file"], *folders, *saved])
     # A large fabric is many small objects that all stay: to look for garbage among them, again and
     # again, would be most of the work.
     gc.disable()
-    try:
-        plan = load_plan(module.params)
-        load_places(module.params["places"])
-        learn = module.params["learn"]
-        if not plan.cables and not learn:
-            raise EmptyPlanError("the plan has no cables: nothing can be compared with it")
-        wanted = expectation(module.params)
-        looks: list[FirstLook] = []
-
-        def states_matter(sweep: Sweep) -> bool:
-            looks.append(first_look(plan, sweep, wanted.node_names))
-            return not looks[-1].wiring.whole
-
-        # Of saved answers nobody knows here how old they are.
-        saved = module.params["sweep_files"] is not None
-        at = "" if saved else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        answers = observe(module, states_matter)
-        if learn:
-            text, notes = learned_csv(plan, answers, load_places(module.params["places"]))
-            files = []
-            if not module.check_mode:
-                files = write_files(os.path.dirname(learn) or ".", {os.path.basename(learn): text})
-            module.exit_json(changed=bool(files), files=files, information=notes, msg=notes[0])
-        look = looks[-1] if looks else None
-        verdict = judge_fabric(plan, answers.observation, wanted, look)
-        report(module, plan, answers, verdict, at)
-    except (ToolError, EmptyPlanError, OtherClusterError) as error:
-        module.fail_json(msg=str(error), files=[])
+    with reported(module, {"files": []}, EmptyPlanError, OtherClusterError):
+        plan, _places = load_plan(params), load_places(params["places"])
+        wanted = expectation(params)
+        if params["learn"]:
+            module.exit_json(**learn(run, plan, wanted, params, module.check_mode))
+        records, result = verify(run, plan, wanted, params, module.check_mode)
+    # The interval of one reading is what was asked for, and no shortcoming.
+    judged = [record for record in records if record.check != "fabric.interval"]
+    finish(module, judged, msg=result["text"], at="", counted=COUNTED, all_records=False, **result)
 
 
 if __name__ == "__main__":

@@ -28,15 +28,13 @@ author:
   - The baremetal.dgx authors (@baremetal-dgx)
 extends_documentation_fragment:
   - baremetal.dgx.attributes
+  - baremetal.dgx.check
+  - baremetal.dgx.check.thresholds
+  - baremetal.dgx.check.node
 attributes:
   check_mode:
-    support: full
     details: Tells what it would do, and reports what is on disk.
-  diff_mode:
-    support: none
-    details: Results are no configuration.
   idempotent:
-    support: full
     details: A burn-in that is over is not run again, unless O(again=true).
 options:
   state:
@@ -153,24 +151,14 @@ options:
     description: Age in days from which on it is burnt anew; V(0) is never.
     type: float
     default: 0
-  marks:
+  thresholds:
     description:
       - The site's own least figures instead of the collection's, by V(bf16), V(fp8), V(fp16),
         V(tf32), V(fp64) in TFLOP/s and V(hbm), V(down), V(up), V(peer) in GB/s.
-    type: dict
-    default: {}
-  node:
-    description: Name of the node in the records; its host name when not given.
-    type: str
-    default: ""
   folder:
     description: Where program, state, results and logs are.
     type: path
     default: /var/lib/baremetal-dgx/burn
-  fail:
-    description: Whether the task fails when a record does. With V(false) the caller decides.
-    type: bool
-    default: true
 seealso:
   - module: baremetal.dgx.gpu_health
 """
@@ -197,48 +185,26 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+verdict:
+  description: The records folded into one, V(pass), V(fail) or V(not_measured).
+  returned: always
+  type: str
+counts:
+  description: How many records there are of each status.
+  returned: always
+  type: dict
 records:
-  description: One record for each question.
+  description: One record for each question, as C(docs/records.md) describes them.
   returned: always
   type: list
   elements: dict
-  contains:
-    check:
-      description: The question, such as C(burn.gemm_bf16), C(burn.rate_hbm) or C(burn.run).
-      type: str
-    subject:
-      description: The GPU as C(gpu:NODE/INDEX), or the node.
-      type: str
-    status:
-      description: V(pass), V(fail) or V(not_measured).
-      type: str
-    measured:
-      description: C(value) and C(unit) of what was found.
-      type: dict
-    threshold:
-      description: C(op), C(value), C(unit) and C(source) of what it was compared with.
-      type: dict
-    text:
-      description: What was seen, with the first wrong row and column.
-      type: str
-    evidence:
-      description: PCI address, UUID and serial of the GPU, and the last that a lost worker told.
-      type: list
-      elements: str
-    remedy:
-      description: What to do; empty for a pass.
-      type: str
-verdict:
-  description: The records folded into one; V(pass), V(fail) or V(not_measured).
-  returned: always
-  type: str
 findings:
   description: One line for each record that failed.
   returned: always
   type: list
   elements: str
 not_measured:
-  description: One line for each record that measured nothing.
+  description: One line for each record that was not measured.
   returned: always
   type: list
   elements: str
@@ -260,53 +226,35 @@ run:
   type: dict
 """
 
-import hashlib
 import os
-import socket
 import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._burn_app import (
-    FOLLOW,
-    REPORT,
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn.control import (
     START,
     BurnError,
     follow,
-    lines,
-    next_action,
-    prepare,
-    read_sums,
-    start,
-    stop,
-    summary,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._burn_judge import judge_burn
-from ansible_collections.baremetal.dgx.plugins.module_utils._burn_parent import is_running
-from ansible_collections.baremetal.dgx.plugins.module_utils._burn_plan import (
-    NAMES,
-    SIZES,
-    Settings,
-    settings_from_data,
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn.plan import NAMES, SIZES
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn.session import (
+    begin,
+    halt,
+    report,
+    settings_of,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._burn_state import (
-    ENDED,
-    State,
-    load,
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn.state import ENDED, load
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.check_module import (
+    check_options,
+    end,
+    node_of,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_tool_report import (
-    now_text,
-    stamped,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._lock import BusyError, host_lock
-from ansible_collections.baremetal.dgx.plugins.module_utils._records import (
-    FAIL,
-    NOT_MEASURED,
-    Tally,
-)
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.hang import look_in_time
 
 ARGUMENT_SPEC: dict[str, Any] = {
+    **check_options("node", "thresholds"),
     "state": {"type": "str", "choices": ["finished", "started", "stopped"], "default": "finished"},
     "duration_s": {"type": "float", "default": 600},
     "phases": {"type": "list", "elements": "str", "choices": list(NAMES), "default": list(NAMES)},
@@ -326,83 +274,33 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "wait_s": {"type": "float", "default": 0},
     "again": {"type": "bool", "default": False},
     "again_after_days": {"type": "float", "default": 0},
-    "marks": {"type": "dict", "default": {}},
-    "node": {"type": "str", "default": ""},
     "folder": {"type": "path", "default": "/var/lib/baremetal-dgx/burn"},
-    "fail": {"type": "bool", "default": True},
 }
-_SETTINGS = tuple(Settings.__dataclass_fields__)
-_LOCK_S = 30
-
-
-def report(params: dict[str, Any], state: State | None) -> dict[str, Any]:
-    """Judge what is on disk."""
-    if state is None:
-        return {"records": [], "verdict": NOT_MEASURED, "findings": [], "not_measured": []}
-    node = params["node"] or socket.gethostname().split(".")[0]
-    sums = read_sums(params["folder"])
-    # Told again, it still counts by the time of the burn.
-    at = now_text(state.updated or None)
-    records = stamped(judge_burn(node, state, sums, params["marks"], params["slots"]), at)
-    return {
-        "records": [record.as_data() for record in records],
-        "verdict": Tally.of(records).verdict,
-        "findings": lines(records, FAIL),
-        "not_measured": lines(records, NOT_MEASURED),
-        "run": summary(state),
-    }
-
-
-def is_again(params: dict[str, Any], state: State | None, now: float) -> bool:
-    """Tell whether a burn-in that is over does not count any more."""
-    days = params["again_after_days"]
-    old = state is not None and state.state in ENDED and now - state.updated > days * 86400
-    return params["again"] or bool(days and old)
 
 
 def main() -> None:
-    """Plan, start or follow, judge, report."""
+    """Begin or stop, follow, judge, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    params = module.params
-    folder = params["folder"]
+    params, check, folder = module.params, module.check_mode, module.params["folder"]
+    look_in_time(module, [folder, params["cublaslt"], params["nvml"]])
     result: dict[str, Any] = {"changed": False}
-    try:
-        settings = settings_from_data({name: params[name] for name in _SETTINGS})
+    action, waits = "", params["state"] == "finished" and not check
+    with reported(module, result, ValueError, BurnError):
+        settings = settings_of(params)
         if params["state"] == "stopped":
-            running = is_running(folder)
-            result.update(action="stop", changed=running)
-            if running and not module.check_mode:
-                stop(folder)
-            module.exit_json(**result, **report(params, load(folder)))
-        place = hashlib.sha256(folder.encode("utf-8")).hexdigest()[:12]
-        with host_lock(f"gpu_burn-{place}", _LOCK_S):
-            found = load(folder)
-            again = is_again(params, found, time.time())
-            action, text = next_action(found, is_running(folder), settings, again)
-            result.update(action=action, text=text, changed=action not in (FOLLOW, REPORT))
-            if result["changed"] and not module.check_mode:
-                prepare(folder, settings, action == START)
-                result["runs_as"] = start(folder)
-        if params["state"] == "finished" and not module.check_mode:
-            limit = params["wait_s"] or 2 * params["duration_s"] + 600
-            follow(folder, time.monotonic() + limit)
+            halt(folder, result, check)
+        else:
+            action = begin(params, settings, result, check)
+        if waits:
+            follow(folder, time.monotonic() + (params["wait_s"] or 2 * params["duration_s"] + 600))
         state = load(folder) if os.path.isdir(folder) else None
-    except (ValueError, BurnError) as error:
-        module.fail_json(msg=str(error), **result)
-    except BusyError as error:
-        module.fail_json(msg=f"another gpu_burn holds the lock: process {error.holder}", **result)
-    except OSError as error:
-        module.fail_json(msg=f"{folder}: {error}", **result)
-    if action == START and module.check_mode:
-        state = None
-    result.update(report(params, state))
-    judged = state is not None and state.state in ENDED
-    if params["fail"] and not module.check_mode and params["state"] == "finished":
-        if result["findings"]:
-            module.fail_json(msg="\n".join(result["findings"]), **result)
-        if not judged:
-            module.fail_json(msg="the burn-in is not over: see `run`", **result)
-    module.exit_json(**result)
+    said = report(params, node_of(module), None if check and action == START else state, result)
+    if not waits:
+        module.exit_json(**said)
+    over = state is not None and state.state in ENDED
+    if params["fail_on"] and not over and not said["findings"]:
+        module.fail_json(msg="the burn-in is not over: see `run`", **said)
+    end(module, said)
 
 
 if __name__ == "__main__":

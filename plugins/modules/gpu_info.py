@@ -150,9 +150,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_host import load_host
-from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_report import info_result
-from ansible_collections.baremetal.dgx.plugins.module_utils._nvml_sweep import sweep
+from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.host import info_result, load_host
+from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.nvml.sweep import sweep
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "library": {"type": "str", "default": ""},

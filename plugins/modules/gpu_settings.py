@@ -100,26 +100,13 @@ steps:
   elements: str
 """
 
-from dataclasses import asdict
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_settings import (
-    QUERY,
-    Gpu,
-    compare,
-    layout_of,
-    parse_instances,
-    parse_modes,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._kernel_arguments import running_steps
-from ansible_collections.baremetal.dgx.plugins.module_utils._nvidia_host import titles
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
-    CommandRunner,
-    ModuleRunner,
-    ToolError,
-)
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
+from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.settings import bring_about
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "ecc": {"type": "str", "choices": ["keep", "on", "off"], "default": "keep"},
@@ -135,59 +122,15 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "ecc_allowed": {"type": "bool", "default": False},
     "proc": {"type": "path", "default": "/proc"},
 }
-_ENVIRONMENT = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-
-
-def ask(run: CommandRunner, *words: str) -> str:
-    """Return what nvidia-smi says; ToolError when it does not."""
-    answer = run(words, timeout_s=60, env=_ENVIRONMENT)
-    if not answer.ok:
-        raise ToolError(f"the GPUs cannot be asked: {answer.describe()}")
-    return answer.out
-
-
-def load(run: CommandRunner) -> list[Gpu]:
-    """Return the GPUs with their MIG instances."""
-    gpus = parse_modes(ask(run, *QUERY))
-    if not gpus:
-        raise ToolError("nvidia-smi lists no GPU")
-    instances = parse_instances(ask(run, "nvidia-smi", "-L"))
-    return [Gpu(**{**vars(gpu), "instances": instances.get(gpu.index, ())}) for gpu in gpus]
 
 
 def main() -> None:
     """Load, compare, set, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    params = module.params
-    run = ModuleRunner(module)
+    check = module.check_mode
     done: list[str] = []
-    try:
-        gpus = load(run)
-        differing, pending, cannot = compare(
-            gpus, params["ecc"], layout_of(params["mig"], len(gpus))
-        )
-        if cannot:
-            raise ToolError("\n".join(cannot))
-        steps = running_steps(titles(params["proc"]))
-        todo = [d for d in differing if d.setting == "ecc"] if params["ecc_allowed"] else []
-        if todo and steps:
-            raise ToolError(
-                f"job steps run here ({', '.join(steps)}); drain this node and run again"
-            )
-        for one in todo:
-            done.append(f"GPU {one.gpu} ({one.pci}): ecc {one.before} becomes {one.after}")
-            if not module.check_mode:
-                ask(run, "nvidia-smi", "-i", str(one.gpu), "-e", str(int(one.after == "on")))
-        if todo and not module.check_mode:
-            _wrong, pending, _cannot = compare(load(run), params["ecc"], {})
-    except (ToolError, ValueError) as error:
-        module.fail_json(msg=str(error), changed=bool(done) and not module.check_mode)
-    result: dict[str, Any] = {
-        "changed": bool(done),
-        "differences": [asdict(one) for one in differing],
-        "reset_pending": [asdict(one) for one in pending],
-        "steps": steps,
-    }
+    with reported(module, lambda: {"changed": bool(done) and not check}, ValueError):
+        result = bring_about(ModuleRunner(module), module.params, check, done)
     if module._diff and done:
         result["diff"] = {"prepared": "\n".join(done) + "\n"}
     module.exit_json(**result)

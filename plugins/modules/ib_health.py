@@ -14,6 +14,8 @@ description:
     What can be asked are presence at its PCI address, name, link layer, state, physical state,
     rate, width, subnet manager, firmware, PSID, PKeys, PCIe speed and width up to the root, largest
     read request, ACS, link-downed and symbol-error growth, bit errors and transceiver.
+  - The counters of an Ethernet port are those of C(ethtool -S), which mlx5 has for the physical
+    link, with frames of wrong checksum and what was dropped of priorities with PFC.
   - Counters are judged by their growth since an earlier reading, which is kept in O(state_file).
     A counter that is full, was cleared, or was never read before has measured nothing.
   - Transceivers are judged inside the alarm range that each module states for itself. The bit error
@@ -25,20 +27,13 @@ author:
   - The baremetal.dgx authors (@baremetal-dgx)
 extends_documentation_fragment:
   - baremetal.dgx.attributes
+  - baremetal.dgx.check
+  - baremetal.dgx.check.node
+  - baremetal.dgx.check.timeout
 attributes:
   check_mode:
-    support: full
     details: The reading of this run is not kept.
-  diff_mode:
-    support: none
-    details: Nothing on the node is changed.
-  idempotent:
-    support: full
 options:
-  node:
-    description: Name of the node in the records; its host name when not given.
-    type: str
-    default: ""
   rails:
     description: What each rail must be.
     type: list
@@ -112,13 +107,8 @@ options:
     type: path
     default: /var/lib/baremetal-dgx/ib_health.json
   timeout_s:
-    description: Seconds mlxlink may take for one adapter.
-    type: float
+    description: Seconds mlxlink or ethtool may take for one adapter.
     default: 20
-  fail:
-    description: Whether the task fails when a record does. With V(false) the caller decides.
-    type: bool
-    default: true
   sysfs:
     description: The tree to read.
     type: path
@@ -137,104 +127,60 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+verdict:
+  description: The records folded into one, V(pass), V(fail) or V(not_measured).
+  returned: always
+  type: str
+counts:
+  description: How many records there are of each status.
+  returned: always
+  type: dict
 records:
-  description: One record for each question.
+  description: One record for each question, as C(docs/records.md) describes them.
   returned: always
   type: list
   elements: dict
-  contains:
-    check:
-      description: The question, such as C(ib.rate).
-      type: str
-    subject:
-      description: The rail as C(hca:NODE/railN), or the node.
-      type: str
-    status:
-      description: V(pass), V(fail) or V(not_measured).
-      type: str
-    measured:
-      description: C(value) and C(unit) of what was found.
-      type: dict
-    threshold:
-      description: C(op), C(value), C(unit) and C(source) of what it was compared with.
-      type: dict
-    text:
-      description: What was looked at.
-      type: str
-    evidence:
-      description: What the tools said.
-      type: list
-      elements: str
-    remedy:
-      description: What to do; empty for a pass.
-      type: str
-verdict:
-  description: The records folded into one; V(pass), V(fail) or V(not_measured).
-  returned: always
-  type: str
 findings:
   description: One line for each record that failed.
   returned: always
   type: list
   elements: str
 not_measured:
-  description: One line for each record that measured nothing.
+  description: One line for each record that was not measured.
   returned: always
   type: list
   elements: str
 """
 
-import socket
 import time
-from dataclasses import replace
-from typing import Any, Iterable
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._ib_counters import baseline
-from ansible_collections.baremetal.dgx.plugins.module_utils._ib_health import (
-    Marks,
-    find_rail,
-    judge_node,
-    wanted_from_data,
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.check_module import (
+    check_options,
+    finish,
+    node_of,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._ib_host import (
-    ask_links,
-    load_sample,
-    sample_now,
-    store_sample,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._ib_sysfs import load_hcas
-from ansible_collections.baremetal.dgx.plugins.module_utils._pci_path import Tree
-from ansible_collections.baremetal.dgx.plugins.module_utils._records import (
-    FAIL,
-    NOT_MEASURED,
-    Record,
-    Tally,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import ModuleRunner
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
+from ansible_collections.baremetal.dgx.plugins.module_utils._ib.ask import ask_rails
+from ansible_collections.baremetal.dgx.plugins.module_utils._ib.judge import wanted_from_data
+from ansible_collections.baremetal.dgx.plugins.module_utils._ib.read import store_sample
 
+RAIL: dict[str, Any] = {
+    "rail": {"type": "int", "required": True},
+    "pci": {"type": "str"},
+    "rate_gbps": {"type": "float", "required": True},
+    "width": {"type": "str", "default": "4x"},
+    "link_layer": {"choices": ["InfiniBand", "Ethernet"], "default": "InfiniBand"},
+    "pcie_generation": {"type": "int"},
+    "pcie_width": {"type": "int"},
+    "devices": {"type": "list", "elements": "str", "default": []},
+}
 ARGUMENT_SPEC: dict[str, Any] = {
-    "node": {"type": "str", "default": ""},
-    "rails": {
-        "type": "list",
-        "elements": "dict",
-        "required": True,
-        "options": {
-            "rail": {"type": "int", "required": True},
-            "pci": {"type": "str"},
-            "rate_gbps": {"type": "float", "required": True},
-            "width": {"type": "str", "default": "4x"},
-            "link_layer": {
-                "type": "str",
-                "choices": ["InfiniBand", "Ethernet"],
-                "default": "InfiniBand",
-            },
-            "pcie_generation": {"type": "int"},
-            "pcie_width": {"type": "int"},
-            "devices": {"type": "list", "elements": "str", "default": []},
-        },
-    },
+    **check_options("node", timeout_s=20),
+    "rails": {"type": "list", "elements": "dict", "required": True, "options": RAIL},
     "firmware": {"type": "str", "default": ""},
     "psid": {"type": "str", "default": ""},
     "names": {"type": "bool", "default": True},
@@ -243,80 +189,24 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "optics": {"type": "bool", "default": True},
     "window_s": {"type": "float", "default": 720},
     "state_file": {"type": "path", "default": "/var/lib/baremetal-dgx/ib_health.json"},
-    "timeout_s": {"type": "float", "default": 20},
-    "fail": {"type": "bool", "default": True},
     "sysfs": {"type": "path", "default": "/sys"},
 }
-_BOOT = "/proc/sys/kernel/random/boot_id"
-
-
-def lines(records: Iterable[Record], status: str) -> list[str]:
-    """Return one line for each record of a status."""
-    said = []
-    for record in records:
-        if record.status == status:
-            mark, found = record.threshold, record.measured
-            got = f" is {found['value']} {found['unit']}" if found else ""
-            want = f" (must be {mark.op} {mark.value})" if mark and found else ""
-            text = f": {record.text}" if record.text else ""
-            remedy = f"; do: {record.remedy}" if record.remedy and status == FAIL else ""
-            said.append(f"{record.subject} {record.check}{got}{want}{text}{remedy}")
-    return said
 
 
 def main() -> None:
-    """Load, judge, report."""
+    """Ask, judge, keep the reading, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    params = module.params
-    try:
-        wanted = wanted_from_data(params["rails"])
-    except ValueError as error:
-        module.fail_json(msg=str(error))
-    hcas = load_hcas(Tree(params["sysfs"]))
-    node = params["node"] or socket.gethostname().split(".")[0]
-    found = [(rail, find_rail(rail, [hca for hca in hcas if not hca.ignored])) for rail in wanted]
-    rails = [hca for _rail, hca in found if hca is not None]
-    keys = {hca.device: f"hca:{node}/rail{rail.rail}" for rail, hca in found if hca}
-    before, now = load_sample(params["state_file"]), sample_now(rails, keys, _BOOT)
-    marks = Marks(
-        firmware=params["firmware"],
-        psid=params["psid"],
-        names=params["names"],
-        max_read_request=params["max_read_request"],
-        acs_off=params["acs_off"],
-        optics=params["optics"],
-        window_s=params["window_s"],
-    )
+    with reported(module, {}, ValueError):
+        wanted = wanted_from_data(module.params["rails"])
     started = time.monotonic()
-    asked = ask_links(ModuleRunner(module), rails, params["timeout_s"]) if params["optics"] else {}
-    records = judge_node(node, hcas, wanted, marks, asked, before, now)
-    at, took = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), time.monotonic() - started
-    # By its GUID an adapter is followed when it is moved.
-    guids = {keys[hca.device]: (f"GUID {hca.node_guid}",) for hca in rails if hca.node_guid}
-    records = [
-        replace(
-            record,
-            at=at,
-            took_s=round(took, 3),
-            evidence=(*record.evidence, *guids.get(record.subject, ())),
-        )
-        for record in records
-    ]
-    result: dict[str, Any] = {
-        "changed": False,
-        "records": [record.as_data() for record in records],
-        "verdict": Tally.of(records).verdict,
-        "findings": lines(records, FAIL),
-        "not_measured": lines(records, NOT_MEASURED),
-    }
+    records, reading = ask_rails(ModuleRunner(module), node_of(module), wanted, module.params)
+    took_s = time.monotonic() - started
     if not module.check_mode:
         try:
-            store_sample(params["state_file"], baseline(before, now, params["window_s"]))
+            store_sample(module.params["state_file"], reading)
         except OSError as error:
             module.warn(f"the reading cannot be kept: {error}; the next run has no window")
-    if result["findings"] and params["fail"] and not module.check_mode:
-        module.fail_json(msg="\n".join(result["findings"]), **result)
-    module.exit_json(**result)
+    finish(module, records, took_s=took_s)
 
 
 if __name__ == "__main__":

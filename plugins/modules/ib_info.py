@@ -119,6 +119,23 @@ hcas:
       description: The ports with state, rate, GUID, PKeys and counters.
       type: list
       elements: dict
+adapters:
+  description: Address and GUIDs of the devices that are not ignored, for
+    O(baremetal.dgx.fabric_verify#module:adapters).
+  returned: always
+  type: list
+  elements: dict
+  contains:
+    device:
+      description: Name of the RDMA device.
+      type: str
+    pci:
+      description: PCI address.
+      type: str
+    guids:
+      description: GUIDs of the device and of its ports.
+      type: list
+      elements: str
 firmwares:
   description: Devices by release of firmware, of those that are not ignored.
   returned: always
@@ -154,18 +171,19 @@ users:
   elements: str
 """
 
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import RAIL_DEVICE
-from ansible_collections.baremetal.dgx.plugins.module_utils._ib_health import full_pci
-from ansible_collections.baremetal.dgx.plugins.module_utils._ib_host import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.pci import Tree
+from ansible_collections.baremetal.dgx.plugins.module_utils._ib.read import (
+    adapter_data,
+    grouped,
     hca_data,
+    misnamed,
     users_of_verbs,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._ib_sysfs import Hca, load_hcas
-from ansible_collections.baremetal.dgx.plugins.module_utils._pci_path import Tree
+from ansible_collections.baremetal.dgx.plugins.module_utils._ib.sysfs import load_hcas
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "sysfs": {"type": "path", "default": "/sys"},
@@ -181,29 +199,6 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 
-def misnamed(hcas: Sequence[Hca], rails: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the rails whose device has another name than the role gives it."""
-    by_pci = {hca.pci: hca for hca in hcas}
-    wanted = [
-        (rail["rail"], by_pci.get(full_pci(rail["pci"])), RAIL_DEVICE.format(rail=rail["rail"]))
-        for rail in rails
-    ]
-    return [
-        {"rail": rail, "device": hca.device, "name": name, "netdevs": list(hca.netdevs)}
-        for rail, hca, name in wanted
-        if hca is not None and hca.device != name
-    ]
-
-
-def grouped(hcas: Sequence[Hca], key: Callable[[Hca], str | None]) -> dict[str, list[str]]:
-    """Return the names of the devices that count by one of their values."""
-    groups: dict[str, list[str]] = {}
-    for hca in hcas:
-        if not hca.ignored:
-            groups.setdefault(key(hca) or "not readable", []).append(hca.device)
-    return groups
-
-
 def main() -> None:
     """Load and report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
@@ -211,6 +206,7 @@ def main() -> None:
     module.exit_json(
         changed=False,
         hcas=[hca_data(hca) for hca in hcas],
+        adapters=[adapter_data(hca) for hca in hcas if not hca.ignored],
         firmwares=grouped(hcas, lambda hca: hca.firmware),
         psids=grouped(hcas, lambda hca: hca.psid),
         misnamed=misnamed(hcas, module.params["rails"]),

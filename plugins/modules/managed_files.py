@@ -21,6 +21,11 @@ description:
     rest.
     Temporary files of killed runs are removed by the next run that changes something in the same
     directory.
+  - No link is followed that another user can have made, and no file or directory is taken over that
+    another user may have put there. This applies where a directory of the path may be written by
+    others than root; the path and the owner are named.
+  - Templates and files of the controller are rendered and read there, by the action plugin of the
+    same name, so that what a role writes lies in its folder C(templates).
   - There are no handlers to lose, M(baremetal.dgx.service_sync) compares what daemons run with to
     what is on disk.
 version_added: 1.0.0
@@ -67,6 +72,31 @@ options:
       secret_content:
         description: Like O(files[].content), but never shown in output, logs or diff.
         type: str
+      template:
+        description:
+          - Instead of O(files[].content), a template below the folder C(templates) of the role. It
+            is rendered as P(ansible.builtin.template#lookup) renders it, and not at all with state
+            V(absent).
+          - Outside a role it is looked for as M(ansible.builtin.template) does.
+        type: str
+      vars:
+        description: Variables for O(files[].template) alone, besides those of the task.
+        type: dict
+        default: {}
+      source:
+        description:
+          - Instead of O(files[].content), a text file of the controller. A relative path is one
+            below the folder C(files) of the role.
+        type: str
+      secret:
+        description: Whether what O(files[].template) or O(files[].source) makes is a
+          O(files[].secret_content).
+        type: bool
+        default: false
+      when:
+        description: With V(false) the entry is left out, as if it were not in the list.
+        type: bool
+        default: true
       encoding:
         description: How O(files[].content) or O(files[].secret_content) is written down; V(base64)
           is for binary keys.
@@ -139,6 +169,12 @@ options:
         description: Seconds the command may take.
         type: float
         default: 60
+  timeout_s:
+    description: >-
+      Seconds for all of it, without the validations. What takes longer is given up, since it waits
+      for a mount that does not answer; the mount is named.
+    type: float
+    default: 60
 seealso:
   - module: baremetal.dgx.service_sync
   - module: ansible.builtin.copy
@@ -150,7 +186,8 @@ EXAMPLES = r"""
     files:
       - {path: /etc/slurm, state: directory, owner: root, group: root, mode: "0755"}
       - path: /etc/slurm/slurm.conf
-        content: "{{ my_slurm_conf }}"
+        template: etc/slurm/slurm.conf.j2
+        vars: {my_nodes: "dgx-[001-064]"}
         owner: root
         group: root
         mode: "0644"
@@ -184,6 +221,10 @@ errors:
   returned: on failure, when the plan was refused
   type: list
   elements: str
+hung:
+  description: Whether it was given up.
+  returned: on failure, when it was
+  type: bool
 validations:
   description: The validation commands that ran, and how each ended (C(passed), C(skipped),
     C(failed)).
@@ -193,46 +234,25 @@ validations:
   sample: [{"command": "sshd -t -f %(stage)s/sshd_config", "status": "passed"}]
 """
 
-import contextlib
-import re
-import shlex
-from typing import Any, Mapping, Sequence
-
-from ansible.module_utils.basic import AnsibleModule
-
-from ansible_collections.baremetal.dgx.plugins.module_utils._files import (
-    Observed,
-    Plan,
-    Wanted,
-    diff_of,
-    parse_wanted,
-    plan_files,
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.hang import LIMIT_S
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.files.change import (
+    QuietModule,
+    change,
+    desired,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._files_apply import (
-    apply_steps,
-    group_numbers,
-    observe,
-    stage,
-    user_numbers,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._lock import BusyError, host_lock
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
-    MISSING,
-    CommandResult,
-    CommandRunner,
-    ModuleRunner,
-    ToolError,
-)
-
-_COMMAND_NOT_FOUND = 127
-# longer than a run that was killed can still be busy with its validations
-_LOCK_WAIT_S = 150
 
 FILE_SPEC = {
     "path": {"type": "path", "required": True},
     "state": {"choices": ["file", "directory", "absent", "link"], "default": "file"},
     "content": {"type": "str"},
     "secret_content": {"type": "str", "no_log": True},
+    # These are the action plugin's; none of them comes here.
+    "template": {"type": "str"},
+    "vars": {"type": "dict", "default": {}},
+    "source": {"type": "str"},
+    "secret": {"type": "bool", "default": False, "no_log": False},
+    "when": {"type": "bool", "default": True},
     "encoding": {"choices": ["text", "base64"], "default": "text"},
     "target": {"type": "str"},
     "owner": {"type": "str"},
@@ -251,168 +271,15 @@ VALIDATE_SPEC = {
 ARGUMENT_SPEC = {
     "files": {"type": "list", "elements": "dict", "required": True, "options": FILE_SPEC},
     "validate": {"type": "list", "elements": "dict", "default": [], "options": VALIDATE_SPEC},
+    "timeout_s": {"type": "float", "default": LIMIT_S},
 }
 
 
-def load(wanted: Sequence[Wanted]) -> tuple[dict[str, Observed], dict[str, Any], dict[str, Any]]:
-    """The paths as they are, and the numbers of the users and groups that occur."""
-    return (
-        observe(wanted),
-        user_numbers(want.owner for want in wanted),
-        group_numbers(want.group for want in wanted),
-    )
-
-
-def run_validations(
-    run: CommandRunner,
-    validations: Sequence[Mapping[str, Any]],
-    folder: str,
-    check_mode: bool,
-) -> list[dict[str, str]]:
-    """Run the validations on the staged files; returns command, status and message of each."""
-    outcomes = []
-    for validation in validations:
-        # split first: the stage folder must stay one word whatever it is called
-        words = [w.replace("%(stage)s", folder) for w in shlex.split(validation["command"])]
-        environment = {
-            key: str(value).replace("%(stage)s", folder)
-            for key, value in validation["environment"].items()
-        }
-        result = run(words, timeout_s=validation["timeout_s"], env=environment)
-        status, message = judge_validation(result, validation, check_mode)
-        outcomes.append(
-            {
-                "command": validation["command"],
-                "status": status,
-                "message": message.replace(folder, "%(stage)s"),
-            }
-        )
-    return outcomes
-
-
-def judge_validation(
-    result: CommandResult, validation: Mapping[str, Any], check_mode: bool
-) -> tuple[str, str]:
-    """passed, skipped or failed, and why."""
-    # 127 is what `env` and `timeout` answer when the command they are given is not there
-    if result.outcome == MISSING or result.rc == _COMMAND_NOT_FOUND:
-        if check_mode or validation["when_missing"] == "skip":
-            return "skipped", result.describe()
-        return "failed", f"{result.describe()}, so the new files cannot be validated"
-    if not result.ok:
-        return "failed", result.describe()
-    pattern = validation["reject_output"] or ""
-    for line in result.text.splitlines() if pattern else ():
-        if re.search(pattern, line):
-            name = " ".join(result.argv)
-            return "failed", f"`{name}` ended with 0 but says: {line.strip()[:300]}"
-    return "passed", ""
-
-
-def check_patterns(validations: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One sentence for each reject_output that is no regular expression."""
-    problems = []
-    for validation in validations:
-        try:
-            re.compile(validation["reject_output"] or "")
-        except re.error as error:
-            problems.append(
-                f"validate: {validation['command']}: reject_output is no pattern: {error}"
-            )
-    return problems
-
-
-def validate(
-    module: AnsibleModule, plan: Plan, wanted: Sequence[Wanted], observed: Mapping[str, Observed]
-) -> list[dict[str, str]]:
-    """Judge the staged files; raises ToolError when one is refused."""
-    if not (module.params["validate"] and plan.replaces_content):
-        return []
-    with stage(wanted, observed) as folder:
-        outcomes = run_validations(
-            ModuleRunner(module), module.params["validate"], folder, module.check_mode
-        )
-    refused = [outcome["message"] for outcome in outcomes if outcome["status"] == "failed"]
-    if refused and module.check_mode and plan.pretended:
-        for message in refused:
-            module.warn(f"validation is inconclusive before earlier changes are real: {message}")
-    elif refused:
-        raise ToolError(
-            "the new files were refused, nothing was replaced: " + "; ".join(refused),
-            errors=refused,
-            changed_paths=[],
-        )
-    return [{"command": o["command"], "status": o["status"]} for o in outcomes]
-
-
-def selinux_labeller(module: AnsibleModule) -> Any:
-    """Gives a temporary file the context of what it replaces, or the policy's default."""
-
-    def label(temporary: str, path: str) -> None:
-        if not module.selinux_enabled():
-            return
-        try:
-            context = module.selinux_context(path) if temporary != path else [None]
-        except Exception:  # the path does not exist yet
-            context = [None]
-        if context[0] is None or temporary == path:
-            context = module.selinux_default_context(path)
-        module.set_context_if_different(temporary, context, False)
-
-    return label
-
-
-class QuietModule(AnsibleModule):
-    """Writes paths to syslog, where AnsibleModule writes its arguments.
-
-    It would write them as the text of one list, in which a secret of several lines is not the
-    text that it knows as secret. Its own parameter no_log does not help: what the controller sends
-    with every task overrides it.
-    """
-
-    def _log_invocation(self) -> None:
-        self.log("Invoked for " + " ".join(str(entry["path"]) for entry in self.params["files"]))
-
-
 def main() -> None:
-    """Load, plan, validate, apply, report."""
+    """Change the files and report."""
     module = QuietModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    wanted, errors = parse_wanted(module.params["files"])
-    errors += check_patterns(module.params["validate"])
-    done: list[str] = []
-    try:
-        if errors:
-            raise ToolError("; ".join(errors), errors=errors, changed_paths=[])
-        lock = contextlib.nullcontext() if module.check_mode else host_lock("files", _LOCK_WAIT_S)
-        with lock:
-            observed, users, groups = load(wanted)
-            plan = plan_files(wanted, observed, users, groups, module.check_mode)
-            if plan.errors:
-                raise ToolError("; ".join(plan.errors), errors=list(plan.errors), changed_paths=[])
-            validations = validate(module, plan, wanted, observed)
-            if not module.check_mode:
-                for path in apply_steps(plan.steps, selinux_labeller(module)):
-                    done.append(path)
-    except BusyError as error:
-        module.fail_json(
-            msg=f"another run is still writing files on this host (process {error.holder})"
-        )
-    except ToolError as error:
-        module.fail_json(msg=str(error), **error.details)
-    except OSError as error:
-        module.fail_json(
-            msg=f"cannot change {error.filename or 'the files'}: {error.strerror}"
-            + (f"; already changed: {', '.join(done)}" if done else "; nothing was replaced"),
-            changed_paths=done,
-            changed=bool(done),
-        )
-    result: dict[str, Any] = {
-        "changed": bool(plan.steps),
-        "changed_paths": plan.changed_paths,
-        "validations": validations,
-    }
-    if module._diff:
-        result["diff"] = diff_of(plan)
+    with reported(module, {"changed_paths": []}):
+        result = change(module, desired(module.params))
     module.exit_json(**result)
 
 

@@ -114,23 +114,15 @@ deferred:
   elements: str
 """
 
-from typing import Any, Mapping, Sequence
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._ib_health import full_pci
-from ansible_collections.baremetal.dgx.plugins.module_utils._mlxconfig import (
-    Parameter,
-    Plan,
-    Query,
-    parse_query,
-    plan,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
-    MISSING,
-    CommandRunner,
-    ModuleRunner,
-    ToolError,
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner, ToolError
+from ansible_collections.baremetal.dgx.plugins.module_utils._ib.mlxconfig import (
+    bring_about,
+    diff_of,
 )
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -139,114 +131,21 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "set_allowed": {"type": "bool", "default": False},
     "timeout_s": {"type": "float", "default": 60},
 }
-_TOOLS = ("mlxconfig", "mstconfig")
-
-
-def load(run: CommandRunner, device: str, timeout_s: float) -> tuple[str, Query]:
-    """Return the tool that answered and the settings of an adapter."""
-    for tool in _TOOLS:
-        for verbose in (["-e"], []):
-            answer = run([tool, "-d", device, *verbose, "query"], timeout_s=timeout_s)
-            if answer.outcome == MISSING:
-                break
-            if answer.ok:
-                try:
-                    return tool, parse_query(answer.out)
-                except ValueError as error:
-                    raise ToolError(f"{device}: {tool}: {error}") from error
-            # A release without -e says so; any other error would come again.
-            if not verbose or "-e" not in answer.text:
-                raise ToolError(f"{device}: {answer.describe(2)}")
-    raise ToolError(f"neither {' nor '.join(_TOOLS)} is installed; install mstflint", absent=True)
-
-
-def plans(queries: Mapping[str, Query], settings: Mapping[str, Any]) -> dict[str, Plan]:
-    """Return what is to be set on each adapter; ToolError names everything that cannot be."""
-    found: dict[str, Plan] = {}
-    problems: list[str] = []
-    for device, query in queries.items():
-        try:
-            found[device] = plan(query, settings)
-        except ValueError as error:
-            problems.append(f"{device}: {error}")
-    if problems:
-        raise ToolError("\n".join(problems))
-    return found
-
-
-def apply(run: CommandRunner, tool: str, device: str, wanted: Plan, timeout_s: float) -> Query:
-    """Set, and read back what is stored; ToolError where the adapter did not take it."""
-    words = [f"{change.name}={change.after}" for change in wanted.changes]
-    answer = run([tool, "-d", device, "--yes", "set", *words], timeout_s=timeout_s)
-    if not answer.ok:
-        raise ToolError(f"{device}: {answer.describe(3)}")
-    _tool, query = load(run, device, timeout_s)
-    left = plan(query, {change.name: change.after for change in wanted.changes})
-    if left.changes:
-        names = ", ".join(f"{change.name} is {change.before}" for change in left.changes)
-        raise ToolError(f"{device}: {tool} reports success, but {names}")
-    return query
-
-
-def _row(device: str, setting: str, before: Any, after: Any) -> dict[str, Any]:
-    return {"device": device, "setting": setting, "before": before, "after": after}
-
-
-def _text(rows: Sequence[Mapping[str, Any]], side: str) -> str:
-    return "".join(f"{row['device']} {row['setting']} = {row[side]}\n" for row in rows)
 
 
 def main() -> None:
     """Load, plan, apply, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    params = module.params
-    run = ModuleRunner(module)
-    timeout_s = params["timeout_s"]
-    try:
-        loaded = {
-            device: load(run, device, timeout_s)
-            for device in dict.fromkeys(full_pci(device) for device in params["devices"])
-        }
-        queries = {device: query for device, (_tool, query) in loaded.items()}
-        found = plans(queries, params["settings"])
-        if params["set_allowed"] and not module.check_mode:
-            for device, wanted in found.items():
-                if wanted.changes:
-                    queries[device] = apply(run, loaded[device][0], device, wanted, timeout_s)
-    except ToolError as error:
-        # An earlier task has only pretended to install it.
-        if module.check_mode and error.details.get("absent"):
+    with reported(module):
+        try:
+            result = bring_about(ModuleRunner(module), module.params, module.check_mode)
+        except ToolError as error:
+            # An earlier task has only pretended to install it.
+            if not (module.check_mode and error.details.get("absent")):
+                raise
             module.exit_json(changed=False, msg=f"nothing is compared in check mode: {error}")
-        module.fail_json(msg=str(error))
-    differences = [
-        _row(device, change.name, change.before, change.after)
-        for device, wanted in found.items()
-        for change in wanted.changes
-    ]
-    waiting: dict[str, list[Parameter] | None] = {
-        device: query.pending for device, query in queries.items()
-    }
-    result: dict[str, Any] = {
-        "changed": bool(differences) and params["set_allowed"],
-        "differences": differences,
-        "allowed": params["set_allowed"],
-        "reset_pending": [
-            _row(device, item.name, item.current, item.next)
-            for device, items in waiting.items()
-            for item in items or []
-        ],
-        "reset_unknown": [device for device, items in waiting.items() if items is None],
-        "deferred": [
-            f"{device} {name}" for device, wanted in found.items() for name in wanted.deferred
-        ],
-    }
-    if differences and not params["set_allowed"]:
-        result["msg"] = f"{len(differences)} settings differ and are not set without set_allowed"
     if module._diff and result["changed"]:
-        result["diff"] = {
-            "before": _text(differences, "before"),
-            "after": _text(differences, "after"),
-        }
+        result["diff"] = diff_of(result["differences"])
     module.exit_json(**result)
 
 

@@ -23,15 +23,11 @@ author:
   - The baremetal.dgx authors (@baremetal-dgx)
 extends_documentation_fragment:
   - baremetal.dgx.attributes
+  - baremetal.dgx.check
+  - baremetal.dgx.check.timeout
 attributes:
   check_mode:
-    support: full
     details: In check mode the command that would run is returned. Nothing is run.
-  diff_mode:
-    support: none
-    details: Nothing is ever changed.
-  idempotent:
-    support: full
 options:
   nodes:
     description:
@@ -47,14 +43,14 @@ options:
   gpu_type:
     description:
       - V(a100), V(h100), V(h200) or V(b200), which choose a published mark. For other types give
-        O(busbw_mark_gbps).
+        O(busbw_threshold_gbps).
     type: str
     default: ""
-  busbw_mark_gbps:
+  busbw_threshold_gbps:
     description: Bus bandwidth that O(size_bytes) must reach, in GB/s. By default what is published.
     type: float
-  mark_source:
-    description: Where O(busbw_mark_gbps) comes from; it is kept in the records.
+  threshold_source:
+    description: Where O(busbw_threshold_gbps) comes from; it is kept in the records.
     type: str
     default: set in the inventory
   size_bytes:
@@ -119,9 +115,8 @@ options:
     description: Environment variables, for example C(NCCL_ALGO).
     type: dict
     default: {}
-  time_limit_s:
+  timeout_s:
     description: Seconds until the run is ended.
-    type: float
     default: 300
   busy_ok:
     description: Whether to run although processes hold GPUs, or it is not known whether.
@@ -140,14 +135,6 @@ options:
     description: Path of NCCL for the runner V(ctypes). By default the loader finds it.
     type: str
     default: ""
-  findings_ok:
-    description: Whether findings leave the task green.
-    type: bool
-    default: false
-  not_measured_ok:
-    description: Whether the task stays green where something was not measured.
-    type: bool
-    default: false
 seealso:
   - module: baremetal.dgx.dcgm_diag
   - module: baremetal.dgx.fabric_pairs
@@ -170,7 +157,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 verdict:
-  description: V(pass), V(fail) or V(not_measured); not_measured in check mode.
+  description: The records folded into one, V(pass), V(fail) or V(not_measured).
   returned: always
   type: str
 counts:
@@ -178,12 +165,17 @@ counts:
   returned: always
   type: dict
 records:
-  description: All records.
+  description: One record for each question, as C(docs/records.md) describes them.
   returned: always
   type: list
   elements: dict
 findings:
-  description: A line for each record that is no pass.
+  description: One line for each record that failed.
+  returned: always
+  type: list
+  elements: str
+not_measured:
+  description: One line for each record that was not measured.
   returned: always
   type: list
   elements: str
@@ -202,38 +194,20 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_free import (
-    Gpus,
-    busy_record,
-    look,
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.check_module import (
+    check_options,
+    finish,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_tool_report import (
-    add_result,
-    end,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._nccl_run import (
-    CTYPES,
-    SRUN,
-    Plan,
-    choose,
-    command,
-    problem_of,
-    run_ctypes,
-    run_tests,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._records import (
-    NOT_MEASURED,
-    Record,
-    Threshold,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import ModuleRunner
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
+from ansible_collections.baremetal.dgx.plugins.module_utils._nccl import run as nccl
 
 ARGUMENT_SPEC: dict[str, Any] = {
+    **check_options(timeout_s=300),
     "nodes": {"type": "list", "elements": "str", "required": True},
     "gpus_per_node": {"type": "int", "default": 8},
     "gpu_type": {"type": "str", "default": ""},
-    "busbw_mark_gbps": {"type": "float"},
-    "mark_source": {"type": "str", "default": "set in the inventory"},
+    "busbw_threshold_gbps": {"type": "float"},
+    "threshold_source": {"type": "str", "default": "set in the inventory"},
     "size_bytes": {"type": "int", "default": 8589934592},
     "first_size_bytes": {"type": "int", "default": 1073741824},
     "iterations": {"type": "int", "default": 20},
@@ -247,54 +221,28 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "slurm_wait_s": {"type": "int", "default": 60},
     "extra_arguments": {"type": "list", "elements": "str", "default": []},
     "environment": {"type": "dict", "default": {}},
-    "time_limit_s": {"type": "float", "default": 300},
     "busy_ok": {"type": "bool", "default": False},
     "pci": {"type": "list", "elements": "str", "default": []},
     "nvml_library": {"type": "str", "default": ""},
     "nccl_library": {"type": "str", "default": ""},
-    "findings_ok": {"type": "bool", "default": False},
-    "not_measured_ok": {"type": "bool", "default": False},
 }
 
 
-def make_plan(params: dict[str, Any]) -> Plan:
-    """Return what the options ask for."""
-    mark = params["busbw_mark_gbps"]
-    given = None if mark is None else Threshold(">=", mark, "GB/s", params["mark_source"])
-    names = set(Plan._fields) - {"mark", "environment"}
-    environment = {str(key): str(value) for key, value in params["environment"].items()}
-    return Plan(mark=given, environment=environment, **{name: params[name] for name in names})
-
-
-def measure(plan: Plan, runner: str, run: ModuleRunner, gpus: Gpus | None) -> list[Record]:
-    """Run it and judge what came."""
-    if runner == CTYPES and gpus is not None:
-        return run_ctypes(plan, gpus)
-    return run_tests(plan, run)
-
-
 def main() -> None:
-    """Choose how, look whether the GPUs are free, run, judge, report."""
+    """Choose how, run if the GPUs are free, judge, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    params = module.params
-    plan = make_plan(params)
-    problem = problem_of(plan)
+    plan = nccl.plan_of(module.params)
+    problem = nccl.problem_of(plan)
     if problem:
         module.fail_json(msg=problem)
-    runner = choose(plan, module.get_bin_path)
-    argv = [] if runner == CTYPES else command(plan)
-    result: dict[str, Any] = {"changed": False, "runner": runner, "command": argv}
+    runner = nccl.choose(plan, module.get_bin_path)
+    result: dict[str, Any] = {
+        "runner": runner,
+        "command": [] if runner == nccl.CTYPES else nccl.command(plan),
+    }
     if module.check_mode:
-        module.exit_json(**result, verdict=NOT_MEASURED, counts={}, records=[], findings=[])
-    # What Slurm gives to a job is not this node, and it gives no GPU to two jobs.
-    gpus = None if plan.launcher == SRUN else look(params["nvml_library"], params["pci"])
-    busy = None if gpus is None else busy_record("nccl.idle", plan.nodes[0], gpus)
-    if busy is not None and not params["busy_ok"]:
-        records = [busy]
-    else:
-        records = measure(plan, runner, ModuleRunner(module), gpus)
-    add_result(result, records)
-    end(module, result, records)
+        finish(module, [], **result)
+    finish(module, nccl.run_if_free(plan, runner, ModuleRunner(module), module.params), **result)
 
 
 if __name__ == "__main__":

@@ -18,14 +18,9 @@ author:
   - The baremetal.dgx authors (@baremetal-dgx)
 extends_documentation_fragment:
   - baremetal.dgx.attributes
-attributes:
-  check_mode:
-    support: full
-  diff_mode:
-    support: none
-    details: Nothing is changed.
-  idempotent:
-    support: full
+  - baremetal.dgx.check
+  - baremetal.dgx.check.node
+  - baremetal.dgx.check.timeout
 options:
   count:
     description: How many NVMe disks there must be at least; V(0) does not ask.
@@ -39,22 +34,13 @@ options:
     description: Media errors that a disk may have had.
     type: int
     default: 0
-  node:
-    description: Name of the node in the records; its host name when not given.
-    type: str
-    default: ""
   timeout_s:
     description: Seconds one disk may take.
-    type: float
     default: 30
   sysfs:
     description: The tree in which disks are looked for.
     type: path
     default: /sys
-  fail:
-    description: Whether the task fails when a record does.
-    type: bool
-    default: true
 """
 
 EXAMPLES = r"""
@@ -64,113 +50,69 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+verdict:
+  description: The records folded into one, V(pass), V(fail) or V(not_measured).
+  returned: always
+  type: str
+counts:
+  description: How many records there are of each status.
+  returned: always
+  type: dict
 records:
-  description: One record for each question; see docs/records.md.
+  description: One record for each question, as C(docs/records.md) describes them.
   returned: always
   type: list
   elements: dict
-verdict:
-  description: The records folded into one; V(pass), V(fail) or V(not_measured).
-  returned: always
-  type: str
 findings:
   description: One line for each record that failed.
   returned: always
   type: list
   elements: str
 not_measured:
-  description: One line for each record that measured nothing.
+  description: One line for each record that was not measured.
   returned: always
   type: list
   elements: str
 """
 
-import os
-import re
-import socket
-import time
-from dataclasses import replace
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._canary import lines
-from ansible_collections.baremetal.dgx.plugins.module_utils._records import (
-    FAIL,
-    NOT_MEASURED,
-    Record,
-    Tally,
-    Threshold,
-    judge,
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.check_module import (
+    check_options,
+    finish,
+    node_of,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import ModuleRunner
-from ansible_collections.baremetal.dgx.plugins.module_utils._smart import Marks, judge_disk
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import (
+    NOT_MEASURED,
+    lines_of,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage.ask_disks import ask_disks
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage.nvme import Marks
 
 ARGUMENT_SPEC: dict[str, Any] = {
+    **check_options("node", timeout_s=30),
     "count": {"type": "int", "default": 0},
     "wear_percent": {"type": "int", "default": 90},
     "media_errors": {"type": "int", "default": 0},
-    "node": {"type": "str", "default": ""},
-    "timeout_s": {"type": "float", "default": 30},
     "sysfs": {"type": "path", "default": "/sys"},
-    "fail": {"type": "bool", "default": True},
 }
-
-
-def controllers(sysfs: str) -> list[str]:
-    """Return the controllers of NVMe disks, in the order of their numbers."""
-    folder = os.path.join(sysfs, "class", "nvme")
-    names = os.listdir(folder) if os.path.isdir(folder) else []
-    # Disks of the network (nvme over fabrics) have a controller, too, and are not this node's.
-    local = []
-    for name in names:
-        try:
-            with open(os.path.join(folder, name, "transport"), encoding="ascii") as handle:
-                transport = handle.read().strip()
-        except OSError:
-            transport = "pcie"
-        if re.fullmatch(r"nvme\d+", name) and transport == "pcie":
-            local.append(name)
-    return sorted(local, key=lambda name: int(name[4:]))
 
 
 def main() -> None:
     """Ask each disk, judge, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    params = module.params
-    node = params["node"] or socket.gethostname().split(".")[0]
-    run = ModuleRunner(module)
+    params, run = module.params, ModuleRunner(module)
     marks = Marks(params["wear_percent"], params["media_errors"])
-    names = controllers(params["sysfs"])
-    records: list[Record] = []
-    if params["count"]:
-        records.append(judge(
-            "nvme.present", f"node:{node}", len(names),
-            Threshold(">=", params["count"], "disks", "profile of the node"), ", ".join(names),
-            "look: a disk is not seen; nvme list, dmesg, then reseat it",
-        ))  # fmt: skip
-    for name in names:
-        begun = time.monotonic()
-        asked = run(["smartctl", "--json", "--all", f"/dev/{name}"], timeout_s=params["timeout_s"])
-        took = round(time.monotonic() - begun, 3)
-        records += [
-            replace(record, took_s=took)
-            for record in judge_disk(node, f"/dev/{name}", asked, marks)
-        ]
-    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    records = [replace(record, at=at) for record in records]
-    result: dict[str, Any] = {
-        "changed": False,
-        "records": [record.as_data() for record in records],
-        "verdict": Tally.of(records).verdict,
-        "findings": lines(records, FAIL),
-        "not_measured": lines(records, NOT_MEASURED),
-    }
-    for line in result["not_measured"]:
+    asked = ask_disks(
+        run, node_of(module), params["sysfs"], params["count"], marks, params["timeout_s"]
+    )
+    records = list(asked)
+    for line in lines_of(records, NOT_MEASURED):
         module.warn(line)
-    if result["findings"] and params["fail"] and not module.check_mode:
-        module.fail_json(msg="\n".join(result["findings"]), **result)
-    module.exit_json(**result)
+    finish(module, records)
 
 
 if __name__ == "__main__":

@@ -114,29 +114,17 @@ can_set_clock:
   type: bool
 """
 
-import glob
-import socket
-from typing import Any, Mapping, Sequence
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
-    CommandRunner,
-    ModuleRunner,
-    ToolError,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._runtime import (
-    CAP_SYS_TIME,
-    Absent,
-    Change,
-    compare,
-    expand_manager,
-    has_capability,
-    normal,
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.runtime import (
+    apply,
+    can_set_clock,
+    differing,
     one_line,
-    parse_properties,
-    selected,
-    sysctl_path,
 )
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -157,165 +145,28 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 
-def read(path: str) -> str | None:
-    """The content of a kernel file without the last line end, None when it is not there."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as handle:
-            return handle.read().strip("\n")
-    except OSError:
-        return None
-
-
-def write(path: str, value: str) -> str:
-    """Write a kernel file; returns what the kernel says against it, empty when nothing."""
-    try:
-        with open(path, "w", encoding="utf-8") as handle:
-            handle.write(value + "\n")
-    except OSError as error:
-        return error.strerror or str(error)
-    return ""
-
-
-def load_sysctl(wanted: Mapping[str, str]) -> dict[str, str | None]:
-    """The present values of the kernel parameters."""
-    values = {key: read(sysctl_path(key)) for key in wanted}
-    return {key: None if value is None else normal(value) for key, value in values.items()}
-
-
-def load_sysfs(entries: Sequence[Mapping[str, str]]) -> tuple[list[Change], list[Absent]]:
-    """The sysfs values that differ, and the patterns that match nothing."""
-    changes: list[Change] = []
-    absent: list[Absent] = []
-    for entry in entries:
-        have = {path: read(path) for path in sorted(glob.glob(entry["path"]))}
-        found = {path: selected(text) for path, text in have.items() if text is not None}
-        if not found:
-            absent.append(Absent(entry["name"], f"there is no {entry['path']} on this node"))
-        differs, _none = compare("sysfs", dict.fromkeys(found, entry["value"]), found)
-        changes += differs
-    return changes, absent
-
-
-def load_manager(run: CommandRunner, settings: Mapping[str, str]) -> list[Change]:
-    """The settings of systemd that differ from what it runs with."""
-    if not settings:
-        return []
-    wanted = expand_manager(settings)
-    answer = run(["systemctl", "show", *[f"--property={name}" for name in wanted]])
-    if not answer.ok:
-        raise ToolError(f"systemd does not tell its settings: {answer.describe()}")
-    changes, unknown = compare("manager", wanted, parse_properties(answer.out))
-    if unknown:
-        raise ToolError(
-            "systemd has no setting " + ", ".join(entry.subject for entry in unknown)
-            + "; see systemd-system.conf(5) of this release"
-        )  # fmt: skip
-    return changes
-
-
-def apply_files(changes: Sequence[Change]) -> tuple[list[Change], list[Absent]]:
-    """Write kernel values; returns what was changed and what the kernel refused."""
-    done: list[Change] = []
-    refused: list[Absent] = []
-    for change in changes:
-        path = sysctl_path(change.subject) if change.kind == "sysctl" else change.subject
-        problem = write(path, change.after)
-        now = read(path) or ""
-        if (
-            not problem
-            and (normal(now) if change.kind == "sysctl" else selected(now)) != change.after
-        ):
-            problem = f"the kernel made it {normal(now)}"
-        if problem:
-            refused.append(Absent(change.subject, f"cannot become {change.after}: {problem}"))
-        else:
-            done.append(change)
-    return done, refused
-
-
-def apply_manager(run: CommandRunner, settings: Mapping[str, str]) -> None:
-    """Let systemd read its configuration; old releases take defaults only when re-executed."""
-    changes: list[Change] = []
-    for word in ("daemon-reload", "daemon-reexec"):
-        answer = run(["systemctl", word], timeout_s=90)
-        if not answer.ok:
-            raise ToolError(answer.describe())
-        changes = load_manager(run, settings)
-        if not changes:
-            return
-    raise ToolError(
-        f"systemd does not take what its files say, some other file does: {one_line(changes)}"
-    )
-
-
-def apply(
-    run: CommandRunner, params: Mapping[str, Any], changes: Sequence[Change]
-) -> tuple[list[Change], list[Absent]]:
-    """Change what differs; returns what was changed and what the kernel refused."""
-    files = [change for change in changes if change.kind in ("sysctl", "sysfs")]
-    others = [change for change in changes if change.kind not in ("sysctl", "sysfs")]
-    done, refused = apply_files(files)
-    fatal = [
-        entry
-        for entry in refused
-        if params["sysctl_required"] or entry.subject not in params["sysctl"]
-    ]
-    if fatal:
-        raise ToolError("; ".join(f"{entry.subject} {entry.reason}" for entry in fatal))
-    for change in others:
-        if change.kind == "hostname":
-            try:
-                socket.sethostname(change.after)
-            except OSError as error:
-                raise ToolError(f"the host name cannot be set: {error.strerror}") from error
-    if any(change.kind == "manager" for change in others):
-        apply_manager(run, params["manager"])
-    return [*done, *others], refused
-
-
 def main() -> None:
     """Load, plan, apply, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    params = module.params
-    run = ModuleRunner(module)
-    changes: list[Change] = []
-    try:
-        if params["hostname"] and socket.gethostname() != params["hostname"]:
-            changes.append(
-                Change("hostname", "host name", socket.gethostname(), params["hostname"])
-            )
-        wanted = {key: normal(value) for key, value in params["sysctl"].items()}
-        differs, absent = compare("sysctl", wanted, load_sysctl(wanted))
-        if absent and params["sysctl_required"]:
-            raise ToolError(
-                "this kernel does not have " + ", ".join(entry.subject for entry in absent)
-                + "; take them out of sysctl, or set sysctl_required: false"
-            )  # fmt: skip
-        changes += differs
-        differs, missing = load_sysfs(params["sysfs"])
-        changes += differs
-        absent += missing
-        changes += load_manager(run, params["manager"])
+    params, run = module.params, ModuleRunner(module)
+    with reported(module):
+        changes, absent = differing(run, params)
         if not module.check_mode:
             changes, refused = apply(run, params, changes)
             absent += refused
-    except ToolError as error:
-        module.fail_json(msg=str(error), **error.details)
+    rows = [(change.subject, change.before, change.after) for change in changes]
     result: dict[str, Any] = {
         "changed": bool(changes),
-        "changes": [
-            {"subject": change.subject, "before": change.before, "after": change.after}
-            for change in changes
-        ],
+        "changes": [dict(zip(("subject", "before", "after"), row)) for row in rows],
         "not_applicable": [{"subject": entry.subject, "reason": entry.reason} for entry in absent],
-        "can_set_clock": has_capability(read("/proc/1/status") or "", CAP_SYS_TIME),
+        "can_set_clock": can_set_clock(),
     }
     if changes:
         result["msg"] = one_line(changes)
     if module._diff and changes:
         result["diff"] = {
-            "before": "".join(f"{change.subject} = {change.before}\n" for change in changes),
-            "after": "".join(f"{change.subject} = {change.after}\n" for change in changes),
+            "before": "".join(f"{subject} = {before}\n" for subject, before, _after in rows),
+            "after": "".join(f"{subject} = {after}\n" for subject, _before, after in rows),
         }
     module.exit_json(**result)
 

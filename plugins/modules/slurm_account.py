@@ -166,41 +166,15 @@ errors:
   elements: str
 """
 
-from typing import Any, Sequence
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
-    CommandRunner,
-    ModuleRunner,
-    ToolError,
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.accounting import (
+    plan as accounting,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_accounting import (
-    ACCOUNT_COLUMNS,
-    ASSOCIATION_COLUMNS,
-    Account,
-    Present,
-    parse_declared,
-    parse_present,
-    without_qos,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_accounting_plan import (
-    AccountPlan,
-    diff_of,
-    plan_accounts,
-    to_remove,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_tools import (
-    NoAnswerError,
-    change,
-    queued_jobs,
-    show,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_values import is_name
-
-# Some versions drop the record of a user or account with its last association, some leave it to a
-# second command: so the plan is made again until nothing is left.
-_ROUNDS = 3
 
 ACCOUNT_SPEC: dict[str, Any] = {
     "name": {"type": "str", "required": True},
@@ -227,85 +201,24 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 
-def load(run: CommandRunner, cluster: str) -> Present:
-    """What the database holds. Raises ToolError."""
-    try:
-        return parse_present(
-            cluster,
-            show(run, "cluster", ("cluster",)),
-            show(run, "account", ACCOUNT_COLUMNS),
-            show(run, "user", ("user", "adminlevel")),
-            show(
-                run,
-                "user",
-                ("user", "defaultaccount"),
-                ["withassoc", "where", f"cluster={cluster}"],
-            ),
-            show(run, "assoc", ASSOCIATION_COLUMNS, ["wopl"]),
-            show(run, "qos", ("name",)),
-        )
-    except ValueError as error:
-        raise ToolError(f"cannot read what sacctmgr prints: {error}") from error
-
-
-def make_plan(
-    run: CommandRunner,
-    cluster: str,
-    accounts: Sequence[Account],
-    exclusive: bool,
-    present: Present,
-) -> AccountPlan:
-    """The plan for what is present. Raises ToolError with every error at once."""
-    removal = to_remove(accounts, present, exclusive)
-    jobs = queued_jobs(run) if removal.members or removal.accounts else []
-    plan = plan_accounts(cluster, accounts, removal, present, jobs)
-    if plan.errors:
-        raise ToolError("; ".join(plan.errors), errors=list(plan.errors))
-    return plan
-
-
 def main() -> None:
     """Load, plan, apply, read again, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    run = ModuleRunner(module)
-    cluster, exclusive = module.params["cluster"].lower(), module.params["exclusive"]
+    run, params = ModuleRunner(module), module.params
+    cluster, exclusive = params["cluster"].lower(), params["exclusive"]
     done: list[str] = []
-    try:
-        accounts, errors = parse_declared(module.params["accounts"])
-        if not is_name(cluster):
-            errors.insert(0, f"cluster: {cluster!r} is not a name")
-        if errors:
-            raise ToolError("; ".join(errors), errors=errors)
-        try:
-            present = load(run, cluster)
-        except NoAnswerError as error:
-            if not module.check_mode:
-                raise
-            module.warn(f"{error}: predicting for an empty database")
-            present = Present()
-        if module.check_mode:
-            present = without_qos(present)
-        first = plan = make_plan(run, cluster, accounts, exclusive, present)
-        rounds = 0
-        while plan.commands and not module.check_mode:
-            if rounds == _ROUNDS:
-                undone = "; ".join(" ".join(words) for words in plan.commands)
-                raise ToolError(f"slurmdbd accepted every command, but still needs: {undone}")
-            for words in plan.commands:
-                change(run, words)
-                done.append(" ".join(words))
-            plan = make_plan(run, cluster, accounts, exclusive, load(run, cluster))
-            rounds += 1
-    except ToolError as error:
-        module.fail_json(
-            msg=str(error), **{"commands": done, "changed": bool(done), **error.details}
-        )
+    with reported(module, lambda: {"commands": done, "changed": bool(done)}):
+        accounts = accounting.desired(cluster, params["accounts"])
+        present = accounting.present_in(module, run, cluster)
+        plan = accounting.make_plan(run, cluster, accounts, exclusive, present)
+        if not module.check_mode:
+            accounting.bring_about(run, cluster, accounts, exclusive, plan, done)
     result: dict[str, Any] = {
-        "changed": bool(first.commands),
-        "commands": done or [" ".join(words) for words in first.commands],
+        "changed": bool(plan.commands),
+        "commands": done or [" ".join(words) for words in plan.commands],
     }
     if module._diff:
-        result["diff"] = diff_of(first)
+        result["diff"] = accounting.diff_of(plan)
     module.exit_json(**result)
 
 

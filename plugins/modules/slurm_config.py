@@ -230,7 +230,7 @@ options:
     type: path
 seealso:
   - module: baremetal.dgx.cluster_plan
-  - module: baremetal.dgx.slurm_rehearsal
+  - module: baremetal.dgx.slurm_config_check
 """
 
 EXAMPLES = r"""
@@ -279,19 +279,12 @@ errors:
   elements: str
 """
 
-import os
-import tempfile
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_conf import (
-    FILES,
-    check,
-    remarks,
-    render,
-    restart_key,
-)
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.hang import finish_in_time
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.conf.render import bring_about
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "version": {"type": "str", "required": True},
@@ -335,74 +328,11 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 
-_FRESH = ".slurm_config-"
-
-
-def load(directory: str) -> dict[str, str]:
-    """Return the files that lie in the directory now."""
-    found = {}
-    for name in FILES:
-        path = os.path.join(directory, name)
-        if os.path.exists(path):
-            with open(path, encoding="utf-8") as handle:
-                found[name] = handle.read()
-    return found
-
-
-def write(path: str, text: str) -> None:
-    """Put the text in the place of the file, whole or not at all."""
-    handle, fresh = tempfile.mkstemp(dir=os.path.dirname(path), prefix=_FRESH)
-    with os.fdopen(handle, "w", encoding="utf-8") as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(handle)
-    os.chmod(fresh, 0o644)
-    os.replace(fresh, path)
-
-
-def apply(directory: str, before: dict[str, str], after: dict[str, str]) -> None:
-    """Write what differs, and remove what is no longer rendered or was left by a killed run."""
-    os.makedirs(directory, exist_ok=True)
-    for name, text in after.items():
-        if before.get(name) != text:
-            write(os.path.join(directory, name), text)
-    for name in os.listdir(directory):
-        if name.startswith(_FRESH) or (name in before and name not in after):
-            os.unlink(os.path.join(directory, name))
-
-
 def main() -> None:
-    """Values → files."""
+    """Work in a child, which a mount that does not answer may keep."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    values = dict(module.params)
-    directory = values.pop("dest")
-    errors = check(values)
-    if errors:
-        module.fail_json(msg="\n".join(errors), errors=errors)
-    files = render(values)
-    before = load(directory) if directory else files
-    diff = [
-        {
-            "before_header": name,
-            "after_header": name,
-            "before": before.get(name, ""),
-            "after": files.get(name, ""),
-        }
-        for name in FILES
-        if before.get(name) != files.get(name)
-    ]
-    if diff and not module.check_mode:
-        apply(directory, before, files)
-    said = remarks(values)
-    for remark in said:
-        module.warn(f"Slurm: {remark}")
-    module.exit_json(
-        changed=bool(diff),
-        diff=diff,
-        files=files,
-        remarks=said,
-        restart_key=restart_key(files["slurm.conf"], values["version"]),
-    )
+    what = module.params["dest"] or "slurm_config"
+    finish_in_time(module, what, lambda: module.exit_json(**bring_about(module)))
 
 
 if __name__ == "__main__":

@@ -222,41 +222,19 @@ known:
   elements: str
 """
 
-import os
-import pwd
-import time
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._gate import (
-    GatePlan,
-    Policy,
-    plan_gate,
-    plan_introduction,
-    verdict_from_data,
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.policy import GatePlan
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.report import report
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.states import (
+    bring_about,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._gate_apply import (
-    Outcome,
-    Slurm,
-    Step,
-    StoppedError,
-    carry_out,
-    load_known,
-    store_known,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._gate_report import (
-    diff_of,
-    journal,
-    report,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._lock import BusyError, host_lock
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import ModuleRunner, ToolError
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_state import Node
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_tools import NoAnswerError
 
 _LEVELS = ["quick", "standard", "burn_in"]
-_POLL_S = 1
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "state": {"choices": ["admitted", "remembered", "introduced"], "default": "admitted"},
@@ -266,11 +244,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
         "default": [],
         "options": {
             "node": {"type": "str", "required": True},
-            "verdict": {
-                "type": "str",
-                "choices": ["pass", "fail", "not_measured"],
-                "required": True,
-            },
+            "verdict": {"choices": ["pass", "fail", "not_measured"], "required": True},
             "at": {"type": "str", "default": ""},
             "level": {"type": "str", "choices": _LEVELS, "default": "quick"},
             "first_failing": {"type": "dict"},
@@ -294,178 +268,12 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 
-def policy_of(params: Mapping[str, Any], user: str) -> Policy:
-    """What the site allows; raises ToolError that names the option."""
-    if not 0 <= params["share"] <= 1:
-        raise ToolError(f"share: is {params['share']:g}; write a number from 0 to 1")
-    if params["evidence_days"] <= 0:
-        raise ToolError(f"evidence_days: is {params['evidence_days']:g}; write more than 0")
-    strange = sorted(set(params["return_spares"]) - set(params["spares"]))
-    if strange:
-        raise ToolError(f"return_spares: {', '.join(strange)} is not among the spares")
-    return Policy(
-        share=params["share"],
-        level=params["level"],
-        evidence_s=params["evidence_days"] * 86400,
-        unmeasured=params["unmeasured"],
-        spares=tuple(params["spares"]),
-        spares_in_service=params["spares_in_service"],
-        user=user,
-    )
-
-
-def who_am_i() -> str:
-    """The user that Slurm will name beside a reason."""
-    try:
-        return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        return str(os.geteuid())
-
-
-def wait_for(slurm: Slurm, names: Sequence[str], wait_s: float) -> dict[str, Node]:
-    """All nodes, as soon as slurmctld answers and knows these; raises NoAnswerError at the end."""
-    deadline = time.monotonic() + wait_s
-    while True:
-        late = time.monotonic() >= deadline
-        try:
-            nodes = slurm.nodes()
-        except NoAnswerError:
-            if late:
-                raise
-        else:
-            if late or all(name in nodes for name in names):
-                return nodes
-        time.sleep(_POLL_S)
-
-
-def remember(slurm: Slurm, params: Mapping[str, Any], pretend: bool) -> tuple[bool, list[str]]:
-    """Begin the list of nodes that are not new; returns whether it was begun, and the list."""
-    known = load_known(params["known_file"])
-    if known is not None:
-        return False, sorted(known)
-    try:
-        names = sorted(slurm.nodes())
-    except NoAnswerError as error:
-        # A controller that is only down now has nodes, and jobs on them.
-        if os.path.exists(os.path.join(params["state_save_location"], "node_state")):
-            raise ToolError(
-                f"{error}; slurmctld has run here before: start it, so that the gate learns which "
-                "nodes are not new"
-            ) from error
-        names = []
-    if not pretend:
-        store_known(params["known_file"], names)
-    return True, names
-
-
-def introduce(
-    slurm: Slurm, params: Mapping[str, Any], policy: Policy, note: Callable[[Step], None]
-) -> tuple[Outcome, list[str]]:
-    """Drain what is new, then count it as known; raises NoAnswerError, StoppedError, ToolError."""
-    names = params["nodes"]
-    noted = load_known(params["known_file"])
-    if noted is None:
-        raise ToolError(
-            f"{params['known_file']} is missing, so that nobody knows which nodes are new; call "
-            "state: remembered before Slurm is given new nodes"
-        )
-    known = noted - set(params["renewed"])
-    wait_for(slurm, names, params["wait_s"])
-
-    def decide(nodes: Mapping[str, Node], spent: Sequence[tuple[str, str]] = ()) -> GatePlan:
-        tried = {name for name, _what in spent}
-        return GatePlan(plan_introduction(set(names) - known - tried, nodes, policy), ())
-
-    outcome = carry_out(slurm, decide, note)
-    if not outcome.failed:
-        # A node that has left is forgotten: when it comes back, it is new.
-        known = {name for name in names if name in outcome.nodes or name in known}
-        if known != noted:
-            store_known(params["known_file"], known)
-    return outcome, sorted(known)
-
-
-def finish(module: AnsibleModule, outcome: Outcome, **more: Any) -> None:
-    """Report what was done, and end the module."""
-    failed = outcome.failed
-    taken = [step.action for step in outcome.steps if step not in failed]
-    result = {**report(outcome.plan, taken, outcome.passed_over), **more}
-    result["refusal"] = outcome.refusal
-    if module._diff:
-        result["diff"] = diff_of(taken)
-    if failed:
-        lines = [f"{step.action.node}: {step.action.what}: {step.said}" for step in failed]
-        module.fail_json(msg="scontrol refused: " + "; ".join(lines), **result)
-    if outcome.refusal and module.params["fail"]:
-        module.fail_json(msg=outcome.refusal, **result)
-    module.exit_json(**result)
-
-
-def pretend(module: AnsibleModule, plan: GatePlan, **more: Any) -> None:
-    """Report what would be done, and end the module."""
-    result = {**report(plan, plan.actions, ()), **more}
-    if module._diff:
-        result["diff"] = diff_of(plan.actions)
-    if plan.refusal and module.params["fail"]:
-        module.fail_json(msg=plan.refusal, **result)
-    module.exit_json(**result)
-
-
-def admit(
-    module: AnsibleModule, slurm: Slurm, policy: Policy, note: Callable[[Step], None]
-) -> None:
-    """Compare verdicts and nodes, act, report."""
-    params = module.params
-    verdicts = [verdict_from_data(data) for data in params["verdicts"]]
-
-    def decide(nodes: Mapping[str, Node], spent: Sequence[tuple[str, str]] = ()) -> GatePlan:
-        return plan_gate(verdicts, nodes, policy, time.time(), params["return_spares"], spent)
-
-    if module.check_mode:
-        plan = decide(slurm.nodes())
-        out = {"before": plan.out, "after": plan.out_after, "most": plan.most_out}
-        pretend(module, plan, out=out)
-    outcome = carry_out(slurm, decide, note)
-    last = decide(outcome.nodes)
-    out = {"before": outcome.plan.out, "after": last.out, "most": last.most_out}
-    finish(module, outcome, out=out)
-
-
 def main() -> None:
-    """Load, plan, apply, report."""
+    """Bring the state about and report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    params, slurm = module.params, Slurm(ModuleRunner(module))
-    note = journal(params["journal"], module.warn)
-    nothing = report(GatePlan((), ()), (), ())
-    try:
-        policy = policy_of(params, who_am_i())
-        with host_lock("slurm_gate", params["wait_s"]):
-            if params["state"] == "remembered":
-                begun, names = remember(slurm, params, module.check_mode)
-                module.exit_json(**{**nothing, "changed": begun}, known=names)
-            if params["state"] == "introduced" and module.check_mode:
-                nodes = slurm.nodes()
-                noted = load_known(params["known_file"])
-                # Where the list is not begun yet, what Slurm has now would be on it.
-                known = (set(nodes) if noted is None else noted) - set(params["renewed"])
-                plan = GatePlan(plan_introduction(set(params["nodes"]) - known, nodes, policy), ())
-                pretend(module, plan, known=sorted(known))
-            if params["state"] == "introduced":
-                outcome, here = introduce(slurm, params, policy, note)
-                finish(module, outcome, known=here)
-            admit(module, slurm, policy, note)
-    except BusyError as error:
-        module.fail_json(msg=f"another run of the gate goes on (process {error.holder})", **nothing)
-    except NoAnswerError as error:
-        if not module.check_mode:
-            module.fail_json(msg=str(error), **nothing)
-        module.warn(f"{error}: no node is known")
-        module.exit_json(**nothing)
-    except StoppedError as error:
-        done = report(GatePlan((), ()), [step.action for step in error.steps], ())
-        module.fail_json(msg=f"{error}; run it again to go on", **done)
-    except (ToolError, ValueError) as error:
-        module.fail_json(msg=str(error), **nothing)
+    with reported(module, report(GatePlan((), ()), (), ()), ValueError):
+        result = bring_about(module, ModuleRunner(module))
+    module.exit_json(**result)
 
 
 if __name__ == "__main__":

@@ -174,40 +174,13 @@ errors:
   elements: str
 """
 
-from typing import Any, Mapping, Sequence
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
-    CommandRunner,
-    ModuleRunner,
-    ToolError,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_qos import (
-    COLUMNS,
-    QosPlan,
-    Use,
-    diff_of,
-    parse_declared,
-    parse_rows,
-    plan_qos,
-    to_remove,
-    uses_by_associations,
-    uses_by_partitions,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_tools import (
-    Job,
-    NoAnswerError,
-    change,
-    queued_jobs,
-    show,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_values import Settings
-
-_STALE_PREEMPTION = (
-    "slurmdbd 22.05 remembers preemptions that were removed until it is restarted:"
-    " systemctl restart slurmdbd, then run again"
-)
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.accounting import qos
 
 QOS_SPEC: dict[str, Any] = {
     "name": {"type": "str", "required": True},
@@ -239,91 +212,18 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 
-def load(run: CommandRunner) -> dict[str, Settings]:
-    """The QOS in the database. Raises ToolError."""
-    try:
-        return parse_rows(show(run, "qos", COLUMNS))
-    except ValueError as error:
-        raise ToolError(f"cannot read what sacctmgr prints of a QOS: {error}") from error
-
-
-def load_uses(run: CommandRunner) -> tuple[list[Use], list[Job]]:
-    """Everything that may refer to a QOS that is to be removed. Raises ToolError."""
-    columns = ("cluster", "account", "user", "qos", "defaultqos")
-    uses = uses_by_associations(show(run, "assoc", columns, ["wopl"]))
-    partitions = run(["scontrol", "show", "partition", "-o"])
-    if not partitions.ok:
-        raise NoAnswerError(f"the partitions cannot be read: {partitions.describe(2)}")
-    return [*uses, *uses_by_partitions(partitions.out)], queued_jobs(run)
-
-
-def make_plan(
-    run: CommandRunner,
-    declared: Mapping[str, Settings],
-    absent: Sequence[str],
-    params: Mapping[str, Any],
-    present: Mapping[str, Settings],
-) -> QosPlan:
-    """The plan for what is present. Raises ToolError with every error at once."""
-    removed = to_remove(declared, absent, present, params["exclusive"])
-    if params["create_only"]:
-        declared = {name: qos for name, qos in declared.items() if name not in present}
-    uses, jobs = load_uses(run) if removed else ([], [])
-    plan = plan_qos(declared, removed, present, uses, jobs)
-    if plan.errors:
-        raise ToolError("; ".join(plan.errors), errors=list(plan.errors), commands=[])
-    return plan
-
-
-def apply(run: CommandRunner, plan: QosPlan, done: list[str]) -> None:
-    """Run the commands; done gets each one that succeeded. Raises ToolError."""
-    for words in plan.commands:
-        try:
-            change(run, words)
-        except ToolError as error:
-            # the plan has no loop: slurmdbd 22.05 compares with what it has cached
-            if "loop detected" in str(error):
-                raise ToolError(f"{error}; {_STALE_PREEMPTION}") from error
-            raise
-        done.append(" ".join(words))
-
-
 def main() -> None:
     """Load, plan, apply, read again, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    run = ModuleRunner(module)
+    run, params = ModuleRunner(module), module.params
     done: list[str] = []
-    try:
-        declared, absent, errors = parse_declared(module.params["qos"])
-        if errors:
-            raise ToolError("; ".join(errors), errors=errors)
-        try:
-            present = load(run)
-        except NoAnswerError as error:
-            if not module.check_mode:
-                raise
-            module.warn(f"{error}: predicting for an empty database")
-            present = {}
-        arguments = (declared, sorted(absent), module.params)
-        plan = make_plan(run, *arguments, present)
-        if not module.check_mode and plan.commands:
-            apply(run, plan, done)
-            left = make_plan(run, *arguments, load(run))
-            if left.commands:
-                undone = "; ".join(" ".join(words) for words in left.commands)
-                raise ToolError(f"slurmdbd accepted every command, but still needs: {undone}")
-    except ToolError as error:
-        module.fail_json(
-            msg=str(error), **{"commands": done, "changed": bool(done), **error.details}
-        )
-    result: dict[str, Any] = {
-        "changed": bool(plan.commands),
-        "commands": [" ".join(words) for words in plan.commands],
-        "changed_names": plan.changed_names,
-    }
-    if module._diff:
-        result["diff"] = diff_of(plan)
-    module.exit_json(**result)
+    with reported(module, lambda: {"commands": done, "changed": bool(done)}):
+        declared, absent = qos.desired(params["qos"])
+        present = qos.present_in(module, run)
+        plan = qos.make_plan(run, declared, absent, params, present)
+        if not module.check_mode:
+            qos.bring_about(run, declared, absent, params, plan, done)
+    module.exit_json(**qos.result_of(plan, module._diff))
 
 
 if __name__ == "__main__":

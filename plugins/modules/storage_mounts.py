@@ -105,7 +105,7 @@ options:
     type: float
     default: 10
 seealso:
-  - module: baremetal.dgx.storage_canary
+  - module: baremetal.dgx.mount_check
 notes:
   - Only for Linux with systemd.
 """
@@ -150,14 +150,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._mounts import Mount
-from ansible_collections.baremetal.dgx.plugins.module_utils._mounts_apply import (
-    Applier,
-    Files,
-    survey,
-    wanted_files,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import ModuleRunner
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage.mounts.apply import bring_about
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "owner": {"type": "str", "required": True},
@@ -183,73 +178,13 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "style": {"type": "str", "choices": ["unit", "fstab"], "default": "unit"},
     "answer_s": {"type": "float", "default": 10},
 }
-_LISTS = ("options", "before", "requires", "watch")
-
-
-def mounts_of(data: list[dict[str, Any]]) -> list[Mount]:
-    """Return the mounts of the module's option; ValueError for what cannot be mounted."""
-    mounts = []
-    for one in data:
-        where = one["where"].rstrip("/")
-        if not where.startswith("/") or "//" in where or "/.." in where:
-            raise ValueError(f"{one['name']}: {one['where']!r} is no mount point; write /PATH")
-        lists = {key: tuple(one[key]) for key in _LISTS}
-        mounts.append(Mount(**{**one, **lists, "where": where}))
-    for what in ("name", "where"):
-        values = [getattr(mount, what) for mount in mounts]
-        twice = sorted({value for value in values if values.count(value) > 1})
-        if twice:
-            raise ValueError(f"{what} {', '.join(twice)} is declared twice; write it once")
-    return mounts
-
-
-def diff_of(files: Files) -> list[dict[str, str]]:
-    """Return the diff of units and fstab; there are no secrets in them."""
-    changes = {**dict.fromkeys(files.removed, ""), **files.written}
-    return [
-        {"before_header": path, "after_header": path, "before": files.before.get(path, ""),
-         "after": text}
-        for path, text in sorted(changes.items())
-    ]  # fmt: skip
 
 
 def main() -> None:
     """Look, plan, apply, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    params = module.params
-    try:
-        mounts = mounts_of(params["mounts"])
-    except ValueError as error:
-        module.fail_json(msg=str(error))
-    owner = params["owner"]
-    todo, digests = survey(owner, mounts, params["answer_s"])
-    # What hides files is not put there for the next boot either.
-    hidden = {mount.where for mount in mounts if any(
-        line.startswith(f"{mount.where} ") for line in todo.refused)}  # fmt: skip
-    allowed = [mount for mount in mounts if mount.where not in hidden]
-    files = wanted_files(owner, params["style"], allowed, todo.kept | frozenset(hidden))
-    result: dict[str, Any] = {
-        "changed": bool(todo.steps or files),
-        "steps": [f"{step.action} {step.where}: {step.why}" for step in todo.steps],
-        "pending": list(todo.pending),
-        "refused": list(todo.refused),
-        "hung": list(todo.hung),
-        "diff": diff_of(files),
-    }
-    applier = Applier(ModuleRunner(module), {mount.where: mount for mount in allowed}, digests)
-    if not module.check_mode:
-        applier.apply(todo.steps, files)
-    for line in todo.pending:
-        module.warn(line)
-    wrong = [*todo.refused, *applier.failed]
-    wrong += [
-        f"{where} is mounted but has not answered for {params['answer_s']:g} s: it was left alone; "
-        "look at its servers and the network. What will never come back goes with "
-        f"`umount --lazy {where}`"
-        for where in todo.hung
-    ]
-    if wrong:
-        module.fail_json(msg="\n".join(wrong), **result)
+    with reported(module, None, ValueError):
+        result = bring_about(module, ModuleRunner(module))
     module.exit_json(**result)
 
 

@@ -17,6 +17,8 @@ description:
     error, all errors at once.
   - Numbers are never changed, because the files of the user carry the old one.
   - Files in a home are written with the rights of the user.
+  - If the homes are on a mount that does not answer within 60 seconds, it fails and names the
+    mount.
 version_added: 1.0.0
 author:
   - The baremetal.dgx authors (@baremetal-dgx)
@@ -165,25 +167,15 @@ login:
       type: int
 """
 
-import os
-from typing import Any, Mapping
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._accounts import (
-    Plan,
-    State,
-    Step,
-    WantedGroup,
-    WantedUser,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._accounts_host import (
-    apply_step,
-    load_state,
-    login_keys,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._accounts_plan import make_plan
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import ModuleRunner, ToolError
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.hang import finish_in_time
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.accounts import apply as accounts
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.accounts.parse import desired
 
 GROUP_SPEC: dict[str, Any] = {
     "name": {"type": "str", "required": True},
@@ -217,108 +209,17 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 
-def desired_groups(params: Mapping[str, Any]) -> list[WantedGroup]:
-    """The groups as declared."""
-    return [
-        WantedGroup(
-            name=entry["name"],
-            gid=entry["gid"],
-            system=entry["system"],
-            present=entry["state"] == "present",
-        )
-        for entry in params["groups"]
-    ]
-
-
-def desired_users(params: Mapping[str, Any]) -> list[WantedUser]:
-    """The users as declared; a key given as several lines counts as several keys."""
-    return [
-        WantedUser(
-            name=entry["name"],
-            uid=entry["uid"],
-            group=entry["group"],
-            groups=None if entry["groups"] is None else tuple(entry["groups"]),
-            shell=entry["shell"],
-            home=entry["home"],
-            comment=entry["comment"],
-            create_home=entry["create_home"],
-            system=entry["system"],
-            keys=tuple(
-                line for key in entry["ssh_keys"] for line in key.splitlines() if line.strip()
-            ),
-            keys_exclusive=entry["ssh_keys_exclusive"],
-            password=entry["password"],
-            present=entry["state"] == "present",
-            remove_home=entry["remove_home"],
-        )
-        for entry in params["users"]
-    ]
-
-
-def parse_mode(text: str) -> int:
-    """The number of a quoted octal mode; raises ToolError for anything else."""
-    try:
-        return int(text, 8)
-    except ValueError as error:
-        raise ToolError(f"home_mode: {text!r} is no octal mode; write one like '0700'") from error
-
-
-def set_password(module: AnsibleModule, step: Step) -> None:
-    """Hand the hash to chpasswd through standard input, where no process list shows it."""
-    name = step.subject.split(" ", 1)[1]
-    rc, _out, err = module.run_command(
-        [module.get_bin_path("chpasswd", required=True), "-e"], data=f"{name}:{step.secret}"
-    )
-    if rc != 0:
-        raise ToolError(f"{step.subject}: the password was refused: {err.strip()}")
-
-
-def apply(module: AnsibleModule, run: ModuleRunner, plan: Plan, home_mode: int) -> None:
-    """Do all steps in order."""
-    for step in plan.steps:
-        try:
-            if step.kind == "password":
-                set_password(module, step)
-            else:
-                apply_step(run, step, home_mode)
-        except OSError as error:
-            raise ToolError(
-                f"{step.subject}: {step.summary}: {error.filename}: {error.strerror}"
-            ) from error
-
-
-def login(run: ModuleRunner, state: State, users: list[WantedUser]) -> dict[str, Any]:
-    """The user of this connection and how many keys will admit it."""
-    keys = login_keys(run, state.login_user)
-    if keys is not None:
-        declared = [user for user in users if user.name == state.login_user and user.present]
-        keys = max(keys, sum(len(user.keys) for user in declared))
-    return {"user": state.login_user, "keys": keys}
-
-
 def main() -> None:
-    """Load, plan, apply, report."""
+    """Look at the homes, then work in a child, which a mount that goes meanwhile may keep."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    run = ModuleRunner(module)
-    result: dict[str, Any] = {}
-    try:
-        home_mode = parse_mode(module.params["home_mode"])
-        groups, users = desired_groups(module.params), desired_users(module.params)
-        state = load_state(groups, users, os.environ)
-        plan = make_plan(state, groups, users, module.params["home_removal_allowed"])
-        if plan.errors:
-            raise ToolError("\n".join(plan.errors), errors=list(plan.errors))
-        if module.params["login_check"]:
-            result["login"] = login(run, state, users)
-        if not module.check_mode:
-            apply(module, run, plan, home_mode)
-    except ToolError as error:
-        module.fail_json(msg=str(error), **error.details)
-    actions = [f"{step.subject}: {step.summary}" for step in plan.steps]
-    result.update(changed=bool(plan.steps), actions=actions)
-    if module._diff and actions:
-        result["diff"] = {"prepared": "\n".join(actions) + "\n"}
-    module.exit_json(**result)
+    groups, users = desired(module.params)
+    with reported(module):
+        accounts.see_homes(users)
+
+    def work() -> None:
+        module.exit_json(**accounts.bring_about(module, ModuleRunner(module), groups, users))
+
+    finish_in_time(module, "users and their homes", work, accounts.time_for(users))
 
 
 if __name__ == "__main__":

@@ -18,8 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / ".cache" / "collections"))
-for part in ("module_utils", "modules"):
-    sys.path.insert(0, str(ROOT / "tests" / "unit" / "plugins" / part))
+sys.path.insert(0, str(ROOT / "tests" / "models"))
 
 import report_world as world  # noqa: E402
 from slurmctld_model import Slurmctld  # noqa: E402
@@ -28,32 +27,32 @@ from ansible_collections.baremetal.dgx.plugins.lookup.node_verdicts import (  # 
     _files,
     _load,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._evidence_store import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.store import (  # noqa: E402
     Store,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._gate import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.apply import (  # noqa: E402
+    Slurm,
+    carry_out,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.policy import (  # noqa: E402
     Policy,
     plan_gate,
     seconds_of,
     verdict_from_data,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._gate_apply import (  # noqa: E402
-    Slurm,
-    carry_out,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._gate_evidence import (  # noqa: E402
-    gate_verdicts,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._report_data import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.data import (  # noqa: E402
     Redactor,
     Wishes,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._report_html import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.html import (  # noqa: E402
     report_html,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._report_junit import junit  # noqa: E402
-from ansible_collections.baremetal.dgx.plugins.module_utils._report_load import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.junit import junit  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.load import (  # noqa: E402
     load_report,
+)
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.node_verdicts import (  # noqa: E402
+    gate_verdicts,
 )
 
 MOST_SECONDS = 60.0

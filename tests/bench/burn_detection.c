@@ -11,7 +11,7 @@
  * sums), and nothing else is named. Prints one line of counts for each form.
  */
 #define _POSIX_C_SOURCE 200809L
-#include "../../plugins/module_utils/_burn_kernels.cu"
+#include "../../plugins/module_utils/_gpu/kernels.cu"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -27,14 +27,14 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 import conftest  # noqa: E402, F401 - makes the collection importable
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._burn_app import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn.control import (  # noqa: E402
     archive,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._burn_plan import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn.plan import (  # noqa: E402
     key,
     settings_from_data,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._burn_state import load  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn.state import load  # noqa: E402
 
 PHASES = (
     "hbm_rate",

@@ -31,11 +31,11 @@ sys.path[:0] = [str(ROOT / "tests" / "fabric")]
 from world import plan_cables, plan_data  # noqa: E402, I001
 from sim import LARGE, NoSimulatorError, Sim, simulator  # noqa: E402
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._cable_netlist import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._cables.netlist import (  # noqa: E402
     hca_guid,
     netlist,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import (  # noqa: E402
     plan_to_data,
 )
 

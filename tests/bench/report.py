@@ -17,22 +17,22 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / ".cache" / "collections"))
-sys.path.insert(0, str(ROOT / "tests" / "unit" / "plugins" / "module_utils"))
+sys.path.insert(0, str(ROOT / "tests" / "models"))
 
 import report_world as world  # noqa: E402
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._evidence_store import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.store import (  # noqa: E402
     Store,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._report_data import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.data import (  # noqa: E402
     Redactor,
     Wishes,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._report_html import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.html import (  # noqa: E402
     report_html,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._report_junit import junit  # noqa: E402
-from ansible_collections.baremetal.dgx.plugins.module_utils._report_load import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.junit import junit  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.load import (  # noqa: E402
     load_report,
 )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from hand import Done, Hand, exchange, fault, turn
 from world import CA, SWITCH, NoRoomError
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import NODE_LEAF
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import NODE_LEAF
 
 # --- one cable
 

@@ -4,13 +4,28 @@
 
 from __future__ import annotations
 
-from hand import Done, Hand, declare, describe, fault, protected
+from hand import (
+    FORMS,
+    Done,
+    Expected,
+    Hand,
+    declare,
+    describe,
+    fault,
+    name_all,
+    protected,
+    turn,
+)
 from world import NoRoomError, rail_end, switch_end
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_judge import Expectation
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import NODE_LEAF
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import NODE_LEAF
 
 # --- devices that are something else
+
+
+def by_place(subject: str) -> set[Expected]:
+    """What is not measured since only its place says what it is."""
+    return {("identity", subject)}
 
 
 @fault
@@ -71,7 +86,7 @@ def two_spines_exchanged(hand: Hand) -> Done:
 def rail_renamed(hand: Hand) -> Done:
     cable = hand.rail()
     describe(hand, cable, f"{cable.a.host} mlx5_77")
-    return Done({("renamed", f"hca:{cable.a}")}, {cable})
+    return Done({("renamed", f"hca:{cable.a}")}, {cable}, by_place(f"hca:{cable.a}"))
 
 
 @fault
@@ -79,14 +94,14 @@ def node_renamed(hand: Hand) -> Done:
     node = hand.nodes(1)[0]
     for cable in hand.of_device(node):
         describe(hand, cable, f"{node} ibp{cable.a.rail}s0")
-    return Done({("renamed", f"node:{node}")}, hand.of_device(node))
+    return Done({("renamed", f"node:{node}")}, hand.of_device(node), by_place(f"node:{node}"))
 
 
 @fault
 def rail_without_a_name(hand: Hand) -> Done:
     cable = hand.rail()
     describe(hand, cable, "MT4129 ConnectX7   Mellanox Technologies")
-    return Done({("description", f"hca:{cable.a}")}, {cable})
+    return Done({("description", f"hca:{cable.a}")}, {cable}, by_place(f"hca:{cable.a}"))
 
 
 @fault
@@ -94,7 +109,7 @@ def node_without_a_name(hand: Hand) -> Done:
     node = hand.nodes(1)[0]
     for cable in hand.of_device(node):
         describe(hand, cable, "MT4129 ConnectX7   Mellanox Technologies")
-    return Done({("description", f"node:{node}")}, hand.of_device(node))
+    return Done({("description", f"node:{node}")}, hand.of_device(node), by_place(f"node:{node}"))
 
 
 @fault
@@ -102,7 +117,7 @@ def node_with_a_foreign_name(hand: Hand) -> Done:
     node = hand.nodes(1)[0]
     for cable in hand.of_device(node):
         describe(hand, cable, f"rescue mlx5_rail{cable.a.rail}")
-    return Done({("description", f"node:{node}")}, hand.of_device(node))
+    return Done({("description", f"node:{node}")}, hand.of_device(node), by_place(f"node:{node}"))
 
 
 @fault
@@ -110,7 +125,8 @@ def node_with_the_name_of_another(hand: Hand) -> Done:
     one, two = hand.nodes(2)
     for cable in hand.of_device(one):
         describe(hand, cable, f"{two} mlx5_rail{cable.a.rail}")
-    return Done({("description", f"node:{one}")}, hand.of_nodes([one, two]))
+    found = {("description", f"node:{one}")}
+    return Done(found, hand.of_nodes([one, two]), by_place(f"node:{one}"))
 
 
 @fault
@@ -118,7 +134,7 @@ def rail_with_the_name_of_another_node(hand: Hand) -> Done:
     one = hand.rail()
     other = hand.rail(lambda c: c.a.host != one.a.host and c.a.rail == one.a.rail)
     describe(hand, one, f"{other.a.host} mlx5_rail{one.a.rail}")
-    return Done({("description", f"hca:{one.a}")}, {one, other})
+    return Done({("description", f"hca:{one.a}")}, {one, other}, by_place(f"hca:{one.a}"))
 
 
 @fault
@@ -235,12 +251,92 @@ def cage_of_uplinks_dead(hand: Hand) -> Done:
 def adapter_that_its_node_does_not_see(hand: Hand) -> Done:
     cable = hand.rail()
     hand.world.remove(hand.world.key_of[cable.a.host, cable.a.rail])
-    hand.world.adapters[cable.a.host] = {
-        hca.pci
-        for (node, rail), hca in hand.world.plan.hcas.items()
-        if node == cable.a.host and rail != cable.a.rail and hca.pci
-    }
+    hand.world.ask_nodes(cable.a.host)
     return Done({("hca_absent", f"hca:{cable.a}")}, hand.near(cable))
+
+
+@fault
+def adapter_gone_and_all_nodes_answer(hand: Hand) -> Done:
+    cable = hand.rail()
+    hand.world.remove(hand.world.key_of[cable.a.host, cable.a.rail])
+    hand.world.ask_nodes()
+    return Done({("hca_absent", f"hca:{cable.a}")}, hand.near(cable))
+
+
+@fault
+def cable_pulled_and_its_node_sees_the_adapter(hand: Hand) -> Done:
+    cable = hand.rail()
+    hand.world.ask_nodes(cable.a.host)
+    hand.world.remove(hand.world.key_of[cable.a.host, cable.a.rail])
+    return Done({("missing", cable.subject)}, hand.near(cable))
+
+
+def renumber(hand: Hand, node: str, gone: int | None = None, by: int = 1) -> None:
+    """Give the adapters of a node the kernel's numbers, those after `gone` lower ones."""
+    for cable in hand.of_device(node):
+        lower = by if gone is not None and cable.a.rail > gone else 0
+        if hand.world.key_of[node, cable.a.rail] in hand.world.fabric.devices:
+            describe(hand, cable, f"{node} mlx5_{cable.a.rail - lower}")
+
+
+def _numbers_moved_down(hand: Hand) -> tuple[str, int, set]:
+    node = hand.nodes(1)[0]
+    rails = sorted(cable.a.rail for cable in hand.of_device(node))
+    gone = hand.rng.choice(rails[:-1])
+    hand.world.remove(hand.world.key_of[node, gone])
+    renumber(hand, node, gone)
+    later = {("identity", f"hca:{node}/rail{rail}") for rail in rails if rail > gone}
+    if gone == rails[0]:
+        later = by_place(f"node:{node}") if len(later) > 1 else later
+    return node, gone, later
+
+
+@fault
+def adapter_gone_and_later_ones_renumbered(hand: Hand) -> Done:
+    node, gone, later = _numbers_moved_down(hand)
+    return Done({("hca_absent", f"hca:{node}/rail{gone}")}, hand.of_device(node), later)
+
+
+@fault
+def adapter_gone_and_renumbered_as_the_node_reports(hand: Hand) -> Done:
+    node, gone, _later = _numbers_moved_down(hand)
+    hand.world.ask_nodes(node)
+    return Done({("hca_absent", f"hca:{node}/rail{gone}")}, hand.of_device(node))
+
+
+@fault
+def rails_swapped_under_any_names_and_nodes_answer(hand: Hand) -> Done:
+    node = hand.nodes(1)[0]
+    one, two = hand.rng.sample(sorted(hand.of_device(node)), 2)
+    form = hand.rng.choice(sorted(FORMS))
+    name_all(hand.world, form, [node])
+    hand.world.ask_nodes(node)
+    done = turn(hand, [one, two])
+    names = {("description", f"node:{node}")} if form == "none" else set()
+    return Done(done.findings | names, hand.of_device(node))
+
+
+@fault
+def rails_swapped_under_default_names(hand: Hand) -> Done:
+    # Nobody knows: two adapters in their node's places, under names that say no rail.
+    node = hand.nodes(1)[0]
+    one, two = hand.rng.sample(sorted(hand.of_device(node)), 2)
+    name_all(hand.world, "hca", [node])
+    turn(hand, [one, two])
+    return Done({("renamed", f"node:{node}")}, hand.of_device(node), by_place(f"node:{node}"))
+
+
+@fault
+def declared_guid_in_the_place_of_another(hand: Hand) -> Done:
+    # Both without a name: the declaration alone says that the cables are exchanged.
+    one = hand.rail()
+    two = hand.rail(lambda c: c.a.host != one.a.host and c.b.host == one.b.host)
+    declare(hand, [one.a.host, two.a.host])
+    for cable in (one, two):
+        describe(hand, cable, "MT4129 ConnectX7   Mellanox Technologies")
+    done = turn(hand, [one, two])
+    names = {("description", f"hca:{cable.a}") for cable in (one, two)}
+    return Done(done.findings | names, hand.of_nodes([one.a.host, two.a.host]))
 
 
 @fault
@@ -255,7 +351,7 @@ def most_of_the_fabric_out_of_reach(hand: Hand) -> Done:
         if cable.kind != NODE_LEAF:
             hand.world.unplug(cable)
     hand.world.sms = {}
-    hand.world.wanted = Expectation()
+    hand.world.options = {}
     findings = {("split", "fabric"), ("no_sm", "fabric")}
     return Done(findings, set(hand.world.plan.cables) - hand.of_device(leaf))
 

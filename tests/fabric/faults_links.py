@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from hand import (
     DOWNED,
     SYMBOLS,
@@ -17,12 +15,13 @@ from hand import (
     describe,
     fault,
     harmless,
+    name_all,
     protected,
     same_rate,
 )
 from world import CA, NoRoomError
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import NODE_LEAF
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import NODE_LEAF
 
 # --- slow links
 
@@ -180,7 +179,65 @@ def subnet_manager_on_a_switch(hand: Hand) -> Done:
     return done
 
 
+def _ufm(hand: Hand) -> None:
+    """Let UFM manage the subnet, from a host of its own."""
+    world, guid = hand.world, "0400000000000001"
+    place = world.place(hand.free_port())
+    world.add(guid, CA, "ufm-01 mlx5_0")
+    world.link((guid, 1), place)
+    world.key_of["ufm-01", -1] = guid
+    hand.world.options = {
+        "subnet_managers": list(world.options["subnet_managers"]),
+        "subnet_manager_provider": "ufm",
+        "other_hosts": ["ufm-01"],
+    }
+    world.sms = {"ufm-01": "MASTER"}
+
+
+@fault
+def subnet_manager_on_a_node_beside_ufm(hand: Hand) -> Done:
+    node = next(host for host, state in hand.world.sms.items() if state == "STANDBY")
+    done = _only_sms(hand, {("sm_unexpected", f"sm:{node}")})
+    _ufm(hand)
+    hand.world.sms[node] = "STANDBY"
+    return done
+
+
+@fault
+def symbol_errors_just_above_the_limit(hand: Hand) -> Done:
+    # 2.88 are allowed in twelve minutes of 400 Gb/s.
+    cable = hand.rail()
+    count(hand, cable.b, SYMBOLS, 7, 10)
+    return Done({("errors", cable.subject)}, {cable})
+
+
 # --- what must not be found
+
+
+@harmless
+def ufm_manages_the_subnet(hand: Hand) -> Done:
+    _ufm(hand)
+    return Done(set())
+
+
+@harmless
+def all_nodes_answer(hand: Hand) -> Done:
+    hand.world.ask_nodes()
+    return Done(set())
+
+
+@harmless
+def default_names_and_all_nodes_answer(hand: Hand) -> Done:
+    name_all(hand.world, "hca")
+    hand.world.ask_nodes()
+    return Done(set())
+
+
+@harmless
+def names_in_capitals_and_all_nodes_answer(hand: Hand) -> Done:
+    name_all(hand.world, "capitals")
+    hand.world.ask_nodes()
+    return Done(set())
 
 
 @harmless
@@ -239,7 +296,7 @@ def a_host_that_is_known(hand: Hand) -> Done:
     guid = "0500000000000001"
     hand.world.add(guid, CA, "login-01.cluster.example mlx5_0")
     hand.world.link((guid, 1), hand.world.place(hand.free_port()))
-    hand.world.wanted = replace(hand.world.wanted, other_hosts=("login-01",))
+    hand.world.options["other_hosts"] = ["login-01"]
     return Done(set())
 
 

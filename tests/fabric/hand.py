@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 
 from world import Cable, End, NoRoomError, World, rail_end
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import NODE_LEAF
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import NODE_LEAF
 
 SYMBOLS = "SymbolErrorCounter"
 DOWNED = "LinkDownedCounter"
@@ -137,7 +137,7 @@ def turn(hand: Hand, cables: list[Cable]) -> Done:
 def protected(world: World) -> set[Cable]:
     """Cables of the hosts of the subnet managers: without them there would be none to ask."""
     by_end = world.by_end
-    return {by_end[rail_end(host, 0)] for host in world.wanted.subnet_managers}
+    return {by_end[rail_end(host, 0)] for host in world.options.get("subnet_managers", ())}
 
 
 HARMLESS: dict[str, Fault] = {}
@@ -158,6 +158,21 @@ def same_rate(hand: Hand, speed: str, width: str, *cables: Cable) -> None:
 def describe(hand: Hand, cable: Cable, text: str) -> None:
     guid = hand.world.key_of[cable.a.host, cable.a.rail]
     hand.world.fabric.devices[guid].description = text
+
+
+# What adapters call themselves that nobody has named for the plan, by node and rail.
+FORMS: dict[str, Callable[[str, int], str]] = {
+    "hca": lambda node, rail: f"{node} HCA-{rail + 1}",
+    "capitals": lambda node, rail: f"{node.upper()} mlx5_rail{rail}",
+    "none": lambda _node, _rail: "MT4129 ConnectX7   Mellanox Technologies",
+}
+
+
+def name_all(world: World, form: str, nodes: list[str] | None = None) -> None:
+    """Give the adapters of these nodes, or of all, names of another form."""
+    for (node, rail), guid in world.key_of.items():
+        if rail >= 0 and (nodes is None or node in nodes) and guid in world.fabric.devices:
+            world.fabric.devices[guid].description = FORMS[form](node, rail)
 
 
 def declare(hand: Hand, names: list[str]) -> None:

@@ -3,6 +3,7 @@
 """Run the fault library on worlds, alone and two at a time, and count what was found.
 
 .venv/bin/python tests/fabric/library.py [PAIRS_PER_FABRIC]
+.venv/bin/python tests/fabric/library.py knowledge    by what is known of the adapters
 """
 
 from __future__ import annotations
@@ -16,14 +17,12 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parent)]
 
 from world import SIZES, NoRoomError, World, choose_start, copied, plan_of  # noqa: E402, I001
-from hand import FAULTS, HARMLESS, Done, Hand, protected  # noqa: E402
+from hand import FAULTS, FORMS, HARMLESS, Done, Hand, name_all, protected  # noqa: E402
 import faults_cables  # noqa: E402, F401  (they enter themselves in the list)
 import faults_devices  # noqa: E402, F401
 import faults_links  # noqa: E402, F401
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import (  # noqa: E402
-    Sweep,
-)
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import Sweep  # noqa: E402
 
 _worlds: dict[str, World] = {}
 
@@ -34,7 +33,18 @@ def fresh(size: str) -> World:
     kept = _worlds[size]
     world = copy.copy(kept)
     world.fabric = Sweep({guid: copied(device) for guid, device in kept.fabric.devices.items()})
-    for name in ("mute", "disabled", "before", "after", "doubled", "sms", "adapters", "errors"):
+    for name in (
+        "mute",
+        "disabled",
+        "before",
+        "after",
+        "doubled",
+        "sms",
+        "adapters",
+        "errors",
+        "options",
+        "key_of",
+    ):
         setattr(world, name, copy.copy(getattr(kept, name)))
     return world
 
@@ -124,7 +134,101 @@ class Score:
             )
 
 
+# Faults whose names of adapters are part of the fault, or that declare GUIDs.
+_OF_NAMES = {
+    "two_nodes_exchanged", "three_nodes_exchanged", "rail_renamed", "node_renamed",
+    "rail_without_a_name", "node_without_a_name", "node_with_a_foreign_name",
+    "node_with_the_name_of_another", "rail_with_the_name_of_another_node",
+    "names_of_declared_nodes_exchanged", "declared_switch_with_the_name_of_another",
+    "rails_swapped_under_any_names_and_nodes_answer", "rails_swapped_under_default_names",
+    "declared_guid_in_the_place_of_another", "adapter_gone_and_later_ones_renumbered",
+    "adapter_gone_and_renumbered_as_the_node_reports", "duplicate_guid",
+    "most_of_the_fabric_out_of_reach", "subnet_manager_on_a_switch",
+}  # fmt: skip
+
+
+@dataclass
+class Known:
+    """How fabrics of one class of knowledge were judged."""
+
+    fabrics: int = 0
+    due: int = 0
+    found: int = 0
+    false: int = 0
+    broken: int = 0
+    broken_passed: int = 0
+    sound: int = 0
+    sound_failed: int = 0
+    passed: int = 0
+
+    def take(self, size: str, fault: str, seed: int, form: str, asked: bool, share: float) -> None:
+        world = fresh(size)
+        rng = random.Random(f"{size} {fault} {seed}")
+        hand = Hand(world, rng, protected(world))
+        if asked:
+            world.ask_nodes()
+        try:
+            done = FAULTS[fault](hand)
+            choose_start(world, done.touched)
+        except NoRoomError:
+            return
+        if form != "planned":
+            name_all(world, form)
+        world.share = share
+        verdict = world.judge()
+        found = {(finding.kind, finding.subject) for finding in verdict.findings}
+        # That all adapters have other names than planned is true, and is no false alarm.
+        told = {item for item in found if form == "planned" or item[0] not in _NAMES}
+        self.fabrics += 1
+        self.due += len(done.findings)
+        self.found += len(done.findings & found)
+        self.false += len(told - done.findings)
+        for cable in world.plan.cables:
+            status, _why = verdict.cables[cable]
+            self.passed += status == "pass"
+            if world.in_place(cable):
+                # A cable that is slow or makes errors is where it belongs, and fails with reason.
+                if cable not in done.touched:
+                    self.sound += 1
+                    self.sound_failed += status == "fail"
+            else:
+                self.broken += 1
+                self.broken_passed += status == "pass"
+
+    def row(self, title: str) -> str:
+        return (
+            f"| {title} | {self.fabrics} | {self.found} of {self.due} | {self.false} | "
+            f"{self.broken_passed} of {self.broken} | {self.sound_failed} of {self.sound} |"
+        )
+
+
+_NAMES = ("renamed", "description")
+
+
+def knowledge(seeds: int = 1) -> int:
+    """Print the rates by what is known of the adapters, as a table."""
+    names = [name for name in FAULTS if name not in _OF_NAMES]
+    wrong = 0
+    for form in ("planned", *FORMS):
+        for asked in (False, True):
+            for share in (1.0, 0.6):
+                if share < 1 and asked:
+                    continue
+                known = Known()
+                for size in ("basepod-12", "superpod-32-of-64"):
+                    for name in names:
+                        for seed in range(seeds):
+                            known.take(size, name, seed, form, asked, share)
+                title = f"names: {form}; nodes {'answer' if asked else 'do not answer'}"
+                title += "" if share == 1 else "; the sweep is cut off at 60 %"
+                print(known.row(title), flush=True)
+                wrong += known.broken_passed + known.sound_failed
+    return 1 if wrong else 0
+
+
 def main() -> int:
+    if sys.argv[1:] == ["knowledge"]:
+        return knowledge()
     per_fabric = int(sys.argv[1]) if len(sys.argv) > 1 else 300
     rc = 0
     for title, runs in (("one fault", singles()), ("two faults", pairs(per_fabric))):

@@ -20,33 +20,33 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "unit" / "plugins" / "module_uti
 import tests.conftest  # noqa: E402, F401, I001  (makes the collection importable)
 from cable_plans import plan_data  # noqa: E402
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._cables import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.cables import (  # noqa: E402
     plan_cables,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import (  # noqa: E402
-    NODE_LEAF,
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import (  # noqa: E402
     CablePlan,
     End,
+    NODE_LEAF,
     rail_end,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._pairs_follow import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.follow_up import (  # noqa: E402
     follow_up,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._pairs_judge import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.localise import (  # noqa: E402
     Localiser,
     Measurement,
     Verdict,
     Ways,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._pairs_schedule import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.schedule import (  # noqa: E402
     Schedule,
     Wishes,
     make_schedule,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._records import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import (  # noqa: E402
     Threshold,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._routes import Routes  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.routes import Routes  # noqa: E402
 
 GOOD_GBPS = 392.0
 MARK = Threshold(">=", 380.0, "Gb/s", "test")

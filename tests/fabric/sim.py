@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import secrets
 import shutil
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from world import ROOT  # first: it makes the collection importable
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
     ENDED,
     MISSING,
     TIMED_OUT,
@@ -24,29 +25,37 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
 )
 
 CACHE = ROOT / ".cache" / "ibsim"
-TOOLS = ("opensm", "ibnetdiscover", "iblinkinfo", "ibqueryerrors", "sminfo", "saquery")
-_SBIN = "/usr/sbin:/sbin"
+_TOOLS = ("opensm", "ibnetdiscover", "iblinkinfo", "ibqueryerrors", "sminfo", "saquery")
 
 
 class NoSimulatorError(Exception):
     """There is no simulator here; the message says why."""
 
 
+def _asked(*argv: str | Path) -> list[str]:
+    """The lines that a program of this project prints; NoSimulatorError with what it says."""
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NoSimulatorError(done.stderr.strip() or f"{argv[0]} failed")
+    return done.stdout.split()
+
+
+@functools.cache
+def tools() -> dict[str, str]:
+    """The environment in which opensm and infiniband-diags are found: installed, or unpacked."""
+    path = f"{os.environ['PATH']}:/usr/sbin:/sbin"
+    if all(shutil.which(tool, path=path) for tool in _TOOLS):
+        return {"PATH": path}
+    (folder,) = _asked(ROOT / ".ci" / "tools")
+    # A shell that starts one of them loads the simulator's library before it, which needs these.
+    return {"PATH": f"{folder}:{path}", "LD_LIBRARY_PATH": str(Path(folder).with_name("lib"))}
+
+
+@functools.cache
 def find() -> tuple[str, str]:
     """The simulator and the library that its clients load first; NoSimulatorError without."""
-    path = os.environ["PATH"] + os.pathsep + _SBIN
-    missing = [tool for tool in TOOLS if shutil.which(tool, path=path) is None]
-    if missing:
-        raise NoSimulatorError(f"not installed: {', '.join(missing)}")
-    got = subprocess.run(
-        [ROOT / "tests" / "fabric" / "get_ibsim", CACHE],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if got.returncode:
-        raise NoSimulatorError(got.stderr.strip() or "get_ibsim failed")
-    program, library = got.stdout.split()
+    tools()
+    program, library = _asked(ROOT / "tests" / "fabric" / "get_ibsim", CACHE)
     return program, library
 
 
@@ -88,8 +97,7 @@ class Sim:
     ) -> CommandResult:
         """The CommandRunner of the modules, on the simulated fabric."""
         words = tuple(argv)
-        path = os.environ["PATH"] + os.pathsep + _SBIN
-        tool = shutil.which(words[0], path=path)
+        tool = shutil.which(words[0], path=tools()["PATH"])
         if tool is None:
             return CommandResult(words, MISSING)
         started = time.monotonic()
@@ -101,7 +109,7 @@ class Sim:
                 errors="replace",
                 timeout=timeout_s,
                 cwd=self.folder,
-                env={"PATH": path, "LC_ALL": "C", **self.environment(), **(env or {})},
+                env={**tools(), "LC_ALL": "C", **self.environment(), **(env or {})},
                 check=False,
             )
         except subprocess.TimeoutExpired:
@@ -112,12 +120,12 @@ class Sim:
     def start_opensm(self, host: str, *options: str, wait_for: str = "SUBNET UP") -> None:
         """Start a subnet manager on an adapter, and wait until it says so in its log."""
         log = self.folder / f"opensm-{len(self.masters)}.log"
-        tool = shutil.which("opensm", path=os.environ["PATH"] + os.pathsep + _SBIN)
+        tool = shutil.which("opensm", path=tools()["PATH"])
         process = subprocess.Popen(
             # -d2 writes the log at once.
             [tool, "-d2", "-f", str(log), *options],
             cwd=self.folder,
-            env={"PATH": os.environ["PATH"], "LC_ALL": "C", **self.environment(host)},
+            env={**tools(), "LC_ALL": "C", **self.environment(host)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -159,7 +167,7 @@ def simulator(folder: Path, netlist: str, host: str, *options: str) -> Iterator[
         process = subprocess.Popen(
             [program, "-s", *options, "netlist"],
             cwd=folder,
-            env={"PATH": os.environ["PATH"], "IBSIM_SOCKNAME": name},
+            env={**tools(), "IBSIM_SOCKNAME": name},
             stdin=console,
             stdout=log,
             stderr=subprocess.STDOUT,

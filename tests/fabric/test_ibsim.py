@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
@@ -12,36 +11,28 @@ import pytest
 
 sys.path[:0] = [str(Path(__file__).parent)]
 
-from world import ROOT, World  # noqa: E402, I001
-import sim as simulation  # noqa: E402
+from world import World  # noqa: E402, I001
 from library import build, fresh  # noqa: E402
-from sim import LARGE, Sim, simulator  # noqa: E402
+from sim import LARGE, Sim, find, simulator  # noqa: E402
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_collect import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.ask import (  # noqa: E402
     Ask,
     ask_fabric,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_judge import (  # noqa: E402
-    Expectation,
-    judge_fabric,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_netlist import (  # noqa: E402
+from fabric_netlist import (  # noqa: E402
     netlist_of,
     whole_links,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_sweep import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.parse_discovery import (  # noqa: E402
     read_ibnetdiscover,
 )
 
-try:
-    simulation.find()
-    WHY_NOT = ""
-except simulation.NoSimulatorError as error:
-    WHY_NOT = str(error)
 
-pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=WHY_NOT or "-")
+@pytest.fixture(scope="session", autouse=True)
+def _simulator() -> None:
+    """Find or fetch ibsim, opensm and infiniband-diags; without them every test is an error."""
+    find()
 
-CAPTURES = Path(os.environ.get("CAPTURES", ROOT.parent / "shared" / "captures"))
 
 # What the simulator can do, on small fabrics; the pure run has all of them on all fabrics.
 ALONE = [
@@ -107,7 +98,7 @@ def play(world: World, folder: Path) -> tuple[set, set]:
         assert seen.after is not None
         # The simulator's hour is not that of the world.
         seen.after.at_s = seen.before.at_s + 720
-        verdict = judge_fabric(world.plan, seen, world.wanted)
+        verdict = world.judge_seen(seen)
     found = {(finding.kind, finding.subject) for finding in verdict.findings}
     unsure = {(finding.kind, finding.subject) for finding in verdict.doubts}
     if world.mute:
@@ -119,9 +110,9 @@ def play(world: World, folder: Path) -> tuple[set, set]:
 
 def _start_sms(world: World, sim: Sim, sms: dict[str, str]) -> None:
     hosts = {host: f"H-{world.key_of[host, 0]}" for host in sms}
-    if not sms and world.wanted.subnet_managers:
+    if not sms and world.options.get("subnet_managers"):
         # There was one: ports keep their addresses.
-        sim.start_opensm(f"H-{world.key_of[world.wanted.subnet_managers[0], 0]}")
+        sim.start_opensm(f"H-{world.key_of[world.options['subnet_managers'][0], 0]}")
         sim.stop_opensm()
     for host, state in sms.items():
         if state == "MASTER":
@@ -167,10 +158,10 @@ def test_two_faults(size: str, names: tuple[str, ...], tmp_path: Path) -> None:
         "azure-director-cs8500-hdr.txt", "selene-compute-hdr.txt",
     ],
 )  # fmt: skip
-def test_a_capture_goes_through_the_simulator_and_comes_back(name: str, tmp_path: Path) -> None:
-    path = CAPTURES / "ibnetdiscover" / name
-    if not path.exists():
-        pytest.skip("the captures are not here")
+def test_a_capture_goes_through_the_simulator_and_comes_back(
+    name: str, captures: Path, tmp_path: Path
+) -> None:
+    path = captures / "ibnetdiscover" / name
     with path.open(newline="", errors="replace") as handle:
         sweep = largest_part(whole_links(read_ibnetdiscover(handle.read())))
     host = next(g for g, device in sweep.devices.items() if device.kind == "ca")
@@ -207,7 +198,7 @@ def largest_part(sweep):
 def test_a_fabric_without_any_manager_is_still_judged(tmp_path: Path) -> None:
     world = fresh("basepod-12")
     world.sms = {}
-    world.wanted = Expectation()
+    world.options = {}
     world.start = world.key_of["dgx-0001", 0]
     # No port has an address that a question could go to.
     assert play(world, tmp_path / "sim") == ({("no_sm", "fabric")}, {("errors", "fabric")})

@@ -12,52 +12,65 @@ import sys
 from collections import deque
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "unit" / "plugins" / "module_utils")]
+sys.path[:0] = [
+    str(ROOT),
+    str(ROOT / "tests" / "models"),
+    str(ROOT / "tests" / "unit" / "plugins" / "module_utils"),
+]
 
 import tests.conftest  # noqa: E402, F401, I001  (makes the collection importable)
 from cable_plans import plan_data  # noqa: E402
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._cable_netlist import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._cables.netlist import (  # noqa: E402
     netlist,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._cables import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.cables import (  # noqa: E402
     plan_cables,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_answers import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.parse_counters import (  # noqa: E402
     Reading,
     add_errors,
     gather_sms,
     read_counters,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_judge import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import (  # noqa: E402
     Expectation,
     Observation,
     Verdict,
     judge_fabric,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import (  # noqa: E402
     CA,
-    SWITCH,
     Cable,
     CablePlan,
     End,
     FoundDevice,
     FoundPort,
+    SWITCH,
     Sweep,
+    plan_to_data,
     rail_end,
     switch_end,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_netlist import (  # noqa: E402
+from fabric_netlist import (  # noqa: E402
     discovery_text,
     states_text,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_sweep import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.parse_discovery import (  # noqa: E402
     add_link_states,
     port_index,
     read_ibnetdiscover,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.ask import (  # noqa: E402
+    expectation,
+    load_plan,
+)
+from ansible_collections.baremetal.dgx.plugins.modules import fabric_verify  # noqa: E402
 
 INTERVAL_S = 720.0
 # Numbers of the nodes, and how many switches of each tier. The fabric of one full unit has no port
@@ -101,8 +114,10 @@ class World:
     doubled: list[tuple[str, str]] = field(default_factory=list)
     # host -> state of its subnet manager
     sms: dict[str, str] = field(default_factory=dict)
-    wanted: Expectation = field(default_factory=Expectation)
-    adapters: dict[str, set[str]] = field(default_factory=dict)
+    # Options of the module, beside the plan.
+    options: dict[str, Any] = field(default_factory=dict)
+    # node -> what ib_info reports there, of the nodes that were asked
+    adapters: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     # How much of ibnetdiscover's answer arrives.
     share: float = 1
@@ -138,7 +153,7 @@ class World:
             of_device=of_device,
             near={cable: sharing_cages(plan, by_end, of_device, cable) for cable in plan.cables},
             sms={expected[0]: "MASTER", expected[1]: "STANDBY"},
-            wanted=Expectation(subnet_managers=expected),
+            options={"subnet_managers": list(expected)},
         )
 
     def device(self, end: End) -> FoundDevice:
@@ -176,6 +191,15 @@ class World:
         for number in list(self.fabric.devices[guid].ports):
             self.unlink((guid, number))
         del self.fabric.devices[guid]
+
+    def in_place(self, cable: Cable) -> bool:
+        """Tell whether the cable really is where it belongs."""
+        if any(
+            self.key_of[end.host, end.rail] not in self.fabric.devices for end in (cable.a, cable.b)
+        ):
+            return False
+        one, two = self.place(cable.a), self.place(cable.b)
+        return self.port(one).peer == two
 
     def add(self, guid: str, kind: str, description: str, ports: int = 1) -> FoundDevice:
         device = FoundDevice(guid, kind, description, ports, lid=len(self.fabric.devices) + 5000)
@@ -265,7 +289,23 @@ class World:
             read_counters(self.counters(values, seen), "", at, sweep, index)
             for values, at in ((self.before, 0.0), (self.after, INTERVAL_S))
         ]
-        return Observation(sweep, readings[0], readings[1], self._answers_of_sms(), self.adapters)
+        return Observation(sweep, readings[0], readings[1], self._answers_of_sms())
+
+    def ask_nodes(self, *nodes: str) -> None:
+        """Let these nodes report their adapters, as ib_info does; all of them without a name."""
+        for node in nodes or sorted({node for node, _rail in self.plan.hcas}):
+            self.adapters[node] = [
+                {
+                    "device": "mlx5_7",
+                    "pci": hca.pci,
+                    "guids": [
+                        self.key_of[key],
+                        self.fabric.devices[self.key_of[key]].ports[1].guid,
+                    ],
+                }
+                for key, hca in self.plan.hcas.items()
+                if key[0] == node and self.key_of[key] in self.fabric.devices
+            ]
 
     def _answers_of_sms(self):
         lines, each, master = [], [], ""
@@ -287,8 +327,21 @@ class World:
         lids = "IsSM ports\n" + "".join(lines) + "\nIsSMdisabled ports\n"
         return gather_sms(master, lids if master else "", each if master else [])
 
+    @property
+    def wanted(self) -> Expectation:
+        """What the module makes of its options."""
+        options = {"adapters": self.adapters, **self.options}
+        valid = ArgumentSpecValidator(fabric_verify.ARGUMENT_SPEC).validate(options)
+        assert not valid.error_messages, valid.error_messages
+        return expectation(valid.validated_parameters)
+
     def judge(self) -> Verdict:
-        return judge_fabric(self.plan, self.observe(), self.wanted)
+        return self.judge_seen(self.observe())
+
+    def judge_seen(self, seen: Observation) -> Verdict:
+        """Judge as the module does: by a plan from data, and by its options."""
+        plan = load_plan({"plan_file": None, "plan": plan_to_data(self.plan)})
+        return judge_fabric(plan, seen, self.wanted)
 
 
 def sharing_cages(

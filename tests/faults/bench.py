@@ -12,6 +12,7 @@ import importlib.util
 import io
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -25,17 +26,20 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 UNIT = ROOT / "tests" / "unit" / "plugins"
 HARDWARE = ROOT / "virtual_pod" / "hardware"
-sys.path[:0] = [str(ROOT), *(str(UNIT / part) for part in ("module_utils/ib", "modules"))]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "models")]
 
 import tests.conftest  # noqa: E402, F401, I001  (makes the collection importable)
 from ansible.module_utils import basic  # noqa: E402
 from ib_tree import RAILS, dgx  # noqa: E402
 
-from ansible_collections.baremetal.dgx.plugins.module_utils import _burn_app  # noqa: E402
-from ansible_collections.baremetal.dgx.plugins.module_utils._health_program import (  # noqa: E402
-    program,
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn import control as _burn_app  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import (  # noqa: E402
+    FAILED,
+    ITSELF,
+    write_reason,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._profiles_built_in import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._programs import program  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._contract.profiles import (  # noqa: E402
     BUILT_IN,
 )
 from ansible_collections.baremetal.dgx.plugins.modules import (  # noqa: E402
@@ -46,21 +50,10 @@ from ansible_collections.baremetal.dgx.plugins.modules import (  # noqa: E402
 )
 
 NODE = "dgx-01"
-_LINK_ANSWER = {
-    "result": {
-        "output": {
-            "Operational Info": {"State": "Active", "Width": "4x"},
-            "Module Info": {
-                "Cable Type": "Optical Module (separated)",
-                "Temperature [C]": "55 [-10..80]",
-                "Rx Power Current [dBm]": "1,1,1,1 [-9..7]",
-                "Tx Power Current [dBm]": "1,1,1,1 [-9..7]",
-            },
-            "Physical Counters and BER Info": {"Effective Physical BER": "15E-255"},
-        }
-    },
-    "status": {"code": 0},
-}
+_ETHTOOL = ROOT / "tests/unit/fixtures/ethtool/mlx5-linux-6.8.txt"
+_LINK_ANSWER = json.loads(
+    (ROOT / "tests/unit/fixtures/mlxlink/ndr-optical.json").read_text(encoding="utf-8")
+)
 
 
 def _module(name: str, path: Path) -> Any:
@@ -74,7 +67,7 @@ def _module(name: str, path: Path) -> Any:
 
 
 _hardware = _module("simulated_hardware", UNIT / "conftest.py")
-_health = _module("simulated_health", UNIT / "module_utils" / "health" / "conftest.py")
+_health = _module("simulated_health", UNIT / "module_utils" / "_node_health" / "conftest.py")
 
 
 def call(main: Callable[[], None], params: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,7 +115,25 @@ class Seen:
     file: Any = None
     level: str = "standard"
     reason: str = ""
+    comment: str = ""
     expected: set[tuple[str, str]] | None = None
+
+
+def fleet(others: Mapping[str, str]) -> dict[str, Any]:
+    """Return twelve nodes as Slurm has them; `others` says what has become of some of them.
+
+    itself: has drained itself; gate: drained by the gate; down: Slurm has lost it; operator.
+    """
+    nodes: dict[str, Any] = {
+        f"dgx-{one:02d}": {"state": "IDLE", "reason": ""} for one in range(1, 13)
+    }
+    for name, how in others.items():
+        kind = {"itself": ITSELF, "gate": FAILED}.get(how)
+        reason = write_reason(name, kind, "ib.link_downed") if kind else "fan, ask Ann"
+        nodes[name] = {"state": "IDLE+DRAIN", "reason": reason}
+        if how == "down":
+            nodes[name] = {"state": "DOWN+NOT_RESPONDING", "reason": "Not responding"}
+    return nodes
 
 
 class Tools:
@@ -141,7 +152,7 @@ class Tools:
         line = ["gcc", "-shared", "-fPIC", "-O1", "-o", str(self.spoil), str(source), "-ldl"]
         subprocess.run(line, check=True)
         self.program = folder / "node-health"
-        self.program.write_bytes(program())
+        self.program.write_bytes(program("node-health"))
         self.program.chmod(0o755)
 
 
@@ -166,7 +177,7 @@ class Bench:
             options = {
                 "node": NODE, "profile": BUILT_IN["dgx_h100"], "library": node.library,
                 "kernel_log": str(node.kernel_log), "fabric_manager": node.fabric_manager,
-                "sysfs": node.sysfs, "proc": node.proc, "timeout_s": 3, "fail": False,
+                "sysfs": node.sysfs, "proc": node.proc, "timeout_s": 3, "fail_on": [],
                 **given.get("options", {}),
             }  # fmt: skip
             for name in given.get("broken", ()):
@@ -180,8 +191,7 @@ class Bench:
         with environment(SIMULATED_HARDWARE=str(self.folder / "state")):
             node = self._hardware(given)
             options = {"node": NODE, "tool": str(HARDWARE / "dcgmi"), "nvml_library": node.library,
-                       "expected_gpus": 8, "level": 2, "findings_ok": True,
-                       "not_measured_ok": True, "busy_ok": True,
+                       "expected_gpus": 8, "level": 2, "fail_on": [], "busy_ok": True,
                        **given.get("options", {})}  # fmt: skip
             answer = call(dcgm_diag.main, options)
         return Seen(answer["records"])
@@ -190,7 +200,7 @@ class Bench:
         """Ask gpu_burn, its program unmodified."""
         (self.folder / "state").write_text("gpu.*.pace_ms = 2\n" + given.get("state", ""))
         options = {"node": NODE, "folder": str(self.folder / "burn"), "duration_s": 1.0, "n": 64,
-                   "memory_mib": 2, "most_batch": 4, "silent_s": 30.0, "fail": False,
+                   "memory_mib": 2, "most_batch": 4, "silent_s": 30.0, "fail_on": [],
                    "phases": ["gemm_bf16"], **given.get("options", {})}  # fmt: skip
         which, _burn_app.shutil.which = _burn_app.shutil.which, lambda _name: None
         try:
@@ -215,10 +225,15 @@ class Bench:
         rails = [{"rail": rail, "pci": f"{bus}:00.0", "rate_gbps": 400, "pcie_generation": 5,
                   "pcie_width": 16} for rail, bus in enumerate(RAILS)]  # fmt: skip
         options = {"node": NODE, "rails": rails, "sysfs": str(sysfs), "window_s": 0.0,
-                   "state_file": str(self.folder / "kept" / "ib.json"), "fail": False,
+                   "state_file": str(self.folder / "kept" / "ib.json"), "fail_on": [],
                    "timeout_s": 3, **given.get("options", {})}  # fmt: skip
+        if "ethernet" in given:
+            self._ethernet(sysfs, rails, {})
+            options["names"] = False
         with environment(PATH=f"{tools}:/usr/bin:/bin"):
             call(ib_health.main, options)
+            if given.get("ethernet"):
+                self._ethernet(sysfs, rails, given["ethernet"])
             if given.get("changes"):
                 shutil.rmtree(sysfs)
                 dgx(sysfs, **given["changes"])
@@ -239,6 +254,23 @@ class Bench:
             answer = call(ib_health.main, options)
         return Seen(answer["records"])
 
+    def _ethernet(self, sysfs: Path, rails: list[dict[str, Any]], more: Mapping[str, Any]) -> None:
+        """Make Ethernet ports of the rails; `more` are the counters of rail 3, or its answer."""
+        shutil.rmtree(sysfs)
+        dgx(sysfs, **{f"mlx5_rail{rail['rail']}": {"layer": "Ethernet"} for rail in rails})
+        for rail in rails:
+            rail["link_layer"] = "Ethernet"
+        text = _ETHTOOL.read_text(encoding="utf-8")
+        (self.folder / "port").write_text(text)
+        for name, value in more.get("counters", {}).items():
+            text = re.sub(rf"(?m)^( +{name}): \d+$", rf"\1: {value}", text)
+        (self.folder / "port-3").write_text(text)
+        (self.folder / "bin/ethtool.text").write_text(text)
+        third = more.get("tool", f"cat {self.folder}/port-3")
+        self._script(
+            "bin/ethtool", f'case "$*" in *rail3) {third};; *) cat {self.folder}/port;; esac'
+        )
+
     def health(self, given: Mapping[str, Any]) -> Seen:
         """Ask the health program, as Slurm calls it."""
         path = {"SIMULATED_HARDWARE": str(self.folder / "state")}
@@ -252,6 +284,10 @@ class Bench:
                 node.tool(name, script)
         for name in given.get("gone", ()):
             shutil.rmtree(getattr(node, name))
+        if given.get("rails"):
+            self._rails(node)
+        if "others" in given:
+            node.slurm.write_text(json.dumps(fleet(given["others"])))
         if given.get("unmounted"):
             (self.folder / "mountinfo").write_text("")
         node.config["environment"] = path
@@ -271,16 +307,19 @@ class Bench:
                 "--state-dir", str(node.state)]  # fmt: skip
         found = {"PATH": f"{node.tools}:/usr/bin:/bin", "NODE_HEALTH_CACHE": str(node.folder / "c"),
                  **path, **spoilt}  # fmt: skip
-        for wait_s in (0, *given.get("again_after_s", ())):
+        for turn, wait_s in enumerate((0, *given.get("again_after_s", ()))):
             time.sleep(wait_s)
+            for rail in given.get("link_downed", ()) if turn else ():
+                port = self.folder / f"rails/class/infiniband/mlx5_rail{rail}/ports/1"
+                (port / "counters/link_downed").write_text("1\n")
             done = subprocess.run(
                 line, capture_output=True, text=True, check=False, timeout=100, env=found
             )
         answer = node.state / f"{mode}.json"
         records = json.loads(answer.read_text())["records"] if answer.exists() else []
-        # Any other status must not take a node out.
+        # Any other status must not take a node out, and 10 only one that is out.
         told = {one["status"] for one in records}
-        assert (done.returncode == 10) == ("fail" in told), (done.returncode, done.stderr)
+        assert (done.returncode in (10, 11)) == ("fail" in told), (done.returncode, done.stderr)
         home, scratch = str(node.home), str(node.scratch)
         for one in records:
             one["subject"] = one["subject"].replace(home, "/home").replace(scratch, "/scratch")
@@ -289,7 +328,21 @@ class Bench:
                 host = socket.gethostname().split(".")[0]
                 one["subject"] = one["subject"].replace(f"node:{host}", f"node:{NODE}")
         state, reason = node.in_slurm if node.slurm.exists() else ("", "")
-        return Seen(records, reason=reason if "DRAIN" in state else "")
+        drained = "DRAIN" in state
+        assert drained or done.returncode != 10, done.stderr
+        known = json.loads(node.slurm.read_text()) if node.slurm.exists() else {}
+        comment = known.get(NODE, {}).get("comment", "")
+        return Seen(records, reason=reason if drained else "", comment=comment)
+
+    def _rails(self, node: Any) -> None:
+        """Give the node of the health program its adapters; their sysfs is all that it has."""
+        sysfs = self.folder / "rails"
+        dgx(sysfs)
+        rails = [{"rail": rail, "pci": f"{bus}:00.0", "rate_gbps": 400, "pcie_generation": 5,
+                  "pcie_width": 16} for rail, bus in enumerate(RAILS)]  # fmt: skip
+        node.config["ib"] = {"rails": rails, "window_s": 0.0}
+        node.config["checks"] = ["ib", "mounts", "disks", "services"]
+        node.config["roots"]["sysfs"] = str(sysfs)
 
     def _script(self, name: str, text: str) -> Path:
         path = self.folder / name

@@ -16,37 +16,43 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parent)]
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / one) for one in (".cache/collections", "tests/faults", "tests/models")]
 
-from bench import call  # noqa: E402
+from ansible.module_utils.common.arg_spec import ArgumentSpecValidator  # noqa: E402
 from slurmctld_model import Machine, Slurmctld  # noqa: E402
 from wider import stamp  # noqa: E402
 
-from ansible_collections.baremetal.dgx.plugins.lookup.node_verdicts import (  # noqa: E402
-    _files,
+from ansible_collections.baremetal.dgx.plugins.action.acceptance_report import (  # noqa: E402
+    make_in_time,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._evidence_store import (  # noqa: E402
-    Store,
-    write_whole,
+from ansible_collections.baremetal.dgx.plugins.lookup.node_verdicts import _files  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.files import (  # noqa: E402
+    write_atomic,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._gate import (  # noqa: E402
-    Policy,
-    plan_gate,
-    verdict_from_data,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._gate_apply import (  # noqa: E402
-    Slurm,
-    carry_out,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._gate_evidence import (  # noqa: E402
-    gate_verdicts,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._records import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import (  # noqa: E402
     FAIL,
     PASS,
     Record,
 )
-from ansible_collections.baremetal.dgx.plugins.modules import acceptance_report  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.store import (  # noqa: E402
+    Store,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.apply import (  # noqa: E402
+    Slurm,
+    carry_out,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.policy import (  # noqa: E402
+    Policy,
+    plan_gate,
+    verdict_from_data,
+)
+from ansible_collections.baremetal.dgx.plugins.modules.acceptance_report import (  # noqa: E402
+    ARGUMENTS,
+)
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.node_verdicts import (  # noqa: E402
+    gate_verdicts,
+)
 
 NODES = tuple(f"dgx-{number:02d}" for number in range(1, 7))
 BAD = "dgx-03"
@@ -102,7 +108,7 @@ def main(folder: Path) -> None:
     for node in NODES:
         records = records_of(node)
         data = {"version": 1, "node": node, "level": "standard", "records": records}
-        write_whole(str(folder / "nodes" / f"{node}.json"), json.dumps(data).encode())
+        write_atomic(str(folder / "nodes" / f"{node}.json"), json.dumps(data).encode())
         store.add(run, node, "validate_nodes", records, stamp(), "standard")
         told("kept", run, node)
     found = [verdict_from_data(one) for one in
@@ -114,8 +120,9 @@ def main(folder: Path) -> None:
         lambda _step: None,
     )
     told("gated", str(len(outcome.steps)))
-    answer = call(acceptance_report.main, {"evidence": str(folder / "evidence"),
-                                           "output": str(folder / "report")})  # fmt: skip
+    options = {"evidence": str(folder / "evidence"), "output": str(folder / "report")}
+    wanted = ArgumentSpecValidator(ARGUMENTS).validate(options)
+    answer = make_in_time(wanted.validated_parameters, write=True)
     told("reported", str(answer.get("failed", False)), answer.get("verdict", "none"))
 
 

@@ -34,41 +34,48 @@ import wider  # noqa: E402
 from bench import NODE, ROOT, Bench, Seen, Tools  # noqa: E402
 from slurmctld_model import Slurmctld  # noqa: E402
 
-from ansible_collections.baremetal.dgx.plugins.lookup.node_verdicts import (  # noqa: E402
-    _files,
+from ansible_collections.baremetal.dgx.plugins.lookup.node_verdicts import _files  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.verdict import (  # noqa: E402
+    verdicts,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._gate import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.apply import (  # noqa: E402
+    Slurm,
+    carry_out,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.policy import (  # noqa: E402
     Policy,
     plan_gate,
     verdict_from_data,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._gate_apply import (  # noqa: E402
-    Slurm,
-    carry_out,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._gate_evidence import (  # noqa: E402
-    gate_verdicts,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._gate_reason import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import (  # noqa: E402
     UNPROVEN,
     heading,
     write_reason,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._verdict import (  # noqa: E402
-    verdicts,
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.node_verdicts import (  # noqa: E402
+    gate_verdicts,
 )
 
 TABLE = Path(__file__).resolve().parent / "faults.yml"
 PAGE = ROOT / "docs" / "fault_matrix.md"
 SHARE = 0.34
-WIDER = {"fabric": wider.fabric, "pairs": wider.pairs, "records": wider.records}
+WIDER = {"fabric": wider.fabric, "pairs": wider.pairs, "records": wider.records,
+         "tools": wider.tools}  # fmt: skip
 ASKED_BY = {
     "gpu": "gpu_health", "dcgm": "dcgm_diag", "burn": "gpu_burn", "hca": "ib_health",
     "health": "node_health", "fabric": "fabric_verify", "pairs": "fabric_pairs",
-    "records": "the gate",
+    "records": "the gate", "tools": "its reader",
 }  # fmt: skip
 # How many sound worlds are asked, by rig.
 SOUND = {"gpu": 30, "dcgm": 6, "burn": 6, "hca": 20, "health": 12, "fabric": 40, "pairs": 100}
+
+
+@dataclass(frozen=True)
+class Twin:
+    """What looks like a fault on the same rig and is harmless: no finding and no drain."""
+
+    what: str
+    given: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,8 @@ class Fault:
 
     `fail` and `unsure` are (check, subject) of what must fail, and of what must not be measured.
     `drains` are the nodes that the gate takes out; `holds` those that it does not let in besides.
-    `blind` says why nothing finds it.
+    `blind` says why nothing finds it. `held` is a node that the brake over the fleet keeps in
+    service. `twin` is the sound world beside it.
     """
 
     name: str
@@ -91,6 +99,8 @@ class Fault:
     holds: tuple[str, ...] = ()
     fleet: bool = False
     blind: str = ""
+    held: bool = False
+    twin: Twin | None = None
 
     @property
     def outcome(self) -> str:
@@ -102,7 +112,7 @@ class Fault:
     @property
     def itself(self) -> bool:
         """Whether the node drains itself: its own program has asked."""
-        return self.rig == "health" and bool(self.fail)
+        return self.rig == "health" and bool(self.fail) and not self.held
 
 
 def _pairs(lines: list[str]) -> tuple[tuple[str, str], ...]:
@@ -129,6 +139,7 @@ def load() -> list[Fault]:
             fault = Fault(
                 row["name"], group["layer"], row["what"], rig, given, fail, unsure, drains, holds,
                 row.get("fleet", False), row.get("blind", ""),
+                row.get("held", False), _twin(group, row),
             )  # fmt: skip
             if bool(fail or unsure) == bool(fault.blind) and rig != "records":
                 raise ValueError(f"{fault.name}: write what finds it, or why nothing does")
@@ -137,6 +148,15 @@ def load() -> list[Fault]:
     if len(set(names)) != len(names):
         raise ValueError(f"twice: {sorted({name for name in names if names.count(name) > 1})}")
     return found
+
+
+def _twin(group: Mapping[str, Any], row: Mapping[str, Any]) -> Twin | None:
+    twin = row.get("twin")
+    if twin is None:
+        return None
+    if set(twin) - {"what", "given"} or not twin.get("what"):
+        raise ValueError(f"{row['name']}: a twin has `what` and `given`, not {sorted(twin)}")
+    return Twin(twin["what"], {**group.get("given", {}), **twin.get("given", {})})
 
 
 class Matrix:
@@ -252,6 +272,10 @@ def _records(fault: Fault, seen: Seen) -> Iterator[str]:
             yield f"the fold of the node is {folded.verdict}, not {fault.outcome}"
     if fault.rig == "health":
         first = fault.fail[0] if fault.fail else ("", "")
+        if fault.held:
+            if seen.reason or "left in service" not in seen.comment:
+                yield f"the brake did not hold: {seen.reason!r}, comment {seen.comment!r}"
+            return
         if fault.fail and not any(
             seen.reason.startswith(f"node-health: {subject} {check}".replace("/home", ""))
             or f" {check} " in f"{seen.reason} ".replace(":", " ")
@@ -299,20 +323,25 @@ def sound_given(rig: str, seed: int) -> dict[str, Any]:
 
 def sound_problems(matrix: Matrix, rig: str, seed: int) -> list[str]:
     """Return what a sound world is accused of."""
-    seen = matrix.see(rig, sound_given(rig, seed))
+    return accusations(matrix, rig, sound_given(rig, seed), f"{rig} {seed}")
+
+
+def accusations(matrix: Matrix, rig: str, given: Mapping[str, Any], name: str) -> list[str]:
+    """Return every finding and every drain in a world that must have none."""
+    seen = matrix.see(rig, given)
     accused = [
-        f"{rig} {seed}: {one['status']} {one['check']} {one['subject']}"
+        f"{name}: {one['status']} {one['check']} {one['subject']}"
         for one in [*seen.records, *(seen.fabric or ()), *seen.pairs]
         if one["status"] != "pass"
         and (one["status"] == "fail" or not one["check"].startswith("fabric.pairs"))
     ]
     if seen.reason:
-        accused.append(f"{rig} {seed}: the node drained itself: {seen.reason}")
+        accused.append(f"{name}: the node drained itself: {seen.reason}")
     names = wider.NODES_OF[rig]
     for held in (False, True):
         drained = matrix.gate(rig, seen, names, held).drained
         if drained:
-            accused.append(f"{rig} {seed}: the gate keeps out {drained}")
+            accused.append(f"{name}: the gate keeps out {drained}")
     return accused  # fmt: skip
 
 
@@ -336,6 +365,9 @@ def main() -> int:
                 continue
             begun = time.monotonic()
             problems = matrix.problems(fault)
+            if fault.twin is not None:
+                twin = accusations(matrix, fault.rig, fault.twin.given, "its twin")
+                problems += twin
             wrong += bool(problems)
             took = time.monotonic() - begun
             said = "\n        ".join(problems)

@@ -43,6 +43,8 @@ def _cell(text: str) -> str:
 def _at_work(fault: Fault) -> str:
     if fault.fleet:
         return "nothing: refused, a question about the checker"
+    if fault.held:
+        return "stays: the brake holds"
     if fault.itself:
         return "drained, itself"
     if fault.drains:
@@ -85,6 +87,11 @@ def render(table: Sequence[Fault]) -> str:
     for layer in dict.fromkeys(fault.layer for fault in table):
         rows = [fault for fault in table if fault.layer == layer]
         text += f"\n## {layer}\n\n" + "\n".join(_rows(rows)) + "\n"
+    twins = [(fault.what, fault.twin.what) for fault in table if fault.twin is not None]
+    text += "\n## Harmless look-alikes\n\n"
+    text += f"{len(twins)} faults have a sound twin on the same rig: no finding, no drain.\n\n"
+    text += "| fault | sound twin |\n| --- | --- |\n"
+    text += "".join(f"| {_cell(fault)} | {_cell(twin)} |\n" for fault, twin in twins)
     blind = [fault for fault in table if fault.blind]
     text += "\n## What is not found by the check that was asked\n\n"
     text += "".join(f"* {fault.what}: {fault.blind}.\n" for fault in blind)

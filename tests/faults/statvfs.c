@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: GPL-3.0-or-later
  *
  * Preloaded into the health program: what a file system does to whoever asks it. SPOILT_PATH is the
- * path, SPOILT_HOW is hang, crash, stale, eio, denied, read-only or inodes. */
+ * path, SPOILT_HOW is hang, slow, crash, stale, eio, denied, read-only or inodes. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -16,6 +16,7 @@ static int spoilt(const char *path, int (*real)(const char *, struct statvfs *),
     int rc;
     if (!place || !how || strcmp(path, place)) return real(path, out);
     if (!strcmp(how, "hang")) for (;;) pause();
+    if (!strcmp(how, "slow")) usleep(200000);
     if (!strcmp(how, "crash")) kill(getpid(), SIGKILL);
     if (!strcmp(how, "stale")) { errno = ESTALE; return -1; }
     if (!strcmp(how, "eio")) { errno = EIO; return -1; }

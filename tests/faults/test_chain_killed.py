@@ -18,13 +18,13 @@ sys.path[:0] = [str(Path(__file__).resolve().parent)]
 
 import chain  # noqa: E402
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._evidence import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.batch import (  # noqa: E402
     Problems,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._evidence_store import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.store import (  # noqa: E402
     Store,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._gate_reason import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import (  # noqa: E402
     read_reason,
 )
 

@@ -14,6 +14,7 @@ sys.path[:0] = [str(Path(__file__).resolve().parent)]
 import matrix  # noqa: E402
 
 FAULTS = matrix.load()
+TWINS = [fault for fault in FAULTS if fault.twin is not None]
 SOUND = [(rig, seed) for rig, count in matrix.SOUND.items() for seed in range(count)]
 
 
@@ -30,3 +31,11 @@ def test_a_fault_is_what_the_table_says(bench: matrix.Matrix, fault: matrix.Faul
 @pytest.mark.parametrize(("rig", "seed"), SOUND)
 def test_a_sound_world_is_accused_of_nothing(bench: matrix.Matrix, rig: str, seed: int) -> None:
     assert matrix.sound_problems(bench, rig, seed) == []
+
+
+@pytest.mark.parametrize("fault", TWINS, ids=lambda fault: fault.name)
+def test_the_harmless_twin_of_a_fault_is_accused_of_nothing(
+    bench: matrix.Matrix, fault: matrix.Fault
+) -> None:
+    assert fault.twin is not None
+    assert matrix.accusations(bench, fault.rig, fault.twin.given, fault.name) == []

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from bench import NODE, Seen
+from bench import NODE, ROOT, Seen
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "fabric")]
 
@@ -21,38 +21,71 @@ from library import build, fresh  # noqa: E402
 from pair_faults import MARK, Fault, Lab, plan_of  # noqa: E402
 from world import INTERVAL_S, choose_start  # noqa: E402
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_collect import (  # noqa: E402
-    Answers,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_judge import (  # noqa: E402
-    judge_fabric,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import (  # noqa: E402
-    rail_end,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_report import (  # noqa: E402
-    fabric_records,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._pairs_follow import (  # noqa: E402
-    follow_up,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._pairs_records import (  # noqa: E402
-    make_records,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._records import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import (  # noqa: E402
     PASS,
     Record,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._routes import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (  # noqa: E402
+    ENDED,
+    CommandResult,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.ask import Answers  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge_switches import (  # noqa: E402
+    judge_switch,
+    parse_ibswinfo,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import (  # noqa: E402
+    rail_end,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.report import (  # noqa: E402
+    fabric_records,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.routes import (  # noqa: E402
     computed_routes,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._nccl.groups import (  # noqa: E402
+    left_out,
+    usable,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._nccl.nccl_tests import (  # noqa: E402
+    judge as judge_nccl,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._nccl.nccl_tests import (  # noqa: E402
+    mark_for,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._nccl.nccl_tests import (  # noqa: E402
+    parse as parse_nccl,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.follow_up import (  # noqa: E402
+    follow_up,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.records import (  # noqa: E402
+    make_records,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.nodes import (  # noqa: E402
+    Node,
+    parse_states,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage.fio import (  # noqa: E402
+    WRITE,
+    Step,
+    judge_step,
+    marks_of,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage.nvme import (  # noqa: E402
+    Marks as SmartMarks,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage.nvme import (  # noqa: E402
+    judge_disk,
 )
 
 SIZE = "basepod-12"
+FIXTURES = Path(__file__).resolve().parents[1] / "unit" / "fixtures"
 # The names of the fleet: the fabric's are those of its plan.
 _FLEET = tuple(f"dgx-{number:02d}" for number in range(1, 13))
 _PLANNED = tuple(f"dgx-{number:04d}" for number in range(1, 13))
 NODES_OF = {
-    **dict.fromkeys(("gpu", "dcgm", "burn", "hca", "health", "records"), _FLEET),
+    **dict.fromkeys(("gpu", "dcgm", "burn", "hca", "health", "records", "tools"), _FLEET),
     **dict.fromkeys(("fabric", "pairs"), _PLANNED),
 }
 
@@ -81,11 +114,18 @@ def fabric(given: Mapping[str, Any]) -> Seen:
     else:
         case = build(size, (given["breaks"],), given.get("seed", 0))
         world, expected = case.world, case.expected | case.doubts
+    world.share = given.get("share", 1)
     seen = world.observe()
-    verdict = judge_fabric(world.plan, seen, world.wanted)
+    verdict = world.judge_seen(seen)
     lost = list(given.get("lost", {}).items())
     records = fabric_records(world.plan, verdict, Answers(seen, {}, lost), INTERVAL_S)
+    if "switch" in given:
+        text = (ROOT / f"tests/unit/fixtures/ibswinfo/{given['switch']}.txt").read_text()
+        records += judge_switch("leaf-001", parse_ibswinfo(text))
+        if given["switch"] == "ndr-psu-failed":
+            expected = expected | {("switch_psu", "switch:leaf-001")}
     told = {(f"fabric.{kind}", subject) for kind, subject in expected}
+    told |= {("fabric.sweep", "fabric")} if world.share < 1 else set()
     told |= {("fabric.tool", f"tool:{tool}") for tool, _why in lost}
     return Seen([], fabric=_stamped(records), expected=told)
 
@@ -151,3 +191,29 @@ def records(given: Mapping[str, Any]) -> Seen:
     else:
         raise KeyError(spoil)
     return Seen(own, file=file)
+
+
+def tools(given: Mapping[str, Any]) -> Seen:
+    """Read the answer of a tool about the node: a text of tests/unit/fixtures, changed or not."""
+    text = ""
+    if "text" in given:
+        text = (FIXTURES / given["text"]).read_text(encoding="utf-8")
+        for old, new in given.get("replace", {}).items():
+            assert old in text, f"{given['text']} has no {old!r}"
+            text = text.replace(old, new)
+        text = text[: int(len(text) * given.get("cut", 1))]
+    result = CommandResult((given["tool"],), ENDED, given.get("rc", 0), text)
+    if given["tool"] == "smartctl":
+        found = list(judge_disk(NODE, "/dev/nvme0", result, SmartMarks()))
+    elif given["tool"] == "fio":
+        step = Step(WRITE, ("fio",), 60)
+        found = list(judge_step(NODE, "/raid", step, result, marks_of({}, "")))
+    elif given["tool"] == "all_reduce_perf":
+        size = given["size"]
+        found = judge_nccl(
+            parse_nccl(text), f"node:{NODE}", size, mark_for("h100", 1, size), ranks=8
+        )
+    else:
+        nodes = {NODE: Node(NODE, parse_states(given["state"]))}
+        found = left_out(usable([NODE], nodes)) or [Record("groups.node", f"node:{NODE}", PASS)]
+    return Seen(_stamped(found))

@@ -12,9 +12,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from test_upgrade_nodes import NODES, Site
+from test_upgrade_nodes import Site
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._gate_reason import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import (
     UNPROVEN,
     read_reason,
 )
@@ -25,10 +25,8 @@ NODE = "dgx-03"
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     made = Site(tmp_path)
-    for name in ("plan", "evidence/parts", "evidence/history", "identities"):
+    for name in ("evidence/parts", "evidence/history", "identities"):
         (made.state / name).mkdir(parents=True)
-    plan = {"slurm": {"nodes": [{"name": name} for name in NODES]}}
-    (made.state / "plan/plan.json").write_text(json.dumps(plan))
     parts = {f"gpu:{NODE}/{slot}": f"gpu-{slot}" for slot in range(3)}
     (made.state / f"evidence/parts/{NODE}.json").write_text(json.dumps(parts))
     (made.state / "evidence/history/gpu-1.jsonl").write_text('{"at": "2026-01-01T00:00:00Z"}\n')

@@ -105,11 +105,23 @@ class Site:
             (folder / "bin" / name).chmod(0o755)
         local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable,
                  "notes": str(folder)}  # fmt: skip
+        # Sound for check_inventory, with which every playbook begins.
+        head = {"node_first_address": {"management": "10.1.0.11"}}
+        nodes = {
+            "node_profile": "dgx_h100", "node_first_address": {"management": "10.1.0.101"}
+        }  # fmt: skip
         hosts = {
-            "slurm_controllers": {"hosts": {"head-01": {}}},
-            "gpu_nodes": {"hosts": {name: {} for name in NODES}},
+            "slurm_controllers": {"hosts": {"head-01": {}}, "vars": head},
+            "gpu_nodes": {"hosts": {name: {} for name in NODES}, "vars": nodes},
         }
-        all_hosts = {"all": {"vars": local, "children": hosts}}
+        described = {
+            "cluster_name": "stand_in",
+            "cluster_networks": {"management": {"cidr": "10.1.0.0/24"}},
+            "slurm_base_version": "24.11",
+            **local,
+        }
+        cluster = {"cluster": {"vars": described, "children": hosts}}
+        all_hosts = {"all": {"vars": local, "children": cluster}}
         (folder / "hosts.yml").write_text(yaml.safe_dump(all_hosts, default_flow_style=False))
         for name, play in {"change": CHANGE, "prove": PROVE}.items():
             (folder / f"{name}.yml").write_text(yaml.safe_dump(play))
@@ -146,6 +158,8 @@ class Site:
             "upgrade_validate": str(self.folder / "prove.yml"),
             "upgrade_in_service": 2,
             "upgrade_batch": 2,
+            # Stands for the gate host's own; several tests run at once here.
+            "upgrade_lock_folder": str(self.folder / "locks"),
             **variables,
         }
         line = [str(Path(sys.executable).with_name("ansible-playbook")),
@@ -253,6 +267,30 @@ def test_killed_in_the_middle_it_goes_on(site: Site) -> None:
     assert site.changed[:2] == ["dgx-01", "dgx-01"]
     assert sorted(site.done) == NODES
     assert min(site.serving) >= 2
+
+
+def test_two_at_once_from_two_control_machines(site: Site, tmp_path: Path) -> None:
+    """The second has a state of its own, as a second control machine has."""
+    (site.folder / "hold").touch()
+    first = site.start()
+    deadline = time.monotonic() + 120
+    while not site.changed:
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    other = tmp_path / "other"
+    (other / "nodes").mkdir(parents=True)
+    rc, said = site.run(cluster_state_dir=str(other))
+    assert rc != 0
+    assert "upgrade: " in said
+    assert "does it since" in said
+    assert site.changed == ["dgx-01"]
+    (site.folder / "hold").unlink()
+    said = first.communicate(timeout=300)[0]
+    assert first.returncode == 0, said
+    assert sorted(site.done) == NODES
+    # It is given back.
+    rc, said = site.run(cluster_state_dir=str(other), upgrade_in_service="25%")
+    assert rc == 0, said
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,19 @@ def playbook(name: str, *arguments: str, seconds: float = 900) -> Run:
     return Run(done.returncode, done.stdout, recap(done.stdout))
 
 
+def assert_no_secret(output: str) -> None:
+    """No secret that the runs made is in this output, nor a line of one that has several."""
+    secrets = {
+        path.name: path.read_text(encoding="utf-8").strip()
+        for path in (INVENTORY / ".dgx" / "secrets").glob("*")
+    }
+    assert secrets, "the run made no secrets, so this test would prove nothing"
+    for name, secret in secrets.items():
+        lines = [line for line in secret.splitlines() if len(line) > 7 and line[:5] != "-----"]
+        # not the secret itself in the message
+        assert not any(line in output for line in lines), f"the secret {name} is in the output"
+
+
 def recap(output: str) -> dict[str, dict[str, int]]:
     """Return host → counter → number from the PLAY RECAP at the end of the output."""
     tail = output.rpartition("PLAY RECAP")[2]

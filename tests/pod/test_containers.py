@@ -52,6 +52,21 @@ def test_a_job_runs_in_the_image_that_it_asks_for() -> None:
     assert on(NODE, "ls /var/scratch/enroot/data/user-2001").stdout == ""
 
 
+def test_no_user_can_put_a_folder_in_place_of_another_users() -> None:
+    for parent in ("/run/enroot", "/var/scratch/enroot/data", "/var/scratch/enroot/cache"):
+        squat = f"setpriv --reuid=65534 --clear-groups mkdir -m 0777 {parent}/user-2002"
+        assert on(NODE, squat).returncode != 0
+    # left from a time when anybody could
+    data = "/var/scratch/enroot/data"
+    on(NODE, f"rm -rf {data}/user-2001; mkdir -m 0777 {data}/user-2001")
+    on(NODE, f"chown 65534 {data}/user-2001")
+    assert in_image().stdout.startswith("in=")
+    assert on(NODE, f"stat -c '%U %a' {data}/user-2001").stdout.split() == ["alice", "700"]
+    assert on(NODE, f"stat -c '%u' {data}/refused-user-2001-*").stdout.split() == ["65534"]
+    assert "idle" in on(HEAD, f"sinfo -h -n {NODE} -o %t").stdout
+    on(NODE, f"rm -rf {data}/refused-*")
+
+
 @pytest.mark.skipif(bool(REAL_PACKAGES), reason="the real enroot imports from registries")
 def test_declared_images_are_imported_once() -> None:
     assert "valid SQUASHFS" in on(LOGIN, "unsquashfs -s /srv/images/etc.sqsh").stdout

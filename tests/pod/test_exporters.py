@@ -7,17 +7,13 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from exposition_text import Samples, read, value
 
 from .conftest import CHECKOUT, INVENTORY, POD, on, playbook
-
-sys.path.insert(0, str(CHECKOUT / "tests/unit/plugins/module_utils"))
-
-from exposition_text import Samples, read, value
 
 TEXTFILES = "/var/lib/prometheus/node-exporter"
 NODE, GPU = "prometheus-node-exporter.service", "nvidia-dcgm-exporter.service"

@@ -203,7 +203,7 @@ def test_a_new_node_starts_drained(cluster: Cluster, nodes: list[str]) -> None:
 
 @pytest.mark.usefixtures("cluster")
 def test_slurm_does_what_the_model_of_it_does(nodes: list[str]) -> None:
-    """What tests/unit/plugins/modules/slurmctld_model.py refuses and drops, slurmctld does too."""
+    """What tests/models/slurmctld_model.py refuses and drops, slurmctld does too."""
     name = f"NodeName={nodes[2]}"
     reason = "You must specify a reason"
     for words, said in (

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A run that is killed half-way converges when it is run again.
 
-KILLS is the number of moments tried (1 in CI, 10 in `make soak`), KILL_SEED the seed that chooses
-them. Each round takes the cluster half down first, so that there is work to be interrupted.
+KILLS is the number of moments tried (10 in the stage `kills` of `make soak`; CI runs none),
+KILL_SEED the seed that chooses them. Each round takes the cluster half down first, so that there is
+work to be interrupted.
 """
 
 from __future__ import annotations

@@ -51,9 +51,11 @@ def layers(node: str) -> set[str]:
 
 def holds() -> list[str]:
     """Return the nodes that are held."""
-    found = on(HEAD, f"squeue -h -n {JOB} -o %N")
+    found = on(HEAD, "squeue -h -o '%N %j'")
     assert found.returncode == 0, found.stderr
-    return found.stdout.split()
+    lines = [line.split() for line in found.stdout.splitlines()]
+    # The name of the run comes after that of the job.
+    return [cells[0] for cells in lines if len(cells) == 2 and cells[1].startswith(JOB)]
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +63,7 @@ def nothing_held() -> Iterator[None]:
     """Each test leaves Slurm as it was."""
     yield
     held = holds()
-    on(HEAD, f"scancel -n {JOB}")
+    on(HEAD, f"squeue -h -o '%A %j' | awk '$2 ~ /^{JOB}/ {{print $1}}' | xargs -r scancel")
     assert not held
 
 
@@ -157,7 +159,7 @@ def declared(node: str) -> dict[str, Any]:
     return json.loads(shown.stdout).get("cluster_validation", {})
 
 
-def test_a_drained_node_needs_no_job(nodes: list[str]) -> None:
+def test_a_drained_node_needs_no_job_and_its_reservation_goes(nodes: list[str]) -> None:
     node = nodes[0]
     on(HEAD, f"scontrol update NodeName={node} State=DRAIN Reason='test of levels'")
     try:
@@ -166,6 +168,7 @@ def test_a_drained_node_needs_no_job(nodes: list[str]) -> None:
         on(HEAD, f"scontrol update NodeName={node} State=RESUME")
     assert done.rc == 0, done.output
     assert "burn" in layers(node)
+    assert JOB not in on(HEAD, "scontrol show reservation -o").stdout
 
 
 def test_what_was_killed_is_taken_over_by_the_next_run(nodes: list[str]) -> None:

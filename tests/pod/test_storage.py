@@ -89,7 +89,7 @@ def canary(node: str, *options: str) -> tuple[int, float, str]:
             "-i",
             str(INVENTORY),
             "-m",
-            "baremetal.dgx.storage_canary",
+            "baremetal.dgx.mount_check",
             "-a",
             json.dumps({"mounts": [asked]}),
             *options,

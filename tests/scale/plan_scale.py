@@ -22,10 +22,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / ".cache" / "collections"))
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._cable_files import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._cables.files import (  # noqa: E402
     fabric_files,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._cables import (  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.cables import (  # noqa: E402
     plan_cables,
 )
 
@@ -48,6 +48,9 @@ cluster:
       hosts:
         head-[01:02]:
     slurm_databases:
+      hosts:
+        head-01:
+    subnet_managers:
       hosts:
         head-01:
     login_nodes:

@@ -18,11 +18,14 @@ from typing import Any
 
 import pytest
 import yaml
-from role_rules import read_yaml
+from role_rules import FORBIDDEN, read_yaml
+
+from ansible_collections.baremetal.dgx.plugins.doc_fragments.check import (
+    ModuleDocFragment as CheckFragment,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 GALAXY = read_yaml(ROOT / "galaxy.yml")
-PYTHON_LINES = 500
 CONTRACT_GROUPS = {
     "cluster", "slurm_controllers", "slurm_databases", "login_nodes", "gpu_nodes", "cpu_nodes",
     "subnet_managers", "monitoring_nodes", "storage_nodes",
@@ -114,6 +117,140 @@ def test_python_fits_the_nodes(path: Path) -> None:
     assert not [*newer_than_38(text), *foreign_imports(text)]
 
 
+# Files that root writes: in one place, which follows no link of another user's
+
+FILES = "plugins/module_utils/_core/files.py"
+CHANGES = {
+    "os": {
+        "chmod", "chown", "fchmod", "fchown", "lchmod", "lchown", "link", "makedirs", "mkdir",
+        "mkfifo", "mknod", "remove", "removedirs", "rename", "renames", "replace", "rmdir",
+        "setxattr", "symlink", "truncate", "unlink", "utime",
+    },
+    "shutil": {
+        "chown", "copy", "copy2", "copyfile", "copymode", "copystat", "copytree", "make_archive",
+        "move", "rmtree", "unpack_archive",
+    },
+    "tempfile": {
+        "NamedTemporaryFile", "SpooledTemporaryFile", "TemporaryDirectory", "TemporaryFile",
+        "mkdtemp", "mkstemp", "mktemp",
+    },
+}  # fmt: skip
+METHODS = {"extractall", "write_bytes", "write_text", "touch", "symlink_to", "hardlink_to"}
+WRITING_FLAGS = {"O_APPEND", "O_CREAT", "O_RDWR", "O_TRUNC", "O_WRONLY"}
+# File, call, why it is none that another user can steer.
+OWN_WRITERS = {
+    (
+        "plugins/module_utils/_burn/program.py",
+        "archive.extractall",
+    ): "a folder that control.py has made; refused if others may write",
+    ("plugins/module_utils/_core/child.py", "os.open"): "/dev/null, for a child's streams",
+    (
+        "plugins/module_utils/_host/cpu_memory_load.py",
+        "open",
+    ): "/proc/self, which no user can exchange",
+    ("plugins/module_utils/_host/runtime.py", "open"): "a kernel file below /proc/sys or /sys",
+}
+
+
+def _mode_writes(call: ast.Call, position: int) -> bool:
+    modes = [word.value for word in call.keywords if word.arg == "mode"]
+    modes += call.args[position : position + 1]
+    return any(
+        not isinstance(mode, ast.Constant)
+        or (isinstance(mode.value, str) and bool(set(mode.value) & set("wax+")))
+        for mode in modes
+    )
+
+
+def _opens_for_writing(call: ast.Call) -> bool:
+    names = {node.attr for node in ast.walk(call) if isinstance(node, ast.Attribute)}
+    names |= {node.id for node in ast.walk(call) if isinstance(node, ast.Name)}
+    # Flags that come from elsewhere may be any.
+    return bool(names & WRITING_FLAGS) or not any(name.startswith("O_") for name in names)
+
+
+def _imported_writers(node: ast.AST) -> Iterator[str]:
+    """Imports that would hide a writer's name from this rule."""
+    if isinstance(node, ast.ImportFrom):
+        module = node.module or ""
+        for alias in node.names:
+            hidden = {*CHANGES.get(module, ()), *({"open"} if module in ("io", "os") else ())}
+            if module == "pathlib" or alias.name in hidden:
+                yield f"from {module} import {alias.name}"
+    elif isinstance(node, ast.Import):
+        for alias in node.names:
+            if alias.name == "pathlib" or (alias.asname and alias.name in CHANGES):
+                yield f"import {alias.name}"
+
+
+def written_files(text: str) -> Iterator[tuple[int, str]]:
+    """Line and name of each call that writes, makes, removes or gives away a file or folder."""
+    for node in ast.walk(ast.parse(text)):
+        for name in _imported_writers(node):
+            yield getattr(node, "lineno", 0), name
+        if not isinstance(node, ast.Call):
+            continue
+        called = node.func
+        if isinstance(called, ast.Name) and called.id == "open" and _mode_writes(node, 1):
+            yield node.lineno, "open"
+        if not isinstance(called, ast.Attribute):
+            continue
+        owner = called.value.id if isinstance(called.value, ast.Name) else ""
+        name = f"{owner}.{called.attr}"
+        if (owner, called.attr) == ("os", "open"):
+            if _opens_for_writing(node):
+                yield node.lineno, name
+        elif (owner, called.attr) in (("io", "open"), ("gzip", "open"), ("codecs", "open")):
+            if _mode_writes(node, 1):
+                yield node.lineno, name
+        elif called.attr in CHANGES.get(owner, ()) or called.attr in METHODS:
+            yield node.lineno, name
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "open(path, 'w')", "open(path, mode='ab')", "open(path, 'r+b')", "open(path, how)",
+        "os.open(path, os.O_WRONLY | os.O_CREAT)", "os.open(path, flags)", "os.chmod(path, 0o644)",
+        "os.makedirs(path, exist_ok=True)", "os.replace(a, b)", "os.unlink(path)",
+        "shutil.rmtree(path)", "shutil.copyfile(a, b)", "tempfile.mkdtemp()",
+        "with tempfile.TemporaryDirectory() as x:\n    pass", "gzip.open(path, 'wb')",
+        "Path(path).write_text(text)", "from pathlib import Path", "import pathlib",
+        "from os import replace", "import os as o", "archive.extractall(path)",
+    ],
+)  # fmt: skip
+def test_a_writer_beside_the_one_place_is_found(text: str) -> None:
+    assert list(written_files(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "open(path)", "open(path, 'rb')", "open(path, encoding='utf-8')", "gzip.open(path, 'rt')",
+        "os.open(path, os.O_RDONLY | os.O_CLOEXEC)", "tempfile.gettempdir()", "shutil.which('x')",
+        "folder.open(name, 0o600)", "text.replace('a', 'b')", "folder.rename(a, b)",
+    ],
+)  # fmt: skip
+def test_reading_is_no_writing(text: str) -> None:
+    assert not list(written_files(text))
+
+
+@each("plugins/modules/*.py", "plugins/module_utils/**/*.py", "plugins/action/*.py")
+def test_files_are_written_in_one_place(path: Path) -> None:
+    name = str(path.relative_to(ROOT))
+    if name == FILES:
+        return
+    found = list(written_files(path.read_text(encoding="utf-8")))
+    wrong = [f"line {line}: {call}" for line, call in found if (name, call) not in OWN_WRITERS]
+    assert not wrong, f"use {FILES}"
+
+
+def test_no_exception_is_left_over() -> None:
+    for name, call in OWN_WRITERS:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert call in [found for _line, found in written_files(text)], f"{name}: {call}"
+
+
 # Modules as their users see them
 
 
@@ -134,8 +271,12 @@ def test_module_is_documented(path: Path) -> None:
     said = docs["DOCUMENTATION"]
     assert said["module"] == path.stem
     assert "baremetal.dgx.attributes" in said["extends_documentation_fragment"]
+    attributes = {**said.get("attributes", {})}
+    if "baremetal.dgx.check" in said["extends_documentation_fragment"]:
+        shared = yaml.safe_load(CheckFragment.DOCUMENTATION)["attributes"]
+        attributes = {name: {**shared[name], **attributes.get(name, {})} for name in shared}
     for attribute in ("check_mode", "diff_mode", "idempotent"):
-        assert said["attributes"][attribute]["support"] in ("full", "partial", "none", "N/A")
+        assert attributes[attribute]["support"] in ("full", "partial", "none", "N/A")
     assert f"baremetal.dgx.{path.stem}" in str(docs["EXAMPLES"])
     assert docs["RETURN"]
     since = str(said.get("version_added", "1.0.0"))
@@ -171,12 +312,6 @@ def test_filter_loads_fast(path: Path) -> None:
 
 
 # Files
-
-
-@each("**/*.py")
-def test_python_file_is_short(path: Path) -> None:
-    lines = path.read_text(encoding="utf-8").count("\n")
-    assert lines <= PYTHON_LINES
 
 
 @each("plugins/**/*.py", "tests/**/*.py", ".ci/*.py", "virtual_pod/**/*.py")
@@ -255,7 +390,7 @@ def hosts_problem(hosts: str) -> str:
     variable = re.search(r"\{\{ *\w+ *\| *default\(", hosts)
     if "{{" in hosts and not variable:
         return "a variable without a default"
-    words = set(re.split(r"[:,&!]+", re.sub(r"\{\{.*?\}\}", "", hosts))) - {""}
+    words = set(re.split(r"[:,&!]+", re.sub(r"\{\{.*?\}\}|\[\d+\]", "", hosts))) - {""}
     return f"no groups of the contract: {words}" if words - CONTRACT_GROUPS else ""
 
 
@@ -271,6 +406,90 @@ def test_playbook_is_safe_to_run(path: Path) -> None:
         assert play["name"]
         if "ansible.builtin.import_playbook" not in play:
             assert not hosts_problem(play["hosts"])
+
+
+def swallowed_in(text: str) -> list[str]:
+    """Lines of a playbook in which a failure is turned into nothing found."""
+    (pattern,) = (one for one in FORBIDDEN if "true" in one)
+    return [line for line in text.splitlines() if re.search(pattern, line)]
+
+
+def test_swallowed_failures_are_found() -> None:
+    for bad in ("argv: [sh, -c, 'squeue || true']", "squeue ||true", 'pipe("a || :")', "a; true"):
+        assert swallowed_in(bad), bad
+    for good in ("a || exit 1", "if a; then :; fi", "when: a or true", "x | default(true)"):
+        assert not swallowed_in(good), good
+
+
+@each("playbooks/**/*.yml")
+def test_playbook_swallows_no_failure(path: Path) -> None:
+    assert swallowed_in(path.read_text(encoding="utf-8")) == []
+
+
+def conditions_in(data: Any) -> Iterator[str]:
+    """Every `when`, `until`, `failed_when` and `changed_when` of tasks, at any depth."""
+    if isinstance(data, dict):
+        for key, value in data.items():
+            if key in ("when", "until", "failed_when", "changed_when"):
+                yield from (str(one) for one in (value if isinstance(value, list) else [value]))
+            yield from conditions_in(value)
+    elif isinstance(data, list):
+        for value in data:
+            yield from conditions_in(value)
+
+
+def is_text(condition: str) -> bool:
+    """Whether a condition joins texts and compares nothing: ansible-core 2.19 refuses it."""
+    compared = re.search(r"[=!<>]=|[<>]|\b(in|is|not|length|bool)\b", condition)
+    return "~" in condition and not compared
+
+
+def test_text_for_a_condition_is_found() -> None:
+    assert is_text("a.job | default('') ~ a.reservation | default('')")
+    assert not is_text("(a ~ b) | length > 0")
+    assert list(conditions_in([{"block": [{"when": ["a", "b"]}], "until": "c"}])) == ["a", "b", "c"]
+
+
+@each("roles/**/*.yml", "playbooks/**/*.yml")
+def test_conditions_are_true_or_false(path: Path) -> None:
+    assert [one for one in conditions_in(read_yaml(path)) if is_text(one)] == []
+
+
+def beginning_problem(plays: list[dict[str, Any]]) -> str:
+    """Why a playbook could work from another inventory's plan, or on no host; empty if it cannot.
+
+    Imports at the top of a playbook of the whole cluster have a subject of their own.
+    """
+    first = plays[0]
+    if first.get("ansible.builtin.import_playbook") != "check_inventory.yml":
+        return "does not begin with check_inventory.yml"
+    rest = plays[1:]
+    if "vars" not in first and any("hosts" in play for play in rest):
+        return "does not say which hosts it is for: vars check_inventory_for"
+    told = first.get("vars", {}).get("check_inventory_for", "cluster")
+    groups = re.compile("|".join(sorted(CONTRACT_GROUPS)) + "|__fabric_host")
+    if not all(groups.search(pattern) for pattern in ([told] if isinstance(told, str) else told)):
+        return f"is for {told}, which names no group"
+    if any("strategy" in play for play in rest):
+        return "has a strategy: what is done once for all would be done for each host"
+    return ""
+
+
+def test_bad_beginnings_are_found() -> None:
+    check = {"ansible.builtin.import_playbook": "check_inventory.yml"}
+    play = {"hosts": "gpu_nodes"}
+    assert beginning_problem([play])
+    assert beginning_problem([check, play])
+    assert beginning_problem([{**check, "vars": {"check_inventory_for": "web"}}, play])
+    sound = {**check, "vars": {"check_inventory_for": "gpu_nodes"}}
+    assert not beginning_problem([sound, play])
+    assert beginning_problem([sound, {**play, "strategy": "free"}])
+
+
+@each("playbooks/*.yml")
+def test_playbook_begins_with_the_plan(path: Path) -> None:
+    if path.stem != "check_inventory":
+        assert not beginning_problem(read_yaml(path))
 
 
 # What is shipped
@@ -332,3 +551,35 @@ def test_links_lead_somewhere(path: Path) -> None:
     text = re.sub(r"```.*?```", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
     lost = [target for target in LINK.findall(text) if not (path.parent / target).exists()]
     assert not lost
+
+
+# What a role is told is computed by the plan, in Python with types and tests.
+
+PROGRAMS = {
+    "{%": "a statement",
+    "from_json": "a value made of text",
+    "hostvars": "a look at other hosts",
+}
+MOST_LINES = 40
+
+
+def programs_in(text: str) -> list[str]:
+    """What in a file of variables is a program, line by line."""
+    return [
+        f"line {number}: {what}"
+        for number, line in enumerate(text.splitlines(), 1)
+        for word, what in PROGRAMS.items()
+        if word in line and not line.lstrip().startswith("#")
+    ]
+
+
+def test_a_program_in_variables_is_found() -> None:
+    text = '---\n# hostvars\na: 1\nb: >-\n  {% set x = [] %}\nc: "{{ hostvars[x] }}"\n'
+    assert programs_in(text) == ["line 5: a statement", "line 6: a look at other hosts"]
+
+
+def test_playbooks_have_one_small_file_of_variables_and_no_program_in_it() -> None:
+    (path,) = project_files("playbooks/vars/**")
+    text = path.read_text(encoding="utf-8")
+    assert programs_in(text) == []
+    assert len(text.splitlines()) <= MOST_LINES

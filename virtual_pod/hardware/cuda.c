@@ -21,7 +21,7 @@
 #define _GNU_SOURCE
 #include "state.h"
 
-#include "../../plugins/module_utils/_burn_kernels.cu"
+#include "../../plugins/module_utils/_gpu/kernels.cu"
 
 #include <pthread.h>
 #include <stdint.h>

@@ -28,7 +28,7 @@
 
 enum {
     SUCCESS = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6,
-    INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, GPU_IS_LOST = 15,
+    INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9, TIMEOUT = 10, CORRUPTED_INFOROM = 14, GPU_IS_LOST = 15,
     ARGUMENT_VERSION_MISMATCH = 25,
 };
 
@@ -104,7 +104,10 @@ static int give(char *text, u32 length, const char *value) {
     return SUCCESS;
 }
 
-static int present(int slot) { return slot < state_int(NODE, "slots", SLOTS) && !state_int(slot, "absent", 0); }
+/* What the driver could not initialize (`uninitialized`) is on PCI, and NVML does not know it. */
+static int present(int slot) {
+    return slot < state_int(NODE, "slots", SLOTS) && !state_int(slot, "absent", 0) && !state_int(slot, "uninitialized", 0);
+}
 
 static const char *address(int slot) { return state_text(slot, "pci", ADDRESSES[slot]); }
 
@@ -426,7 +429,8 @@ static const struct { u32 id, type; const char *key; long long fallback; } FIELD
 };
 static const struct { u32 id, type; const char *key; long long fallback; } LINK_FIELDS[] = {
     {164, U32, "speed_mbps", 26562}, {165, U32, "state", 1}, {161, U64, "replay", 0},
-    {162, U64, "recovery", 0}, {163, U64, "crc", 0},
+    {162, U64, "recovery", 0}, {163, U64, "crc", 0}, {214, U64, "recovery_failed", 0},
+    {220, U64, "ber", 0xfff},
 };
 #define COUNT(list) (sizeof list / sizeof *list)
 
@@ -443,6 +447,8 @@ static int field(int slot, struct field *field) {
     for (size_t i = 0; i < COUNT(LINK_FIELDS); i++)
         if (LINK_FIELDS[i].id == field->id) {
             if (field->scope >= links(slot)) return INVALID_ARGUMENT;
+            /* Only links of the fifth generation count these. */
+            if (field->id > 200 && !state_int(slot, "nvlink5", 0)) return NOT_SUPPORTED;
             int up = (int)of_link(slot, field->scope, "state", 1);
             field->type = LINK_FIELDS[i].type;
             field->value.count = of_link(slot, field->scope, LINK_FIELDS[i].key, LINK_FIELDS[i].fallback);
@@ -533,8 +539,26 @@ EXPORT int nvmlDeviceGetViolationStatus(device handle, u32 policy, u64 times[2])
     return SUCCESS;
 }
 
+/* The infoROM is intact unless `inforom_valid` is 0. */
+EXPORT int nvmlDeviceValidateInforom(device handle) {
+    ENTER;
+    return state_int(slot, "inforom_valid", 1) ? SUCCESS : CORRUPTED_INFOROM;
+}
+
 #ifndef OLD
+NUMBER(nvmlDeviceGetUnrepairableMemoryFlag_v1, "unrepairable", 0)
+
 LONG(nvmlDeviceGetCurrentClocksEventReasons, "throttle", 1)
+
+struct repair { u32 version, channel, tpc; };
+
+EXPORT int nvmlDeviceGetRepairStatus(device handle, struct repair *status) {
+    ENTER;
+    if (status->version != (sizeof *status | 1 << 24)) return ARGUMENT_VERSION_MISMATCH;
+    status->channel = (u32)state_int(slot, "repair.channel", 0);
+    status->tpc = (u32)state_int(slot, "repair.tpc", 0);
+    return SUCCESS;
+}
 
 struct temperature { u32 version, sensor; int celsius; };
 
@@ -554,6 +578,9 @@ EXPORT int nvmlDeviceGetMarginTemperature(device handle, struct margin *margin) 
     margin->celsius = (int)state_int(slot, "margin", 87 - celsius_of(slot));
     return SUCCESS;
 }
+
+/* Each condition is told, and is good. */
+#define FABRIC_GOOD 0x1aa
 
 struct fabric { unsigned char cluster[16]; int status; u32 clique, state; };
 struct fabric2 { u32 version; unsigned char cluster[16]; int status; u32 clique, state, health; };
@@ -576,7 +603,7 @@ EXPORT int nvmlDeviceGetGpuFabricInfoV(device handle, struct fabric3 *info) {
     info->version = version;
     info->status = (int)state_int(slot, "fabric.status", 0);
     info->state = (u32)state_int(slot, "fabric.state", 3);
-    info->health = (u32)state_int(slot, "fabric.health", 0x55);
+    info->health = (u32)state_int(slot, "fabric.health", FABRIC_GOOD);
     if (version >> 24 == 3) info->summary = (unsigned char)state_int(slot, "fabric.summary", 1);
     return SUCCESS;
 }

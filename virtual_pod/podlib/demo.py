@@ -99,8 +99,11 @@ class Demo:
             raise PodError(f"there is no pod {self.name}")
         return pod
 
-    def user(self, command: str, timeout_s: float = 120, node: str = "login-01") -> str:
-        """Run a command as the ordinary user alice; return its output."""
+    def user(self, command: str, timeout_s: float = 240, node: str = "login-01") -> str:
+        """Run a command as the ordinary user alice; return its output without what it warns of.
+
+        srun says on standard error that it waits for a node that does not answer at once.
+        """
         config = nodes.state_folder(self.name) / "ssh_config"
         self.progress.say(f"alice@{node}$ {command}")
         argv = ["ssh", "-F", str(config), "-o", "BatchMode=yes", f"alice@{node}", command]
@@ -109,12 +112,12 @@ class Demo:
                 done = host.ask(argv, timeout=timeout_s)
         except subprocess.TimeoutExpired as exc:
             raise PodError(f"no answer in {timeout_s:.0f} s: {command}") from exc
-        output = (done.stdout + done.stderr).rstrip()
-        for line in output.splitlines()[:12]:
+        said = (done.stdout + done.stderr).rstrip()
+        for line in said.splitlines()[:12]:
             self.progress.show(f"    {line}")
         if done.returncode:
-            raise PodError(f"exit status {done.returncode} of: {command}\n{output[-1500:]}")
-        return output
+            raise PodError(f"exit status {done.returncode} of: {command}\n{said[-1500:]}")
+        return done.stdout.rstrip()
 
 
 def build_collection(demo: Demo) -> None:

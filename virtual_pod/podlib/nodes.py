@@ -324,7 +324,7 @@ def _free_subnet(name: str) -> str:
 
 
 def ssh_option_values(folder: pathlib.Path) -> dict[str, str]:
-    """Return how ssh reaches a node: the pod's key, host keys of this hour, no hanging."""
+    """Return how ssh reaches a node: the pod's key, host keys of this hour."""
     return {
         "IdentityFile": str(folder / "id"),
         "IdentitiesOnly": "yes",
@@ -332,8 +332,6 @@ def ssh_option_values(folder: pathlib.Path) -> dict[str, str]:
         "UserKnownHostsFile": "/dev/null",
         "LogLevel": "ERROR",
         "ConnectTimeout": "10",
-        "ServerAliveInterval": "5",
-        "ServerAliveCountMax": "6",
     }
 
 

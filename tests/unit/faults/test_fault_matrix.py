@@ -71,3 +71,14 @@ def test_what_differs_is_told(bench: matrix.Matrix, name: str, changes: dict, sa
 @pytest.mark.parametrize("rig", ["gpu", "hca", "fabric", "pairs"])
 def test_a_sound_world_is_accused_of_nothing(bench: matrix.Matrix, rig: str) -> None:
     assert matrix.sound_problems(bench, rig, 1) == []
+
+
+def test_the_twin_of_a_fault_is_accused_of_nothing_and_the_fault_itself_is(
+    bench: matrix.Matrix,
+) -> None:
+    hot = FAULTS["gpu_hot"]
+    assert hot.twin is not None
+    assert matrix.accusations(bench, hot.rig, hot.twin.given, "twin") == []
+    accused = matrix.accusations(bench, hot.rig, hot.given, "fault")
+    assert any("fail gpu.temperature" in line for line in accused)
+    assert any("the gate keeps out" in line for line in accused)

@@ -18,11 +18,12 @@ import pytest
 from ansible.inventory.manager import InventoryManager
 from ansible.parsing.dataloader import DataLoader
 from ansible.vars.manager import VariableManager
+from checkout import ROOT
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._inventory import Inventory
-from ansible_collections.baremetal.dgx.plugins.module_utils._plan import Plan, make_plan
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._collect import collect
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._specs import load_roles
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.collect import collect
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.role_specs import load_roles
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.values import Inventory
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.plan import Plan, make_plan
 
 HOSTS = """\
 cluster:
@@ -31,6 +32,9 @@ cluster:
       hosts:
         head-01:
     slurm_databases:
+      hosts:
+        head-01:
+    subnet_managers:
       hosts:
         head-01:
     login_nodes:
@@ -155,17 +159,20 @@ argument_specs:
           uid: {type: int}
           password: {type: str, no_log: true}
 """,
+    "roles/prometheus/meta/argument_specs.yml": """\
+argument_specs:
+  main:
+    options:
+      prometheus_enabled: {type: bool, default: false}
+""",
     "playbooks/configure.yml": """\
 - hosts: "slurm_controllers:{{ target | default('gpu_nodes:cpu_nodes') }}"
-  vars_files: [vars/slurm.yml]
   roles:
     - role: baremetal.dgx.slurm_base
 - hosts: slurm_controllers
-  vars_files: [vars/slurm.yml]
   roles:
     - role: baremetal.dgx.slurm_controller
 """,
-    "playbooks/vars/slurm.yml": "slurm_controller_hosts: \"{{ groups['slurm_controllers'] }}\"\n",
 }
 
 
@@ -227,7 +234,7 @@ def planned(collected: Callable[..., Inventory], small_collection: Path) -> Call
     return plan
 
 
-HARDWARE = Path(__file__).resolve().parents[3] / "virtual_pod" / "hardware"
+HARDWARE = ROOT / "virtual_pod" / "hardware"
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,52 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from role_rules import Role, short
 
 ROLES = Path(__file__).resolve().parents[3] / "roles"
+SHARED = ROLES / "_service"
+# Beside the play, so that Ansible finds it: files as managed_files gets them from its action.
+ACTION = """\
+import json
+from pathlib import Path
+from ansible_collections.baremetal.dgx.plugins.action.managed_files import ActionModule as Files
+
+OWN = {"template", "source", "when"}
+
+
+class ActionModule(Files):
+    def run(self, tmp=None, task_vars=None):
+        arguments = self._task.args
+        self.shared = arguments["shared"]
+        shown = {name: self._whole(value, task_vars) for name, value in arguments["shown"].items()}
+        Path(arguments["dest"]).write_text(json.dumps(shown))
+        return {"changed": False}
+
+    def _whole(self, value, task_vars):
+        listed = value if isinstance(value, list) else []
+        files = [one for one in listed if isinstance(one, dict) and "path" in one]
+        if any(OWN.intersection(one) for one in files):
+            return self.entries(value, task_vars)
+        return value
+
+    def _found(self, folder, name, path, task_vars):
+        for role in (task_vars["role_path"], self.shared):
+            if Path(role, folder, name).is_file():
+                return str(Path(role, folder, name))
+        return super()._found(folder, name, path, task_vars)
+"""
+
+
+def shared_vars(role: str) -> dict[str, Any]:
+    """What the role gives to the role _service, and what that makes of it."""
+    calls = [
+        task["vars"]
+        for _stem, task in Role(ROLES / role).tasks
+        for key, call in task.items()
+        if short(key) == "import_role" and call["name"] == "baremetal.dgx._service"
+    ]
+    tasks = [task["vars"] for _stem, task in Role(SHARED).tasks if "vars" in task] if calls else []
+    return {name: value for given in calls + tasks for name, value in given.items()}
 
 
 def render(
@@ -48,6 +92,7 @@ def render_many(
             str(path / "defaults/main.yml"),
             str(path / "vars/main.yml"),
             str(path / f"vars/{family}.yml"),
+            "shared.yml",
         ],
         "tasks": [
             # what is included wins over vars_files, as an inventory wins over defaults
@@ -63,15 +108,17 @@ def render_many(
             # as arguments of a task, so that what the role omits is gone
             {"ansible.builtin.set_fact": {f"shown_{k}": "{{ %s }}" % v for k, v in shown.items()}},
             {
-                "ansible.builtin.copy": {
-                    "content": "{{ {%s} | to_json }}"
-                    % ", ".join(f"'{k}': shown_{k}" for k in shown),
+                "shown": {
+                    "shown": {name: "{{ shown_%s }}" % name for name in shown},
+                    "shared": str(SHARED),
                     "dest": f"{folder}/{{{{ inventory_hostname }}}}.out",
-                    "mode": "0600",
                 }
             },
         ],
     }
+    (folder / "shared.yml").write_text(yaml.safe_dump(shared_vars(role)))
+    (folder / "action_plugins").mkdir(exist_ok=True)
+    (folder / "action_plugins/shown.py").write_text(ACTION)
     (folder / "play.yml").write_text(yaml.safe_dump([play]))
     for host, values in inputs.items():
         (folder / f"{host}.json").write_text(json.dumps(values))

@@ -28,6 +28,13 @@ FILES = (
     "tasks/main.yml",
     *(f"tasks/{phase}.yml" for phase in PHASES),
 )
+# An internal role, whose name begins with an underscore, has phases for other roles to import.
+INTERNAL_FILES = (
+    "README.md",
+    "meta/main.yml",
+    "meta/argument_specs.yml",
+    *(f"tasks/{phase}.yml" for phase in PHASES[1:]),
+)
 MAIN_LINES = 30
 BLOCKS = ("block", "rescue", "always")
 COMMANDS = ("command", "shell", "raw", "script", "expect")
@@ -72,6 +79,11 @@ class Role:
         """Its name, which its inputs start with."""
         return self.path.name
 
+    @property
+    def internal(self) -> bool:
+        """Whether other roles alone import its tasks."""
+        return self.name.startswith("_")
+
     @cached_property
     def specs(self) -> dict[str, Any]:
         """Entry point -> argument spec."""
@@ -107,13 +119,17 @@ class Role:
 
 def files_are_there(role: Role) -> Iterator[str]:
     """Every role has the same files, so that one learns one and knows them all."""
-    for name in FILES:
+    for name in INTERNAL_FILES if role.internal else FILES:
         if not (role.path / name).is_file():
             yield f"{name} is missing"
 
 
 def main_only_imports(role: Role) -> Iterator[str]:
     """tasks/main.yml is the table of contents: the phases in order, each with its tags."""
+    if role.internal:
+        if (role.path / "tasks/main.yml").exists():
+            yield "tasks/main.yml: other roles import the phases one by one"
+        return
     text = role.texts.get("tasks/main.yml", "")
     if len(text.splitlines()) > MAIN_LINES:
         yield f"tasks/main.yml has more than {MAIN_LINES} lines"
@@ -205,6 +221,7 @@ FORBIDDEN = {
     r"\bignore_errors\b": "say what a failure is with failed_when",
     r"failed_when:\s*(false|no)\s*$": "say what a failure is",
     r"^\s*(- )?notify:": "a killed run loses its handlers; use service_sync",
+    r"(\|\||;)\s*(true|:)(?=\s*([\"';)}]|$))": "a failure is not nothing found: say what it means",
     r"\bskip_list\b": "an exception is one line's noqa with its reason",
 }
 
@@ -238,15 +255,40 @@ def commands_say_changed(role: Role) -> Iterator[str]:
 
 
 def templates_are_marked(role: Role) -> Iterator[str]:
-    """Who opens a file on a node sees that it is managed."""
+    """Who opens a file on a node sees that it is managed, or who reads its template, why not."""
     for name, text in role.texts.items():
-        if name.startswith("templates/") and not text.startswith("{{ ansible_managed | comment"):
-            yield f"{name} does not start with {{{{ ansible_managed | comment }}}}"
+        # A program's first line is the system's.
+        first, _newline, rest = text.partition("\n")
+        head = rest if first.startswith(("#!", "#%")) else text
+        if name.startswith("templates/") and not head.startswith(MARKS):
+            yield f"{name} does not start with {' or '.join(MARKS)}, a reason"
+
+
+MARKS = (
+    "{{ ansible_managed | comment",
+    "# Managed by Ansible: baremetal.dgx. Local changes will be overwritten.\n",
+    "{# ",
+)
+PROGRAMS = {
+    r"\{%": "no program in vars: a template, an expression, the filter for_each, or Python",
+    r"^(?!.*lookup\('ansible\.builtin\.file').*from_json": "what is built needs no JSON: for_each",
+    r"content: [|>]": "a file is a template below templates/; name it with template",
+    r"lookup\('ansible\.builtin\.template'": "name the template in the entry of managed_files",
+}
+
+
+def vars_hold_no_program(role: Role) -> Iterator[str]:
+    """What vars/ holds are constants, what differs by platform, and plain expressions."""
+    for name, text in role.texts.items():
+        for number, line in enumerate(text.splitlines() if name.startswith("vars/") else (), 1):
+            for pattern, reason in PROGRAMS.items():
+                if re.search(pattern, line) and not line.lstrip().startswith("#"):
+                    yield f"{name}:{number}: {line.strip()} ({reason})"
 
 
 def private_names(role: Role) -> Iterator[str]:
     """What is no input starts with two underscores and the role's name."""
-    prefix = f"__{role.name}_"
+    prefix = f"__{role.name.lstrip('_')}_"
     for path in sorted((role.path / "vars").glob("*.yml")):
         for name in read_yaml(path) or {}:
             if not name.startswith(prefix):
@@ -288,12 +330,76 @@ def _of_shared_role(name: str) -> bool:
     return name.startswith("__slurm_base_")
 
 
+def internal_roles_get_what_they_read(role: Role) -> Iterator[str]:
+    """Who imports tasks of an internal role gives all that they read, and nothing else."""
+    for stem, task in role.tasks:
+        for key, call in task.items():
+            name = call.get("name", "").split(".")[-1] if short(key) in ROLE_CALLS else ""
+            if not name.startswith("_"):
+                continue
+            internal, given = Role(role.path.parent / name), set(task.get("vars", {}))
+            read = _read_by(internal, f"tasks/{Path(call.get('tasks_from', 'main')).stem}.yml")
+            where = f"tasks/{stem}.yml: '{task.get('name')}'"
+            for missing in sorted(read - given):
+                yield f"{where} does not give {missing}, which {name} reads there"
+            for idle in sorted(given - read):
+                yield f"{where} gives {idle}, which {name} does not read there"
+    if role.internal:
+        read = set().union(*(_read_by(role, name) for name in role.texts))
+        yield from (f"{name} is no input" for name in sorted(read - set(role.inputs)))
+        yield from (f"nothing reads the input {name}" for name in sorted(set(role.inputs) - read))
+
+
+def _read_by(role: Role, name: str) -> set[str]:
+    """The names with the role's prefix in one of its files, and in what that file names."""
+    found, todo = set(), [name]
+    while todo:
+        text = role.texts.get(todo.pop(), "")
+        found.add(text)
+        todo += [
+            other
+            for other in role.texts
+            if other.partition("/")[2] in text and role.texts[other] not in found
+        ]
+    return {match for text in found for match in re.findall(rf"\b{role.name}_\w+", text)}
+
+
 def tasks_carry_the_stem(role: Role) -> Iterator[str]:
     """In a run's output a task's name tells the file it stands in."""
     for stem, task in role.tasks:
         name = task.get("name", "")
         if stem != "main" and not name.startswith(f"{stem} | "):
             yield f"tasks/{stem}.yml: '{name}' does not start with '{stem} | '"
+
+
+TOUCHING = (*COMMANDS, "stat", "slurp", "find")
+
+
+def no_task_waits_for_a_mount(role: Role) -> Iterator[str]:
+    """What is at a path of the inventory's is asked by a module that gives up a dead mount."""
+    places = [
+        name
+        for name, option in role.inputs.items()
+        if option.get("type") == "path" or re.search(r"_(dir|directory|folder|location)$", name)
+    ]
+    if role.internal:  # what it is given is a constant of the role that imports it
+        return
+    for stem, task in role.tasks:
+        for key, value in task.items():
+            words = set(re.findall(r"\w+", str(value))) if short(key) in TOUCHING else set()
+            for name in words.intersection(places):
+                yield (
+                    f"tasks/{stem}.yml: {task.get('name')}: {short(key)} waits for ever if {name}"
+                    " is on a mount that does not answer; take path_status, or a module"
+                )
+
+
+def half_an_archive_is_not_final(role: Role) -> Iterator[str]:
+    """A run that is killed while it unpacks leaves some of the files: none of them says "done"."""
+    for stem, task in role.tasks:
+        for key, given in task.items():
+            if short(key) == "unarchive" and isinstance(given, dict) and "creates" in given:
+                yield f"tasks/{stem}.yml: unarchive with creates; write a file .complete after it"
 
 
 RULES: tuple[Callable[[Role], Iterator[str]], ...] = (
@@ -308,9 +414,13 @@ RULES: tuple[Callable[[Role], Iterator[str]], ...] = (
     inputs_have_one_default,
     commands_say_changed,
     templates_are_marked,
+    vars_hold_no_program,
     private_names,
+    internal_roles_get_what_they_read,
     tasks_carry_the_stem,
     line_feeds_are_some,
+    half_an_archive_is_not_final,
+    no_task_waits_for_a_mount,
 )
 
 

@@ -14,18 +14,17 @@ import pytest
 import yaml
 from prometheus_tools import ROOT, RULES, tool
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._alert_rules import (
-    alerts_of,
-    seconds_of,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._xid_table import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.xid_table import (
     CHECK,
     IGNORE,
     REBOOT,
-    REPLACE,
     RESET,
     RESTART_JOB,
     XIDS,
+)
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._monitoring.alert_rules import (
+    alerts_of,
+    seconds_of,
 )
 
 FILES = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(RULES.glob("*.yml"))}
@@ -185,7 +184,6 @@ LISTS = {
     "GpuXidCheck": CHECK,
     "GpuXidReset": RESET,
     "GpuXidReboot": REBOOT,
-    "GpuXidReplace": REPLACE,
 }
 
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from role_render import ROLES, by_path, lines, render_many
 
 REFUSALS = "refusals | selectattr('when') | map(attribute='say') | list"
@@ -34,10 +37,14 @@ ENROOT = {
 }
 CONF = "/etc/enroot/enroot.conf.d/50-baremetal-dgx.conf"
 PROFILE = "/etc/apparmor.d/baremetal-dgx-enroot"
+PROLOG = "/etc/slurm/prolog.d/45-enroot-folders"
+AT_LOGIN = "/etc/systemd/system/user-runtime-dir@.service.d/50-baremetal-dgx-enroot.conf"
 SHIPPED = ["50-mig-config.sh", "50-slurm-pmi.sh", "50-slurm-pytorch.sh"]
 DIGEST = hashlib.sha256(b"x").hexdigest()
 NAMES = ("enroot_4.1.2-1_amd64.deb", "enroot+caps_4.1.2-1_amd64.deb")
 RESTRICTED = ["apparmor-restricts", "has-userns-clone"]
+# What the host has, and no input says.
+KNOWN = ("seen", "paths")
 ENROOT_CASES: dict[str, dict[str, Any]] = {
     "scratch": {
         "source": "packages",
@@ -49,7 +56,7 @@ ENROOT_CASES: dict[str, dict[str, Any]] = {
     },
     "profile": {"source": "packages", "apparmor": "profile", "seen": RESTRICTED},
     "sysctl": {"source": "packages", "apparmor": "sysctl", "seen": RESTRICTED},
-    "free": {"source": "packages", "hooks": ["50-none.sh"]},
+    "free": {"source": "packages", "hooks": ["50-none.sh"], "prolog": False},
     "url": {
         "source": "url",
         "urls": [{"url": f"https://example.org/a/{name}", "sha256": DIGEST} for name in NAMES],
@@ -57,7 +64,7 @@ ENROOT_CASES: dict[str, dict[str, Any]] = {
     "no-url": {"source": "url"},
     "no-folder": {"source": "packages", "images": [{"name": "x.sqsh", "uri": "docker://x"}]},
     "refused": {
-        "seen": ["scratch-is-no-mount", "no-folder-for-images"],
+        "paths": {"/raid": {"mount": False}, "/cephfs": {"directory": False}},
         "source": "directory",
         "version": "four",
         "scratch_mount": "/raid",
@@ -74,7 +81,8 @@ def enroot(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]
     """Case → what the role would do."""
     hosts = {}
     for name, values in ENROOT_CASES.items():
-        given = {f"enroot_{key}": value for key, value in values.items() if key != "seen"}
+        given = {f"enroot_{key}": value for key, value in values.items() if key not in KNOWN}
+        given["__enroot_paths"] = {"paths": values.get("paths", {})}
         given["__enroot_node"] = {"stdout_lines": values.get("seen", [])}
         given["__enroot_shipped"] = {
             "files": [{"path": f"/usr/share/enroot/hooks.d/{hook}"} for hook in SHIPPED]
@@ -96,19 +104,29 @@ def test_enroot_on_scratch(enroot: dict[str, dict[str, Any]]) -> None:
         "ENROOT_TEMP_PATH /raid/enroot/tmp",
         "ENROOT_MAX_PROCESSORS 8",
     ]
-    # the folders that users' own are made in, or a new user gets "Permission denied"
+    # nobody but root makes folders where users' own are: enroot takes whatever it finds there
     modes = {path: entry["mode"] for path, entry in found["folders"].items()}
     assert modes == {
-        "/run/enroot": "1777",
+        "/run/enroot": "0711",
         "/raid/enroot": "0755",
-        "/raid/enroot/data": "1777",
-        "/raid/enroot/cache": "1777",
+        "/raid/enroot/data": "0711",
+        "/raid/enroot/cache": "0711",
         "/raid/enroot/tmp": "1777",
         "/cephfs/images": "1777",
     }
     boot = lines(found["files"]["/etc/tmpfiles.d/baremetal-dgx-enroot.conf"])
-    assert "d /raid/enroot/cache 1777 root root 30d" in boot
-    assert "d /raid/enroot/data 1777 root root -" in boot
+    assert "d /raid/enroot/cache 0711 root root ~30d" in boot
+    assert "d /raid/enroot/data 0711 root root -" in boot
+    parents = "/run/enroot /raid/enroot/data /raid/enroot/cache"
+    prolog = found["files"][PROLOG]
+    assert (prolog["state"], prolog["mode"]) == ("file", "0755")
+    assert parents in prolog["content"]
+    assert lines(prolog)[-1] == "exit 0"
+    login = f"ExecStartPost=-/usr/local/libexec/baremetal-dgx/user-folders --uid %i {parents}"
+    assert login in lines(found["files"][AT_LOGIN])
+    assert {PROLOG, AT_LOGIN, "/usr/local/libexec/baremetal-dgx/user-folders"} <= set(
+        found["leftovers"]
+    )
     assert "enroot=4.1.2-*" in found["packages"]
     assert "enroot+caps=4.1.2-*" in found["packages"]
     assert "bsdextrautils" in found["packages"]
@@ -131,7 +149,9 @@ def test_kernel_that_restricts_namespaces(
 ) -> None:
     found = enroot[way]
     assert found["files"][PROFILE]["state"] == profile
-    assert "profile baremetal-dgx-enroot /usr/bin/enroot{,-*}" in found["files"][PROFILE]["content"]
+    if profile == "file":
+        text = found["files"][PROFILE]["content"]
+        assert "profile baremetal-dgx-enroot /usr/bin/enroot{,-*}" in text
     assert ("kernel.apparmor_restrict_unprivileged_userns" in found["sysctl"]) == sysctl
     assert found["sysctl"]["kernel.unprivileged_userns_clone"] == 1
 
@@ -141,6 +161,9 @@ def test_kernel_that_does_not(enroot: dict[str, dict[str, Any]]) -> None:
     assert found["files"][PROFILE]["state"] == "absent"
     assert set(found["sysctl"]) == {"user.max_user_namespaces", "user.max_mnt_namespaces"}
     assert found["missing"] == ["50-none.sh"]
+    # a login host has no slurmd
+    assert found["files"][PROLOG]["state"] == "absent"
+    assert "/etc/slurm" not in found["files"]
 
 
 def test_packages_by_url(enroot: dict[str, dict[str, Any]]) -> None:
@@ -289,6 +312,51 @@ def test_pyxis_refuses(pyxis: dict[str, dict[str, Any]]) -> None:
     assert len(pyxis["refused"]["refusals"]) == 3
     assert "does not know runtime_pat, and no job would" in pyxis["refused"]["refusals"][0]
     assert len(pyxis["refused-url"]["refusals"]) == 1
+
+
+def test_half_unpacked_sources_are_unpacked_once_more(tmp_path: Path) -> None:
+    """What a run leaves that was killed while tar wrote: the Makefile, and not all of the rest."""
+    source = tmp_path / "pyxis-1"
+    source.mkdir()
+    for name in ("Makefile", "main.c", "pyxis_slurmd.c"):
+        (source / name).write_text(f"{name}\n")
+    tarball = tmp_path / "pyxis.tar.gz"
+    subprocess.run(["tar", "-C", str(tmp_path), "-czf", str(tarball), "pyxis-1"], check=True)
+    home, digest = tmp_path / "home", hashlib.sha256(tarball.read_bytes()).hexdigest()
+    sources = home / f"sources-{digest[:12]}"
+    sources.mkdir(parents=True)
+    (sources / "Makefile").write_text("Makefile\n")
+    (sources / "main.c").write_text("ma")
+    tasks = yaml.safe_load((ROLES / "pyxis/tasks/build.yml").read_text())
+    tasks = [task for task in tasks if "pyxis_source == 'url'" in str(task.get("when"))]
+    assert len(tasks) == 2
+    play = {
+        "hosts": "localhost",
+        "connection": "local",
+        "gather_facts": False,
+        "vars_files": [str(ROLES / "pyxis/defaults/main.yml"), str(ROLES / "pyxis/vars/main.yml")],
+        "tasks": tasks,
+    }
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
+    given = {
+        "pyxis_source": "url",
+        "pyxis_url": f"file://{tarball}",
+        "pyxis_sha256": digest,
+        "__pyxis_home": str(home),
+        "ansible_python_interpreter": sys.executable,
+    }
+    command = [
+        str(Path(sys.executable).with_name("ansible-playbook")),
+        "-i", "localhost,", "-e", json.dumps(given), str(tmp_path / "play.yml"),
+    ]  # fmt: skip
+    environment = {**os.environ, "ANSIBLE_HOME": str(tmp_path / "home"), "ANSIBLE_NOCOLOR": "1"}
+    first = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert {one.name: one.read_text() for one in sources.iterdir()} == {
+        name: f"{name}\n" for name in ("Makefile", "main.c", "pyxis_slurmd.c")
+    }
+    again = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert "changed=0" in again.stdout, again.stdout
 
 
 @pytest.mark.skipif(not shutil.which("mksquashfs"), reason="there is no mksquashfs")

@@ -1,105 +1,69 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What configure_containers, configure_scheduler and configure_logins give to their roles."""
+"""What the plan gives to configure_containers, configure_scheduler and configure_logins."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from wiring import Wiring, example, write
 
-ROOT = Path(__file__).resolve().parents[3]
-NAMES = (
-    "__containers_roles", "pyxis_parts", "pyxis_holds_files", "pyxis_nodes", "pyxis_builder",
-    "pyxis_submit_host", "pyxis_trial_user", "pyxis_other_lines", "slurm_controller_plugstack",
-    "slurm_base_plugins", "slurm_base_state_dir", "login_comfort_environment",
-    "login_comfort_banner",
-)  # fmt: skip
+from ansible_collections.baremetal.dgx.plugins.lookup.spank_in_use import LookupModule
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inputs.host import Site
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.values import Inventory
+
 LINE = "required /usr/local/lib/slurm/spank_pyxis-0123456789ab.so runtime_path=/run/pyxis"
 ASKS = {"enroot_source": "packages", "pyxis_source": "directory"}
-PLAN = {"slurm": {"nodes": [{"name": "dgx-01"}, {"name": "dgx-02"}], "topology": []}}
+GROUPS = {
+    "slurm_controllers": {"head-01": ASKS},
+    "login_nodes": {
+        # a release in which the plug-in would not load
+        "login-01": {**ASKS, "slurm_base_version": "22.05", "login_environment_banner": False},
+        "login-02": {"enroot_state": "absent", "pyxis_trial_user": "carol"},
+    },
+    "gpu_nodes": {"dgx-01": ASKS, "dgx-02": {"login_environment_environment": {"X": "1"}}},
+}
 
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """Host → the values of NAMES, of a cluster whose plug-in is in use."""
-    folder = tmp_path_factory.mktemp("cluster")
-    plan = folder / ".dgx/plan"
-    (plan / "nodes").mkdir(parents=True)
-    (plan / "plan.json").write_text(json.dumps(PLAN))
-    for host, rails in (("dgx-01", 8), ("dgx-02", 4)):
-        text = json.dumps({"profile_data": {"rails": [{"rail": n} for n in range(rails)]}})
-        (plan / "nodes" / f"{host}.json").write_text(text)
-    (folder / ".dgx/pyxis").mkdir()
-    record = {"release": "24.11", "line": LINE, "plugin": LINE.split()[1], "built": True}
-    (folder / ".dgx/pyxis/in-use.json").write_text(json.dumps(record))
+    """Host → its inputs."""
+    inventory = example(tmp_path_factory.mktemp("cluster"), "core_12")
     everybody = {
-        "cluster_name": "demo",
-        "cluster_fabric": {"topology": "basepod", "rails": 8},
         "slurm_base_version": "24.11",
         "slurm_controller_plugstack": ["optional /x.so"],
-        "slurm_controller_accounts": [{"name": "empty"}, {"name": "lab", "users": ["alice"]}],
-    }
-    groups = {
-        "slurm_controllers": {"head-01": ASKS},
-        "login_nodes": {
-            # a release in which the plug-in would not load
-            "login-01": {**ASKS, "slurm_base_version": "22.05", "login_comfort_banner": False},
-            "login-02": {"enroot_state": "absent", "pyxis_trial_user": "carol"},
-        },
-        "gpu_nodes": {"dgx-01": ASKS, "dgx-02": {"login_comfort_environment": {"X": "1"}}},
-    }
-    inventory = {
-        "all": {
-            "vars": everybody,
-            "children": {name: {"hosts": hosts} for name, hosts in groups.items()},
-        }
-    }
-    (folder / "hosts.yml").write_text(yaml.safe_dump(inventory))
-    play = {
-        "hosts": "all",
-        "gather_facts": False,
-        "connection": "local",
-        "vars_files": [
-            str(ROOT / f"playbooks/vars/{name}.yml") for name in ("slurm", "containers", "logins")
-        ],
-        "tasks": [
-            {
-                "ansible.builtin.copy": {
-                    "content": "{{ {%s} | to_json }}" % ", ".join(f"'{n}': {n}" for n in NAMES),
-                    "dest": f"{folder}/{{{{ inventory_hostname }}}}.out",
-                    "mode": "0600",
-                }
-            }
+        "slurm_controller_accounts": [
+            {"name": "empty"},
+            {"name": "lab", "users": ["alice"]},
         ],
     }
-    (folder / "play.yml").write_text(yaml.safe_dump([play]))
-    done = subprocess.run(
-        [
-            str(Path(sys.executable).with_name("ansible-playbook")),
-            f"--inventory={folder}/hosts.yml",
-            f"--extra-vars=ansible_python_interpreter={sys.executable}",
-            str(folder / "play.yml"),
-        ],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "ANSIBLE_HOME": str(folder / "home"), "ANSIBLE_NOCOLOR": "1"},
-        cwd=folder,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    hosts = [host for members in groups.values() for host in members]
-    return {host: json.loads((folder / f"{host}.out").read_text()) for host in hosts}
+    for name in (
+        "slurm_controllers/slurm_controller.yml",
+        "all/slurm_base.yml",
+        "monitoring_nodes/monitoring.yml",
+    ):
+        (inventory / "group_vars" / name).unlink()
+    write(inventory, "group_vars/all/slurm.yml", everybody)
+    children = {name: {"hosts": dict.fromkeys(group)} for name, group in GROUPS.items()}
+    children["slurm_databases"] = {"hosts": {"head-01": None}}
+    children["subnet_managers"] = {"hosts": {"head-01": None}}
+    write(inventory, "hosts.yml", {"cluster": {"children": children}})
+    for group in GROUPS.values():
+        for host, said in group.items():
+            write(inventory, f"host_vars/{host}.yml", said)
+    wired = Wiring(inventory)
+    return {host: wired.of(host) for group in GROUPS.values() for host in group}
 
 
 def test_who_gets_which_role(given: dict[str, dict[str, Any]]) -> None:
-    assert {host: values["__containers_roles"] for host, values in given.items()} == {
+    roles = ("enroot", "pyxis")
+    assert {
+        host: [role for role in values["__cluster_roles"] if role in roles]
+        for host, values in given.items()
+    } == {
         # the controller only submits
         "head-01": ["pyxis"],
         "login-01": ["enroot", "pyxis"],
@@ -123,17 +87,28 @@ def test_who_builds_and_who_tries(given: dict[str, dict[str, Any]]) -> None:
     assert given["dgx-01"]["pyxis_builder"] == "head-01"
     assert given["dgx-01"]["pyxis_submit_host"] == "login-01"
     assert given["dgx-01"]["pyxis_trial_user"] == "alice"
-    assert given["login-02"]["pyxis_trial_user"] == "carol"
+    # The inventory's own value is the role's, since the plan writes none.
+    assert "pyxis_trial_user" not in given["login-02"]
 
 
-def test_the_scheduler_keeps_the_line_while_it_would_load(given: dict[str, dict[str, Any]]) -> None:
-    assert given["head-01"]["slurm_controller_plugstack"] == ["optional /x.so", LINE]
-    assert given["head-01"]["pyxis_other_lines"] == ["optional /x.so"]
-    (plugin,) = given["dgx-01"]["slurm_base_plugins"]
+def test_the_scheduler_keeps_the_line_while_it_would_load(
+    given: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    record = {"release": "24.11", "line": LINE, "plugin": LINE.split()[1], "built": True}
+    (tmp_path / "pyxis").mkdir()
+    (tmp_path / "pyxis/in-use.json").write_text(json.dumps(record))
+    lookup = LookupModule()
+    lookup.set_options = lambda **_options: None
+    (used,) = lookup.run([str(tmp_path), "24.11"])
+    assert used["lines"] == [LINE]
+    (plugin,) = used["plugins"]
     assert plugin["dest"] == LINE.split()[1]
-    assert plugin["src"].endswith("/.dgx/pyxis/builds/spank_pyxis-0123456789ab.so")
-    assert given["login-01"]["slurm_controller_plugstack"] == ["optional /x.so"]
-    assert given["login-01"]["slurm_base_plugins"] == []
+    assert plugin["src"] == f"{tmp_path}/pyxis/builds/spank_pyxis-0123456789ab.so"
+    assert lookup.run([str(tmp_path), "22.05"]) == [{"lines": [], "plugins": []}]
+    assert lookup.run([str(tmp_path / "none"), "24.11"]) == [{"lines": [], "plugins": []}]
+    for host in ("head-01", "login-01"):
+        assert given[host]["__slurm_plugstack"] == ["optional /x.so"]
+    assert given["head-01"]["pyxis_other_lines"] == ["optional /x.so"]
 
 
 def test_only_controllers_have_state(given: dict[str, dict[str, Any]]) -> None:
@@ -142,12 +117,24 @@ def test_only_controllers_have_state(given: dict[str, dict[str, Any]]) -> None:
 
 
 def test_shells(given: dict[str, dict[str, Any]]) -> None:
-    rails = "mlx5_rail0:1,mlx5_rail1:1,mlx5_rail2:1,mlx5_rail3:1"
-    # no more rails than every node has, on login hosts as on nodes
-    assert given["login-02"]["login_comfort_environment"] == {
+    rails = ",".join(f"mlx5_rail{rail}:1" for rail in range(8))
+    # on login hosts as on nodes
+    assert given["login-02"]["login_environment_environment"] == {
         "NCCL_IB_HCA": f"={rails}", "NCCL_CROSS_NIC": "0", "UCX_NET_DEVICES": rails
     }  # fmt: skip
-    assert given["dgx-02"]["login_comfort_environment"]["X"] == "1"
-    assert {host: values["login_comfort_banner"] for host, values in given.items()} == {
-        "head-01": False, "login-01": False, "login-02": True, "dgx-01": False, "dgx-02": False
+    assert given["dgx-02"]["login_environment_environment"]["X"] == "1"
+    assert {host: values.get("login_environment_banner") for host, values in given.items()} == {
+        "head-01": False, "login-01": None, "login-02": True, "dgx-01": False, "dgx-02": False
     }  # fmt: skip
+
+
+def test_no_more_rails_than_every_node_has() -> None:
+    four, eight = ({"rails": [{"rail": rail} for rail in range(count)]} for count in (4, 8))
+    nodes = {"dgx-01": "eight", "dgx-02": "four"}
+    plan = {
+        "cluster": {"groups": {"gpu_nodes": list(nodes)}, "fabric_kind": "infiniband"},
+        "nodes": [{"name": name, "profile": kind, "groups": []} for name, kind in nodes.items()],
+        "profiles": {"four": four, "eight": eight},
+    }
+    said = Inventory({}, (), {name: {} for name in nodes})
+    assert Site(plan, said, {}).common_rails == 4

@@ -11,7 +11,7 @@ from typing import Any
 
 from role_render import by_path, lines, render
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._nvidia_packages import dcgm_packages
+from ansible_collections.baremetal.dgx.plugins.module_utils._driver.packages import dcgm_packages
 
 KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nabc\n=x\n-----END PGP PUBLIC KEY BLOCK-----\n"
 
@@ -31,7 +31,8 @@ DCGM_DROP_IN = "/etc/systemd/system/nvidia-dcgm.service.d/50-baremetal-dgx.conf"
 def dcgm(folder: Path, distribution: str, **inputs: Any) -> dict[str, Any]:
     given = {f"dcgm_{key}": value for key, value in inputs.items()}
     given["__dcgm_driver"] = {"cuda": 13}
-    given["__dcgm_stack"] = {"findings": ["stack.dcgm: DCGM lacks x", "stack.driver: other"]}
+    said = ["node:n stack.dcgm: DCGM lacks x", "node:n stack.driver: other"]
+    given["__dcgm_stack"] = {"findings": said}
     found = render(folder, "dcgm", distribution, given, DCGM)
     for kind in ("files", "sources"):
         found[kind] = by_path(found[kind])
@@ -48,7 +49,7 @@ def test_dcgm_as_it_ships(tmp_path: Path) -> None:
     (probe,) = found["probes"]
     assert probe["command"] == ["dcgmi", "discovery", "-l"]
     assert probe["expect"] == "(?m)^8 GPUs? found"
-    assert found["findings"] == ["stack.dcgm: DCGM lacks x"]
+    assert found["findings"] == ["node:n stack.dcgm: DCGM lacks x"]
     assert found["refusals"] == []
 
 

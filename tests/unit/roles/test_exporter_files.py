@@ -16,13 +16,15 @@ import pytest
 import yaml
 from role_render import by_path, lines, render_many
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._collector_program import program
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_collector import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._exporters import fabric, slurm
+from ansible_collections.baremetal.dgx.plugins.module_utils._exporters.fabric import (
     settings_from_data as fabric_settings,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_collector import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._exporters.slurm import (
     settings_from_data as slurm_settings,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_health import main
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._programs import program
 
 ROOT = Path(__file__).resolve().parents[3]
 HASH = "$2y$10$abcdefghijklmnopqrstuv"
@@ -31,9 +33,17 @@ GPU_UNIT = "/etc/systemd/system/nvidia-dcgm-exporter.service"
 REFUSALS = "__%s_refusals | selectattr('when') | map(attribute='say') | list"
 
 
-SHOWN = {
-    "node_exporter": "unit_files files leftovers service probes_json",
-    "dcgm_exporter": "unit_files files leftovers service probes_json",
+SERVICE = {
+    "unit_files": "_service_unit_files",
+    "files": "__service_files",
+    "leftovers": "__service_leftovers",
+    "service": "_service_unit",
+    "probes": "__service_probes",
+    "refusals": "__service_bad | map(attribute='say') | list",
+}
+SHOWN: dict[str, Any] = {
+    "node_exporter": SERVICE,
+    "dcgm_exporter": SERVICE,
     "slurm_exporter": "program_files files leftovers validations stopped_units probes",
     "fabric_exporter": "program_files files leftovers validations stopped_units probes",
 }
@@ -120,8 +130,10 @@ def rendered(
     folder: Path, role: str, cases: dict[str, dict[str, Any]], distribution: str, version: str
 ) -> dict[str, Any]:
     """Case -> what the role makes of it."""
-    expressions = {name: f"__{role}_{name}" for name in SHOWN[role].split()}
-    expressions["refusals"] = REFUSALS % role
+    expressions = SHOWN[role]
+    if isinstance(expressions, str):
+        expressions = {name: f"__{role}_{name}" for name in expressions.split()}
+        expressions["refusals"] = REFUSALS % role
     given = {
         case: {f"{role}_{key}": value for key, value in inputs.items()}
         for case, inputs in cases.items()
@@ -179,7 +191,7 @@ def test_node_exporter_listens_where_it_is_told(roles: Any) -> None:
     (types,) = (w.partition("=")[2] for w in words if "fs-types-exclude" in w)
     assert all(re.search(types, name) for name in ("nfs4", "ceph", "fuse.ceph", "cgroup", "lustre"))
     assert not any(re.search(types, name) for name in ("ext4", "xfs", "overlay", "zfs"))
-    (probe,) = json.loads(found["probes_json"])
+    (probe,) = found["probes"]
     assert re.search(probe["expect"], "LISTEN 0 4096 10.0.0.5:9100 0.0.0.0:*")
     for wide in (
         "LISTEN 0 4096 *:9100 *:*",
@@ -194,7 +206,7 @@ def test_node_exporter_of_six_and_for_all(roles: Any) -> None:
     words = command(roles["node_exporter"]["six"]["unit_files"][NODE_UNIT]["content"])
     assert "--web.listen-address=[fd00::5]:9100" in words
     found = roles["node_exporter"]["every"]
-    assert json.loads(found["probes_json"]) == []
+    assert found["probes"] == []
 
 
 def test_node_exporter_with_tls_and_passwords(roles: Any) -> None:
@@ -254,7 +266,7 @@ def test_dcgm_exporter_asks_the_one_host_engine(roles: Any) -> None:
         "--hpc-job-mapping-dir": "/run/baremetal-dgx/gpu-jobs",
     }  # fmt: skip
     assert "\nCapabilityBoundingSet=\n" in unit
-    (probe,) = json.loads(found["probes_json"])
+    (probe,) = found["probes"]
     assert re.search(probe["reject"], "LISTEN 0 4096 *:9400 *:*")
     assert re.search(probe["reject"], "LISTEN 0 4096 [::]:9400 [::]:*")
     assert re.search(probe["reject"], "LISTEN 0 4096 0.0.0.0:9400 0.0.0.0:*")
@@ -351,7 +363,7 @@ def test_the_slurm_collector_understands_what_the_role_writes(roles: Any) -> Non
     settings = slurm_settings(json.loads(written))
     assert (settings.host, settings.native, settings.accounting) == ("told", True, False)
     made = found["program_files"]["/usr/local/libexec/baremetal-dgx/slurm-metrics"]["content"]
-    assert base64.b64decode(made) == program("slurm")
+    assert base64.b64decode(made) == program("slurm-metrics")
     folder = "/etc/systemd/system/baremetal-dgx-slurm-metrics"
     service = lines(found["files"][f"{folder}.service"])
     assert "TimeoutStartSec=110" in service
@@ -370,7 +382,7 @@ def test_the_fabric_collector_understands_what_the_role_writes(roles: Any) -> No
     assert (settings.subnet_managers, settings.environment) == (["head-01"], {"LD_PRELOAD": "x"})
     assert files[settings.plan_file]["content"] == Path("/etc/hostname").read_text()
     made = files["/usr/local/libexec/baremetal-dgx/fabric-metrics"]["content"]
-    assert base64.b64decode(made) == program("fabric")
+    assert base64.b64decode(made) == program("fabric-metrics")
     service = lines(found["files"]["/etc/systemd/system/baremetal-dgx-fabric-metrics.service"])
     # Below it everything else is read-only, and a simulated fabric writes where it is started.
     assert {"WorkingDirectory=/tmp", "PrivateTmp=true"} <= set(service)
@@ -390,3 +402,12 @@ def test_what_cannot_succeed_is_refused(roles: Any, role: str, index: int) -> No
 @pytest.mark.parametrize(("role", "case"), [(role, case) for role in CASES for case in CASES[role]])
 def test_nothing_else_is_refused(roles: Any, role: str, case: str) -> None:
     assert roles[role][case]["refusals"] == []
+
+
+@pytest.mark.parametrize(
+    ("role", "its_program"),
+    [("fabric_exporter", fabric), ("slurm_exporter", slurm), ("node_health", main)],
+)
+def test_a_program_reads_its_configuration_where_its_role_writes_it(role, its_program):
+    values = yaml.safe_load((ROOT / "roles" / role / "vars/main.yml").read_text())
+    assert values[f"__{role}_config"] == its_program.CONFIG

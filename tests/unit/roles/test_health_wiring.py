@@ -1,90 +1,50 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What configure_health and configure_scheduler give to their roles, from an example inventory."""
+"""What the plan gives to configure_health and configure_scheduler, from an example inventory."""
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from wiring import Wiring, example, write
 
-ROOT = Path(__file__).resolve().parents[3]
-NAMES = ("slurm_controller_health_check", "node_health_profile", "node_health_rails")
+CHECK = "slurm_controller_health_check"
 
 
-def given(folder: Path, settings: dict[str, Any] | None) -> dict[str, Any]:
-    """What a node of core_12 is told; `settings` takes the place of its node_health.yml."""
-    inventory = folder / "inventory"
-    shutil.copytree(ROOT / "inventories/core_12", inventory)
+def wiring(folder: Path, settings: dict[str, Any] | None) -> Wiring:
+    """core_12; `settings` takes the place of its node_health.yml."""
+    inventory = example(folder, "core_12")
     if settings is not None:
-        path = inventory / "group_vars/all/node_health.yml"
-        path.write_text(yaml.safe_dump(settings))
-    shown = ", ".join(f"'{name}': {name}" for name in NAMES)
-    task = {
-        "ansible.builtin.copy": {
-            "content": "{{ {%s} | to_json }}" % shown,
-            "dest": str(folder / "out.json"),
-            "mode": "0600",
-        }
-    }
-    play = {
-        "hosts": "dgx-07",
-        "gather_facts": False,
-        "connection": "local",
-        "vars_files": [
-            str(ROOT / f"playbooks/vars/{name}.yml") for name in ("slurm", "fabric", "health")
-        ],
-        "tasks": [task],
-    }
-    (folder / "play.yml").write_text(yaml.safe_dump([play]))
-    for book in (ROOT / "playbooks/check_inventory.yml", folder / "play.yml"):
-        done = subprocess.run(
-            [
-                str(Path(sys.executable).with_name("ansible-playbook")),
-                f"--inventory={inventory}",
-                f"--extra-vars=ansible_python_interpreter={sys.executable}",
-                str(book),
-            ],
-            env={
-                **os.environ,
-                "ANSIBLE_HOME": str(folder / "home"),
-                "ANSIBLE_NOCOLOR": "1",
-                "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache/collections"),
-            },
-            capture_output=True,
-            text=True,
-            cwd=folder,
-            check=False,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads((folder / "out.json").read_text())  # type: ignore[no-any-return]
+        write(inventory, "group_vars/all/node_health.yml", settings)
+    return Wiring(inventory)
 
 
 def test_an_example_watches_its_nodes(tmp_path: Path) -> None:
-    values = given(tmp_path, None)
+    wired = wiring(tmp_path, None)
     program = "/usr/local/libexec/baremetal-dgx/node-health-slurm"
-    assert values["slurm_controller_health_check"] == {"program": program}
+    assert wired.of("head-01")[CHECK] == {"program": program}
+    values = wired.of("dgx-07")
     assert values["node_health_profile"]["gpus"]["count"] == 8
     assert len(values["node_health_rails"]) == 8
     assert values["node_health_rails"][7] == {
         "rail": 7, "rate_gbps": 400, "pci": "0000:dc:00.0", "pcie_generation": 5, "pcie_width": 16,
         "link_layer": "InfiniBand",
     }  # fmt: skip
+    assert "node_health" in values["__cluster_verified"]
 
 
 @pytest.mark.parametrize("settings", [{"node_health_enabled": False}, {}])
 def test_slurm_is_as_before_where_it_is_off(tmp_path: Path, settings: dict[str, Any]) -> None:
-    assert given(tmp_path, settings)["slurm_controller_health_check"] == {}
+    wired = wiring(tmp_path, settings)
+    assert wired.of("head-01")[CHECK] == {}
+    # What was installed once is removed where the inventory says so, and promised by nobody.
+    assert ("node_health" in wired.of("dgx-07")["__cluster_roles"]) == bool(settings)
+    assert "node_health" not in wired.of("dgx-07")["__cluster_verified"]
 
 
 def test_a_program_of_the_site_wins(tmp_path: Path) -> None:
     own = {"program": "/usr/sbin/nhc", "interval_s": 600}
-    settings = {"node_health_enabled": True, "slurm_controller_health_check": own}
-    assert given(tmp_path, settings)["slurm_controller_health_check"] == own
+    settings = {"node_health_enabled": True, CHECK: own}
+    assert wiring(tmp_path, settings).of("head-01")[CHECK] == own

@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the role login_comfort would write, run by the shell that would run it."""
+"""What the role login_environment would write, run by the shell that would run it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ import pytest
 from role_render import by_path, render_many
 
 SHOWN = {
-    "files": "__login_comfort_files",
-    "program": "__login_comfort_program_files",
-    "refusals": "__login_comfort_refusals | selectattr('when') | map(attribute='say') | list",
+    "files": "__login_environment_files",
+    "program": "__login_environment_program_files",
+    "refusals": "__login_environment_refusals | selectattr('when') | map(attribute='say') | list",
 }
 FABRIC = "/etc/profile.d/baremetal-dgx-fabric.sh"
 BANNER = "/etc/profile.d/zz-baremetal-dgx-banner.sh"
@@ -25,17 +25,20 @@ PROGRAM = "/usr/local/libexec/baremetal-dgx/cluster-state"
 STATE = "/run/baremetal-dgx-cluster-state/text"
 CASES: dict[str, dict[str, Any]] = {
     "login": {
-        "login_comfort_environment": {"NCCL_IB_HCA": "=mlx5_rail0:1,mlx5_rail1:1", "X": "a b'c"},
-        "login_comfort_hpcx_home": "/opt/hpcx",
-        "login_comfort_banner": True,
-        "login_comfort_banner_title": "Cluster demo",
-        "login_comfort_banner_text": "Questions: it's #hpc\nSecond line",
+        "login_environment_environment": {
+            "NCCL_IB_HCA": "=mlx5_rail0:1,mlx5_rail1:1",
+            "X": "a b'c",
+        },
+        "login_environment_hpcx_home": "/opt/hpcx",
+        "login_environment_banner": True,
+        "login_environment_banner_title": "Cluster demo",
+        "login_environment_banner_text": "Questions: it's #hpc\nSecond line",
     },
-    "plain": {"login_comfort_environment": {}, "login_comfort_hpcx_home": ""},
+    "plain": {"login_environment_environment": {}, "login_environment_hpcx_home": ""},
     "refused": {
-        "login_comfort_environment": {"NOT-A-NAME": "x"},
-        "login_comfort_hpcx_home": "hpcx",
-        "login_comfort_banner_interval_s": 1,
+        "login_environment_environment": {"NOT-A-NAME": "x"},
+        "login_environment_hpcx_home": "hpcx",
+        "login_environment_banner_interval_s": 1,
     },
 }
 TOOLS = {
@@ -48,7 +51,7 @@ TOOLS = {
 @pytest.fixture(scope="module")
 def rendered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """Case → what the role would do."""
-    found = render_many(tmp_path_factory.mktemp("x"), "login_comfort", "Debian", CASES, SHOWN)
+    found = render_many(tmp_path_factory.mktemp("x"), "login_environment", "Debian", CASES, SHOWN)
     for values in found.values():
         values["files"] = by_path(values["files"])
     return found

@@ -17,17 +17,17 @@ import yaml
 from prometheus_tools import ROOT, RULES, tool
 from role_render import by_path, render
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._dashboards import (
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._monitoring.dashboards import (
     dashboards,
     executable,
 )
 
 HASH = "$2y$10$N9qo8uLOickgx2ZMRZoMyeIjZAgcfl7p92ldGxad68LJZdL17lhWy"
-REFUSALS = "__%s_refusals | selectattr('when') | map(attribute='say') | list"
+REFUSALS = "__service_bad | map(attribute='say') | list"
 
 
-def shown(role: str, **more: str) -> dict[str, str]:
-    return {"files": f"__{role}_files", "refusals": REFUSALS % role, **more}
+def shown(**more: str) -> dict[str, str]:
+    return {"files": "__service_files", "refusals": REFUSALS, **more}
 
 
 def write(folder: Path, files: list[dict[str, Any]]) -> Path:
@@ -65,8 +65,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 def test_prometheus_as_it_ships(tmp_path: Path) -> None:
     found = render(
         tmp_path, "prometheus", "Debian", {},
-        shown("prometheus", unit="__prometheus_unit_files", packages="__prometheus_package_names",
-              service="__prometheus_service"),
+        shown(unit="_service_unit_files", packages="_service_packages", service="_service_unit"),
     )  # fmt: skip
     assert found["refusals"] == []
     assert found["packages"] == ["prometheus"]
@@ -97,7 +96,7 @@ def test_prometheus_with_everything(tmp_path: Path, certificate: dict[str, str])
             "prometheus_rules_extra": [{"name": "ours", "rules": [{"record": "a:b", "expr": "1"}]}],
             "prometheus_retention_size": "", "prometheus_address": "::1",
         },
-        shown("prometheus", unit="__prometheus_unit_files", url="__prometheus_base_url"),
+        shown(unit="_service_unit_files", url="__service_url"),
     )  # fmt: skip
     assert found["refusals"] == []
     assert found["url"] == "https://[::1]:9090"
@@ -125,7 +124,7 @@ def test_what_prometheus_refuses(tmp_path: Path) -> None:
             "prometheus_rules": ["gpus"], "prometheus_retention_time": "a month",
             "prometheus_scrape_interval_s": 0, "prometheus_port": 0,
         },
-        {"refusals": REFUSALS % "prometheus"},
+        {"refusals": REFUSALS},
     )  # fmt: skip
     said = "\n".join(found["refusals"])
     for word in (
@@ -153,8 +152,10 @@ RECEIVERS = [
 
 def alertmanager(folder: Path, **inputs: Any) -> dict[str, Any]:
     given = {f"alertmanager_{key}": value for key, value in inputs.items()}
-    more = {"unit": "__alertmanager_unit_files", "config": "__alertmanager_config"}
-    return render(folder, "alertmanager", "Debian", given, shown("alertmanager", **more))
+    found = render(folder, "alertmanager", "Debian", given, shown(unit="_service_unit_files"))
+    files = by_path(found["files"])
+    text = files["/etc/baremetal-dgx/alertmanager/alertmanager.yml"]["secret_content"]
+    return {**found, "config": yaml.safe_load(text)}
 
 
 def test_alertmanager_as_it_ships(tmp_path: Path) -> None:
@@ -229,14 +230,15 @@ def test_grafana_from_a_directory(tmp_path: Path, certificate: dict[str, str]) -
             "grafana_prometheus": {"url": "https://m:9090", "username": "g", "password": secret},
         },
         {
-            "secret": "__grafana_secret_files_json | from_json", "files":
-            "__grafana_configuration_files", "refusals": REFUSALS % "grafana",
-            "ini": "__grafana_ini", "dashboards": "__grafana_dashboard_files",
+            "secret": "__grafana_secret_files", "files": "__grafana_files", "refusals": REFUSALS,
+            "dashboards": "__grafana_dashboard_files",
         },
     )  # fmt: skip
     assert found["refusals"] == []
     ini = configparser.ConfigParser(interpolation=None)
-    ini.read_string(found["ini"])
+    ini.read_string(
+        by_path(found["secret"])["/etc/baremetal-dgx/grafana/grafana.ini"]["secret_content"]
+    )
     assert ini["server"]["protocol"] == "https"
     assert ini["auth.anonymous"]["enabled"] == "true"
     assert ini["smtp"]["enabled"] == "true"
@@ -245,7 +247,9 @@ def test_grafana_from_a_directory(tmp_path: Path, certificate: dict[str, str]) -
     source = files["/etc/baremetal-dgx/grafana/provisioning/datasources/prometheus.yml"]["content"]
     (data_source,) = yaml.safe_load(source)["datasources"]
     assert data_source["secureJsonData"]["basicAuthPassword"].startswith("$__file{")
-    assert secret not in json.dumps([found["files"], found["ini"], found["dashboards"]])
+    assert secret not in json.dumps(
+        [found["files"], {s: ini.items(s) for s in ini.sections()}, found["dashboards"]]
+    )
     assert all(file["mode"] == "0640" for file in found["secret"])
     for file in found["dashboards"]:
         board = json.loads(file["content"])
@@ -257,7 +261,7 @@ def test_what_grafana_refuses(tmp_path: Path) -> None:
     found = render(
         tmp_path, "grafana", "Rocky",
         {"grafana_source": "repository", "grafana_version": "latest", "grafana_port": -1},
-        {"refusals": REFUSALS % "grafana"},
+        {"refusals": REFUSALS},
     )  # fmt: skip
     said = "\n".join(found["refusals"])
     for word in ("admin and admin", "rpm.grafana.com/gpg.key", "not a version", "not a port"):

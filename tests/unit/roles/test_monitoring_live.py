@@ -139,10 +139,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     files = render(
         folder / "render", "alertmanager", "Debian",
         {"alertmanager_group_wait": "1s", "alertmanager_group_interval": "1s"},
-        {"files": "__alertmanager_files"},
+        {"files": "__service_files"},
     )["files"]  # fmt: skip
     for file in files:
-        (folder / Path(file["path"]).name).write_text(file["secret_content"])
+        if "secret_content" in file:
+            (folder / Path(file["path"]).name).write_text(file["secret_content"])
     rules(folder)
     dead = f"127.0.0.1:{free_port()}"
     jobs = [

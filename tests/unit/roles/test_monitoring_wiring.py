@@ -1,24 +1,16 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What configure_monitoring gives to its roles, from an example inventory."""
+"""What the plan gives to the roles of configure_monitoring, from an example inventory."""
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import yaml
+from wiring import Wiring, example, write
 
-ROOT = Path(__file__).resolve().parents[3]
-SHOWN = (
-    "prometheus_jobs", "prometheus_alertmanagers", "prometheus_external_labels",
-    "grafana_prometheus", "__monitoring_roles",
-)  # fmt: skip
+ROLES = ("prometheus", "alertmanager", "grafana")
 EVERYBODY = {
     "node_exporter_enabled": True,
     "dcgm_exporter_enabled": True,
@@ -38,54 +30,27 @@ SECURED = {
 }
 
 
-def run(folder: Path, inventory: Path, book: Path) -> None:
-    done = subprocess.run(
-        [
-            str(Path(sys.executable).with_name("ansible-playbook")), f"--inventory={inventory}",
-            f"--extra-vars=ansible_python_interpreter={sys.executable}", str(book),
-        ],
-        env={**os.environ, "ANSIBLE_HOME": str(folder / "home"), "ANSIBLE_NOCOLOR": "1",
-             "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache/collections")},
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
-
-
-def given(folder: Path, everybody: dict[str, Any], monitoring: dict[str, Any]) -> dict[str, Any]:
-    """What head-01 of core_12 is told, made a host of monitoring_nodes too."""
-    inventory = folder / "inventory"
-    shutil.copytree(ROOT / "inventories/core_12", inventory)
+def wiring(folder: Path, everybody: dict[str, Any], monitoring: dict[str, Any]) -> Wiring:
+    """core_12 with these variables, head-01 made a host of monitoring_nodes too."""
+    inventory = example(folder, "core_12")
     hosts = yaml.safe_load((inventory / "hosts.yml").read_text())
     hosts["cluster"]["children"]["monitoring_nodes"] = {"hosts": {"head-01": None}}
     hosts["cluster"]["children"]["gpu_nodes"]["hosts"]["dgx-12"]["node_state"] = "absent"
     (inventory / "hosts.yml").write_text(yaml.safe_dump(hosts, sort_keys=False))
-    (inventory / "group_vars/all/monitoring.yml").write_text(yaml.safe_dump(everybody))
-    own = inventory / "group_vars/monitoring_nodes/monitoring.yml"
-    own.parent.mkdir(exist_ok=True)
-    own.write_text(yaml.safe_dump(monitoring))
-    play = yaml.safe_load((ROOT / "playbooks/configure_monitoring.yml").read_text())[1]
-    shown = ", ".join(f"'{name}': {name}" for name in SHOWN)
-    content = "{{ {%s} | to_json }}" % shown
-    task = {"content": content, "dest": str(folder / "out.json"), "mode": "0600"}
-    play |= {
-        "hosts": "head-01",
-        "connection": "local",
-        "roles": [],
-        "vars_files": [str(ROOT / "playbooks/vars/monitoring.yml")],
-        "tasks": [{"ansible.builtin.copy": task}],
-    }
-    (folder / "play.yml").write_text(yaml.safe_dump([play]))
-    run(folder, inventory, ROOT / "playbooks/check_inventory.yml")
-    run(folder, inventory, folder / "play.yml")
-    out = folder / "out.json"
-    found: dict[str, Any] = json.loads(out.read_text()) if out.exists() else {}
-    return found
+    (inventory / "group_vars/all/exporters.yml").unlink()
+    write(inventory, "group_vars/all/monitoring.yml", everybody)
+    write(inventory, "group_vars/monitoring_nodes/monitoring.yml", monitoring)
+    return Wiring(inventory)
+
+
+def roles_of(found: dict[str, Any]) -> list[str]:
+    return [role for role in found["__cluster_roles"] if role in ROLES]
 
 
 def test_targets_are_those_of_the_plan(tmp_path: Path) -> None:
     on = {"prometheus_enabled": True, "alertmanager_enabled": True}
-    found = given(tmp_path, EVERYBODY, on)
-    assert found["__monitoring_roles"] == ["prometheus", "alertmanager"]
+    found = wiring(tmp_path, EVERYBODY, on).of("head-01")
+    assert roles_of(found) == ["prometheus", "alertmanager"]
     jobs = {job["name"]: job for job in found["prometheus_jobs"]}
     names = {
         name: [one["labels"]["instance"] for one in job["targets"]] for name, job in jobs.items()
@@ -106,7 +71,9 @@ def test_targets_are_those_of_the_plan(tmp_path: Path) -> None:
 def test_a_password_goes_only_to_who_asks(tmp_path: Path) -> None:
     secured = {key: value for key, value in SECURED.items() if not key.startswith("prometheus_")}
     own = {key: value for key, value in SECURED.items() if key.startswith("prometheus_")}
-    found = given(tmp_path, {**EVERYBODY, **secured}, {"prometheus_enabled": True, **own})
+    found = wiring(tmp_path, {**EVERYBODY, **secured}, {"prometheus_enabled": True, **own}).of(
+        "head-01"
+    )
     jobs = {job["name"]: job for job in found["prometheus_jobs"]}
     assert jobs["node"]["password"] == "p"
     assert jobs["node"]["ca"] == "CA"
@@ -123,4 +90,18 @@ def test_a_password_goes_only_to_who_asks(tmp_path: Path) -> None:
 
 
 def test_of_what_nothing_is_said_is_left_alone(tmp_path: Path) -> None:
-    assert given(tmp_path, {}, {}) == {}
+    assert roles_of(wiring(tmp_path, {}, {}).of("head-01")) == []
+
+
+def test_the_inventory_is_asked_first(tmp_path: Path) -> None:
+    said = {"prometheus_enabled": True, "prometheus_alertmanagers": {"targets": ["a:1"]}}
+    assert "prometheus_alertmanagers" not in wiring(tmp_path, EVERYBODY, said).of("head-01")
+
+
+def test_what_only_a_host_knows_is_a_mistake_where_the_plan_needs_it(tmp_path: Path) -> None:
+    address = {"node_exporter_address": "{{ ansible_facts.default_ipv4.address }}"}
+    found = wiring(tmp_path, {**EVERYBODY, **address}, {"prometheus_enabled": True})
+    assert found.texts == {}
+    (problem,) = found.problems
+    assert problem.startswith("all.node_exporter_address: depends on the fact")
+    assert problem.endswith("before the plan is made; write the value itself")

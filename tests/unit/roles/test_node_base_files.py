@@ -4,16 +4,13 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+import role_render
 
 ROLE = Path(__file__).resolve().parents[3] / "roles" / "node_base"
 KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nabc\n=x\n-----END PGP PUBLIC KEY BLOCK-----\n"
@@ -60,51 +57,9 @@ SHOWN = {
 
 def render(folder: Path, family: str, inputs: dict[str, Any]) -> dict[str, Any]:
     """Let Ansible resolve the role's variables on a host of a family."""
-    play = {
-        "hosts": "localhost",
-        "gather_facts": False,
-        "vars": {"role_path": str(ROLE)},
-        "vars_files": [
-            str(ROLE / "defaults/main.yml"),
-            str(ROLE / "vars/main.yml"),
-            str(ROLE / f"vars/{family}.yml"),
-        ],
-        "tasks": [
-            {"ansible.builtin.set_fact": {"os_family": family, "cacheable": True}},
-            # as arguments of a task, so that what the role omits is gone
-            {
-                "ansible.builtin.set_fact": {
-                    f"shown_{name}": "{{ %s }}" % text for name, text in SHOWN.items()
-                }
-            },
-            {
-                "ansible.builtin.copy": {
-                    "content": "{{ {%s} | to_json }}"
-                    % ", ".join(f"'{name}': shown_{name}" for name in SHOWN),
-                    "dest": str(folder / "out.json"),
-                    "mode": "0600",
-                }
-            },
-        ],
-    }
-    (folder / "play.yml").write_text(yaml.safe_dump([play]))
-    (folder / "inputs.json").write_text(json.dumps(inputs))
-    command = [
-        str(Path(sys.executable).with_name("ansible-playbook")),
-        "--inventory=localhost,",
-        "--connection=local",
-        f"--extra-vars=ansible_python_interpreter={sys.executable}",
-        f"--extra-vars=@{folder / 'inputs.json'}",
-        str(folder / "play.yml"),
-    ]
-    environment = {**os.environ, "ANSIBLE_HOME": str(folder / "home"), "ANSIBLE_NOCOLOR": "1"}
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, cwd=folder, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    shown: dict[str, Any] = json.loads((folder / "out.json").read_text())
+    shown = role_render.render(folder, "node_base", family, inputs, SHOWN)
     for kind in ("package_files", "files"):
-        shown[kind] = {entry["path"]: entry for entry in shown[kind]}
+        shown[kind] = role_render.by_path(shown[kind])
     return shown
 
 

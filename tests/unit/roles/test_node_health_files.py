@@ -14,13 +14,13 @@ import pytest
 import yaml
 from role_render import by_path, render
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._health_program import (
-    program as made_here,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._health_settings import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.settings import (
     settings_from_data,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._profiles_built_in import BUILT_IN
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._contract.profiles import (
+    BUILT_IN,
+)
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._programs import program as made_here
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAM = "/usr/local/libexec/baremetal-dgx/node-health"
@@ -64,7 +64,7 @@ def test_the_program_understands_what_the_role_writes(tmp_path: Path) -> None:
     assert settings.roots.kernel_log == ""
     assert settings.ib["rails"][0]["pci"] == "18:00.0"
     program = base64.b64decode(found["program"][PROGRAM]["content"])
-    assert program == made_here()
+    assert program == made_here("node-health")
     assert found["refusals"] == []
 
 
@@ -90,7 +90,8 @@ def test_scripts_pass_on_measured_failures_alone(
     stand_in.write_text(f"#!/bin/sh\nexit {status}\n")
     stand_in.chmod(0o755)
     for one in scripts:
-        text = one["content"].replace("{{ __node_health_program }}", str(stand_in))
+        template = ROOT / "roles/node_health/templates" / one["template"]
+        text = template.read_text().replace("{{ __node_health_program }}", str(stand_in))
         assert "{{" not in text
         assert subprocess.run(["sh", "-c", text], check=False).returncode == passed_on
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from role_render import ROLES, by_path, lines, render, render_many
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._nvidia_packages import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._driver.packages import (
     cuda_packages,
     wants_fabric_manager,
 )

@@ -41,7 +41,7 @@ README = """# demo
 """
 VERIFY = """
 - name: verify | Ask
-  ansible.builtin.command: id
+  ansible.builtin.command: id {{ demo_name }}
   register: __demo_id
   changed_when: false
 """
@@ -55,8 +55,18 @@ GOOD = {
     TASKS: MAIN,
     "tasks/verify.yml": VERIFY,
     CONF: "{{ ansible_managed | comment }}\n{{ demo_ports[0] | default(1) }}\n",
-    VARS: "__demo_unit: demo.service\n",
+    "templates/demo.sh.j2": "#!/bin/sh\n# Managed by Ansible: baremetal.dgx. Local changes will be"
+    " overwritten.\nexit 0\n",
+    "templates/demo.key.j2": "{# Nothing but the key may stand here. #}\n{{ demo_name }}\n",
+    VARS: "__demo_unit: demo.service\n"
+    "__demo_state: \"{{ lookup('ansible.builtin.file', '/a') | from_json }}\"\n",
 }
+# What an internal role beside the good one reads, a task that imports it, and its template.
+SHARED = {
+    "tasks/install.yml": "- debug: {msg: '{{ _shared_a }}', template: x.j2}\n",
+    "templates/x.j2": "{{ _shared_b }} {{ __shared_c }}",
+}
+CALL = "- import_role: {{name: baremetal.dgx._shared, tasks_from: install}}\n  vars: {{{}}}\n"
 
 # rule -> (file, its text instead of the good one or None for no file, what the finding names)
 BAD = {
@@ -92,14 +102,37 @@ BAD = {
         (INSTALL, "- ignore_errors: '{{ yes }}'\n", "failed_when"),
         (INSTALL, "- failed_when: " + "false\n", "what a failure is"),
         (INSTALL, "- notify: x\n", "service_sync"),
+        (INSTALL, "- command: sh -c 'squeue || true'\n", "a failure is not nothing found"),
+        ("templates/a.sh.j2", "squeue || :\n", "a.sh.j2:1"),
         ("handlers/main.yml", "---\n", "service_sync"),
+    ],
+    "half_an_archive_is_not_final": [
+        (INSTALL, "- ansible.builtin.unarchive: {src: a, creates: b/Makefile}\n", ".complete"),
+    ],
+    "no_task_waits_for_a_mount": [
+        (SPECS, SPEC.replace("type: str", "type: path"), "for ever if demo_name is on a mount"),
     ],
     "inputs_have_one_default": [
         (VARS, '__demo_x: "{{ demo_name | default(1) }}"\n', "main.yml:1"),
         ("templates/a.j2", "\n{{ demo_ports |default([]) }}", "a.j2:2"),
     ],
     "commands_say_changed": [(INSTALL, "- block:\n    - {name: x, command: id}\n", "'x'")],
-    "templates_are_marked": [(CONF, "port = 1\n", "demo.conf.j2")],
+    "templates_are_marked": [
+        (CONF, "port = 1\n", "demo.conf.j2"),
+        (CONF, "#!/bin/sh\nexit 0\n", "demo.conf.j2"),
+    ],
+    "vars_hold_no_program": [
+        (VARS, '__demo_x: "{% for one in demo_ports %}{% endfor %}"\n', "main.yml:1"),
+        (VARS, '__demo_x: "{{ __demo_x_json | from_json }}"\n', "for_each"),
+        (VARS, '__demo_x: "{{ (__demo_x_json | from_json) + [] }}"\n', "for_each"),
+        (VARS, "__demo_x:\n  - path: /a\n    content: |\n      a = 1\n", "main.yml:3"),
+        (VARS, "__demo_x:\n  - path: /a\n    secret_content: >-\n      a\n", "main.yml:3"),
+        (
+            "vars/Debian.yml",
+            "__demo_x: \"{{ lookup('ansible.builtin.template', 'a') }}\"\n",
+            "entry",
+        ),
+    ],
     "private_names": [
         (VARS, "unit: demo.service\n", "unit"),
         (INSTALL, "- register: _x\n", "_x"),
@@ -111,6 +144,10 @@ BAD = {
         (VARS, "__demo_x: |\n  {{ demo_ports | join('\\n') }}\n", "vars/main.yml"),
         (INSTALL, "- name: x\n  vars: {__demo_x: \"{{ '\\\\n' }}\"}\n", "tasks/install.yml"),
     ],
+    "internal_roles_get_what_they_read": [
+        (INSTALL, CALL.format("_shared_a: 1"), "does not give _shared_b"),
+        (INSTALL, CALL.format("_shared_a: 1, _shared_b: 2, _shared_c: 3"), "gives _shared_c"),
+    ],
     "tasks_carry_the_stem": [(INSTALL, "- name: Install it\n", "'install | '")],
 }
 
@@ -121,12 +158,28 @@ def make_role(folder: Path, files: dict[str, str | None]) -> Role:
             path = folder / "demo" / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
+    for name, text in SHARED.items():
+        path = folder / "_shared" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
     return Role(folder / "demo")
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_good_role_passes(rule, tmp_path: Path) -> None:
     assert list(rule(make_role(tmp_path, GOOD))) == []
+
+
+def test_an_internal_role_declares_what_it_reads(tmp_path: Path) -> None:
+    make_role(tmp_path, {})
+    role = Role(tmp_path / "_shared")
+    rules = {rule.__name__: list(rule(role)) for rule in RULES}
+    assert rules["internal_roles_get_what_they_read"] == [
+        "_shared_a is no input",
+        "_shared_b is no input",
+    ]
+    assert "README.md is missing" in rules["files_are_there"]
+    assert "defaults/main.yml is missing" not in rules["files_are_there"]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -15,12 +14,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from exposition_text import Samples, names, read
 
 ROOT = Path(__file__).resolve().parents[3]
 HARDWARE = ROOT / "virtual_pod" / "hardware"
-sys.path.insert(0, str(ROOT / "tests/unit/plugins/module_utils"))
-
-from exposition_text import Samples, names, read  # noqa: E402  after the path that leads to it
 
 pytestmark = pytest.mark.slow
 

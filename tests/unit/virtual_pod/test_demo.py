@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 
 from .conftest import podlib
@@ -87,6 +89,15 @@ def test_failed_phase_is_named(tmp_path):
         run.phase("site.yml", fail)
     run.phase("other", lambda: None)
     assert [title for title, _seconds in run.phases] == ["other"]
+
+
+def test_warning_of_srun_is_shown_and_is_no_answer(tmp_path, monkeypatch, capsys):
+    waits = "srun: Required node not available (down, drained or reserved)\n"
+    done = subprocess.CompletedProcess([], 0, "dgx-02\ndgx-01\n", waits)
+    monkeypatch.setattr(host, "ask", lambda *_args, **_options: done)
+    run = demo.Demo(progress.Progress("t"), "demo", tmp_path, {})
+    assert run.user("srun -N2 hostname").split() == ["dgx-02", "dgx-01"]
+    assert "Required node not available" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -138,11 +138,8 @@ def test_xml_has_the_elements_of_the_real_tool(tool: Tool) -> None:
     assert gpus[0].findtext("fabric/state") == "Completed"
 
 
-def test_elements_are_those_of_a_capture(tool: Tool) -> None:
-    shared = HARDWARE.parents[1].parent / "shared" / "captures"
-    real = Path(os.environ.get("CAPTURES", shared)) / "nvidia-smi-q-x/qx-h100.xml"
-    if not real.is_file():
-        pytest.skip("the captures are not here")
+def test_elements_are_those_of_a_capture(tool: Tool, captures: Path) -> None:
+    real = captures / "nvidia-smi-q-x/qx-h100.xml"
 
     def paths(element: ET.Element, above: str = "") -> set[str]:
         own = f"{above}/{element.tag}"

@@ -18,10 +18,12 @@ from ansible.constants import DEFAULT_VAULT_ID_MATCH
 from ansible.parsing.vault import VaultLib, VaultSecret
 
 from ansible_collections.baremetal.dgx.plugins.action.cluster_plan import write_text, write_texts
-from ansible_collections.baremetal.dgx.plugins.module_utils._cable_files import FILES
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import plan_from_data
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._cabling import find_cables
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._specs import collection_root
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import plan_from_data
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._cables.files import FILES
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.role_specs import (
+    collection_root,
+)
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.cabling_files import find_cables
 
 pytestmark = pytest.mark.slow
 
@@ -65,6 +67,7 @@ class Scenario:
     playbook: str = "baremetal.dgx.check_inventory"
     files: Mapping[str, str] = field(default_factory=dict)
     repeat: int = 1
+    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def vaulted(text: str) -> str:
@@ -97,6 +100,13 @@ BAD = {
     "extra_variable": Scenario(
         arguments=("-e", "node_profile=dgx_b20"),
         says="--extra-vars.node_profile: no profile is called 'dgx_b20'; write dgx_b200",
+    ),
+    # Ansible's own check of arguments takes the text and converts nothing.
+    "number_by_the_command_line": Scenario(
+        playbook="baremetal.dgx.prepare_nodes",
+        arguments=("-e", "node_base_chrony_wait_s=0"),
+        says="--extra-vars.node_base_chrony_wait_s: a whole number is wanted, this is the text "
+        "'0'; write -e '{\"node_base_chrony_wait_s\": 0}'",
     ),
     "unknown_variable_in_check_mode": Scenario(
         arguments=("--check", "--diff"),
@@ -146,12 +156,75 @@ BAD = {
         says="all.cluster_fabric.reserved_ports: leaf-02/5 is reserved, but the plan needs it for "
         "dgx-02/rail4; write another port",
     ),
+    "monitoring_without_a_host": Scenario(
+        playbook="baremetal.dgx.configure_monitoring",
+        files={"group_vars/monitoring_nodes/monitoring.yml": "grafana_enabled: true\n"},
+        says="monitoring_nodes.grafana_enabled: true, and no host is in monitoring_nodes; write "
+        "monitoring_nodes: {hosts: {NAME: }} below cluster, or write false",
+    ),
     "line_copied_and_not_edited": Scenario(
         edits=(
             ("hosts.yml", "        dgx-04:", "        dgx-03: {node_rack: r09}\n        dgx-04:"),
         ),
-        says="hosts.yml:17: 'dgx-03' is written here and on line 16, and only one of the two "
+        says="hosts.yml:20: 'dgx-03' is written here and on line 19, and only one of the two "
         "counts; leave one",
+    ),
+}
+
+# Where Ansible itself would end with exit status 0, having done nothing. tests/playbooks has every
+# playbook.
+NOTHING = {
+    "target_that_gets_nothing_from_it": Scenario(
+        playbook="baremetal.dgx.install_gpu_stack",
+        arguments=("-e", "target=head-01"),
+        says="hosts: 'head-01' is no host of gpu_nodes that is present, and there is nothing to "
+        "do; name hosts of gpu_nodes",
+    ),
+    "target_that_is_absent": Scenario(
+        playbook="baremetal.dgx.validate_nodes",
+        arguments=("-e", "target=dgx-03"),
+        edits=(("hosts.yml", "dgx-03: {", "dgx-03: {node_state: absent, "),),
+        says="hosts: 'dgx-03' is no host of gpu_nodes that is present, and there is nothing to "
+        "do; name hosts of gpu_nodes",
+    ),
+    "one_target_of_two": Scenario(
+        playbook="baremetal.dgx.add_nodes",
+        arguments=("-e", "target=dgx-01:dgx-09"),
+        says="hosts: no host of the inventory is called dgx-09; write dgx-04",
+    ),
+    "limit_without_the_host_that_looks": Scenario(
+        playbook="baremetal.dgx.validate_fabric",
+        arguments=("--limit", "dgx-01"),
+        says="--limit dgx-01: leaves out head-01, and there is nothing to do; name some of them, "
+        "or leave --limit out",
+    ),
+    "limit_outside_of_the_cluster": Scenario(
+        playbook="baremetal.dgx.site",
+        arguments=("--limit", "backup-01"),
+        edits=(("hosts.yml", "cluster:\n", "others: {hosts: {backup-01: }}\ncluster:\n"),),
+        says="--limit backup-01: leaves no host of the cluster; name hosts of it",
+    ),
+    "no_fabric": Scenario(
+        playbook="baremetal.dgx.validate_fabric",
+        edits=(
+            (
+                "group_vars/all/cluster.yml",
+                "  topology: basepod\n  leaf_switches: [leaf-01, leaf-02]",
+                "  topology: none",
+            ),
+        ),
+        says="all.cluster_fabric.topology: none, and there is no fabric to look at; write basepod "
+        "or superpod with the names of the switches",
+    ),
+    "playbook_of_which_nothing_is_declared": Scenario(
+        playbook="baremetal.dgx.mount_storage",
+        says="inventory: nothing is declared for dgx-[01-04],head-01,login-[01-02] to do here; "
+        "write cephfs_mounts or local_storage_volumes",
+    ),
+    "strategy": Scenario(
+        environment={"ANSIBLE_STRATEGY": "free"},
+        says="strategy: 'free' lets each host run ahead, and what is done once for all would be "
+        "done for each; write strategy = linear in ansible.cfg, or unset ANSIBLE_STRATEGY",
     ),
 }
 
@@ -197,6 +270,7 @@ def _run(folder: Path, scenario: Scenario, cluster: Mapping[str, str]) -> list[R
         "ANSIBLE_NOCOLOR": "1",
         "ANSIBLE_SSH_EXECUTABLE": str(ssh),
         "LC_ALL": "C.UTF-8",
+        **scenario.environment,
     }
     tools = Path(sys.executable).parent
     arguments = [argument.format(folder=folder) for argument in scenario.arguments]
@@ -221,7 +295,7 @@ def runs(
     tmp_path_factory: pytest.TempPathFactory, small_cluster: Mapping[str, str]
 ) -> dict[str, list[Run]]:
     """All scenarios, side by side: most of a run is Python's start."""
-    scenarios = {**BAD, **GOOD}
+    scenarios = {**BAD, **GOOD, **NOTHING}
     folders = {name: tmp_path_factory.mktemp(name) for name in scenarios}
     with ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 1)) as pool:
         found = pool.map(
@@ -240,6 +314,30 @@ def test_a_mistake_stops_the_run_before_any_host(name: str, runs: dict[str, list
     assert not run.contacted
     assert not run.plan.exists()
     assert PASSWORD not in run.text
+
+
+@pytest.mark.parametrize("name", sorted(NOTHING))
+def test_a_playbook_without_a_host_to_work_on_is_red(name: str, runs: dict[str, list[Run]]) -> None:
+    (run,) = runs[name]
+    assert run.code != 0, run.text
+    assert NOTHING[name].says in " ".join(run.text.split())
+    assert "Traceback" not in run.text
+    assert not run.contacted
+
+
+def test_a_playbook_run_alone_makes_the_plan_of_the_inventory_as_it_is(
+    tmp_path: Path, small_cluster: Mapping[str, str]
+) -> None:
+    (first,) = _run(tmp_path, Scenario(), small_cluster)
+    assert first.code == 0, first.text
+    more = ("hosts.yml", "        dgx-04:", "        dgx-05: {node_rack: r03}\n        dgx-04:")
+    scenario = Scenario(edits=(more,), playbook="baremetal.dgx.configure_scheduler")
+    (second,) = _run(tmp_path, scenario, small_cluster)
+    # No host answers here; what matters is what it would have worked from.
+    assert second.contacted
+    plan = json.loads((second.plan / "plan.json").read_text(encoding="utf-8"))
+    assert "dgx-05" in [node["name"] for node in plan["slurm"]["nodes"]]
+    assert (second.plan / "nodes/dgx-05.json").exists()
 
 
 @pytest.mark.parametrize("name", sorted(GOOD))
@@ -329,7 +427,7 @@ def test_write_text_replaces_only_what_differs(tmp_path: Path) -> None:
 def test_write_text_leaves_nothing_behind_when_it_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_source: str, _target: str) -> None:
+    def fail(_source: str, _target: str, **_folders: int) -> None:
         raise OSError("disk full")
 
     path = tmp_path / "plan.json"

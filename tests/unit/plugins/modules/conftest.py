@@ -7,14 +7,11 @@
 from __future__ import annotations
 
 import json
-import sys
-from pathlib import Path
 
 import pytest
 from ansible.module_utils import basic
 
 # models of tools, which the tests beside this file import by name
-sys.path.insert(0, str(Path(__file__).parent))
 
 
 @pytest.fixture

@@ -11,6 +11,12 @@ import types
 
 import pytest
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage import (
+    cephfs_folders as _cephfs_folders,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage import (
+    cephfs_host as _cephfs_host,
+)
 from ansible_collections.baremetal.dgx.plugins.modules import (
     cephfs_authorize,
     cephfs_client,
@@ -147,7 +153,7 @@ def folders(run_module, tmp_path, monkeypatch):
     """`folders(*folders)`: a file system in a file."""
     path = tmp_path / "tree.json"
     path.write_text("{}")
-    monkeypatch.setattr(cephfs_folders, "connect", lambda _client, _name: Tree(path))
+    monkeypatch.setattr(_cephfs_folders, "connect", lambda _client, _name: Tree(path))
 
     def run(*asked, check=False):
         options = {"fs": "cephfs", "folders": list(asked), "timeout_s": 20}
@@ -183,7 +189,7 @@ def test_a_cluster_that_hangs_ends_the_task_in_time(run_module, monkeypatch):
 
         time.sleep(60)
 
-    monkeypatch.setattr(cephfs_folders, "connect", hang)
+    monkeypatch.setattr(_cephfs_folders, "connect", hang)
     options = {"fs": "cephfs", "folders": [], "timeout_s": 0.5}
     assert "did not come back" in run_module(cephfs_folders.main, options)["msg"]
 
@@ -200,7 +206,7 @@ def client(run_module, monkeypatch):
 
     def run(filesystems, *mounts, driver="auto"):
         texts = {"/proc/filesystems": filesystems, "/proc/self/status": "CapBnd:\t0\n"}
-        monkeypatch.setattr(cephfs_client, "read", lambda path: texts.get(path, ""))
+        monkeypatch.setattr(_cephfs_host, "read", lambda path: texts.get(path, ""))
         base = {"name": "home", "fs": "cephfs", "mountpoint": "/home", "client": "node"}
         common = {
             "ms_mode": "crc",
@@ -240,5 +246,5 @@ def test_who_insists_on_the_kernel_is_told_that_there_is_none(client):
 
 
 def test_modules_can_be_loaded_where_the_capability_is_there():
-    assert cephfs_client.can_load("CapBnd:\t000001ffffffffff\n")
-    assert not cephfs_client.can_load("CapBnd:\t0000000000000000\n")
+    assert _cephfs_host.can_load("CapBnd:\t000001ffffffffff\n")
+    assert not _cephfs_host.can_load("CapBnd:\t0000000000000000\n")

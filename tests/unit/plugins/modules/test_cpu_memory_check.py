@@ -9,8 +9,11 @@ import time
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.module_utils import _cpu_memory_load as load_module
-from ansible_collections.baremetal.dgx.plugins.module_utils._cpu_memory import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._host import ask_cpu_memory
+from ansible_collections.baremetal.dgx.plugins.module_utils._host import (
+    cpu_memory_load as load_module,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.cpu_memory import (
     Told,
     count_of,
     judge_load,
@@ -135,17 +138,17 @@ def test_a_node_that_has_just_come_up_is_not_extrapolated(ask, tree):
 def test_without_edac_errors_are_not_measured(ask, tree):
     for file in (tree.folder / "sys/devices/system/edac").rglob("*count"):
         file.unlink()
-    answer = ask(not_measured_ok=True)
+    answer = ask(fail_on=["fail"])
     assert answer["verdict"] == "not_measured"
     assert set(bad(answer)) == {"memory.uncorrected", "memory.corrected"}
     assert ask(edac=False)["verdict"] == "pass"
 
 
 def test_what_nobody_declared_or_nobody_can_read_is_not_measured(ask, tree):
-    answer = ask(profile={}, not_measured_ok=True)
+    answer = ask(profile={}, fail_on=["fail"])
     assert set(bad(answer)) == {"cpu.count", "memory.size"}
     assert "settings: write cpu" in bad(answer)["cpu.count"]["remedy"]
-    answer = ask(sysfs=str(tree.folder / "nothing"), not_measured_ok=True)
+    answer = ask(sysfs=str(tree.folder / "nothing"), fail_on=["fail"])
     assert bad(answer)["cpu.count"]["status"] == "not_measured"
     assert answer["counts"]["fail"] == 0
 
@@ -167,7 +170,7 @@ def test_every_cpu_of_this_machine_knows_the_answers(ask):
 
 
 def test_check_mode_loads_nothing(ask, monkeypatch):
-    monkeypatch.setattr(cpu_memory_check, "run", None)
+    monkeypatch.setattr(ask_cpu_memory, "run", None)
     answer = ask(check=True, seconds=5)
     assert answer["cpus"] == len(os.sched_getaffinity(0))
     assert "cpu.known_answers" not in {one["check"] for one in answer["records"]}

@@ -6,15 +6,15 @@ from __future__ import annotations
 
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
 from ansible_collections.baremetal.dgx.plugins.modules import dcgm_diag
 
 pytestmark = pytest.mark.slow
 
-TOOL = Path(__file__).resolve().parents[4] / "virtual_pod" / "hardware" / "dcgmi"
+TOOL = ROOT / "virtual_pod" / "hardware" / "dcgmi"
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_a_failure_of_the_last_gpu_names_it(diag, version):
     assert answer["gpus_failed"] == ["gpu:dgx-01/7"]
     assert list(bad(answer)) == [("dcgm.pcie", "gpu:dgx-01/7")]
     (line,) = answer["findings"]
-    assert line.startswith("gpu:dgx-01/7 dcgm.pcie fail: pcie found an error on GPU 7.; replace:")
+    assert line.startswith("gpu:dgx-01/7 dcgm.pcie: pcie found an error on GPU 7.; do: replace:")
     if version.startswith("4"):
         record = bad(answer)["dcgm.pcie", "gpu:dgx-01/7"]
         assert "PCI 0000:df:00.0" in record["evidence"][0]
@@ -70,7 +70,7 @@ def test_persistence_off_is_of_the_node(diag, version):
     assert answer["verdict"] == "fail"
     assert answer["gpus_failed"] == []
     assert list(bad(answer)) == [("dcgm.settings", "node:dgx-01")]
-    assert diag("gpu.2.persistence = 0", findings_ok=True)["verdict"] == "fail"
+    assert diag("gpu.2.persistence = 0", fail_on=["not_measured"])["verdict"] == "fail"
 
 
 def test_what_was_skipped_is_not_measured(diag):
@@ -87,7 +87,7 @@ def test_what_was_skipped_is_not_measured(diag):
 
 def test_a_hang_is_ended_in_time_and_condemns_nobody(diag):
     started = time.monotonic()
-    answer = diag("dcgm.hang = 60", time_limit_s=1.0)
+    answer = diag("dcgm.hang = 60", timeout_s=1.0)
     assert time.monotonic() - started < 10
     assert answer["verdict"] == "not_measured"
     assert "restart nvidia-dcgm" in answer["msg"]
@@ -114,7 +114,7 @@ def test_what_is_no_answer_is_not_measured(diag, state, said):
     assert answer["failed"] is True
     assert said in answer["msg"]
     assert answer["gpus_failed"] == []
-    assert "failed" not in diag(state, level=2, busy_ok=True, not_measured_ok=True)
+    assert "failed" not in diag(state, level=2, busy_ok=True, fail_on=["fail"])
 
 
 def test_dcgmi_is_not_installed(diag):

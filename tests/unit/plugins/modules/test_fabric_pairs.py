@@ -6,18 +6,17 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from checkout import ROOT
 
-from ansible_collections.baremetal.dgx.plugins.module_utils import _pairs_run
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import plan_to_data
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import plan_to_data
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs import run as _pairs_run
 from ansible_collections.baremetal.dgx.plugins.modules.fabric_pairs import main
 
-UNIT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(UNIT / "plugins" / "module_utils"))
+UNIT = ROOT / "tests" / "unit"
 
 from pair_plans import small_plan  # noqa: E402
 
@@ -88,14 +87,16 @@ def test_a_good_fabric_passes_and_a_bad_cable_is_found(run_module, site, tmp_pat
     assert (tmp_path / "out" / "pairs.jsonl.1").exists()
     assert answer["failed"]
     assert answer["counts"]["fail"] == 1
-    assert answer["msg"].startswith("cable:dgx-03/rail0--leaf-10/3 (195.0 Gb/s): 4 of 4 flows ")
-    again = run_module(main, {**site, "judge_only": True, "findings_ok": True})
+    assert answer["msg"].startswith(
+        "cable:dgx-03/rail0--leaf-10/3 fabric.pairs.part is 195.0 Gb/s "
+    )
+    again = run_module(main, {**site, "judge_only": True, "fail_on": ["not_measured"]})
     assert not again.get("failed")
     assert again["findings"] == answer["findings"]
     records = json.loads((tmp_path / "out" / "pairs-records.json").read_text())
     assert {record["status"] for record in records} == {"pass", "fail"}
     # A mark of the site's own judges the same values otherwise, and keeps its source.
-    lower = {"mark_gbps": 100.0, "mark_source": "contract", "findings_ok": True}
+    lower = {"threshold_gbps": 100.0, "threshold_source": "contract", "fail_on": ["not_measured"]}
     other = run_module(main, {**site, **lower, "judge_only": True})
     assert "They reach the mark, but not what the others do." in other["findings"][0]
 
@@ -108,13 +109,18 @@ def test_what_was_not_measured_is_red_unless_allowed(run_module, site, tmp_path)
     assert answer["counts"]["fail"] == 0
     unmeasured = {record["subject"] for record in answer["records"]}
     assert unmeasured == {"hca:dgx-03/rail0", "cable:dgx-03/rail0--leaf-10/3"}
-    allowed = run_module(main, {**site, "judge_only": True, "not_measured_ok": True})
+    allowed = run_module(main, {**site, "judge_only": True, "fail_on": ["fail"]})
     assert not allowed.get("failed")
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        # An adapter that turns its own data round says nothing of a cable.
+        (
+            {"exclude": ["dgx-02", "dgx-03", "dgx-04"]},
+            "pairs: of the plan's nodes dgx-01 is left, and a pair needs two; write fewer nodes",
+        ),
         ({"plan": {"hcas": []}}, "plan: no cable plan ('switches'); give cables.json of the plan"),
         (
             {"plan": plan_to_data(small_plan(0))},

@@ -6,25 +6,26 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
-import sys
-from pathlib import Path
 
 import pytest
 from ansible.module_utils import basic
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "tests" / "fabric"))
-
-from library import build, fresh
-
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_model import plan_to_data
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_netlist import (
+from checkout import FIXTURES
+from fabric_netlist import (
     discovery_text,
     states_text,
 )
+from hand import name_all
+from library import build, fresh
+from world import choose_start, rail_end
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import plan_to_data
 from ansible_collections.baremetal.dgx.plugins.modules import fabric_verify
 
-TOOLS = ("ibnetdiscover", "iblinkinfo", "ibqueryerrors", "sminfo", "saquery")
+SWAP, OTHER = rail_end("dgx-0005", 2), rail_end("dgx-0005", 3)
+TOOLS = ("ibnetdiscover", "iblinkinfo", "ibqueryerrors", "sminfo", "saquery", "ibswinfo")
+SWITCHES = FIXTURES / "ibswinfo"
 # Counts its calls, so that the second reading may differ from the first.
 TOOL = """\
 #!/bin/sh
@@ -78,11 +79,11 @@ def verify(run_module, tmp_path, monkeypatch):
     monkeypatch.setattr(basic.AnsibleModule, "get_bin_path", only_ours)
     monkeypatch.setattr("time.sleep", lambda _seconds: None)
 
-    def run(world, endings=None, without=(), check=False, **params):
+    def run(world, endings=None, without=(), check=False, cut=None, **params):
         for folder in ("bin", "answers"):
             shutil.rmtree(tmp_path / folder, ignore_errors=True)
             (tmp_path / folder).mkdir()
-        for name, text in answers_of(world).items():
+        for name, text in {**answers_of(world), **(cut or {})}.items():
             (tmp_path / "answers" / name).write_text(text)
         for name in TOOLS:
             ending = (endings or {}).get(name, "")
@@ -94,6 +95,7 @@ def verify(run_module, tmp_path, monkeypatch):
         if "plan_file" not in params and "plan" not in params:
             params["plan"] = plan_to_data(world.plan)
         params.setdefault("interval_s", 0.01)
+        params.setdefault("adapters", world.adapters)
         return run_module(fabric_verify.main, {"timeout_s": 5, **params}, check)
 
     return run
@@ -112,7 +114,7 @@ def test_a_healthy_fabric_passes(verify, healthy, tmp_path):
     assert answer.get("failed") is None, answer["msg"]
     assert answer["changed"] is False
     assert answer["verdict"] == "pass"
-    assert (answer["findings"], answer["not_measured"], answer["complaints"]) == ([], [], [])
+    assert (answer["causes"], answer["doubts"], answer["complaints"]) == ([], [], [])
     assert answer["summary"]["cables"] == {"pass": 112, "fail": 0, "not_measured": 0}
     names = {os.path.relpath(path, tmp_path / "out") for path in answer["files"]}
     assert {"records.json", "findings.txt", "fabric.svg", "raw/ibnetdiscover.txt"} <= names
@@ -129,32 +131,237 @@ def test_a_fault_fails_the_task_with_the_whole_text(verify, tmp_path):
     places = {"dgx-0007": {"rack": "r03", "rack_unit": 4}}
     answer = verify(case.world, places=places, output=str(tmp_path / "out"))
     assert answer["failed"]
-    assert {(found["kind"], found["subject"]) for found in answer["findings"]} == case.expected
+    assert {(found["kind"], found["subject"]) for found in answer["causes"]} == case.expected
     assert answer["msg"] == (tmp_path / "out" / "findings.txt").read_text()
+    *lines, cables = answer["findings"]
+    assert len(lines) == len(case.expected)
+    assert re.fullmatch(r"fabric\.cable: \d+ fail", cables)
     assert "exchange the two plugs" in " ".join(answer["msg"].split())
     assert answer["verdict"] == "fail"
-    green = verify(case.world, findings_ok=True, not_measured_ok=True)
+    green = verify(case.world, fail_on=[])
     assert green.get("failed") is None
-    assert len(green["findings"]) == 2
+    assert len(green["causes"]) == 2
+
+
+def kinds(items: list[dict]) -> set[tuple[str, str]]:
+    return {(item["kind"], item["subject"]) for item in items}
+
+
+def test_a_node_that_reports_its_adapters_tells_a_dead_one_from_a_cable(verify):
+    case = build("basepod-12", ("adapter_that_its_node_does_not_see",), 1)
+    answer = verify(case.world)
+    assert kinds(answer["causes"]) == case.expected
+    (found,) = answer["causes"]
+    assert found["kind"] == "hca_absent"
+    node, rail = found["subject"][4:].split("/rail")
+    pci = case.world.plan.hcas[node, int(rail)].pci
+    assert found["text"] == f"{node} itself does not see the adapter of rail {rail} (PCI {pci})"
+    # No cable is to blame, and the one behind the adapter is not proved.
+    assert answer["summary"]["cables"] == {"pass": 111, "fail": 0, "not_measured": 1}
+    # Its twin: the cable is pulled, and the node sees all of its adapters.
+    twin = build("basepod-12", ("cable_pulled_and_its_node_sees_the_adapter",), 1)
+    answer = verify(twin.world)
+    assert kinds(answer["causes"]) == twin.expected
+    assert "the node itself sees this adapter" in answer["causes"][0]["text"]
+    # Nobody was asked: from outside both look alike.
+    answer = verify(case.world, adapters={})
+    assert {item["kind"] for item in answer["causes"]} == {"missing"}
+
+
+@pytest.mark.parametrize("form", ["hca", "capitals", "none"])
+def test_a_rail_swap_never_passes_whatever_the_adapters_are_called(verify, form):
+    world = fresh("basepod-12")
+    name_all(world, form)
+    choose_start(world, set())
+    one, two = (cable for cable in world.plan.cables if cable.a in (SWAP, OTHER))
+    world.ask_nodes()
+    for cable in (one, two):
+        world.unplug(cable)
+    world.plug(one.a, two.b)
+    world.plug(two.a, one.b)
+    answer = verify(world, adapters={})
+    subjects = {one.subject, two.subject}
+    told = {item["subject"]: item["status"] for item in answer["records"]}
+    assert {told[subject] for subject in subjects} == {"not_measured"}
+    assert answer["summary"]["cables"] == {"pass": 16, "fail": 0, "not_measured": 96}
+    assert ("identity", "fabric") in kinds(answer["doubts"])
+    assert "reports the GUIDs of its adapters" in answer["doubts"][0]["remedy"]
+    # The nodes answer: names no longer matter.
+    answer = verify(world)
+    assert ("swapped", one.subject) in kinds(answer["causes"])
+    assert answer["summary"]["cables"] == {"pass": 110, "fail": 2, "not_measured": 0}
+    # The sound twin: the same names, and nothing exchanged.
+    world = fresh("basepod-12")
+    name_all(world, form)
+    choose_start(world, set())
+    world.ask_nodes()
+    answer = verify(world)
+    assert answer["summary"]["cables"] == {"pass": 112, "fail": 0, "not_measured": 0}
+    assert not [item for item in answer["causes"] if item["kind"] != "description"]
+
+
+def test_adapters_that_are_none_are_one_clear_error(verify, healthy):
+    answer = verify(healthy, adapters={"dgx-0001": ["0000:10:00.0"]})
+    assert answer["failed"]
+    assert answer["msg"] == ("adapters.dgx-0001: is no list of adapters; write adapters of ib_info")
+
+
+def test_numbers_that_moved_down_are_one_adapter_that_is_gone(verify):
+    case = build("basepod-12", ("adapter_gone_and_later_ones_renumbered",), 1)
+    answer = verify(case.world)
+    assert kinds(answer["causes"]) == case.expected
+    assert kinds(answer["doubts"]) == case.doubts
+    assert answer["summary"]["cables"]["fail"] == 0
+    case = build("basepod-12", ("adapter_gone_and_renumbered_as_the_node_reports",), 1)
+    answer = verify(case.world)
+    assert kinds(answer["causes"]) == case.expected
+    assert answer["summary"]["cables"] == {"pass": 111, "fail": 0, "not_measured": 1}
+
+
+@pytest.mark.parametrize("form", ["planned", "hca", "capitals", "none"])
+@pytest.mark.parametrize("share", [0.15, 0.3, 0.5, 0.75, 0.9])
+def test_a_partial_sweep_fails_no_cable(verify, healthy, form, share):
+    if form != "planned":
+        name_all(healthy, form)
+    whole = answers_of(healthy)["ibnetdiscover"]
+    answer = verify(
+        healthy,
+        endings={"ibnetdiscover": "kill -KILL $$"},
+        cut={"ibnetdiscover": whole[: int(len(whole) * share)]},
+        # Who manages the subnet may be among what is cut off.
+        subnet_managers=["dgx-0001", "dgx-0012"],
+    )
+    assert answer["failed"]
+    assert answer["summary"]["cables"]["fail"] == 0, answer["msg"]
+    assert not [
+        item for item in answer["causes"] if item["kind"] not in ("renamed", "description")
+    ], answer["msg"]
+    assert answer["summary"]["cables"]["not_measured"] > 0
+
+
+UFM_GUID = "0x0400000000000001"
+
+
+@pytest.fixture
+def ufm():
+    """A fabric with UFM on a host of its own."""
+    world = fresh("superpod-32-of-64")
+    choose_start(world, set())
+    guid = UFM_GUID[2:]
+    device = world.add(guid, "ca", "ufm-01 mlx5_0")
+    world.link((guid, 1), world.place(world.free_ports("leaf-001")[0]))
+    device.lid = device.ports[1].lid = 4321
+    world.sms = {}
+    return world
+
+
+def ufm_answers(world, *others: str) -> dict[str, str]:
+    """The answers of sminfo and saquery with UFM as the master, and standbys on other nodes."""
+    line = "sminfo: sm lid {} sm guid 0x{}, activity count 7 priority {} state {}\n"
+    devices = [world.fabric.devices[world.key_of[host, 0]] for host in others]
+    lids = [4321, *(device.lid for device in devices)]
+    dump = "".join(f"PortInfoRecord dump:\n\t\tEndPortLid..............{lid}\n" for lid in lids)
+    master = line.format(4321, UFM_GUID[2:], 15, "3 SMINFO_MASTER")
+    # sminfo is asked for the master, and then for each LID in turn.
+    each = {4321: master}
+    for device in devices:
+        each[device.lid] = line.format(device.lid, device.ports[1].guid, 0, "2 SMINFO_STANDBY")
+    turns = {f"sminfo-{turn}": each[lid] for turn, lid in enumerate(lids, 2)}
+    return {
+        "sminfo": master,
+        "saquery": f"IsSM ports\n{dump}\nIsSMdisabled ports\n",
+        **turns,
+    }
+
+
+def test_with_ufm_no_host_of_the_inventory_is_expected_to_manage_the_subnet(verify, ufm):
+    hosts = ["head-01", "head-02"]
+    told = {"subnet_managers": hosts, "other_hosts": [*hosts, "ufm-01"]}
+    answer = verify(ufm, cut=ufm_answers(ufm), subnet_manager_provider="ufm", **told)
+    assert answer.get("failed") is None, answer["msg"]
+    assert answer["verdict"] == "pass"
+    assert answer["information"][0] == (
+        "subnet managers: ufm-01 master (priority 15); which of them UFM expects was not "
+        "compared, since no subnet_manager_guids are declared"
+    )
+    # With opensm as the provider the same fabric lacks both of its managers.
+    answer = verify(ufm, cut=ufm_answers(ufm), **told)
+    assert kinds(answer["causes"]) == {
+        ("standby_missing", "sm:head-01"),
+        ("standby_missing", "sm:head-02"),
+        ("sm_unexpected", "sm:ufm-01"),
+    }
+
+
+def test_beside_ufm_a_manager_on_a_node_is_unexpected(verify, ufm):
+    answer = verify(
+        ufm,
+        cut=ufm_answers(ufm, "dgx-0003"),
+        subnet_manager_provider="ufm",
+        subnet_managers=["head-01"],
+        other_hosts=["ufm-01"],
+    )
+    assert kinds(answer["causes"]) == {("sm_unexpected", "sm:dgx-0003")}
+    assert answer["causes"][0]["remedy"] == "stop opensm.service on dgx-0003"
+
+
+def test_declared_managers_of_ufm_are_compared(verify, ufm):
+    told = {"subnet_manager_provider": "ufm", "other_hosts": ["ufm-01"]}
+    good = verify(ufm, cut=ufm_answers(ufm), subnet_manager_guids=[UFM_GUID], **told)
+    assert good["verdict"] == "pass"
+    assert "not compared" not in good["information"][0]
+    other = "0x0400000000000009"
+    bad = verify(ufm, cut=ufm_answers(ufm), subnet_manager_guids=[other], **told)
+    assert kinds(bad["causes"]) == {
+        ("standby_missing", f"sm:{other}"),
+        ("sm_unexpected", "sm:ufm-01"),
+    }
+    assert "opensm" not in json.dumps(bad["causes"])
+
+
+def test_a_lost_power_supply_is_found_if_switches_are_asked(verify, healthy):
+    sound, failed = ((SWITCHES / f"ndr-{name}.txt").read_text() for name in ("sound", "psu-failed"))
+    told = {"ibswinfo-1": sound, "ibswinfo-2": failed}
+    answer = verify(healthy, cut=told, switch_health=True)
+    assert kinds(answer["causes"]) == {("switch_psu", "switch:leaf-002")}
+    assert "PSU1 (serial MT2308X01001)" in answer["msg"]
+    assert answer["summary"]["cables"]["pass"] == 112
+    # Its twin: both are sound.
+    answer = verify(healthy, cut={"ibswinfo": sound}, switch_health=True)
+    assert answer["verdict"] == "pass"
+    # Nobody asked.
+    assert verify(healthy, cut={"ibswinfo": failed})["verdict"] == "pass"
+
+
+def test_switches_that_were_asked_and_not_heard_are_not_measured(verify, healthy):
+    answer = verify(healthy, switch_health=True, without=["ibswinfo"])
+    assert answer["verdict"] == "not_measured"
+    assert kinds(answer["doubts"]) == {("switch_psu", "fabric")}
+    hangs = {"endings": {"ibswinfo": "sleep 60"}, "timeout_s": 0.4}
+    answer = verify(healthy, switch_health=True, **hangs)
+    assert answer["causes"] == []
+    assert len(answer["doubts"]) == 6
+    assert "not asked: " in answer["doubts"][-1]["text"]
 
 
 def test_check_mode_judges_and_writes_nothing(verify, tmp_path):
     case = build("basepod-12", ("rail_missing",), 1)
     answer = verify(case.world, check=True, output=str(tmp_path / "out"))
     assert answer.get("failed") is None
-    assert len(answer["findings"]) == 1
+    assert len(answer["causes"]) == 1
     assert not (tmp_path / "out").exists()
 
 
-def test_counters_are_judged_by_their_growth(verify):
+def test_counters_are_judged_by_their_growth(verify, tmp_path):
     case = build("basepod-12", ("link_went_down",), 1)
     answer = verify(case.world)
-    assert {(found["kind"], found["subject"]) for found in answer["findings"]} == case.expected
-    once = verify(case.world, interval_s=0)
+    assert {(found["kind"], found["subject"]) for found in answer["causes"]} == case.expected
+    once = verify(case.world, interval_s=0, output=str(tmp_path / "out"))
     assert once.get("failed") is None, once["msg"]
     assert once["verdict"] == "pass"
-    interval = [rec for rec in once["records"] if rec["check"] == "fabric.interval"]
-    assert interval[0]["status"] == "not_measured"
+    kept = json.loads((tmp_path / "out" / "records.json").read_text())["records"]
+    (interval,) = [rec for rec in kept if rec["check"] == "fabric.interval"]
+    assert interval["status"] == "not_measured"
 
 
 @pytest.mark.parametrize(
@@ -171,19 +378,19 @@ def test_a_tool_that_fails_is_not_the_fabric_s_fault(verify, healthy, name, brok
     answer = verify(healthy, **broken)
     assert answer["failed"]
     assert answer["verdict"] == "not_measured"
-    assert answer["findings"] == []
+    assert answer["causes"] == []
     tools = {rec["subject"] for rec in answer["records"] if rec["check"] == "fabric.tool"}
     assert f"tool:{name}" in tools
     assert "Traceback" not in json.dumps(answer)
-    assert verify(healthy, **broken, not_measured_ok=True).get("failed") is None
+    assert verify(healthy, **broken, fail_on=["fail"]).get("failed") is None
 
 
 def test_without_the_states_of_ports_no_cable_is_condemned(verify):
     case = build("basepod-12", ("uplink_dark",), 1)
     answer = verify(case.world, without=["iblinkinfo"])
     assert answer["failed"]
-    assert answer["findings"] == []
-    assert {(item["kind"], item["subject"]) for item in answer["not_measured"]} == case.expected
+    assert answer["causes"] == []
+    assert {(item["kind"], item["subject"]) for item in answer["doubts"]} == case.expected
     assert answer["complaints"][0].startswith("states of ports are not known")
 
 
@@ -208,8 +415,8 @@ def test_saved_answers_are_judged(verify, tmp_path):
         for name in ("ibnetdiscover", "ibqueryerrors", "ibqueryerrors-2")
     }
     again = verify(case.world, sweep_files=files, interval_s=720, without=TOOLS)
-    found = {(item["kind"], item["subject"]) for item in again["findings"]}
-    assert found == {(item["kind"], item["subject"]) for item in saved["findings"]} == case.expected
+    found = {(item["kind"], item["subject"]) for item in again["causes"]}
+    assert found == {(item["kind"], item["subject"]) for item in saved["causes"]} == case.expected
 
 
 @pytest.mark.parametrize(

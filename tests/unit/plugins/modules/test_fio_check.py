@@ -7,15 +7,19 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._fio import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage import ask_fio
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage import (
+    own_folder as _own_folder,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage.fio import (
     FLOORS,
     MIB,
     Place,
@@ -73,8 +77,10 @@ def fio(tmp_path, run_module, monkeypatch):
     tool = tmp_path / "fio"
     tool.write_text(f"#!{sys.executable}\n{FAKE}")
     tool.chmod(0o755)
+    real = ask_fio.place_of
+    sound = Place(100 * GIB, 200 * GIB, "/raid", "xfs")
     monkeypatch.setattr(
-        fio_check, "place_of", lambda folder: Place(100 * GIB, 200 * GIB, "/raid", "xfs")
+        ask_fio, "place_of", lambda folder: sound if folder == str(scratch) else real(folder)
     )
 
     def run(plan=None, check=False, **params):
@@ -113,7 +119,9 @@ def test_sound_disks_pass_with_figures_and_sources(fio):
 
 
 def test_marks_of_the_profile_win_and_are_cited(fio):
-    answer = fio(marks={"read_mb_s": 6000, "write_iops": None}, mark_source="profile dgx_x")
+    answer = fio(
+        thresholds={"read_mb_s": 6000, "write_iops": None}, threshold_source="profile dgx_x"
+    )
     assert set(bad(answer)) == {"fio.read"}
     assert bad(answer)["fio.read"]["threshold"]["source"] == "profile dgx_x"
     assert answer["failed"] is True
@@ -150,20 +158,20 @@ def test_an_error_of_the_disk_fails(fio):
     ],
 )
 def test_what_says_nothing_of_the_disk_is_not_measured(fio, plan, text):
-    answer = fio({"read": plan}, not_measured_ok=True)
+    answer = fio({"read": plan}, fail_on=["fail"])
     (record,) = bad(answer).values()
     assert (record["check"], record["status"]) == ("fio.read", "not_measured")
     assert text in str(record)
 
 
 def test_data_that_was_not_read_back_is_not_called_sound(fio):
-    answer = fio({"data": {"idle": ["read"]}}, not_measured_ok=True)
+    answer = fio({"data": {"idle": ["read"]}}, fail_on=["fail"])
     assert bad(answer)["fio.data"]["status"] == "not_measured"
 
 
 def test_a_hang_is_ended_and_no_second_one_begun(fio, monkeypatch):
-    monkeypatch.setattr(fio_check, "plan", _impatient(fio_check.plan))
-    answer = fio({"write": {"sleep": 60}}, not_measured_ok=True)
+    monkeypatch.setattr(ask_fio, "plan", _impatient(ask_fio.plan))
+    answer = fio({"write": {"sleep": 60}}, fail_on=["fail"])
     assert set(bad(answer)) == {"fio.write"}
     assert "did not end within" in bad(answer)["fio.write"]["text"]
     assert len(answer["commands"]) == 2
@@ -183,7 +191,7 @@ def test_notes_before_the_json_are_passed_over(fio):
 
 
 def test_without_fio_nothing_is_written(fio):
-    answer = fio(tool="/none/fio", not_measured_ok=True)
+    answer = fio(tool="/none/fio", fail_on=["fail"])
     assert bad(answer)["fio.run"]["text"] == "/none/fio is not installed"
     assert answer["commands"] == []
     assert fio(tool="/none/fio")["failed"] is True
@@ -193,11 +201,20 @@ def test_a_folder_that_is_not_there(fio, monkeypatch, tmp_path):
     monkeypatch.undo()
     # run_module's own patches are gone, too: ask the part that looks.
     with pytest.raises(FileNotFoundError):
-        fio_check.place_of(str(tmp_path / "none"))
-    here = fio_check.place_of(str(tmp_path))
+        ask_fio.place_of(str(tmp_path / "none"))
+    here = ask_fio.place_of(str(tmp_path))
     assert here.total > here.free > 0
     assert os.path.ismount(here.mount)
     assert here.fstype
+
+
+def test_a_mount_that_does_not_answer_is_not_measured(fio, monkeypatch, hung_mount):
+    monkeypatch.setattr(ask_fio, "_LOOK_S", 0.5)
+    begun = time.monotonic()
+    answer = fio(folder=str(hung_mount / "scratch"))
+    assert time.monotonic() - begun < 15
+    assert answer["verdict"] == "not_measured"
+    assert f"{hung_mount} (fuse.hung, storage:/dead) does not answer" in str(answer["records"])
 
 
 def test_check_mode_writes_nothing(fio):
@@ -215,7 +232,7 @@ def test_what_a_power_cut_left_is_removed_but_not_what_is_anothers(fio, tmp_path
     elsewhere.mkdir()
     link = fio.scratch / ".fio_check-link"
     link.symlink_to(elsewhere)
-    assert fio_check.remove_old(str(fio.scratch)) == [str(old)]
+    assert ask_fio.remove_old(str(fio.scratch)) == [str(old)]
     assert elsewhere.is_dir()
     assert link.is_symlink()
     link.unlink()
@@ -224,8 +241,11 @@ def test_what_a_power_cut_left_is_removed_but_not_what_is_anothers(fio, tmp_path
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
 def test_killed_it_leaves_nothing(tmp_path, how):
     script = (
-        "import time\n"
-        "from ansible_collections.baremetal.dgx.plugins.module_utils import _own_folder\n"
+        "import signal, time\n"
+        # As a shell starts it: nohup and CI may have this ignored.
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
+        "from ansible_collections.baremetal.dgx.plugins.module_utils._storage "
+        "import own_folder as _own_folder\n"
         f"with _own_folder.own_folder({str(tmp_path)!r}) as own:\n"
         "    open(own + '/speed', 'w').write('x' * 9999)\n"
         "    print('ready', flush=True)\n"
@@ -305,18 +325,22 @@ def test_rates_of_several_jobs_are_added_and_the_worst_time_counts():
     assert found.version == "fio-3.36"
 
 
-@pytest.mark.skipif(not os.environ.get("FIO"), reason="FIO names a real fio")
-def test_the_real_one(tmp_path, run_module):
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("fio"), reason="fio is not installed")
+def test_the_real_one(tmp_path, run_module, monkeypatch):
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
     answer = run_module(
         fio_check.main,
         {
             "node": "n",
-            "folder": str(tmp_path),
-            "tool": os.environ["FIO"],
+            "folder": str(tmp_path / "scratch"),
+            "tool": shutil.which("fio"),
             "seconds": 1,
             "size_mib": 256,
             "root_ok": True,
-            "marks": dict.fromkeys(FLOORS, 1),
+            "thresholds": dict.fromkeys(FLOORS, 1),
         },
     )
     assert answer["verdict"] == "pass", answer["findings"]
@@ -325,4 +349,27 @@ def test_the_real_one(tmp_path, run_module):
         "MB/s",
         "IOPS",
     }
-    assert not list(Path(tmp_path).iterdir())
+    assert not [*(tmp_path / "scratch").iterdir(), *(tmp_path / "here").iterdir()]
+
+
+def test_no_files_in_a_folder_that_another_user_could_exchange(open_place, as_user):
+    """Where all may write and nothing is sticky, root's folder could become a link."""
+    assert as_user
+    scratch = open_place / "scratch"
+    scratch.mkdir()
+    scratch.chmod(0o777)
+    refused = pytest.raises(OSError, match="other users could exchange")
+    with refused, _own_folder.own_folder(str(scratch)):
+        pytest.fail("a folder was made")
+    assert not list(scratch.iterdir())
+    scratch.chmod(0o1777)
+    with _own_folder.own_folder(str(scratch)) as own:
+        assert os.stat(own).st_mode & 0o777 == 0o700
+
+
+def test_a_users_folder_is_not_removed(open_place, as_user):
+    open_place.chmod(0o1777)
+    path = open_place / ".fio_check-mine"
+    as_user(65532, path.mkdir)
+    assert ask_fio.remove_old(str(open_place)) == []
+    assert path.is_dir()

@@ -18,17 +18,19 @@ import time
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
-from ansible_collections.baremetal.dgx.plugins.module_utils import _burn_app, _burn_parent
-from ansible_collections.baremetal.dgx.plugins.module_utils._burn_app import archive
-from ansible_collections.baremetal.dgx.plugins.module_utils._burn_plan import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn import control as _burn_app
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn import parent as _burn_parent
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn.control import archive
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn.plan import (
     NAMES,
     settings_from_data,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._burn_state import load
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn.state import load
 from ansible_collections.baremetal.dgx.plugins.modules import gpu_burn
 
-HARDWARE = Path(__file__).resolve().parents[4] / "virtual_pod" / "hardware"
+HARDWARE = ROOT / "virtual_pod" / "hardware"
 BUSES = ("1b", "43", "52", "61", "9d", "c3", "d1", "df")
 TWO = ["0000:1b:00.0", "0000:43:00.0"]
 
@@ -65,7 +67,7 @@ class Node:
             "memory_mib": 2,
             "most_batch": 4,
             "silent_s": 30.0,
-            "fail": False,
+            "fail_on": [],
             **params,
         }
         self.answer = self._run(gpu_burn.main, options, check=check)

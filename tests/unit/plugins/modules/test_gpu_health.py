@@ -10,8 +10,10 @@ import socket
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._profiles_built_in import BUILT_IN
 from ansible_collections.baremetal.dgx.plugins.modules import gpu_health, gpu_info
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._contract.profiles import (
+    BUILT_IN,
+)
 
 
 @pytest.fixture
@@ -58,7 +60,7 @@ def test_a_finding_fails_the_task_and_names_gpu_and_action(health):
 
 def test_the_caller_may_decide_and_check_mode_fails_nothing(health):
     health.node.inject("hot")
-    assert health(fail=False).get("failed") is None
+    assert health(fail_on=[]).get("failed") is None
     answer = health(check=True)
     assert answer.get("failed") is None
     assert len(answer["findings"]) == 2
@@ -66,7 +68,7 @@ def test_the_caller_may_decide_and_check_mode_fails_nothing(health):
 
 def test_the_release_of_the_fabric_manager_comes_from_its_program(health):
     health.node.inject("fm_mismatch")
-    answer = health(fail=False)
+    answer = health(fail_on=[])
     assert answer["actions"] == {"node:dgx-01": "settings"}
     assert "580.126.09" in answer["findings"][0]
 
@@ -122,7 +124,7 @@ def test_the_host_name_is_the_node(health):
 @pytest.mark.parametrize(
     ("params", "said"),
     [
-        ({"marks": {"gpu.colour": 3}}, "marks: no check is called gpu.colour"),
+        ({"thresholds": {"gpu.colour": 3}}, "thresholds: no check is called gpu.colour"),
         ({"profile": {"gpus": {"count": 4, "pci": ["1b:00.0"]}}}, "gpus.count is 4"),
         ({"profile": {"gpus": {"count": "eight"}}}, "eight"),
     ],
@@ -135,7 +137,7 @@ def test_options_that_make_no_sense(health, params, said):
 
 def test_recorded_identities_and_marks(health):
     known = {"pci": "61:00.0", "uuid": "GPU-other", "serial": "1"}
-    answer = health(identities=[known], marks={"gpu.power_limit": 800}, fail=False)
+    answer = health(identities=[known], thresholds={"gpu.power_limit": 800}, fail_on=[])
     checks = [line.split()[1] for line in answer["findings"]]
     assert sorted(set(checks)) == ["gpu.identity", "gpu.power_limit"]
     assert checks.count("gpu.identity") == 1

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._gpu_settings import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.settings import (
     Gpu,
     compare,
     layout_of,

@@ -6,40 +6,22 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from pathlib import Path
 
 import pytest
-
-from ansible_collections.baremetal.dgx.plugins.module_utils._ib_host import users_of_verbs
-from ansible_collections.baremetal.dgx.plugins.modules import ib_health, ib_info
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "module_utils" / "ib"))
-
+from checkout import FIXTURES
 from ib_tree import RAILS, add_hca, dgx
 
-ANSWER = {
-    "result": {
-        "output": {
-            "Operational Info": {"State": "Active", "Width": "4x"},
-            "Module Info": {
-                "Cable Type": "Optical Module (separated)",
-                "Temperature [C]": "55 [-10..80]",
-                "Rx Power Current [dBm]": "1,1,1,1 [-9..7]",
-                "Tx Power Current [dBm]": "1,1,1,1 [-9..7]",
-            },
-            "Physical Counters and BER Info": {"Effective Physical BER": "15E-255"},
-        }
-    },
-    "status": {"code": 0},
-}
+from ansible_collections.baremetal.dgx.plugins.module_utils._ib.read import users_of_verbs
+from ansible_collections.baremetal.dgx.plugins.modules import ib_health, ib_info
+
+ANSWER = (FIXTURES / "mlxlink" / "ndr-optical.json").read_text()
 WANTED = [{"rail": rail, "pci": f"{bus}:00.0", "rate_gbps": 400} for rail, bus in enumerate(RAILS)]
 
 
 @pytest.fixture
 def health(run_module, tmp_path, monkeypatch):
     """`health(tool, **options)`: `tool` is the shell text of mlxlink, None for no mlxlink."""
-    (tmp_path / "answer").write_text(json.dumps(ANSWER))
+    (tmp_path / "answer").write_text(ANSWER)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     (tmp_path / "bin").mkdir()
     dgx(tmp_path / "sys")
@@ -84,7 +66,7 @@ def test_a_flap_between_two_runs(health):
     assert answer["failed"]
     assert len(answer["findings"]) == 1
     assert answer["msg"].startswith("hca:dgx-01/rail5 ib.link_downed is 1 times down")
-    assert health(fail=False).get("failed") is None
+    assert health(fail_on=[]).get("failed") is None
 
 
 def test_check_mode_keeps_no_reading(health):

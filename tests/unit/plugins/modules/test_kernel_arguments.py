@@ -11,7 +11,8 @@ import subprocess
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import ENDED, CommandResult
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ENDED, CommandResult
+from ansible_collections.baremetal.dgx.plugins.module_utils._host import kernel_arguments as _kernel
 from ansible_collections.baremetal.dgx.plugins.modules import kernel_arguments
 
 
@@ -26,14 +27,14 @@ def node(monkeypatch, tmp_path):
         "_RECORD": "lib/kernel_arguments",
         "_MARKER": "run/reboot-required",
     }.items():
-        monkeypatch.setattr(kernel_arguments, name, str(tmp_path / path))
-    really = kernel_arguments.read
+        monkeypatch.setattr(_kernel, name, str(tmp_path / path))
+    really = _kernel.text_if_there
     monkeypatch.setattr(
-        kernel_arguments,
-        "read",
+        _kernel,
+        "text_if_there",
         lambda path: really(str(tmp_path / "cmdline") if path == "/proc/cmdline" else path),
     )
-    monkeypatch.setattr(kernel_arguments, "step_titles", lambda: ["slurmstepd: [7.batch]"])
+    monkeypatch.setattr(_kernel, "titles", lambda: ["slurmstepd: [7.batch]"])
     return tmp_path
 
 
@@ -128,7 +129,7 @@ def test_killed_between_file_and_boot_loader(grub, bring, node, tools, monkeypat
     really = tools["update-grub"]
     tools["update-grub"] = killed
     with pytest.raises(KeyboardInterrupt):
-        kernel_arguments.Grub(
+        _kernel.Grub(
             kernel_arguments.ModuleRunner(None), [], []
         ).apply(["write", "update-grub"])  # fmt: skip
     # an empty list leaves no word that could be missed; only the age of the files tells

@@ -8,7 +8,10 @@ import json
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import ENDED, CommandResult
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ENDED, CommandResult
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage import (
+    volumes_host as _volumes_host,
+)
 from ansible_collections.baremetal.dgx.plugins.modules import local_volumes, nvme_health
 
 pytestmark = pytest.mark.slow
@@ -47,7 +50,7 @@ def disks(run_module, tmp_path, monkeypatch):
     run.data, run.calls, run.broken, run.notes = data, calls, "", tmp_path / "notes.json"
     monkeypatch.setattr(local_volumes, "ModuleRunner", lambda _module: command)
     monkeypatch.setattr(
-        local_volumes, "resolve", lambda names: dict.fromkeys(names, "/dev/nvme0n1")
+        _volumes_host, "resolve", lambda names: dict.fromkeys(names, "/dev/nvme0n1")
     )
     return run
 
@@ -101,7 +104,7 @@ def test_a_step_that_fails_is_named(disks):
 
 
 def test_a_disk_that_changed_since_the_plan_is_left_alone(disks, monkeypatch):
-    real, times = local_volumes.outcome_of, []
+    real, times = _volumes_host.outcome_of, []
 
     def changing(*words):
         times.append(1)
@@ -109,7 +112,7 @@ def test_a_disk_that_changed_since_the_plan_is_left_alone(disks, monkeypatch):
             disks.data.update(fstype="ext4", uuid="foreign")
         return real(*words)
 
-    monkeypatch.setattr(local_volumes, "outcome_of", changing)
+    monkeypatch.setattr(_volumes_host, "outcome_of", changing)
     assert "have changed since" in disks()["msg"]
     assert "mkfs.xfs" not in disks.calls
 
@@ -153,8 +156,10 @@ def test_a_worn_disk_fails(health):
 
 
 @pytest.mark.parametrize("tool", ["sleep 30", "echo '{'", ""])
-def test_a_tool_that_hangs_breaks_or_is_missing_is_no_failure(health, tool, monkeypatch):
-    said = health(tool)
+def test_a_tool_that_hangs_breaks_or_is_missing_is_no_failure(health, tool):
+    assert health(tool)["failed"]
+    # as the role local_storage asks
+    said = health(tool, fail_on=["fail"])
     assert not said.get("failed")
     assert said["verdict"] == "not_measured"
     assert said["warnings"]

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 from ansible.module_utils.basic import AnsibleModule
@@ -175,12 +176,10 @@ def test_an_error_of_the_file_system_names_the_path(bring, tmp_path, monkeypatch
     def read_only(*_args, **_kwargs):
         raise OSError(30, "Read-only file system", str(tmp_path / "a"))
 
-    monkeypatch.setattr(os, "replace", read_only)
+    monkeypatch.setattr(os, "rename", read_only)
     answer = bring([{"path": "a", "content": "x"}])
     assert answer["failed"]
-    assert answer["msg"] == (
-        f"cannot change {tmp_path}/a: Read-only file system; nothing was replaced"
-    )
+    assert answer["msg"] == (f"{tmp_path}/a: Read-only file system; nothing was replaced")
 
 
 def test_a_folder_goes_with_what_is_in_it(bring, tmp_path):
@@ -202,3 +201,31 @@ def test_a_folder_stays_with_what_nobody_named(bring, tmp_path):
     said = bring([{"path": "d/a", "state": "absent"}, {"path": "d", "state": "absent"}])
     assert "is a directory with 1 entries" in said["msg"]
     assert sorted(path.name for path in below.iterdir()) == ["a", "b"]
+
+
+@pytest.mark.parametrize("below", ["", "/images", "/deep/er/images"])
+def test_a_mount_that_does_not_answer_is_named_and_costs_its_time(
+    run_module, tmp_path, hung_mount, below
+):
+    begun = time.monotonic()
+    files = [
+        {"path": str(tmp_path / "first"), "content": "1"},
+        {"path": f"{hung_mount}{below}", "state": "directory", "mode": "1777"},
+    ]
+    said = run_module(managed_files.main, {"files": files, "timeout_s": 1}, False)
+    assert time.monotonic() - begun < 15
+    assert said["hung"] is True
+    assert said["msg"] == (
+        f"{tmp_path}/first and 1 more: did not come back within 1 s: {hung_mount} (fuse.hung, "
+        f"storage:/dead) does not answer; bring its server back, or `umount -l {hung_mount}`"
+        "; nothing was replaced"
+    )
+    # What is left behind holds no lock: the next run of the same host is not kept waiting.
+    assert run_module(managed_files.main, {"files": files[:1]}, False)["changed"] is True
+
+
+def test_a_link_to_a_mount_that_does_not_answer(run_module, tmp_path, hung_mount):
+    (tmp_path / "images").symlink_to(hung_mount)
+    files = [{"path": str(tmp_path / "images/x"), "content": "1"}]
+    said = run_module(managed_files.main, {"files": files, "timeout_s": 1}, True)
+    assert f"{hung_mount} (fuse.hung" in said["msg"]

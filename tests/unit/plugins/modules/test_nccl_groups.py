@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
     ENDED,
     MISSING,
     TIMED_OUT,
@@ -193,7 +193,7 @@ def test_two_nodes_that_fail_only_together_are_no_culprits(groups, cluster):
 
 def test_a_hang_is_traced_and_condemns_nobody(groups, cluster):
     cluster.hangs = {"dgx-03"}
-    answer = groups(kinds=["su"], not_measured_ok=True)
+    answer = groups(kinds=["su"], fail_on=["fail"])
     assert answer["counts"]["fail"] == 0
     record = of(answer, "not_measured")["groups.culprit", "node:dgx-03"]
     assert "runs with dgx-03 do not come to an end" in record["text"]
@@ -205,7 +205,7 @@ def test_a_hang_is_traced_and_condemns_nobody(groups, cluster):
 
 def test_where_nothing_passes_the_checker_is_asked(groups, cluster):
     cluster.slow = {f"dgx-{n:02}" for n in range(1, 9)}
-    answer = groups(kinds=["all"], findings_ok=True, not_measured_ok=True)
+    answer = groups(kinds=["all"], fail_on=[])
     found = [
         one for one in answer["records"] if one["check"] in ("groups.checker", "groups.unseparated")
     ]
@@ -216,7 +216,7 @@ def test_where_nothing_passes_the_checker_is_asked(groups, cluster):
 def test_who_is_good_on_one_rail_is_no_measure_for_another(groups, cluster):
     """A group of two is told apart by a third node, which must be good on those rails."""
     cluster.slow = {"dgx-02"}
-    answer = groups(plan=cables(units=2, each=2), kinds=["leaf"], findings_ok=True)
+    answer = groups(plan=cables(units=2, each=2), kinds=["leaf"], fail_on=["not_measured"])
     # The first leaf has nobody else yet.
     assert ("groups.unseparated", "nodes:dgx-01,dgx-02") in of(answer, "fail")
     assert ("groups.busbw", "nodes:dgx-03,dgx-04") in of(answer, "pass")
@@ -224,7 +224,7 @@ def test_who_is_good_on_one_rail_is_no_measure_for_another(groups, cluster):
 
 def test_nodes_with_jobs_take_no_part_and_are_told(groups, cluster):
     cluster.states = {"dgx-01": "MIXED", "dgx-05": "IDLE+DRAIN"}
-    answer = groups(not_measured_ok=True)
+    answer = groups(fail_on=["fail"])
     told = of(answer, "not_measured")
     assert set(told) == {("groups.node", "node:dgx-01"), ("groups.node", "node:dgx-05")}
     assert "it is MIXED" in told["groups.node", "node:dgx-01"]["text"]
@@ -236,7 +236,7 @@ def test_nodes_with_jobs_take_no_part_and_are_told(groups, cluster):
 
 def test_a_slurm_that_gives_no_nodes_is_not_measured(groups, cluster):
     cluster.refuses = True
-    answer = groups(not_measured_ok=True)
+    answer = groups(fail_on=["fail"])
     (record,) = answer["records"]
     assert (record["check"], record["status"]) == ("groups.run", "not_measured")
     assert "Requested nodes are busy" in record["text"]
@@ -249,13 +249,21 @@ def test_without_slurm_it_fails(groups, cluster):
 
 def test_nobody_free_is_not_measured(groups, cluster):
     cluster.states = {f"dgx-{n:02}": "ALLOCATED" for n in range(1, 9)}
-    answer = groups(not_measured_ok=True)
+    answer = groups(fail_on=["fail"])
     assert "fewer than two nodes" in of(answer, "not_measured")["groups.run", "fabric"]["text"]
+
+
+def test_one_node_in_the_plan_is_not_measured_and_says_what_to_write(groups, cluster):
+    answer = groups(fail_on=["fail"], exclude=[f"dgx-{n:02}" for n in range(2, 9)])
+    record = of(answer, "not_measured")["groups.run", "fabric"]
+    assert record["text"] == "fewer than two nodes are planned"
+    assert "write fewer nodes into exclude" in record["remedy"]
+    assert answer["verdict"] == "not_measured"
 
 
 def test_the_limit_of_runs_is_kept_and_told(groups, cluster):
     cluster.slow = {"dgx-06"}
-    answer = groups(most_runs=5, not_measured_ok=True, findings_ok=True)
+    answer = groups(most_runs=5, fail_on=[])
     assert answer["runs"] == 5
     assert [one for one in answer["records"] if one["check"] == "groups.limit"]
     assert answer["verdict"] != "pass"

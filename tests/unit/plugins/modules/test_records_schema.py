@@ -7,30 +7,25 @@ from __future__ import annotations
 import copy
 import json
 import re
-import sys
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "tests/fabric"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "tests/unit/plugins/module_utils"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[4] / "tests/unit/plugins/module_utils/ib"))
-
-import test__burn_judge as burns
+from burnt_node import burnt
+from checkout import ROOT
 from ib_tree import RAILS, dgx
 from library import FAULTS, build
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._burn_judge import judge_burn
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric_judge import records_of
-from ansible_collections.baremetal.dgx.plugins.module_utils._profiles_built_in import BUILT_IN
-from ansible_collections.baremetal.dgx.plugins.module_utils._verdict import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn.judge import judge_burn
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.verdict import (
     place_of,
     record_from_data,
     serials_of,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import records_of
 from ansible_collections.baremetal.dgx.plugins.modules import gpu_health, ib_health
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._contract.profiles import (
+    BUILT_IN,
+)
 
-ROOT = Path(__file__).resolve().parents[4]
 SCHEMA = json.loads((ROOT / "docs/records.schema.json").read_text())
 
 # The words of JSON Schema that are checked here: another one in the file is an error.
@@ -152,7 +147,7 @@ def test_records_of_gpu_health(run_module, simulated_node, faults):
             "fabric_manager": simulated_node.fabric_manager,
             "sysfs": simulated_node.sysfs,
             "proc": simulated_node.proc,
-            "fail": False,
+            "fail_on": [],
         },
     )
     hold(answer["records"])
@@ -173,7 +168,7 @@ def test_records_of_ib_health(run_module, tmp_path):
               for rail, bus in enumerate(RAILS)]  # fmt: skip
     answer = run_module(
         ib_health.main,
-        {"node": "dgx-01", "rails": wanted, "sysfs": str(tmp_path / "sys"), "fail": False,
+        {"node": "dgx-01", "rails": wanted, "sysfs": str(tmp_path / "sys"), "fail_on": [],
          "optics": False, "state_file": str(tmp_path / "state.json")},
     )  # fmt: skip
     hold(answer["records"])
@@ -184,7 +179,7 @@ def test_records_of_ib_health(run_module, tmp_path):
 
 
 def test_records_of_a_burn_in():
-    state = burns.burnt()
+    state = burnt()
     records = judge_burn("dgx-01", state, lambda _name: None)
     hold([record.as_data() for record in records])
     named = [record for record in records if record.check == "burn.run"]

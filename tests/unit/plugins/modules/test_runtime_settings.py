@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import ENDED, CommandResult
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ENDED, CommandResult
+from ansible_collections.baremetal.dgx.plugins.module_utils._host import runtime as _runtime
 from ansible_collections.baremetal.dgx.plugins.modules import runtime_settings
 
 
@@ -39,11 +40,9 @@ def kernel(monkeypatch, tmp_path):
     (tmp_path / "vm" / "swappiness").write_text("60\n")
     (tmp_path / "vm" / "row").write_text("1\t2\t3\n")
     names = ["old-name"]
-    monkeypatch.setattr(
-        runtime_settings, "sysctl_path", lambda key: str(tmp_path / key.replace(".", "/"))
-    )
-    monkeypatch.setattr(runtime_settings.socket, "gethostname", lambda: names[-1])
-    monkeypatch.setattr(runtime_settings.socket, "sethostname", names.append, raising=False)
+    monkeypatch.setattr(_runtime, "sysctl_path", lambda key: str(tmp_path / key.replace(".", "/")))
+    monkeypatch.setattr(_runtime.socket, "gethostname", lambda: names[-1])
+    monkeypatch.setattr(_runtime.socket, "sethostname", names.append, raising=False)
     return tmp_path
 
 
@@ -109,7 +108,7 @@ def test_a_missing_parameter(bring):
 
 
 def test_a_parameter_the_kernel_refuses(bring, kernel, monkeypatch):
-    monkeypatch.setattr(runtime_settings, "write", lambda path, value: "Invalid argument")
+    monkeypatch.setattr(_runtime, "write", lambda path, value: "Invalid argument")
     answer = bring(sysctl={"vm.swappiness": 1})
     assert answer["msg"] == "vm.swappiness cannot become 1: Invalid argument"
     answer = bring(sysctl={"vm.swappiness": 1}, sysctl_required=False)
@@ -118,8 +117,8 @@ def test_a_parameter_the_kernel_refuses(bring, kernel, monkeypatch):
 
 
 def test_a_value_the_kernel_rounds(bring, kernel, monkeypatch):
-    really = runtime_settings.write
-    monkeypatch.setattr(runtime_settings, "write", lambda path, value: really(path, "4"))
+    really = _runtime.write
+    monkeypatch.setattr(_runtime, "write", lambda path, value: really(path, "4"))
     answer = bring(sysctl={"vm.swappiness": 5})
     assert answer["msg"] == "vm.swappiness cannot become 5: the kernel made it 4"
 
@@ -133,7 +132,7 @@ def test_sysfs_of_another_machine_does_not_apply(bring, kernel):
 
 def test_sysfs_that_cannot_be_written_fails(bring, kernel, monkeypatch):
     entry = huge_pages(kernel)
-    monkeypatch.setattr(runtime_settings, "write", lambda path, value: "Read-only file system")
+    monkeypatch.setattr(_runtime, "write", lambda path, value: "Read-only file system")
     answer = bring(sysfs=[entry], sysctl_required=False)
     assert answer["msg"] == f"{entry['path']} cannot become madvise: Read-only file system"
 

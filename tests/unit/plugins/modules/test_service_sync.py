@@ -5,189 +5,44 @@
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field
-from pathlib import Path
-
 import pytest
+from systemd_host import Clock, Host, Killed, Patches
 
-from ansible_collections.baremetal.dgx.plugins.module_utils import _units_host
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
     ENDED,
     MISSING,
     TIMED_OUT,
     CommandResult,
     ToolError,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._units import Wanted
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.units import apply as _units_apply
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.units import (
+    systemd as _units_host,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.units.plan import Wanted
 from ansible_collections.baremetal.dgx.plugins.modules import service_sync
 
 
-class Killed(BaseException):
-    """kill -9: no handler runs."""
-
-
-@dataclass
-class Unit:
-    """One unit: `reads` are the files its process reads at start, `rereads` those it reloads."""
-
-    definition: Path
-    reads: list[Path] = field(default_factory=list)
-    rereads: list[Path] = field(default_factory=list)
-    active: str = "inactive"
-    sub: str = "dead"
-    file_state: str = "disabled"
-    result: str = "success"
-    pid: int = 0
-    invocation: str = ""
-    restarts: int = 0
-    started: float = 0.0
-    runs_with: dict[str, str] = field(default_factory=dict)
-    loaded_definition: str = ""
-    # answers to the next shows: what the unit turns into by itself
-    fate: list[tuple[str, str]] = field(default_factory=list)
-    starts: int = 0
-    reloads: int = 0
-
-
-class Host:
-    """A model of systemd that can be killed at every step it is asked to take."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.units: dict[str, Unit] = {}
-        self.log: list[str] = []
-        self.kill_before: int | None = None
-        self.kill_after: int | None = None
-        self.broken: dict[str, CommandResult] = {}
-        self.counter = 0
-        self.next_pid = 100
-
-    def add(self, name, reads=(), rereads=(), running=False):
-        definition = self.folder / name
-        definition.write_text("[Service]\nExecStart=/bin/x\n")
-        unit = Unit(definition, list(reads), list(rereads))
-        unit.loaded_definition = definition.read_text()
-        self.units[name] = unit
-        if running:
-            self.start(unit)
-            unit.starts = 0
-        return unit
-
-    def start(self, unit):
-        self.next_pid += 1
-        unit.pid, unit.invocation = self.next_pid, f"invocation-{self.next_pid}"
-        unit.active, unit.sub, unit.result = "active", "running", "success"
-        unit.restarts, unit.started = 0, time.monotonic()
-        unit.runs_with = {str(p): p.read_text() for p in [*unit.reads, *unit.rereads]}
-        unit.runs_with[str(unit.definition)] = unit.loaded_definition
-        unit.starts += 1
-
-    def up_to_date(self, unit):
-        wanted = {str(p): p.read_text() for p in [*unit.reads, *unit.rereads, unit.definition]}
-        return unit.active == "active" and unit.runs_with == wanted
-
-    def __call__(self, argv, timeout_s=30, env=None):
-        words = list(argv)
-        self.counter += 1
-        if self.kill_before == self.counter:
-            raise Killed
-        result = self.answer(words)
-        if self.kill_after == self.counter:
-            raise Killed
-        return result
-
-    def answer(self, words):
-        key = " ".join(words[:2])
-        if key in self.broken:
-            return self.broken[key]
-        if words[0] == "journalctl":
-            return self.ended("\n".join(f"line {n}" for n in range(9)))
-        if words[:2] == ["systemctl", "show"]:
-            return self.ended(
-                "\n\n".join(self.show(name) for name in words[words.index("--") + 1 :])
-            )
-        self.log.append(" ".join(words[1:] if words[0] == "systemctl" else words))
-        if words[0] != "systemctl":
-            for unit in self.units.values():
-                self.reload(unit)
-        elif words[1] == "daemon-reload":
-            for unit in self.units.values():
-                unit.loaded_definition = unit.definition.read_text()
-        else:
-            return self.act(words[1], self.units[words[2]])
-        return self.ended("")
-
-    def act(self, verb, unit):
-        if verb in ("start", "restart"):
-            if unit.active == "failed" and verb == "start" and unit.result == "start-limit-hit":
-                return CommandResult((verb,), ENDED, 1, "", "Start request repeated too quickly.")
-            self.start(unit)
-        elif verb == "reload":
-            self.reload(unit)
-        elif verb == "stop":
-            unit.active, unit.sub, unit.pid = "inactive", "dead", 0
-        elif verb == "reset-failed":
-            unit.active, unit.sub, unit.result = "inactive", "dead", "success"
-        elif verb in ("enable", "disable"):
-            unit.file_state = verb + "d"
-        else:
-            raise AssertionError(verb)
-        return self.ended("")
-
-    def reload(self, unit):
-        unit.runs_with.update({str(path): path.read_text() for path in unit.rereads})
-        unit.reloads += 1
-
-    @staticmethod
-    def ended(out):
-        return CommandResult((), ENDED, 0, out)
-
-    def show(self, name):
-        if name not in self.units:
-            return f"Id={name}\nLoadState=not-found\nActiveState=inactive\nSubState=dead"
-        unit = self.units[name]
-        if unit.fate:
-            unit.active, unit.sub = unit.fate.pop(0)
-        recorded = time.time() - (time.monotonic() - unit.started)
-        stale = unit.loaded_definition != unit.definition.read_text()
-        values = {
-            "Id": name,
-            "LoadState": "loaded",
-            "ActiveState": unit.active,
-            "SubState": unit.sub,
-            "Result": unit.result,
-            "UnitFileState": unit.file_state,
-            "Type": "simple",
-            "MainPID": unit.pid,
-            "NRestarts": unit.restarts,
-            "InvocationID": unit.invocation,
-            "NeedDaemonReload": "yes" if stale else "no",
-            "CanReload": "yes",
-            "FragmentPath": unit.definition,
-            "InactiveExitTimestamp": time.strftime(
-                "%a %Y-%m-%d %H:%M:%S UTC", time.gmtime(recorded)
-            ),
-            "InactiveExitTimestampMonotonic": int(unit.started * 1e6),
-        }
-        return "\n".join(f"{key}={value}" for key, value in values.items())
-
-
 @pytest.fixture
-def host(tmp_path, monkeypatch):
-    monkeypatch.setattr(_units_host, "STAMP_FOLDER", str(tmp_path / "applied"))
-    monkeypatch.setattr(_units_host, "UNIT_FOLDERS", [])
-    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
-    return Host(tmp_path)
+def host(tmp_path):
+    with Patches(Host(tmp_path, Clock())) as host:
+        yield host
+
+
+def slurmd_on(host):
+    """A unit with a key (needs a restart) and a configuration (needs a reload)."""
+    key, conf = str(host.folder / "munge.key"), str(host.folder / "slurm.conf")
+    host.write(key, "key 1")
+    host.write(conf, "conf 1")
+    host.clock.sleep(1)
+    unit = host.add("slurmd.service", [key], [conf])
+    unit.log = [f"line {number}" for number in range(9)]
+    return unit
 
 
 @pytest.fixture
 def slurmd(host):
-    """A unit with a key (needs a restart) and a configuration (needs a reload)."""
-    key, conf = host.folder / "munge.key", host.folder / "slurm.conf"
-    key.write_text("key 1")
-    conf.write_text("conf 1")
-    return host.add("slurmd.service", [key], [conf])
+    return slurmd_on(host)
 
 
 def want(unit, **options):
@@ -201,35 +56,28 @@ def want(unit, **options):
 
 
 def sync(host, *wanted, check=False):
-    host.log.clear()
-    return service_sync.synchronise(host, wanted, check)
-
-
-def later():
-    """Long enough for a file's time of change to be told from a start's (real time)."""
-    deadline = time.monotonic() + 0.15
-    while time.monotonic() < deadline:
-        pass
+    host.commands.clear()
+    return _units_apply.synchronise(host, wanted, check)
 
 
 def test_start_then_nothing(host, slurmd):
     assert sync(host, want(slurmd)).actions == ["enable slurmd.service", "start slurmd.service"]
     assert sync(host, want(slurmd)).actions == []
-    assert host.log == []
+    assert host.commands == []
     assert slurmd.starts == 1
 
 
 def test_each_kind_of_change(host, slurmd):
     sync(host, want(slurmd))
-    slurmd.rereads[0].write_text("conf 2")
+    host.write(slurmd.rereads[0], "conf 2")
     assert sync(host, want(slurmd)).actions == ["reload slurmd.service"]
-    slurmd.reads[0].write_text("key 2")
+    host.write(slurmd.reads[0], "key 2")
     outcome = sync(host, want(slurmd))
     assert outcome.actions == ["restart slurmd.service"]
     assert outcome.reasons == {"slurmd.service": [f"{slurmd.reads[0]} changed"]}
-    slurmd.definition.write_text("[Service]\nExecStart=/bin/y\n")
+    host.write(str(slurmd.definition), "[Service]\nExecStart=/bin/y\n")
     assert sync(host, want(slurmd)).actions == ["daemon-reload", "restart slurmd.service"]
-    slurmd.definition.write_text("# a comment\n[Service]\nExecStart=/bin/y\n")
+    host.write(str(slurmd.definition), "# a comment\n[Service]\nExecStart=/bin/y\n")
     assert sync(host, want(slurmd)).actions == ["daemon-reload"]
     assert sync(host, want(slurmd)).actions == []
     assert (slurmd.starts, slurmd.reloads) == (3, 1)
@@ -237,25 +85,25 @@ def test_each_kind_of_change(host, slurmd):
 
 def test_started_by_its_package_before_the_configuration_was_written(host, slurmd):
     host.start(slurmd)
-    slurmd.reads[0].write_text("key 2")
+    host.write(slurmd.reads[0], "key 2")
     assert sync(host, want(slurmd)).actions == ["enable slurmd.service", "restart slurmd.service"]
 
 
 def test_started_by_somebody_else_with_what_is_on_disk(host, slurmd):
-    later()
+    host.clock.sleep(1)
     host.start(slurmd)
-    slurmd.file_state = "enabled"
+    slurmd.enabled = True
     assert sync(host, want(slurmd)).actions == []
     # from now on it is on record
     assert _units_host.read_stamp("slurmd.service").invocation_id == slurmd.invocation
-    slurmd.reads[0].write_text("key 2")
+    host.write(slurmd.reads[0], "key 2")
     assert sync(host, want(slurmd)).actions == ["restart slurmd.service"]
 
 
 def test_restarted_by_hand_after_the_change(host, slurmd):
     sync(host, want(slurmd))
-    slurmd.reads[0].write_text("key 2")
-    later()
+    host.write(slurmd.reads[0], "key 2")
+    host.clock.sleep(1)
     host.start(slurmd)
     assert sync(host, want(slurmd)).actions == []
 
@@ -263,18 +111,18 @@ def test_restarted_by_hand_after_the_change(host, slurmd):
 def test_restarted_by_hand_with_the_old_definition(host, slurmd):
     """Without a daemon-reload a later start has not seen the new definition."""
     sync(host, want(slurmd))
-    slurmd.definition.write_text("[Service]\nExecStart=/bin/y\n")
-    later()
+    host.write(str(slurmd.definition), "[Service]\nExecStart=/bin/y\n")
+    host.clock.sleep(1)
     host.start(slurmd)
     assert sync(host, want(slurmd)).actions == ["daemon-reload", "restart slurmd.service"]
     assert host.up_to_date(slurmd)
 
 
 def test_check_mode_predicts_and_touches_nothing(host, slurmd):
-    for change in (lambda: None, lambda: slurmd.reads[0].write_text("key 2")):
+    for change in (lambda: None, lambda: host.write(slurmd.reads[0], "key 2")):
         change()
         predicted = sync(host, want(slurmd), check=True)
-        assert host.log == []
+        assert host.commands == []
         stamp = _units_host.read_stamp("slurmd.service")
         assert stamp is None or stamp.invocation_id == slurmd.invocation
         assert sync(host, want(slurmd)).actions == predicted.actions != []
@@ -287,15 +135,15 @@ def test_check_mode_on_a_virgin_host(host):
 
 def test_reload_command(host, slurmd):
     sync(host, want(slurmd))
-    slurmd.rereads[0].write_text("conf 2")
+    host.write(slurmd.rereads[0], "conf 2")
     sync(host, want(slurmd, reload_command=("scontrol", "reconfigure")))
-    assert host.log == ["scontrol reconfigure"]
+    assert host.commands == ["scontrol reconfigure"]
     assert host.up_to_date(slurmd)
 
 
 def test_a_reload_that_fails_is_tried_again(host, slurmd):
     sync(host, want(slurmd))
-    slurmd.rereads[0].write_text("conf 2")
+    host.write(slurmd.rereads[0], "conf 2")
     options = {"reload_command": ("scontrol", "reconfigure")}
     host.broken["scontrol reconfigure"] = CommandResult(
         ("scontrol", "reconfigure"), ENDED, 1, "", "slurm_reconfigure error: Unable to contact"
@@ -366,7 +214,7 @@ def test_a_unit_that_hit_its_start_limit(host, slurmd):
 
 def test_somebody_is_starting_it_right_now(host, slurmd):
     host.start(slurmd)
-    slurmd.file_state = "enabled"
+    slurmd.enabled = True
     slurmd.fate = [("activating", "start"), ("activating", "start"), ("active", "running")]
     sync(host, want(slurmd))
     assert slurmd.active == "active"
@@ -400,86 +248,184 @@ def scenario(host, unit, name):
     if name != "virgin":
         sync(host, want(unit))
     if name == "key":
-        unit.reads[0].write_text("key 2")
+        host.write(unit.reads[0], "key 2")
     elif name == "conf":
-        unit.rereads[0].write_text("conf 2")
+        host.write(unit.rereads[0], "conf 2")
     elif name == "definition":
-        unit.definition.write_text("[Service]\nExecStart=/bin/y\n")
+        host.write(str(unit.definition), "[Service]\nExecStart=/bin/y\n")
     elif name == "failed":
         unit.active, unit.sub, unit.pid = "failed", "failed", 0
     elif name == "both":
-        unit.reads[0].write_text("key 2")
-        unit.rereads[0].write_text("conf 2")
-
-
-def killed_at(step, point, write_stamp):
-    """write_stamp, killed before or after the step-th call."""
-    calls = iter(range(1, 1000))
-
-    def write(unit_name, stamp):
-        due = point if next(calls) == step else ""
-        if due != "before_stamp":
-            write_stamp(unit_name, stamp)
-        if due in ("before_stamp", "after_stamp"):
-            raise Killed
-
-    return write
+        host.write(unit.reads[0], "key 2")
+        host.write(unit.rereads[0], "conf 2")
 
 
 @pytest.mark.parametrize("name", ["virgin", "key", "conf", "definition", "failed", "both"])
 @pytest.mark.parametrize("restart_key", ["", "v1"])
-def test_killed_at_any_step_the_next_run_converges(tmp_path, monkeypatch, name, restart_key):
-    """Kill before and after each command and around each stamp; never more than one extra start."""
-    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
-    monkeypatch.setattr(_units_host, "UNIT_FOLDERS", [])
-    original_write = _units_host.write_stamp
-    case = 0
-    for point in ("before", "after", "before_stamp", "after_stamp"):
-        for step in range(1, 30):
-            case += 1
-            folder = tmp_path / str(case)
-            folder.mkdir()
-            monkeypatch.setattr(_units_host, "STAMP_FOLDER", str(folder / "applied"))
-            monkeypatch.setattr(service_sync, "write_stamp", original_write)
-            host = Host(folder)
-            key, conf = folder / "key", folder / "conf"
-            key.write_text("key 1")
-            conf.write_text("conf 1")
-            unit = host.add("slurmd.service", [key], [conf])
+def test_killed_at_any_step_the_next_run_converges(tmp_path, name, restart_key):
+    """Kill before and after each command and each stamp; never more than one extra start."""
+    for step in range(1, 60):
+        folder = tmp_path / str(step)
+        folder.mkdir()
+        with Patches(Host(folder, Clock())) as host:
+            unit = slurmd_on(host)
             wanted = want(unit, restart_key=restart_key)
             scenario(host, unit, name)
-            starts, host.counter = unit.starts, 0
-            write = killed_at(step, point, original_write)
-            monkeypatch.setattr(service_sync, "write_stamp", write)
-            if point in ("before", "after"):
-                setattr(host, f"kill_{point}", step)
+            starts, host.steps, host.kill_at = unit.starts, 0, step
             try:
                 sync(host, wanted)
                 killed = False
             except Killed:
                 killed = True
-            host.kill_before = host.kill_after = None
-            monkeypatch.setattr(service_sync, "write_stamp", original_write)
+            host.kill_at = None
             if not killed:
                 break
             sync(host, wanted)
-            assert host.up_to_date(unit), (point, step)
-            assert unit.starts - starts <= 1, (point, step, "a start was repeated")
-            assert sync(host, wanted).actions == [], (point, step)
-        assert step > 1, f"{name}: no step to be killed at ({point})"
+            assert host.up_to_date(unit), step
+            assert unit.starts - starts <= 1, (step, "a start was repeated")
+            assert sync(host, wanted).actions == [], step
+    assert step > 1, f"{name}: no step to be killed at"
 
 
 def test_killed_then_changed_again(host, slurmd):
     """The announced restart has happened, but the file has changed once more since."""
     sync(host, want(slurmd))
-    slurmd.reads[0].write_text("key 2")
+    host.write(slurmd.reads[0], "key 2")
     wanted, name = want(slurmd), "slurmd.service"
-    states, stamps, disk, _stale = service_sync.load(host, [wanted], False)
-    plan = service_sync.plan_unit(wanted, states[name], stamps[name], disk[name], False)
-    service_sync.apply_unit(host, wanted, plan, disk[name], states[name])
-    later()
-    slurmd.reads[0].write_text("key 3")
+    states, stamps, disk, _stale = _units_apply.load(host, [wanted], False)
+    plan = _units_apply.plan_unit(wanted, states[name], stamps[name], disk[name], False)
+    _units_apply.apply_unit(host, wanted, plan, disk[name], states[name], stamps[name])
+    host.clock.sleep(1)
+    host.write(slurmd.reads[0], "key 3")
     assert sync(host, wanted).actions == ["restart slurmd.service"]
+    assert host.up_to_date(slurmd)
+
+
+@pytest.mark.parametrize("what", ["key", "conf", "definition"])
+@pytest.mark.parametrize("hand", ["restart", "crash", "reboot"])
+def test_changed_back_after_another_process_has_read_it(host, slurmd, what, hand):
+    """Run 1 applies A; B is written and read by a new process; A is written again."""
+    paths = {
+        "key": slurmd.reads[0],
+        "conf": slurmd.rereads[0],
+        "definition": str(slurmd.definition),
+    }
+    sync(host, want(slurmd))
+    was = host.text(paths[what])
+    host.write(paths[what], "[Service]\nExecStart=/bin/y\n")
+    host.daemon_reload()
+    host.clock.sleep(1)
+    if hand == "restart":
+        host.act("restart", slurmd, 90)
+    elif hand == "crash":
+        host.die(slurmd, "signal")
+        host.clock.sleep(90)
+    else:
+        host.reboot()
+    host.clock.sleep(1)
+    host.write(paths[what], was)
+    assert not host.up_to_date(slurmd)
+    outcome = sync(host, want(slurmd))
+    assert outcome.actions[-1] == f"{'reload' if what == 'conf' else 'restart'} slurmd.service"
+    assert host.up_to_date(slurmd)
+    assert sync(host, want(slurmd)).actions == []
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_changed_back_after_a_reload_by_another_hand(host, slurmd, seen):
+    """Be it by systemctl or by a signal that systemd does not see."""
+    sync(host, want(slurmd))
+    host.write(slurmd.rereads[0], "conf 2")
+    if seen:
+        host.act("reload", slurmd, 90)
+    else:
+        host.reload(slurmd)
+    host.clock.sleep(1)
+    host.write(slurmd.rereads[0], "conf 1")
+    outcome = sync(host, want(slurmd))
+    assert outcome.actions == ["reload slurmd.service"]
+    (reason,) = outcome.reasons["slurmd.service"]
+    assert reason.endswith("slurm.conf may have been changed and changed back since the last run")
+    assert host.up_to_date(slurmd)
+
+
+@pytest.mark.parametrize("hand", ["restart", "reload", "signal", "reboot", "crash", "chmod"])
+def test_nothing_is_done_without_cause(host, slurmd, hand):
+    """A package's own restart, a reboot, a crash long ago: what runs has read the same files."""
+    sync(host, want(slurmd))
+    host.clock.sleep(5)
+    if hand == "signal":
+        host.reload(slurmd)
+    elif hand == "reboot":
+        host.reboot()
+    elif hand == "crash":
+        host.die(slurmd, "signal")
+    elif hand == "chmod":
+        host.chmod(slurmd.reads[0])
+    else:
+        host.daemon_reload()
+        host.act(hand, slurmd, 90)
+    host.clock.sleep(90)
+    assert sync(host, want(slurmd)).actions == []
+    assert sync(host, want(slurmd)).actions == []
+
+
+def test_a_reboot_under_a_clock_that_went_back(host, slurmd):
+    """Files from the future: no start comes after their change, but nothing has touched them."""
+    sync(host, want(slurmd))
+    host.clock.wall -= 86400
+    host.reboot()
+    assert sync(host, want(slurmd)).actions == []
+
+
+@pytest.mark.parametrize("phase_s", [6, 13, 17])
+@pytest.mark.parametrize("repeats", [True, False])
+def test_a_crash_loop_is_red_in_the_second_run_too(host, slurmd, phase_s, repeats):
+    """Whether it is met between two crashes, or while systemd waits, or given up."""
+    slurmd.restarts_itself = repeats
+    host.write(slurmd.rereads[0], "crash 10")
+    sync(host, want(slurmd))  # it dies after this run has seen it up
+    for _turn in range(2):
+        host.clock.sleep(phase_s + 10)
+        with pytest.raises(ToolError, match=r"slurmd\.service did not stay up.* exited, status=1"):
+            sync(host, want(slurmd))
+
+
+def test_a_daemon_that_has_recovered_is_green_at_once(host, slurmd):
+    sync(host, want(slurmd))
+    host.die(slurmd, "signal")
+    host.clock.sleep(70)
+    before = host.clock.mono
+    assert sync(host, want(slurmd)).actions == []
+    assert host.clock.mono - before < 1
+
+
+def test_a_daemon_that_died_a_moment_ago_is_watched_for_the_rest_of_a_minute(host, slurmd):
+    sync(host, want(slurmd))
+    host.die(slurmd, "signal")
+    host.clock.sleep(25)
+    before = host.clock.mono
+    assert sync(host, want(slurmd)).actions == []
+    assert 30 < host.clock.mono - before < 45
+
+
+def test_another_hand_writes_while_the_unit_is_started(host, slurmd):
+    """Nobody knows what the process has read: the next run decides."""
+    sync(host, want(slurmd))
+    host.write(slurmd.reads[0], "key 2")
+    act = host.act
+
+    def act_and_write(verb, unit, timeout_s):
+        if verb == "restart":
+            host.write(slurmd.reads[0], "key of another hand")
+        return act(verb, unit, timeout_s)
+
+    host.act = act_and_write
+    sync(host, want(slurmd))
+    host.act = act
+    host.clock.sleep(1)
+    host.write(slurmd.reads[0], "key 2")
+    assert sync(host, want(slurmd)).actions == ["restart slurmd.service"]
     assert host.up_to_date(slurmd)
 
 
@@ -495,3 +441,19 @@ def test_parameters(run_module, params, message):
     answer = run_module(service_sync.main, params)
     assert answer["failed"]
     assert answer["msg"] == message
+
+
+def test_what_a_timer_starts_is_read_anew_too(host):
+    host.act("start", host.add("check.timer", [], []), 90)
+    host.clock.sleep(1)
+    job = host.add("check.service", [], [])
+    timer = Wanted("check.timer", enabled=True)
+    sync(host, timer)
+    host.write(str(job.definition), "[Service]\nExecStart=/bin/x --new\n")
+    assert sync(host, timer, check=True).actions == ["daemon-reload"]
+    outcome = sync(host, timer)
+    assert outcome.actions == ["daemon-reload"]
+    assert set(outcome.after) == {"check.timer"}
+    assert job.loaded_definition == job.definition.read_text()
+    assert job.starts == 0
+    assert sync(host, timer).actions == []

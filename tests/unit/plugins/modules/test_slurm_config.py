@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-import sys
-from pathlib import Path
 
 import pytest
 import yaml
-
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_conf_values import DEFAULTS
-from ansible_collections.baremetal.dgx.plugins.modules import slurm_config
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "module_utils" / "slurm_conf"))
-
 from slurm_clusters import CASES, FOLDER, dgx_h100, names
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.conf.inputs import DEFAULTS
+from ansible_collections.baremetal.dgx.plugins.modules import slurm_config
 
 
 def plain(value):
@@ -116,12 +111,11 @@ def test_a_killed_run_leaves_whole_files(render, tmp_path, monkeypatch):
     folder = tmp_path / "new" / "slurm"
     before = (folder / "slurm.conf").read_text("utf-8")
 
-    def killed(*_paths):
+    def killed(*_paths, **_folders):
         raise SystemExit(9)
 
-    monkeypatch.setattr(slurm_config.os, "replace", killed)
-    with pytest.raises(ValueError, match="Expecting value"):
-        render(options={"KillWait": 60})
+    monkeypatch.setattr(os, "rename", killed)
+    assert render(options={"KillWait": 60})["failed"] is True
     monkeypatch.undo()
     assert (folder / "slurm.conf").read_text("utf-8") == before
     render(options={"KillWait": 60})

@@ -13,12 +13,13 @@ from unittest.mock import patch
 import pytest
 from slurmctld_model import NO_CONTACT, Slurmctld
 
-from ansible_collections.baremetal.dgx.plugins.module_utils import _lock
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._core import lock as _lock
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
     ENDED,
     MISSING,
     CommandResult,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate import states as _states
 from ansible_collections.baremetal.dgx.plugins.modules import slurm_gate
 
 
@@ -51,8 +52,8 @@ def slurm():
 @pytest.fixture
 def gate(run_module, monkeypatch, tmp_path):
     monkeypatch.setattr(_lock, "_folder", lambda: str(tmp_path))
-    monkeypatch.setattr(slurm_gate, "who_am_i", lambda: "root")
-    monkeypatch.setattr(slurm_gate.time, "sleep", lambda _seconds: None)
+    monkeypatch.setattr(_states, "user_name", lambda: "root")
+    monkeypatch.setattr(_states.time, "sleep", lambda _seconds: None)
 
     def gate(run, check=False, **params):
         params = {
@@ -89,7 +90,7 @@ def test_out_on_a_failure_and_back_on_a_pass(gate, slurm, tmp_path):
     assert gate(slurm, **params)["changed"] is False
     slurm.now += 120
     again = {"verdicts": [verdict(slurm, "dgx-03", "pass", ago=60)]}
-    with patch.object(slurm_gate.time, "time", lambda: slurm.now):
+    with patch.object(_states.time, "time", lambda: slurm.now):
         assert taken(gate(slurm, **again)) == [("dgx-03", "resume")]
         assert gate(slurm, **again)["changed"] is False
     assert node.usable
@@ -268,7 +269,7 @@ def test_a_list_of_known_nodes_that_is_none(gate, slurm, tmp_path, text):
 def test_two_gates_at_once(gate, slurm):
     with _lock.host_lock("slurm_gate", 0):
         answer = gate(slurm, verdicts=[verdict(slurm, "dgx-03", "fail")])
-    assert "another run of the gate goes on" in answer["msg"]
+    assert "holds the lock slurm_gate" in answer["msg"]
     assert slurm.changes == []
 
 

@@ -17,9 +17,13 @@ import pytest
 from gate_world import World, WrongError
 from slurmctld_model import Machine, Slurmctld
 
-from ansible_collections.baremetal.dgx.plugins.module_utils import _gate, _gate_apply
-from ansible_collections.baremetal.dgx.plugins.module_utils._gate import LEVELS, Verdict
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm_state import parse_nodes
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate import apply as _gate_apply
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate import policy as _gate
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.policy import (
+    LEVELS,
+    Verdict,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.nodes import parse_nodes
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
     ENDED,
     MISSING,
     CommandResult,

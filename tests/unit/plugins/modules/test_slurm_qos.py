@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 from sacctmgr_model import Sacctmgr
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import MISSING, CommandResult
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import MISSING, CommandResult
 from ansible_collections.baremetal.dgx.plugins.modules import slurm_qos
 
 

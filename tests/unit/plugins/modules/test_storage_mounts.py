@@ -11,8 +11,13 @@ import time
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.module_utils import _mounts_apply, _mounts_host
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import ENDED, CommandResult
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ENDED, CommandResult
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage.mounts import (
+    apply as _mounts_apply,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage.mounts import (
+    read as _mounts_host,
+)
 from ansible_collections.baremetal.dgx.plugins.modules import storage_mounts
 
 pytestmark = pytest.mark.slow

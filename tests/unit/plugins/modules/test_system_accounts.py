@@ -8,7 +8,10 @@ import os
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.module_utils import _accounts_host
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.accounts import (
+    apply as _accounts_host,
+)
 from ansible_collections.baremetal.dgx.plugins.modules import system_accounts
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIE/wwyhpHlXOwCL0FJc6Vap9x15wHpJmqNXVxMOMv8kJ alice"
@@ -29,8 +32,15 @@ def node(monkeypatch):
     monkeypatch.setattr(_accounts_host, "_foreign_groups", lambda groups, local: {})
     monkeypatch.setattr(os.path, "lexists", lambda path: path in ("/root", "/home/ops"))
     monkeypatch.setattr(
-        system_accounts, "apply_step", lambda run, step, mode: done.append((step.kind, mode))
+        _accounts_host, "apply_step", lambda run, step, mode: done.append((step.kind, mode))
     )
+
+    # A child's notes would stay in the child.
+    def here(module, _what, body, _limit_s):
+        with reported(module):
+            body()
+
+    monkeypatch.setattr(system_accounts, "finish_in_time", here)
     return done
 
 
@@ -102,7 +112,7 @@ def test_several_keys_in_one_text(run_module, node):
 )
 def test_login_is_told(run_module, node, monkeypatch, present, declared, keys):
     monkeypatch.setenv("SUDO_USER", "ops")
-    monkeypatch.setattr(system_accounts, "login_keys", lambda run, user: present)
+    monkeypatch.setattr(_accounts_host, "login_keys", lambda run, user: present)
     params = {"users": [{"name": "ops", "ssh_keys": declared}], "login_check": True}
     answer = run_module(system_accounts.main, params, check=True)
     assert answer["login"] == {"user": "ops", "keys": keys}
@@ -117,7 +127,7 @@ def test_an_error_of_the_file_system_names_user_and_file(run_module, node, monke
     def fails(run, step, mode):
         raise OSError(30, "Read-only file system", "/home/ops/.ssh")
 
-    monkeypatch.setattr(system_accounts, "apply_step", fails)
+    monkeypatch.setattr(_accounts_host, "apply_step", fails)
     answer = run_module(system_accounts.main, {"users": [{"name": "ops", "ssh_keys": [KEY]}]})
     assert answer["msg"] == (
         "user ops: authorized keys 0 -> 1: /home/ops/.ssh: Read-only file system"

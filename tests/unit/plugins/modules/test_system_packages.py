@@ -10,11 +10,13 @@ import os
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._run import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
     ENDED,
     MISSING,
     CommandResult,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.packages import apt as _apt
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.packages import dnf as _dnf
 from ansible_collections.baremetal.dgx.plugins.modules import system_packages
 
 
@@ -90,10 +92,10 @@ def apt(monkeypatch, tmp_path):
     monkeypatch.setattr(
         system_packages.AnsibleModule, "get_bin_path", lambda self, name, **_o: f"/usr/bin/{name}"
     )
-    monkeypatch.setattr(system_packages, "_APT_STAMPS", (str(tmp_path / "lib" / "stamp"),))
-    monkeypatch.setattr(system_packages, "_APT_SOURCES", (str(tmp_path / "sources"),))
-    monkeypatch.setattr(system_packages, "_DPKG_JOURNAL", str(tmp_path / "updates"))
-    monkeypatch.setattr(system_packages, "_POLL_S", 0.01)
+    monkeypatch.setattr(_apt, "_APT_STAMPS", (str(tmp_path / "lib" / "stamp"),))
+    monkeypatch.setattr(_apt, "_APT_SOURCES", (str(tmp_path / "sources"),))
+    monkeypatch.setattr(_apt, "_DPKG_JOURNAL", str(tmp_path / "updates"))
+    monkeypatch.setattr(_apt, "_POLL_S", 0.01)
     return model
 
 
@@ -270,7 +272,7 @@ def dnf(monkeypatch, tmp_path):
         "get_bin_path",
         lambda self, name, **_o: None if name == "dpkg-query" else name,
     )
-    monkeypatch.setattr(system_packages, "_VERSION_LOCKS", str(tmp_path / "locks"))
+    monkeypatch.setattr(_dnf, "_VERSION_LOCKS", str(tmp_path / "locks"))
     return model
 
 

@@ -1,0 +1,178 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""A burn-in as seen from Ansible: the program is put on the node, started, followed, stopped.
+
+It must outlive the connection, Ansible and the module: the program is a zip archive of the sources
+of this collection that needs nothing but Python, and runs as a unit of systemd where that is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, Callable
+
+from .._core import program as _program
+from .._core.files import NO_OTHER_WRITER, open_append, open_folder
+from . import parent as _burn_parent
+from . import plan as _burn_plan
+from . import program as _burn_main
+from . import state as _burn_state
+from .plan import Settings
+from .state import ENDED, State, load
+
+PROGRAM = "burn.pyz"
+UNIT = "baremetal-dgx-burn"
+# What the simulated libraries of tests and pods are found by; a unit does not inherit it.
+_PASSED = ("SIMULATED_HARDWARE", "LD_LIBRARY_PATH")
+_START_S = 20.0
+_STOP_S = 30.0
+
+START, RESUME, FOLLOW, REPORT = "start", "resume", "follow", "report"
+
+
+class BurnError(Exception):
+    """The burn-in could not be started, followed or stopped."""
+
+
+def archive() -> bytes:
+    """Return the program: the same bytes for the same sources."""
+    return _program.archive(_program.sources(_burn_main), _program.start_of(_burn_main.__name__))
+
+
+def next_action(
+    state: State | None, running: bool, settings: Settings, again: bool
+) -> tuple[str, str]:
+    """Return what to do and that in words. Raises BurnError where another burn-in is running."""
+    same = state is not None and state.settings == settings
+    steps = _burn_plan.plan(settings)
+    if running:
+        if same or state is None:
+            return FOLLOW, "a burn-in is running"
+        raise BurnError(
+            "a burn-in with other settings is running; wait for it, or stop it with state=stopped"
+        )
+    if same and state is not None and not again:
+        if state.state in ENDED:
+            return REPORT, "this burn-in is over; again=true burns once more"
+        phase = steps[min(state.step, len(steps) - 1)].phase
+        return RESUME, f"goes on at step {state.step + 1} of {len(steps)}, {phase}"
+    total = sum(step.seconds for step in steps)
+    return START, f"burns {total:.0f} s in {len(steps)} steps: {', '.join(settings.phases)}"
+
+
+def prepare(folder: str, settings: Settings, fresh: bool) -> None:
+    """Put the program and its settings into the folder; what was found before is set aside."""
+    # Root runs the program that is put there: nobody else may write into the folder.
+    with open_folder(folder, 0o750, NO_OTHER_WRITER) as own:
+        if fresh:
+            if own.exists(_burn_state.FILE):
+                own.rename(_burn_state.FILE, "previous.json")
+            for name in own.names():
+                if name.startswith("sums-") or name.endswith((".log", ".jsonl")):
+                    own.remove(name)
+        own.write(PROGRAM, archive(), 0o750)
+        text = json.dumps(settings.as_data(), sort_keys=True)
+        own.write(_burn_main.SETTINGS, text, 0o640)
+
+
+def start(folder: str, unit: str = UNIT, systemd: bool | None = None) -> str:
+    """Start the program apart from this process, and wait until it runs; returns how.
+
+    Raises BurnError when it does not come up.
+    """
+    command = [sys.executable, os.path.join(folder, PROGRAM), "run", folder]
+    if systemd is None:
+        systemd = os.path.isdir("/run/systemd/system") and bool(shutil.which("systemd-run"))
+    log = os.path.join(folder, "burn.log")
+    if systemd:
+        settings = [f"--setenv={k}={os.environ[k]}" for k in _PASSED if os.environ.get(k)]
+        described = ["--description=GPU burn-in (baremetal.dgx)", "--property=KillMode=mixed"]
+        argv = ["systemd-run", f"--unit={unit}", "--collect", *described, *settings, *command]
+        try:
+            made = subprocess.run(
+                argv,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=_START_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise BurnError(f"systemd-run was not done after {_START_S:g} s") from None
+        if made.returncode:
+            said = made.stdout.decode("utf-8", "replace").strip()
+            raise BurnError(f"systemd-run ended with {made.returncode}: {said}")
+    else:
+        with open_append(log) as stream:
+            apart = [*command[:2], "start", folder]
+            subprocess.run(
+                apart, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, cwd="/", check=False
+            )
+    deadline = time.monotonic() + _START_S
+    while time.monotonic() < deadline:
+        found = load(folder)
+        if found is not None and (found.pid and found.updated > time.time() - _START_S - 60):
+            if _burn_parent.is_running(folder) or found.state in ENDED:
+                return f"unit {unit}" if systemd else "a process of its own"
+        time.sleep(0.1)
+    raise BurnError(f"the burn-in does not come up; see {log} or `journalctl -u {unit}`")
+
+
+def follow(folder: str, until: float, sleep: Callable[[float], None] = time.sleep) -> State | None:
+    """Wait until it is over or `until` (of time.monotonic) has come; returns the last state."""
+    while _burn_parent.is_running(folder) and time.monotonic() < until:
+        sleep(0.2)
+    return load(folder)
+
+
+def stop(folder: str) -> bool:
+    """Interrupt a running burn-in; it can be resumed. Returns whether one ran. Raises BurnError."""
+    if not _burn_parent.is_running(folder):
+        return False
+    state = load(folder)
+    if state is None or not state.pid:
+        raise BurnError("a burn-in is coming up; try again in a moment")
+    os.kill(state.pid, signal.SIGTERM)
+    deadline = time.monotonic() + _STOP_S
+    while _burn_parent.is_running(folder):
+        if time.monotonic() > deadline:
+            raise BurnError(f"process {state.pid} does not end")
+        time.sleep(0.1)
+    return True
+
+
+def read_sums(folder: str) -> Callable[[str], bytes | None]:
+    """Return a reader of the files of sums in a folder."""
+
+    def read(name: str) -> bytes | None:
+        try:
+            with open(os.path.join(folder, os.path.basename(name)), "rb") as stream:
+                return stream.read()
+        except OSError:
+            return None
+
+    return read
+
+
+def summary(state: State) -> dict[str, Any]:
+    """Return how far it is, for people."""
+    return {
+        "state": state.state,
+        "text": state.text,
+        "phase": state.phase,
+        "step": min(state.step + 1, max(1, state.steps)),
+        "steps": state.steps,
+        "burnt_s": round(state.burnt_s, 1),
+        "resumed": state.resumed,
+        "simulated": state.simulated,
+        "program_sha256": hashlib.sha256(archive()).hexdigest(),
+    }

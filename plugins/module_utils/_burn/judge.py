@@ -1,0 +1,345 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""From what a burn-in found to records: what is wrong, where, and what nobody measured. Pure.
+
+Only what was seen condemns a GPU. A library that is missing, a hang, a GPU in use or a burn-in that
+was cut short measured nothing. An error that all GPUs show alike is no fault of any of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Mapping, Sequence
+
+from .._core.pci_address import full_pci
+from .._core.record import NOT_MEASURED, PASS, Record, Threshold, judge
+from .compare import (
+    Disagreement,
+    blame_pairs,
+    compare,
+    disagreements,
+    rates_of,
+    slow_pairs,
+    systematic,
+)
+from .plan import PHASES, Sum, key, pair_key
+from .state import DONE, STOPPED, State
+from .thresholds import (
+    LEAST_N,
+    LEAST_TO_BE_STEADY,
+    NO_ECC,
+    NO_ERRORS,
+    NO_SLOW_PAIRS,
+    NO_XID,
+    STEADY,
+    THROTTLED,
+    model_of,
+    threshold,
+)
+from .watcher import Seen
+
+_RMA = "drain the node, burn this GPU again; where the error returns, return the GPU"
+_COOL = "check fans, air flow and the heat sink; nvidia-smi -q -d TEMPERATURE,PERFORMANCE"
+_SLOW = "burn again after a reboot; where it stays slow among its like, return the GPU"
+_LINKS = "nvidia-smi nvlink -e; reseat or return the GPU whose pairs are bad"
+_REMEDIES = {
+    "no_driver": "install and load the driver",
+    "no_cublaslt": "give `cublaslt` the path of libcublasLt, or put it into /opt/baremetal-dgx/lib",
+    "fabric_manager": "CUDA says 802: start nvidia-fabricmanager in the driver's own version",
+    "out_of_memory": "end what holds memory of the GPU, or lower `n` or `memory_mib`",
+    "no_gpu": "look for the GPU with lspci; where it is gone, power-cycle the node",
+    "lost": "power-cycle the node; look for Xid 79 in the kernel log",
+    "mig": "switch MIG off for the burn-in, or burn in before MIG is set up",
+    "busy": "end the processes, or say `busy_ok` where they may be disturbed",
+    "hang": "look for Xids in the kernel log; reboot the node, and burn this GPU again",
+    "cuda": "look for Xids in the kernel log; reset the GPU, and burn it again",
+}
+_HARDWARE = ("CUDA_ERROR_ECC_UNCORRECTABLE",)
+# What the kernel logs because a process was killed while it used the GPU.
+_OF_A_KILL = (43, 45)
+_THERMAL = (
+    "hardware slowdown",
+    "hardware thermal slowdown",
+    "hardware power brake",
+    "software thermal slowdown",
+)
+
+ReadSums = Callable[[str], "bytes | None"]
+
+
+def judge_burn(
+    node: str,
+    state: State,
+    read_sums: ReadSums,
+    marks: Mapping[str, float] | None = None,
+    slots: Sequence[str] = (),
+) -> list[Record]:
+    """Return the records of all GPUs, in PCI order, and of the node where nothing could be burnt.
+
+    `read_sums` returns the bytes of a kept file of sums, None where it is gone; `marks` are the
+    site's own least values (TFLOP/s, GB/s) by quantity. `slots` are the PCI addresses of the node's
+    profile: a GPU then has the number of its slot, whichever others are missing.
+    """
+    asked = set(state.gpus) | set(state.left) | set(state.settings.gpus)
+    if state.settings.gpus:
+        asked = {address for address in asked if address in state.settings.gpus}
+    addresses = sorted(asked)
+    if not addresses:
+        return [_nothing(node, state)]
+    judged = _Judge(node, state, addresses, marks or {}, slots)
+    judged.disagreements = disagreements(state, addresses, read_sums)
+    records: list[Record] = []
+    for address in addresses:
+        records += judged.gpu(address)
+    return records
+
+
+def _nothing(node: str, state: State) -> Record:
+    return Record(
+        "burn.run", f"node:{node}", NOT_MEASURED, text=state.text or "nothing was burnt",
+        remedy="nvidia-smi must list the GPUs first",
+    )  # fmt: skip
+
+
+class _Judge:
+    def __init__(
+        self,
+        node: str,
+        state: State,
+        addresses: Sequence[str],
+        marks: Mapping[str, float],
+        slots: Sequence[str],
+    ) -> None:
+        self.node, self.state, self.marks = node, state, marks
+        self.index = {
+            address: state.gpus.get(address, {}).get("index", number)
+            for number, address in enumerate(addresses)
+        }
+        self.index.update({full_pci(slot): number for number, slot in enumerate(slots)})
+        self.ran = [
+            address for address in addresses if address not in state.left or address in state.ended
+        ]
+        self.disagreements: list[Disagreement] = []
+        self.systematic = systematic(state, self.ran)
+        self.rates = {address: rates_of(state, address, self.ran) for address in self.ran}
+        self.bad_pairs = blame_pairs(
+            [(one, other) for one, other in self._pairs() if self._pair(one, other).errors]
+        )
+
+        self.slow = slow_pairs(state, self.ran)
+        self.slow_pairs = blame_pairs(self.slow)
+
+    def _pairs(self) -> list[tuple[str, str]]:
+        return [(one, other) for one in self.ran for other in self.ran if one != other]
+
+    def _pair(self, source: str, target: str) -> Sum:
+        return self.state.sums.get(pair_key(source, target)) or Sum()
+
+    def gpu(self, address: str) -> list[Record]:
+        """Return the records of one GPU."""
+        about = self.state.gpus.get(address, {})
+        self.subject = f"gpu:{self.node}/{self.index[address]}"
+        self.evidence = tuple(
+            f"{word} {about[word]}" for word in ("name", "uuid", "serial") if about.get(word)
+        )
+        self.evidence = (f"PCI {address}", *self.evidence)
+        if self.state.simulated:
+            self.evidence += ("SIMULATED hardware: no figure here is a measurement",)
+        left = self.state.left.get(address)
+        if left and address not in self.state.ended:
+            return [self._not_run("burn.run", left)]
+        records = [self._run(address)]
+        for phase in PHASES:
+            if phase.name in self.state.settings.phases and phase.program != "hbm_rate":
+                records += self._phase(address, phase.name)
+        records += self._figures(address, model_of(str(about.get("name") or "")))
+        return records + self._watched(address, self.state.seen.get(address))
+
+    def _not_run(self, check: str, why: Mapping[str, Any]) -> Record:
+        evidence = self.evidence
+        for name in ("phase", "last_line", "last_sample"):
+            if why.get(name):
+                evidence += (f"{name.replace('_', ' ')}: {why[name]}",)
+        reason = str(why.get("reason", ""))
+        return Record(
+            check, self.subject, NOT_MEASURED, text=str(why.get("text", "")),
+            evidence=evidence, remedy=_REMEDIES.get(reason, "read the logs of the burn-in"),
+        )  # fmt: skip
+
+    def _judged(
+        self, check: str, value: Any, mark: Threshold, text: str, remedy: str, *more: str
+    ) -> Record:
+        return judge(check, self.subject, value, mark, text, remedy, (*self.evidence, *more))
+
+    def _run(self, address: str) -> Record:
+        ended = self.state.ended.get(address)
+        state = self.state
+        if ended and any(word in str(ended.get("text")) for word in _HARDWARE):
+            return self._judged("burn.run", 1, NO_ERRORS, str(ended["text"]), _RMA)
+        if ended:
+            return self._not_run("burn.run", ended)
+        hot = state.stop.get("address") == address
+        if state.state == STOPPED and hot:
+            mark = Threshold("==", 0, "stops", "the GPU's own slowdown temperature, or `stop_c`")
+            return self._judged("burn.run", 1, mark, f"stopped: {state.stop['why']}", _COOL)
+        if state.state != DONE:
+            text = state.text or f"ended early: {state.state}"
+            return self._not_run("burn.run", {"text": text})
+        text = f"burnt for {state.burnt_s:.0f} s"
+        return Record("burn.run", self.subject, PASS, text=text, evidence=self.evidence)
+
+    # ---- right or wrong
+
+    def _phase(self, address: str, phase: str) -> list[Record]:
+        check = f"burn.{phase}"
+        if phase == "peers":
+            return self._peers(address)
+        total = self.state.sums.get(key(address, phase)) or Sum()
+        if total.not_run and total.not_run["reason"] == "not_supported":
+            return []
+        wrong = [one for one in self.disagreements if (one.phase, one.address) == (phase, address)]
+        errors = total.errors + len(wrong)
+        if phase in self.systematic and total.errors:
+            text = "all GPUs give the same unexpected result: no fault of one of them"
+            return [self._not_run(check, {"text": text})]
+        if errors:
+            text = "; ".join([*map(describe, total.first[:3]), *(one.text for one in wrong)])
+            return [self._judged(check, errors, NO_ERRORS, text, _RMA)]
+        if total.not_run:
+            return [self._not_run(check, total.not_run)]
+        if not total.totals.get("products") and not total.totals.get("verified"):
+            if not total.totals.get("down_ms"):
+                return [self._not_run(check, {"text": "nothing was computed"})]
+        return [self._judged(check, 0, NO_ERRORS, self._amount(total), _RMA)]
+
+    @staticmethod
+    def _amount(total: Sum) -> str:
+        amounts = total.totals
+        if amounts.get("products"):
+            share = amounts["check_ms"] / max(1e-9, amounts["product_ms"] + amounts["check_ms"])
+            return f"{amounts['products']:.0f} products, checking took {100 * share:.1f} %"
+        if amounts.get("verified"):
+            whole, part = amounts["verified"] / 2**30, amounts.get("bytes_in_use", 0) / 2**30
+            return f"{whole:.1f} GiB verified in {part:.2f} GiB of memory"
+        return f"{amounts['down'] / 2**30:.1f} GiB went down and up"
+
+    def _peers(self, address: str) -> list[Record]:
+        ended = self.state.peers_ended
+        if ended.get("reason") == "not_supported" or len(self.ran) < 2:
+            return []
+        bad = self.bad_pairs.get(address, [])
+        if bad:
+            first = self._pair(*bad[0]).first[0]
+            text = f"{len(bad)} pairs with wrong bytes, the first {describe(first)}"
+            return [self._judged("burn.peers", len(bad), NO_ERRORS, text, _LINKS)]
+        if ended:
+            return [self._not_run("burn.peers", ended)]
+        closed = [pair for pair in self.state.closed_pairs if address in pair]
+        if closed:
+            text = f"{len(closed)} pairs have no peer access"
+            return [self._not_run("burn.peers", {"text": text, "reason": "fabric_manager"})]
+        made = sum(1 for pair in self._pairs() if address in pair and self._pair(*pair).totals)
+        # Nobody can ask for pairs with a GPU that was given up.
+        others = [one for one in self.ran if one not in self.state.ended and one != address]
+        if not made or made < 2 * len(others):
+            return [self._not_run("burn.peers", {"text": f"only {made} pairs were measured"})]
+        slow = {pair: self.slow[pair] for pair in self.slow_pairs.get(address, [])}
+        told = ", ".join(
+            f"{one} to {other} at {share:.2f} of the median"
+            for (one, other), share in sorted(slow.items())[:4]
+        )
+        return [
+            self._judged("burn.peers", 0, NO_ERRORS, f"{made} pairs verified", _LINKS),
+            self._judged("burn.pairs", len(slow), NO_SLOW_PAIRS, told, _LINKS),
+        ]
+
+    # ---- how fast
+
+    def _figures(self, address: str, model: str) -> list[Record]:
+        records = []
+        telling = self.state.settings.n >= LEAST_N or self.state.simulated
+        for quantity, value in sorted(self.rates[address].items()):
+            transfer = quantity in ("hbm", "down", "up", "peer")
+            if not transfer and not telling:
+                continue
+            mark = threshold(model, quantity, self.marks)
+            remedy = _LINKS if quantity == "peer" else _SLOW
+            if mark is not None:
+                check = f"burn.rate_{quantity}"
+                records.append(self._judged(check, round(value, 1), mark, "", remedy))
+            others = [rates[quantity] for rates in self.rates.values() if quantity in rates]
+            found = compare(value, others, transfer)
+            if found is not None:
+                share, least = found
+                check = f"burn.like_{quantity}"
+                unit = "GB/s" if transfer else "TFLOP/s"
+                text = f"{value:.1f} {unit}"
+                records.append(self._judged(check, share, least, text, remedy))
+        return records + self._steady(address, telling)
+
+    def _steady(self, address: str, telling: bool) -> list[Record]:
+        for phase in ("entropy_bf16", "gemm_bf16"):
+            total = self.state.sums.get(key(address, phase))
+            if telling and total and len(total.rates) >= LEAST_TO_BE_STEADY:
+                rates = sorted(total.rates)
+                slow = rates[len(rates) // 20] / rates[len(rates) // 2]
+                text = f"{phase}, {len(rates)} stretches"
+                return [self._judged("burn.steady", round(slow, 3), STEADY, text, _COOL)]
+        return []
+
+    # ---- what NVML saw meanwhile
+
+    def _watched(self, address: str, seen: Seen | None) -> list[Record]:
+        if seen is None or not seen.samples:
+            text = self.state.watch_error or (seen.error if seen else "") or "NVML told nothing"
+            return [self._not_run("burn.watch", {"text": text})]
+        power = seen.power_sum / seen.busy_samples if seen.busy_samples else None
+        clock = seen.clock_sum / seen.busy_samples if seen.busy_samples else None
+        facts = {
+            "W, mean": power, "W, most": seen.power_max, "C, most": seen.temperature_max,
+            "C of memory, most": seen.memory_max, "MHz, mean": clock, "MHz, least": seen.clock_min,
+        }  # fmt: skip
+        told = [f"{value:.0f} {name}" for name, value in facts.items() if value is not None]
+        if self.state.watch_error or seen.error:
+            why = {"text": self.state.watch_error or seen.error, "last_sample": "; ".join(told)}
+            watched = self._not_run("burn.watch", why)
+        else:
+            watched = Record(
+                "burn.watch", self.subject, PASS, text="; ".join(told), evidence=self.evidence,
+                measured=None if power is None else {"value": round(power), "unit": "W"},
+            )  # fmt: skip
+        slow = max([seen.throttled.get(word, 0) for word in _THERMAL]) / seen.samples
+        words = ", ".join(f"{word} {count} s" for word, count in sorted(seen.throttled.items()))
+        xids = [xid for xid in seen.xids if xid not in _OF_A_KILL]
+        told_xids = ", ".join(map(str, xids))
+        records = [
+            watched,
+            self._judged("burn.throttle", round(slow, 3), THROTTLED, words, _COOL),
+            self._judged("burn.xid", len(xids), NO_XID, told_xids, _REMEDIES["cuda"]),
+        ]
+        if seen.ecc_first and seen.ecc_first[0] is not None and seen.ecc_last[0] is not None:
+            grown = seen.ecc_last[0] - seen.ecc_first[0]
+            records.append(self._judged("burn.ecc", grown, NO_ECC, "uncorrected, new", _RMA))
+        return records
+
+
+def describe(error: Mapping[str, Any]) -> str:
+    """Return an error in a few words, its place first."""
+    what = error.get("what")
+    if what in ("product", "bits"):
+        place = f"row {error.get('row')} column {error.get('column')}"
+        elements = error.get("elements") or []
+        if elements:
+            one = elements[0]
+            place += f" is {one['got']}, must be {one['wanted']} (bits {one['bits']})"
+        return f"{place}, {error.get('rows')} wrong rows, data set {error.get('data_set')}"
+    if what in ("memory", "copy", "transfer", "peer") and "bits" in error:
+        where = f"offset {error['offset']:#x}" if "offset" in error else f"word {error['word']}"
+        pair = f"{error['source']} to {error['target']}: " if "source" in error else ""
+        pattern = f" of pattern {error['pattern']}" if "pattern" in error else ""
+        return f"{pair}{where}{pattern}: bits {error['bits']}, {error['wrong_words']} wrong words"
+    if what == "known_answer":
+        return f"the sums of data set {error.get('data_set')} are not the known ones"
+    return f"{what}: {error.get('got') or error.get('rows') or error.get('wrong_words') or ''}"

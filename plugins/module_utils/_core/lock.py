@@ -1,0 +1,93 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is **PRIVATE** to the collection: it can have breaking changes at any time.
+# Do not use it from other collections or standalone plugins/modules!
+
+"""One module of a kind at a time on a host.
+
+When ansible-playbook is killed, the module it has started on a host goes on. The next run must not
+overtake it: else the old run's files could replace those of the new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import tempfile
+import time
+from typing import Iterator
+
+from .files import NO_OTHER_WRITER, make_folder, open_folder
+from .run import ToolError
+
+_POLL_S = 0.2
+_HELD: set[int] = set()
+
+
+def _let_go() -> None:
+    """In a process just forked: a lock that it inherits would outlive its parent with it."""
+    for descriptor in _HELD:
+        os.close(descriptor)
+    _HELD.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)
+
+
+class BusyError(ToolError):
+    """Another run still holds the lock; `holder` is its process number, as far as known."""
+
+    def __init__(self, name: str, holder: str) -> None:
+        super().__init__(
+            f"another run is at work on this host: process {holder} holds the lock {name}; "
+            "wait for it, then run again"
+        )
+        self.holder = holder
+
+
+@contextlib.contextmanager
+def host_lock(name: str, wait_s: float) -> Iterator[None]:
+    """Hold the lock of this name. Raises BusyError after wait_s seconds, OSError.
+
+    The kernel lets go of it when the process ends, however it ends.
+    """
+    with open_folder(_folder(), deny=NO_OTHER_WRITER) as folder:
+        handle = folder.open(f"{name}.lock", 0o600, append=False)
+    with handle:
+        descriptor = os.dup(handle.fileno())
+    _HELD.add(descriptor)
+    try:
+        deadline = time.monotonic() + wait_s
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= deadline:
+                    holder = os.read(descriptor, 20).decode("ascii", "replace").strip()
+                    raise BusyError(name, holder or "unknown") from None
+            time.sleep(_POLL_S)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+        yield
+    finally:
+        if descriptor in _HELD:
+            _HELD.remove(descriptor)
+            os.close(descriptor)
+
+
+def lock_folder() -> str:
+    """Return the folder of the locks, which only this user can write into. OSError."""
+    return _folder()
+
+
+def _folder() -> str:
+    """A folder that nobody else can put anything into."""
+    base = "/run" if os.access("/run", os.W_OK) else tempfile.gettempdir()
+    uid = os.getuid()
+    folder = os.path.join(base, "baremetal-dgx" if uid == 0 else f"baremetal-dgx-{uid}")
+    make_folder(folder, 0o700, NO_OTHER_WRITER)
+    return folder

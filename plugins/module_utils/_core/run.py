@@ -1,0 +1,181 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is **PRIVATE** to the collection: it can have breaking changes at any time.
+# Do not use it from other collections or standalone plugins/modules!
+
+"""Running a command on a target: the only seam between planners and the world.
+
+A command ends in one of three ways that must not be mixed up: it ended (with a return code), it
+was still running when its time was up, or its tool is not installed. The last two say nothing
+about the thing that was asked about, so they are outcomes of their own, not return codes.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Mapping, Protocol, Sequence
+
+if TYPE_CHECKING:
+    from ansible.module_utils.basic import AnsibleModule
+
+ENDED = "ended"
+TIMED_OUT = "timed_out"
+MISSING = "missing"
+
+# `timeout` from coreutils: 124 after TERM, 137 when only KILL helped
+_TIMEOUT_CODES = (124, 137)
+_KILL_AFTER_S = 5
+# slurmd and systemd give little or no PATH.
+_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_REAP_S = 0.05
+
+
+@dataclass(frozen=True)
+class CommandResult:
+    """How a command ended: `outcome` is ENDED, TIMED_OUT or MISSING; `rc` is -1 unless ENDED."""
+
+    argv: tuple[str, ...]
+    outcome: str
+    rc: int = -1
+    out: str = ""
+    err: str = ""
+    took_s: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """True when the command ended with return code 0."""
+        return self.outcome == ENDED and self.rc == 0
+
+    @property
+    def text(self) -> str:
+        """Both streams, standard output first."""
+        return "\n".join(part for part in (self.out.strip("\n"), self.err.strip("\n")) if part)
+
+    def describe(self, lines: int = 5) -> str:
+        """One phrase on how it ended, with the last lines of its output."""
+        name = " ".join(self.argv)
+        if self.outcome == MISSING:
+            return f"{self.argv[0]} is not installed"
+        if self.outcome == TIMED_OUT:
+            return f"`{name}` did not end within {self.took_s:.0f} s"
+        tail = last_lines(self.text, lines)
+        return f"`{name}` ended with {self.rc}" + (f": {tail}" if tail else "")
+
+
+class CommandRunner(Protocol):
+    """Runs one command; never raises because of what the command did."""
+
+    def __call__(
+        self,
+        argv: Sequence[str],
+        timeout_s: float = 30,
+        env: Mapping[str, str] | None = None,
+    ) -> CommandResult:
+        """Run argv without a shell and return how it ended."""
+
+
+class ToolError(Exception):
+    """Something the module cannot get past; `details` are added to what it returns."""
+
+    def __init__(self, message: str, **details: Any) -> None:
+        super().__init__(message)
+        self.details = details
+
+
+@dataclass(frozen=True)
+class ModuleRunner:
+    """The CommandRunner that modules use: run_command with a time limit and the C locale."""
+
+    module: AnsibleModule
+
+    def __call__(
+        self,
+        argv: Sequence[str],
+        timeout_s: float = 30,
+        env: Mapping[str, str] | None = None,
+    ) -> CommandResult:
+        """Run argv without a shell, at most timeout_s seconds (then TERM, then KILL)."""
+        words = tuple(str(word) for word in argv)
+        path = self.module.get_bin_path(words[0]) if words else None
+        if path is None:
+            return CommandResult(words, MISSING)
+        limiter = self.module.get_bin_path("timeout")
+        limited = [limiter, "-k", str(_KILL_AFTER_S), f"{timeout_s:g}"] if limiter else []
+        started = time.monotonic()
+        # A command stuck in the kernel (dead NFS, dead GPU) cannot be killed, and `timeout` would
+        # wait for it forever: then `timeout` itself goes, and the stuck process is left behind.
+        watchdog: list[threading.Timer] = []
+
+        def watch(process: Any) -> None:
+            timer = threading.Timer(timeout_s + _KILL_AFTER_S + 2, process.kill)
+            timer.daemon = True
+            timer.start()
+            watchdog.append(timer)
+
+        try:
+            rc, out, err = self.module.run_command(
+                [*limited, path, *words[1:]],
+                environ_update={"LC_ALL": "C", "LANGUAGE": "C", **(env or {})},
+                errors="surrogate_then_replace",
+                expand_user_and_vars=False,
+                before_communicate_callback=watch,
+            )
+        finally:
+            for timer in watchdog:
+                timer.cancel()
+        took = time.monotonic() - started
+        if took >= timeout_s and (rc in _TIMEOUT_CODES or rc < 0):
+            return CommandResult(words, TIMED_OUT, -1, out, err, took)
+        return CommandResult(words, ENDED, rc, out, err, took)
+
+
+def run(
+    argv: Sequence[str], timeout_s: float = 30, env: Mapping[str, str] | None = None
+) -> CommandResult:
+    """Run a command where there is no AnsibleModule: the CommandRunner of the node programs."""
+    words = tuple(str(word) for word in argv)
+    path = shutil.which(words[0], path=os.environ.get("PATH") or _PATH)
+    if path is None:
+        return CommandResult(words, MISSING)
+    started = time.monotonic()
+    full = {**os.environ, "LC_ALL": "C", "LANGUAGE": "C", **(env or {})}
+    try:
+        with open(os.devnull, "rb") as nothing:
+            process = subprocess.Popen(  # pylint: disable=consider-using-with
+                [path, *words[1:]], stdin=nothing, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                env=full, encoding="utf-8", errors="replace",
+            )  # fmt: skip
+    except OSError as error:
+        return CommandResult(words, ENDED, 126, "", error.strerror or str(error))
+    try:
+        out, err = process.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        _give_up(process)
+        return CommandResult(words, TIMED_OUT, -1, "", "", time.monotonic() - started)
+    return CommandResult(words, ENDED, process.returncode, out, err, time.monotonic() - started)
+
+
+def _give_up(process: subprocess.Popen[str]) -> None:
+    """End a process, or leave it behind: one that waits inside the kernel never comes."""
+    process.kill()
+    for stream in (process.stdout, process.stderr):
+        if stream is not None:
+            stream.close()
+    try:
+        process.wait(_REAP_S)
+    except subprocess.TimeoutExpired:
+        process.returncode = -signal.SIGKILL
+
+
+def last_lines(text: str, count: int = 5, width: int = 300) -> str:
+    """The last `count` non-empty lines of a text, joined with ' | ', each cut at `width`."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return " | ".join(line[:width] for line in lines[-count:])

@@ -1,0 +1,258 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This module util is **PRIVATE** to the collection: it can have breaking changes at any time.
+# Do not use it from other collections or standalone plugins/modules!
+
+"""Whether all parts of a node's driver have one version: what was seen in, records out. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from .._core.record import FAIL, NOT_MEASURED, PASS, Record, Threshold, judge
+from .packages import OPEN, OPEN_ONLY, Wish, branch_of, wants_fabric_manager, wants_nvlsm
+from .plan import Seen, cuda_of, find_package, of_branch, upstream
+
+_INVENTORY = "the inventory"
+# A CUDA call ends with error 803 where libraries and module differ, with 802 where the fabric
+# manager is not up. NVIDIA: fabric manager has exactly the driver's version (user guide, 2.1).
+_ONE_VERSION = "NVIDIA Fabric Manager user guide: one version for all parts of a driver"
+_LIBRARIES = ("libnvidia-ml", "libcuda")
+_INSTALL = "declare a source with nvidia_driver_source, or install the driver"
+
+
+def agree(
+    seen: Seen, wish: Wish, node: str, gpudirect: str = "", dcgm: bool = True
+) -> list[Record]:
+    """Return one record for each part that has to have the version of the loaded module."""
+    subject = f"node:{node}"
+    records = [_driver(seen, subject)]
+    if "nouveau" in seen.modules:
+        records.append(
+            Record(
+                "stack.nouveau",
+                subject,
+                FAIL,
+                "nouveau is loaded and keeps the driver from the GPUs",
+                remedy="reboot, since it is blocked from then on",
+            )
+        )
+    driver = seen.loaded or seen.on_disk or ""
+    if not driver:
+        return records
+    records += _declared(seen, wish, subject, driver)
+    records.append(_on_disk(seen, subject))
+    records += [_library(seen, subject, name, driver) for name in _LIBRARIES]
+    records += _fabric(seen, wish, subject, driver)
+    if dcgm:
+        records += _dcgm(seen, subject, driver)
+    records += _user_space(seen, subject, driver)
+    records += _gpudirect(seen, subject, gpudirect)
+    return records
+
+
+def _same(version: str, unit: str = "version") -> Threshold:
+    return Threshold("==", version, unit, _ONE_VERSION)
+
+
+def _driver(seen: Seen, subject: str) -> Record:
+    if seen.loaded:
+        if seen.proc and seen.proc != seen.loaded:
+            text = f"sysfs says {seen.loaded} is loaded, /proc/driver/nvidia/version {seen.proc}"
+            return judge("stack.driver", subject, seen.proc, _same(seen.loaded), text, "reboot")
+        text = f"driver {seen.loaded} is loaded, {seen.loaded_flavour or 'unknown'} modules"
+        return Record("stack.driver", subject, PASS, text)
+    if "nouveau" in seen.modules:
+        text, remedy = "no driver is loaded", "reboot, nouveau has the GPUs"
+    elif seen.on_disk:
+        text = f"driver {seen.on_disk} is installed and not loaded"
+        remedy = "modprobe nvidia, and read the kernel log when it fails"
+        if seen.secure_boot and not seen.key_enrolled:
+            remedy = "Secure Boot is on: enroll the key that signs the modules, see mokutil"
+    elif seen.on_disk is None:
+        text, remedy = "no driver is loaded, and modinfo is not there to ask", _INSTALL
+    else:
+        text = f"there is no driver for kernel {seen.kernel}"
+        remedy = _INSTALL
+        if find_package(seen.packages, r"nvidia-.*dkms.*|kmod-nvidia-.*dkms"):
+            remedy = "read `dkms status`; headers of this kernel may be missing"
+    return Record("stack.driver", subject, FAIL, text, remedy=remedy)
+
+
+def _declared(seen: Seen, wish: Wish, subject: str, driver: str) -> list[Record]:
+    found = []
+    wanted = wish.version or branch_of(wish)
+    if wanted:
+        fits = of_branch(driver, wanted)
+        text = f"driver is {driver}, declared is {wanted}"
+        remedy = "run install_gpu_stack with the consent that it asks for, or declare what is there"
+        mark = Threshold("==", wanted, "version", _INVENTORY)
+        found.append(
+            judge("stack.declared", subject, wanted if fits else driver, mark, text, remedy)
+        )
+    flavour = seen.loaded_flavour or seen.on_disk_flavour
+    needed = wish.modules
+    if needed == "auto":
+        needed = OPEN if wish.gpu.lower() in OPEN_ONLY else ""
+    if flavour and needed:
+        text = f"{flavour} kernel modules, {needed} are needed"
+        mark = Threshold("==", needed, "flavour", _INVENTORY)
+        remedy = f"install the {needed} modules"
+        found.append(judge("stack.modules", subject, flavour, mark, text, remedy))
+    return found
+
+
+def _on_disk(seen: Seen, subject: str) -> Record:
+    if not seen.loaded or seen.on_disk is None:
+        text = "which module the next boot loads is not known"
+        text += "" if seen.on_disk is not None else ", there is no modinfo"
+        status = NOT_MEASURED if seen.on_disk is None else PASS
+        return Record("stack.on_disk", subject, status, text)
+    if not seen.on_disk:
+        return Record(
+            "stack.on_disk",
+            subject,
+            FAIL,
+            f"driver {seen.loaded} is loaded and gone from disk, the next boot has none",
+            remedy=f"install it for kernel {seen.kernel}",
+        )
+    text = f"driver {seen.loaded} is loaded, the next boot loads {seen.on_disk}"
+    remedy = "drain this node, then reload the driver or reboot"
+    return judge("stack.on_disk", subject, seen.on_disk, _same(seen.loaded), text, remedy)
+
+
+def _library(seen: Seen, subject: str, name: str, driver: str) -> Record:
+    versions = seen.libraries.get(name, ())
+    check = f"stack.{name}"
+    if not versions:
+        return Record(
+            check,
+            subject,
+            FAIL,
+            f"there is no {name}.so of a driver",
+            threshold=_same(driver),
+            remedy=f"install the user-space packages of driver {driver}",
+        )
+    said = " and ".join(versions)
+    text = f"{name} is {said}, the driver {driver}"
+    remedy = "remove the other one (left by NVIDIA's .run file?)" if len(versions) > 1 else (
+        "install both in one version, then reload the driver or reboot"
+    )  # fmt: skip
+    return judge(check, subject, said, _same(driver), text, remedy)
+
+
+def _fabric(seen: Seen, wish: Wish, subject: str, driver: str) -> list[Record]:
+    gpu = wish.gpu.lower()
+    if not wants_fabric_manager(gpu, wish.nvswitches):
+        return []
+    parts = [("stack.fabric_manager", "fabric manager", r"nvidia-fabric-?manager(-\d+)?")]
+    if not wants_nvlsm(gpu, wish.nvswitches):
+        parts.append(("stack.nscq", "NSCQ", r"libnvidia-nscq(-\d+)?"))
+    found = []
+    for check, what, pattern in parts:
+        package = find_package(seen.packages, pattern)
+        version = upstream(package.version) if package else "absent"
+        text = f"{what} is {version}, the driver {driver}"
+        remedy = f"install {what} {driver}; no other version works with this driver"
+        found.append(judge(check, subject, version, _same(driver), text, remedy))
+    if wants_nvlsm(gpu, wish.nvswitches):
+        package = find_package(seen.packages, "nvlsm")
+        text = f"nvlsm is {package.version if package else 'absent'}"
+        found.append(
+            Record(
+                "stack.nvlsm",
+                subject,
+                PASS if package else FAIL,
+                text,
+                remedy="" if package else "install nvlsm, or all NVLinks stay down",
+            )
+        )
+    return found
+
+
+def _dcgm(seen: Seen, subject: str, driver: str) -> list[Record]:
+    core = find_package(seen.packages, "datacenter-gpu-manager-4-core")
+    old = find_package(seen.packages, "datacenter-gpu-manager")
+    major = cuda_of(driver)
+    if core is None and old is None:
+        return []
+    if core is not None and old is not None:
+        text = f"DCGM {upstream(old.version)} and {upstream(core.version)} are both installed"
+        return [Record("stack.dcgm", subject, FAIL, text, remedy="remove datacenter-gpu-manager")]
+    if core is None or major is None:
+        text = "no table says which DCGM this driver needs" if major is None else "DCGM 3"
+        status = NOT_MEASURED if major is None else PASS
+        return [Record("stack.dcgm", subject, status, text)]
+    name = f"datacenter-gpu-manager-4-cuda{major}"
+    package = find_package(seen.packages, name)
+    remedy, text = "", f"DCGM {upstream(core.version)} with {name}"
+    if package is None:
+        text = f"DCGM {upstream(core.version)} lacks {name}, which driver {driver} needs"
+        remedy = f"install {name}; without it diagnostics are skipped"
+    elif upstream(package.version) != upstream(core.version):
+        text = f"DCGM {upstream(core.version)} with {name} {upstream(package.version)}"
+        remedy = "install both in one version"
+    return [Record("stack.dcgm", subject, FAIL if remedy else PASS, text, remedy=remedy)]
+
+
+def _user_space(seen: Seen, subject: str, driver: str) -> list[Record]:
+    """CUDA and NCCL of a later major than the driver's do not start."""
+    major = cuda_of(driver)
+    found = []
+    for name, package in sorted(seen.packages.items()):
+        match = re.fullmatch(r"cuda-(?:libraries|runtime|toolkit)-(\d+)-(\d+)", name)
+        built = match or (
+            re.search(r"cuda(\d+)\.(\d+)", package.version)
+            if re.fullmatch(r"libnccl2?", name)
+            else None
+        )
+        if not package.installed or not built:
+            continue
+        check = "stack.cuda" if match else "stack.nccl"
+        text = (
+            f"{name} is for CUDA {built.group(1)}.{built.group(2)}, driver {driver} has CUDA "
+            + (f"{major}" if major else "of a major that no table has")
+        )
+        mark = Threshold("<=", major or 0, "CUDA major", "CUDA compatibility guide")
+        if major is None:
+            found.append(Record(check, subject, NOT_MEASURED, text))
+        else:
+            remedy = "install one for the driver's major, or a newer driver"
+            found.append(judge(check, subject, int(built.group(1)), mark, text, remedy))
+    return found
+
+
+def _gpudirect(seen: Seen, subject: str, way: str) -> list[Record]:
+    if not way or not seen.loaded:
+        return []
+    if way == "peermem":
+        there = "nvidia_peermem" in seen.modules
+        return [
+            Record(
+                "stack.peermem",
+                subject,
+                PASS if there else FAIL,
+                "nvidia_peermem is loaded" if there else "nvidia_peermem is not loaded",
+                remedy="" if there else "modprobe nvidia-peermem; it needs NVIDIA's RDMA stack",
+            )
+        ]
+    match = re.match(r"(\d+)\.(\d+)", seen.kernel)
+    kernel = (int(match.group(1)), int(match.group(2))) if match else (0, 0)
+    missing = []
+    # (c) dma-buf: ib_core of Linux 5.12, and GPU modules that export it, which are the open ones.
+    if kernel < (5, 12):
+        missing.append(f"kernel {seen.kernel} is older than 5.12")
+    if seen.loaded_flavour != OPEN:
+        missing.append("the kernel modules are not the open ones")
+    text = "GPUDirect over dma-buf: " + (", ".join(missing) or "kernel and modules can")
+    return [
+        Record(
+            "stack.dma_buf",
+            subject,
+            FAIL if missing else PASS,
+            text,
+            remedy="install the open modules, or declare peermem" if missing else "",
+        )
+    ]

@@ -1,0 +1,84 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Answers of nvidia_driver_plan: the packages of a driver, or how a node agrees with it."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping
+
+from .._core.check_module import result_of
+from .._core.run import CommandRunner, ToolError
+from .judge import agree
+from .packages import Wish, headers_package, select, wants_fabric_manager
+from .plan import Consent, Seen, absent_packages, cuda_of, next_step, obstacles, pin, plan
+from .read import Places, load, offered, refresh
+
+
+def planned(
+    run: CommandRunner, seen: Seen, wish: Wish, params: Mapping[str, Any], ask: bool
+) -> dict[str, Any]:
+    """Return the packages and what stands in their way; with ask the sources are asked as well."""
+    selection = select(seen.system, wish, seen.kernel)
+    work = plan(seen, wish, selection, params["driver"]["extra"])
+    consent = Consent(params["reload_allowed"], params["reboot_allowed"])
+    findings = obstacles(seen, wish, selection, work, consent)
+    if ask and not findings and work.missing:
+        refresh(run, seen.system, params["sources_file"])
+        wanted = [entry for entry in work.present if entry.split("=")[0] in work.missing]
+        names = [entry.split("=")[0] for entry in wanted]
+        headers = headers_package(seen.system, seen.kernel)
+        findings = absent_packages(wanted, offered(run, seen.system, names), headers)
+    return {
+        "present": list(work.present),
+        "held": list(work.held),
+        "removals": list(work.removals),
+        "missing": list(work.missing),
+        "stream": selection.stream,
+        "pin": pin(seen, wish, selection),
+        "findings": findings,
+    }
+
+
+def wish_of(driver: Mapping[str, Any]) -> Wish:
+    """Return the driver of the module's option."""
+    return Wish(
+        source=driver["source"],
+        branch=driver["branch"],
+        version=driver["version"],
+        modules=driver["kernel_modules"],
+        gpu=driver["gpu"],
+        nvswitches=driver["nvswitches"],
+        packages=tuple(driver["packages"]),
+    )
+
+
+def answer(
+    run: CommandRunner, node: str, params: Mapping[str, Any], check_mode: bool
+) -> dict[str, Any]:
+    """Load, plan or judge; return what the module returns. ToolError for what is in the way."""
+    driver, wish = params["driver"], wish_of(params["driver"])
+    result: dict[str, Any] = {"changed": False, "findings": []}
+    seen = load(
+        run,
+        Places(params["sysfs"], params["proc"], params["root"], tuple(params["libraries"])),
+    )
+    judged = params["state"] == "verified"
+    if judged:
+        result = result_of(list(agree(seen, wish, node, params["gpudirect"])))
+    elif driver["source"] != "preinstalled":
+        ask = params["state"] == "offered" and not check_mode
+        result.update(planned(run, seen, wish, params, ask))
+    result.update(
+        fabric_manager=wants_fabric_manager(driver["gpu"].lower(), driver["nvswitches"]),
+        next_step=next_step(seen),
+        steps=list(seen.steps),
+        loaded=seen.loaded,
+        cuda=cuda_of(seen.loaded or seen.on_disk or "") or 0,
+        system=seen.system,
+    )
+    if result["findings"] and not judged:
+        raise ToolError("\n".join(result["findings"]), **result)
+    return result

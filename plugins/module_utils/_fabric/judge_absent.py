@@ -1,0 +1,432 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""What is not there: switches, nodes, transceivers, cables; and what is there but mute. Pure.
+
+From the fabric's side a pulled cable, a dead transceiver and a dead adapter look alike: the port of
+the switch is down. What they have in common tells more: all rails of a node, all ports of a switch,
+both links of one cage.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Iterable, Iterator, Mapping
+
+from .._core.record import FAIL, NOT_MEASURED
+from .findings import (
+    CAGE,
+    DARK,
+    DUPLICATE_GUID,
+    HCA_ABSENT,
+    MISSING,
+    NODE_ABSENT,
+    SILENT,
+    SPLIT,
+    SWITCH_ABSENT,
+    Finding,
+    several,
+    twin_cages,
+)
+from .model import NODE_LEAF, Cable, End, rail_end
+from .parse_discovery import resolve_path
+from .wiring import Wiring
+
+_DISABLED = "Disabled"
+
+
+@dataclass
+class Absence:
+    """What is not there, with the cables that it explains and the ends to leave in peace."""
+
+    findings: list[Finding] = field(default_factory=list)
+    explained: set[Cable] = field(default_factory=set)
+    excused: set[End] = field(default_factory=set)
+
+    def add(self, finding: Finding) -> None:
+        """Take a finding, and its cables as explained."""
+        self.findings.append(finding)
+        self.explained.update(finding.cables)
+
+
+def is_down(wiring: Wiring, end: End) -> bool:
+    """Tell whether the port itself says that it has no link."""
+    port = wiring.port(end)
+    return port is not None and (port.state == "Down" or port.physical_state == _DISABLED)
+
+
+def is_mute(wiring: Wiring, end: End) -> bool:
+    """Tell whether the port has a link to something that does not answer."""
+    port = wiring.port(end)
+    if port is None or port.peer is not None or port.state is None:
+        return False
+    return port.state != "Down" and port.physical_state != _DISABLED
+
+
+def judge_absence(wiring: Wiring, absent_as: Mapping[str, str]) -> Absence:
+    """Return what is absent or mute as a whole; single cables are left to judge_unlinked.
+
+    `absent_as` is that of _fabric_places.Placed.
+    """
+    absence = Absence()
+    mute = _mute_ends(wiring)
+    _judge_duplicates(wiring, mute, absence)
+    _judge_mute(wiring, mute, absence)
+    _judge_switches(wiring, absence, absent_as)
+    _judge_nodes(wiring, absence, absent_as)
+    _judge_adapters(wiring, absence)
+    return absence
+
+
+def _mute_ends(wiring: Wiring) -> dict[End, str]:
+    """Return each port behind which something is mute, with what says so."""
+    mute: dict[End, str] = {}
+    for cable in wiring.plan.cables:
+        for end in (cable.a, cable.b):
+            if end not in wiring.far and is_mute(wiring, end):
+                mute[end] = "the link is up"
+    for path in wiring.sweep.silent:
+        place = resolve_path(wiring.sweep, path)
+        mute_end = wiring.matches.end(*place) if place else None
+        if mute_end is None:
+            hops = ",".join(str(hop) for hop in path)
+            wiring.sweep.complaints.append(f"something at the end of route 0,{hops} is mute")
+        elif mute_end not in wiring.far:
+            mute[mute_end] = "no answer on route 0," + ",".join(str(hop) for hop in path)
+    return mute
+
+
+def _judge_duplicates(wiring: Wiring, mute: dict[End, str], absence: Absence) -> None:
+    guids = wiring.sweep.duplicate_guids
+    if not guids:
+        return
+    for guid in guids:
+        ends: set[End] = set()
+        for device in wiring.sweep.devices.values():
+            if guid != device.guid and all(port.guid != guid for port in device.ports.values()):
+                continue
+            for number, port in device.ports.items():
+                own = wiring.matches.end(device.guid, number)
+                far = wiring.matches.end(*port.peer) if port.peer else None
+                ends.update(end for end in (own, far) if end is not None)
+        # The tools keep one of the two: the other is a port that is up with nobody behind it.
+        lost = [end for end, said in mute.items() if said == "the link is up"]
+        ends.update(lost)
+        for end in lost:
+            del mute[end]
+        cables = {wiring.planned[end] for end in ends if end in wiring.planned}
+        places = sorted(wiring.at(end) for end in ends if end.is_switch)
+        absence.add(
+            Finding(
+                DUPLICATE_GUID,
+                f"guid:0x{guid}",
+                f"more than one port has the GUID 0x{guid}; it shows at {several(places)}",
+                "compare `ibstat` of these nodes with the labels of their adapters; give the "
+                "adapter its own GUID again (mstflint -guid), or replace it",
+                tuple(sorted(cables)),
+            )
+        )
+        absence.excused.update(ends)
+
+
+def _judge_mute(wiring: Wiring, mute: Mapping[End, str], absence: Absence) -> None:
+    by_device: dict[str, list[tuple[End, Cable]]] = {}
+    for end, said in mute.items():
+        cable = wiring.planned.get(end)
+        if cable is None:
+            absence.add(
+                Finding(
+                    SILENT,
+                    f"port:{end}",
+                    f"what is linked to {wiring.at(end)} does not answer ({said})",
+                    "the plan has nothing in this port: take the cable out",
+                    ends=(end,),
+                )
+            )
+        elif cable not in absence.explained:
+            by_device.setdefault(cable.other(end).host, []).append((cable.other(end), cable))
+    for host, links in sorted(by_device.items()):
+        cables = tuple(sorted({cable for _end, cable in links}))
+        first = links[0][0]
+        evidence = tuple(
+            f"{wiring.at(cable.other(end))}: {mute[cable.other(end)]}" for end, cable in links[:4]
+        )
+        if first.is_switch:
+            absence.add(
+                Finding(
+                    SILENT,
+                    f"switch:{host}",
+                    f"{host} does not answer, though {len(links)} of its links are up",
+                    "look at its console and restart it; until then its cables cannot be judged",
+                    cables,
+                    evidence,
+                )
+            )
+            continue
+        rails = [rail for node, rail in wiring.plan.hcas if node == host]
+        unfound = [rail for rail in rails if not wiring.found(rail_end(host, rail))]
+        if 1 < len(links) == len(unfound) == len(rails):
+            absence.add(
+                Finding(
+                    SILENT,
+                    f"node:{host}",
+                    f"{host} does not answer, though the links of its {len(links)} rails are up",
+                    "look at its console: a hung machine keeps its links; restart it",
+                    cables,
+                    evidence,
+                )
+            )
+            continue
+        for end, cable in links:
+            absence.add(
+                Finding(
+                    SILENT,
+                    f"hca:{end}",
+                    f"{wiring.at(end)} does not answer, though its link at "
+                    f"{wiring.at(cable.other(end))} is up",
+                    f"on {host}: look for mlx5 errors in dmesg, then reset the adapter "
+                    "(mstfwreset) or the node",
+                    (cable,),
+                    evidence,
+                )
+            )
+
+
+def _status(wiring: Wiring, cables: Iterable[Cable]) -> str:
+    """Return FAIL where the absence is proved: by a whole sweep, or by ports that are down."""
+    if not wiring.sweep.complaints:
+        return FAIL
+    seen = [end for cable in cables for end in (cable.a, cable.b) if wiring.found(end)]
+    return FAIL if seen and all(is_down(wiring, end) for end in seen) else NOT_MEASURED
+
+
+def _judge_switches(wiring: Wiring, absence: Absence, absent_as: Mapping[str, str]) -> None:
+    plan = wiring.plan
+    mute = {finding.subject[7:] for finding in absence.findings if finding.kind == SILENT}
+    lost = [name for name in plan.switches if (name, -1) not in wiring.matches.by_key]
+    of_lost: dict[str, list[Cable]] = {name: [] for name in lost}
+    beside: set[str] = set()
+    for cable in plan.cables:
+        for end in (cable.a, cable.b):
+            if end.host in of_lost and end.is_switch:
+                of_lost[end.host].append(cable)
+                if wiring.found(cable.other(end)):
+                    beside.add(end.host)
+    lost = [name for name in lost if of_lost[name]]
+    if 2 * len(lost) > len(plan.switches):
+        cables = {cable for name in lost for cable in of_lost[name]}
+        edge = [name for name in lost if name in beside]
+        absence.add(
+            Finding(
+                SPLIT,
+                "fabric",
+                f"{len(lost)} of {len(plan.switches)} switches are out of reach; next to what was "
+                f"reached: {several(sorted(edge) or lost)}",
+                "see that these switches have power, and that the host of the sweep is where the "
+                "plan has it; then look again",
+                tuple(sorted(cables)),
+                status=_status(wiring, cables),
+            )
+        )
+        return
+    for name in lost:
+        if name in mute:
+            # Its cables are explained by what was said of it, those behind it, too.
+            absence.explained.update(of_lost[name])
+            continue
+        if name not in beside:
+            # Everything around it is out of reach, so nothing is known of it.
+            absence.explained.update(of_lost[name])
+            continue
+        real = absent_as.get(name, name)
+        tier = plan.switches[name].tier
+        absence.add(
+            Finding(
+                SWITCH_ABSENT,
+                f"switch:{real}",
+                f"{tier} {real} is not in the fabric; its {len(of_lost[name])} cables cannot be "
+                "judged",
+                f"see that {real} has power and boots",
+                tuple(of_lost[name]),
+                status=_status(wiring, of_lost[name]),
+            )
+        )
+
+
+def _judge_nodes(wiring: Wiring, absence: Absence, absent_as: Mapping[str, str]) -> None:
+    """Find nodes of which no rail shows, of those rails that could."""
+    of_node: dict[str, list[Cable]] = {}
+    # A rail that is mute is a node that is there.
+    present = {
+        finding.cables[0].a.host
+        for finding in absence.findings
+        if finding.kind == SILENT and finding.subject.startswith("hca:")
+    }
+    for node, rail in wiring.plan.hcas:
+        end = rail_end(node, rail)
+        if wiring.found(end):
+            present.add(node)
+            continue
+        cable = wiring.planned.get(end)
+        if cable is None or cable in absence.explained:
+            continue
+        of_node.setdefault(node, []).append(cable)
+    for node, cables in of_node.items():
+        if node in present or len(cables) < 2:
+            continue
+        real = absent_as.get(node, node)
+        text = f"{real} is not in the fabric: none of its {len(cables)} rails has a link"
+        remedy = f"see that {real} has power, has booted and has its mlx5 driver loaded (ib_info)"
+        known = wiring.matches.identities
+        if known.counts.get(real) == 0 or all(
+            (real, cable.a.rail) in known.absent for cable in cables
+        ):
+            text += "; the node itself answers and sees none of their adapters"
+            remedy = f"on {real}: look for the adapters with lspci, and for mlx5_core in dmesg"
+        elif all((real, cable.a.rail) in known.own for cable in cables):
+            text += "; the node itself answers and reports all of these adapters"
+            remedy = f"on {real}: ibstat; see that the ports are InfiniBand and enabled"
+        absence.add(
+            Finding(
+                NODE_ABSENT,
+                f"node:{real}",
+                text,
+                remedy,
+                tuple(cables),
+                status=_status(wiring, cables),
+            )
+        )
+
+
+def _judge_adapters(wiring: Wiring, absence: Absence) -> None:
+    """Find adapters that are gone from their own node: then no cable is to blame.
+
+    The node reports so itself; or the kernel's numbers of its later adapters moved down, as they
+    do when an adapter is gone, and not when a cable is.
+    """
+    known = wiring.matches.identities
+    for (node, rail), hca in wiring.plan.hcas.items():
+        end = rail_end(node, rail)
+        cable = wiring.planned.get(end)
+        if wiring.found(end) or cable is None or cable in absence.explained:
+            continue
+        status = FAIL
+        if (node, rail) in known.absent or known.counts.get(node) == 0:
+            text = f"{node} itself does not see the adapter of rail {rail}"
+        elif rail in wiring.matches.shifted.get(node, ()):
+            text = (
+                f"the adapter of {node} rail {rail} is gone: no link at {wiring.at(cable.b)}, and "
+                f"the kernel's numbers of the later adapters of {node} moved down"
+            )
+            status = _status(wiring, (cable,))
+        else:
+            continue
+        absence.add(
+            Finding(
+                HCA_ABSENT,
+                f"hca:{end}",
+                text + (f" (PCI {hca.pci})" if hca.pci else ""),
+                f"on {node}: look for it with lspci; absent there: reseat or replace the adapter; "
+                "present there: read dmesg for mlx5_core",
+                (cable,),
+                status=status,
+            )
+        )
+
+
+def judge_unlinked(wiring: Wiring, cables: Iterable[Cable]) -> Iterator[Finding]:
+    """Yield findings for cables without a link: by cage where it is the cage, else one by one."""
+    left = set(cables)
+    yield from _node_cages(wiring, left)
+    yield from _switch_cages(wiring, left)
+    for cable in sorted(left):
+        yield _unlinked(wiring, cable)
+
+
+def _node_cages(wiring: Wiring, left: set[Cable]) -> Iterator[Finding]:
+    cages: dict[tuple[str, str], list[Cable]] = {}
+    for (node, rail), hca in wiring.plan.hcas.items():
+        cable = wiring.planned.get(rail_end(node, rail))
+        if hca.cage is not None and cable is not None:
+            cages.setdefault((node, hca.cage), []).append(cable)
+    for (node, cage), of_cage in cages.items():
+        if len(of_cage) < 2 or not left.issuperset(of_cage):
+            continue
+        left.difference_update(of_cage)
+        rails = " and ".join(str(cable.a.rail) for cable in of_cage)
+        yield Finding(
+            CAGE,
+            f"cage:{node}/{cage}",
+            f"both links of cage {cage} of {node} are gone: rails {rails}, which should be at "
+            + " and ".join(wiring.at(cable.b) for cable in of_cage),
+            f"reseat the transceiver in cage {cage} of {node}, then replace it; if {node} does not "
+            "see these adapters (ib_info), it is not the transceiver",
+            tuple(of_cage),
+            status=_status(wiring, of_cage),
+        )
+
+
+def _switch_cages(wiring: Wiring, left: set[Cable]) -> Iterator[Finding]:
+    cages: dict[tuple[str, int], list[Cable]] = {}
+    for cable in sorted(left):
+        # The lower switch first: at a twin-port cable both ends are cages.
+        for end in (cable.a, cable.b):
+            if end.is_switch and twin_cages(wiring.plan.switches[end.host].radix):
+                cages.setdefault((end.host, (end.port + 1) // 2), []).append(cable)
+    for (name, cage), of_cage in sorted(cages.items()):
+        ports = (2 * cage - 1, 2 * cage)
+        planned = [wiring.planned.get(End(name, -1, port)) for port in ports]
+        if len(of_cage) < 2 or None in planned or not left.issuperset(of_cage):
+            continue
+        left.difference_update(of_cage)
+        far = [cable.b if cable.a.host == name else cable.a for cable in of_cage]
+        others = {end.host for end in far if end.is_switch}
+        either = f", or the cage at {several(sorted(others))}" if len(others) == 1 else ""
+        yield Finding(
+            CAGE,
+            f"cage:{name}/{cage}",
+            f"both links of cage {cage} of {name} (ports {ports[0]} and {ports[1]}) are gone: they "
+            "should be at " + " and ".join(wiring.at(end) for end in far),
+            f"reseat the transceiver in cage {cage} of {name}{either}, then replace it",
+            tuple(of_cage),
+            status=_status(wiring, of_cage),
+        )
+
+
+def _unlinked(wiring: Wiring, cable: Cable) -> Finding:
+    ends = (cable.a, cable.b)
+    disabled = [
+        end for end in ends if getattr(wiring.port(end), "physical_state", None) == _DISABLED
+    ]
+    # Without its own link an adapter does not show at all.
+    kind = MISSING if cable.kind == NODE_LEAF and not wiring.found(cable.a) else DARK
+    where = f"{wiring.at(cable.a)} and {wiring.at(cable.b)}"
+    taken = [end for end in ends if end in wiring.far]
+    if disabled:
+        text = f"no link between {where}: the port {wiring.at(disabled[0])} is disabled"
+        remedy = (
+            "if nobody disabled it on purpose, enable it: on a switch with a system of its own "
+            "there, otherwise with ibportstate"
+        )
+    elif taken:
+        other = wiring.far[taken[0]]
+        text = f"no link between {where}: {wiring.at(taken[0])} is taken by {wiring.at(other)}"
+        remedy = f"first put right what is in {wiring.at(taken[0])}, then plug this cable in"
+    elif kind == MISSING and (cable.a.host, cable.a.rail) in wiring.matches.identities.own:
+        own = wiring.matches.identities.own[cable.a.host, cable.a.rail]
+        text = f"no link at {wiring.at(cable.b)}, where {wiring.at(cable.a)} belongs; the node "
+        text += f"itself sees this adapter ({own.device})"
+        remedy = "plug in, reseat or replace the cable and its transceivers"
+    elif kind == MISSING:
+        text = f"no link at {wiring.at(cable.b)}, where {wiring.at(cable.a)} belongs; it shows "
+        text += "nowhere else"
+        remedy = (
+            f"on {cable.a.host}: does ib_info show the adapter? Then plug in, reseat or replace "
+            "the cable and its transceivers; otherwise reseat the adapter"
+        )
+    else:
+        text = f"no link between {where}, though both devices are in the fabric"
+        remedy = "plug in or reseat the cable at both ends, then replace it and its transceivers"
+    return Finding(kind, cable.subject, text, remedy, (cable,), status=_status(wiring, (cable,)))

@@ -1,0 +1,224 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Error counters of the links, judged by how fast they grow. Pure.
+
+A total says nothing: it may be of last year. Two readings give a rate, unless a counter stands at
+its largest value, where it stops, or was cleared in between. The receiving end counts the errors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Iterator
+
+from .._core.record import FAIL, NOT_MEASURED, Threshold
+from .._ib.counters import Growth, growth, symbol_errors_allowed
+from .findings import ERRORS, Finding, several
+from .judge_rates import found_rate
+from .model import Cable, End
+from .parse_counters import Reading
+from .wiring import Wiring
+
+SYMBOLS = "SymbolErrorCounter"
+DOWNED = "LinkDownedCounter"
+RECOVERED = "LinkErrorRecoveryCounter"
+RECEIVED_BAD = "PortRcvErrors"
+INTEGRITY = "LocalLinkIntegrityErrors"
+OVERRUN = "ExcessiveBufferOverrunErrors"
+
+# How much a counter may grow in the interval.
+_GROWTH = {
+    DOWNED: (0, "no link of the fabric may go down in use (GCM: any flap is critical)"),
+    RECOVERED: (0, "Azure ib health: any recovery within a window"),
+    RECEIVED_BAD: (10, "rdma-core, error thresholds of ibqueryerrors: 10"),
+    INTEGRITY: (10, "rdma-core, error thresholds of ibqueryerrors: 10"),
+    OVERRUN: (10, "rdma-core, error thresholds of ibqueryerrors: 10"),
+}
+JUDGED = (DOWNED, SYMBOLS, RECOVERED, RECEIVED_BAD, INTEGRITY, OVERRUN)
+
+# They tell of load, of routing or of partitions, and not of the link: they are told, not judged.
+TOLD = (
+    "PortXmitDiscards",
+    "PortXmitWait",
+    "PortRcvRemotePhysicalErrors",
+    "PortRcvSwitchRelayErrors",
+    "PortXmitConstraintErrors",
+    "PortRcvConstraintErrors",
+    "VL15Dropped",
+)
+# The ports with most of a counter are named.
+_TOLD_PORTS = 4
+
+_MUTE = "the port did not answer"
+# More cables without an answer have one cause.
+_UNREAD_ONE_BY_ONE = 10
+
+_NOT_CLEAR = "clear the counters (ibqueryerrors -k) and measure again"
+
+
+def grown_between(before: int | None, now: int | None, counter: str) -> Growth:
+    """Return how much a counter grew from one reading to the next, if both have it."""
+    if now is None or before is None:
+        return Growth(None, reason=_MUTE)
+    return growth(before, now, counter)
+
+
+def symbol_mark(rate: float, seconds: float) -> Threshold:
+    """Return how many symbol errors a link may have: by its bit error ratio, rate and time."""
+    allowed, source = symbol_errors_allowed(rate, seconds)
+    return Threshold("<=", allowed, f"symbol errors in {seconds:.0f} s", source)
+
+
+def growth_mark(counter: str, seconds: float) -> Threshold:
+    """Return how much another counter may grow."""
+    most, source = _GROWTH[counter]
+    return Threshold("<=", most, f"{counter} in {seconds:.0f} s", source)
+
+
+@dataclass(frozen=True)
+class _Sick:
+    counter: str
+    end: End
+    grown: Growth
+    mark: Threshold
+
+
+def judge_counters(
+    wiring: Wiring, sound: set[Cable], before: Reading | None, now: Reading | None
+) -> Iterator[Finding]:
+    """Yield a finding for each sound cable with too many errors, or that cannot be judged.
+
+    Several counters of a cable, at both its ends, are one finding. With one reading nothing is
+    found, since nothing is known of the time that its totals are of.
+    """
+    if before is None or now is None:
+        return
+    seconds = now.at_s - before.at_s
+    if seconds <= 0:
+        return
+    unread: list[Finding] = []
+    for cable in sorted(_of_interest(wiring, sound, before, now)):
+        sick: list[_Sick] = []
+        doubts: list[str] = []
+        rate = found_rate(wiring, cable) or cable.rate_gbps
+        for end in (cable.a, cable.b):
+            place = _place(wiring, end)
+            if place is None:
+                continue
+            for counter in JUDGED:
+                grown = grown_between(before.of(place, counter), now.of(place, counter), counter)
+                mark = (
+                    symbol_mark(rate, seconds)
+                    if counter == SYMBOLS
+                    else growth_mark(counter, seconds)
+                )
+                if grown.count is None:
+                    doubts.append(f"{wiring.at(end)}: {grown.reason}")
+                elif not mark.holds(grown.count):
+                    sick.append(_Sick(counter, end, grown, mark))
+                elif grown.at_least:
+                    doubts.append(f"{wiring.at(end)}: {counter} came to its largest value")
+        if sick:
+            yield _errors(wiring, cable, sick, rate, seconds)
+        elif doubts:
+            text = several(list(dict.fromkeys(doubts)))
+            doubt = Finding(ERRORS, cable.subject, text, _NOT_CLEAR, (cable,), status=NOT_MEASURED)
+            if _MUTE in text:
+                unread.append(doubt)
+            else:
+                yield doubt
+    if len(unread) > _UNREAD_ONE_BY_ONE:
+        cables = tuple(cable for doubt in unread for cable in doubt.cables)
+        yield Finding(
+            ERRORS,
+            "fabric",
+            f"the counters of {len(cables)} cables were not read: no answer from a port",
+            "counters are asked for by address: see that a subnet manager runs, and that routes "
+            "do not lead through a device that does not answer",
+            cables,
+            status=NOT_MEASURED,
+        )
+    else:
+        yield from unread
+
+
+def _of_interest(wiring: Wiring, sound: set[Cable], before: Reading, now: Reading) -> set[Cable]:
+    """Return the cables of which a port has a counter that is not zero, or did not answer."""
+    if not (before.whole and now.whole):
+        return set(sound)
+    cables: set[Cable] = set()
+    unread = before.unread | now.unread
+    for guid, number in {*before.ports, *now.ports, *unread}:
+        numbers = [number] if number else list(wiring.sweep.devices[guid].ports)
+        for one in numbers:
+            end = wiring.matches.end(guid, one)
+            cable = wiring.planned.get(end) if end else None
+            if cable is not None and cable in sound:
+                cables.add(cable)
+    return cables
+
+
+def _place(wiring: Wiring, end: End) -> tuple[str, int] | None:
+    port = wiring.port(end)
+    return None if port is None else (wiring.matches.by_key[end.host, end.rail], port.number)
+
+
+def _errors(
+    wiring: Wiring, cable: Cable, sick: list[_Sick], rate: float, seconds: float
+) -> Finding:
+    said = []
+    for item in sick:
+        more = " or more" if item.grown.at_least else ""
+        ratio = ""
+        if item.counter == SYMBOLS:
+            ratio = f" (bit error ratio {(item.grown.count or 0) / (rate * 1e9 * seconds):.1e})"
+        said.append(
+            f"{item.counter} grew by {item.grown.count}{more} at {wiring.at(item.end)}{ratio}"
+        )
+    first = min(sick, key=lambda item: JUDGED.index(item.counter))
+    if first.counter == DOWNED:
+        remedy = "reseat the cable at both ends, replace it when it happens again"
+    else:
+        remedy = "clean and reseat the cable at both ends, then replace it"
+    return Finding(
+        ERRORS,
+        cable.subject,
+        f"{wiring.at(cable.a)} -- {wiring.at(cable.b)} in {seconds:.0f} s: " + "; ".join(said),
+        remedy,
+        (cable,),
+        status=FAIL,
+        measured=first.grown.count,
+        threshold=first.mark,
+    )
+
+
+def told_lines(wiring: Wiring, before: Reading | None, now: Reading | None) -> Iterator[str]:
+    """Yield lines on counters that are no fault of a link, or of which only the total is known."""
+    last = now or before
+    if last is None:
+        return
+    both = before is not None and now is not None
+    of_counter: dict[str, list[tuple[int, str]]] = {}
+    for place in sorted(last.ports):
+        end = wiring.matches.end(*place)
+        if end is None:
+            continue
+        for counter in TOLD if both else (*JUDGED, *TOLD):
+            value = last.of(place, counter)
+            how = "is {} since it was cleared"
+            if before is not None and now is not None:
+                value, how = (
+                    grown_between(before.of(place, counter), value, counter).count,
+                    "grew by {}",
+                )
+            if value:
+                line = f"{counter} {how.format(value)} at {wiring.at(end)}"
+                of_counter.setdefault(counter, []).append((value, line))
+    for counter in sorted(of_counter):
+        lines = sorted(of_counter[counter], key=lambda line: (-line[0], line[1]))
+        yield from (line for _value, line in lines[:_TOLD_PORTS])
+        if len(lines) > _TOLD_PORTS:
+            yield f"{counter} at {len(lines) - _TOLD_PORTS} more ports"

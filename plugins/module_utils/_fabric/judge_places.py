@@ -1,0 +1,379 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Devices that are where others belong, and devices that say that they are others. Pure.
+
+Two nodes that have been exchanged look like eight pairs of exchanged cables. What all links of a
+device say together is one finding, and the cables are then judged as if the device were in place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Iterable, Iterator, Mapping
+
+from .._core.record import NOT_MEASURED
+from .findings import DESCRIPTION, EXCHANGED, IDENTITY, RENAMED, Finding, several
+from .judge_adapters import Key
+from .match import BY_GUID, BY_NAME, BY_NODE, Matches, host_and_device, short, switch_name, unnamed
+from .model import Cable, CablePlan, End, Sweep
+
+# So many links of a device, and this share of them, must say that it is elsewhere: fewer are
+# cables that were exchanged one by one.
+_FEWEST = 3
+_SHARE = 0.75
+
+
+@dataclass
+class Placed:
+    """Where devices really are: `matches` goes by place, `findings` by what was out of place."""
+
+    matches: Matches
+    findings: list[Finding] = field(default_factory=list)
+    # Place that is empty since its own device is elsewhere -> the device that nobody is.
+    absent_as: dict[str, str] = field(default_factory=dict)
+
+
+def place(plan: CablePlan, sweep: Sweep, matches: Matches) -> Placed:
+    """Return the matches by place, and a finding for each set of exchanged devices."""
+    placed = Placed(matches)
+    partner = {}
+    for cable in plan.cables:
+        partner[cable.a], partner[cable.b] = cable.b, cable.a
+    for kind, votes in (("switch", _switch_votes), ("node", _node_votes)):
+        moved = dict(_elsewhere(votes(sweep, placed.matches, partner)))
+        for chain, closed in _chains(moved):
+            keys = _renamed_keys(
+                plan,
+                kind,
+                dict(zip(chain, chain[1:] + chain[:1])) if closed else dict(zip(chain, chain[1:])),
+            )
+            relabelled = _relabel(placed.matches, keys)
+            if relabelled is None:
+                continue
+            sure = all(
+                placed.matches.reasons[guid] in (BY_GUID, BY_NODE)
+                for guid in (placed.matches.by_key.get(key) for key in keys)
+                if guid
+            )
+            placed.matches = relabelled
+            placed.findings.append(_exchanged(plan, kind, chain, closed, sure))
+            if not closed:
+                placed.absent_as[chain[0]] = chain[-1]
+    return placed
+
+
+def _switch_votes(
+    sweep: Sweep, matches: Matches, partner: Mapping[End, End]
+) -> Iterator[tuple[str, list[str | None]]]:
+    """Yield each switch with the switch whose port each of its links takes."""
+    for key, guid in sorted(matches.by_key.items()):
+        if key[1] >= 0:
+            continue
+        said: list[str | None] = []
+        for number, port in sweep.devices[guid].ports.items():
+            far = matches.end(*port.peer) if port.peer else None
+            if far is None:
+                continue
+            near = partner.get(far)
+            fits = near is not None and near.is_switch and near.port == number
+            said.append(near.host if near is not None and fits else None)
+        yield key[0], said
+
+
+def _node_votes(
+    sweep: Sweep, matches: Matches, partner: Mapping[End, End]
+) -> Iterator[tuple[str, list[str | None]]]:
+    """Yield each node with the node whose port each of its rails takes."""
+    votes: dict[str, list[str | None]] = {}
+    for key, guid in sorted(matches.by_key.items()):
+        if key[1] < 0:
+            continue
+        for port in sweep.devices[guid].ports.values():
+            far = matches.end(*port.peer) if port.peer else None
+            if far is None:
+                continue
+            near = partner.get(far)
+            fits = near is not None and near.rail == key[1]
+            votes.setdefault(key[0], []).append(near.host if near is not None and fits else None)
+    yield from votes.items()
+
+
+def _elsewhere(votes: Iterable[tuple[str, list[str | None]]]) -> Iterator[tuple[str, str]]:
+    """Yield (device, place) where nearly all links say that the device is at another's place."""
+    for name, said in votes:
+        counts: dict[str, int] = {}
+        for host in said:
+            if host is not None:
+                counts[host] = counts.get(host, 0) + 1
+        if not counts:
+            continue
+        best = max(sorted(counts), key=lambda host: counts[host])
+        if best != name and counts[best] >= max(_FEWEST, _SHARE * len(said)):
+            yield name, best
+
+
+def _chains(moved: Mapping[str, str]) -> Iterator[tuple[list[str], bool]]:
+    """Yield the devices that took each other's place in turn, and whether the last has the first's.
+
+    A place that two devices claim belongs to neither; such devices are left as they are.
+    """
+    taken: dict[str, int] = {}
+    for there in moved.values():
+        taken[there] = taken.get(there, 0) + 1
+    steps = {name: there for name, there in moved.items() if taken[there] == 1}
+    starts = sorted(set(steps) - set(steps.values()))
+    seen: set[str] = set()
+    for start in starts:
+        chain = [start]
+        while chain[-1] in steps:
+            chain.append(steps[chain[-1]])
+        seen.update(chain)
+        yield chain, False
+    for start in sorted(steps):
+        if start in seen:
+            continue
+        chain = [start]
+        while steps[chain[-1]] != start:
+            chain.append(steps[chain[-1]])
+        seen.update(chain)
+        yield chain, True
+
+
+def _renamed_keys(plan: CablePlan, kind: str, names: Mapping[str, str]) -> dict[Key, Key]:
+    if kind == "switch":
+        return {(name, -1): (there, -1) for name, there in names.items()}
+    return {(node, rail): (names[node], rail) for node, rail in plan.hcas if node in names}
+
+
+def _relabel(matches: Matches, keys: Mapping[Key, Key]) -> Matches | None:
+    """Return the matches with the devices under other keys; None where one is still in place."""
+    fresh = replace(matches, by_key=dict(matches.by_key), by_guid=dict(matches.by_guid), ends={})
+    moving = {key: matches.by_key[key] for key in keys if key in matches.by_key}
+    for key in moving:
+        del fresh.by_key[key]
+    for key, guid in moving.items():
+        if keys[key] in fresh.by_key:
+            return None
+        fresh.by_key[keys[key]] = guid
+        fresh.by_guid[guid] = keys[key]
+    return fresh
+
+
+def _cables_of(plan: CablePlan, names: Iterable[str]) -> tuple[Cable, ...]:
+    wanted = set(names)
+    return tuple(c for c in plan.cables if c.a.host in wanted or c.b.host in wanted)
+
+
+def _exchanged(plan: CablePlan, kind: str, chain: list[str], closed: bool, sure: bool) -> Finding:
+    first = chain[0]
+    if closed and len(chain) == 2:
+        text = f"{first} and {chain[1]} are exchanged: each has all cables of the other"
+    elif closed:
+        turn = ", ".join(f"{a} is where {b} belongs" for a, b in zip(chain, [*chain[1:], first]))
+        several_of = "nodes" if kind == "node" else "switches"
+        text = f"{len(chain)} {several_of} are exchanged in turn: {turn}"
+    else:
+        text = ", ".join(f"{a} is where {b} belongs" for a, b in zip(chain, chain[1:]))
+    remedy = "compare the serial number of each with its rack place: "
+    if sure:
+        remedy = "their GUIDs are known, so the cables are wrong, or what was declared: "
+    if kind == "node":
+        remedy += (
+            "if the machines are in place, give them their own host names; otherwise exchange the "
+            "machines, or correct node_rack and node_rack_unit"
+        )
+    else:
+        remedy += "if the switches are in place, give them their own names; otherwise exchange them"
+    # Of those in the places, too: what hangs there is another device.
+    return Finding(EXCHANGED, f"{kind}:{first}", text, remedy, _cables_of(plan, chain))
+
+
+def judge_names(plan: CablePlan, sweep: Sweep, matches: Matches) -> list[Finding]:
+    """Return a finding for each device, or node, that does not say what it is."""
+    findings = _judge_switch_names(plan, sweep, matches)
+    hosts: dict[str, dict[int, str]] = {}
+    renamed: dict[str, dict[int, str]] = {}
+    found: dict[str, int] = {}
+    for key, guid in sorted(matches.by_key.items()):
+        if key[1] < 0:
+            continue
+        node, rail = key
+        found[node] = found.get(node, 0) + 1
+        if matches.reasons[guid] == BY_NAME:
+            continue
+        said = host_and_device(sweep.devices[guid].description)
+        if matches.reasons[guid] == BY_NODE and said.host.lower() == short(node).lower():
+            # The node itself says which rail it is: what it calls it is judged there (ib_health).
+            continue
+        if unnamed(sweep.devices[guid].description):
+            hosts.setdefault(node, {})[rail] = ""
+        elif said.host != short(node):
+            hosts.setdefault(node, {})[rail] = said.host
+        elif node in matches.shifted:
+            continue
+        elif said.device not in plan.hcas[key].devices:
+            renamed.setdefault(node, {})[rail] = said.device
+    findings += _wrong_hosts(plan, sweep, matches, hosts, found)
+    findings += _wrong_devices(plan, renamed, found)
+    for node, gone in sorted(matches.shifted.items()):
+        if not gone:
+            findings.append(_moved_down(node))
+    return findings
+
+
+def _moved_down(node: str) -> Finding:
+    return Finding(
+        RENAMED,
+        f"node:{node}",
+        f"the kernel's numbers of the adapters of {node} moved down, and its rails are all there: "
+        "an adapter that is no rail is gone, or was taken out",
+        f"compare lspci on {node} with its profile; then run the role infiniband, which names the "
+        "rails by address",
+    )
+
+
+_NAME_THEM = (
+    "run validate_fabric with the node reachable, so that it reports the GUIDs of its adapters, or "
+    "declare them (node_hca_guids); the role infiniband names the rails"
+)
+
+
+def judge_identity(plan: CablePlan, matches: Matches, good: Iterable[Cable]) -> Iterator[Finding]:
+    """Yield what is not measured since nothing but its place says what a device is.
+
+    A device that is taken for the one whose place it is in would make every cable right.
+    """
+    keys = {matches.by_guid[guid] for guid in matches.unproved}
+    of_node: dict[str, list[Cable]] = {}
+    of_switch: dict[str, list[Cable]] = {}
+    for cable in sorted(good) if keys else ():
+        for end in (cable.a, cable.b):
+            if (end.host, end.rail) in keys:
+                (of_switch if end.is_switch else of_node).setdefault(end.host, []).append(cable)
+    nodes = {node for node, _rail in plan.hcas}
+    if len(of_node) >= _FEWEST and 2 * len(of_node) > len(nodes):
+        cables = tuple(cable for some in of_node.values() for cable in some)
+        yield _unproved(
+            "fabric", f"the adapters of {len(of_node)} of {len(nodes)} nodes", cables, _NAME_THEM
+        )
+        of_node = {}
+    for node, some in of_node.items():
+        rails = sum(1 for host, rail in matches.by_key if host == node and rail >= 0)
+        if 1 < len(some) == rails:
+            yield _unproved(f"node:{node}", f"the adapters of {node}", tuple(some), _NAME_THEM)
+            continue
+        for cable in some:
+            what = f"the adapter in the place of {node} rail {cable.a.rail}"
+            yield _unproved(f"hca:{cable.a}", what, (cable,), _NAME_THEM)
+    for name, some in of_switch.items():
+        remedy = f"name the switch, or declare its GUID (switch_guids: {name})"
+        yield _unproved(f"switch:{name}", f"the switch in the place of {name}", tuple(some), remedy)
+
+
+def _unproved(subject: str, what: str, cables: tuple[Cable, ...], remedy: str) -> Finding:
+    return Finding(
+        IDENTITY,
+        subject,
+        f"{what}: known by place alone, so an exchanged cable would not show",
+        remedy,
+        cables,
+        status=NOT_MEASURED,
+    )
+
+
+def _judge_switch_names(plan: CablePlan, sweep: Sweep, matches: Matches) -> list[Finding]:
+    wrong: dict[str, str] = {}
+    for key, guid in sorted(matches.by_key.items()):
+        if key[1] >= 0 or matches.reasons[guid] == BY_NAME:
+            continue
+        said = sweep.devices[guid].description
+        # A switch without a system of its own cannot be given a name.
+        if key[0] not in (said.strip(), switch_name(said)) and not unnamed(said):
+            wrong[key[0]] = switch_name(said)
+    return list(_misnamed("switch", wrong, len(plan.switches), "on the switch itself"))
+
+
+def _misnamed(kind: str, wrong: Mapping[str, str], of_all: int, where: str) -> Iterator[Finding]:
+    """Yield a finding for each misnamed device; one for two that have each other's name."""
+    if len(wrong) >= _FEWEST and 2 * len(wrong) > of_all:
+        plural = "nodes" if kind == "node" else "switches"
+        names = [f"{name} says {said or 'nothing'}" for name, said in sorted(wrong.items())]
+        yield Finding(
+            DESCRIPTION,
+            "fabric",
+            f"{len(wrong)} of {of_all} {plural} are not named as planned: {several(names)}",
+            f"correct the names in the inventory, or {where}",
+        )
+        return
+    done: set[str] = set()
+    for name, said in sorted(wrong.items()):
+        if name in done:
+            continue
+        if wrong.get(said) == name:
+            done.add(said)
+            text = f"{name} says that it is {said}, and {said} that it is {name}"
+            remedy = f"exchange their names {where}: GUIDs and cables are right"
+        else:
+            text = f"{name} says that it is {said}" if said else f"{name} does not say its name"
+            remedy = f"set its name to {name} {where}"
+            if not said:
+                remedy += ", and see that rdma-ndd.service runs"
+        yield Finding(DESCRIPTION, f"{kind}:{name}", text, remedy)
+
+
+def _wrong_hosts(
+    plan: CablePlan,
+    sweep: Sweep,
+    matches: Matches,
+    hosts: Mapping[str, Mapping[int, str]],
+    found: Mapping[str, int],
+) -> Iterator[Finding]:
+    whole: dict[str, str] = {}
+    for node, said in hosts.items():
+        names = set(said.values())
+        if len(names) == 1 and len(said) == found[node] and len(said) > 1:
+            whole[node] = names.pop()
+            continue
+        for rail, name in said.items():
+            here = sweep.devices[matches.by_key[node, rail]].description.strip()
+            yield Finding(
+                DESCRIPTION,
+                f"hca:{node}/rail{rail}",
+                f"the adapter in the place of {node} rail {rail} says that it is {here!r}",
+                f"compare its GUID with ibstat on {node}"
+                + (f"; it may belong to {name}" if name else "; see that rdma-ndd.service runs"),
+            )
+    yield from _misnamed("node", whole, len(found), "with hostnamectl")
+
+
+def _wrong_devices(
+    plan: CablePlan, renamed: Mapping[str, Mapping[int, str]], found: Mapping[str, int]
+) -> Iterator[Finding]:
+    remedy = "run the role infiniband, which names the rails; then reload the node description"
+    whole = sorted(node for node, said in renamed.items() if 1 < len(said) == found[node])
+    if len(whole) >= _FEWEST and 2 * len(whole) > len(found):
+        yield Finding(
+            RENAMED,
+            "fabric",
+            f"on {len(whole)} of {len(found)} nodes no rail has a name of the plan: "
+            f"{several(whole)}",
+            remedy + "; or correct the names in the profile",
+        )
+        return
+    for node, said in sorted(renamed.items()):
+        names = [f"rail {rail} is {name!r}" for rail, name in sorted(said.items())]
+        if node in whole:
+            text = f"no rail of {node} has its name: {several(names)}"
+            yield Finding(RENAMED, f"node:{node}", text, remedy)
+            continue
+        for rail, name in sorted(said.items()):
+            known = " or ".join(plan.hcas[node, rail].devices)
+            yield Finding(
+                RENAMED,
+                f"hca:{node}/rail{rail}",
+                f"{node} rail {rail} is in its place, but is called {name!r} and not {known}",
+                remedy,
+            )

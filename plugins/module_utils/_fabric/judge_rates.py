@@ -1,0 +1,222 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Width and speed of the links, and the load that a leaf can pass on. Pure."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Iterator, Mapping
+
+from .._core.record import Threshold
+from .findings import SPEED, UPLINKS, WIDTH, Finding, several
+from .model import NODE_LEAF, RATE_4X_GBPS, Cable, rate_gbps
+from .wiring import Wiring
+
+RATE_SOURCE = "cable plan: the rate of the fabric and of the node's profile"
+_WIDTH = "4x"
+# So many links of a device, and all of them, are slow: it is the device.
+_FEWEST = 4
+
+_PEER_SOURCE = "the number that most switches of its tier have"
+
+
+_rate = functools.lru_cache(maxsize=None)(rate_gbps)
+
+
+def found_rate(wiring: Wiring, cable: Cable) -> float | None:
+    """Return the rate of a cable in Gb/s; None where the tools did not say."""
+    if cable not in wiring.rates:
+        rate = None
+        for end in (cable.a, cable.b):
+            port = wiring.port(end)
+            rate = _rate(port.width, port.speed) if port else None
+            if rate is not None:
+                break
+        wiring.rates[cable] = rate
+    return wiring.rates[cable]
+
+
+def _form(wiring: Wiring, cable: Cable) -> tuple[str, str]:
+    for end in (cable.a, cable.b):
+        port = wiring.port(end)
+        if port and port.width and port.speed:
+            return port.width, port.speed
+    return "", ""
+
+
+def rate_mark(gbps: int) -> Threshold:
+    """Return the mark of a planned cable's rate."""
+    return Threshold(">=", gbps, "Gb/s", RATE_SOURCE)
+
+
+def judge_rates(wiring: Wiring, sound: set[Cable]) -> Iterator[Finding]:
+    """Yield a finding for each sound cable that is slower than planned.
+
+    Where all links of a node or of a switch are slow in the same way, that device is the finding;
+    where most links are, it is the fabric, or the plan.
+    """
+    rates = {cable: found_rate(wiring, cable) for cable in sound}
+    slow = {c: rate for c, rate in rates.items() if rate is not None and rate < c.rate_gbps}
+    if not slow:
+        return
+    if len(slow) >= _FEWEST and 2 * len(slow) > len(sound):
+        first = min(slow)
+        yield Finding(
+            SPEED,
+            "fabric",
+            f"{len(slow)} of {len(sound)} links are slower than planned; {wiring.at(first.a)} runs "
+            f"at {' '.join(_form(wiring, first))}, {slow[first]:g} of {first.rate_gbps} Gb/s",
+            "see whether rate_gbps of the plan is that of these switches and adapters",
+            tuple(sorted(slow)),
+            measured=slow[first],
+            threshold=rate_mark(first.rate_gbps),
+        )
+        return
+    of_device: dict[str, list[Cable]] = {}
+    for cable, rate in rates.items():
+        for end in (cable.a, cable.b):
+            if rate is not None:
+                of_device.setdefault(end.host, []).append(cable)
+    for host, cables in sorted(of_device.items()):
+        forms = {_form(wiring, cable) if cable in slow else ("", "") for cable in cables}
+        if len(cables) < _FEWEST or len(forms) > 1 or ("", "") in forms:
+            continue
+        # The first is measured, in every run the same one.
+        cables.sort()
+        width, speed = forms.pop()
+        kind = "switch" if host in wiring.plan.switches else "node"
+        yield Finding(
+            WIDTH if width != _WIDTH else SPEED,
+            f"{kind}:{host}",
+            f"all {len(cables)} links of {host} run at {width} {speed}, "
+            f"{slow[cables[0]]:g} of {cables[0].rate_gbps} Gb/s",
+            f"compare firmware and enabled speeds of {host} with its peers: so many cables are not "
+            "slow at once",
+            tuple(cables),
+            measured=slow[cables[0]],
+            threshold=rate_mark(cables[0].rate_gbps),
+        )
+        for cable in cables:
+            slow.pop(cable, None)
+    for cable, rate in sorted(slow.items()):
+        width, speed = _form(wiring, cable)
+        narrow = width != _WIDTH
+        remedy = "reseat the cable at both ends, then replace it and its transceivers"
+        if narrow:
+            remedy = "lanes are lost: clean and " + remedy
+        elif RATE_4X_GBPS[speed] < cable.rate_gbps:
+            remedy = "look at the enabled speeds of both ports and the type of the cable; " + remedy
+        yield Finding(
+            WIDTH if narrow else SPEED,
+            cable.subject,
+            f"{wiring.at(cable.a)} -- {wiring.at(cable.b)} runs at {width} {speed}, {rate:g} of "
+            f"{cable.rate_gbps} Gb/s",
+            remedy,
+            (cable,),
+            measured=rate,
+            threshold=rate_mark(cable.rate_gbps),
+        )
+
+
+@dataclass(frozen=True)
+class Load:
+    """What hangs on a switch and what leads on from it: links, planned and found, and rates."""
+
+    down_planned: int = 0
+    down_found: int = 0
+    up_planned: int = 0
+    up_found: int = 0
+    down_gbps: float = 0
+    up_gbps: float = 0
+
+    @property
+    def oversubscription(self) -> float | None:
+        """Rate from below over the rate upward; None without uplinks."""
+        return self.down_gbps / self.up_gbps if self.up_gbps else None
+
+
+def loads(wiring: Wiring) -> dict[str, Load]:
+    """Return the load of each leaf that has uplinks in the plan."""
+    sums: dict[str, list[float]] = {
+        name: [0] * 6 for name, switch in wiring.plan.switches.items() if switch.tier == "leaf"
+    }
+    for cable in wiring.plan.cables:
+        there = wiring.right(cable)
+        rate = (found_rate(wiring, cable) or cable.rate_gbps) if there else 0
+        below = cable.kind == NODE_LEAF
+        for end in (cable.a, cable.b):
+            of = sums.get(end.host)
+            if of is None or not end.is_switch:
+                continue
+            of[0 if below else 2] += 1
+            of[1 if below else 3] += there
+            of[4 if below else 5] += rate
+    return {
+        name: Load(int(of[0]), int(of[1]), int(of[2]), int(of[3]), of[4], of[5])
+        for name, of in sums.items()
+        if of[2]
+    }
+
+
+def judge_uplinks(
+    found: Mapping[str, Load], explained: set[Cable], most: float | None
+) -> Iterator[Finding]:
+    """Yield a finding for each leaf that the plan itself leaves short of uplinks.
+
+    Uplinks that are lost have findings of their own. What is left is a plan that was learned from
+    a sweep, or read from a list: leaves with fewer uplinks than their peers, and leaves whose load
+    is above `most`, where that is given.
+    """
+    counts = sorted(load.up_planned for load in found.values())
+    usual = max(set(counts), key=lambda count: (counts.count(count), count)) if counts else 0
+    hurt = {end.host for cable in explained for end in (cable.a, cable.b)}
+    for name, load in sorted(found.items()):
+        if name in hurt:
+            continue
+        if load.up_planned < usual and 2 * counts.count(usual) > len(counts):
+            yield Finding(
+                UPLINKS,
+                f"switch:{name}",
+                f"{name} has {load.up_found} uplinks, most leaves have {usual}",
+                "add the cables that are missing, or see why the plan has fewer here",
+                measured=load.up_found,
+                threshold=Threshold(">=", usual, "uplinks", _PEER_SOURCE),
+            )
+        elif most is not None and (load.oversubscription or 0) > most:
+            yield Finding(
+                UPLINKS,
+                f"switch:{name}",
+                f"{name} passes {load.down_gbps:g} Gb/s from below to {load.up_gbps:g} Gb/s upward",
+                "add uplinks",
+                measured=round(load.oversubscription or 0, 2),
+                threshold=Threshold("<=", most, "down to up", "oversubscription_max"),
+            )
+
+
+def load_lines(wiring: Wiring, found: Mapping[str, Load]) -> Iterator[str]:
+    """Yield a line on each leaf that lost uplinks, and how unevenly it reaches the tier above."""
+    for name, load in sorted(found.items()):
+        if load.up_found == load.up_planned or (name, -1) not in wiring.matches.by_key:
+            continue
+        by_upper: dict[str, list[int]] = {}
+        for cable in wiring.plan.cables:
+            for end in (cable.a, cable.b):
+                if end.host == name and cable.kind != NODE_LEAF:
+                    of = by_upper.setdefault(cable.other(end).host, [0, 0])
+                    of[0] += wiring.right(cable)
+                    of[1] += 1
+        short = [
+            f"{upper} {now} of {all_}"
+            for upper, (now, all_) in sorted(by_upper.items())
+            if now < all_
+        ]
+        ratio = load.oversubscription
+        over = f", {ratio:.2f} to 1 of what hangs on it" if ratio else ""
+        yield (
+            f"{name} has {load.up_found} of {load.up_planned} uplinks{over}; short: "
+            f"{several(short)}"
+        )

@@ -1,0 +1,461 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Which device of a sweep is which device of the plan. Pure.
+
+What is declared counts first (GUIDs), then what a device says of itself, then where it hangs: a
+device without a name, or with a wrong one, is known by its neighbours, where only one planned
+device has them. Each match says why.
+
+What the nodes report of their own adapters counts before all of these, and a GUID that is known
+contradicts a name or a place.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Mapping
+
+from .judge_adapters import Identities, Key
+from .model import CA, SWITCH, CablePlan, End, FoundDevice, Sweep, rail_end, switch_end
+
+BY_NODE = "its node reports this GUID"
+BY_GUID = "its GUID is declared"
+BY_NAME = "its description"
+BY_PLACE = "its place in the fabric"
+
+# A switch without a name is known by its neighbours: so many of them, known by something else than
+# their own place, and it is no longer the place of a single cable that vouches for itself.
+_VOUCHERS = 3
+_KERNEL_DEVICE = re.compile(r"mlx5_(\d+)\Z")
+
+# What a device calls itself before anybody has given it a name.
+_UNNAMED = re.compile(
+    r"^$|mellanox technologies|^mt\d{4,5}\b|quantum|switch-?ib|infiniscale|connectx|^hca-\d+$"
+    r"|^localhost\b|^switch$|^\(none\)",
+    re.IGNORECASE,
+)
+# The part of a Quantum switch that adds up for SHARP: it hangs on a port of its own.
+_AGGREGATION = re.compile(r"aggregation node", re.IGNORECASE)
+_MANAGED = re.compile(r"^MF0;(.*?)(?::[^:/]+)?(?:/.*)?$")
+
+
+@dataclass(frozen=True)
+class Named:
+    """What a description says: a host and its device, or the name of a switch."""
+
+    host: str
+    device: str
+
+
+@dataclass
+class Matches:
+    """Found devices by planned key and the other way round, with the reason of each."""
+
+    by_key: dict[Key, str] = field(default_factory=dict)
+    by_guid: dict[str, Key] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+    # Descriptions that name a planned device which another device was taken for.
+    also_claims: dict[str, Key] = field(default_factory=dict)
+    # Ends that were asked for before: the same object again is found in a dictionary at once.
+    ends: dict[tuple[str, int], End] = field(default_factory=dict)
+    # Devices of which nothing but the place is known: no cable of theirs is proved.
+    unproved: set[str] = field(default_factory=set)
+    # Nodes whose kernel numbers moved down, with the rails whose adapters are gone.
+    shifted: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    identities: Identities = field(default_factory=Identities)
+
+    def add(self, key: Key, guid: str, reason: str) -> None:
+        """Take the device for the planned one."""
+        self.by_key[key] = guid
+        self.by_guid[guid] = key
+        self.reasons[guid] = reason
+
+    def end(self, guid: str, port: int) -> End | None:
+        """Return the planned end that a found port is, None where the device is not known."""
+        end = self.ends.get((guid, port))
+        key = self.by_guid.get(guid)
+        if end is not None or key is None:
+            return end
+        # An adapter of the plan has one port.
+        end = switch_end(key[0], port) if key[1] < 0 else rail_end(*key)
+        self.ends[guid, port] = end
+        return end
+
+
+def switch_name(description: str) -> str:
+    """Return the name in a switch's description, also in that of a switch with an own system."""
+    text = description.strip()
+    managed = _MANAGED.match(text)
+    return (managed.group(1) if managed else text).strip()
+
+
+def short(host: str) -> str:
+    """Return a host's name without its domain: descriptions may have it or not."""
+    return host.split(".")[0]
+
+
+def host_and_device(description: str) -> Named:
+    """Return host and device of an adapter's description, the host without its domain."""
+    words = description.split()
+    if not words:
+        return Named("", "")
+    return Named(short(words[0]), " ".join(words[1:]))
+
+
+def unnamed(description: str) -> bool:
+    """Tell whether a description is what the maker put there, or none."""
+    return bool(_UNNAMED.search(description.strip()))
+
+
+def is_aggregation(device: FoundDevice) -> bool:
+    """Tell whether the device is the part of a switch that works for SHARP."""
+    return bool(_AGGREGATION.search(device.description))
+
+
+def match(
+    plan: CablePlan,
+    sweep: Sweep,
+    names: Mapping[str, str] | None = None,
+    known: Identities | None = None,
+) -> Matches:
+    """Return which found device is which planned one.
+
+    `names` is a node-name map: names of switches by GUID, for those that have no description.
+    `known` is what the nodes report of their own adapters.
+    """
+    matcher = _Matcher(plan, sweep, dict(names or {}), known or Identities())
+    matcher.by_own_report()
+    matcher.by_declared_guid()
+    matcher.switches_by_name()
+    matcher.adapters_by_name()
+    matcher.by_place()
+    if matcher.adapters_by_order():
+        matcher.by_place()
+    matcher.find_unproved()
+    return matcher.found
+
+
+class _Matcher:
+    def __init__(
+        self, plan: CablePlan, sweep: Sweep, names: dict[str, str], known: Identities
+    ) -> None:
+        self.plan = plan
+        self.sweep = sweep
+        self.names = names
+        self.known = known
+        self.found = Matches(identities=known)
+        self.partner: dict[End, End] = {}
+        for cable in plan.cables:
+            self.partner[cable.a] = cable.b
+            self.partner[cable.b] = cable.a
+
+    def open(self, kind: str) -> list[FoundDevice]:
+        """Return devices of a kind that are not known yet, in a fixed order."""
+        return [
+            device
+            for guid, device in sorted(self.sweep.devices.items())
+            if device.kind == kind
+            and guid not in self.found.by_guid
+            and not (kind == CA and (is_aggregation(device) or self._other(device)))
+        ]
+
+    def _other(self, device: FoundDevice) -> bool:
+        """Tell whether a node reports this adapter as one that is no rail."""
+        return any(guid in self.known.others for guid in guids_of(device))
+
+    def _contradicted(self, device: FoundDevice, key: Key, declared: bool = False) -> bool:
+        """Tell whether a GUID that is known says that the device is not `key`."""
+        if key[1] < 0:
+            own = self.plan.switches[key[0]].guid
+            return declared and own is not None and own != device.guid
+        known = guids_of(device)
+        if self.known.contradicts(key, known):
+            return True
+        own = self.plan.hcas[key].guid
+        return declared and own is not None and key not in self.known.own and own not in known
+
+    def by_own_report(self) -> None:
+        """Take adapters for what their own nodes report."""
+        for _guid, device in sorted(self.sweep.devices.items()):
+            keys = {self.known.key_of[one] for one in guids_of(device) if one in self.known.key_of}
+            if device.kind == CA and len(keys) == 1:
+                key = keys.pop()
+                if key not in self.found.by_key:
+                    self.found.add(key, device.guid, BY_NODE)
+
+    def by_place(self) -> None:
+        """Take devices for those whose place they have, as long as one makes another known."""
+        while self.switches_by_neighbours() or self.adapters_by_place():
+            pass
+
+    def by_declared_guid(self) -> None:
+        declared: dict[str, Key] = {}
+        for key, hca in self.plan.hcas.items():
+            if hca.guid:
+                declared[hca.guid] = key
+        for name, switch in self.plan.switches.items():
+            if switch.guid:
+                declared[switch.guid] = (name, -1)
+        for guid, device in sorted(self.sweep.devices.items()):
+            if guid in self.found.by_guid:
+                continue
+            for key in (declared[item] for item in guids_of(device) if item in declared):
+                is_switch = device.kind == SWITCH
+                if (key[1] < 0) != is_switch or self._contradicted(device, key):
+                    continue
+                if key not in self.found.by_key:
+                    self.found.add(key, guid, BY_GUID)
+                    break
+
+    def switches_by_name(self) -> None:
+        claims: dict[Key, list[FoundDevice]] = {}
+        for device in self.open(SWITCH):
+            name = self.names.get(device.guid) or device.description.strip()
+            if name not in self.plan.switches:
+                # The name of a director is that of all its parts: these are planned in full.
+                name = switch_name(name)
+            if name in self.plan.switches:
+                claims.setdefault((name, -1), []).append(device)
+        self._settle(claims)
+
+    def adapters_by_name(self) -> None:
+        devices = {
+            (short(hca.node), device): key
+            for key, hca in self.plan.hcas.items()
+            for device in hca.devices
+        }
+        claims: dict[Key, list[FoundDevice]] = {}
+        for device in self.open(CA):
+            said = host_and_device(device.description)
+            key = devices.get((said.host, said.device))
+            if key is None:
+                continue
+            if self._contradicted(device, key):
+                self.found.also_claims[device.guid] = key
+            else:
+                claims.setdefault(key, []).append(device)
+        self._settle(claims)
+
+    def _settle(self, claims: dict[Key, list[FoundDevice]]) -> None:
+        """Take each device for what it says; of several that say the same, the one in its place."""
+        for key, devices in claims.items():
+            if key in self.found.by_key:
+                # The declared GUID is elsewhere: this one is an impostor.
+                for device in devices:
+                    self.found.also_claims[device.guid] = key
+            elif len(devices) == 1:
+                self.found.add(key, devices[0].guid, BY_NAME)
+        for key, devices in claims.items():
+            if key in self.found.by_key or len(devices) == 1:
+                continue
+            fits = [self._fit(device, key) for device in devices]
+            best = max(range(len(devices)), key=lambda index: (fits[index], -index))
+            for index, device in enumerate(devices):
+                if index == best:
+                    self.found.add(key, device.guid, BY_NAME)
+                else:
+                    self.found.also_claims[device.guid] = key
+
+    def _fit(self, device: FoundDevice, key: Key) -> int:
+        """Return how many links of the device are where the plan has those of `key`."""
+        fits = 0
+        for number, port in device.ports.items():
+            if port.peer is None:
+                continue
+            own = switch_end(key[0], number) if key[1] < 0 else rail_end(*key)
+            # A link to a stranger where the plan has none fits nothing.
+            planned = self.partner.get(own)
+            fits += planned is not None and planned == self._far(*port.peer)
+        return fits
+
+    def _far(self, guid: str, port: int) -> End | None:
+        """Return the far end of a link: as matched, or as it calls itself."""
+        end = self.found.end(guid, port)
+        if end is None and self.sweep.devices[guid].kind == SWITCH:
+            name = switch_name(self.sweep.devices[guid].description)
+            return switch_end(name, port) if name in self.plan.switches else None
+        return end
+
+    def switches_by_neighbours(self) -> bool:
+        """Take switches for those whose neighbours they have; True where there were any."""
+        wanted = {name for name in self.plan.switches if (name, -1) not in self.found.by_key}
+        if not wanted:
+            return False
+        scores: dict[str, dict[str, int]] = {}
+        known: dict[str, int] = {}
+        for device in self.open(SWITCH):
+            score: dict[str, int] = {}
+            for number, port in device.ports.items():
+                far = self.found.end(*port.peer) if port.peer else None
+                if far is None:
+                    continue
+                known[device.guid] = known.get(device.guid, 0) + 1
+                near = self.partner.get(far)
+                if near is not None and near.is_switch and near.port == number:
+                    score[near.host] = score.get(near.host, 0) + 1
+            scores[device.guid] = {
+                name: score[name]
+                for name in score
+                if name in wanted and not self._contradicted(device, (name, -1), declared=True)
+            }
+        taken = False
+        for guid, score in scores.items():
+            name = _only_best(score)
+            # Most of the neighbours that are known must agree.
+            if name is None or 2 * score[name] <= known[guid]:
+                continue
+            if all(
+                other == guid or of_other.get(name, 0) < score[name]
+                for other, of_other in scores.items()
+            ):
+                self.found.add((name, -1), guid, BY_PLACE)
+                taken = True
+        return taken
+
+    def adapters_by_place(self) -> bool:
+        """Take adapters without a name of their own for those whose place they have."""
+        # Which names hang in the places of a node: a name that fills most of them is that node's.
+        here: dict[str, dict[str, int]] = {}
+        candidates: list[tuple[FoundDevice, Key]] = []
+        for device in self.open(CA):
+            keys = set()
+            for port in device.ports.values():
+                far = self.found.end(*port.peer) if port.peer else None
+                near = self.partner.get(far) if far else None
+                if near is not None and not near.is_switch:
+                    keys.add((near.host, near.rail))
+            if len(keys) != 1:
+                continue
+            key = keys.pop()
+            if key in self.found.by_key or self._contradicted(device, key, declared=True):
+                continue
+            candidates.append((device, key))
+            host = host_and_device(device.description).host
+            counts = here.setdefault(key[0], {})
+            counts[host] = counts.get(host, 0) + 1
+        taken = False
+        for device, key in candidates:
+            host = host_and_device(device.description).host
+            rails = sum(1 for node, _rail in self.plan.hcas if node == key[0])
+            mostly = here[key[0]][host] * 2 > rails or device.guid in self.found.also_claims
+            if host.lower() == short(key[0]).lower() or unnamed(device.description) or mostly:
+                self.found.add(key, device.guid, BY_PLACE)
+                taken = True
+        return taken
+
+    def adapters_by_order(self) -> bool:
+        """Match nodes whose kernel numbers moved down by their order; True if there were any.
+
+        The kernel numbers devices in the order of their addresses. One adapter that is gone gives
+        all later ones another number, and each of them then has the name of its neighbour. Cables
+        that were moved never look so: order kept, numbers lower, the more so the later.
+        """
+        of_node: dict[str, list[tuple[int, int, Key, str]]] = {}
+        spoilt: set[str] = set()
+        short_names = {short(node): node for node, _rail in self.plan.hcas}
+        for guid, device in sorted(self.sweep.devices.items()):
+            said = host_and_device(device.description)
+            number = _KERNEL_DEVICE.match(said.device)
+            node = short_names.get(said.host)
+            if device.kind != CA or node is None or number is None:
+                continue
+            here = self._place_of(device)
+            planned = None if here is None else self._kernel_number(here)
+            sure = self.found.reasons.get(guid) in (BY_NODE, BY_GUID)
+            if here is None or here[0] != node or planned is None or sure:
+                spoilt.add(node)
+                continue
+            of_node.setdefault(node, []).append((planned, int(number.group(1)), here, guid))
+        taken = False
+        for node, rows in sorted(of_node.items()):
+            if node not in spoilt and self._shifted(node, sorted(rows)):
+                taken = True
+        return taken
+
+    def _place_of(self, device: FoundDevice) -> Key | None:
+        """Return the rail whose port the adapter is in, None where it is in none, or several."""
+        keys = set()
+        for port in device.ports.values():
+            far = self.found.end(*port.peer) if port.peer else None
+            near = self.partner.get(far) if far else None
+            if near is not None and not near.is_switch:
+                keys.add((near.host, near.rail))
+        return keys.pop() if len(keys) == 1 else None
+
+    def _kernel_number(self, key: Key) -> int | None:
+        for name in self.plan.hcas[key].devices:
+            number = _KERNEL_DEVICE.match(name)
+            if number:
+                return int(number.group(1))
+        return None
+
+    def _shifted(self, node: str, rows: list[tuple[int, int, Key, str]]) -> bool:
+        shifts = [planned - said for planned, said, _key, _guid in rows]
+        ordered = all(one[1] < two[1] for one, two in zip(rows, rows[1:]))
+        rising = all(one <= two for one, two in zip(shifts, shifts[1:]))
+        there = {key for _planned, _said, key, _guid in rows}
+        if not ordered or not rising or shifts[0] < 0 or not shifts[-1] or len(there) < len(rows):
+            return False
+        last = max(planned for planned, said, _key, _guid in rows if planned != said)
+        gone = [
+            key[1]
+            for key in self.plan.hcas
+            if key[0] == node and key not in there and (self._kernel_number(key) or 0) < last
+        ]
+        # A card has two functions at most, so each that is gone takes two numbers at most.
+        if shifts[-1] > 2 * max(1, len(gone)) or (gone and len(gone) > shifts[-1]):
+            return False
+        moved = {guid: key for planned, said, key, guid in rows if planned != said}
+        if any(self.found.by_key.get(key, guid) not in moved for guid, key in moved.items()):
+            return False
+        for guid in moved:
+            before = self.found.by_guid.pop(guid, None)
+            if before is not None:
+                del self.found.by_key[before]
+            self.found.also_claims.pop(guid, None)
+        for guid, key in moved.items():
+            self.found.add(key, guid, BY_PLACE)
+        self.found.ends.clear()
+        self.found.shifted[node] = tuple(gone)
+        return True
+
+    def find_unproved(self) -> None:
+        """Note the devices that are known by their place alone."""
+        for guid, key in self.found.by_guid.items():
+            if self.found.reasons[guid] != BY_PLACE:
+                continue
+            if key[1] >= 0 or self._vouchers(guid, key) < _VOUCHERS:
+                self.found.unproved.add(guid)
+
+    def _vouchers(self, guid: str, key: Key) -> int:
+        """Return how many neighbours that are known by more than place say what a switch is."""
+        count = 0
+        for number, port in self.sweep.devices[guid].ports.items():
+            far = self.found.end(*port.peer) if port.peer else None
+            if far is None or port.peer is None:
+                continue
+            near = self.partner.get(far)
+            # A neighbour that is a switch without a name has more than this one link to prove it.
+            sure = not far.is_switch and self.found.reasons[port.peer[0]] == BY_PLACE
+            count += near == switch_end(key[0], number) and not sure
+        return count
+
+
+def guids_of(device: FoundDevice) -> list[str]:
+    """Return the GUIDs of a device and of its ports."""
+    if device.kind == SWITCH:
+        return [device.guid]
+    return [device.guid, *(port.guid for port in device.ports.values() if port.guid)]
+
+
+def _only_best(score: Mapping[str, int]) -> str | None:
+    """Return the key with the highest value, None where there is none, or more than one."""
+    if not score:
+        return None
+    top = max(score.values())
+    best = [key for key, value in score.items() if value == top]
+    return best[0] if len(best) == 1 else None

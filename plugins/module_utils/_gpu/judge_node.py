@@ -1,0 +1,295 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Are the GPUs of this node what its profile says, and are they well? Pure.
+
+GPUs are told apart by PCI address. Their subjects are numbered in the order of the profile's
+addresses, so that a number means the same slot whatever else is missing. One cause gives one
+finding where that can be told: a GPU that is lost is asked nothing else, and a fabric that no GPU
+has joined is a finding of the node.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Iterator, Mapping, Sequence
+
+from .._core.pci_address import full_pci
+from .._core.record import Record
+from .._host.hardware_log import parse_faults
+from .._host.kernel_log import KernelLog, messages
+from .host import Host, PciGpu
+from .judge_device import Asker, Wanted, asker_of, fabric_text, judge_gpu
+from .judge_events import judge_events, judge_pcie_errors, judge_switch_events
+from .nvml.types import LIB_RM_VERSION_MISMATCH, RESET_REQUIRED
+from .read import Gpu, Sweep
+from .thresholds import ACTION_REMEDIES, MARKS
+from .xid import Event, parse_log
+from .xid_table import RECOVERY
+
+
+def wanted_from_profile(profile: Mapping[str, Any], **options: Any) -> Wanted:
+    """Return what a profile (its `gpus` and `nvlink`) asks for; ValueError for what is not one."""
+    gpus, nvlink = profile.get("gpus") or {}, profile.get("nvlink") or {}
+    if not isinstance(gpus, Mapping) or not isinstance(nvlink, Mapping):
+        raise ValueError("profile: gpus and nvlink must be mappings")
+    pci = tuple(full_pci(str(address)) for address in gpus.get("pci") or ())
+    count = gpus.get("count")
+    if len(set(pci)) != len(pci):
+        raise ValueError("profile: gpus.pci has an address twice; write each once")
+    if count is not None and pci and len(pci) != int(count):
+        raise ValueError(f"profile: gpus.count is {count}, but gpus.pci has {len(pci)} addresses")
+    unknown = sorted(set(options.get("marks") or {}) - set(MARKS))
+    if unknown:
+        raise ValueError(f"thresholds: no check is called {', '.join(unknown)}")
+    return Wanted(
+        count=None if count is None else int(count),
+        type=str(gpus.get("type") or ""),
+        memory_mib=gpus.get("memory_mib"),
+        pci=pci,
+        numa=tuple(int(node) for node in gpus.get("numa") or ()),
+        links=nvlink.get("links_per_gpu"),
+        nvswitches=nvlink.get("nvswitches"),
+        **options,
+    )
+
+
+def slots_of(wanted: Wanted, sweep: Sweep, host: Host) -> list[str]:
+    """Return the PCI address of each slot: the profile's, then what else is there."""
+    found = {gpu.pci for gpu in sweep.gpus if gpu.pci} | {gpu.pci for gpu in host.gpus}
+    return [*wanted.pci, *sorted(found - set(wanted.pci))]
+
+
+def own_link(address: str, seen: Mapping[str, PciGpu]) -> tuple[str, ...]:
+    """Return the addresses of both ends of a GPU's link."""
+    path = seen[address].path if address in seen else ()
+    return (address, *(function.address for function in path[1:2]))
+
+
+def judge_node(
+    node: str, wanted: Wanted, sweep: Sweep, host: Host, log: KernelLog
+) -> Iterator[Record]:
+    """Yield all records of a node."""
+    events = parse_log(log.text)
+    faults = parse_faults(log.text, wanted.since_s)
+    slots = slots_of(wanted, sweep, host)
+    ask = Asker(f"node:{node}", wanted)
+    by_address: dict[str | None, Gpu] = {gpu.pci: gpu for gpu in sweep.gpus if gpu.pci}
+    seen = {gpu.pci: gpu for gpu in host.gpus}
+    nameless = _nameless(slots, sweep, by_address)
+    unknown = _unknown(sweep, seen, by_address, nameless)
+    fabric = list(_fabric(ask, node, slots, by_address))
+    yield from _node(ask, sweep, host, unknown)
+    for number, address in enumerate(slots):
+        subject = f"gpu:{node}/{number}"
+        gpu = by_address.get(address)
+        where = Asker(subject, wanted, (f"PCI {address}",))
+        yield from _presence(where, address, number, gpu, seen, host)
+        if gpu is not None and not gpu.lost:
+            yield where("gpu.access", True)
+            yield from judge_gpu(gpu, subject, wanted, seen.get(address))
+            yield from _recovery(asker_of(gpu, subject, wanted), gpu)
+        elif address in nameless or gpu is not None:
+            yield _access(where, nameless[address][1] if address in nameless else gpu)
+        elif address in unknown:
+            yield _uninitialized(where, address, log)
+        mine = [event for event in events if event.kind == "xid" and event.pci == address]
+        yield from judge_events(where, mine, log)
+        yield from judge_pcie_errors(where, own_link(address, seen), faults, log)
+    placed = {index for index, _what in nameless.values()}
+    for index, what in _unnamed(sweep).items():
+        if index not in placed:
+            yield _access(ask, what, f"GPU {index} of NVML, whose PCI address is not known; ")
+    yield from fabric
+    xids = [event for event in events if event.kind == "xid"]
+    yield from judge_switch_events(ask, _switch_events(events), log, wanted, xids)
+    strange = [event for event in events if event.kind == "xid" and event.pci not in slots]
+    if strange:
+        yield from judge_events(ask, strange, log)
+
+
+def _switch_events(events: Sequence[Event]) -> list[Event]:
+    return [event for event in events if event.kind == "sxid"]
+
+
+def _unnamed(sweep: Sweep) -> dict[int, Gpu | str]:
+    """Return the GPUs that NVML cannot name, by its index: lost ones, and why others are stuck."""
+    return {**{gpu.index: gpu for gpu in sweep.gpus if gpu.pci is None}, **sweep.stuck}
+
+
+def _nameless(
+    slots: Sequence[str], sweep: Sweep, by_address: Mapping[str | None, Gpu]
+) -> dict[str, tuple[int, Gpu | str]]:
+    """Give GPUs that NVML cannot name the addresses that are left, with NVML's index.
+
+    NVML numbers in the order of PCI addresses. As many addresses as there are such GPUs are theirs
+    beyond doubt; with more addresses, those whose rank among all GPUs fits.
+    """
+    lost = _unnamed(sweep)
+    left = [address for address in sorted(slots) if address not in by_address]
+    if len(left) == len(lost):
+        return dict(zip(left, sorted(lost.items(), key=lambda item: item[0])))
+    ordered = sorted(slots)
+    return {
+        ordered[index]: (index, what)
+        for index, what in lost.items()
+        if index < len(ordered) and ordered[index] in left and sweep.count == len(ordered)
+    }
+
+
+def _unknown(
+    sweep: Sweep,
+    seen: Mapping[str, PciGpu],
+    by_address: Mapping[str | None, Gpu],
+    nameless: Mapping[str, Any],
+) -> list[str]:
+    """Return the addresses of GPUs that PCI has and NVML has not, although NVML answers."""
+    if (
+        sweep.error
+        or sweep.count is None
+        or _unnamed(sweep).keys() - {i for i, _address in nameless.values()}
+    ):
+        return []
+    return [address for address in seen if address not in by_address and address not in nameless]
+
+
+def _uninitialized(ask: Asker, address: str, log: KernelLog) -> Record:
+    head = f"NVRM: GPU {address}: "
+    told = tuple(
+        said.text[:200]
+        for said in messages(log.text, ("RmInitAdapter",))
+        if said.text.startswith((head, head.replace(".0: ", ": ")))
+    )
+    text = "PCI has it and NVML has not: the driver could not initialize it"
+    remedy = (
+        "reboot: drain the node and power-cycle it; the same GPU again (dmesg | grep "
+        "RmInitAdapter): replace it"
+    )
+    return ask("gpu.access", False, None, text, remedy=remedy, evidence=told[:3])
+
+
+def _access(ask: Asker, what: Gpu | str | None, which: str = "") -> Record:
+    if isinstance(what, Gpu):
+        remedy = ACTION_REMEDIES["reset"] if what.lost_code == RESET_REQUIRED else ""
+        return ask("gpu.access", False, None, f"{which}NVML: {what.lost}", remedy=remedy)
+    return ask("gpu.access", None, None, f"{which}NVML: {what}")
+
+
+def _presence(
+    ask: Asker,
+    address: str,
+    number: int,
+    gpu: Gpu | None,
+    seen: Mapping[str, PciGpu],
+    host: Host,
+) -> Iterator[Record]:
+    wanted = ask.wanted
+    found = seen.get(address)
+    there = gpu is not None or found is not None
+    if wanted.pci and address not in wanted.pci:
+        yield ask("gpu.present", True, False, "a GPU where the profile has none")
+    elif not there and not host.has_pci:
+        yield ask("gpu.present", None, None, "GPU at its PCI address; sysfs shows no PCI bus")
+    else:
+        yield ask("gpu.present", there)
+    if found is None:
+        return
+    yield ask("gpu.driver", found.driver or "none")
+    if number < len(wanted.numa):
+        yield ask("gpu.numa", found.numa, wanted.numa[number])
+
+
+def _recovery(ask: Asker, gpu: Gpu) -> Iterator[Record]:
+    if ask.lacks("recovery_action"):
+        return
+    action = gpu.recovery_action
+    row = None if action is None else RECOVERY.get(action)
+    said = None if action is None else row.meaning if row else str(action)
+    remedy = ACTION_REMEDIES.get(row.action if row else "check", "")
+    yield ask("gpu.recovery_action", said, name="recovery_action", remedy=remedy)
+
+
+def _node(ask: Asker, sweep: Sweep, host: Host, unknown: Sequence[str] = ()) -> Iterator[Record]:
+    wanted = ask.wanted
+    mismatch = sweep.error_code == LIB_RM_VERSION_MISMATCH
+    if sweep.error and not mismatch:
+        yield ask("gpu.nvml", None, None, f"NVML: {sweep.error}")
+    elif not mismatch:
+        yield ask("gpu.nvml", True)
+    if wanted.count is not None:
+        # What is on PCI is not gone; gpu.access names it.
+        remedy = f"look: gpu.access of the GPU at {', '.join(unknown)}" if unknown else ""
+        yield ask("gpu.count", sweep.count, wanted.count, remedy=remedy, evidence=tuple(unknown))
+    versions = {
+        "kernel module": host.module_version,
+        "NVML": sweep.library_version,
+        "driver": sweep.driver_version,
+    }
+    told = tuple(f"{name} {version}" for name, version in versions.items() if version)
+    kinds = len({version for version in versions.values() if version})
+    if mismatch:
+        yield ask("gpu.versions", 2, None, f"NVML: {sweep.error}", evidence=told)
+    else:
+        # One of them alone agrees with itself, which proves nothing.
+        yield ask("gpu.versions", kinds if len(told) > 1 else None, evidence=told)
+    release = sweep.driver_version or host.module_version
+    if wanted.driver_version:
+        yield ask("gpu.driver_version", release, wanted.driver_version)
+    yield ask("gpu.nouveau", "loaded" if host.nouveau else "absent" if host.has_pci else None)
+    if wanted.nvswitches:
+        yield _fabric_manager(ask, release, host)
+    model = wanted.model
+    if wanted.nvswitches and model is not None and model.nvswitch_pci:
+        many = len(host.switches) if host.has_pci else None
+        yield ask("gpu.nvswitch_count", many, wanted.nvswitches, evidence=host.switches)
+    kept = [gpu for gpu in sweep.gpus if not gpu.lost]
+    parts = {(gpu.vbios, gpu.part_number) for gpu in kept}
+    if kept:
+        unread = any(None in pair for pair in parts)
+        each = tuple(
+            f"VBIOS {vbios}, part {part}: "
+            + ", ".join(gpu.pci or "?" for gpu in kept if (gpu.vbios, gpu.part_number) == pair)
+            for pair in sorted(parts, key=str)
+            for vbios, part in (pair,)
+        )
+        yield ask("gpu.firmware_equal", None if unread else len(parts), evidence=each)
+
+
+def _fabric_manager(ask: Asker, release: str | None, host: Host) -> Record:
+    text = MARKS["gpu.fabric_manager"].what
+    if host.fabric_manager is None:
+        return ask("gpu.fabric_manager", None, release, f"{text}: {host.fabric_manager_absent}")
+    if release is None:
+        return ask("gpu.fabric_manager", None, "", f"{text}: the driver's release is not known")
+    return ask("gpu.fabric_manager", host.fabric_manager, release)
+
+
+def _fabric(
+    ask: Asker, node: str, slots: Sequence[str], by_address: Mapping[str | None, Gpu]
+) -> Iterator[Record]:
+    """Yield whether the GPUs are registered with the fabric manager.
+
+    A single GPU, and a node without NVSwitches, has no fabric: "not supported" is no fault there.
+    """
+    if not ask.wanted.nvswitches or len(slots) < 2:
+        return
+    states: list[tuple[int, str | None, Gpu]] = []
+    for number, address in enumerate(slots):
+        gpu = by_address.get(address)
+        if gpu is not None and not gpu.lost and gpu.absent.get("fabric_state") is None:
+            states.append((number, fabric_text(gpu), gpu))
+        elif gpu is not None and not gpu.lost and "not supported" not in gpu.absent["fabric_state"]:
+            states.append((number, None, gpu))
+    # A part without this state (Ampere) answers "not supported" on every GPU.
+    states = [state for state in states if state[1] != "not supported"]
+    kinds = {text for _number, text, _gpu in states}
+    if len(states) > 1 and len(kinds) == 1 and kinds != {"completed"}:
+        first = states[0][2]
+        every = ask if first.fabric_state is not None else asker_of(first, ask.subject, ask.wanted)
+        text = f"registration of all {len(states)} GPUs with the fabric manager"
+        yield every("gpu.fabric", states[0][1], None, text, name="fabric_state")
+        return
+    for number, said, gpu in states:
+        one = asker_of(gpu, f"gpu:{node}/{number}", ask.wanted)
+        yield one("gpu.fabric", said, name="fabric_state")

@@ -1,0 +1,264 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Processors and memory as the kernel shows them, against the profile of the node. Pure but load().
+
+Sources: Documentation/ABI of the kernel for sysfs-devices-system-cpu and sysfs-devices-edac.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from dataclasses import dataclass, field
+from typing import Any, Iterator, Mapping
+
+from .._core.record import FAIL, NOT_MEASURED, Record, Threshold, judge
+from .memory import memory_mib
+
+_PROFILE = "profile of the node"
+# Azure azurehpc-health-checks asks for the memory within 5 %; a DIMM of 16 or 32 is 3 to 6 %.
+BALANCE_SHARE = 0.05
+# mcelog.conf as delivered: ce-error-threshold = 10 / 24h of a DIMM, uc-error-threshold = 1 / 24h.
+CORRECTED_A_DAY = 10
+_DAY_S = 86400
+_NUMBER = re.compile(r"^\d+$")
+_LOOK_CPU = "look: lscpu -e; SMT, NPS and SNC in the firmware; nosmt and maxcpus in /proc/cmdline"
+_LOOK_MEMORY = "replace: find the memory module with dmidecode -t 17 and ipmitool sel list"
+
+
+@dataclass(frozen=True)
+class Host:
+    """What the kernel shows; None is what could not be read.
+
+    `nodes_kib` is MemTotal of each NUMA node by number. `corrected` and `uncorrected` are counts
+    since the boot by place (mc0/dimm3), None where no EDAC driver is loaded.
+    """
+
+    cpus: int | None = None
+    sockets: int | None = None
+    cores: int | None = None
+    memory_mib: int | None = None
+    nodes_kib: Mapping[int, int] = field(default_factory=dict)
+    corrected: Mapping[str, int] | None = None
+    uncorrected: Mapping[str, int] | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    uptime_s: float | None = None
+
+
+def count_of(text: str | None) -> int | None:
+    """Return how many CPUs a list like 0-55,112-167 has; None for what is no list."""
+    total = 0
+    for part in (text or "").strip().split(","):
+        found = re.match(r"^(\d+)(?:-(\d+))?$", part)
+        if found is None:
+            return None
+        total += int(found[2] or found[1]) - int(found[1]) + 1
+    return total
+
+
+def _read(path: str) -> str | None:
+    try:
+        with open(path, encoding="ascii", errors="replace") as stream:
+            return stream.read()
+    except OSError:
+        return None
+
+
+def _whole(path: str) -> int | None:
+    text = (_read(path) or "").strip()
+    return int(text) if _NUMBER.match(text) else None
+
+
+def load(sysfs: str, proc: str) -> Host:
+    """Read the trees; what is missing or unreadable is None."""
+    cpu = os.path.join(sysfs, "devices/system/cpu")
+    packages: set[int] = set()
+    cores: set[tuple[int, int]] = set()
+    for folder in glob.glob(os.path.join(cpu, "cpu[0-9]*/topology")):
+        package = _whole(os.path.join(folder, "physical_package_id"))
+        core = _whole(os.path.join(folder, "core_id"))
+        # A die of its own numbers its cores anew.
+        die = _whole(os.path.join(folder, "die_id")) or 0
+        if package is not None and core is not None:
+            packages.add(package)
+            cores.add((package * 1000 + die, core))
+    nodes: dict[int, int] = {}
+    for path in glob.glob(os.path.join(sysfs, "devices/system/node/node[0-9]*/meminfo")):
+        number = int(re.sub(r".*/node(\d+)/meminfo$", r"\1", path))
+        found = re.search(r"MemTotal:\s+(\d+) kB", _read(path) or "")
+        if found:
+            nodes[number] = int(found[1])
+    corrected, uncorrected, labels = _edac(os.path.join(sysfs, "devices/system/edac/mc"))
+    uptime = (_read(os.path.join(proc, "uptime")) or "").split()
+    return Host(
+        cpus=count_of(_read(os.path.join(cpu, "online"))),
+        sockets=len(packages) or None,
+        cores=len(cores) or None,
+        memory_mib=memory_mib(_read(os.path.join(proc, "meminfo"))),
+        nodes_kib=nodes,
+        corrected=corrected,
+        uncorrected=uncorrected,
+        labels=labels,
+        uptime_s=float(uptime[0]) if uptime and re.match(r"^\d+(\.\d+)?$", uptime[0]) else None,
+    )
+
+
+def _edac(root: str) -> tuple[dict[str, int] | None, dict[str, int] | None, dict[str, str]]:
+    """Counts by place: those of each DIMM, and those of a controller that no DIMM is blamed for."""
+    corrected: dict[str, int] = {}
+    uncorrected: dict[str, int] = {}
+    labels: dict[str, str] = {}
+    for folder in sorted(glob.glob(os.path.join(root, "mc[0-9]*"))):
+        name = os.path.basename(folder)
+        places = {name: ("ce_noinfo_count", "ue_noinfo_count", folder)}
+        dimms = glob.glob(os.path.join(folder, "dimm[0-9]*")) or glob.glob(
+            os.path.join(folder, "rank[0-9]*")
+        )
+        for dimm in sorted(dimms):
+            place = f"{name}/{os.path.basename(dimm)}"
+            places[place] = ("dimm_ce_count", "dimm_ue_count", dimm)
+            labels[place] = (_read(os.path.join(dimm, "dimm_label")) or "").strip()
+        if not dimms:
+            places[name] = ("ce_count", "ue_count", folder)
+        for place, (ce_name, ue_name, where) in places.items():
+            ce, ue = _whole(os.path.join(where, ce_name)), _whole(os.path.join(where, ue_name))
+            if ce is not None:
+                corrected[place] = ce
+            if ue is not None:
+                uncorrected[place] = ue
+    return corrected or None, uncorrected or None, labels
+
+
+def judge_host(
+    node: str, host: Host, profile: Mapping[str, Any], edac: bool = True
+) -> Iterator[Record]:
+    """Yield the records of what the kernel shows; `profile` as the plan writes profile_data."""
+    yield from _processors(node, host, profile.get("cpu") or {})
+    yield from _sizes(node, host, profile.get("real_memory_mb"))
+    if edac:
+        yield from _errors(node, host)
+
+
+def _processors(node: str, host: Host, want: Mapping[str, Any]) -> Iterator[Record]:
+    subject = f"node:{node}"
+    if not want:
+        remedy = "settings: write cpu into the profile of the node"
+        yield Record("cpu.count", subject, NOT_MEASURED, "the profile does not say", remedy=remedy)
+        return
+    cores = int(want["sockets"]) * int(want["cores_per_socket"])
+    found = (
+        ("cpu.count", host.cpus, cores * int(want["threads_per_core"]), "CPUs that are online"),
+        ("cpu.sockets", host.sockets, int(want["sockets"]), "sockets"),
+        ("cpu.cores", host.cores, cores, "cores"),
+        ("cpu.numa", len(host.nodes_kib) or None, int(want["numa_nodes"]), "NUMA nodes"),
+    )
+    for check, value, wanted, text in found:
+        yield judge(check, subject, value, Threshold("==", wanted, "", _PROFILE), text, _LOOK_CPU)
+
+
+def _sizes(node: str, host: Host, least_mib: Any) -> Iterator[Record]:
+    subject = f"node:{node}"
+    nodes = host.nodes_kib
+    evidence = [f"NUMA node {number}: {nodes[number] // 1024} MiB" for number in sorted(nodes)]
+    if least_mib is None:
+        remedy = "settings: write real_memory_mb into the profile of the node"
+        text = "the profile does not say"
+        yield Record("memory.size", subject, NOT_MEASURED, text, remedy=remedy)
+    else:
+        mark = Threshold(">=", int(least_mib), "MiB", _PROFILE)
+        yield judge(
+            "memory.size", subject, host.memory_mib, mark, "MemTotal", _LOOK_MEMORY, evidence
+        )
+    if len(nodes) > 1:
+        share = round(1 - min(nodes.values()) / max(nodes.values()), 4)
+        mark = Threshold("<=", BALANCE_SHARE, "", "Azure azurehpc-health-checks: memory within 5 %")
+        text = "share that the smallest NUMA node has less than the largest"
+        yield judge("memory.balance", subject, share, mark, text, _LOOK_MEMORY, evidence)
+
+
+def _errors(node: str, host: Host) -> Iterator[Record]:
+    subject = f"node:{node}"
+    if host.corrected is None or host.uncorrected is None:
+        text = "no EDAC driver counts memory errors"
+        remedy = "settings: load the EDAC driver of the platform, or switch this off with edac"
+        for check in ("memory.uncorrected", "memory.corrected"):
+            yield Record(check, subject, NOT_MEASURED, text, remedy=remedy)
+        return
+    mark = Threshold("==", 0, "errors", "mcelog.conf: one uncorrected error is too many")
+    counts = {place: count for place, count in host.uncorrected.items() if count}
+    evidence = _places(counts, host)
+    yield judge(
+        "memory.uncorrected", subject, sum(counts.values()), mark,
+        "uncorrected memory errors since the boot", _LOOK_MEMORY, evidence,
+    )  # fmt: skip
+    most = max(host.corrected.values())
+    counts = {place: count for place, count in host.corrected.items() if count}
+    a_day = Threshold("<=", CORRECTED_A_DAY, "errors/day", "mcelog.conf: 10 in 24 h of a DIMM")
+    text = "corrected memory errors of the worst DIMM in 24 h, on average since the boot"
+    value = None
+    if host.uptime_s is not None:
+        # The first day counts as a whole one: two errors in a minute are no 2880 a day.
+        value = round(most / max(1.0, host.uptime_s / _DAY_S), 2)
+    yield judge(
+        "memory.corrected", subject, value, a_day, text, _LOOK_MEMORY, _places(counts, host)
+    )
+
+
+def _places(counts: Mapping[str, int], host: Host) -> list[str]:
+    worst = sorted(counts, key=lambda place: (-counts[place], place))[:8]
+    return [
+        f"{place} {host.labels.get(place, '')}".strip() + f": {counts[place]}" for place in worst
+    ]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the worker of one CPU has told; `wrong` are lines, `problem` why it told nothing."""
+
+    cpu: int
+    rounds: int = 0
+    mib: int = 0
+    wrong: tuple[str, ...] = ()
+    wrong_memory: tuple[str, ...] = ()
+    problem: str = ""
+
+
+def judge_load(node: str, told: list[Told], seconds: float, asked_mib: int) -> Iterator[Record]:
+    """Yield what the known answers say; `asked_mib` is the memory of all workers together."""
+    subject = f"node:{node}"
+    lost = [f"CPU {one.cpu}: {one.problem}" for one in told if one.problem]
+    for check, what, of, done in (
+        ("cpu.known_answers", "wrong results", "wrong", "rounds"),
+        ("memory.patterns", "wrong blocks", "wrong_memory", "mib"),
+    ):
+        if check == "memory.patterns" and not asked_mib:
+            continue
+        lines = [line for one in told for line in getattr(one, of)]
+        amount = sum(getattr(one, done) for one in told)
+        idle = [one.cpu for one in told if not one.problem and not getattr(one, done)]
+        mark = Threshold("==", 0, what, "the results are known before")
+        unit = "rounds" if done == "rounds" else f"MiB of {asked_mib} MiB written and read"
+        text = f"{amount} {unit} on {len(told)} CPUs in {seconds:.0f} s"
+        value = len(lines) if lines or (told and not lost and not idle) else None
+        evidence = [*lines[:8], *lost[:4]]
+        if idle:
+            evidence.append(
+                f"nothing was done in this time on {len(idle)} CPUs, CPU {idle[0]} first"
+            )
+        remedy = (
+            "replace: run it again; the processor where the same CPU is wrong, else memtest86"
+            if lines
+            else "look: dmesg (out of memory?), or give it more seconds"
+        )
+        record = judge(check, subject, value, mark, text, remedy, evidence)
+        if record.status == FAIL or value is not None:
+            yield record
+        else:
+            text += "; not all of them have told"
+            yield Record(
+                check, subject, NOT_MEASURED, text, evidence=tuple(evidence), remedy=remedy
+            )

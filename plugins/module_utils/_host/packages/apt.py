@@ -1,0 +1,164 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""The packages of Debian and its relatives: dpkg, apt-get and apt-mark."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Mapping, Sequence
+
+from ..._core.files import write_atomic
+from ..._core.run import MISSING, CommandResult, CommandRunner, ToolError
+from .plan import (
+    Package,
+    Wanted,
+    is_locked,
+    is_unknown,
+    needs_update,
+    parse_dpkg,
+    parse_simulation,
+    surplus_removals,
+)
+
+_POLL_S = 3.0
+_APT_LISTS = "/var/lib/apt/lists"
+_APT_STAMPS = (
+    "/var/lib/baremetal-dgx/package-lists",
+    "/var/lib/apt/periodic/update-success-stamp",
+    _APT_LISTS,
+)
+_APT_SOURCES = ("/etc/apt/sources.list", "/etc/apt/sources.list.d", "/etc/apt/apt.conf.d")
+_DPKG_JOURNAL = "/var/lib/dpkg/updates"
+_APT_ENVIRONMENT = {
+    "DEBIAN_FRONTEND": "noninteractive",
+    "APT_LISTCHANGES_FRONTEND": "none",
+    # needrestart would restart daemons behind everybody's back
+    "NEEDRESTART_SUSPEND": "1",
+}
+# A configuration file that somebody has changed stays; roles write their own afterwards.
+_APT_OPTIONS = (
+    "-o", "Dpkg::Options::=--force-confdef",
+    "-o", "Dpkg::Options::=--force-confold",
+    "-o", "Dpkg::Use-Pty=0",
+)  # fmt: skip
+
+
+def newest(paths: Sequence[str]) -> float:
+    """When any of the paths, or what lies directly in them, last changed; 0 when none is there."""
+    times = [0.0]
+    for path in paths:
+        try:
+            times.append(os.stat(path).st_mtime)
+            if os.path.isdir(path) and path != _APT_LISTS:
+                times += [entry.stat().st_mtime for entry in os.scandir(path)]
+        except OSError:
+            continue
+    return max(times)
+
+
+class Apt:
+    """The acts on Debian and its relatives."""
+
+    def __init__(self, run: CommandRunner, params: Mapping[str, Any]) -> None:
+        self.run = run
+        self.params = params
+        self.lists_updated = False
+
+    def load(self) -> dict[str, Package]:
+        """The packages of the node."""
+        query = ["dpkg-query", "-W", "-f", "${db:Status-Abbrev}\t${Package}\t${Version}\n"]
+        answer = self.run(query, timeout_s=60)
+        if answer.outcome == MISSING or (not answer.ok and not answer.out):
+            raise ToolError(f"the package database cannot be read: {answer.describe()}")
+        return parse_dpkg(answer.out)
+
+    def interrupted(self) -> bool:
+        """Whether dpkg was killed while it wrote its own records."""
+        try:
+            return any(name.isdigit() for name in os.listdir(_DPKG_JOURNAL))
+        except OSError:
+            return False
+
+    def patiently(self, command: Sequence[str]) -> CommandResult:
+        """Run a package tool; while another one holds the lock, wait."""
+        deadline = time.monotonic() + self.params["lock_timeout_s"]
+        while True:
+            left = deadline - time.monotonic()
+            words = list(command)
+            if words[0] == "apt-get":
+                words[1:1] = ["-o", f"DPkg::Lock::Timeout={max(1, int(left))}"]
+            answer = self.run(words, timeout_s=self.params["timeout_s"], env=_APT_ENVIRONMENT)
+            if answer.ok or not is_locked(answer.text) or time.monotonic() > deadline:
+                return answer
+            time.sleep(_POLL_S)
+
+    def update(self, reason: str) -> None:
+        """Read the package lists anew; a source that is missing shows in the install."""
+        answer = self.patiently(["apt-get", "update", "-q"])
+        if not answer.ok:
+            raise ToolError(f"the package lists ({reason}) cannot be read: {answer.describe()}")
+        write_atomic(_APT_STAMPS[0], "", sync=False)
+        self.lists_updated = True
+
+    def transact(self, words: Sequence[str], allowed: Sequence[str]) -> bool:
+        """Run apt-get, after a simulation has shown that it removes nothing else; was it needed?"""
+        command = ["apt-get", "-y", *_APT_OPTIONS, *words]
+        rehearsal = self.patiently([*command, "--simulate"])
+        if not rehearsal.ok and is_unknown(rehearsal.text) and not self.lists_updated:
+            self.update("a package is unknown")
+            rehearsal = self.patiently([*command, "--simulate"])
+        if not rehearsal.ok:
+            raise ToolError(rehearsal.describe(12))
+        installs, removes = parse_simulation(rehearsal.out)
+        surplus = surplus_removals(removes, allowed)
+        if surplus:
+            raise ToolError(
+                f"`apt-get {' '.join(words)}` would remove {', '.join(surplus)} as well; nothing "
+                "was changed. Declare them as absent, or allow it with removals_allowed "
+                "(node_base_packages_replaceable)",
+                surplus_removals=surplus,
+            )
+        if not installs and not removes:
+            return False
+        answer = self.patiently(command)
+        if not answer.ok and is_unknown(answer.text) and not self.lists_updated:
+            self.update("a package is gone from its source")
+            answer = self.patiently(command)
+        if not answer.ok:
+            raise ToolError(answer.describe(12))
+        return True
+
+    def repair(self, names: Sequence[str]) -> None:
+        """Finish what a killed run left behind."""
+        self.patiently(["dpkg", "--configure", "-a", "--force-confdef", "--force-confold"])
+        left = [package.name for package in self.load().values() if package.unfinished]
+        if left:
+            self.transact(["--fix-broken", "install"], [])
+            left = [package.name for package in self.load().values() if package.unfinished]
+        if left:
+            self.transact(["--reinstall", "install", *left], [])
+
+    def install(self, wanted: Sequence[Wanted], change_held: bool) -> bool:
+        """Install packages; returns whether anything had to be done."""
+        sources = newest(_APT_SOURCES)
+        if needs_update(time.time(), newest(_APT_STAMPS), sources, self.params["lists_max_age_s"]):
+            self.update("older than allowed")
+        words = ["install"]
+        words += [] if self.params["recommends"] else ["--no-install-recommends"]
+        words += ["--allow-change-held-packages"] if change_held else []
+        words += [f"{w.name}={w.version}" if w.version else w.name for w in wanted]
+        return self.transact(words, [*self.params["removals_allowed"], *self.params["absent"]])
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove packages, and only these."""
+        self.transact(["remove", "--allow-change-held-packages", *names], self.params["absent"])
+
+    def hold(self, names: Sequence[str], held: bool) -> None:
+        """Hold packages, or let them go."""
+        answer = self.patiently(["apt-mark", "hold" if held else "unhold", *names])
+        if not answer.ok:
+            raise ToolError(answer.describe())

@@ -1,0 +1,547 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Is each rail of this node what its profile says? Pure: what was found and the marks give records.
+
+The rails are found by PCI address, since names and numbers of RDMA devices follow the operating
+system. Only a tree without PCI addresses is matched by name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
+
+from .._core.pci_address import full_pci
+from .._core.rail import RAIL_DEVICE
+from .._core.record import NOT_MEASURED, PASS, Record, Threshold, judge
+from .counters import Sample, growth_of_port, symbol_errors_allowed
+from .ethtool import ETHERNET, Answer, judge_ethernet
+from .mlxlink import MODULE_FAULTS, LinkReport, Optics, Reading
+from .sysfs import Hca, Port
+
+PROFILE = "profile of the node"
+_STATE_SOURCE = "IBTA volume 1, 14.2.5.6 (PortInfo): only an active port carries data"
+
+
+@dataclass(frozen=True)
+class WantedRail:
+    """What one rail must be."""
+
+    rail: int
+    pci: str | None
+    rate_gbps: float
+    width: str = "4x"
+    link_layer: str = "InfiniBand"
+    devices: tuple[str, ...] = ()
+    # Of the adapter's own link and all above it; None where the profile leaves it open.
+    pcie_generation: int | None = None
+    pcie_width: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The name that the role infiniband gives it."""
+        return RAIL_DEVICE.format(rail=self.rail)
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What a site may set; the numbers that are facts stand beside their sources."""
+
+    firmware: str = ""  # empty: the rails must only be equal
+    psid: str = ""
+    names: bool = True
+    max_read_request: int = 0  # 0: not asked
+    acs_off: bool = False
+    optics: bool = True
+    window_s: float = 720.0
+
+
+def find_rail(wanted: WantedRail, hcas: Sequence[Hca]) -> Hca | None:
+    """Return the device of a rail, None where there is none."""
+    for hca in hcas:
+        if wanted.pci is not None and hca.pci == full_pci(wanted.pci):
+            return hca
+    for hca in hcas:
+        named = hca.device in (wanted.name, *wanted.devices)
+        if named and (hca.pci is None or wanted.pci is None):
+            return hca
+    return None
+
+
+def _found(
+    rails: Sequence[WantedRail], hcas: Sequence[Hca], subject: Callable[[int], str]
+) -> Iterator[Record]:
+    for wanted in rails:
+        hca = find_rail(wanted, hcas)
+        place = f"PCI {full_pci(wanted.pci)}" if wanted.pci else f"the name {wanted.name}"
+        yield judge(
+            "ib.present",
+            subject(wanted.rail),
+            hca is not None and not hca.ignored and bool(hca.ports),
+            Threshold("==", True, "present", PROFILE),
+            text=f"RDMA device at {place}",
+            remedy=(
+                f"look for {place} with lspci; absent there: reseat or replace the adapter; "
+                "present there: read dmesg for mlx5_core"
+            ),
+            evidence=[hca.ignored] if hca and hca.ignored else [],
+        )
+
+
+def _equal(
+    check: str, subject: str, values: Mapping[str, str | None], what: str, remedy: str
+) -> Record:
+    """Judge whether all rails show the same; one that shows nothing leaves it open."""
+    known = {value for value in values.values() if value is not None}
+    unread = [name for name, value in values.items() if value is None]
+    groups = "; ".join(
+        f"{value}: {', '.join(name for name in values if values[name] == value)}"
+        for value in sorted(known)
+    )
+    mark = Threshold("==", 1, "different values", f"one {what} on all rails of a node (IMB, CMX)")
+    if len(known) < 2 and (unread or not known):
+        text = f"{what} not readable on {', '.join(unread) or 'any rail'}"
+        return Record(check, subject, NOT_MEASURED, text, threshold=mark, evidence=(groups,))
+    return judge(check, subject, len(known), mark, what, remedy, [groups])
+
+
+def _one_or_declared(
+    check: str, subject: str, values: Mapping[str, str | None], what: str, declared: str
+) -> Iterator[Record]:
+    remedy = f"bring all adapters to one {what}: {declared or 'that of most of the nodes'}"
+    yield _equal(check, subject, values, what, remedy)
+    for name, value in values.items() if declared else ():
+        mark = Threshold("==", declared, what, "declared in the inventory")
+        yield judge(check, name, value, mark, what, f"bring it to {declared}")
+
+
+def _judge_port(
+    wanted: WantedRail, hca: Hca, port: Port, subject: str, marks: Marks
+) -> Iterator[Record]:
+    at = f"{hca.device} port {port.number}"
+    yield judge(
+        "ib.link_layer",
+        subject,
+        port.link_layer,
+        Threshold("==", wanted.link_layer, "link layer", PROFILE),
+        at,
+        f"set LINK_TYPE_P{port.number} with mlxconfig, then reset the adapter",
+    )
+    physical = judge(
+        "ib.physical_state",
+        subject,
+        port.physical_state,
+        Threshold("==", "LinkUp", "physical state", _STATE_SOURCE),
+        at,
+        "look at cable and transceiver at both ends; the plan of cables names the far end",
+    )
+    yield physical
+    if port.physical_state is not None and port.physical_state != "LinkUp":
+        # A port without a link is neither active nor of any rate: one finding is enough.
+        return
+    yield judge(
+        "ib.state",
+        subject,
+        port.state,
+        Threshold("==", "ACTIVE", "state", _STATE_SOURCE),
+        at,
+        "the port waits for the subnet manager; ask sminfo, look at the role subnet_manager",
+    )
+    yield judge(
+        "ib.rate",
+        subject,
+        port.rate_gbps,
+        Threshold(">=", wanted.rate_gbps, "Gb/s", PROFILE),
+        at,
+        "reseat or replace the cable; compare the speeds that both ends have enabled",
+    )
+    yield judge(
+        "ib.width",
+        subject,
+        port.width,
+        Threshold("==", wanted.width, "lanes", PROFILE),
+        at,
+        "reseat or replace the cable: lanes are lost",
+    )
+    if wanted.link_layer == "InfiniBand":
+        answers = None if port.sm_lid is None else port.sm_lid != 0
+        mark = Threshold("==", True, "subnet manager known", "IBTA volume 1, 14.2.5.6: MasterSMLID")
+        yield judge("ib.subnet_manager", subject, answers, mark, at, "start a subnet manager")
+    if marks.names:
+        mark = Threshold("==", wanted.name, "name", "role infiniband")
+        yield judge("ib.name", subject, hca.device, mark, at, "run the role infiniband, or reboot")
+    if marks.names and wanted.link_layer == "InfiniBand":
+        # By this the fabric knows the port. A wrong one would let a sweep find the wrong node.
+        described = f"{subject[len('hca:') :].split('/')[0]} {hca.device}"
+        mark = Threshold("==", described, "NodeDescription", "rdma-ndd of rdma-core: HOST DEVICE")
+        remedy = "systemctl restart rdma-ndd; compare the host name with the inventory"
+        yield judge("ib.description", subject, hca.description or None, mark, at, remedy)
+
+
+def _counted(node: str, wanted: int, there: int) -> Record:
+    if not wanted:
+        # None of none would be a pass of nothing.
+        text = "no rails are declared, and there is nothing to look at"
+        remedy = "settings: give the node's profile its rails, and declare the fabric"
+        return Record("ib.count", f"node:{node}", NOT_MEASURED, text, remedy=remedy)
+    count = Threshold("==", wanted, "rails", PROFILE)
+    text, remedy = "rails that have an RDMA device", "see ib.present of the rails"
+    return judge("ib.count", f"node:{node}", there, count, text, remedy)
+
+
+def judge_node(
+    node: str,
+    hcas: Iterable[Hca],
+    rails: Sequence[WantedRail],
+    marks: Marks,
+    reports: Mapping[str, LinkReport | str],
+    before: Sample | None,
+    now: Sample,
+    ethernet: Mapping[str, Answer] | None = None,
+) -> list[Record]:
+    """Return the records of a node.
+
+    `reports` and `ethernet` hold by device what mlxlink and ethtool said, or why they said nothing.
+    """
+
+    def subject(rail: int) -> str:
+        return f"hca:{node}/rail{rail}"
+
+    sound = [hca for hca in hcas if not hca.ignored]
+    records = list(_found(rails, list(hcas), subject))
+    pairs = [(wanted, find_rail(wanted, sound)) for wanted in rails]
+    there = [(wanted, hca) for wanted, hca in pairs if hca is not None and hca.ports]
+    records.insert(0, _counted(node, len(rails), len(there)))
+    for wanted, hca in there:
+        port, name = hca.ports[0], subject(wanted.rail)
+        records += _judge_port(wanted, hca, port, name, marks)
+        if wanted.link_layer == port.link_layer == ETHERNET:
+            answer = (ethernet or {}).get(hca.device, "ethtool was not asked")
+            rate, key = port.rate_gbps or wanted.rate_gbps, port.guid or name
+            records += judge_ethernet(answer, name, key, rate, before, now, marks.window_s)
+        else:
+            records += judge_counters(port, name, wanted.rate_gbps, before, now, marks.window_s)
+        needed = (PCIE_GTS.get(wanted.pcie_generation or 0), wanted.pcie_width)
+        records += judge_pcie(hca, name, needed, marks.max_read_request, marks.acs_off)
+        if marks.optics and port.physical_state in (None, "LinkUp"):
+            report = reports.get(hca.device, "mlxlink was not asked")
+            records += judge_optics(report, name, port.state)
+    if there:
+        by = {subject(wanted.rail): hca for wanted, hca in there}
+        firmware = {name: hca.firmware for name, hca in by.items()}
+        records += _one_or_declared(
+            "ib.firmware", f"node:{node}", firmware, "firmware", marks.firmware
+        )
+        psid = {name: hca.psid for name, hca in by.items()}
+        records += _one_or_declared("ib.psid", f"node:{node}", psid, "PSID", marks.psid)
+        active = {
+            name: None if hca.ports[0].pkeys is None else " ".join(hca.ports[0].pkeys)
+            for name, hca in by.items()
+            if hca.ports[0].state == "ACTIVE" and hca.ports[0].link_layer == "InfiniBand"
+        }
+        if active:
+            remedy = "compare partitions.conf with the GUIDs of the rails"
+            records.append(_equal("ib.pkeys", f"node:{node}", active, "PKey table", remedy))
+    return records
+
+
+def wanted_from_data(items: Iterable[Mapping[str, Any]]) -> list[WantedRail]:
+    """Return the rails of module options; ValueError where two of them are the same."""
+    rails = [
+        WantedRail(
+            rail=int(item["rail"]),
+            pci=item.get("pci") or None,
+            rate_gbps=float(item["rate_gbps"]),
+            width=item.get("width") or "4x",
+            link_layer=item.get("link_layer") or "InfiniBand",
+            devices=tuple(item.get("devices") or ()),
+            pcie_generation=int(item.get("pcie_generation") or 0) or None,
+            pcie_width=int(item.get("pcie_width") or 0) or None,
+        )
+        for item in items
+    ]
+    for key in ("rail", "pci"):
+        seen = [getattr(rail, key) for rail in rails if getattr(rail, key) is not None]
+        twice = sorted({str(value) for value in seen if seen.count(value) > 1})
+        if twice:
+            raise ValueError(f"rails: {key} {', '.join(twice)} is given twice; write each once")
+    return rails
+
+
+_FLAP_SOURCE = "no link of the fabric may go down in use (GCM: any flap is critical)"
+_OPTICS_SOURCE = "alarm range that the module itself states"
+# A lane that sees less than this has no light: it belongs to the other port of a twin module.
+_DARK_DBM = -30.0
+_PCIE_SOURCE = "the lower of what both ends of each link are able to, and the profile of the node"
+# Transfers of a lane by generation (PCI Express Base Specification).
+PCIE_GTS = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
+# "15E-255" is how the tool writes that there was no error at all.
+EFFECTIVE_BER = Threshold(
+    "<=", 1e-12, "bit error ratio", "IBTA volume 2: 1e-12 on a link; OCI judges effective BER so"
+)
+
+
+def judge_counters(
+    port: Port,
+    subject: str,
+    rate_gbps: float,
+    before: Sample | None,
+    now: Sample,
+    window_s: float,
+) -> Iterator[Record]:
+    """Yield the records of link_downed and symbol_error over the window."""
+    key = port.guid or subject
+    yield _flaps(key, subject, before, now)
+    # The rate that the link has: a sweep of the fabric judges by that, too.
+    yield _symbols(key, subject, port.rate_gbps or rate_gbps, before, now, window_s)
+
+
+def _flaps(key: str, subject: str, before: Sample | None, now: Sample) -> Record:
+    found = growth_of_port(before, now, key, "link_downed")
+    mark = Threshold("<=", 0, "times down in the window", _FLAP_SOURCE)
+    more = " or more" if found.at_least else ""
+    text = found.reason or f"down {found.count}{more} times in {found.seconds:.0f} s"
+    remedy = (
+        "unless the switch or the cable was worked on: reseat the cable at both ends, replace it "
+        "when it happens again"
+    )
+    return judge("ib.link_downed", subject, found.count, mark, text, remedy)
+
+
+def _symbols(
+    key: str,
+    subject: str,
+    rate_gbps: float,
+    before: Sample | None,
+    now: Sample,
+    window_s: float,
+) -> Record:
+    found = growth_of_port(before, now, key, "symbol_error")
+    allowed, source = symbol_errors_allowed(rate_gbps, found.seconds)
+    mark = Threshold("<=", allowed, "symbol errors in the window", source)
+    more = " or more" if found.at_least else ""
+    text = found.reason or f"{found.count}{more} symbol errors in {found.seconds:.0f} s"
+    record = judge(
+        "ib.symbol_errors",
+        subject,
+        found.count,
+        mark,
+        text,
+        "clean and reseat the cable at both ends, then replace it",
+    )
+    # Too many are too many at once; that there are none is proved only by a window long enough.
+    if record.status == PASS and (found.seconds < window_s or found.at_least):
+        short = f"{text}; judged from a window of {window_s:.0f} s on"
+        return Record(record.check, subject, NOT_MEASURED, short, record.measured, mark)
+    return record
+
+
+def judge_pcie(
+    hca: Hca,
+    subject: str,
+    needed: tuple[float | None, int | None],
+    max_read_request: int,
+    acs_off: bool,
+) -> Iterator[Record]:
+    """Yield whether each link up to the root runs as both of its ends are able to.
+
+    `needed` is the speed in GT/s and the width that the profile asks for besides: two ends that are
+    both able to less are a fault as well.
+    """
+    for kind, unit, least in (("speed", "GT/s", needed[0]), ("width", "lanes", needed[1])):
+        # The first link that is short decides; its own figures are what is reported.
+        short, unread = None, not hca.links
+        for link in hca.links:
+            now = link.speed_gts if kind == "speed" else link.width
+            able = link.able_speed_gts if kind == "speed" else link.able_width
+            mark = max(able or 0, least or 0)
+            if now is None or able is None:
+                unread = True
+            elif now < mark and short is None:
+                short = (now, mark, f"{link.lower} below {link.upper}")
+        first = hca.links[0] if hca.links else None
+        if short:
+            measured, mark, where = short
+        elif unread or first is None:
+            measured, mark, where = None, least or 0, "sysfs does not show both ends of each link"
+        else:
+            measured = first.speed_gts if kind == "speed" else first.width
+            mark = max(
+                (first.able_speed_gts if kind == "speed" else first.able_width) or 0, least or 0
+            )
+            where = f"{hca.pci or hca.device} and the links above it"
+        yield judge(
+            f"ib.pcie_{kind}",
+            subject,
+            measured,
+            Threshold(">=", mark, unit, _PCIE_SOURCE),
+            where,
+            "reseat the adapter; look for AER messages of this bridge in dmesg; then replace it",
+        )
+    if max_read_request:
+        yield judge(
+            "ib.max_read_request",
+            subject,
+            hca.max_read_request,
+            Threshold("==", max_read_request, "bytes", "declared for the role infiniband"),
+            "largest read request",
+            "systemctl restart baremetal-dgx-fabric-settings.service",
+        )
+    if acs_off:
+        redirecting = hca.redirecting
+        yield judge(
+            "ib.acs",
+            subject,
+            None if redirecting is None else len(redirecting),
+            Threshold("==", 0, "bridges that redirect", "NCCL documentation: PCI access control"),
+            "ACS of the bridges above the adapter",
+            "systemctl restart baremetal-dgx-fabric-settings.service",
+            redirecting or (),
+        )
+
+
+def judge_optics(
+    report: LinkReport | str, subject: str, state: str | None = None
+) -> Iterator[Record]:
+    """Yield the records of link, transceiver and bit errors; a text says why there is no report.
+
+    `state` is that of the port in sysfs: one that is active must be so to its own firmware, too.
+    """
+    if isinstance(report, str):
+        for check in ("ib.effective_ber", "ib.optics"):
+            yield Record(check, subject, NOT_MEASURED, report)
+        return
+    yield from _link(report, subject, state)
+    raw = "not told" if report.raw_ber is None else f"{report.raw_ber:g}"
+    yield judge(
+        "ib.effective_ber",
+        subject,
+        report.effective_ber,
+        EFFECTIVE_BER,
+        "bit error ratio after correction",
+        "clean and reseat the cable at both ends, then replace it",
+        # Healthy links show 5e-10 to 1e-7 before correction: it is told, and fails nothing.
+        [f"raw BER {raw}, effective errors {report.effective_errors}, {report.minutes} min"],
+    )
+    optics = report.optics
+    if optics is None or optics.optical is None:
+        yield Record("ib.optics", subject, NOT_MEASURED, "the tool does not tell the kind of cable")
+        return
+    yield from _faults(report, optics, subject)
+    if optics.optical:
+        yield from _module(optics, report.width, subject)
+
+
+def _link(report: LinkReport, subject: str, state: str | None) -> Iterator[Record]:
+    """Judge what the firmware itself reports of a port that sysfs shows as active."""
+    if state != "ACTIVE":
+        return
+    yield judge(
+        "ib.link_state",
+        subject,
+        report.state,
+        Threshold("==", "Active", "state", "mlxlink, of a port ACTIVE in sysfs"),
+        "state of the link by its firmware",
+        "the link goes up and down: reseat the cable at both ends, then replace it",
+    )
+    advice = report.recommendation or "no recommendation"
+    yield judge(
+        "ib.troubleshooting",
+        subject,
+        report.opcode,
+        Threshold("==", 0, "Status Opcode", "mlxlink, Troubleshooting Info: 0 is no issue"),
+        f"the firmware recommends: {advice}",
+        f"follow the firmware: {advice}",
+    )
+
+
+def _lanes(width: str | None) -> int | None:
+    return int(width.rstrip("x")) if width and width.rstrip("x").isdigit() else None
+
+
+def _faults(report: LinkReport, optics: Optics, subject: str) -> Iterator[Record]:
+    """Judge the alarms that the module itself raises: with the port up they are the module's."""
+    mark = Threshold("==", 0, "alarms", "CMIS: alarms of the module itself")
+    lanes = _lanes(report.width)
+    raised, unclear = [], []
+    for name in MODULE_FAULTS:
+        values = report.faults.get(name)
+        if values is None:
+            # Copper has neither lasers nor clock recovery.
+            if optics.optical:
+                unclear.append(f"{name} is not reported")
+            continue
+        bad = [str(lane) for lane, value in enumerate(values, 1) if value]
+        if not bad:
+            continue
+        where = f"{name} on lane {', '.join(bad)}" if len(values) > 1 else name
+        # A twin module reports the lanes of both of its ports, and not which are whose.
+        if lanes is not None and 1 < lanes < len(values) and len(values) - len(bad) >= lanes:
+            unclear.append(f"{where}, of {len(values)} lanes of which the port uses {lanes}")
+        else:
+            raised.append(where)
+    if not optics.optical and not report.faults:
+        return
+    module = _module_name(optics)
+    if not raised and unclear:
+        text = f"module {module}: " + "; ".join(unclear)
+        yield Record("ib.module_faults", subject, NOT_MEASURED, text, threshold=mark)
+        return
+    yield judge(
+        "ib.module_faults",
+        subject,
+        len(raised),
+        mark,
+        f"module {module}: " + ("; ".join(raised) or "no alarm"),
+        f"reseat the transceiver {module}, then replace it; LOS or LOL of Rx may come from the far "
+        "end: exchange the transceivers and see which end the alarm follows",
+        raised,
+    )
+
+
+def _module_name(optics: Optics) -> str:
+    return " ".join(part or "?" for part in (optics.vendor, optics.part, optics.serial))
+
+
+def _module(optics: Optics, width: str | None, subject: str) -> Iterator[Record]:
+    module = _module_name(optics)
+    yield _inside("temperature", "C", optics.temperature_c, None, module, subject)
+    lanes = _lanes(width)
+    yield _inside("rx_power", "dBm", optics.rx_power_dbm, lanes, module, subject)
+    yield _inside("tx_power", "dBm", optics.tx_power_dbm, lanes, module, subject)
+
+
+def _inside(
+    what: str, unit: str, reading: Reading | None, lanes: int | None, module: str, subject: str
+) -> Record:
+    """Judge a reading by the range that the module states for it."""
+    check = f"ib.optics_{what}"
+    words = what.replace("_", " ")
+    if reading is None or reading.low is None or reading.high is None:
+        return Record(check, subject, NOT_MEASURED, f"the module does not tell {words} and range")
+    lit = [value for value in reading.values if what == "temperature" or value > _DARK_DBM]
+    worst = max(lit, key=lambda value: _beyond(value, reading)) if lit else None
+    if worst is None or (lanes is not None and len(lit) < lanes and what != "temperature"):
+        text = f"{len(lit)} of {lanes or len(reading.values)} lanes have light"
+        return Record(check, subject, NOT_MEASURED, text)
+    low_side = reading.low - worst > worst - reading.high
+    mark = Threshold(
+        ">=" if low_side else "<=", reading.low if low_side else reading.high, unit, _OPTICS_SOURCE
+    )
+    return judge(
+        check,
+        subject,
+        worst,
+        mark,
+        f"{words}, nearest to the end of {reading.low:g} to {reading.high:g} {unit}",
+        "clean the fibre ends; check the airflow; then replace the module",
+        [f"module {module}: {', '.join(f'{value:g}' for value in reading.values)} {unit}"],
+    )
+
+
+def _beyond(value: float, reading: Reading) -> float:
+    """Return how far a value lies outside the range; below zero inside of it."""
+    return max((reading.low or 0.0) - value, value - (reading.high or 0.0))

@@ -1,0 +1,140 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Groups of nodes as steps of one Slurm job: who is free, what is run, what is kept of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Mapping, Sequence
+
+from .._core.record import NOT_MEASURED, PASS, Record, line_of, stamped, utc_text
+from .._core.report_files import write_files
+from .._core.run import CommandRunner, ToolError
+from .._slurm.allocation import allocate, release
+from .._slurm.nodes import parse_nodes
+from .groups import MARK_SOURCE, Outcome, left_out, run_data, run_groups, threshold, usable
+from .halving import Group, groups_of
+from .run import NCCL_TESTS, SRUN, Plan, problem_of, run_tests
+
+RECORDS = "groups-records.json"
+FINDINGS = "groups-findings.txt"
+RUNS = "groups-runs.jsonl"
+_ASK_S = 60
+_A_DAY_S = 86400
+
+
+def nodes_of(options: Mapping[str, Any]) -> list[str]:
+    """Return the nodes of the plan that are asked about."""
+    return sorted({hca["node"] for hca in options["plan"]["hcas"]} - set(options["exclude"]))
+
+
+def ask_usable(run: CommandRunner, nodes: Sequence[str]) -> dict[str, str]:
+    """Return by node why Slurm would not give it now; ToolError where Slurm does not answer."""
+    shown = run(["scontrol", "show", "node", "-o"], timeout_s=_ASK_S)
+    if not shown.ok:
+        raise ToolError(f"Slurm cannot be asked for its nodes: {shown.describe(2)}")
+    return usable(nodes, parse_nodes(shown.out))
+
+
+def make_groups(options: Mapping[str, Any], refused: Mapping[str, str]) -> list[Group]:
+    """Return the groups of the nodes that are not refused."""
+    return groups_of(options["plan"], options["kinds"], [*options["exclude"], *refused])
+
+
+def problem_with(options: Mapping[str, Any], groups: Sequence[Group]) -> str:
+    """Return why the groups cannot be run, empty where they can."""
+    return problem_of(plan_of(options, groups[0], "0")) if groups else ""
+
+
+def plan_of(options: Mapping[str, Any], group: Group, job: str) -> Plan:
+    """Return how a group is run: within the job, over the adapters of its rails."""
+    cables = options["plan"]
+    first = cables["hcas"][0]["node"]
+    devices = [hca["devices"][0] for hca in cables["hcas"]
+               if hca["node"] == first and hca["rail"] in group.rails]  # fmt: skip
+    rate = float(min(hca["rate_gbps"] for hca in cables["hcas"]))
+    # "=" asks for these adapters, and not for all whose names begin so.
+    chosen = {"NCCL_IB_HCA": "=" + ",".join(devices)}
+    given = {str(key): str(value) for key, value in options["environment"].items()}
+    source = options["threshold_source"] or MARK_SOURCE
+    return Plan(
+        nodes=group.nodes,
+        gpus_per_node=options["gpus_per_node"],
+        gpu_type="",
+        mark=threshold(len(group.rails), rate, options["threshold_share"], source),
+        size_bytes=options["size_bytes"],
+        first_size_bytes=options["size_bytes"],
+        iterations=options["iterations"],
+        runner=NCCL_TESTS,
+        launcher=SRUN,
+        tool=options["tool"],
+        container_image=options["container_image"],
+        container_mounts=options["container_mounts"],
+        slurm_mpi=options["slurm_mpi"],
+        slurm_options=[f"--jobid={job}"],
+        slurm_wait_s=options["slurm_wait_s"],
+        extra_arguments=[],
+        environment={**chosen, **given},
+        timeout_s=options["timeout_s"],
+        nccl_library="",
+    )
+
+
+def measure_all(options: Mapping[str, Any], run: CommandRunner, groups: Sequence[Group]) -> Outcome:
+    """Take the nodes, run the groups, give the nodes back; ToolError where Slurm gives none."""
+    nodes = sorted({node for group in groups for node in group.nodes})
+    one = options["timeout_s"] + options["slurm_wait_s"]
+    limit = min(_A_DAY_S, one * min(options["most_runs"], 4 * len(groups) + 20))
+    gres = f"gpu:{options['gpus_per_node']}"
+    job = allocate(run, nodes, limit, options["slurm_wait_s"], gres, options["slurm_options"])
+    try:
+        return run_groups(
+            groups,
+            lambda group: run_tests(plan_of(options, group, job), run),
+            options["most_runs"],
+        )
+    finally:
+        release(run, job)
+
+
+def ask_groups(
+    run: CommandRunner,
+    options: Mapping[str, Any],
+    groups: Sequence[Group],
+    refused: Mapping[str, str],
+) -> Outcome:
+    """Run the groups; nodes that take no part, and what kept all from being run, are records."""
+    outcome, remedy = Outcome(), ""
+    try:
+        if groups:
+            outcome = measure_all(options, run, groups)
+        elif len(nodes_of(options)) < 2:
+            text = "fewer than two nodes are planned"
+            remedy = "settings: write fewer nodes into exclude, or group_tests.transport: none"
+        else:
+            text = "fewer than two nodes are free"
+            remedy = "look: sinfo; wait for the jobs, and run it again"
+    except ToolError as error:
+        text = str(error)
+        remedy = "look: squeue and sinfo; give slurm_options a partition or an account"
+    if remedy:
+        outcome.records.append(Record("groups.run", "fabric", NOT_MEASURED, text, remedy=remedy))
+    outcome.records[:0] = left_out(refused)
+    return outcome
+
+
+def keep(folder: str, outcome: Outcome) -> None:
+    """Write the files; ToolError."""
+    dated = stamped(outcome.records, utc_text())
+    lines = [line_of(record) for record in outcome.records if record.status != PASS]
+    write_files(
+        folder,
+        {
+            RECORDS: json.dumps([record.as_data() for record in dated], indent=1) + "\n",
+            FINDINGS: "".join(f"{line}\n" for line in lines),
+            RUNS: "".join(json.dumps(run_data(run)) + "\n" for run in outcome.runs),
+        },
+    )

@@ -1,0 +1,288 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Follows the kernel's log and drains the node at once when a GPU throws a serious Xid.
+
+What was there before the service came up is looked at as well, but acted on only once: each line
+that was seen is remembered until the next boot.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import time
+from dataclasses import dataclass, field
+from typing import Callable, Iterator, Protocol
+
+from .._core.files import write_atomic
+from .._core.lock import BusyError
+from .._core.record import FAIL, Record, utc_text
+from .._core.run import run
+from .._gpu.judge_device import Asker
+from .._gpu.judge_events import judge_events, judge_switch_events
+from .._gpu.xid import open_events, parse_line, parse_log
+from .._gpu.xid_table import RECOVERY_CHANGED
+from .._host.hardware_log import WORDS, fault_of, status_of
+from .._host.kernel_log import KernelLog, message, read_log
+from . import settings as s
+from .log import BEAT_S, remembered
+from .own_node import OwnNode, SlurmError, own_node
+from .questions import boot_id, gpu_wanted
+from .report import answer_of, reason_of
+from .settings import EVENT, Settings
+from .state import EVENTS, change_state, load_state
+
+_SLURM_S = 10.0
+# A burst of lines is one event; waiting for its end costs less than a second.
+_SETTLE_S = 0.3
+_RETRY_S = 15.0
+_FILE_POLL_S = 0.2
+# A GPU that throws Xids throws thousands. The limit is for each kind, since a user's program can
+# throw as many of its own as it likes, and must not push out those of the hardware.
+_MOST_LINES = 100
+_JOURNAL_S = 60.0
+_JUST_AFTER_S = 1e-6
+
+
+class Source(Protocol):
+    """Where lines of the kernel come from."""
+
+    def read(self, wait_s: float) -> list[str]:
+        """Return the lines that have come within this time; OSError when there is no more."""
+
+
+class FileSource:
+    """A file that grows, such as the log of a simulated node."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self.offset, self.rest = path, 0, ""
+
+    def read(self, wait_s: float) -> list[str]:
+        """Return whole lines; a file that became shorter was begun anew."""
+        until = time.monotonic() + wait_s
+        while True:
+            try:
+                size = os.stat(self.path).st_size
+            except OSError:
+                size = self.offset
+            if size != self.offset:
+                break
+            if time.monotonic() >= until:
+                return []
+            time.sleep(min(_FILE_POLL_S, wait_s))
+        if size < self.offset:
+            self.offset, self.rest = 0, ""
+        with open(self.path, encoding="utf-8", errors="replace") as handle:
+            handle.seek(self.offset)
+            text = self.rest + handle.read()
+            self.offset = handle.tell()
+        lines = text.split("\n")
+        self.rest = lines.pop()
+        return lines
+
+
+class KernelSource:
+    """The kernel's buffer, from its beginning on."""
+
+    def __init__(self, path: str = "/dev/kmsg") -> None:
+        self.handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def read(self, wait_s: float) -> list[str]:
+        """Return records; one was overwritten where lines were lost, and the next is read."""
+        lines: list[str] = []
+        if not select.select([self.handle], [], [], wait_s)[0]:
+            return lines
+        while True:
+            try:
+                part = os.read(self.handle, 8192)
+            except BlockingIOError:
+                return lines
+            except OSError as error:
+                if error.errno == errno.EPIPE:
+                    continue
+                raise
+            if not part:
+                return lines
+            # What follows the first line are tags of the record.
+            lines.append(part.decode("utf-8", "replace").split("\n", 1)[0])
+
+
+@dataclass
+class Follower:
+    """The event service: its memory, and what it does with new lines."""
+
+    settings: Settings
+    source: Source
+    say: Callable[[str], None]
+    slurm: OwnNode
+    boot: str = field(default_factory=boot_id)
+    lines: list[str] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)
+    whole: bool = False
+    pending: str = ""
+    beat: float = 0.0
+    retry: float = 0.0
+
+    def begin(self, log: KernelLog) -> None:
+        """Take the log since boot, and what an earlier service has remembered."""
+        kept = remembered(self.settings.state_dir, self.boot)
+        self.seen.update(kept or ())
+        self.lines = list(kept or ())
+        self.whole = not log.gap or kept is not None
+        self.take(log.text.split("\n"))
+
+    def take(self, lines: list[str]) -> None:
+        """Look at lines; what is new and serious drains the node."""
+        # What a program writes by its own name must not fill the memory.
+        told = [line for line in lines if _kind_of(line)]
+        fresh = [line for line in told if line not in self.seen]
+        if not fresh:
+            return
+        self.seen.update(fresh)
+        self.lines = _last_of_each(self.lines + fresh)
+        self.store()
+        records = self.judge()
+        failed = [record for record in records if record.status == FAIL]
+        if not failed:
+            return
+        data = [record.as_data() for record in failed]
+        self.pending = reason_of(data)
+        self.retry = 0.0
+        at = utc_text()
+        answer = answer_of(self.settings.node, EVENT, at, 0.0, data)
+        path = os.path.join(self.settings.state_dir, f"{EVENT}.json")
+        try:
+            write_atomic(path, json.dumps(answer) + "\n", sync=False)
+        except OSError as error:
+            self.say(f"checker: {path} cannot be written: {error.strerror}")
+        self.act()
+
+    def judge(self) -> list[Record]:
+        """Judge what is remembered and not yet settled, by the checks of gpu_health."""
+        state = load_state(self.settings.state_dir, self.boot)
+        since = max(state.settled_s, state.acted_s)
+        wanted = gpu_wanted(self.settings, idle=False, since_s=since)
+        node, log = self.settings.node, KernelLog()
+        events = parse_log("\n".join(self.lines))
+        xids = [event for event in events if event.kind == "xid"]
+        records: list[Record] = []
+        for number, address in enumerate(wanted.pci):
+            mine = [event for event in xids if event.pci == address]
+            asker = Asker(f"gpu:{node}/{number}", wanted, (f"PCI {address}",))
+            records += judge_events(asker, mine, log)
+        strange = [event for event in xids if event.pci not in wanted.pci]
+        whole = Asker(f"node:{node}", wanted)
+        if strange:
+            records += judge_events(whole, strange, log)
+        switches = [event for event in events if event.kind == "sxid"]
+        records += judge_switch_events(whole, switches, log, wanted, xids)
+        return records
+
+    def act(self) -> None:
+        """Drain for what is pending; where Slurm does not answer, again later."""
+        if not self.pending or time.monotonic() < self.retry:
+            return
+        try:
+            change = self.slurm.drain(self.pending, _SLURM_S)
+        except SlurmError as error:
+            self.retry = time.monotonic() + _RETRY_S
+            self.say(f"checker: Slurm was not told, again in {_RETRY_S:g} s: {error}")
+            return
+        if change.held:
+            self.retry = time.monotonic() + s.HELD_S
+            self.hold(change.said)
+            return
+        self.say(f"{self.settings.node} {change.said}")
+        self.pending = ""
+        stamps = [event.uptime_s for event in open_events(parse_log("\n".join(self.lines)))]
+        latest = max([stamp for stamp in stamps if stamp is not None], default=0.0)
+        try:
+            with change_state(self.settings.state_dir, self.boot) as state:
+                state.acted_s = max(state.acted_s, latest + _JUST_AFTER_S)
+                state.drained = change.reason or state.drained
+                state.held = ""
+        except (BusyError, OSError) as error:
+            self.say(f"checker: what was done cannot be kept: {error}")
+
+    def hold(self, said: str) -> None:
+        """Remember that the brake keeps the node in service, and say so once."""
+        try:
+            with change_state(self.settings.state_dir, self.boot) as state:
+                known, state.held = state.held, said
+                state.held_s = time.clock_gettime(time.CLOCK_BOOTTIME)
+            if not known:
+                self.say(f"{self.settings.node} {said}")
+        except (BusyError, OSError) as error:
+            self.say(f"checker: {said}; that cannot be kept: {error}")
+
+    def store(self) -> None:
+        """Remember the lines, and say that the service is there."""
+        now = time.clock_gettime(time.CLOCK_BOOTTIME)
+        self.beat = time.monotonic()
+        data = {"boot": self.boot, "whole": self.whole, "beat_s": now, "lines": self.lines}
+        try:
+            write_atomic(
+                os.path.join(self.settings.state_dir, EVENTS), json.dumps(data), sync=False
+            )
+        except OSError as error:
+            self.say(f"checker: {EVENTS} cannot be written: {error.strerror}")
+
+    def steps(self) -> Iterator[None]:
+        """Follow for ever; one step is at most a beat. OSError where the log ends."""
+        self.store()
+        while True:
+            lines = self.source.read(min(BEAT_S, _RETRY_S if self.pending else BEAT_S))
+            if any("Xid" in line for line in lines):
+                lines += self.source.read(_SETTLE_S)
+            self.take(lines)
+            self.act()
+            if time.monotonic() - self.beat >= BEAT_S:
+                self.store()
+            yield
+
+
+def _kind_of(line: str) -> tuple[str, int, str] | None:
+    """Return what a line is about; None for what is neither an Xid nor a fault of the hardware.
+
+    Faults are kept for the runs of the health program; only Xids drain at once.
+    """
+    if "Xid" in line:
+        event = parse_line(line)
+        return None if event is None else (event.kind, event.code, event.pci)
+    if any(word in line for word in WORDS):
+        said = message(line)
+        if said is None:
+            return None
+        status = status_of(said)
+        if status is not None:
+            return (f"status {status.bits:08x}", 0, status.where)
+        fault = fault_of(said)
+        return None if fault is None else (fault.kind, int(fault.corrected), fault.where)
+    return None
+
+
+def _last_of_each(lines: list[str]) -> list[str]:
+    """Return the last lines of each kind of event, and all that settle others, in their order."""
+    count: dict[tuple[str, int, str], int] = {}
+    kept: list[str] = []
+    for line in reversed(lines):
+        key = _kind_of(line) or ("", 0, "")
+        count[key] = count.get(key, 0) + 1
+        if count[key] <= _MOST_LINES or key[1] == RECOVERY_CHANGED:
+            kept.append(line)
+    return kept[::-1]
+
+
+def follower_of(settings: Settings, say: Callable[[str], None]) -> Follower:
+    """Return the service of a node, which has looked at all since boot. OSError without a log."""
+    path = settings.roots.kernel_log
+    # Opened first: nothing may be lost between the two.
+    source: Source = FileSource(path) if path else KernelSource()
+    made = Follower(settings, source, say, own_node(run, settings))
+    made.begin(KernelLog() if path else read_log("", run, _JOURNAL_S))
+    return made

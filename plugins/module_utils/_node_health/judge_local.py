@@ -1,0 +1,254 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Judgement of what is not GPU and not fabric: mounts, disks, memory, clock, services. Pure."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from dataclasses import dataclass
+from typing import Collection, Iterable, Iterator, Mapping, Sequence
+
+from .._core.record import FAIL, NOT_MEASURED, PASS, Record, Threshold, judge
+from .._core.run import CommandResult
+from .._host.hardware_log import AER, MINUTE_S, Fault, most_in, refusals
+from .._host.kernel_log import KernelLog
+from .._host.memory import memory_mib
+from .settings import Disk, Mount
+
+_MOST_LINES = 8
+_DECLARED = "declared in the inventory"
+_PROFILE = "profile of the node"
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+# What says that the thing itself is gone or broken. Any other error says that it was not asked.
+_BROKEN = (errno.ENOENT, errno.ENOTDIR, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ESHUTDOWN,
+           errno.EHOSTDOWN, errno.ENODEV, errno.EUCLEAN)  # fmt: skip
+_TRACKING_FIELDS = 14
+
+
+@dataclass(frozen=True)
+class Space:
+    """What statvfs says of a folder; `error` is its number where it failed."""
+
+    free_mib: int = 0
+    inodes: int = 0
+    free_inodes: int = 0
+    read_only: bool = False
+    error: int = 0
+
+
+def mounted(mountinfo: str) -> dict[str, str]:
+    """Return mount point -> type of file system, of /proc/self/mountinfo (proc(5))."""
+    found = {}
+    for line in mountinfo.splitlines():
+        left, dash, right = line.partition(" - ")
+        fields = left.split()
+        if dash and len(fields) > 4 and right.split():
+            point = _ESCAPE.sub(lambda code: chr(int(code.group(1), 8)), fields[4])
+            found[point] = right.split()[0]
+    return found
+
+
+def judge_mounted(node: str, mount: Mount, table: str | None) -> Record:
+    """Return whether it is mounted, by a table that can be read while the mount hangs."""
+    found = None if table is None else mounted(table).get(mount.path, "not mounted")
+    # An automount is one that is mounted by whoever asks.
+    want = mount.fstype or "mounted"
+    value = found
+    if found not in (None, "not mounted") and (not mount.fstype or found == "autofs"):
+        value = want
+    return judge(
+        "mount.mounted", subject_of(node, mount.path), value,
+        Threshold("==", want, "", _DECLARED), mount.path,
+        f"look: systemctl status the mount unit of {mount.path}; is its server reachable?",
+    )  # fmt: skip
+
+
+def judge_answer(node: str, mount: Mount, space: Space, took_s: float) -> Record:
+    """Return whether a mount has answered."""
+    return Record(
+        "mount.answers", subject_of(node, mount.path), _status(space),
+        f"{mount.path}: {_error(space) or 'answered'}", {"value": round(took_s, 3), "unit": "s"},
+        _patience(mount), remedy=_mount_remedy(mount) if space.error else "",
+    )  # fmt: skip
+
+
+def judge_hang(node: str, mount: Mount, hangs_s: float, said: str) -> Record:
+    """Return the record of a mount that does not answer: a failure when that has lasted."""
+    late = hangs_s > mount.patience_s
+    return Record(
+        "mount.answers", subject_of(node, mount.path), FAIL if late else NOT_MEASURED,
+        f"{mount.path} has not answered for {hangs_s:.0f} s",
+        {"value": round(hangs_s), "unit": "s"} if late else None, _patience(mount),
+        (said,), _mount_remedy(mount) if late else "",
+    )  # fmt: skip
+
+
+def _patience(mount: Mount) -> Threshold:
+    return Threshold("<=", mount.patience_s, "s without an answer", _DECLARED)
+
+
+def _mount_remedy(mount: Mount) -> str:
+    return f"look: the server of {mount.path}, and its network; a hung mount may need a reboot"
+
+
+def judge_disk(node: str, disk: Disk, space: Space) -> Iterator[Record]:
+    """Yield whether a folder can be written into, and whether enough is free."""
+    subject = subject_of(node, disk.path)
+    if space.error:
+        yield Record(
+            "disk.present", subject, _status(space), f"{disk.path}: {_error(space)}",
+            threshold=Threshold("==", "there", "", _DECLARED),
+            remedy="look: is its file system mounted, are its disks there (lsblk, dmesg)?",
+        )  # fmt: skip
+        return
+    yield judge(
+        "disk.read_only", subject, space.read_only,
+        Threshold("==", False, "read-only", "jobs write here"), disk.path,
+        "look: ext4 and xfs turn read-only after an error; dmesg, smartctl -a, then replace",
+    )  # fmt: skip
+    yield judge(
+        "disk.free", subject, space.free_mib,
+        Threshold(">=", disk.free_mib, "MiB", _DECLARED), f"free in {disk.path}",
+        f"job: see who fills {disk.path} (du -xh), and what should have cleaned it",
+    )  # fmt: skip
+    if space.inodes:
+        # File systems without a fixed number of inodes say 0.
+        yield judge(
+            "disk.free_inodes", subject, round(100 * space.free_inodes / space.inodes, 2),
+            Threshold(">=", disk.free_inodes_percent, "%", _DECLARED), f"inodes of {disk.path}",
+            f"job: see who has so many files in {disk.path}",
+        )  # fmt: skip
+
+
+def subject_of(node: str, path: str) -> str:
+    """Return the subject of a path on the node."""
+    return f"path:{node}{path}"
+
+
+def _status(space: Space) -> str:
+    if not space.error:
+        return PASS
+    return FAIL if space.error in _BROKEN else NOT_MEASURED
+
+
+def _error(space: Space) -> str:
+    return os.strerror(space.error) if space.error else ""
+
+
+def count_cpus(online: str | None) -> int | None:
+    """Return how many CPUs a list such as 0-111,113 has; None for what is no list."""
+    total = 0
+    for part in (online or "").strip().split(","):
+        found = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        if found is None:
+            return None
+        total += int(found.group(2) or found.group(1)) - int(found.group(1)) + 1
+    return total
+
+
+def judge_host(
+    node: str, want_mib: int, want_cpus: int, meminfo: str | None, online: str | None
+) -> Iterator[Record]:
+    """Yield memory and CPUs; 0 does not ask."""
+    subject = f"node:{node}"
+    if want_mib:
+        yield judge(
+            "host.memory", subject, memory_mib(meminfo), Threshold(">=", want_mib, "MiB", _PROFILE),
+            "MemTotal", "replace: a memory module is missing; ipmitool sel list, dmidecode -t 17",
+        )  # fmt: skip
+    if want_cpus:
+        yield judge(
+            "host.cpus", subject, count_cpus(online), Threshold("==", want_cpus, "CPUs", _PROFILE),
+            "CPUs online", "look: a socket, or a BIOS setting (hyper-threading), is gone",
+        )  # fmt: skip
+
+
+def judge_hardware_log(
+    node: str, faults: Sequence[Fault], elsewhere: Collection[str], log: KernelLog
+) -> Iterator[Record]:
+    """Yield what the kernel says of memory, CPUs and PCIe; `elsewhere` are judged by others.
+
+    Corrected memory errors and machine checks are no finding: EDAC's counters are what tells more.
+    """
+    aer = [one for one in faults if one.kind == AER and one.where not in elsewhere]
+    hard = [one for one in aer if one.hard]
+    soft = [one for one in aer if one.corrected]
+    memory = [one for one in faults if one.kind != AER and not one.corrected]
+    for check, found, count, most, unit, source, what, remedy in (
+        (
+            "host.machine_checks", memory, sum(one.count for one in memory), 0, "errors",
+            "Linux EDAC and mce: what the hardware did not correct",
+            "uncorrected errors of memory and CPUs since boot",
+            "replace: the module or CPU that is named (ipmitool sel list, edac-util); drain first",
+        ),
+        (
+            "host.pcie_errors", hard, len(hard), 0, "errors",
+            "Linux PCIe AER: what the hardware did not correct",
+            "uncorrected PCIe errors since boot",
+            "look: lspci -s of the address that is named; reseat that card, then replace it",
+        ),
+        (
+            "host.pcie_corrected", soft, most_in(soft, MINUTE_S), 8, "errors",
+            "DCGM: more than 8 replays in a minute",
+            "most corrected PCIe errors in a minute",
+            "look: lspci -s of the address that is named; reseat that card, then replace it",
+        ),
+    ):  # fmt: skip
+        named = ", ".join(sorted({one.where for one in found}))
+        text = f"{what}: {named}" if named else what
+        lost = bool(log.gap) and not count
+        yield judge(
+            check, f"node:{node}", None if lost else count, Threshold("<=", most, unit, source),
+            f"{what}; {log.gap}" if lost else text, remedy,
+            (*(one.text for one in found[:_MOST_LINES]), *(refusals(aer) if found is hard else ())),
+        )  # fmt: skip
+
+
+def judge_clock(node: str, most_s: float, tracking: CommandResult) -> Iterator[Record]:
+    """Yield the offset, of `chronyc -c tracking` (chronyc(1), -c)."""
+    fields = tracking.out.strip().split(",") if tracking.ok else []
+    offset, text = None, f"chronyc tells nothing of use: {tracking.describe(1)}"
+    try:
+        if len(fields) == _TRACKING_FIELDS:
+            offset, text = abs(float(fields[4])), f"offset of the clock; chrony says {fields[13]}"
+    except ValueError:
+        pass
+    if fields[13:] == ["Not synchronised"]:
+        # The servers may be at fault, for all nodes at once; and there is nothing to compare with.
+        offset = None
+    yield judge(
+        "clock.offset", f"node:{node}", offset, Threshold("<=", most_s, "s", _DECLARED),
+        text, "look: chronyc sources -v, chronyc makestep",
+    )  # fmt: skip
+
+
+def judge_services(node: str, units: Sequence[str], shown: CommandResult) -> Iterator[Record]:
+    """Yield a record of each unit, of `systemctl show -p Id -p LoadState -p ActiveState`.
+
+    systemd answers in the order of the question, a block of lines each.
+    """
+    blocks = [_block(text.splitlines()) for text in shown.out.strip().split("\n\n")]
+    whole = shown.ok and len(blocks) == len(units)
+    for place, unit in enumerate(units):
+        block: Mapping[str, str] = blocks[place] if whole else {}
+        state = block.get("ActiveState")
+        if block.get("LoadState") == "not-found":
+            state = "not installed"
+        elif state not in ("active", "failed", "inactive"):
+            # On its way, or not told.
+            state = None
+        yield judge(
+            "service.active", f"service:{node}/{unit}", state,
+            Threshold("==", "active", "", _DECLARED),
+            unit if whole else f"{unit}: {shown.describe(1)}",
+            f"look: systemctl status {unit}; journalctl -u {unit}",
+        )  # fmt: skip
+
+
+def _block(lines: Iterable[str]) -> dict[str, str]:
+    return {key: value for key, _equals, value in (line.partition("=") for line in lines)}

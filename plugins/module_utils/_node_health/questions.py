@@ -1,0 +1,201 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""What the health program asks of the node: the checks of gpu_health and ib_health, and local ones.
+
+Each function returns the records of one question, and is called in a process of its own.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, replace
+from typing import Callable, Iterable, Iterator
+
+from .._core.child import Question
+from .._core.files import text_if_readable
+from .._core.pci_address import full_pci
+from .._core.record import Record
+from .._core.run import run
+from .._gpu.host import fabric_manager, load_host
+from .._gpu.judge_device import Wanted
+from .._gpu.judge_node import judge_node as judge_gpus
+from .._gpu.judge_node import own_link, wanted_from_profile
+from .._gpu.nvml.sweep import sweep
+from .._host.hardware_log import parse_faults
+from .._host.kernel_log import KernelLog
+from .._host.pci import Tree
+from .._ib.counters import baseline
+from .._ib.ethtool import ask_ethernet
+from .._ib.judge import Marks, find_rail, wanted_from_data
+from .._ib.judge import judge_node as judge_rails
+from .._ib.read import ask_links, load_sample, sample_now, store_sample
+from .._ib.sysfs import load_hcas
+from . import settings as s
+from .judge_local import (
+    Space,
+    judge_answer,
+    judge_clock,
+    judge_disk,
+    judge_hardware_log,
+    judge_host,
+    judge_mounted,
+    judge_services,
+)
+from .settings import Mode, Settings
+
+_BOOT = "/proc/sys/kernel/random/boot_id"
+_GPU_OPTIONS = ("driver_version", "mig", "ecc", "marks")
+_IB_OPTIONS = ("firmware", "psid", "names", "max_read_request", "acs_off", "window_s")
+# Of the time that a question has, what a tool inside it may take.
+_SHARE = 0.8
+
+
+def boot_id() -> str:
+    """Return the number of this boot."""
+    return (text_if_readable(_BOOT) or "unknown").strip()
+
+
+def gpu_wanted(settings: Settings, idle: bool, since_s: float = 0.0) -> Wanted:
+    """Return what the GPUs must be; ValueError for a configuration that is none."""
+    options = {name: settings.gpu[name] for name in _GPU_OPTIONS if name in settings.gpu}
+    identities = {
+        full_pci(one["pci"]): (one["uuid"], one["serial"])
+        for one in settings.gpu.get("identities", ())
+    }
+    return wanted_from_profile(
+        settings.profile, identities=identities, idle=idle, since_s=since_s, **options
+    )
+
+
+@dataclass(frozen=True)
+class Look:
+    """One run: its settings and mode, whether the node is idle, and what the kernel has said."""
+
+    settings: Settings
+    mode: Mode
+    idle: bool
+    log: Callable[[], KernelLog]
+    since_s: float = 0.0
+
+    def gpus(self) -> list[Record]:
+        """Ask the GPUs."""
+        settings, limit = self.settings, self.mode.one_s * _SHARE
+        wanted = gpu_wanted(settings, self.idle, self.since_s)
+        # First, since it forks. A second GPU that hangs is left to the limit of the question.
+        found = sweep(settings.gpu.get("library", ""), limit * 0.75)
+        host = load_host(settings.roots.sysfs, settings.roots.proc)
+        if wanted.nvswitches:
+            command = settings.gpu.get("fabric_manager") or "nv-fabricmanager"
+            release, absent = fabric_manager(run, command, limit / 4)
+            host = replace(host, fabric_manager=release, fabric_manager_absent=absent)
+        return list(judge_gpus(settings.node, wanted, found, host, self.log()))
+
+    def rails(self) -> list[Record]:
+        """Ask the adapters of the fabric."""
+        settings = self.settings
+        wanted = wanted_from_data(settings.ib.get("rails", ()))
+        hcas = load_hcas(Tree(settings.roots.sysfs))
+        sound = [hca for hca in hcas if not hca.ignored]
+        found = [(rail, find_rail(rail, sound)) for rail in wanted]
+        there = [hca for _rail, hca in found if hca is not None]
+        keys = {hca.device: f"hca:{settings.node}/rail{rail.rail}" for rail, hca in found if hca}
+        options = {name: settings.ib[name] for name in _IB_OPTIONS if name in settings.ib}
+        marks = Marks(optics=self.mode.optics, **options)
+        kept = os.path.join(settings.state_dir, "ib.json")
+        allowed_s = self.mode.one_s * _SHARE
+        ethernet = ask_ethernet(run, there, allowed_s / 2)
+        before, now = load_sample(kept), sample_now(there, keys, _BOOT, ethernet)
+        asked = (
+            ask_links(run, there, allowed_s / 2 if ethernet else allowed_s) if marks.optics else {}
+        )
+        records = judge_rails(settings.node, hcas, wanted, marks, asked, before, now, ethernet)
+        store_sample(kept, baseline(before, now, marks.window_s))
+        return records
+
+    def mount(self, mount: s.Mount) -> list[Record]:
+        """Ask a mount."""
+        node = self.settings.node
+        there = judge_mounted(node, mount, text_if_readable(self.settings.roots.mountinfo))
+        if there.status == "fail":
+            # What would answer is the folder below.
+            return [there]
+        started = time.monotonic()
+        space = space_of(mount.path)
+        return [there, judge_answer(node, mount, space, time.monotonic() - started)]
+
+    def disk(self, disk: s.Disk) -> list[Record]:
+        """Ask a folder that jobs write into."""
+        return list(judge_disk(self.settings.node, disk, space_of(disk.path)))
+
+    def host(self) -> list[Record]:
+        """Ask memory and CPUs."""
+        want, roots = self.settings, self.settings.roots
+        meminfo = text_if_readable(os.path.join(roots.proc, "meminfo"))
+        online = text_if_readable(os.path.join(roots.sysfs, "devices/system/cpu/online"))
+        log = self.log()
+        faults = parse_faults(log.text, self.since_s)
+        # Those of the GPUs and of what is above them are asked with the GPUs.
+        above = {gpu.pci: gpu for gpu in load_host(roots.sysfs, roots.proc).gpus}
+        gpus = {end for address in above for end in own_link(address, above)}
+        return [
+            *judge_host(want.node, want.memory_mib, want.cpus, meminfo, online),
+            *judge_hardware_log(want.node, faults, gpus, log),
+        ]
+
+    def clock(self) -> list[Record]:
+        """Ask chrony."""
+        tracking = run(["chronyc", "-c", "tracking"], self.mode.one_s * _SHARE)
+        return list(judge_clock(self.settings.node, self.settings.clock_offset_s, tracking))
+
+    def services(self) -> list[Record]:
+        """Ask systemd."""
+        units = self.settings.services
+        command = ["systemctl", "show", "-p", "Id", "-p", "LoadState", "-p", "ActiveState", *units]
+        shown = run(command, self.mode.one_s * _SHARE)
+        return list(judge_services(self.settings.node, units, shown))
+
+    def questions(self) -> Iterator[Question]:
+        """Yield what is asked in this mode on this node."""
+        settings, limit = self.settings, self.mode.one_s
+        asked = [check for check in self.mode.checks if check in settings.checks]
+        if s.GPU in asked and settings.profile.get("gpus"):
+            yield _question("gpu", self.gpus, limit)
+        if s.IB in asked and settings.ib.get("rails"):
+            yield _question("ib", self.rails, limit)
+        for mount in settings.mounts if s.MOUNTS in asked else ():
+            yield _question(f"mount:{mount.path}", _bound(self.mount, mount), limit)
+        for disk in settings.disks if s.DISKS in asked else ():
+            yield _question(f"disk:{disk.path}", _bound(self.disk, disk), limit)
+        if s.HOST in asked and (settings.memory_mib or settings.cpus):
+            yield _question("host", self.host, limit)
+        if s.CLOCK in asked:
+            yield _question("clock", self.clock, limit)
+        if s.SERVICES in asked and settings.services:
+            yield _question("services", self.services, limit)
+
+
+def _question(name: str, ask: Callable[[], Iterable[Record]], limit_s: float) -> Question:
+    """A question whose answer is records as data."""
+    return Question(name, lambda: [one.as_data() for one in ask()], limit_s)
+
+
+def _bound(ask: Callable[..., list[Record]], about: object) -> Callable[[], list[Record]]:
+    return lambda: ask(about)
+
+
+def space_of(path: str) -> Space:
+    """Ask a file system; one that hangs does not come back."""
+    try:
+        found = os.statvfs(path)
+    except OSError as error:
+        return Space(error=error.errno or 5)
+    return Space(
+        free_mib=found.f_bavail * found.f_frsize >> 20,
+        inodes=found.f_files,
+        free_inodes=found.f_favail,
+        read_only=bool(found.f_flag & os.ST_RDONLY),
+    )

@@ -1,0 +1,267 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""One run of the health program: ask all, act on what was measured, leave records and metrics."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import time
+from dataclasses import dataclass, field
+from typing import Any, Mapping
+
+from .._core.child import BROKEN, DONE, LEFT, Answer, ask_all
+from .._core.files import write_atomic
+from .._core.lock import BusyError, host_lock
+from .._core.record import FAIL, NOT_MEASURED, PASS, Record, brief_of, utc_text
+from .._core.run import run
+from .._core.verdict import record_from_data
+from .._gpu.xid import parse_log
+from .._host.hardware_log import parse_faults
+from .._slurm.nodes import Node
+from . import settings as s
+from .judge_local import judge_hang
+from .log import known_log
+from .own_node import OwnNode, SlurmError, own_node
+from .questions import Look, boot_id
+from .report import answer_of, checker_fault, metrics_of, reason_of
+from .settings import Settings
+from .state import Hung, State, change_state, load_state, lock_name
+
+# A status that no interpreter, shell or signal gives: whatever else comes back is the fault of the
+# program, and must not take a node out.
+OK, FAULT, FAILED = 0, 3, 10
+# Something is broken, and the node stays in service: by the brake, or since Slurm was not told.
+HELD = 11
+# Of a mode's time, what Slurm and the files get.
+_SLURM_SHARE = 0.14
+_SLURM_MOST_S = 10.0
+# A stamp in the log that is equal to this one was seen.
+_JUST_AFTER_S = 1e-6
+_OF_JOBS = frozenset((s.PROLOG, s.EPILOG))
+
+
+@dataclass
+class Run:
+    """What a run has found so far; `lines` is for the log."""
+
+    settings: Settings
+    mode: str
+    started: float = field(default_factory=time.monotonic)
+    records: list[Mapping[str, Any]] = field(default_factory=list)
+    faults: list[Record] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    # Whether the node is out of service, and why it is not although something is broken.
+    out: bool = False
+    held: str = ""
+    held_s: float = 0.0
+
+    @property
+    def limits(self) -> s.Mode:
+        """What the mode asks and may take."""
+        return s.MODES[self.mode]
+
+    @property
+    def slurm_s(self) -> float:
+        """Seconds that one command of Slurm may take."""
+        return self.limits.limit_s * _SLURM_SHARE
+
+    def fault(self, text: str) -> None:
+        """Keep a fault of the program itself."""
+        self.faults.append(checker_fault(self.settings.node, text))
+
+    @property
+    def slurm(self) -> OwnNode:
+        """This node in Slurm."""
+        return own_node(run, self.settings)
+
+
+def look(settings: Settings, mode: str) -> tuple[int, list[str]]:
+    """Do one run; returns exit status and lines for the log."""
+    now = Run(settings, mode)
+    if mode in _OF_JOBS:
+        return _look(now), now.lines
+    try:
+        with host_lock(lock_name(settings.state_dir, "run"), 0.0):
+            return _look(now), now.lines
+    except BusyError as error:
+        # Its answer stands for this one.
+        return OK, [f"process {error.holder} is at it already"]
+    except OSError as error:
+        return FAULT, [f"no lock can be had: {error}"]
+
+
+def _look(now: Run) -> int:
+    settings, boot = now.settings, boot_id()
+    state = load_state(settings.state_dir, boot)
+    before = state.drained
+    node = _own_node(now) if now.mode not in _OF_JOBS else None
+    settled = _settled(now, state, node)
+    idle = node is not None and not node.busy
+    log = known_log(settings, boot, run if now.limits.optics else None)
+    asked = Look(settings, now.limits, idle, log, settled)
+    left = {name: one.process for name, one in state.hung.items() if one.process is not None}
+    # To drain takes four commands of Slurm.
+    until = now.started + now.limits.limit_s - 4 * now.slurm_s
+    try:
+        answers = ask_all(asked.questions(), until, left)
+    except OSError as error:
+        # No process can be had: nothing was asked.
+        now.fault(f"no check could be started: {error}")
+        answers = {}
+    since = _hung_since(state, answers)
+    for name, answer in answers.items():
+        _take(now, name, answer, since.get(name, 0.0))
+    drained = _act(now, node, state)
+    told = drained if drained != before else None
+    _remember(now, boot, answers, since, settled, told)
+    _leave(now)
+    if any(record["status"] == FAIL for record in now.records):
+        return FAILED if now.out or not now.limits.drains else HELD
+    return FAULT if now.faults else OK
+
+
+def _own_node(now: Run) -> Node | None:
+    try:
+        return now.slurm.read(now.slurm_s)
+    except SlurmError as error:
+        now.fault(f"whether the node is idle is not known: {error}")
+        return None
+
+
+def _settled(now: Run, state: State, node: Node | None) -> float:
+    """Return up to when Xids are settled: whoever resumed what we drained has seen them."""
+    if not state.drained or node is None or node.has("DRAIN", "DOWN", "FAIL"):
+        return state.settled_s
+    log = known_log(now.settings, state.boot, None)()
+    seen = [event.uptime_s for event in parse_log(log.text)]
+    seen += [fault.uptime_s for fault in parse_faults(log.text)]
+    stamps = [stamp for stamp in seen if stamp is not None]
+    state.drained = ""
+    return max([state.settled_s, *(stamp + _JUST_AFTER_S for stamp in stamps)])
+
+
+def _hung_since(state: State, answers: Mapping[str, Answer]) -> dict[str, float]:
+    """Return for each question without an answer when it was asked first."""
+    uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
+    return {
+        name: state.hung[name].since_s if name in state.hung else uptime
+        for name, answer in answers.items()
+        if answer.how not in (DONE, BROKEN)
+    }
+
+
+def _take(now: Run, name: str, answer: Answer, since: float) -> None:
+    if answer.how == DONE:
+        now.records += answer.value
+        return
+    if answer.how == BROKEN:
+        now.fault(f"the check {name}: {answer.said}")
+        return
+    node = now.settings.node
+    mounts = {f"mount:{mount.path}": mount for mount in now.settings.mounts}
+    if name in mounts:
+        hangs = time.clock_gettime(time.CLOCK_BOOTTIME) - since
+        now.records.append(judge_hang(node, mounts[name], hangs, answer.said).as_data())
+        return
+    text = f"the check {name} {'was not asked: ' if answer.how == LEFT else ''}{answer.said}"
+    check = f"health.{name.partition(':')[0]}"
+    now.records.append(Record(check, f"node:{node}", NOT_MEASURED, text).as_data())
+
+
+def _act(now: Run, node: Node | None, state: State) -> str:
+    """Drain or take back; returns the reason that is ours afterwards."""
+    reason = reason_of(now.records)
+    now.held, now.held_s = state.held, state.held_s
+    until = now.started + now.limits.limit_s
+    # One command may hang, and the rest must have time.
+    limit = max(0.2, min(_SLURM_MOST_S, (until - time.monotonic()) / 2))
+    try:
+        if reason and now.limits.drains:
+            return _drain(now, state, reason, limit, until)
+        if not reason and node is not None:
+            if now.slurm.clear(node, limit) or state.held:
+                now.lines.append(f"{now.settings.node} is fit again; the brake had kept it in")
+            now.held = ""
+        whole = now.records and not now.faults
+        sound = whole and all(record["status"] == PASS for record in now.records)
+        mine = node is not None and state.drained and node.reason == state.drained
+        if now.settings.resume and now.mode == s.HEALTH and sound and mine:
+            change = now.slurm.resume(state.drained, limit)
+            now.lines.append(f"{now.settings.node} {change.said}")
+            return "" if change.changed else state.drained
+    except SlurmError as error:
+        now.fault(f"Slurm was not told: {error}")
+    return state.drained
+
+
+def _drain(now: Run, state: State, reason: str, limit: float, until: float) -> str:
+    """Drain within the share; returns the reason that is ours afterwards. Raises SlurmError."""
+    uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
+    if state.held and now.mode in _OF_JOBS and uptime - state.held_s < s.HELD_S:
+        # A node that is kept in service starts and ends many jobs; slurmctld has better to do.
+        return state.drained
+    change = now.slurm.drain(reason, limit, until)
+    now.out, now.held, now.held_s = change.out, change.said if change.held else "", uptime
+    if not (change.held and state.held):
+        now.lines.append(f"{now.settings.node} {change.said}")
+    return change.reason or state.drained
+
+
+def _remember(
+    now: Run,
+    boot: str,
+    answers: Mapping[str, Answer],
+    since: Mapping[str, float],
+    settled: float,
+    drained: str | None,
+) -> None:
+    try:
+        with change_state(now.settings.state_dir, boot) as state:
+            for name, answer in answers.items():
+                state.hung.pop(name, None)
+                if name in since or answer.left is not None:
+                    started = since.get(name, time.clock_gettime(time.CLOCK_BOOTTIME))
+                    state.hung[name] = Hung(started, answer.left)
+            state.settled_s = max(state.settled_s, settled)
+            # The event service may have drained in the meantime; what did not change is not ours.
+            state.drained = state.drained if drained is None else drained
+            if now.limits.drains or not now.held:
+                state.held, state.held_s = now.held, now.held_s
+    except (BusyError, OSError) as error:
+        now.fault(f"what was seen cannot be kept: {error}")
+
+
+def _leave(now: Run) -> None:
+    """Write records and metrics; what cannot be written is a fault of its own."""
+    settings, ended = now.settings, time.time()
+    took = time.monotonic() - now.started
+    at = utc_text(ended)
+    for target in (os.path.join(settings.state_dir, f"{now.mode}.json"), settings.metrics_file):
+        if not target or (target == settings.metrics_file and now.mode in _OF_JOBS):
+            continue
+        records = [*now.records, *(fault.as_data() for fault in now.faults)]
+        answer = answer_of(settings.node, now.mode, at, took, records)
+        text = json.dumps(answer) + "\n"
+        if target == settings.metrics_file:
+            text = metrics_of(answer, ended, took, cpu_s(), bool(now.held))
+        try:
+            write_atomic(target, text, sync=False)
+        except OSError as error:
+            now.fault(f"{target} cannot be written: {error.strerror}")
+    now.lines += [
+        f"{record['status']}: {brief_of(record_from_data(record))}"
+        for record in now.records
+        if record["status"] != PASS
+    ]
+    now.lines += [f"checker: {fault.text}" for fault in now.faults]
+
+
+def cpu_s() -> float:
+    """Return the processor time of this process and of all that it has seen end."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)

@@ -1,0 +1,109 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""What the health program remembers from run to run, and what it leaves for others to read."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import zlib
+from dataclasses import dataclass, field
+from typing import Any, Iterator, Mapping
+
+from .._core.child import Process
+from .._core.files import write_atomic
+from .._core.lock import host_lock
+
+STATE, EVENTS = "state.json", "events.json"
+_WAIT_S = 0.5
+
+
+@dataclass
+class Hung:
+    """A question without an answer since `since_s` (of the clock that runs since boot)."""
+
+    since_s: float
+    process: Process | None = None
+
+
+@dataclass
+class State:
+    """What is remembered.
+
+    `drained` is the reason that this program wrote and has not seen go. Xids until `settled_s`
+    (seconds since boot) were dealt with by whoever resumed the node; the event service has acted on
+    those until `acted_s`.
+    """
+
+    boot: str = ""
+    hung: dict[str, Hung] = field(default_factory=dict)
+    drained: str = ""
+    settled_s: float = 0.0
+    acted_s: float = 0.0
+    # Why the node is unfit and yet in service, and since when (of the clock that runs since boot).
+    held: str = ""
+    held_s: float = 0.0
+
+    def as_data(self) -> dict[str, Any]:
+        """Return mappings and scalars, for JSON."""
+        hung = {
+            name: {"since_s": one.since_s, "process": vars(one.process) if one.process else None}
+            for name, one in self.hung.items()
+        }
+        return {**vars(self), "hung": hung}
+
+
+def state_from_data(data: Any, boot: str) -> State:
+    """Return what was remembered; of an earlier boot only the drain."""
+    if not isinstance(data, Mapping):
+        return State(boot)
+    try:
+        if data["boot"] != boot:
+            return State(boot, drained=str(data["drained"]))
+        hung = {
+            str(name): Hung(
+                float(one["since_s"]),
+                Process(int(one["process"]["pid"]), str(one["process"]["start"]))
+                if one["process"]
+                else None,
+            )
+            for name, one in data["hung"].items()
+        }
+        settled, acted = float(data["settled_s"]), float(data["acted_s"])
+        held, held_s = str(data.get("held", "")), float(data.get("held_s", 0.0))
+        return State(boot, hung, str(data["drained"]), settled, acted, held, held_s)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return State(boot)
+
+
+def read_json(path: str) -> Any:
+    """Return what a file holds, None where there is none or it is torn."""
+    try:
+        with open(path, encoding="utf-8") as handle:
+            return json.load(handle)
+    except (OSError, ValueError):
+        return None
+
+
+def load_state(folder: str, boot: str) -> State:
+    """Return what is remembered."""
+    return state_from_data(read_json(os.path.join(folder, STATE)), boot)
+
+
+def lock_name(folder: str, what: str) -> str:
+    """Return the name of a lock that stands for something in this folder."""
+    return f"node-health-{zlib.crc32(folder.encode()):08x}-{what}"
+
+
+@contextlib.contextmanager
+def change_state(folder: str, boot: str) -> Iterator[State]:
+    """Change what is remembered, one at a time. Raises BusyError, OSError."""
+    with host_lock(lock_name(folder, STATE), _WAIT_S):
+        state = load_state(folder, boot)
+        yield state
+        text = json.dumps(state.as_data())
+        write_atomic(os.path.join(folder, STATE), text, 0o600, sync=False)

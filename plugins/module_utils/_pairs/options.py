@@ -1,0 +1,176 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""From the options of fabric_pairs to what a session needs, each mistake in one clear line."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from .._core.nodeset import fold
+from .._core.record import Threshold
+from .._core.run import CommandRunner, ToolError
+from .._fabric.model import CablePlan, plan_from_data, rail_end
+from .._fabric.routes import Routes
+from .._slurm.allocation import allocate, release
+from .perftest import SHORTEST_S, Recipe, mark_for
+from .run import Setup
+from .schedule import Wishes, make_schedule
+from .session import (
+    TABLES,
+    Outcome,
+    Session,
+    ask_tables,
+    describe,
+    measure,
+    read_schedule,
+)
+from .transport import SLURM, SSH, Local, Slurm, Ssh, Transport
+
+
+def read_text(path: str, option: str) -> str:
+    """The text of a file; raises ToolError that names the option."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError as error:
+        raise ToolError(f"{option}: {path} cannot be read: {error.strerror}") from error
+
+
+def load_plan(params: dict[str, Any]) -> CablePlan:
+    """The cable plan; raises ToolError where it is none, or has no cable."""
+    where = f"plan_file: {params['plan_file']}" if params["plan_file"] else "plan"
+    try:
+        data = params["plan"]
+        if params["plan_file"]:
+            data = json.loads(read_text(params["plan_file"], "plan_file"))
+        plan = plan_from_data(data)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ToolError(
+            f"{where}: no cable plan ({error}); give cables.json of the plan"
+        ) from error
+    if not plan.hcas or not plan.cables:
+        raise ToolError(f"{where}: has no cable to a node; there is nothing to test")
+    return plan
+
+
+def check(params: dict[str, Any], plan: CablePlan) -> None:
+    """Raise ToolError for values that cannot be meant."""
+    if params["duration_s"] < SHORTEST_S:
+        raise ToolError(
+            f"duration_s: {params['duration_s']} is too short; write {SHORTEST_S} or more"
+        )
+    for option in ("pairs_per_link", "parallel", "size_bytes"):
+        if params[option] < 1:
+            raise ToolError(f"{option}: {params[option]}; write 1 or more")
+    known = {node for node, _rail in plan.hcas} | {f"{node}/rail{rail}" for node, rail in plan.hcas}
+    for name in params["exclude"]:
+        if name not in known:
+            raise ToolError(
+                f"exclude: {name} is no node of the plan, and no rail such as dgx-01/rail3"
+            )
+    for key, value in params["gpus"].items():
+        if not str(key).isdigit() or not str(value).isdigit():
+            raise ToolError(f"gpus.{key}: {value}; write a rail and the number of its GPU")
+
+
+def load_tables(params: dict[str, Any], run: CommandRunner) -> tuple[str, str]:
+    """The forwarding tables, or nothing and why not."""
+    if params["routes"] == "computed":
+        return "", "asked for"
+    if params["judge_only"]:
+        try:
+            return read_text(f"{params['output']}/{TABLES}", "output"), ""
+        except ToolError:
+            return "", "the run had none"
+    if params["tables_file"]:
+        return read_text(params["tables_file"], "tables_file"), ""
+    environment = {str(key): str(value) for key, value in params["tool_environment"].items()}
+    tables, why = ask_tables(run, params["timeout_s"], params["tool_options"], environment)
+    if not tables and params["routes"] == "tables":
+        raise ToolError(f"routes: no forwarding tables: {why}; give tables_file, or routes: auto")
+    return tables, why
+
+
+def make_setup(params: dict[str, Any], plan: CablePlan) -> Setup:
+    """What the runner needs to know."""
+    recipe = Recipe(
+        memory=params["memory"],
+        both_ways=params["both_ways"],
+        size_bytes=params["size_bytes"],
+        duration_s=params["duration_s"],
+        extra=tuple(params["extra_arguments"]),
+    )
+    return Setup(
+        recipe=recipe,
+        devices={rail_end(*key): hca.devices for key, hca in plan.hcas.items()},
+        addresses={str(key): str(value) for key, value in params["addresses"].items()},
+        gpus={int(key): int(value) for key, value in params["gpus"].items()},
+        sysfs_root=params["sysfs_root"],
+        connect_s=params["connect_s"],
+        listen_s=params["listen_s"],
+        parallel=params["parallel"],
+    )
+
+
+def run_session(
+    params: dict[str, Any], run: CommandRunner, session: Session, setup: Setup
+) -> Outcome:
+    """Measure by the transport that is asked for; a Slurm job is given back whatever happens."""
+    transport: Transport
+    job = ""
+    if params["transport"] == SLURM:
+        units = [unit for some in session.schedule.rounds for unit in some]
+        nodes = sorted({unit.a for unit in units} | {unit.b for unit in units})
+        # Twice the time, for steps that hang and for follow-ups.
+        limit = 2 * describe(session.schedule, len(nodes), params["duration_s"])["seconds"] + 600
+        job = allocate(
+            run,
+            nodes,
+            limit,
+            params["slurm_wait_s"],
+            params["slurm_gres"],
+            params["slurm_options"],
+        )
+        transport = Slurm(job, params["slurm_gres"])
+    elif params["transport"] == SSH:
+        targets = {**setup.addresses, **params["targets"]}
+        transport = Ssh(targets, params["connect_s"], tuple(params["ssh_options"]))
+    else:
+        transport = Local()
+    try:
+        return measure(session, setup, transport, params["output"], params["follow_ups"])
+    finally:
+        if job:
+            release(run, job)
+
+
+def make_session(
+    params: dict[str, Any], plan: CablePlan, routes: Routes, recipe: Recipe
+) -> tuple[Session, dict[str, Any]]:
+    """What is tested and what is good, and the schedule in short; ToolError for fewer than two."""
+    rate = float(min(hca.rate_gbps for hca in plan.hcas.values()))
+    mark = mark_for(recipe, rate)
+    if params["threshold_gbps"] is not None:
+        mark = Threshold(">=", params["threshold_gbps"], "Gb/s", params["threshold_source"])
+    if params["judge_only"]:
+        schedule = read_schedule(params["output"])
+    else:
+        names = ("pairs_per_link", "seed", "loopback", "cross_rail")
+        wishes = Wishes(
+            excluded=frozenset(params["exclude"]), **{name: params[name] for name in names}
+        )
+        schedule = make_schedule(plan, routes, wishes)
+    left = sorted({node for node, _rail in plan.hcas} - set(params["exclude"]))
+    if len(left) < 2:
+        # What loops back inside an adapter says nothing of a cable.
+        raise ToolError(
+            f"pairs: of the plan's nodes {fold(left) or 'none'} is left, and a pair needs two; "
+            "write fewer nodes into exclude, or pair_tests.transport: none"
+        )
+    ways = 2 if params["both_ways"] else 1
+    session = Session(plan, routes, schedule, mark, ways * rate, params["both_ways"])
+    return session, describe(schedule, len(left), params["duration_s"])

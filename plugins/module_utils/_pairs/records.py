@@ -1,0 +1,267 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""What pair tests say of each part, as records: fail, pass, or not measured. Pure."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Iterable, Iterator
+
+from .._core.record import FAIL, NOT_MEASURED, PASS, Record, Threshold, judge
+from .._fabric.model import CablePlan, End
+from .follow_up import FollowUp
+from .localise import Finding, Fleet, Measurement, Verdict
+from .suspects import CABLE, CAGE, HCA, IN_PART, NODE, PAIR, SWITCH, Suspect, Suspects, parts
+
+FLEET = "fabric.pairs.fleet"
+PART = "fabric.pairs.part"
+INTERACTION = "fabric.pairs.interaction"
+COLLISION = "fabric.pairs.collision"
+REPEAT = "fabric.pairs.repeat"
+_UNIT = "Gb/s"
+_MOST_EVIDENCE = 6
+
+_REMEDY = {
+    CABLE: "clean and reseat both plugs of it; where that does not help replace the cable, then "
+    "try another port at either end",
+    HCA: "look at its PCIe link and GPU first (ib_health, lspci: width and speed, ACS), then "
+    "replace the adapter",
+    CAGE: "reseat the transceiver of this cage, then replace it: it carries both links",
+    NODE: "look at the node as a whole: PCIe (ACS, IOMMU, maximum read request), drivers, power",
+    SWITCH: "look at the switch as a whole: temperature, power, firmware; then at its ports",
+    PAIR: "replace nothing: run this pair again, then look for what only meets here: routes that "
+    "share a link, settings that differ between the two",
+}
+
+
+def make_records(
+    plan: CablePlan,
+    suspects: Suspects,
+    verdict: Verdict,
+    further: FollowUp,
+    mark: Threshold,
+) -> list[Record]:
+    """Return the record of the fleet, of each finding, and of every part of the plan."""
+    records = [_of_fleet(verdict, mark)]
+    records += [_of_finding(each, verdict, further, suspects, mark) for each in verdict.findings]
+    records += _of_lone_values(verdict)
+    records += _of_collisions(plan, verdict)
+    named = {record.subject for record in records}
+    alike = {
+        subject: each.subjects[0] for each in verdict.findings for subject in each.subjects[1:]
+    }
+    inside = {
+        part: each.subjects[0]
+        for each in verdict.findings
+        for part in _parts_of(plan, each.suspects[0], each.affected)
+    }
+    records += _of_parts(plan, suspects, verdict, named, alike, inside)
+    return records
+
+
+def _of_fleet(verdict: Verdict, mark: Threshold) -> Record:
+    """The middle of all flows that no finding explains against the mark.
+
+    What is wrong everywhere shows nowhere else.
+    """
+    fleet = verdict.fleets[False]
+    explained = {id(flow) for finding in verdict.findings for flow in finding.flows}
+    every = [flow for flow in verdict.counted if not flow.loopback]
+    values = [flow.gbps or 0.0 for flow in every if id(flow) not in explained]
+    values = values or [flow.gbps or 0.0 for flow in every]
+    return judge(
+        FLEET,
+        "fabric",
+        round(statistics.median(values), 1) if values else None,
+        mark,
+        text=f"the median of {len(values)} flows" if values else "no flow was measured",
+        remedy="all are slow: look for what they have in common, a setting (PCIe, MTU, firmware, "
+        "GPUDirect path) rather than a part",
+        evidence=[f"spread of good flows {fleet.spread:.1f} Gb/s"] if fleet.values else [],
+    )
+
+
+def _of_finding(
+    finding: Finding, verdict: Verdict, further: FollowUp, suspects: Suspects, mark: Threshold
+) -> Record:
+    first = finding.suspects[0]
+    threshold = _fleet_mark(verdict.fleets[False]) if finding.legal else mark
+    return Record(
+        check=INTERACTION if finding.interaction else PART,
+        subject=first.subject,
+        status=FAIL,
+        text=" ".join(_sentences(finding, further, suspects)),
+        measured={"value": round(finding.median_gbps, 1), "unit": _UNIT},
+        threshold=threshold,
+        evidence=_evidence(finding.flows),
+        remedy=_REMEDY[first.kind],
+    )
+
+
+def _sentences(finding: Finding, further: FollowUp, suspects: Suspects) -> Iterator[str]:
+    first, slow = finding.suspects[0], len(finding.flows)
+    of = slow + finding.good
+    if finding.interaction:
+        yield (
+            f"{slow} of {of} flows between these two are slow, but every part on the way passes "
+            "with others: an interaction, not a part."
+        )
+    elif first.mode == IN_PART:
+        yield f"{len(finding.affected)} of its parts are slow together: {_some(finding.affected)}."
+    else:
+        way = f" {first.mode}" if first.mode.startswith("from") else ""
+        way = f" in what it {first.mode}" if first.mode in ("sends", "receives") else way
+        yield f"{slow} of {of} flows over it{way} are slow, and it is what they have in common."
+    if finding.legal:
+        yield "They reach the mark, but not what the others do."
+    rest = finding.subjects[1:]
+    if rest:
+        yield f"These measurements cannot tell it from {_some(rest)}."
+        units = [unit for one, two, some in further.apart if {one, two} <= set(finding.subjects)
+                 for unit in some]  # fmt: skip
+        if units:
+            pairs = dict.fromkeys(
+                f"{unit.a} with itself" if unit.loopback else f"{unit.a} with {unit.b}"
+                for unit in units
+            )
+            yield f"Extra pairs that would: {_some(list(pairs))}."
+        for one, two in further.inseparable:
+            if {one, two} <= set(finding.subjects):
+                yield f"No pair tells {one} from {two}: exchange one of them."
+    if suspects.routes.source != "forwarding tables" and first.kind in (CABLE, CAGE, SWITCH):
+        yield f"The routes are {suspects.routes.source}, not those that are programmed."
+
+
+def _fleet_mark(fleet: Fleet) -> Threshold:
+    """What the others reach, less three spreads."""
+    low = round(fleet.median - 3 * fleet.spread, 1)
+    return Threshold(
+        ">=", low, _UNIT, f"median of {fleet.values} flows of this run, less 3 standard deviations"
+    )
+
+
+def _evidence(flows: Iterable[Measurement]) -> tuple[str, ...]:
+    flows = sorted(flows, key=lambda flow: flow.gbps or 0.0)
+    lines = [
+        f"round {flow.round + 1}: {flow}" + (f" ({flow.reason})" if flow.reason else "")
+        for flow in flows[:_MOST_EVIDENCE]
+    ]
+    more = len(flows) - len(lines)
+    return (*lines, f"and {more} more") if more else tuple(lines)
+
+
+def _of_lone_values(verdict: Verdict) -> Iterator[Record]:
+    for flow in verdict.unexplained:
+        yield Record(
+            check=REPEAT,
+            subject=f"pair:{flow.source}--{flow.target}",
+            status=NOT_MEASURED,
+            text="one low value, and nothing else that was measured says why",
+            measured={"value": round(flow.gbps or 0.0, 1), "unit": _UNIT},
+            threshold=_fleet_mark(verdict.fleets[flow.loopback]),
+            evidence=_evidence([flow]),
+            remedy="run the follow-up: this pair again, and both ends with others",
+        )
+
+
+def _of_collisions(plan: CablePlan, verdict: Verdict) -> Iterator[Record]:
+    by_end = plan.by_end()
+    for link, flows in sorted(verdict.collisions.items()):
+        yield Record(
+            check=COLLISION,
+            subject=by_end[link].subject,
+            status=NOT_MEASURED,
+            text=f"{len(flows)} flows met on the link from {link}, each got a share of it: this is "
+            "the routing, not a fault, and was not counted",
+            evidence=_evidence(flows),
+            remedy="make the schedule from the forwarding tables of this subnet manager",
+        )
+
+
+def _parts_of(plan: CablePlan, suspect: Suspect, affected: tuple[str, ...]) -> set[str]:
+    """Return the parts that a finding about a whole speaks for."""
+    if suspect.kind not in (NODE, SWITCH, CAGE):
+        return set()
+    name = suspect.subject.split(":", 1)[1]
+    found = set()
+    for cable in plan.cables:
+        for end in (cable.a, cable.b):
+            if end.host == name and (not affected or cable.subject in affected):
+                found.add(cable.subject)
+                if not end.is_switch:
+                    found.add(f"hca:{end}")
+            elif suspect.kind == CAGE and end.is_switch:
+                if f"{end.host}/{(end.port + 1) // 2}" == name:
+                    found.add(cable.subject)
+            elif suspect.kind == CAGE:
+                if f"{end.host}/{plan.hcas[end.host, end.rail].cage}" == name:
+                    found.add(cable.subject)
+    return found
+
+
+def _of_parts(
+    plan: CablePlan,
+    suspects: Suspects,
+    verdict: Verdict,
+    named: set[str],
+    alike: dict[str, str],
+    inside: dict[str, str],
+) -> Iterator[Record]:
+    """Yield a record for each part that no other record is about."""
+    sent: dict[End, list[Measurement]] = {}
+    turned: dict[End, list[Measurement]] = {}
+    for flow in verdict.counted:
+        links = suspects.links(flow.source, flow.target)
+        if verdict.both_ways:
+            links += suspects.links(flow.target, flow.source)
+        for link in links:
+            sent.setdefault(link, []).append(flow)
+        if flow.loopback:
+            turned.setdefault(flow.source, []).append(flow)
+    low = {id(flow) for flow in verdict.unexplained}
+    by_end = plan.by_end()
+    for subject, kind, ends in parts(plan):
+        if subject in named:
+            continue
+        ways = list(ends)
+        if kind == HCA:
+            ways = [ends[0], by_end[ends[0]].other(ends[0])] if ends[0] in by_end else []
+        flows = [sent.get(end, []) for end in ways]
+        every = {id(flow): flow for some in flows for flow in some}
+        good = [flow for flow in every.values() if id(flow) not in low]
+        status, text = PASS, f"{len(good)} flows over it are as good as those of the fleet"
+        if subject in alike:
+            status, text = NOT_MEASURED, f"cannot be told from {alike[subject]}, which is slow"
+        elif subject in inside:
+            status, text = NOT_MEASURED, f"part of {inside[subject]}, which is slow as a whole"
+        elif kind == SWITCH and good:
+            pass
+        elif not ways or not all(any(id(flow) not in low for flow in some) for some in flows):
+            status, text = NOT_MEASURED, _why_not(ways, flows)
+        middle = statistics.median(flow.gbps or 0.0 for flow in good) if good else None
+        yield Record(
+            check=PART,
+            subject=subject,
+            status=status,
+            text=text,
+            measured=None if middle is None else {"value": round(middle, 1), "unit": _UNIT},
+            remedy="" if status == PASS else "run the pairs that are missing",
+        )
+
+
+def _why_not(ways: list[End], flows: list[list[Measurement]]) -> str:
+    if not ways:
+        return "it has no cable in the plan"
+    missing = [str(end) for end, some in zip(ways, flows) if not some]
+    if missing:
+        return f"no measured flow is sent from {_some(missing)}"
+    return "its only flow was low, and nothing says why"
+
+
+def _some(names: Iterable[str]) -> str:
+    names = list(names)
+    more = len(names) - 4
+    return ", ".join(names[:4]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,197 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""The gate's steps, carried out with scontrol, and its list of nodes that are not new.
+
+scontrol changes a node whatever it has become since it was looked at. So each node is read again
+right before its step, and passed over when somebody else has touched it; what is left is the time
+between two calls of scontrol. A node is let in by UNDRAIN, which unlike RESUME brings back none
+that has gone down, and a reason is changed alone, which does nothing to a node that was resumed.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Callable, Iterable, Mapping, Sequence, Tuple
+
+from ..._core.files import write_atomic
+from ..._core.run import MISSING, CommandRunner, ToolError, last_lines
+from ..commands import NoAnswerError
+from ..nodes import Node, parse_nodes
+from .policy import DRAIN, RESUME, REWORD, SWAP_IN, Action, GatePlan, grounds
+
+_TIMEOUT_S = 60
+# Reasons are dated in UTC, whatever the machine and the user prefer.
+_ENVIRONMENT = {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
+_RESUMED_AT_ONCE = 20
+_PLANNED_AT_ONCE = 50
+_VERSION = 1
+
+
+# The nodes, and (node, what) of steps that were tried.
+Decide = Callable[[Mapping[str, Node], Sequence[Tuple[str, str]]], GatePlan]
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """scontrol: reads nodes and changes them."""
+
+    run: CommandRunner
+
+    def nodes(self, names: Sequence[str] = ()) -> dict[str, Node]:
+        """Return these nodes, or all; raises NoAnswerError with what scontrol said."""
+        argv = ["scontrol", "show", "node", "-o", *([",".join(names)] if names else [])]
+        result = self.run(argv, timeout_s=_TIMEOUT_S, env=_ENVIRONMENT)
+        if result.outcome == MISSING:
+            raise NoAnswerError("scontrol is not installed; install Slurm's client commands")
+        found = parse_nodes(result.out)
+        # Of a node that has left the configuration it says so, and gives the others. An answer that
+        # was cut short is none: the share would be that of the nodes that were printed.
+        if not result.ok and "not found" not in result.text:
+            said = last_lines(result.text, 3) or result.describe()
+            raise NoAnswerError(f"`{' '.join(argv[:4])}` failed: {said}")
+        return found
+
+    def update(self, names: Sequence[str], words: Sequence[str]) -> str:
+        """Change nodes; returns what scontrol complained of, empty when it did not."""
+        argv = ["scontrol", "update", f"NodeName={','.join(names)}", *words]
+        result = self.run(argv, timeout_s=_TIMEOUT_S, env=_ENVIRONMENT)
+        return "" if result.ok else last_lines(result.text, 3) or result.describe()
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step that was sent: the node as it was right before, and what scontrol complained of."""
+
+    action: Action
+    before: Node
+    said: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a plan: the first plan, steps sent, steps passed over, all nodes at the end."""
+
+    plan: GatePlan
+    steps: tuple[Step, ...]
+    passed_over: tuple[Action, ...]
+    nodes: Mapping[str, Node]
+    refusal: str = ""
+
+    @property
+    def failed(self) -> tuple[Step, ...]:
+        """Steps that scontrol complained of, and that did not take effect.
+
+        On a node that has never registered it complains of what it does (22.05 and 24.11).
+        """
+        return tuple(
+            step
+            for step in self.steps
+            if step.said and not in_effect(step.action, self.nodes.get(step.action.node))
+        )
+
+
+class StoppedError(ToolError):
+    """Slurm stopped answering in the middle; `steps` are those that were sent."""
+
+    def __init__(self, message: str, steps: Sequence[Step]) -> None:
+        super().__init__(message)
+        self.steps = tuple(steps)
+
+
+def words_of(action: Action) -> list[str]:
+    """Return the words that scontrol gets for a step."""
+    return {
+        RESUME: ["State=UNDRAIN"],
+        SWAP_IN: ["State=UNDRAIN"],
+        DRAIN: ["State=DRAIN", f"Reason={action.reason}"],
+        REWORD: [f"Reason={action.reason}"],
+    }[action.what]
+
+
+def in_effect(action: Action, node: Node | None) -> bool:
+    """Tell whether the node is as the step wants it."""
+    if node is None:
+        return False
+    if action.what in (RESUME, SWAP_IN):
+        return not node.has("DRAIN")
+    return node.has("DRAIN") and node.reason == action.reason
+
+
+def carry_out(slurm: Slurm, decide: Decide, note: Callable[[Step], None]) -> Outcome:
+    """Plan, take steps of one kind, and plan anew until nothing is left to try.
+
+    Drains come after resumes, and are planned on what the resumes have come to: one that failed
+    makes no room in the share. `note` is told of every step right after it. Raises StoppedError or
+    NoAnswerError.
+    """
+    sent: list[Step] = []
+    passed: list[Action] = []
+    nodes = slurm.nodes()
+    first = plan = decide(nodes, ())
+    try:
+        while plan.actions:
+            kind = plan.actions[0].what
+            todo = [action for action in plan.actions if action.what == kind]
+            size = {RESUME: _RESUMED_AT_ONCE, SWAP_IN: len(todo)}.get(kind, 1)
+            for start in range(0, min(len(todo), _PLANNED_AT_ONCE), size):
+                batch = todo[start : start + size]
+                if kind == SWAP_IN:
+                    # Whether a spare is wanted rests on all nodes, not on the spare alone.
+                    present = slurm.nodes()
+                    plan = decide(present, _tried(sent, passed))
+                    if not plan.actions or plan.actions[0].what != SWAP_IN:
+                        # Something else comes first now: the loop takes it.
+                        break
+                    wanted = {action.node for action in plan.actions}
+                else:
+                    present = slurm.nodes([action.node for action in batch])
+                    wanted = {action.node for action in batch}
+                fit = [a for a in batch if a.node in wanted and _untouched(a, present)]
+                passed += [action for action in batch if action not in fit]
+                if fit:
+                    said = slurm.update([action.node for action in fit], words_of(fit[0]))
+                    for action in fit:
+                        sent.append(Step(action, present[action.node], said))
+                        note(sent[-1])
+            nodes = slurm.nodes()
+            plan = decide(nodes, _tried(sent, passed))
+    except NoAnswerError as error:
+        raise StoppedError(str(error), sent) from error
+    return Outcome(first, tuple(sent), tuple(passed), nodes, plan.refusal)
+
+
+def _tried(sent: Sequence[Step], passed: Sequence[Action]) -> list[tuple[str, str]]:
+    actions = [*(step.action for step in sent), *passed]
+    return [(action.node, action.what) for action in actions]
+
+
+def _untouched(action: Action, present: Mapping[str, Node]) -> bool:
+    node = present.get(action.node)
+    return node is not None and action.seen is not None and grounds(node) == grounds(action.seen)
+
+
+def load_known(path: str) -> set[str] | None:
+    """Return the nodes that are not new, None where no list was begun; raises ToolError."""
+    try:
+        with open(path, encoding="utf-8") as handle:
+            data = json.load(handle)
+        return {str(name) for name in data["nodes"]}
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ToolError(
+            f"{path} cannot be read ({error}); delete it, and what Slurm has then counts as known"
+        ) from error
+
+
+def store_known(path: str, names: Iterable[str]) -> None:
+    """Replace the list of nodes that are not new; raises ToolError."""
+    data: dict[str, Any] = {"version": _VERSION, "nodes": sorted(set(names))}
+    try:
+        write_atomic(path, json.dumps(data, indent=1) + "\n")
+    except OSError as error:
+        raise ToolError(f"{path} cannot be written: {error.strerror}") from error

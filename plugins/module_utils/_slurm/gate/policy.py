@@ -1,0 +1,433 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""The gate: which nodes enter service and leave it, by verdicts, states and policy. Pure.
+
+It remembers nothing. What it has done stands in Slurm, in reasons that it signs, so that a run that
+was killed anywhere is finished by the next one. It only ever drains: no job is ended by it.
+"""
+
+from __future__ import annotations
+
+import calendar
+import time
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any, Iterable, Mapping, Sequence
+
+from ..._core.record import FAIL, NOT_MEASURED, PASS
+from ..nodes import Node, nodes_of_share
+from .reason import (
+    AGAINST,
+    FAILED,
+    ITSELF,
+    KEPT_OUT,
+    SPARE,
+    UNPROVEN,
+    Reason,
+    claims_ours,
+    heading,
+    plain,
+    read_reason,
+    write_reason,
+)
+
+LEVELS = ("quick", "standard", "burn_in")
+
+RESUME, REWORD, DRAIN, SWAP_IN, LEAVE = "resume", "reword", "drain", "swap_in", "leave"
+
+# Slurm or an operator is at work on such a node, or nobody knows what it does.
+_HANDS_OFF = (
+    "DOWN", "UNKNOWN", "NOT_RESPONDING", "FAIL", "INVAL", "INVALID_REG", "FUTURE", "ERROR", "MAINT",
+    "MAINTENANCE", "BLOCKED", "REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED", "POWERED_DOWN",
+    "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP", "POWER_DRAIN", "DYNAMIC_FUTURE",
+)  # fmt: skip
+# Clocks of a cluster agree better than this, and a record is stamped before it is judged here.
+_CLOCK_S = 300
+_READY = "spare, ready"
+_NEW = "unproven, run validate_nodes"
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the site allows: `share` of the fleet out at once (0 to 1), least `level` of evidence.
+
+    `evidence_s` is how old evidence may be, in seconds. `unmeasured` says what becomes of a node in
+    service that could not be measured: leave or drain. `spares` are the pool; at most
+    `spares_in_service` of them are put in. `user` is who the gate is in Slurm.
+    """
+
+    share: float = 0.1
+    level: str = "standard"
+    evidence_s: float = 14 * 86400
+    unmeasured: str = LEAVE
+    spares: tuple[str, ...] = ()
+    spares_in_service: int = 0
+    user: str = "root"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The verdict on a node: pass, fail or not_measured, since when (epoch seconds), at a level."""
+
+    node: str
+    verdict: str
+    at: float | None
+    level: str = LEVELS[0]
+    check: str = ""
+    subject: str = ""
+    text: str = ""
+    remedy: str = ""
+    fleet_share: float | None = None
+
+
+@dataclass(frozen=True)
+class Action:
+    """One step on one node: what, why, the reason to write, and the node as it was seen."""
+
+    node: str
+    what: str
+    why: str
+    reason: str = ""
+    seen: Node | None = None
+
+
+@dataclass(frozen=True)
+class GatePlan:
+    """Steps in their order, the nodes left alone with why, and why nothing is done, if so.
+
+    `out` nodes are out by the gate's hand now and `out_after` would be, `most_out` may be. With a
+    refusal, `actions` is empty and `withheld` has what would have been done.
+    """
+
+    actions: tuple[Action, ...]
+    left: tuple[Action, ...]
+    refusal: str = ""
+    withheld: tuple[Action, ...] = ()
+    out: int = 0
+    out_after: int = 0
+    most_out: int = 0
+
+
+def verdict_from_data(data: Mapping[str, Any]) -> Verdict:
+    """Return the verdict of a plain mapping; ValueError names what is wrong with it."""
+    node = data.get("node")
+    if not isinstance(node, str) or not node:
+        raise ValueError("a verdict has no node")
+    said, level = data.get("verdict"), data.get("level") or LEVELS[0]
+    if said not in (PASS, FAIL, NOT_MEASURED):
+        raise ValueError(f"{node}: the verdict is {said!r}; write pass, fail or not_measured")
+    if level not in LEVELS:
+        raise ValueError(f"{node}: the level is {level!r}; write {', '.join(LEVELS)}")
+    first = data.get("first_failing") or {}
+    share = data.get("fleet_share")
+    return Verdict(
+        node=node,
+        verdict=said,
+        at=seconds_of(str(data.get("at"))),
+        level=level,
+        check=str(first.get("check") or ""),
+        subject=str(first.get("subject") or ""),
+        text=str(first.get("text") or ""),
+        remedy=str(first.get("remedy") or ""),
+        fleet_share=None if share is None else float(share),
+    )
+
+
+def seconds_of(text: str) -> float | None:
+    """Return epoch seconds of a UTC time as records and scontrol write it, None of anything else.
+
+    scontrol writes no zone: run it with TZ=UTC and SLURM_TIME_FORMAT=standard.
+    """
+    whole = text.rstrip("Z").partition(".")[0].replace("+00:00", "")
+    try:
+        return float(calendar.timegm(time.strptime(whole, "%Y-%m-%dT%H:%M:%S")))
+    except ValueError:
+        return None
+
+
+def may_be_out(policy: Policy, fleet: int) -> int:
+    """Return how many nodes of a fleet may be out at once; one at least, unless the share is 0."""
+    return nodes_of_share(policy.share, fleet)
+
+
+def ours(node: Node, policy: Policy) -> Reason | None:
+    """Return the gate's reason that the node is drained with; None where it is not the gate's."""
+    if not node.has("DRAIN") or node.reason_by != policy.user:
+        return None
+    return read_reason(node.name, node.reason)
+
+
+def hands_off(node: Node) -> bool:
+    """Tell whether the node is down, unknown, rebooting or in maintenance."""
+    return node.has(*_HANDS_OFF)
+
+
+def grounds(node: Node) -> tuple[Any, ...]:
+    """Return what an action rests on; jobs that start and end are not among it."""
+    return node.has("DRAIN"), node.reason, node.reason_by, node.reason_at, hands_off(node)
+
+
+def plan_gate(
+    verdicts: Iterable[Verdict],
+    nodes: Mapping[str, Node],
+    policy: Policy,
+    now: float,
+    gone_back: Iterable[str] = (),
+    spent: Iterable[tuple[str, str]] = (),
+) -> GatePlan:
+    """Return what to do, resumes first, so that the share holds after every single step.
+
+    `nodes` are all that Slurm has; `now` is epoch seconds; `gone_back` names spares that the
+    operator wants out of service again; `spent` has (node, what) of steps that were tried already.
+    """
+    by_node = {verdict.node: verdict for verdict in verdicts}
+    back = set(gone_back) & set(policy.spares)
+    decided = {}
+    for name in sorted(set(by_node) | set(nodes)):
+        node = nodes.get(name)
+        if node is not None and name in back and not node.has("DRAIN") and not hands_off(node):
+            reason = write_reason(name, SPARE, _READY)
+            decided[name] = Action(name, DRAIN, "the operator takes the spare back", reason, node)
+        else:
+            decided[name] = _decide(name, node, by_node.get(name), policy, now)
+    tried = set(spent)
+    _set_aside(decided, tried)
+    _put_spares_in(decided, nodes, by_node, policy, now, back)
+    _set_aside(decided, tried)
+    steps = tuple(
+        step
+        for what in (RESUME, REWORD, DRAIN, SWAP_IN)
+        for step in decided.values()
+        if step.what == what
+    )
+    left = tuple(step for step in decided.values() if step.what == LEAVE)
+    fleet = len(set(nodes) - set(policy.spares))
+    most = may_be_out(policy, fleet)
+    out = _taken_out(nodes, policy)
+    # A spare is put in after the drains, and makes no room for them.
+    resumed = {step.node for step in steps if step.what in (RESUME, REWORD)} & out
+    resumed -= {name for name in resumed if _stays_taken_out(decided[name])}
+    drains = [step for step in steps if step.what == DRAIN and step.node not in back]
+    after = len(out - resumed) + len(drains)
+    refusal = _refusal(drains, by_node, policy, fleet, len(out - resumed), most)
+    if refusal:
+        return GatePlan((), left, refusal, steps, len(out), len(out), most)
+    return GatePlan(steps, left, "", (), len(out), after, most)
+
+
+def plan_introduction(
+    fresh: Iterable[str], nodes: Mapping[str, Node], policy: Policy
+) -> tuple[Action, ...]:
+    """Return the drains of nodes that are new; what is drained already is left to who did it.
+
+    A new node is unknown to Slurm until its slurmd registers. Here that keeps nobody off it: it
+    must be drained before it can take a job.
+    """
+    return tuple(
+        Action(
+            name,
+            DRAIN,
+            "new, and without evidence",
+            write_reason(name, UNPROVEN, _NEW),
+            nodes[name],
+        )
+        for name in sorted(set(fresh))
+        if name in nodes and not nodes[name].has("DRAIN")
+    )
+
+
+def _set_aside(decided: dict[str, Action], tried: set[tuple[str, str]]) -> None:
+    """Leave alone what was tried already: it was done, or did not work; changes `decided`."""
+    for name, step in list(decided.items()):
+        if (name, step.what) in tried:
+            decided[name] = Action(
+                name, LEAVE, f"{step.what} was tried in this run", seen=step.seen
+            )
+
+
+def _decide(
+    name: str, node: Node | None, verdict: Verdict | None, policy: Policy, now: float
+) -> Action:
+    def leave(why: str) -> Action:
+        return Action(name, LEAVE, why, seen=node)
+
+    if node is None:
+        return leave("Slurm does not know it")
+    mine = ours(node, policy)
+    if hands_off(node):
+        return leave(f"is {node.state}, which is not the gate's to change")
+    if node.has("DRAIN") and mine is None:
+        return leave(_whose(node))
+    doubt = _doubt(verdict, now, policy)
+    if verdict is None or doubt:
+        return leave(f"{doubt}; {'stays out' if mine else 'stays in service'}")
+    if verdict.verdict == PASS:
+        if mine is None:
+            return leave("in service, and passes")
+        return _let_in(node, mine, verdict, policy)
+    if verdict.verdict == NOT_MEASURED and (mine or policy.unmeasured != DRAIN):
+        return leave(
+            f"{_first(verdict)}not measured; {'stays out' if mine else 'stays in service'}"
+        )
+    head, text = finding(verdict)
+    if mine is None:
+        return Action(name, DRAIN, text, write_reason(name, FAILED, text), node)
+    if mine.kind == ITSELF:
+        return leave(f"out by its own checks ({mine.text}), and fails: {head}")
+    if mine.kind in AGAINST and _same_finding(mine.text, head):
+        return leave(f"out, and still fails: {head}")
+    kind = mine.kind if mine.kind in AGAINST else KEPT_OUT
+    return Action(name, REWORD, text, write_reason(name, kind, text), node)
+
+
+def finding(verdict: Verdict) -> tuple[str, str]:
+    """Return the heading of what failed, and the whole text of the reason."""
+    head = heading(verdict.node, verdict.check or "verdict", verdict.subject)
+    if verdict.verdict == NOT_MEASURED:
+        head = f"not measured: {head}"
+    remedy = f"; {verdict.remedy}" if verdict.remedy else ""
+    return head, plain(f"{head}: {verdict.text or 'fails'}{remedy}")
+
+
+def _let_in(node: Node, mine: Reason, verdict: Verdict, policy: Policy) -> Action:
+    """What becomes of a node that the gate holds, and that passes."""
+    refused = _not_enough(node, mine, verdict, policy)
+    if refused:
+        return Action(node.name, LEAVE, refused, seen=node)
+    if node.name not in policy.spares:
+        why = f"passes at level {verdict.level}"
+        return Action(node.name, RESUME, why, seen=node)
+    if mine.kind == SPARE:
+        return Action(node.name, LEAVE, "a spare, and ready", seen=node)
+    reason = write_reason(node.name, SPARE, _READY)
+    return Action(node.name, REWORD, "passes; held as a spare", reason, node)
+
+
+def _not_enough(node: Node, mine: Reason, verdict: Verdict, policy: Policy) -> str:
+    """Why a passing verdict does not suffice; empty when it does."""
+    if LEVELS.index(verdict.level) < LEVELS.index(policy.level):
+        return f"passes at level {verdict.level} only; {policy.level} is asked for"
+    if mine.kind not in AGAINST:
+        return ""
+    since = seconds_of(node.reason_at)
+    if since is None or verdict.at is None or verdict.at <= since:
+        return "passes, on evidence from before it was taken out; validate it again"
+    return ""
+
+
+def _doubt(verdict: Verdict | None, now: float, policy: Policy) -> str:
+    """Why a verdict says nothing of the present; empty when it does."""
+    if verdict is None:
+        return "no evidence"
+    if verdict.at is None:
+        nothing = verdict.verdict == NOT_MEASURED and verdict.text
+        return f"not measured: {verdict.text}" if nothing else "evidence without a time"
+    if verdict.at > now + _CLOCK_S:
+        return "evidence from the future; look at the clocks"
+    if now - verdict.at > policy.evidence_s:
+        return f"evidence is {(now - verdict.at) / 86400:.0f} days old"
+    return ""
+
+
+def _whose(node: Node) -> str:
+    if claims_ours(node.reason):
+        return f"drained, and the reason was changed (by {node.reason_by or 'unknown'})"
+    return f"drained by {node.reason_by or 'unknown'}: {node.reason or 'no reason'}"
+
+
+def _first(verdict: Verdict) -> str:
+    return f"{heading(verdict.node, verdict.check, verdict.subject)} " if verdict.check else ""
+
+
+def _same_finding(text: str, head: str) -> bool:
+    return text == head or text.startswith(head + ":")
+
+
+def _taken_out(nodes: Mapping[str, Node], policy: Policy) -> set[str]:
+    """Nodes that are out by the gate's hand: they were in service, and it drained them."""
+    kinds = {name: ours(node, policy) for name, node in nodes.items()}
+    return {name for name, mine in kinds.items() if mine and mine.kind == FAILED}
+
+
+def _stays_taken_out(step: Action) -> bool:
+    mine = read_reason(step.node, step.reason) if step.what == REWORD else None
+    return mine is not None and mine.kind == FAILED
+
+
+def _put_spares_in(
+    decided: dict[str, Action],
+    nodes: Mapping[str, Node],
+    by_node: Mapping[str, Verdict],
+    policy: Policy,
+    now: float,
+    back: set[str],
+) -> None:
+    """Turn as many ready spares into swaps as nodes are missing; changes `decided`."""
+    pool = [name for name in dict.fromkeys(policy.spares) if name in nodes]
+    missing = []
+    for name in sorted(set(nodes) - set(pool)):
+        mine, step = ours(nodes[name], policy), decided[name]
+        failed = mine is not None and mine.kind in (FAILED, ITSELF) and step.what != RESUME
+        if step.what == DRAIN or failed:
+            missing.append(name)
+    serving = [name for name in pool if _serves(nodes[name], decided[name])]
+    room = min(len(missing), policy.spares_in_service) - len(serving)
+    for name in pool:
+        if room <= 0:
+            return
+        mine, verdict = ours(nodes[name], policy), by_node.get(name)
+        ready = (
+            mine is not None
+            and mine.kind not in AGAINST
+            and name not in back
+            and verdict is not None
+            and verdict.verdict == PASS
+            and not hands_off(nodes[name])
+            and not _doubt(verdict, now, policy)
+            and not _not_enough(nodes[name], mine, verdict, policy)
+        )
+        if ready:
+            lost = missing[len(serving)]
+            decided[name] = Action(name, SWAP_IN, f"passes, and {lost} is out", seen=nodes[name])
+            serving.append(name)
+            room -= 1
+
+
+def _serves(node: Node, step: Action) -> bool:
+    return not node.has("DRAIN") and not hands_off(node) and step.what != DRAIN
+
+
+def _refusal(
+    drains: Sequence[Action],
+    by_node: Mapping[str, Verdict],
+    policy: Policy,
+    fleet: int,
+    out: int,
+    most: int,
+) -> str:
+    """Return the line that says why nothing is done; empty when the drains stay in the share."""
+    if not drains:
+        return ""
+    found = [by_node[step.node] for step in drains]
+    counts = Counter(verdict.check or "verdict" for verdict in found)
+    often, times = counts.most_common(1)[0]
+    tail = (
+        "nothing of this run is done. A finding all over the fleet is a question about the checker:"
+        f" look at {often} on {found[0].node} by hand, then raise the share for one run if it holds"
+    )
+    if out + len(drains) > most:
+        return (
+            f"{len(drains)} nodes would be drained ({times} for {often}) and {out} are out by the "
+            f"gate's hand; {most} of {fleet} may be (share {policy.share:g}): {tail}"
+        )
+    for verdict in found:
+        wide = round((verdict.fleet_share or 0.0) * fleet)
+        if wide > most:
+            return (
+                f"{verdict.check} fails on {wide} of {fleet} nodes, and {most} may be out "
+                f"(share {policy.share:g}): {tail}"
+            )
+    return ""

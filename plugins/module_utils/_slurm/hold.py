@@ -1,0 +1,435 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Whether a node may be loaded, and a job that keeps it free meanwhile.
+
+A node on which somebody's job runs is never loaded. One that Slurm could give to a job is held by a
+job of ours that does nothing, has the node to itself, and ends by its own time limit when nobody
+gives it back. One that is out of service gets no job, so a reservation keeps jobs away should it be
+resumed meanwhile. Job and reservation carry the name of the run that holds: two runs, on whatever
+machines, never load the same node. decide() is pure; the rest asks Slurm.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Mapping, Sequence
+
+from .._core.nodeset import expand
+from .._core.run import MISSING, CommandRunner, last_lines
+from .commands import user_name
+from .nodes import Node, parse_nodes
+
+if TYPE_CHECKING:
+    from ansible.module_utils.basic import AnsibleModule
+
+AUTO, SSH, SLURM = "auto", "ssh", "slurm"
+# What becomes of the node: nothing is needed, it gets a job, it has ours, or it is left alone.
+FREE, HOLD, ADOPT, RESERVE, REFUSE = "free", "hold", "adopt", "reserve", "refuse"
+
+_ASK_S = 30
+_MOST_PARTITIONS = 3
+_GRANTED = re.compile(r"Granted job allocation (\d+)")
+_PARTITIONS = re.compile(r"(?:^|\s)Partitions=(\S+)")
+_RESERVATION = re.compile(
+    r"^ReservationName=(?P<name>\S+) StartTime=(?P<since>\S+) .*?(?<!\S)Nodes=(?P<nodes>\S+)", re.M
+)
+# Between the name of the jobs and that of the run.
+_OWNER = ":"
+_NOT_FOUND = re.compile(r"[Nn]ode \S+ not found|Invalid node name")
+# Out of service: no job starts there.
+_OUT = ("DRAIN", "DOWN", "FAIL", "FUTURE", "INVALID_REG", "INVAL")
+_UNSETTLED = ("REBOOT_ISSUED", "REBOOT_REQUESTED", "REBOOT", "POWERED_DOWN", "POWERING_DOWN",
+              "POWERING_UP", "POWER_DOWN", "POWER_UP", "UNKNOWN")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Running:
+    """A job on the node."""
+
+    job_id: str
+    name: str
+    user: str
+    state: str
+    since: str = ""
+
+    def describe(self) -> str:
+        """`1234 (train of alice, RUNNING)`."""
+        return f"{self.job_id} ({self.name} of {self.user}, {self.state})"
+
+
+@dataclass(frozen=True)
+class Mine:
+    """By what a run knows its own jobs; without an owner, all runs of the user are one."""
+
+    name: str
+    user: str
+    owner: str = ""
+    # Runs that are over, and what they have left is this run's.
+    former: tuple[str, ...] = ()
+
+    @property
+    def job_name(self) -> str:
+        """Name of its jobs."""
+        return f"{self.name}{_OWNER}{self.owner}" if self.owner else self.name
+
+    def reservation(self, node: str) -> str:
+        """Name of its reservation of the node."""
+        return "_".join(filter(None, (self.name, self.owner, node)))
+
+    def reservations(self, node: str) -> tuple[str, ...]:
+        """Names of the reservations of the node that are its own, or left for it."""
+        left = ("_".join((self.name, one, node)) for one in self.former)
+        return (self.reservation(node), *left)
+
+    def has(self, job: Running) -> bool:
+        """Whether the job is this run's."""
+        names = (self.job_name, *(f"{self.name}{_OWNER}{one}" for one in self.former))
+        return job.name in names and job.user == self.user
+
+    def rivals(self, jobs: Sequence[Running]) -> list[Running]:
+        """Return the jobs of other runs like this."""
+        return [
+            job
+            for job in jobs
+            if job.user == self.user
+            and job.name.partition(_OWNER)[0] == self.name
+            and not self.has(job)
+        ]
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """A reservation that has the node."""
+
+    name: str
+    since: str
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What Slurm says of a node.
+
+    `problem` is why nothing is known; `absent` is that there is no Slurm, or not this node in it.
+    """
+
+    node: Node | None = None
+    jobs: tuple[Running, ...] = ()
+    partitions: tuple[str, ...] = ()
+    problem: str = ""
+    absent: str = ""
+    reservations: tuple[Reservation, ...] = ()
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do, why, and for ADOPT the number of our job."""
+
+    action: str
+    why: str
+    job: str = ""
+
+    @property
+    def may_load(self) -> bool:
+        """Whether the node may be loaded once this is done."""
+        return self.action != REFUSE
+
+
+def _rival(mine: Mine, seen: Seen, node: str) -> str:
+    """Return who else holds the node, one line; empty where nobody does."""
+    for job in mine.rivals(seen.jobs):
+        who = job.name.partition(_OWNER)[2] or "another run"
+        return (
+            f"{who} holds it since {job.since or 'an unknown time'}: wait for it, or scancel "
+            f"{job.job_id} if that run is over"
+        )
+    for one in seen.reservations:
+        if one.name.startswith(f"{mine.name}_") and one.name not in mine.reservations(node):
+            who = one.name[len(mine.name) + 1 : -len(node) - 1] or "another run"
+            return (
+                f"{who} holds it since {one.since}: wait for it, or scontrol delete "
+                f"ReservationName={one.name} if that run is over"
+            )
+    return ""
+
+
+def decide(seen: Seen, transport: str, mine: Mine) -> Decision:
+    """Return what must be done before the node may be loaded.
+
+    With SSH nothing is held, and only a node with a
+    job is refused. With SLURM one that Slurm does not know is refused, too.
+    """
+    if seen.problem:
+        return Decision(REFUSE, f"whether jobs run on it is not known: {seen.problem}")
+    if seen.node is None:
+        return Decision(
+            REFUSE if transport == SLURM else FREE, seen.absent or "Slurm has no such node"
+        )
+    own = [job for job in seen.jobs if mine.has(job)]
+    others = [job for job in seen.jobs if job not in own]
+    state = seen.node.state
+    rival = _rival(mine, seen, seen.node.name)
+    if rival:
+        return Decision(REFUSE, rival)
+    if others:
+        shown = ", ".join(job.describe() for job in others[:3])
+        more = f" and {len(others) - 3} more" if len(others) > 3 else ""
+        return Decision(REFUSE, f"it has jobs: {shown}{more}")
+    if own:
+        return Decision(ADOPT, "an earlier run holds it", own[-1].job_id)
+    if seen.node.busy:
+        return Decision(REFUSE, f"it is {state}, and squeue names no job: one is ending")
+    if seen.node.has(*_UNSETTLED):
+        return Decision(REFUSE, f"it is {state}")
+    if seen.node.has(*_OUT):
+        if transport == SSH:
+            return Decision(FREE, f"it is {state}: no job starts there until it is resumed")
+        return Decision(RESERVE, f"it is {state}, and reserved")
+    if transport == SSH:
+        return Decision(FREE, f"it is {state}; nothing keeps a job from starting meanwhile")
+    return Decision(HOLD, f"it is {state}")
+
+
+def ask(run: CommandRunner, node: str) -> Seen:
+    """Ask Slurm for a node and its jobs; never raises because of what Slurm says."""
+    shown = run(["scontrol", "show", "node", node, "-o"], timeout_s=_ASK_S)
+    if shown.outcome == MISSING:
+        return Seen(absent="there is no Slurm")
+    if not shown.ok:
+        if _NOT_FOUND.search(shown.text):
+            return Seen(absent="Slurm has no such node")
+        return Seen(problem=last_lines(shown.text, 1) or shown.describe(1))
+    found = parse_nodes(shown.out).get(node)
+    if found is None:
+        return Seen(problem=f"scontrol says {last_lines(shown.text, 1)!r}")
+    queue = run(["squeue", "-h", "-a", "-w", node, "-o", "%A|%u|%T|%S|%j"], timeout_s=_ASK_S)
+    if not queue.ok:
+        return Seen(problem=last_lines(queue.text, 1) or queue.describe(1))
+    named = _PARTITIONS.search(shown.out)
+    partitions = tuple(word for word in (named[1] if named else "").split(",") if word != "(null)")
+    listed = run(["scontrol", "show", "reservation", "-o"], timeout_s=_ASK_S)
+    if not listed.ok:
+        return Seen(problem=last_lines(listed.text, 1) or listed.describe(1))
+    return Seen(
+        found,
+        parse_jobs(queue.out),
+        tuple(filter(None, partitions)),
+        reservations=parse_reservations(listed.out, node),
+    )
+
+
+def parse_jobs(text: str) -> tuple[Running, ...]:
+    """Return the jobs of `squeue -h -o %A|%u|%T|%S|%j`; a name may contain anything."""
+    jobs = []
+    for line in text.splitlines():
+        cells = line.strip().split("|", 4)
+        if len(cells) == 5:
+            jobs.append(Running(cells[0], cells[4], cells[1], cells[2], cells[3]))
+    return tuple(jobs)
+
+
+def parse_reservations(text: str, node: str) -> tuple[Reservation, ...]:
+    """Return the reservations of `scontrol show reservation -o` that have the node."""
+    found = []
+    for one in _RESERVATION.finditer(text):
+        with contextlib.suppress(ValueError):
+            if node in expand(one["nodes"]):
+                found.append(Reservation(one["name"], one["since"]))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What holds a node: whose, seconds until it ends, and how long Slurm may take."""
+
+    node: str
+    mine: Mine
+    seconds: float
+    wait_s: int
+    options: tuple[str, ...] = field(default_factory=tuple)
+
+    @property
+    def minutes(self) -> int:
+        """The time limit."""
+        return max(1, -(-int(self.seconds) // 60))
+
+
+def hold_commands(wish: Wish, partitions: Sequence[str]) -> list[list[str]]:
+    """Return the commands to try, one for each partition of the node where none is asked for."""
+    words = ["salloc", "--no-shell", "--exclusive", "--mem=0", "--nodes=1"]
+    words += [
+        f"--job-name={wish.mine.job_name}",
+        f"--nodelist={wish.node}",
+        f"--time={wish.minutes}",
+    ]
+    words += [f"--immediate={wish.wait_s}", *wish.options]
+    given = any(re.match(r"^(-p|--partition|--reservation)", one) for one in wish.options)
+    if given or not partitions:
+        return [words]
+    return [[*words, f"--partition={name}"] for name in partitions[:_MOST_PARTITIONS]]
+
+
+def hold(run: CommandRunner, wish: Wish, partitions: Sequence[str]) -> tuple[str, str]:
+    """Return the number of the job that holds the node and "", or "" and why there is none."""
+    said = []
+    for words in hold_commands(wish, partitions):
+        result = run(words, timeout_s=wish.wait_s + 30)
+        granted = _GRANTED.search(result.text)
+        if granted and result.ok:
+            return granted[1], ""
+        if granted:
+            release(run, granted[1])
+        said.append(last_lines(result.text, 1) or result.describe(1))
+    return "", "; ".join(dict.fromkeys(said))
+
+
+def reserve_command(wish: Wish) -> list[str]:
+    """Return what reserves the node for this user alone, until the time is over."""
+    return [
+        "scontrol", "create", "reservation", f"ReservationName={wish.mine.reservation(wish.node)}",
+        f"Nodes={wish.node}", f"Users={wish.mine.user}", "StartTime=now",
+        f"Duration={wish.minutes}", "Flags=IGNORE_JOBS",
+    ]  # fmt: skip
+
+
+def reserve(run: CommandRunner, wish: Wish) -> str:
+    """Reserve the node; returns why not, empty when done."""
+    result = run(reserve_command(wish), timeout_s=_ASK_S)
+    return "" if result.ok else last_lines(result.text, 1) or result.describe(1)
+
+
+def unreserve(run: CommandRunner, name: str) -> str:
+    """Delete the reservation; returns why not. Its own end does it then."""
+    words = ["scontrol", "delete", f"ReservationName={name}"]
+    result = run(words, timeout_s=_ASK_S)
+    return "" if result.ok else last_lines(result.text, 1) or result.describe(1)
+
+
+def extend(run: CommandRunner, job: str, wish: Wish) -> str:
+    """Give our job as much time again as is asked for; returns why not, empty when done."""
+    words = ["scontrol", "update", f"JobId={job}", f"TimeLimit+={wish.minutes}"]
+    result = run(words, timeout_s=_ASK_S)
+    return "" if result.ok else last_lines(result.text, 1) or result.describe(1)
+
+
+def release(run: CommandRunner, job: str) -> str:
+    """Give the node back; returns why not. The job's own limit does it then."""
+    result = run(["scancel", job], timeout_s=_ASK_S)
+    return "" if result.ok else last_lines(result.text, 1) or result.describe(1)
+
+
+def others_on(seen: Seen, mine: Mine) -> bool:
+    """Tell whether somebody else's job is on the node."""
+    return any(not mine.has(job) for job in seen.jobs)
+
+
+def own_reservations(seen: Seen, wish: Wish) -> list[str]:
+    """Return the names of this run's reservations of the node."""
+    mine = wish.mine.reservations(wish.node)
+    return [one.name for one in seen.reservations if one.name in mine]
+
+
+def take(run: CommandRunner, wish: Wish, seen: Seen, decided: Decision) -> Decision:
+    """Hold the node as was decided, and look again; returns what came of it."""
+    if decided.action == ADOPT:
+        why = extend(run, decided.job, wish)
+        if why:
+            return Decision(REFUSE, f"the job of an earlier run cannot be given more time: {why}")
+        return decided
+    for left in own_reservations(seen, wish):
+        # Of a run that was killed: its time may be nearly over, and it would keep our job away.
+        unreserve(run, left)
+    if decided.action == RESERVE:
+        return _reserved(run, wish, decided)
+    job, why = hold(run, wish, seen.partitions)
+    if not job:
+        return Decision(REFUSE, f"Slurm does not give it: {why}")
+    # A partition with OverSubscribe=FORCE gives a node to others all the same.
+    after = ask(run, wish.node)
+    if after.problem or others_on(after, wish.mine):
+        release(run, job)
+        return Decision(
+            REFUSE, f"it is not ours alone: {after.problem or 'jobs have started on it'}"
+        )
+    return Decision(HOLD, decided.why, job)
+
+
+def _reserved(run: CommandRunner, wish: Wish, decided: Decision) -> Decision:
+    """Reserve a node that is out of service, and look again: it may have been resumed."""
+    why = reserve(run, wish)
+    after = ask(run, wish.node)
+    again = decide(after, SSH, wish.mine)
+    if not again.may_load:
+        if not why:
+            unreserve(run, wish.mine.reservation(wish.node))
+        return again
+    if why:
+        return Decision(FREE, f"{again.why}; it could not be reserved: {why}")
+    return decided
+
+
+def still(seen: Seen, wish: Wish, transport: str) -> Decision:
+    """Return whether the node may be loaded further: held as before, and without jobs of others."""
+    decided = decide(seen, transport, wish.mine)
+    if decided.action == HOLD and not own_reservations(seen, wish):
+        return Decision(REFUSE, f"{decided.why}, and nothing holds it any more")
+    return decided
+
+
+def give_back(module: AnsibleModule, run: CommandRunner, wish: Wish) -> dict[str, Any]:
+    """End this run's jobs and reservation of the node; return what the module returns."""
+    seen = ask(run, wish.node)
+    jobs = [job.job_id for job in seen.jobs if wish.mine.has(job)]
+    reservations = own_reservations(seen, wish)
+    said = []
+    if not module.check_mode:
+        said = [release(run, job) for job in jobs]
+        said += [unreserve(run, one) for one in reservations]
+    why = "; ".join(filter(None, said))
+    if seen.problem or why:
+        module.warn(f"{wish.node} is held until its time limit: {seen.problem or why}")
+    acts = bool(jobs or reservations)
+    return {
+        "changed": acts, "action": "release" if acts else "none", "may_load": False,
+        "why": seen.problem or why, "busy": others_on(seen, wish.mine),
+        "job": " ".join(jobs), "reservation": " ".join(reservations), "command": [],
+    }  # fmt: skip
+
+
+def wish_of(params: Mapping[str, Any]) -> Wish:
+    """Return what the module's options ask for."""
+    mine = Mine(params["job_name"], user_name(), params["owner"], tuple(params["former"]))
+    options = tuple(params["slurm_options"])
+    return Wish(params["node"], mine, params["seconds"], params["wait_s"], options)
+
+
+def bring_about(module: AnsibleModule, run: CommandRunner) -> dict[str, Any]:
+    """Ask, decide, hold, look again; return what the module returns."""
+    params, wish = module.params, wish_of(module.params)
+    if params["state"] == "released":
+        return give_back(module, run, wish)
+    seen = ask(run, wish.node)
+    if params["state"] == "checked":
+        decided, acts, command = still(seen, wish, params["transport"]), False, []
+    else:
+        decided = decide(seen, params["transport"], wish.mine)
+        acts = decided.action in (HOLD, ADOPT, RESERVE)
+        command = hold_commands(wish, seen.partitions)[0] if decided.action == HOLD else []
+        command = reserve_command(wish) if decided.action == RESERVE else command
+        if acts and not module.check_mode:
+            decided = take(run, wish, seen, decided)
+            acts = decided.may_load and decided.action != FREE
+    return {
+        "changed": acts,
+        "action": decided.action,
+        "may_load": decided.may_load,
+        "why": decided.why,
+        "busy": others_on(seen, wish.mine),
+        "job": decided.job,
+        "reservation": wish.mine.reservation(wish.node) if decided.action == RESERVE else "",
+        "command": command,
+    }

@@ -1,0 +1,187 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""What is mounted, who uses it, whether it answers: read so that no dead mount can hold the reader.
+
+Nothing here asks a mount for anything except in a child process with a time limit. Links below
+/proc are resolved by the kernel's own memory, never by the file system that they lead to.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from typing import Iterable, Mapping
+
+from ..._core.child import BROKEN, HUNG, limited
+from ..._core.files import remove, text_if_readable, write_atomic
+from .plan import Seen, inside, owner_of, table, unit_of, waiting, where_of
+
+UNITS = "/etc/systemd/system"
+# Notes on what live mounts were made with; gone after a boot, as are the mounts.
+NOTES = "/run/baremetal-dgx/mounts"
+_LINKS = ("cwd", "root", "exe")
+
+
+def read(path: str) -> str:
+    """Return a text; empty where there is none."""
+    return text_if_readable(path, "surrogateescape") or ""
+
+
+def digest_of(path: str) -> str:
+    """Return what a small file's content is recognised by."""
+    try:
+        with open(path, "rb") as handle:
+            return hashlib.sha256(handle.read()).hexdigest()
+    except OSError:
+        return ""
+
+
+def owned_units(owner: str) -> dict[str, str]:
+    """Return the owner's unit files: path -> text."""
+    found, folder = {}, UNITS
+    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
+        if name.endswith((".mount", ".automount")):
+            path = os.path.join(folder, name)
+            text = read(path)
+            if owner_of(text) == owner:
+                found[path] = text
+    return found
+
+
+def owned_points(files: Mapping[str, str]) -> list[str]:
+    """Return the mount points of unit files."""
+    return sorted({where_of(text) for text in files.values()} - {""})
+
+
+def _uses(pid: str, where: str, proc: str) -> bool:
+    base = os.path.join(proc, pid)
+    for name in _LINKS:
+        try:
+            if inside(os.readlink(os.path.join(base, name)), where):
+                return True
+        except OSError:
+            continue
+    try:
+        for name in os.listdir(os.path.join(base, "fd")):
+            try:
+                if inside(os.readlink(os.path.join(base, "fd", name)), where):
+                    return True
+            except OSError:
+                continue
+    except OSError:
+        pass
+    # Mapped files that no descriptor holds any more, such as programs and libraries.
+    return any(
+        inside(line.split(None, 5)[5].rstrip("\n"), where)
+        for line in read(os.path.join(base, "maps")).splitlines()
+        if len(line.split(None, 5)) > 5
+    )
+
+
+def _name(pid: str, proc: str) -> str:
+    status = read(os.path.join(proc, pid, "status"))
+    uid = next((line.split()[1] for line in status.splitlines() if line.startswith("Uid:")), "?")
+    return f"{read(os.path.join(proc, pid, 'comm')).strip() or '?'} (pid {pid}, uid {uid})"
+
+
+def users(where: str, proc: str = "/proc", limit_s: float = 10) -> tuple[str, ...]:
+    """Return the processes that have something below a mount point open, as `name (pid, uid)`.
+
+    The memory map of a process that hangs in a fault cannot be read; then nobody is named, and the
+    mount counts as in use by what cannot be looked at.
+    """
+
+    def look() -> list[str]:
+        own = {str(os.getpid()), str(os.getppid())}
+        pids = sorted((name for name in os.listdir(proc) if name.isdigit()), key=int)
+        return [_name(pid, proc) for pid in pids if pid not in own and _uses(pid, where, proc)]
+
+    outcome = limited(look, limit_s)
+    if outcome.how == HUNG:
+        return ("processes that hang themselves",)
+    return tuple(outcome.value or ())
+
+
+def dead(where: str, limit_s: float) -> str:
+    """Return why a mount does not answer: "hang", an errno's name, or nothing when it answers."""
+
+    def ask() -> int:
+        try:
+            os.statvfs(where)
+            os.stat(where)
+        except OSError as error:
+            return error.errno or errno.EIO
+        return 0
+
+    outcome = limited(ask, limit_s)
+    if outcome.how == HUNG:
+        return "hang"
+    if outcome.how == BROKEN:
+        return outcome.said
+    # A user who may not look is told so by a file system that is well.
+    if outcome.value in (0, errno.EACCES, errno.EPERM):
+        return ""
+    return errno.errorcode.get(outcome.value, str(outcome.value))
+
+
+def hides(where: str, limit_s: float = 10) -> int:
+    """Return how many entries the folder below a mount to be has."""
+
+    def count() -> int:
+        try:
+            return len(os.listdir(where))
+        except OSError:
+            return 0
+
+    return int(limited(count, limit_s).value or 0)
+
+
+def note_path(where: str) -> str:
+    """Return where the note on a live mount lies."""
+    return os.path.join(NOTES, unit_of(where) + ".json")
+
+
+def noted(where: str) -> str:
+    """Return the digest that a live mount was made with; empty when that is not known."""
+    try:
+        data = json.loads(read(note_path(where)) or "{}")
+    except ValueError:
+        return ""
+    return str(data.get("digest", "")) if isinstance(data, dict) else ""
+
+
+def note(where: str, digest: str) -> None:
+    """Keep what a live mount was made with."""
+    write_atomic(note_path(where), json.dumps({"digest": digest}), sync=False)
+
+
+def forget(where: str) -> None:
+    """Drop the note on a mount that is gone."""
+    remove(note_path(where))
+
+
+def look(points: Iterable[str], answer_s: float) -> dict[str, Seen]:
+    """Return what is at each mount point."""
+    mountinfo = read("/proc/self/mountinfo")
+    live, autos = table(mountinfo), waiting(mountinfo)
+    found = {}
+    for where in points:
+        at = live.get(where)
+        if at is None:
+            # A look below an automount would mount it.
+            empty = 0 if where in autos else hides(where)
+            found[where] = Seen(hides=empty, automount=where in autos)
+            continue
+        found[where] = Seen(
+            live=at,
+            applied=noted(where),
+            dead=dead(where, answer_s),
+            users=users(where),
+            automount=where in autos,
+        )
+    return found

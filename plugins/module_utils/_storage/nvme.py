@@ -1,0 +1,135 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Wear and errors of NVMe disks, out of `smartctl --json --all` (smartctl(8)). Pure.
+
+The log page is "SMART / Health Information", section 5.16.1.3 of the specification.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Iterator, Mapping
+
+from .._core.record import NOT_MEASURED, Record, Threshold, judge
+from .._core.run import CommandResult
+
+_SPEC = "NVMe base specification, SMART log"
+# smartctl(8), EXIT STATUS. Bits 0 and 1: the command line was wrong, the disk could not be opened.
+_NOT_READ = 0b11
+# Bit 2 says that some command failed: since 7.3 that is set for every disk without the optional
+# self-test log. Whether the health page was read is seen by its being there.
+# Bit 3 is the disk's own verdict. Bits 4 and 5 are of ATA attributes. Bit 6, an entry in the log of
+# errors, is set by any command that a disk does not know, and proves nothing.
+_FAILING = 1 << 3
+# Bit 7: a self-test has found an error.
+_SELF_TEST = 1 << 7
+_MANUAL = "smartctl(8), exit status"
+_WARNINGS = (
+    "spare below its threshold",
+    "temperature out of range",
+    "reliability degraded",
+    "read only",
+    "volatile memory backup failed",
+    "persistent memory unreliable",
+)
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What a disk may have used up, in percent, and how many media errors it may have."""
+
+    wear_percent: int = 90
+    media_errors: int = 0
+    source: str = "declared in the inventory"
+
+
+def warnings_of(bits: int) -> str:
+    """Return what the bits of the critical warning mean."""
+    said = [text for place, text in enumerate(_WARNINGS) if bits & (1 << place)]
+    return ", ".join(said) or "none"
+
+
+def parse(text: str) -> Mapping[str, Any]:
+    """Return the answer; ValueError for what is no whole JSON."""
+    data = json.loads(text)
+    if not isinstance(data, dict):
+        raise ValueError("no object")
+    return data
+
+
+def judge_disk(node: str, device: str, asked: CommandResult, marks: Marks) -> Iterator[Record]:
+    """Yield the records of one disk; the subject is its serial, or its name without one."""
+    unnamed = f"nvme:{node}/{device.rpartition('/')[2]}"
+    try:
+        data = parse(asked.out) if asked.outcome == "ended" else {}
+    except ValueError as error:
+        yield _unknown(unnamed, device, f"smartctl gives no whole answer: {error}")
+        return
+    serial = str(data.get("serial_number") or "")
+    subject = f"nvme:{node}/{serial}" if serial else unnamed
+    model = data.get("model_name", "no model")
+    evidence: tuple[str, ...] = (f"serial {serial}", f"{device}, {model}")
+    log = data.get("nvme_smart_health_information_log")
+    if asked.outcome != "ended" or asked.rc & _NOT_READ or not isinstance(log, dict):
+        messages = data.get("smartctl", {}).get("messages") or []
+        said = "; ".join(str(one.get("string")) for one in messages) or asked.describe(1)
+        yield _unknown(subject, device, f"{device} was not read: {said}")
+        return
+    messages = data.get("smartctl", {}).get("messages") or []
+    evidence += tuple(f"smartctl: {one.get('string')}" for one in messages[:3])
+    yield from _exit_status(subject, device, asked.rc, log, evidence)
+    bits, wear = _number(log, "critical_warning"), _number(log, "percentage_used")
+    text = "" if bits is None else f"{device}: {warnings_of(bits)}"
+    yield judge(
+        "nvme.critical_warning", subject, bits, Threshold("==", 0, "bits", _SPEC), text or device,
+        "replace: the disk itself calls itself unfit; `smartctl -a` says more", evidence,
+    )  # fmt: skip
+    yield judge(
+        "nvme.wear", subject, wear, Threshold("<=", marks.wear_percent, "% of its life",
+                                              marks.source),
+        device, "order a disk: this one has nearly written what it was made for", evidence,
+    )  # fmt: skip
+    spare, least = _number(log, "available_spare"), _number(log, "available_spare_threshold")
+    if least is not None:
+        yield judge(
+            "nvme.spare", subject, spare, Threshold(">=", least, "%", "the disk's own threshold"),
+            device, "replace: spare blocks run out, then it turns read only", evidence,
+        )  # fmt: skip
+    yield judge(
+        "nvme.media_errors", subject, _number(log, "media_errors"),
+        Threshold("<=", marks.media_errors, "errors", marks.source), device,
+        "look: data was lost on this disk; replace it when the number grows", evidence,
+    )  # fmt: skip
+
+
+def _exit_status(
+    subject: str, device: str, status: int, log: Mapping[str, Any], evidence: tuple[str, ...]
+) -> Iterator[Record]:
+    """Yield what the exit status says and the health page does not."""
+    if status & _FAILING and not _number(log, "critical_warning"):
+        yield judge(
+            "nvme.smart_status", subject, "failing", Threshold("==", "passed", "", _MANUAL),
+            f"{device}: its own verdict", "replace: the disk calls itself failing", evidence,
+        )  # fmt: skip
+    if status & _SELF_TEST:
+        yield judge(
+            "nvme.self_test", subject, "errors", Threshold("==", "no errors", "", _MANUAL),
+            f"{device}: log of self-tests", "replace: `smartctl -l selftest` says what failed",
+            evidence,
+        )  # fmt: skip
+
+
+def _number(log: Mapping[str, Any], name: str) -> int | None:
+    value = log.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _unknown(subject: str, device: str, said: str) -> Record:
+    return Record(
+        "nvme.read", subject, NOT_MEASURED, said, evidence=(device,),
+        remedy="look: is smartmontools installed, does the disk answer (dmesg, nvme list)?",
+    )  # fmt: skip

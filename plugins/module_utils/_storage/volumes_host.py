@@ -1,0 +1,173 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Local volumes on this host: what its disks hold, and the steps that make a volume."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from typing import Any, Sequence
+
+from .._core.files import write_atomic
+from .._core.run import CommandRunner, ToolError
+from .mounts.read import read
+from .volumes import (
+    LSBLK,
+    Array,
+    Device,
+    Outcome,
+    Volume,
+    array,
+    devices,
+    plan,
+    probed,
+    refusals,
+    signatures,
+    uuids,
+)
+
+_STEP_S = 600
+_ASK_S = 60
+
+
+class Disks:
+    """What the node has, asked anew each time."""
+
+    def __init__(self, run: CommandRunner) -> None:
+        self.run = run
+
+    def devices(self) -> list[Device]:
+        """Ask lsblk; ToolError when it does not answer with devices."""
+        done = self.run(LSBLK, timeout_s=_ASK_S)
+        try:
+            if not done.ok:
+                raise ValueError(done.describe(2))
+            return devices(json.loads(done.out))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ToolError(f"the disks are not known, and left alone: {error}") from error
+
+    def probe(self, names: set[str], known: list[str]) -> list[Device]:
+        """Return the devices, those of these disks as probes find them; ToolError without one."""
+        found = []
+        for disk in self.devices():
+            if disk.name not in names:
+                found.append(disk)
+                continue
+            said = {}
+            for name in sorted({one.name for one in disk.walk()}):
+                done = self.run(["wipefs", "--no-act", "--json", name], timeout_s=_ASK_S)
+                try:
+                    if not done.ok:
+                        raise ValueError(done.describe(2))
+                    said[name] = signatures(done.out)
+                except (ValueError, AttributeError) as error:
+                    raise ToolError(
+                        f"{name} cannot be probed, and is left alone: {error}"
+                    ) from error
+            found.append(probed(disk, said, known))
+        return found
+
+    def arrays(self, found: list[Device]) -> dict[str, Array]:
+        """Ask mdadm about each array."""
+        names = {one.name for disk in found for one in disk.walk() if one.kind.startswith("raid")}
+        said = {}
+        for name in sorted(names):
+            done = self.run(["mdadm", "--detail", "--export", name], timeout_s=_ASK_S)
+            one = array(done.out) if done.ok else None
+            if one is None:
+                raise ToolError(
+                    f"{name} is an array, of which mdadm says nothing: {done.describe(2)}"
+                )
+            said[name] = one
+        return said
+
+
+def resolve(names: list[str]) -> dict[str, str]:
+    """Return stable name -> device of those that lead to one."""
+    found = {}
+    for name in names:
+        path = os.path.realpath(name)
+        try:
+            if stat.S_ISBLK(os.stat(path).st_mode):
+                found[name] = path
+        except OSError:
+            continue
+    return found
+
+
+def written(path: str) -> list[str]:
+    """Return the UUIDs that were noted; ToolError when the notes cannot be read."""
+    text = read(path)
+    try:
+        return [str(one) for one in json.loads(text)["uuids"]] if text else []
+    except (ValueError, LookupError, TypeError) as error:
+        raise ToolError(f"{path} cannot be read: {error}; without it nothing is written") from error
+
+
+def keep(path: str, more: list[str]) -> None:
+    """Add UUIDs to the notes."""
+    known = sorted({*written(path), *more})
+    write_atomic(path, json.dumps({"uuids": known}))
+
+
+def outcome_of(disks: Disks, volume: Volume, params: dict[str, Any]) -> Outcome:
+    """Plan one volume with what is there now."""
+    paths, known = resolve(list(volume.disks)), written(params["notes"])
+    found = disks.probe(set(paths.values()), known)
+    return plan(volume, paths, found, disks.arrays(found), known, params["wipe"])
+
+
+def make(disks: Disks, volume: Volume, planned: Outcome, params: dict[str, Any]) -> None:
+    """Do the steps of one volume; ToolError at the first that fails."""
+    if outcome_of(disks, volume, params) != planned:
+        raise ToolError(f"{volume.name}: its disks have changed since they were looked at")
+    for step in planned.steps:
+        done = disks.run(list(step.argv), timeout_s=_STEP_S)
+        if not done.ok:
+            raise ToolError(f"{volume.name}: {step.why}: {done.describe(3)}")
+        # Noted after each, so that what a killed run has written is known as ours.
+        disks.run(["udevadm", "settle"], timeout_s=_ASK_S)
+        own = set(resolve(list(volume.disks)).values())
+        mine = [disk for disk in disks.probe(own, []) if disk.name in own]
+        keep(params["notes"], sorted({uuid for disk in mine for one in disk.walk()
+                                      for uuid in [one.uuid] if uuid}))  # fmt: skip
+
+
+def volumes_of(data: Sequence[dict[str, Any]]) -> list[Volume]:
+    """Return the volumes of the module's option; ToolError for what cannot be."""
+    lists = ("disks", "mkfs_options")
+    volumes = [Volume(**{**one, **{key: tuple(one[key]) for key in lists}}) for one in data]
+    wrong = refusals(volumes)
+    if wrong:
+        raise ToolError("\n".join(wrong))
+    return volumes
+
+
+def plan_all(disks: Disks, volumes: Sequence[Volume], params: dict[str, Any]) -> dict[str, Outcome]:
+    """Plan every volume; ToolError when one is refused."""
+    outcomes = {volume.name: outcome_of(disks, volume, params) for volume in volumes}
+    wrong = [line for outcome in outcomes.values() for line in outcome.refused]
+    if wrong:
+        raise ToolError("\n".join(wrong), devices={})
+    return outcomes
+
+
+def make_all(
+    disks: Disks,
+    volumes: Sequence[Volume],
+    outcomes: dict[str, Outcome],
+    params: dict[str, Any],
+) -> None:
+    """Make what is planned, and note what is there already; ToolError."""
+    for volume in volumes:
+        if outcomes[volume.name].steps:
+            make(disks, volume, outcomes[volume.name], params)
+        elif outcomes[volume.name].device:
+            own = set(resolve(list(volume.disks)).values())
+            found = uuids(outcomes[volume.name].device, disks.probe(own, []))
+            if set(found) - set(written(params["notes"])):
+                keep(params["notes"], found)

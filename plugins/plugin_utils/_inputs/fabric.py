@@ -1,0 +1,149 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Inputs of infiniband, roce and subnet_manager. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from .host import STATE, Host, Site
+
+_RAIL = re.compile(r"rail[0-9]+")
+# Where an adapter is not simulated elsewhere.
+HARDWARE = "infiniband_hardware"
+# Only a simulated fabric needs an environment of its own.
+ENVIRONMENT = "subnet_manager_environment"
+_SETTINGS = (
+    "topology",
+    "cabling",
+    "counter_interval_s",
+    "subnet_manager_guids",
+    "switch_health",
+    "pair_tests",
+    "group_tests",
+)
+
+
+def rails_of(host: Host) -> list[Mapping[str, Any]]:
+    """Return the rails of the host's profile that the fabric has."""
+    if host.site.fabric_kind == "none":
+        return []
+    rails = host.profile.get("rails") or []
+    return [rail for rail in rails if rail["rail"] < host.site.fabric["rails"]]
+
+
+def rail_inputs(host: Host) -> list[dict[str, Any]]:
+    """Return the rails as the roles take them."""
+    fastest = host.site.fabric["rate_gbps"]
+    rate = min(host.profile.get("link_rate_gbps") or fastest, fastest)
+    pcie = host.profile.get("rail_pcie") or {}
+    return [
+        {
+            "rail": rail["rail"],
+            "rate_gbps": rate,
+            "pci": rail["hca_pci"]
+            or "rail {} of profile {}".format(rail["rail"], host.node["profile"]),
+            "pcie_generation": pcie.get("generation", 0),
+            "pcie_width": pcie.get("width", 0),
+        }
+        for rail in rails_of(host)
+    ]
+
+
+def link_layer(site: Site) -> str:
+    """Return what the rails run, as adapters call it."""
+    return "Ethernet" if site.fabric_kind == "ethernet" else "InfiniBand"
+
+
+def subnet_manager_provider(host: Host) -> str:
+    """Return who manages the subnet, by the hosts that the inventory says it of.
+
+    A host of the sweep may be outside of their group.
+    """
+    managers = [host.site.hosts[name] for name in host.site.groups["subnet_managers"]]
+    for one in (host, *managers):
+        if one.says("subnet_manager_provider") and one.value("subnet_manager_provider"):
+            return str(one.value("subnet_manager_provider"))
+    return str(host.site.defaults["subnet_manager_provider"])
+
+
+def environment(host: Host) -> Any:
+    """Return the environment of programs that ask the fabric."""
+    return host.refer(ENVIRONMENT) if host.says(ENVIRONMENT) else {}
+
+
+def _storage_ports(host: Host) -> list[str]:
+    """Return the PCI addresses of storage ports that are InfiniBand as delivered."""
+    if host.site.fabric_kind == "ethernet" or not rails_of(host):
+        return []
+    ports = host.profile.get("storage_ports") or []
+    return [port["pci"] for port in ports if port["link_layer"] == "infiniband"]
+
+
+def _addresses(host: Host, storage: list[str]) -> list[dict[str, Any]]:
+    """Return the addresses of the ports. A network called rail0 is that of rail 0."""
+    networks = host.site.cluster("cluster_networks")
+    ports = {name: name for name in networks if _RAIL.fullmatch(name)}
+    # A network called storage is that of the first storage port, where both are InfiniBand.
+    if storage and networks.get("storage", {}).get("kind", "ethernet") == "infiniband":
+        ports["storage"] = "storage0"
+    return [
+        {
+            "port": ports[name],
+            "address": address + "/" + networks[name]["cidr"].split("/")[1],
+            "mtu": networks[name].get("mtu", 0),
+        }
+        for name, address in host.node["addresses"].items()
+        if name in ports
+    ]
+
+
+def _root_guids(fabric: Mapping[str, Any]) -> list[str]:
+    """Return the GUIDs of the topmost switches: of all of them or of none.
+
+    A list that lacks some would misguide the routing.
+    """
+    top = fabric["core_switches"] or fabric["spine_switches"]
+    guids = [guid.replace(":", "") for name, guid in fabric["switch_guids"].items() if name in top]
+    return guids if len(guids) == len(top) else []
+
+
+def fabric_inputs(host: Host) -> dict[str, Any]:
+    """Return the inputs of a host for the fabric."""
+    site = host.site
+    storage = _storage_ports(host)
+    settings = site.settings("cluster_fabric")
+    hardware = host.refer(HARDWARE) if host.says(HARDWARE) else site.defaults[HARDWARE]
+    given: dict[str, Any] = {
+        "__fabric": {name: settings[name] for name in _SETTINGS if name in settings},
+        "__fabric_kind": site.fabric_kind,
+        "__fabric_sm_provider": subnet_manager_provider(host),
+        "__fabric_simulated": (
+            "switches and adapters of the fabric" if host.outline(ENVIRONMENT) else ""
+        ),
+        "infiniband_link_layer": link_layer(site),
+        "infiniband_rails": rail_inputs(host),
+        "infiniband_ports": [
+            {"name": f"storage{index}", "pci": pci} for index, pci in enumerate(storage)
+        ],
+        "infiniband_gpus": (host.profile.get("gpus") or {}).get("pci") or [],
+        "infiniband_addresses": _addresses(host, storage),
+        "roce_hardware": hardware,
+        "roce_rails": [rail["rail"] for rail in rails_of(host)],
+    }
+    if "subnet_managers" in host.groups:
+        names = STATE + "/plan/fabric/node-name-map"
+        given |= {
+            "subnet_manager_hosts": site.groups["subnet_managers"],
+            "subnet_manager_topology": site.fabric["topology"],
+            "subnet_manager_root_guids": _root_guids(site.fabric),
+            "subnet_manager_node_names_file": (
+                names if "node-name-map" in site.fabric_files else ""
+            ),
+        }
+    return given

@@ -1,0 +1,34 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Inputs of nvidia_driver, dcgm, node_health and local_storage: the node's own hardware. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .fabric import HARDWARE, link_layer, rail_inputs
+from .host import Host
+
+
+def hardware_inputs(host: Host) -> dict[str, Any]:
+    """Return the inputs of a host for its hardware."""
+    profile = host.profile
+    gpus = profile.get("gpus") or {}
+    nvme = profile.get("nvme") or {}
+    # peermem comes with the fabric's software, which is installed later.
+    dmabuf = host.site.fabric_kind != "none" and host.value("infiniband_gpudirect") == "dmabuf"
+    # Nodes whose adapters are simulated elsewhere have none of their own.
+    rails = rail_inputs(host) if host.value(HARDWARE) else []
+    layer = link_layer(host.site)
+    return {
+        "nvidia_driver_gpu": gpus.get("type") or "",
+        "nvidia_driver_nvswitches": (profile.get("nvlink") or {}).get("nvswitches") or 0,
+        "nvidia_driver_gpudirect": "dmabuf" if dmabuf else "",
+        "dcgm_gpus": gpus.get("count") or 0,
+        "node_health_profile": profile,
+        "node_health_rails": [{**rail, "link_layer": layer} for rail in rails],
+        "local_storage_disks": (nvme.get("os_disks") or 0) + (nvme.get("data_disks") or 0),
+    }

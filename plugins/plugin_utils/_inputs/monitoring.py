@@ -1,0 +1,229 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Inputs of the exporters, and of Prometheus, Alertmanager and Grafana that ask them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .fabric import environment, subnet_manager_provider
+from .host import STATE, Host
+
+_ACCESS = "monitoring_access"
+_ANYWHERE = ("0.0.0.0", "::", "")
+
+# The default address of what has no address of the plan.
+_LOCAL = ("prometheus", "alertmanager")
+# Role, and the group whose hosts have it; "" is everybody.
+_JOBS = {
+    "node": ("node_exporter", ""),
+    "dcgm": ("dcgm_exporter", "gpu_nodes"),
+    "prometheus": ("prometheus", "monitoring_nodes"),
+    "alertmanager": ("alertmanager", "monitoring_nodes"),
+}
+_LISTENING = ("node_exporter", "dcgm_exporter", "slurm_exporter_controller")
+_NATIVE = ("jobs", "nodes", "partitions", "scheduler")
+_SLURMCTLD_PORT = 6817
+
+
+@dataclass(frozen=True)
+class Exporter:
+    """One that is asked: its job, its host, and whether it speaks TLS and asks for a name."""
+
+    job: str
+    host: str
+    address: str
+    tls: bool
+    users: bool
+
+    @property
+    def target(self) -> dict[str, Any]:
+        """The target as Prometheus takes it."""
+        labels = {"instance": self.host, **({"__scheme__": "https"} if self.tls else {})}
+        return {"address": self.address, "labels": labels}
+
+
+def _switched_on(host: Host, role: str) -> bool:
+    """Return whether the inventory asks for the role; its default counts for nothing."""
+    return host.says(f"{role}_enabled") and bool(host.value(f"{role}_enabled"))
+
+
+def exporters(asking: Host) -> Iterator[Exporter]:
+    """Yield each exporter of each host that the inventory asks for, as this host reaches it."""
+    for host in asking.site.present:
+        own = str(host.address)
+        for job, (role, group) in _JOBS.items():
+            if not _switched_on(host, role) or (group and group not in host.groups):
+                continue
+            here = host.says(f"{role}_address") or role in _LOCAL
+            address = str(host.value(f"{role}_address")) if here else own
+            if address.startswith("127.") and host is not asking:
+                continue
+            address = own if address in _ANYWHERE else address
+            shown = f"[{address}]" if ":" in address else address
+            yield Exporter(
+                job,
+                host.name,
+                "{}:{}".format(shown, host.value(f"{role}_port")),
+                bool((host.outline(f"{role}_tls") or {}).get("certificate")),
+                bool(host.outline(f"{role}_users")),
+            )
+
+
+def _access(host: Host, name: str, *keys: str) -> dict[str, Any]:
+    """Return keys of monitoring_access, referred to, where the first one says something."""
+    said = host.outline(_ACCESS) or {}
+    if not said.get(name):
+        return {}
+    return {
+        key: host.refer(_ACCESS, key) if key == name or key in said else "" for key in (name, *keys)
+    }
+
+
+def _named(host: Host) -> dict[str, Any]:
+    return _access(host, "username", "password")
+
+
+def _jobs(host: Host, found: list[Exporter]) -> list[Any]:
+    """Return the jobs of Prometheus. A password is shown only where somebody asks for one."""
+    jobs: list[Any] = []
+    for job in sorted({one.job for one in found}):
+        members = [one for one in found if one.job == job]
+        secured = any(one.tls for one in members)
+        jobs.append(
+            {
+                "name": job,
+                "targets": [one.target for one in members],
+                **(_named(host) if any(one.users for one in members) else {}),
+                **(_access(host, "ca") if secured else {}),
+                **(_access(host, "certificate", "key") if secured else {}),
+            }
+        )
+    slurm = [
+        {"address": f"{one.address}:{_SLURMCTLD_PORT}", "labels": {"instance": one.name}}
+        for one in host.site.present
+        if "slurm_controllers" in one.groups
+        and _switched_on(one, "slurm_exporter")
+        and one.value("slurm_exporter_native")
+    ]
+    for path in _NATIVE if slurm else ():
+        jobs.append(
+            {
+                "name": f"slurm-{path}",
+                "path": f"/metrics/{path}",
+                "interval_s": 60,
+                "targets": slurm,
+            }
+        )
+    ceph = host.value("monitoring_ceph")
+    if ceph:
+        targets = [
+            {"address": address, "labels": {"instance": re.sub(r":[0-9]+$", "", address)}}
+            for address in ceph
+        ]
+        jobs.append({"name": "ceph", "honor_labels": True, "targets": targets})
+    own = host.outline("monitoring_jobs") or []
+    return jobs + [host.refer("monitoring_jobs", index) for index in range(len(own))]
+
+
+def _alertmanagers(host: Host, found: list[Exporter]) -> dict[str, Any]:
+    members = [one for one in found if one.job == "alertmanager"]
+    secured = any(one.tls for one in members)
+    return {
+        "targets": [one.address for one in members],
+        **({"scheme": "https"} if secured else {}),
+        **(_named(host) if any(one.users for one in members) else {}),
+        **(_access(host, "ca") if secured else {}),
+    }
+
+
+def _data_source(host: Host, found: list[Exporter]) -> dict[str, Any]:
+    """Return the Prometheus of the same host as Grafana takes it; {} where there is none."""
+    for one in found:
+        if one.job == "prometheus" and one.host == host.name:
+            return {
+                "url": ("https://" if one.tls else "http://") + one.address,
+                "interval_s": host.value("prometheus_scrape_interval_s"),
+                **(_named(host) if one.users else {}),
+                **(_access(host, "ca") if one.tls else {}),
+            }
+    return {}
+
+
+def monitoring_inputs(host: Host) -> dict[str, Any]:
+    """Return the inputs of a host that collects the metrics of the others."""
+    if "monitoring_nodes" not in host.groups:
+        return {}
+    found = list(exporters(host))
+    return {
+        "prometheus_jobs": _jobs(host, found),
+        "prometheus_alertmanagers": _alertmanagers(host, found),
+        "prometheus_external_labels": {"cluster": host.site.plan["cluster"]["name"]},
+        "grafana_prometheus": _data_source(host, found),
+    }
+
+
+def _sweeps(host: Host) -> str:
+    """Return the name of the one host that sweeps the fabric, or ""."""
+    managers = host.site.groups["subnet_managers"]
+    return str(host.site.fabric.get("fabric_host") or (managers[0] if managers else ""))
+
+
+def asked_exporters(host: Host) -> list[str]:
+    """Return the exporters of which the inventory says something.
+
+    node_exporter publishes what the collectors write, and goes with them.
+    """
+    fits = {
+        "node_exporter": True,
+        "dcgm_exporter": "gpu_nodes" in host.groups,
+        "slurm_exporter": "slurm_controllers" in host.groups,
+        "fabric_exporter": "subnet_managers" in host.groups or host.name == _sweeps(host),
+    }
+    return [role for role, fit in fits.items() if fit and host.says(f"{role}_enabled")]
+
+
+def asked_monitoring(host: Host) -> list[str]:
+    """Return the roles of a host of monitoring_nodes of which the inventory says something."""
+    if "monitoring_nodes" not in host.groups:
+        return []
+    roles = ("prometheus", "alertmanager", "grafana")
+    return [role for role in roles if host.says(f"{role}_enabled")]
+
+
+def exporter_inputs(host: Host) -> dict[str, Any]:
+    """Return the inputs of a host that publishes its metrics."""
+    site = host.site
+    # They listen on the address that the plan gives the host, and nowhere else.
+    at = {} if host.address is None else {"address": host.address}
+    release = str(host.value("dcgm_version") or site.defaults["dcgm_exporter_dcgm_release"])
+    given: dict[str, Any] = {
+        **{f"{role}_address": address for address in at.values() for role in _LISTENING},
+        "dcgm_exporter_host_engine": "{}:{}".format(
+            host.value("dcgm_address"), host.value("dcgm_port")
+        ),
+        "dcgm_exporter_dcgm_release": int(release.split(".", maxsplit=1)[0]),
+        "slurm_exporter_accounting": bool(site.groups["slurm_databases"]),
+        "fabric_exporter_plan_file": STATE + "/plan/fabric/cables.json",
+        "fabric_exporter_subnet_managers": site.groups["subnet_managers"],
+        "fabric_exporter_subnet_manager_provider": subnet_manager_provider(host),
+        "fabric_exporter_subnet_manager_guids": site.fabric.get("subnet_manager_guids") or [],
+        "fabric_exporter_switch_health": site.fabric["switch_health"],
+        "fabric_exporter_other_hosts": site.groups["subnet_managers"],
+        "fabric_exporter_environment": environment(host),
+    }
+    if host.says("fabric_exporter_enabled"):
+        # One host sweeps. Where it was another one once, or there is no subnet any more, the
+        # collector goes.
+        given["fabric_exporter_enabled"] = (
+            _switched_on(host, "fabric_exporter")
+            and host.name == _sweeps(host)
+            and site.fabric_kind == "infiniband"
+        )
+    return given

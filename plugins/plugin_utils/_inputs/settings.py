@@ -1,0 +1,42 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Settings of the contract with its defaults filled in. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ...module_utils._core.schema import Option
+
+# What may be a text of any kind, and therefore a secret.
+_FREE = frozenset({"str", "path", "list", "dict", "raw"})
+
+
+def filled(
+    option: Option,
+    value: Any,
+    refer: Callable[..., str] | None = None,
+    keys: tuple[str, ...] = (),
+) -> Any:
+    """Return the value, each key that lacks and has a default added, at any depth.
+
+    With refer, what is said and may be any text is not copied: refer(*keys) takes its place.
+    """
+    if option.type != "dict" or option.options is None:
+        free = refer is not None and option.type in _FREE and not option.choices
+        return refer(*keys) if refer and free else value
+    given = value if isinstance(value, Mapping) else {}
+    return {
+        name: filled(
+            inner,
+            given.get(name, inner.default),
+            refer if name in given else None,
+            (*keys, name),
+        )
+        for name, inner in option.options.items()
+        if name in given or inner.default is not None
+    }

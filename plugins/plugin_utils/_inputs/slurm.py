@@ -1,0 +1,109 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Inputs of Slurm's roles. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...module_utils._slurm.releases import is_since
+from .host import STATE, Host
+
+# Login hosts run sackd from this release on.
+_SACKD = "23.11"
+# The program that role node_health installs, where the inventory has no other.
+_HEALTH_CHECK = "/usr/local/libexec/baremetal-dgx/node-health-slurm"
+_GROUPS = frozenset(
+    {"slurm_controllers", "slurm_databases", "login_nodes", "gpu_nodes", "cpu_nodes"}
+)
+
+
+# What slurmd -C finds is compared with this, of all that slurm.conf says of a node.
+_HARDWARE = ("sockets", "cores_per_socket", "threads_per_core", "real_memory_mb")
+
+
+def _hardware(nodes: Mapping[str, Mapping[str, Any]], name: str) -> dict[str, Any]:
+    """Return what slurmd must find at least; nothing of a host that Slurm does not have."""
+    return {key: value for key, value in nodes.get(name, {}).items() if key in _HARDWARE}
+
+
+def is_of_slurm(host: Host) -> bool:
+    """Return whether the host has a part in Slurm."""
+    return not host.groups.isdisjoint(_GROUPS)
+
+
+def login_is_configless(host: Host) -> bool:
+    """Return whether a login host gets its configuration from the controller."""
+    primary = host.site.primary
+    return bool(primary.value("slurm_controller_configless")) and is_since(
+        str(host.value("slurm_base_version")), _SACKD
+    )
+
+
+def _said_by_primary(host: Host, name: str, default: Any) -> Any:
+    primary = host.site.primary
+    return primary.refer(name) if primary.says(name) else default
+
+
+def _health_check(host: Host) -> Any:
+    primary = host.site.primary
+    watched = primary.says("node_health_enabled") and primary.value("node_health_enabled")
+    default = {"program": _HEALTH_CHECK} if watched else {}
+    return _said_by_primary(host, "slurm_controller_health_check", default)
+
+
+def slurm_inputs(host: Host) -> dict[str, Any]:
+    """Return the inputs of a host for Slurm."""
+    site = host.site
+    if not is_of_slurm(host):
+        return {}
+    primary = site.primary
+    controllers, databases = site.groups["slurm_controllers"], site.groups["slurm_databases"]
+    name = site.plan["cluster"]["name"]
+    secrets, build = STATE + "/secrets", STATE + "/plan/slurm"
+    state: Any = ""
+    if "slurm_controllers" in host.groups:
+        state = "slurm_controller_state_save_location"
+        state = host.refer(state) if host.says(state) else site.defaults[state]
+    given: dict[str, Any] = {
+        "slurm_base_secrets_dir": secrets,
+        "slurm_base_state_dir": state,
+        # What the inventory says of the controllers decides for the nodes as well.
+        "__slurm_plugstack": _said_by_primary(host, "slurm_controller_plugstack", []),
+    }
+    if "slurm_databases" in host.groups:
+        given |= {
+            "slurm_database_secrets_dir": secrets,
+            "slurm_database_cluster_name": name,
+            "slurm_database_hosts": databases,
+        }
+    if "slurm_controllers" in host.groups:
+        given |= {
+            "slurm_controller_cluster_name": name,
+            "slurm_controller_hosts": controllers,
+            "slurm_controller_databases": databases,
+            "slurm_controller_nodes": site.plan["slurm"]["nodes"],
+            "slurm_controller_topology": site.plan["slurm"]["topology"],
+            "slurm_controller_build_dir": build,
+            "slurm_controller_new_nodes_drained": site.cluster("cluster_gate")["enabled"],
+            "slurm_controller_health_check": _health_check(host),
+        }
+    if host.runs_jobs:
+        pretended = primary.value("slurm_controller_pretended_hardware")
+        given |= {
+            "slurm_compute_controllers": controllers,
+            "slurm_compute_configless": primary.value("slurm_controller_configless"),
+            "slurm_compute_config_dir": build,
+            "slurm_compute_hardware": {} if pretended else _hardware(site.slurm_nodes, host.name),
+        }
+    if "login_nodes" in host.groups:
+        given |= {
+            "slurm_login_controllers": controllers,
+            "slurm_login_configless": login_is_configless(host),
+            "slurm_login_config_dir": build,
+        }
+    return given

@@ -1,0 +1,79 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""What the gate, validate_nodes and the report are told: the contract's settings. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...module_utils._slurm.gate.policy import LEVELS
+from .._validation.levels import BURN_IN, QUICK, STANDARD
+from .gpu import hardware_inputs
+from .host import Host
+from .storage import mounts, volumes
+
+# Seconds that each level loads the GPUs, and the processors.
+_BURN_S = {QUICK: 0, STANDARD: 600, BURN_IN: 86400}
+_CPU_S = {QUICK: 30, STANDARD: 30, BURN_IN: 600}
+_DCGM_LEVEL = {QUICK: 2, STANDARD: 2, BURN_IN: 3}
+# What holding a node takes beside its parts.
+_SPARE_S = 7200
+
+
+def _level(settings: dict[str, Any], level: str) -> dict[str, Any]:
+    """Return the settings with what the level says where the site does not."""
+    burn = {"duration_s": _BURN_S[level], **settings["burn"]}
+    cpu_memory = {"seconds": _CPU_S[level], **settings["cpu_memory"]}
+    # More than the parts take together, each with its time limit: what holds the node must
+    # outlast them.
+    hold_s = (
+        2 * burn["duration_s"]
+        + 2 * cpu_memory["seconds"]
+        + settings["nccl"]["time_limit_s"]
+        + 12 * settings["fio"]["seconds"]
+        + _SPARE_S
+    )
+    return {
+        "hold_s": hold_s,
+        **settings,
+        "burn": burn,
+        "cpu_memory": cpu_memory,
+        "dcgm": {"level": _DCGM_LEVEL[level], **settings["dcgm"]},
+    }
+
+
+def validation_inputs(host: Host) -> dict[str, Any]:
+    """Return what validate_nodes asks of a host, by level, since a run may name another one."""
+    site, name = host.site, "cluster_validation"
+    settings, said = dict(site.settings(name)), site.cluster(name)
+    scratch = volumes(host)
+    own = range(len(said["canary"]["mounts"]))
+    found = [
+        *mounts(host),
+        *scratch,
+        *(host.refer(name, "canary", "mounts", index) for index in own),
+    ]
+    settings["canary"] = {"mounts": found}
+    settings["fio"] = {"folder": scratch[0]["path"] if scratch else "", **settings["fio"]}
+    # Parts that have nothing to ask of this node.
+    nothing = {
+        "ib_health": "" if hardware_inputs(host)["node_health_rails"] else "no rails are declared",
+        "canary": "" if found else "no mounts are declared",
+        "dcgm": "dcgm_source is none" if host.value("dcgm_source") == "none" else "",
+        "fio": "" if said["fio"].get("folder", scratch) else "no scratch is declared",
+    }
+    return {
+        "__validation_levels": {level: _level(settings, level) for level in LEVELS},
+        "__validation_nothing": nothing,
+    }
+
+
+def gate_inputs(host: Host) -> dict[str, Any]:
+    """Return the settings of the gate, the same on each host."""
+    return {
+        "__gate": host.site.settings("cluster_gate"),
+        "__gate_nodes": host.site.slurm_names,
+    }

@@ -1,0 +1,356 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Takes the inventory out of the running process: plain values, each with the place it is written.
+
+The running process has vaulted files open, extra variables applied and host ranges expanded; an
+ansible-inventory process of our own would have none of that, and would cost as much again.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleError
+from ansible.inventory.group import Group
+from ansible.inventory.helpers import sort_groups
+from ansible.template import Templar
+from ansible.vars.plugins import get_vars_from_inventory_sources, get_vars_from_path
+from jinja2 import Environment, TemplateError, meta
+
+from ...module_utils._core.schema import EXTRA, Opaque, Option, RoleSpec, Unresolved, typed
+from .._contract.contract import CLUSTER_GROUP, GROUPS, VARIABLES
+from .duplicates import find_duplicates
+from .given import READ
+from .hosts import concerned, host_path, known_hosts
+from .orphans import find_orphans
+from .role_specs import load_defaults
+from .values import Inventory, Value
+
+_UNDEFINED = re.compile(r"'([^']+)' is undefined")
+_NO_ATTRIBUTE = re.compile(r"has no attribute '([^']+)'")
+
+# What nobody knows before a host is asked, or before a task has run there.
+_FACTS = re.compile(r"ansible_(?!host\b|user\b|port\b|connection\b|inventory_sources\b).*")
+
+# Names through which a template reaches variables that its text does not name.
+_REACHING = frozenset({"lookup", "query", "q", "vars", "varnames", "hostvars", "now", "undef"})
+
+
+def _is_vaulted(value: Any) -> bool:
+    # AnsibleVaultEncryptedUnicode up to ansible-core 2.18, EncryptedString from 2.19 on.
+    return type(value).__name__ in ("AnsibleVaultEncryptedUnicode", "EncryptedString")
+
+
+def _has_template(value: Any) -> bool:
+    if isinstance(value, str):
+        return "{{" in value or "{%" in value
+    if isinstance(value, Mapping):
+        return any(_has_template(item) for item in value.values())
+    return isinstance(value, (list, tuple)) and any(_has_template(item) for item in value)
+
+
+def _plain(value: Any, open_vault: bool) -> Any:
+    """Return the value without Ansible's own types; a vaulted one stays closed unless needed."""
+    if _is_vaulted(value):
+        return str(value) if open_vault else Opaque()
+    if isinstance(value, Mapping):
+        return {
+            int(key) if isinstance(key, int) else str(key): _plain(item, open_vault)
+            for key, item in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, open_vault) for item in value]
+    if isinstance(value, str):
+        return str.__str__(value)
+    if value is None or isinstance(value, bool):
+        return value
+    for kind in (int, float):
+        if isinstance(value, kind):
+            return kind(value)
+    return str(value)
+
+
+def _templates(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        if _has_template(value):
+            yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _templates(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _templates(item)
+
+
+@functools.cache
+def _names_in(template: str) -> frozenset[str] | None:
+    """Return the variables that a template names; None when it may reach others."""
+    try:
+        names = meta.find_undeclared_variables(Environment().parse(template))
+    except TemplateError:
+        return None
+    return None if names & _REACHING else frozenset(names)
+
+
+def _reason(exc: Exception, names: Iterable[str]) -> Unresolved:
+    """Return why a value could not be templated, in the same words for all ansible-cores.
+
+    names are the variables that the value refers to.
+    """
+    text = str(exc)
+    undefined = _UNDEFINED.search(text)
+    if undefined:
+        name = undefined.group(1)
+        later = _FACTS.fullmatch(name) is not None
+        wrong = "depends on the fact" if later else "refers to the undefined variable"
+        return Unresolved(f"{wrong} '{name}'", later)
+    attribute = _NO_ATTRIBUTE.search(text)
+    if attribute:
+        later = "ansible_facts" in names
+        wrong = "depends on the fact" if later else "refers to the undefined attribute"
+        return Unresolved(f"{wrong} '{attribute.group(1)}'", later)
+    return Unresolved(" ".join(text.split())[:200])
+
+
+class _Reader:
+    """Templates values host by host; a result is kept for all hosts with the same references."""
+
+    def __init__(self, loader: Any, defaults: dict[str, Any]) -> None:
+        self._defaults = defaults
+        self._templar = Templar(loader=loader, variables={})
+        self._kept: dict[tuple[Any, ...], tuple[Any, Any]] = {}
+        self._raw: dict[tuple[int, bool], tuple[Any, Any]] = {}
+        self._templated: dict[int, tuple[Any, bool]] = {}
+        self._compile_once()
+
+    def _compile_once(self) -> None:
+        """Let the templating environment compile each template once instead of once a host.
+
+        Compiling is nine tenths of the time of a small template, and Ansible keeps nothing of it.
+        The attributes are private, so their absence in some release only costs that time.
+        """
+        engine = getattr(self._templar, "_engine", self._templar)
+        try:
+            environment = engine.environment
+            environment.compile = functools.cache(environment.compile)
+        except AttributeError:
+            pass
+
+    def has_template(self, value: Any) -> bool:
+        """Return whether there is a template in the value; shared values are searched once."""
+        known = self._templated.get(id(value))
+        if known is None:
+            known = self._templated[id(value)] = (value, _has_template(value))
+        return known[1]
+
+    def raw(self, value: Any, open_vault: bool) -> Any:
+        """Return the plain form of a value without templates; shared values are converted once."""
+        key = (id(value), open_vault)
+        if key not in self._raw:
+            # The value is kept too, so that no other can get its id.
+            self._raw[key] = (value, _plain(value, open_vault))
+        return self._raw[key][1]
+
+    def _closure(self, value: Any, scope: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Return what the value refers to, directly or not; None when nobody can say."""
+        found: dict[str, Any] = {}
+        waiting = list(_templates(value))
+        while waiting:
+            names = _names_in(str.__str__(waiting.pop()))
+            if names is None:
+                return None
+            for name in sorted(names - found.keys()):
+                if name in scope:
+                    found[name] = scope[name]
+                    if self.has_template(found[name]):
+                        waiting.extend(_templates(found[name]))
+        return found
+
+    def template(self, value: Any, variables: Mapping[str, Any], open_vault: bool) -> Any:
+        """Return the plain result for the host that has these variables."""
+        scope = ChainMap(dict(variables), self._defaults)
+        closure = self._closure(value, scope)
+        if closure is None:
+            return self._evaluate(value, dict(scope), open_vault)
+        key = (id(value), open_vault, *((name, id(item)) for name, item in closure.items()))
+        if key not in self._kept:
+            # What the ids stand for is kept too, so that nothing else can get them.
+            self._kept[key] = (self._evaluate(value, closure, open_vault), (value, closure))
+        return self._kept[key][0]
+
+    def _evaluate(self, value: Any, variables: dict[str, Any], open_vault: bool) -> Any:
+        self._templar.available_variables = variables
+        try:
+            return _plain(self._templar.template(value), open_vault)
+        except AnsibleError as exc:
+            return self._part_by_part(value, variables, open_vault, _reason(exc, variables))
+
+    def _part_by_part(
+        self, value: Any, variables: dict[str, Any], open_vault: bool, reason: Unresolved
+    ) -> Any:
+        """Return the value with only those parts unresolved that cannot be templated."""
+        if isinstance(value, Mapping):
+            return {
+                str(key): self._evaluate(item, variables, open_vault) for key, item in value.items()
+            }
+        if isinstance(value, (list, tuple)):
+            return [self._evaluate(item, variables, open_vault) for item in value]
+        return reason
+
+
+class _Origins:
+    """Finds the group that a host's value comes from."""
+
+    def __init__(self, loader: Any, inventory: Any, extra: Mapping[str, Any]) -> None:
+        self._loader = loader
+        self._sources = inventory._sources
+        self._extra = extra
+        self._group_variables: dict[str, dict[str, Any]] = {}
+
+    def of_group(self, group: Any) -> dict[str, Any]:
+        """Return what is written for the group."""
+        if group.name not in self._group_variables:
+            basedir = self._loader.get_basedir()
+            self._group_variables[group.name] = {
+                **group.get_vars(),
+                **get_vars_from_inventory_sources(self._loader, self._sources, [group], "task"),
+                **get_vars_from_path(self._loader, basedir, [group], "task"),
+            }
+        return self._group_variables[group.name]
+
+    def find(self, groups: list[Any], name: str, value: Any) -> str | None:
+        """Return the place of the value when it is not the host's own.
+
+        groups are the host's, the most general first; a group's value is the very object that the
+        host has.
+        """
+        if name in self._extra:
+            return f"{EXTRA}{name}"
+        for group in reversed(groups):
+            variables = self.of_group(group)
+            if name in variables and variables[name] is value:
+                return f"{group.name}.{name}"
+        return None
+
+
+def _option(name: str, roles: Mapping[str, RoleSpec]) -> Option | None:
+    if name in VARIABLES:
+        return VARIABLES[name]
+    if name in READ:
+        return READ[name]
+    return next((role.options[name] for role in roles.values() if name in role.options), None)
+
+
+def _below(group: Any) -> set[str]:
+    return {group.name} | {name for child in group.child_groups for name in _below(child)}
+
+
+def _hides(option: Option) -> bool:
+    """Return whether something inside the option is a secret."""
+    inside = [*(option.options or {}).values(), *([option.each] if option.each else [])]
+    return any(item.no_log or _hides(item) for item in inside)
+
+
+def _read(
+    reader: _Reader,
+    value: Any,
+    variables: Mapping[str, Any],
+    option: Option | None,
+    open_vault: bool,
+) -> Any:
+    """Return the plain value of one variable of one host, or of a part of it."""
+    templated = not _is_vaulted(value) and reader.has_template(value)
+    if option is not None and option.no_log and (templated or _is_vaulted(value)):
+        # Templating it could make the secret, and would put it into this process for nothing.
+        return Opaque()
+    if not templated:
+        return reader.raw(value, open_vault)
+    if option is not None and _hides(option):
+        if isinstance(value, Mapping):
+            known = option.options or {}
+            return {
+                str(key): _read(reader, item, variables, known.get(key, option.each), open_vault)
+                for key, item in value.items()
+            }
+        if isinstance(value, (list, tuple)):
+            return [_read(reader, item, variables, option.each, open_vault) for item in value]
+    return typed(reader.template(value, variables, open_vault), option)
+
+
+def _unread(variables: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what needs no host to be understood: neither secrets nor templates."""
+    return {
+        name: _plain(value, open_vault=False)
+        for name, value in variables.items()
+        if not _is_vaulted(value) and not _has_template(value)
+    }
+
+
+def collect(
+    loader: Any, inventory: Any, variable_manager: Any, roles: Mapping[str, RoleSpec], root: str
+) -> Inventory:
+    """Return groups and hosts of the inventory that Ansible has loaded.
+
+    roles say which variables are wanted; root is the collection's folder, for the roles' defaults.
+    """
+    groups = {
+        name: tuple(host.name for host in group.get_hosts())
+        for name, group in inventory.groups.items()
+    }
+    cluster = inventory.groups.get(CLUSTER_GROUP)
+    skeleton = Inventory(groups, tuple(sorted(_below(cluster))) if cluster else (), {})
+    reader = _Reader(loader, load_defaults(root, roles, loader))
+    origins = _Origins(loader, inventory, variable_manager.extra_vars)
+    options: dict[str, Option | None] = {}
+    others: dict[str, str] = {}
+    directory: str | None = None
+    found: dict[str, list[tuple[str, Any, Any, str | None]]] = {}
+    # By name and object: the first result, and whether all hosts' results are equal to it.
+    uniform: dict[tuple[str, int], tuple[Any, bool]] = {}
+    for host_name in known_hosts(skeleton):
+        host = inventory.get_host(host_name)
+        host_groups = sort_groups(host.get_groups())
+        variables = variable_manager.get_vars(host=host)
+        directory = directory or variables.get("inventory_dir")
+        found[host_name] = []
+        for name, value in variables.items():
+            if name in others:
+                continue
+            place = origins.find(host_groups, name, value)
+            if name not in options:
+                if not concerned(name, roles):
+                    others[name] = place or host_path(skeleton, host_name, name)
+                    continue
+                options[name] = _option(name, roles)
+            result = _read(reader, value, variables, options[name], name in VARIABLES)
+            first, same = uniform.setdefault((name, id(value)), (result, True))
+            if same and first is not result and first != result:
+                uniform[name, id(value)] = (first, False)
+            found[host_name].append((name, value, result, place))
+    hosts = {
+        host_name: {
+            # A template whose result differs from host to host counts as the host's own.
+            name: Value(
+                result,
+                place
+                if place and uniform[name, id(value)][1]
+                else host_path(skeleton, host_name, name),
+            )
+            for name, value, result, place in entries
+        }
+        for host_name, entries in found.items()
+    }
+    problems = (*find_duplicates(inventory._sources), *find_orphans(inventory._sources, groups))
+    unread = {
+        group: _unread(origins.of_group(inventory.groups.get(group) or Group(group)))
+        for group in GROUPS
+        if not groups.get(group)
+    }
+    return Inventory(groups, skeleton.cluster_groups, hosts, others, directory, unread, problems)

@@ -1,0 +1,276 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Every cable of the compute fabric, from the data of the plan. Pure.
+
+Sources: the published tables of DGX SuperPOD (H100, B200) and DGX BasePOD for the counts of
+switches and cables. Which port a cable takes is published nowhere; the convention here is that of
+cabling vendors: the place of a node in its scalable unit is the port of each of its leaves, the
+upper half of a leaf's ports goes up, and cables to one switch lie side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ...module_utils._core.rail import RAIL_DEVICE
+from ...module_utils._fabric.model import (
+    LEAF_LEAF,
+    LEAF_SPINE,
+    NODE_LEAF,
+    SPINE_CORE,
+    Cable,
+    CablePlan,
+    End,
+    PlannedHca,
+    PlannedSwitch,
+    rail_end,
+    switch_end,
+)
+from .fabric import UFM_CABLES, Fabric, parse_fabric, upper_tiers
+
+
+def plan_cables(plan_data: Mapping[str, Any]) -> CablePlan:
+    """Return all devices and cables of the reference design for this cluster.
+
+    plan_data is that of a sound plan (_plan.make_plan). ValueError where the design cannot be
+    cabled with these switches; the checks of the inventory have found that before.
+    """
+    devices = plan_devices(plan_data)
+    fabric = parse_fabric(plan_data["cluster"]["fabric"])
+    nodes = _gpu_nodes(plan_data)
+    if fabric.topology == "none":
+        return devices
+    design = _basepod if fabric.topology == "basepod" else _superpod
+    cables = tuple(design(fabric, nodes, devices))
+    reserved = tuple(sorted({*devices.reserved, *_ufm_ports(fabric)}))
+    plan = CablePlan(devices.hcas, devices.switches, cables, reserved)
+    wrong = list(misfits(plan))
+    if wrong:
+        raise ValueError(wrong[0])
+    return plan
+
+
+def plan_devices(plan_data: Mapping[str, Any]) -> CablePlan:
+    """Return adapters, switches and reserved ports, without cables; nothing for no fabric."""
+    fabric = parse_fabric(plan_data["cluster"]["fabric"])
+    if fabric.topology == "none":
+        return CablePlan({}, {}, ())
+    hcas: dict[tuple[str, int], PlannedHca] = {}
+    for node in _gpu_nodes(plan_data):
+        profile = plan_data["profiles"][node["profile"]]
+        rate = min(profile["link_rate_gbps"] or fabric.rate_gbps, fabric.rate_gbps)
+        for rail in profile["rails"][: fabric.rails]:
+            number = rail["rail"]
+            guid = node["hca_guids"].get(str(number))
+            own = RAIL_DEVICE.format(rail=number)
+            hcas[node["name"], number] = PlannedHca(
+                node=node["name"],
+                rail=number,
+                guid=_digits(guid),
+                pci=rail["hca_pci"],
+                cage=rail["cage"],
+                cage_port=rail["port"],
+                devices=(own, rail["device"]) if rail["device"] else (own,),
+                rate_gbps=rate,
+            )
+    reserved = {
+        switch_end(name, port) for name, ports in fabric.reserved_ports.items() for port in ports
+    }
+    return CablePlan(hcas, _switches(fabric), (), tuple(sorted(reserved)))
+
+
+def _digits(guid: str | None) -> str | None:
+    return None if guid is None else guid[2:]
+
+
+def _gpu_nodes(plan_data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [
+        node
+        for node in plan_data["nodes"]
+        if node["state"] == "present" and "gpu_nodes" in node["groups"]
+    ]
+
+
+def _switches(fabric: Fabric) -> dict[str, PlannedSwitch]:
+    switches: dict[str, PlannedSwitch] = {}
+    # The order of the list says unit and rail only where the cables are those of the design.
+    by_rail = fabric.topology == "superpod" and fabric.computed
+    for tier in ("leaf", "spine", "core"):
+        for index, name in enumerate(getattr(fabric, tier + "_switches")):
+            of_rail = by_rail and tier == "leaf"
+            switches[name] = PlannedSwitch(
+                name=name,
+                tier=tier,
+                unit=index // fabric.rails + 1 if of_rail else None,
+                rail=index % fabric.rails if of_rail else None,
+                radix=fabric.radix,
+                guid=_digits(fabric.switch_guids.get(name)),
+            )
+    return switches
+
+
+def misfits(plan: CablePlan) -> Iterator[str]:
+    """Yield what no cabling can have: a port used twice or beyond the last, an unknown end."""
+    seen: set[End] = set()
+    reserved = set(plan.reserved)
+    for cable in plan.cables:
+        for end in (cable.a, cable.b):
+            if end in seen:
+                yield f"{end} has two cables"
+            if end in reserved:
+                yield f"{end} is reserved, but the plan needs it for {cable.other(end)}"
+            seen.add(end)
+            if not end.is_switch:
+                if (end.host, end.rail) not in plan.hcas:
+                    yield f"{end} is no rail of the plan"
+            elif end.host not in plan.switches:
+                yield f"{end.host} is no switch of the plan"
+            elif not 1 <= end.port <= plan.switches[end.host].radix:
+                yield f"{end} is beyond port {plan.switches[end.host].radix}, the last one"
+    for node, rail in plan.hcas:
+        if plan.cables and rail_end(node, rail) not in seen:
+            yield f"{node}/rail{rail} has no cable"
+
+
+def _basepod(fabric: Fabric, nodes: list[Mapping[str, Any]], devices: CablePlan) -> Iterator[Cable]:
+    """Yield the cables of a BasePOD: each node to both switches, the rest joins the two.
+
+    Between the switches there are as many cables as one of them has nodes' cables, which does not
+    block, or as many as ports are left. They count down from the last port, so that a node that is
+    added moves none of them.
+    """
+    first, second = fabric.leaf_switches
+    used: tuple[set[int], set[int]] = (set(), set())
+    for node in nodes:
+        for rail in range(fabric.rails):
+            side = 0 if rail in fabric.rails_of_leaf[0] else 1
+            rails = fabric.rails_of_leaf[side]
+            port = (node["leaf_place"] - 1) * len(rails) + rails.index(rail) + 1
+            used[side].add(port)
+            rate = devices.hcas[node["name"], rail].rate_gbps
+            leaf = switch_end((first, second)[side], port)
+            yield Cable(rail_end(node["name"], rail), leaf, NODE_LEAF, rate)
+    kept = {port for ports in fabric.reserved_ports.values() for port in ports}
+    left = [port for port in range(fabric.radix, 0, -1) if port not in used[0] | used[1] | kept]
+    for port in left[: max(len(used[0]), len(used[1]))]:
+        yield Cable(switch_end(first, port), switch_end(second, port), LEAF_LEAF, fabric.rate_gbps)
+
+
+def _superpod(
+    fabric: Fabric, nodes: list[Mapping[str, Any]], devices: CablePlan
+) -> Iterator[Cable]:
+    for node in nodes:
+        for rail in range(fabric.rails):
+            leaf = fabric.leaf_switches[(node["su"] - 1) * fabric.rails + rail]
+            end = switch_end(leaf, node["leaf_place"])
+            rate = devices.hcas[node["name"], rail].rate_gbps
+            yield Cable(rail_end(node["name"], rail), end, NODE_LEAF, rate)
+    if fabric.core_switches:
+        yield from _three_tiers(fabric)
+    else:
+        row = _row(fabric.units)
+        yield from _tier(
+            fabric,
+            LEAF_SPINE,
+            list(enumerate(fabric.leaf_switches)),
+            fabric.spine_switches,
+            row * fabric.rails,
+            fabric.radix,
+        )
+
+
+def _row(units: int) -> int:
+    """Return the units of the published row that so many units are part of."""
+    return 1 << (units - 1).bit_length()
+
+
+def _ufm_ports(fabric: Fabric) -> tuple[End, ...]:
+    """Return the ports that UFM takes: of the last place of its unit, on the first four leaves."""
+    if not fabric.ufm_unit or fabric.topology != "superpod":
+        return ()
+    first = (fabric.ufm_unit - 1) * fabric.rails
+    leaves = fabric.leaf_switches[first : first + min(UFM_CABLES, fabric.rails)]
+    return tuple(switch_end(leaf, fabric.unit_size) for leaf in leaves)
+
+
+def _tier(
+    fabric: Fabric,
+    kind: str,
+    lowers: list[tuple[int, str]],
+    uppers: tuple[str, ...],
+    places: int,
+    upper_ports: int,
+) -> Iterator[Cable]:
+    """Yield the cables from each lower switch, at its place, to all upper ones.
+
+    `places` is how many lower switches the upper ones are made for: a fabric that is part of a
+    larger row of the tables keeps the ports of the rest free, so that growing moves no cable.
+    Each upper switch has `upper_ports` for them, from port 1 on. Where the ports do not divide
+    evenly, the odd ones go round, so that no upper switch gets more than its share.
+    """
+    half = fabric.radix // 2
+    uplinks = min(half, len(uppers) * upper_ports // places)
+    each, odd = divmod(uplinks, len(uppers))
+    taken = [0] * len(uppers)
+    cables: dict[int, list[tuple[int, int]]] = {}
+    for place in range(places):
+        extra = {(place * odd + step) % len(uppers) for step in range(odd)}
+        for upper in range(len(uppers)):
+            for _link in range(each + (upper in extra)):
+                taken[upper] += 1
+                cables.setdefault(place, []).append((upper, taken[upper]))
+    for place, name in lowers:
+        for step, (upper, port) in enumerate(cables.get(place, ())):
+            yield Cable(
+                switch_end(name, fabric.radix - half + 1 + step),
+                switch_end(uppers[upper], port),
+                kind,
+                fabric.rate_gbps,
+            )
+
+
+def three_tiers_fit(fabric: Fabric) -> bool:
+    """Tell whether the counts of a fabric of three tiers divide as its cabling needs."""
+    row, group = _row(fabric.units), _group_units(fabric)
+    return row % group == 0 and upper_tiers(fabric, row)[1] % group == 0
+
+
+def _group_units(fabric: Fabric) -> int:
+    """Return how many scalable units share the spines of a rail: a spine takes half its ports."""
+    return min(_row(fabric.units), fabric.radix // 2)
+
+
+def _three_tiers(fabric: Fabric) -> Iterator[Cable]:
+    """Yield the cables of a fabric with core switches.
+
+    A group is one rail of up to half a radix of units: its leaves meet on as many spines of their
+    own, so that traffic of a rail does not see the core. Spine j of every group goes to the same
+    cores, plane j: through it any group reaches any other. Spines are listed by block of units,
+    then rail; cores by plane.
+    """
+    if not three_tiers_fit(fabric):
+        raise ValueError(f"{fabric.units} scalable units do not divide into planes")
+    group, row = _group_units(fabric), _row(fabric.units)
+    half = fabric.radix // 2
+    for block in range(row // group):
+        for rail in range(fabric.rails):
+            start = (block * fabric.rails + rail) * group
+            leaves = [
+                (unit, fabric.leaf_switches[(block * group + unit) * fabric.rails + rail])
+                for unit in range(group)
+                if block * group + unit < fabric.units
+            ]
+            spines = fabric.spine_switches[start : start + group]
+            yield from _tier(fabric, LEAF_SPINE, leaves, spines, group, half)
+    groups = row // group * fabric.rails
+    plane = len(fabric.core_switches) // group
+    for place in range(group):
+        spines_of_plane = [
+            (index, fabric.spine_switches[index * group + place]) for index in range(groups)
+        ]
+        cores = fabric.core_switches[place * plane : (place + 1) * plane]
+        yield from _tier(fabric, SPINE_CORE, spines_of_plane, cores, groups, fabric.radix)

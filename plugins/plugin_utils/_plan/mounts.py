@@ -1,0 +1,106 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Mounts of one host compared with each other, and what must be reached through them. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from ...module_utils._core.schema import Problem, words
+from .._inventory.values import Value
+from .networks import Network
+
+# The variables that mount something; the first is shared, the second the node's own disks.
+_SHARED, _LOCAL = "cephfs_mounts", "local_storage_volumes"
+
+# An address with or without a port: 10.1.2.31, 10.1.2.31:3300, [fd00::1]:3300, fd00::1.
+_ADDRESS = re.compile(r"\[(?P<bracketed>[^]]+)\](:\d+)?|(?P<plain>[0-9.]+)(:\d+)?|(?P<bare>.*:.*)")
+
+
+def _mounted(variables: Mapping[str, Value]) -> Iterator[tuple[str, str, str]]:
+    """Yield variable, path and mountpoint of all that the host mounts."""
+    for name in (_SHARED, _LOCAL):
+        if name in variables:
+            for index, item in enumerate(variables[name].value):
+                place = item.get("mountpoint")
+                if isinstance(place, str) and item.get("state", "present") != "absent":
+                    yield name, f"{variables[name].path}[{index}]", posixpath.normpath(place)
+
+
+def check_mounts(variables: Mapping[str, Value]) -> Iterator[Problem]:
+    """Yield mounts on a place that another one has: the later covers the earlier."""
+    seen: dict[str, str] = {}
+    for _name, path, place in _mounted(variables):
+        if place in seen:
+            wrong = f"'{place}' is also the place of {seen[place]}"
+            yield Problem(f"{path}.mountpoint", wrong, "write a place of its own")
+        seen.setdefault(place, path)
+
+
+def _address(text: str) -> str | None:
+    """Return the address in the text; None for a host's name, which nobody knows here."""
+    found = _ADDRESS.fullmatch(text.strip())
+    if found is None:
+        return None
+    return found.group("bracketed") or found.group("plain") or found.group("bare")
+
+
+def check_monitors(
+    variables: Mapping[str, Value], networks: Mapping[str, Network], complete: bool
+) -> Iterator[Problem]:
+    """Yield monitors that are in none of the networks: clients find the others, until those die.
+
+    complete says that all declared networks are among the given.
+    """
+    if "cephfs_monitors" not in variables:
+        return
+    value = variables["cephfs_monitors"]
+    for index, text in enumerate(value.value):
+        where = f"{value.path}[{index}]"
+        given = _address(text) if isinstance(text, str) else None
+        if given is None:
+            continue
+        try:
+            address = ipaddress.ip_address(given)
+        except ValueError:
+            yield Problem(where, f"'{text}' is not an IP address", "write one like 10.1.2.31")
+            continue
+        nets = [network.net for network in networks.values()]
+        if complete and not any(address.version == net.version and address in net for net in nets):
+            wrong = f"{address} is in no network of cluster_networks"
+            remedy = f"write an address in {words(networks)}, or add the network that it is in"
+            yield Problem(where, wrong, remedy)
+
+
+def check_state_folder(
+    variables: Mapping[str, Value], controllers: Sequence[str]
+) -> tuple[list[Problem], list[str]]:
+    """Return that the stand-by controller would not find the state of the primary."""
+    name = "slurm_controller_state_save_location"
+    value = variables.get(name)
+    if len(controllers) < 2 or value is None or not isinstance(value.value, str):
+        return [], []
+    folder = posixpath.normpath(value.value)
+    above: list[tuple[str, str]] = [
+        (place, kind)
+        for kind, _path, place in _mounted(variables)
+        if folder == place or folder.startswith(place.rstrip("/") + "/")
+    ]
+    if not above:
+        note = (
+            f"{value.path}: '{folder}' is on no mount of the inventory; "
+            f"{words(controllers, 'and')} must find the same folder there"
+        )
+        return [], [note]
+    place, kind = max(above, key=lambda item: len(item[0]))
+    if kind == _SHARED:
+        return [], []
+    wrong = f"'{folder}' is on {place}, a disk of each controller's own"
+    remedy = f"write a folder that {words(controllers, 'and')} share"
+    return [Problem(value.path, wrong, remedy)], []

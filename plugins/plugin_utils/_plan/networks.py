@@ -1,0 +1,245 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Networks of the cluster and the addresses on them. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...module_utils._core.schema import Problem, closest, words
+from .._inventory.values import Address, Value, parse_address
+
+# 4096 of the InfiniBand link, less the four of IPoIB's own header (RFC 4391): the most of datagram
+# mode, which the role infiniband sets.
+IPOIB_MTU = 4092
+
+AnyNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+@dataclass(frozen=True)
+class Network:
+    """One network, parsed."""
+
+    name: str
+    net: AnyNetwork
+    gateway: Address | None
+    kind: str
+    mtu: int | None
+    vlan: int | None
+
+    def as_data(self) -> dict[str, Any]:
+        """Return the network as plain values."""
+        return {
+            "cidr": str(self.net),
+            "gateway": None if self.gateway is None else str(self.gateway),
+            "kind": self.kind,
+            "mtu": self.mtu,
+            "vlan": self.vlan,
+        }
+
+
+@dataclass(frozen=True)
+class Placed:
+    """One address of one node, and where it comes from."""
+
+    host: str
+    host_path: str
+    network: str
+    address: Address
+    # Where the address, or the first one that it was counted from, is written.
+    path: str
+    counted: bool
+
+
+def _parse_cidr(path: str, text: str) -> AnyNetwork | Problem:
+    try:
+        return ipaddress.ip_network(text.strip())
+    except ValueError:
+        pass
+    try:
+        meant = ipaddress.ip_network(text.strip(), strict=False)
+    except ValueError:
+        return Problem(
+            path, f"'{text}' is no network", "write it as ADDRESS/BITS, like 10.1.0.0/24"
+        )
+    wrong = f"'{text}' has address bits beyond its prefix"
+    return Problem(path, wrong, f"write {meant}")
+
+
+def _not_for_a_host(address: Address, net: AnyNetwork) -> str | None:
+    """Return why no host of the network can have the address, None when one can."""
+    if address.version != net.version or address not in net:
+        return f"outside {net}"
+    # Networks of one or two addresses have neither (RFC 3021, RFC 6164).
+    if net.num_addresses > 2 and address == net.network_address:
+        return "the address of the network itself"
+    if net.num_addresses > 2 and net.version == 4 and address == net.broadcast_address:
+        return f"the broadcast address of {net}"
+    return None
+
+
+def parse_networks(
+    data: Mapping[str, Mapping[str, Any]], path: str
+) -> tuple[dict[str, Network], list[Problem]]:
+    """Return the networks by name and what is wrong with them."""
+    networks: dict[str, Network] = {}
+    problems: list[Problem] = []
+    for name, item in data.items():
+        where = f"{path}.{name}"
+        net = _parse_cidr(where + ".cidr", item["cidr"])
+        if isinstance(net, Problem):
+            problems.append(net)
+            continue
+        kind = item.get("kind", "ethernet")
+        gateway: Address | None = None
+        if "gateway" in item:
+            try:
+                gateway = parse_address(item["gateway"])
+                wrong = _not_for_a_host(gateway, net)
+                if wrong:
+                    text = f"{gateway} is {wrong}"
+                    problems.append(
+                        Problem(where + ".gateway", text, f"write the router's address in {net}")
+                    )
+            except ValueError as exc:
+                problems.append(
+                    Problem(where + ".gateway", str(exc), f"write the router's address in {net}")
+                )
+        if kind == "infiniband" and "vlan" in item:
+            wrong = "an InfiniBand network has no VLAN"
+            problems.append(Problem(where + ".vlan", wrong, "remove it, or write kind: ethernet"))
+        if kind == "ethernet" and int(item.get("mtu", 0)) > 9216:
+            wrong = "{} is more than Ethernet carries".format(item["mtu"])
+            problems.append(Problem(where + ".mtu", wrong, "write 9216 at most"))
+        if kind == "infiniband" and int(item.get("mtu", 0)) > IPOIB_MTU:
+            wrong = "{} is more than IPoIB carries in datagram mode".format(item["mtu"])
+            problems.append(Problem(where + ".mtu", wrong, f"write {IPOIB_MTU} at most"))
+        for other in networks.values():
+            if other.net.version == net.version and other.net.overlaps(net):
+                wrong = f"{net} overlaps {other.net} of {other.name}"
+                remedy = "write a network of its own"
+                problems.append(Problem(where + ".cidr", wrong, remedy))
+        mtu, vlan = item.get("mtu"), item.get("vlan")
+        networks[name] = Network(
+            name=name,
+            net=net,
+            gateway=gateway,
+            kind=kind,
+            mtu=None if mtu is None else int(mtu),
+            vlan=None if vlan is None else int(vlan),
+        )
+    return networks, problems
+
+
+def unknown_network(path: str, name: str, known: Mapping[str, Any]) -> Problem:
+    """Return the problem of a network that cluster_networks does not have."""
+    remedy = "write %s" % (closest(name, known) or words(sorted(known)) or "it in cluster_networks")
+    return Problem(path, f"no network is called '{name}'", remedy)
+
+
+def place_node(
+    host: str,
+    host_path: str,
+    number: int | None,
+    variables: Mapping[str, Value],
+    known: Mapping[str, Any],
+    networks: Mapping[str, Network],
+) -> tuple[list[Placed], list[Problem]]:
+    """Return the node's addresses and what is wrong with how they are written.
+
+    known are all declared networks; those that are sound are in networks.
+    """
+    placed: list[Placed] = []
+    problems: list[Problem] = []
+    own, first = variables.get("node_address"), variables.get("node_first_address")
+    for value, counted in ((own, False), (first, True)):
+        for name, text in (value.value if value else {}).items():
+            path = "{}.{}".format(value.path if value else "", name)
+            if name not in known:
+                problems.append(unknown_network(path, name, known))
+                continue
+            if counted and own and name in own.value:
+                continue
+            try:
+                address = parse_address(text)
+            except ValueError as exc:
+                problems.append(Problem(path, str(exc), "write an address like 10.1.0.11"))
+                continue
+            if counted and number is None:
+                where = f"{host_path}.node_number"
+                wrong = "the host name ends in no number to count its addresses with"
+                remedy = "write node_number, or the addresses in node_address"
+                problems.append(Problem(where, wrong, remedy))
+                break
+            # Number 0 is reported as what it is.
+            if name not in networks or (counted and number == 0):
+                continue
+            try:
+                address = address + (number - 1) if counted and number else address
+            except ipaddress.AddressValueError:
+                wrong = f"node {number} would be beyond the last address there is"
+                problems.append(Problem(path, wrong, "write a lower first address"))
+                continue
+            placed.append(Placed(host, host_path, name, address, path, counted))
+    return placed, problems
+
+
+def _so_on(more: int) -> str:
+    return f" (and {more} more)" if more else ""
+
+
+def _check_fit(placed: list[Placed], networks: Mapping[str, Network]) -> Iterator[Problem]:
+    """Yield addresses that no host can have."""
+    unfit: dict[str, list[tuple[Placed, str]]] = {}
+    for item in placed:
+        network = networks[item.network]
+        reason = _not_for_a_host(item.address, network.net)
+        if reason is None and item.address == network.gateway:
+            reason = f"the gateway of {item.network}"
+        if reason is not None:
+            unfit.setdefault(item.path, []).append((item, reason))
+    for path, found in unfit.items():
+        item, reason = found[0]
+        whose = f" for {item.host}" if item.counted else ""
+        kind = "a first address with room" if item.counted else "a free one"
+        yield Problem(
+            path,
+            f"{item.address}{whose} is {reason}{_so_on(len(found) - 1)}",
+            f"write {kind} in {networks[item.network].net}",
+        )
+
+
+def check_addresses(placed: list[Placed], networks: Mapping[str, Network]) -> Iterator[Problem]:
+    """Yield addresses that no host can have, and those that two nodes have.
+
+    What one first address brings about for many nodes is one problem.
+    """
+    yield from _check_fit(placed, networks)
+    owners: dict[tuple[str, Address], Placed] = {}
+    clashes: dict[tuple[str, str], list[tuple[Placed, Placed]]] = {}
+    for item in placed:
+        owner = owners.setdefault((item.network, item.address), item)
+        if owner is item:
+            continue
+        # An address written for one host is what to correct, not the range that counts past it.
+        late, early = (owner, item) if item.counted and not owner.counted else (item, owner)
+        same_count = late.counted and early.counted and late.path == early.path
+        # Two nodes of one group with one number are told so.
+        if not (same_count and _type(late) == _type(early)):
+            clashes.setdefault((late.path, early.path), []).append((late, early))
+    for (path, _early_path), pairs in clashes.items():
+        late, early = pairs[0]
+        whose = f" for {late.host}" if late.counted else ""
+        wrong = f"{late.address}{whose} is also the address of {early.host_path}"
+        remedy = "write another first address" if late.counted else "write a free address"
+        yield Problem(path, wrong + _so_on(len(pairs) - 1), remedy)
+
+
+def _type(item: Placed) -> str:
+    return item.host_path.split(".", 1)[0]

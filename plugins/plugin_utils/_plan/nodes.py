@@ -1,0 +1,282 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Nodes: from variables to typed nodes, and what two of them cannot share. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...module_utils._core.nodeset import fold
+from ...module_utils._core.schema import Problem, closest, words
+from .._contract.contract import COMPUTE_GROUPS
+from .._contract.profiles import BUILT_IN, Profile
+from .._inventory.values import Value, trailing_number
+from .fabric import Fabric, guid_text
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node of the plan, its addresses apart."""
+
+    name: str
+    type: str
+    path: str
+    groups: tuple[str, ...]
+    number: int | None
+    state: str
+    profile: str | None
+    rack: str | None
+    rack_unit: int | None
+    su: int | None
+    # From 1; what has no number and no place of its own has None.
+    leaf_place: int | None
+    features: tuple[str, ...]
+    serial: str | None
+    hca_guids: Mapping[str, str]
+
+    @property
+    def present(self) -> bool:
+        """Whether the node is to be in the cluster."""
+        return self.state == "present"
+
+    @property
+    def runs_jobs(self) -> bool:
+        """Whether the node stands in slurm.conf."""
+        return self.present and any(group in self.groups for group in COMPUTE_GROUPS)
+
+
+def make_node(
+    name: str,
+    kind: str,
+    groups: tuple[str, ...],
+    variables: Mapping[str, Value],
+    fabric: Fabric,
+) -> Node:
+    """Return the node that its checked variables describe."""
+
+    def get(variable: str, default: Any = None) -> Any:
+        value = variables.get("node_" + variable)
+        return default if value is None else value.value
+
+    number = get("number")
+    number = trailing_number(name) if number is None else int(number)
+    unit, su = get("rack_unit"), get("su")
+    in_fabric = fabric.topology == "superpod" and kind == "gpu_nodes"
+    if su is None and in_fabric and number:
+        su = fabric.unit_of(number)
+    place = get("leaf_place")
+    if place is None and fabric.topology != "none" and kind == "gpu_nodes" and number:
+        place = fabric.place_of(number)
+    return Node(
+        name=name,
+        type=kind,
+        path=f"{kind}.{name}",
+        groups=groups,
+        number=number,
+        state=get("state", "present"),
+        profile=get("profile"),
+        rack=get("rack"),
+        rack_unit=None if unit is None else int(unit),
+        su=None if su is None else int(su),
+        leaf_place=None if place is None else int(place),
+        features=tuple(get("features", ())),
+        serial=get("serial"),
+        hca_guids={
+            str(rail): guid_text(guid)
+            for rail, guid in sorted(get("hca_guids", {}).items(), key=lambda item: int(item[0]))
+        },
+    )
+
+
+def check_profiles(
+    nodes: list[Node],
+    written: Mapping[str, Mapping[str, Value]],
+    profiles: Mapping[str, Profile],
+    broken: list[str],
+    all_written: Mapping[str, Mapping[str, Value]],
+) -> Iterator[Problem]:
+    """Yield profiles that lack, are unknown, or lack what the node's use needs."""
+    known = sorted(set(profiles) | set(broken))
+    for kind in COMPUTE_GROUPS:
+        members = [node for node in nodes if kind in node.groups]
+        without = [node for node in members if "node_profile" not in all_written.get(node.name, {})]
+        remedy = "write {}".format(
+            words(
+                known if kind == "gpu_nodes" else [name for name in known if name not in BUILT_IN]
+            )
+        )
+        if kind == "cpu_nodes" and remedy == "write ":
+            remedy = "write one of your own from cluster_profiles, with cpu and real_memory_mb"
+        if without and len(without) == len(members):
+            yield Problem(f"{kind}.node_profile", "missing", remedy)
+        else:
+            for node in without:
+                yield Problem(node.path + ".node_profile", "missing", remedy)
+    # Hosts that share the variable may differ in use, and a template may give each its own value.
+    found: dict[Problem, None] = {}
+    for node in nodes:
+        value = written.get(node.name, {}).get("node_profile")
+        if value is None:
+            continue
+        if value.value not in known:
+            near = closest(value.value, known)
+            remedy = "write %s" % (near or words(known))
+            wrong = f"no profile is called '{value.value}'"
+            found[Problem(value.path, wrong, remedy)] = None
+        elif value.value in profiles and node.runs_jobs:
+            found.update(dict.fromkeys(_check_figures(value, profiles[value.value], node)))
+    yield from found
+
+
+def _check_figures(value: Value, profile: Profile, node: Node) -> Iterator[Problem]:
+    lacking = profile.open_figures()
+    if lacking:
+        remedy = "write cluster_profiles: {{{}: {{{}}}}}".format(
+            profile.name,
+            ", ".join(f"{name}: …" for name in lacking),
+        )
+        wrong = "profile {} leaves open what Slurm needs: {}".format(
+            profile.name,
+            words(lacking, "and"),
+        )
+        yield Problem(value.path, wrong, remedy)
+    if node.type == "gpu_nodes" and profile.gpus is None:
+        wrong = f"profile {profile.name} has no GPUs"
+        yield Problem(value.path, wrong, "write another, or put the host into cpu_nodes")
+
+
+def check_numbers(nodes: list[Node]) -> Iterator[Problem]:
+    """Yield node numbers that two nodes of one group share, and number 0."""
+    owners: dict[tuple[str, int], Node] = {}
+    for node in nodes:
+        if node.number is None or not node.present:
+            continue
+        if node.number < 1:
+            wrong = f"{node.number}, from the host name"
+            yield Problem(node.path + ".node_number", wrong, "write a number from 1 on")
+        owner = owners.setdefault((node.type, node.number), node)
+        if owner is not node:
+            wrong = f"{node.number} is also the number of {owner.path}"
+            yield Problem(node.path + ".node_number", wrong, "write a number of its own")
+
+
+def check_identities(nodes: list[Node]) -> Iterator[Problem]:
+    """Yield serial numbers and adapter GUIDs that two machines cannot share."""
+    serials: dict[str, Node] = {}
+    guids: dict[str, str] = {}
+    for node in nodes:
+        if not node.present:
+            continue
+        if node.serial:
+            owner = serials.setdefault(node.serial.upper(), node)
+            if owner is not node:
+                wrong = f"'{node.serial}' is also the serial number of {owner.path}"
+                remedy = "write the one on this machine"
+                yield Problem(node.path + ".node_serial", wrong, remedy)
+        for rail, guid in node.hca_guids.items():
+            where = f"{node.path}.node_hca_guids.{rail}"
+            first = guids.setdefault(guid, where)
+            if first != where:
+                wrong = f"{guid} is also the GUID of {first}"
+                yield Problem(where, wrong, "write the one of this adapter")
+
+
+def check_rails(
+    nodes: list[Node], profiles: Mapping[str, Profile], fabric: Fabric, fabric_path: str
+) -> tuple[list[Problem], list[str]]:
+    """Return where profile and fabric disagree on rails, as problems, and on rates, as warnings."""
+    problems: list[Problem] = []
+    warnings: list[str] = []
+    judged: dict[str, None] = {}
+    for node in nodes:
+        profile = profiles.get(node.profile or "")
+        if profile is None or profile.gpus is None or node.type != "gpu_nodes":
+            continue
+        for rail in node.hca_guids:
+            if int(rail) >= len(profile.rails):
+                where = f"{node.path}.node_hca_guids.{rail}"
+                wrong = f"profile {profile.name} has rails 0 to {len(profile.rails) - 1}"
+                problems.append(Problem(where, wrong, "write one of them"))
+        if profile.name in judged or fabric.topology == "none" or not node.present:
+            continue
+        judged[profile.name] = None
+        if len(profile.rails) != fabric.rails:
+            wrong = f"{fabric.rails}, but profile {profile.name} has {len(profile.rails)}"
+            remedy = f"write {len(profile.rails)}"
+            problems.append(Problem(fabric_path + ".rails", wrong, remedy))
+        if profile.link_rate_gbps not in (None, fabric.rate_gbps):
+            warnings.append(
+                f"{fabric_path}.rate_gbps: {fabric.rate_gbps}, but profile {profile.name} runs at "
+                f"{profile.link_rate_gbps}"
+            )
+    return problems, warnings
+
+
+def check_racks(
+    nodes: list[Node],
+    profiles: Mapping[str, Profile],
+    written: Mapping[str, Mapping[str, Value]],
+) -> Iterator[Problem]:
+    """Yield rack units without a rack, and nodes of one rack that overlap."""
+    racks: dict[str, list[tuple[int, int, Node]]] = {}
+    for node in nodes:
+        if not node.present or node.rack_unit is None:
+            continue
+        if node.rack is None:
+            if "node_rack" in written[node.name]:
+                continue
+            wrong = "missing, but node_rack_unit is given"
+            yield Problem(node.path + ".node_rack", wrong, "write the name of the rack")
+            continue
+        profile = profiles.get(node.profile or "")
+        height = (profile.rack_units if profile else None) or 1
+        last = node.rack_unit + height - 1
+        racks.setdefault(node.rack, []).append((node.rack_unit, last, node))
+    for rack, places in racks.items():
+        places.sort(key=lambda place: (place[0], place[1]))
+        below: tuple[int, int, Node] | None = None
+        for place in places:
+            first, last, node = place
+            if below and first <= below[1]:
+                wrong = "{} of rack {} {} filled by {} ({})".format(
+                    _units(first, last),
+                    rack,
+                    "is" if first == last else "are",
+                    below[2].path,
+                    _units(below[0], below[1]),
+                )
+                yield Problem(
+                    node.path + ".node_rack_unit", wrong, "write a free unit, or another node_rack"
+                )
+            if below is None or last > below[1]:
+                below = place
+
+
+def _units(first: int, last: int) -> str:
+    return f"unit {first}" if first == last else f"units {first}-{last}"
+
+
+def missing_addresses(nodes: list[Node], network: str) -> Iterator[Problem]:
+    """Yield that these nodes have no address on the network that SSH and Slurm use."""
+    kinds: dict[str, list[Node]] = {}
+    for node in nodes:
+        kinds.setdefault(node.type, []).append(node)
+    for kind, lacking in kinds.items():
+        if len(lacking) == 1:
+            yield Problem(
+                f"{lacking[0].path}.node_address.{network}",
+                "missing, and this is the network that SSH uses",
+                f"write the address, or node_first_address.{network} for {kind}",
+            )
+        else:
+            yield Problem(
+                f"{kind}.node_first_address.{network}",
+                f"missing for {fold(node.name for node in lacking)}, "
+                "and this is the network that SSH uses",
+                "write the address of node number 1",
+            )

@@ -1,0 +1,328 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""What this cluster must look like, computed from the inventory, or all that is wrong. Pure."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ...module_utils._core.schema import Problem, RoleSpec
+from .._contract.contract import CLUSTER_VARIABLES, GROUPS
+from .._contract.profiles import Profile, resolve_profiles
+from .._inventory.hosts import type_of
+from .._inventory.values import Inventory, Value
+from . import cabling as _plan_cabling
+from . import fabric as _plan_fabric
+from . import monitoring as _plan_monitoring
+from . import mounts as _plan_mounts
+from . import networks as _plan_networks
+from . import nodes as _plan_nodes
+from . import slurm as _plan_slurm
+from . import users as _plan_users
+from . import variables as _plan_variables
+from .fabric import Fabric
+from .networks import Network, Placed
+from .nodes import Node
+from .variables import Variables
+
+VERSION = 1
+
+_ACCESS_NETWORK = CLUSTER_VARIABLES["cluster_access_network"].default
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A sound plan, or none and what is wrong; and what is doubtful in either case."""
+
+    data: dict[str, Any] | None
+    problems: tuple[str, ...]
+    warnings: tuple[str, ...]
+    # Where the controller keeps the cluster's state; the data has no paths of this machine.
+    state_dir: str | None = None
+
+    def plan_text(self) -> str:
+        """Return the text of plan.json."""
+        return json.dumps(self.data, indent=1, ensure_ascii=False) + "\n"
+
+
+@dataclasses.dataclass
+class _Findings:
+    """What the checks have found so far."""
+
+    problems: list[Problem] = dataclasses.field(default_factory=list)
+    warnings: list[str] = dataclasses.field(default_factory=list)
+
+    def add(self, found: tuple[list[Problem], list[str]]) -> None:
+        """Take in problems and warnings of one check."""
+        self.problems.extend(found[0])
+        self.warnings.extend(found[1])
+
+
+def _value(values: Mapping[str, Value], name: str, default: Any, group: str = "all") -> Value:
+    return values.get(name) or Value(default, f"{group}.{name}")
+
+
+def _place(
+    nodes: list[Node],
+    sound: Variables,
+    known: Mapping[str, Any],
+    networks: Mapping[str, Network],
+    findings: _Findings,
+) -> list[Placed]:
+    """Return the addresses of all nodes. What is wrong with a group's variable is found once."""
+    placed: list[Placed] = []
+    found: dict[Problem, None] = {}
+    for node in nodes:
+        here, problems = _plan_networks.place_node(
+            node.name, node.path, node.number, sound[node.name], known, networks
+        )
+        placed.extend(here)
+        found.update(dict.fromkeys(problems))
+    findings.problems.extend(found)
+    return placed
+
+
+def _without_address(nodes: list[Node], inventory: Inventory, network: str) -> list[Node]:
+    """Return present nodes for which no address on the network is written, not even a wrong one."""
+    lacking: list[Node] = []
+    for node in nodes:
+        written: set[str] = set()
+        for name in ("node_address", "node_first_address"):
+            value = inventory.hosts[node.name].get(name)
+            if value is not None:
+                # What is no mapping has been reported as that.
+                written.update(value.value if isinstance(value.value, Mapping) else [network])
+        if node.present and network not in written:
+            lacking.append(node)
+    return lacking
+
+
+def _check_addresses(
+    nodes: list[Node],
+    sound: Variables,
+    inventory: Inventory,
+    cluster: Mapping[str, Value],
+    networks: Mapping[str, Network],
+    findings: _Findings,
+) -> list[Placed]:
+    """Return the addresses of all nodes, those included that something is wrong with."""
+    known = cluster["cluster_networks"]
+    placed = _place(nodes, sound, known.value, networks, findings)
+    present = {node.name for node in nodes if node.present}
+    in_use = [item for item in placed if item.host in present]
+    findings.problems.extend(_plan_networks.check_addresses(in_use, networks))
+    name = "cluster_access_network"
+    access = _value(cluster, name, _ACCESS_NETWORK)
+    if access.value not in known.value:
+        problem = _plan_networks.unknown_network(access.path, access.value, known.value)
+        findings.problems.append(problem)
+    elif name in cluster or all(name not in variables for variables in inventory.hosts.values()):
+        lacking = _without_address(nodes, inventory, access.value)
+        findings.problems.extend(_plan_nodes.missing_addresses(lacking, access.value))
+    used = {item.network for item in placed}
+    findings.warnings.extend(
+        f"{known.path}.{network}: no node has an address on it"
+        for network in networks
+        if network not in used
+    )
+    return placed
+
+
+def _check_fabric(
+    nodes: list[Node], profiles: Mapping[str, Profile], fabric: Fabric, path: str, found: _Findings
+) -> None:
+    gpu_nodes = [node for node in nodes if node.present and node.type == "gpu_nodes"]
+    units = {node.name: node.su or 0 for node in gpu_nodes}
+    hosts = {node.name: node.path for node in nodes}
+    found.problems.extend(_plan_fabric.check_fabric(fabric, path, hosts, units))
+    found.problems.extend(_plan_cabling.check_cabling(fabric, path, nodes))
+    found.warnings.extend(_plan_fabric.fabric_warnings(fabric, path, len(gpu_nodes)))
+    found.add(_plan_nodes.check_rails(nodes, profiles, fabric, path))
+
+
+def _check_slurm(
+    inventory: Inventory, sound: Variables, nodes: list[Node], findings: _Findings
+) -> None:
+    controllers = inventory.groups.get("slurm_controllers", ())
+    if not controllers:
+        return
+    values = sound.get(controllers[0], {})
+    names = ("slurm_controller_partitions", "slurm_controller_node_sets")
+    # One that is there but unsound has been reported; the other cannot be judged without it.
+    if all(name in values or name not in inventory.hosts[controllers[0]] for name in names):
+        partitions, node_sets = (_value(values, name, ()) for name in names)
+        findings.add(_plan_slurm.check_partitions(nodes, partitions, node_sets))
+    databases = inventory.groups.get("slurm_databases", ())
+    findings.problems.extend(_plan_slurm.check_accounting(values, databases))
+    findings.problems.extend(_plan_slurm.check_databases(sound, databases))
+    findings.add(_plan_mounts.check_state_folder(values, controllers))
+    findings.warnings.extend(_plan_slurm.controller_warnings(values, controllers))
+
+
+def _check_hosts(
+    nodes: list[Node],
+    sound: Variables,
+    networks: Mapping[str, Network],
+    complete: bool,
+    findings: _Findings,
+) -> None:
+    """Compare what each host mounts, and its users; hosts that share the values are one."""
+    names = ("cephfs_mounts", "local_storage_volumes", "cephfs_monitors")
+    seen: set[tuple[int, ...]] = set()
+    for node in nodes:
+        values = sound[node.name]
+        key = tuple(
+            id(values[name].value) if name in values else 0
+            for name in (*names, "node_base_users", "node_base_groups")
+        )
+        if node.present and key not in seen:
+            seen.add(key)
+            findings.problems.extend(_plan_mounts.check_mounts(values))
+            findings.problems.extend(_plan_mounts.check_monitors(values, networks, complete))
+            findings.problems.extend(_plan_users.check_users(values))
+
+
+def make_plan(inventory: Inventory, roles: Mapping[str, RoleSpec]) -> Plan:
+    """Return the plan of the cluster, or everything that is wrong with its inventory."""
+    findings = _Findings(list(inventory.problems))
+    findings.problems.extend(_plan_variables.check_groups(inventory))
+    findings.problems.extend(_plan_variables.check_names(inventory))
+    findings.add(_plan_variables.check_strays(inventory))
+    checked = _plan_variables.check_variables(inventory, roles)
+    sound = checked.sound
+    findings.problems.extend(checked.problems)
+    findings.warnings.extend(checked.warnings)
+    findings.problems.extend(_plan_variables.check_required(inventory, roles, checked.meant))
+    cluster, problems = _plan_variables.cluster_values(checked, inventory)
+    findings.problems.extend(problems)
+
+    known = _value(cluster, "cluster_networks", {})
+    networks, problems = _plan_networks.parse_networks(known.value, known.path)
+    findings.problems.extend(problems)
+    site = _value(cluster, "cluster_profiles", {})
+    profiles, problems, broken = resolve_profiles(site.value, site.path)
+    findings.problems.extend(problems)
+    described = _value(cluster, "cluster_fabric", {})
+    fabric = _plan_fabric.parse_fabric(described.value)
+
+    nodes = [
+        _plan_nodes.make_node(
+            host,
+            type_of(inventory, host),
+            tuple(group for group in GROUPS if group in inventory.memberships[host]),
+            sound[host],
+            fabric,
+        )
+        for host in sound
+    ]
+    findings.problems.extend(
+        _plan_nodes.check_profiles(nodes, sound, profiles, broken, inventory.hosts)
+    )
+    findings.problems.extend(_plan_nodes.check_numbers(nodes))
+    findings.problems.extend(_plan_nodes.check_identities(nodes))
+    findings.problems.extend(_plan_nodes.check_racks(nodes, profiles, inventory.hosts))
+    _check_fabric(nodes, profiles, fabric, described.path, findings)
+    findings.problems.extend(_plan_fabric.check_kinds(known.value, known.path))
+    kind = _plan_fabric.rail_kind(
+        fabric, {name: item.get("kind", "ethernet") for name, item in known.value.items()}
+    )
+    findings.problems.extend(
+        _plan_fabric.check_managed(
+            described.value,
+            kind,
+            described.path,
+            inventory.groups.get("subnet_managers", ()),
+            [node.name for node in nodes if node.present],
+        )
+    )
+    gpu_nodes = [node for node in nodes if node.present and node.type == "gpu_nodes"]
+    findings.problems.extend(
+        _plan_fabric.check_partners(described.value, described.path, len(gpu_nodes))
+    )
+    findings.problems.extend(_plan_slurm.check_spares(cluster.get("cluster_gate"), nodes))
+    findings.problems.extend(_plan_monitoring.check_monitoring(inventory, sound))
+    complete = "cluster_networks" in cluster and networks.keys() == known.value.keys()
+    _check_hosts(nodes, sound, networks, complete, findings)
+
+    placed: list[Placed] = []
+    if "cluster_networks" in cluster:
+        placed = _check_addresses(nodes, sound, inventory, cluster, networks, findings)
+    _check_slurm(inventory, sound, nodes, findings)
+    findings.problems.extend(
+        _plan_cabling.check_places(fabric, described.path, nodes, findings.problems)
+    )
+
+    lines = tuple(sorted({str(problem) for problem in findings.problems}))
+    notes = tuple(sorted(set(findings.warnings)))
+    if lines:
+        return Plan(None, lines, notes)
+    cluster_data = {
+        "name": cluster["cluster_name"].value,
+        "domain": _value(cluster, "cluster_domain", None).value,
+        "access_network": _value(cluster, "cluster_access_network", _ACCESS_NETWORK).value,
+        "networks": {name: network.as_data() for name, network in networks.items()},
+        "fabric": _as_data(fabric),
+        "fabric_kind": kind,
+        "groups": {group: list(inventory.groups.get(group, ())) for group in GROUPS},
+    }
+    state_dir = _value(cluster, "cluster_state_dir", None).value
+    if state_dir is None and inventory.directory:
+        state_dir = inventory.directory + "/.dgx"
+    return Plan(_data(cluster_data, nodes, placed, profiles, fabric), (), notes, state_dir)
+
+
+def _data(
+    cluster: dict[str, Any],
+    nodes: list[Node],
+    placed: list[Placed],
+    profiles: Mapping[str, Profile],
+    fabric: Fabric,
+) -> dict[str, Any]:
+    addresses: dict[str, dict[str, str]] = {}
+    for item in placed:
+        addresses.setdefault(item.host, {})[item.network] = str(item.address)
+    order = list(cluster["networks"])
+    used = sorted({node.profile for node in nodes if node.profile})
+    return {
+        "version": VERSION,
+        "cluster": cluster,
+        "nodes": [
+            {
+                "name": node.name,
+                "number": node.number,
+                "groups": list(node.groups),
+                "state": node.state,
+                "profile": node.profile,
+                "addresses": {
+                    name: addresses[node.name][name]
+                    for name in order
+                    if name in addresses.get(node.name, {})
+                },
+                "rack": node.rack,
+                "rack_unit": node.rack_unit,
+                "su": node.su,
+                "leaf_place": node.leaf_place,
+                "features": list(node.features),
+                "serial": node.serial,
+                "hca_guids": dict(node.hca_guids),
+            }
+            for node in nodes
+        ],
+        "profiles": {name: _as_data(profiles[name]) for name in used},
+        "slurm": {
+            "nodes": _plan_slurm.slurm_nodes(nodes, profiles),
+            "topology": _plan_slurm.slurm_topology(nodes, fabric),
+        },
+    }
+
+
+def _as_data(described: Any) -> dict[str, Any]:
+    """Return the dataclass as mappings, lists and scalars, as it is read back from JSON."""
+    data: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(described)))
+    return data

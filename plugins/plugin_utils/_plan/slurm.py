@@ -1,0 +1,207 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""What Slurm is told about the nodes, and whether partitions name nodes that exist. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ...module_utils._core.nodeset import expand, fold
+from ...module_utils._core.schema import Problem, closest, words
+from .._contract.profiles import Profile
+from .._inventory.values import Value
+from .fabric import Fabric
+from .nodes import Node
+
+
+def _gres(profile: Profile) -> list[dict[str, Any]]:
+    gpus, nvlink = profile.gpus, profile.nvlink
+    if gpus is None:
+        return []
+    links: list[str] = []
+    if nvlink and nvlink.links_per_gpu:
+        # gres.conf man page, Links: one number for each GPU, -1 for the GPU itself.
+        links = [
+            ",".join(
+                "-1" if other == gpu else str(nvlink.links_per_gpu) for other in range(gpus.count)
+            )
+            for gpu in range(gpus.count)
+        ]
+    return [
+        {
+            "name": "gpu",
+            "type": gpus.type,
+            "count": gpus.count,
+            "files": [f"/dev/nvidia{index}" for index in range(gpus.count)],
+            "cores": list(gpus.cores),
+            "links": links,
+        }
+    ]
+
+
+def slurm_nodes(nodes: Iterable[Node], profiles: Mapping[str, Profile]) -> list[dict[str, Any]]:
+    """Return the nodes as slurm.conf and gres.conf describe them."""
+    described: list[dict[str, Any]] = []
+    for node in nodes:
+        profile = profiles.get(node.profile or "")
+        if not node.runs_jobs or profile is None or profile.cpu is None:
+            continue
+        described.append(
+            {
+                "name": node.name,
+                "cpus": profile.cpu.logical,
+                "sockets": profile.cpu.sockets,
+                "cores_per_socket": profile.cpu.cores_per_socket,
+                "threads_per_core": profile.cpu.threads_per_core,
+                "real_memory_mb": profile.real_memory_mb,
+                "gres": _gres(profile),
+                "features": list(node.features),
+            }
+        )
+    return described
+
+
+def slurm_topology(nodes: Iterable[Node], fabric: Fabric) -> list[dict[str, Any]]:
+    """Return a pseudo-switch for each scalable unit and one above them; none for a flat fabric.
+
+    Not the leaf switches: on a rail-optimised fabric each node hangs on all of its unit's, and
+    topology/tree wants a node below one. Nodes without a unit get a pseudo-switch of their own,
+    since Slurm lets no job span nodes without a common parent.
+    """
+    if fabric.topology != "superpod":
+        return []
+    below: dict[str, list[str]] = {}
+    for node in nodes:
+        if node.runs_jobs:
+            below.setdefault(f"su{node.su}" if node.su else "others", []).append(node.name)
+    names = sorted(below, key=lambda name: (name == "others", len(name), name))
+    leaves: list[dict[str, Any]] = [{"switch": name, "nodes": below[name]} for name in names]
+    return [*leaves, {"switch": "core", "switches": names}]
+
+
+def _check_expression(
+    path: str, text: str, known: set[str], absent: set[str], sets: set[str]
+) -> Iterator[Problem]:
+    if text == "ALL" or text in sets:
+        return
+    try:
+        names = expand(text)
+    except ValueError as exc:
+        yield Problem(path, str(exc), "write a node set like dgx-[01-04]")
+        return
+    gone = [name for name in names if name in absent]
+    if gone:
+        remedy = f"leave out {fold(gone)}"
+        yield Problem(path, f"{_are(gone)} declared absent by node_state", remedy)
+    strange = [name for name in names if name not in known and name not in absent]
+    if strange:
+        near = closest(strange[0], sets)
+        wrong = f"no compute node or node set is called {fold(strange)}"
+        yield Problem(path, wrong, f"write {near or 'nodes out of ' + fold(known)}")
+
+
+def _are(names: list[str]) -> str:
+    return "{} {}".format(fold(names), "is" if len(names) == 1 else "are")
+
+
+def _check_unique(path: str, items: list[Mapping[str, Any]]) -> Iterator[Problem]:
+    seen: dict[str, int] = {}
+    for index, item in enumerate(items):
+        first = seen.setdefault(str(item["name"]).lower(), index)
+        if first != index:
+            where = f"{path}[{index}].name"
+            wrong = "'{}' is also the name of [{}]".format(item["name"], first)
+            yield Problem(where, wrong, "write a name of its own")
+
+
+def check_partitions(
+    nodes: list[Node], partitions: Value, node_sets: Value
+) -> tuple[list[Problem], list[str]]:
+    """Return what is wrong with partitions and node sets, and what is doubtful."""
+    known = {node.name for node in nodes if node.runs_jobs}
+    absent = {node.name for node in nodes if not node.present}
+    sets = {str(item["name"]) for item in node_sets.value}
+    problems: list[Problem] = []
+    warnings: list[str] = []
+    for value, among in ((partitions, sets), (node_sets, set())):
+        problems.extend(_check_unique(value.path, value.value))
+        for index, item in enumerate(value.value):
+            for position, text in enumerate(item.get("nodes") or ()):
+                where = f"{value.path}[{index}].nodes[{position}]"
+                problems.extend(_check_expression(where, text, known, absent, among))
+    defaults = [index for index, item in enumerate(partitions.value) if item.get("default")]
+    for index in defaults[1:]:
+        where = f"{partitions.path}[{index}].default"
+        wrong = f"partition [{defaults[0]}] is the default already"
+        problems.append(Problem(where, wrong, "leave one default"))
+    features = {feature for node in nodes if node.runs_jobs for feature in node.features}
+    for index, item in enumerate(node_sets.value):
+        if item.get("feature") and item["feature"] not in features:
+            where = f"{node_sets.path}[{index}].feature"
+            warnings.append("{}: no node has the feature '{}'".format(where, item["feature"]))
+    return problems, warnings
+
+
+def check_accounting(
+    variables: Mapping[str, Value], databases: tuple[str, ...]
+) -> Iterator[Problem]:
+    """Yield that accounts or limits are declared, but no host keeps them."""
+    wanting = [
+        variables[name].path
+        for name in ("slurm_controller_accounts", "slurm_controller_qos")
+        if name in variables and variables[name].value
+    ]
+    if wanting and not databases:
+        yield Problem(
+            "slurm_databases",
+            f"no host in it, but {wanting[0]} needs slurmdbd",
+            "put a host into this group",
+        )
+
+
+def controller_warnings(variables: Mapping[str, Value], controllers: tuple[str, ...]) -> list[str]:
+    """Return that a stand-by needs the primary's state, which is local unless said otherwise."""
+    name = "slurm_controller_state_save_location"
+    if len(controllers) < 2 or name in variables:
+        return []
+    shared = f"{len(controllers)} controllers must share a folder for their state"
+    return [f"slurm_controllers.{name}: missing; {shared}"]
+
+
+def check_databases(
+    variables: Mapping[str, Mapping[str, Value]], databases: tuple[str, ...]
+) -> Iterator[Problem]:
+    """Yield that two slurmdbd keep their records on localhost: each has a database of its own.
+
+    variables are those of each host.
+    """
+    if len(databases) != 2:
+        return
+    name = "slurm_database_storage"
+    for host in databases:
+        value = variables.get(host, {}).get(name)
+        server = value.value.get("host", "localhost") if value else "localhost"
+        if server in ("localhost", "127.0.0.1", "::1"):
+            where = f"{value.path if value else 'slurm_databases.' + name}.host"
+            yield Problem(
+                where,
+                f"'{server}', and {words(databases, 'and')} would each keep an accounting of "
+                "their own",
+                "write the database server that both use, or leave one host in slurm_databases",
+            )
+            return
+
+
+def check_spares(gate: Value | None, nodes: Iterable[Node]) -> Iterator[Problem]:
+    """Yield spares of the gate that are no nodes of Slurm."""
+    known = [node.name for node in nodes if node.runs_jobs]
+    for index, name in enumerate((gate.value.get("spares") or ()) if gate else ()):
+        if gate and name not in known:
+            near = closest(str(name), known)
+            where = f"{gate.path}.spares[{index}]"
+            wrong = f"no compute node is called '{name}'"
+            yield Problem(where, wrong, f"write {near or 'nodes out of ' + fold(known)}")

@@ -1,0 +1,83 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Makes a report: loads the records, takes the secrets out, writes the files."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ...module_utils._core.files import make_folder, write_atomic
+from ...module_utils._evidence.store import now_utc
+from .data import Redactor, Wishes
+from .html import report_html
+from .junit import junit
+from .load import load_report, planned_nodes, read_secrets, read_text
+
+
+def make_report(options: Mapping[str, Any], write: bool) -> dict[str, Any]:
+    """Return what acceptance_report returns, from its options; `write` is false in check mode.
+
+    Raises OSError; ValueError for a store, a plan or a threshold that cannot be used.
+    """
+    known = [each for text in options["secret_values"] for each in (text, *text.splitlines())]
+    known = [text.strip() for text in known]
+    try:
+        return _made(options, known, write)
+    except (KeyError, TypeError) as error:
+        why = f"the store holds what is no record: {error}"
+        raise ValueError(Redactor(known).text(why)) from error
+    except ValueError as error:
+        raise ValueError(Redactor(known).text(str(error))) from error
+
+
+def _made(options: Mapping[str, Any], known: list[str], write: bool) -> dict[str, Any]:
+    wishes = Wishes(
+        cluster=options["cluster"],
+        marks=options["marks"],
+        whose=options["marks_source"],
+        fleet_failing=frozenset(options["fleet_failing"]),
+        most_share=options["most_share"],
+        cables_condemn=options["cables_condemn"],
+        fabric=options["fabric"],
+    )
+    nodes = planned_nodes(options["plan"], options["groups"]) if options["plan"] else None
+    found = load_report(
+        options["evidence"],
+        nodes,
+        wishes,
+        now_utc(),
+        pairs=options["pairs"] or "",
+        states=options["states"],
+        versions=options["versions"],
+        more=options["tables"],
+    )
+    known += read_secrets(options["secrets"]) if options["secrets"] else []
+    redactor = Redactor(known)
+    report = redactor.data(found)
+    svg = redactor.text(read_text(options["fabric_svg"])) if options["fabric_svg"] else ""
+    files = {
+        "report.html": report_html(report, svg),
+        "report.json": json.dumps(report, separators=(",", ":")) + "\n",
+        "junit.xml": junit(report),
+    }
+    if write:
+        make_folder(options["output"])
+        for name, text in files.items():
+            content = text.encode("utf-8", "replace")
+            write_atomic(os.path.join(options["output"], name), content, 0o640)
+    return {
+        "verdict": report["verdict"],
+        "summary": report["summary"],
+        "gate": report["gate"],
+        "questions": report["questions"],
+        # Not `failed`, which to Ansible says that the task did.
+        "failing": [f"{one['subject']} {one['check']}" for one in report["failed"]],
+        "files": [os.path.join(options["output"], name) for name in files],
+        "problems": report["store_problems"],
+    }

@@ -1,0 +1,179 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Parts of validate_nodes: which are asked of a node, one answer, and whom they are due for. Pure.
+
+A part that is asked for and gives no record is a record by itself, which says why: not measured. A
+part that is not asked for is absent, and the reason is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...module_utils._core.record import NOT_MEASURED, PASS, Record, Tally, line_of
+from ...module_utils._core.verdict import record_from_data
+from ...module_utils._slurm.gate.policy import LEVELS, seconds_of
+from ...module_utils._slurm.nodes import Node
+
+QUICK, STANDARD, BURN_IN = LEVELS
+DAY_S = 86400.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part: the least level that asks it, whether it loads the node, and its check when it
+    could not be run."""
+
+    level: str
+    loads: bool
+    check: str
+
+
+# In the order in which they are run: what only asks comes first, and what heats most last but two.
+PARTS: dict[str, Part] = {
+    "gpu_health": Part(QUICK, False, "gpu.run"),
+    "ib_health": Part(QUICK, False, "ib.run"),
+    "canary": Part(QUICK, False, "storage.run"),
+    "cpu_memory": Part(STANDARD, True, "cpu.run"),
+    "dcgm": Part(STANDARD, True, "dcgm.run"),
+    "burn": Part(STANDARD, True, "burn.run"),
+    "nccl": Part(STANDARD, True, "nccl.run"),
+    "fio": Part(STANDARD, True, "fio.run"),
+}
+_NO_ANSWER = "look: is the node up? ssh, ping, the BMC's console"
+# What a part asks about, and the inventory declares.
+_DECLARE = {
+    "ib_health": "cluster_fabric.topology, and rails in the node's profile",
+    "canary": "cephfs_mounts, local_storage_volumes or cluster_validation.canary.mounts",
+    "dcgm": "dcgm_source",
+    "fio": "local_storage_volumes or cluster_validation.fio.folder",
+}
+_REMEDY = "look: what is in the way, and validate the node again"
+
+
+def reasons(
+    level: str, switches: Mapping[str, Any], nothing: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """Return for each part why it is not asked for, "" where it is; ValueError.
+
+    `switches` are the parts that the inventory switches off or on; `nothing` says why a part has
+    nothing to ask. What is switched on by name is asked all the same, and then says itself what it
+    lacks.
+    """
+    if level not in LEVELS:
+        raise ValueError(f"there is no level {level!r}; write {', '.join(LEVELS)}")
+    strange = sorted({*switches, *(nothing or {})} - set(PARTS))
+    if strange:
+        raise ValueError(f"there is no part {strange[0]!r}; write {', '.join(PARTS)}")
+    found = {}
+    for name, part in PARTS.items():
+        switched = switches.get(name)
+        if switched is False:
+            found[name] = "switched off"
+        elif LEVELS.index(level) < LEVELS.index(part.level):
+            found[name] = f"level {part.level}"
+        elif switched is None and (nothing or {}).get(name):
+            found[name] = str((nothing or {})[name])
+        else:
+            found[name] = ""
+    return found
+
+
+def loading(asked: Mapping[str, str]) -> list[str]:
+    """Return the parts that are asked for and load the node."""
+    return [name for name, part in PARTS.items() if part.loads and not asked[name]]
+
+
+def fold(
+    node: str,
+    asked: Mapping[str, str],
+    answers: Mapping[str, Any],
+    at: str,
+    in_the_way: Mapping[str, str] | None = None,
+    nothing: Mapping[str, str] | None = None,
+) -> dict[str, Any]:
+    """Return one answer: records, verdict, counts, lines of what is no pass, what was not asked.
+
+    `asked` is of reasons(); `answers` has what the task of each part returned; `in_the_way` says
+    why a part was not begun, `nothing` why it has nothing to ask. `at` is the time of the records
+    that are made here.
+    """
+    records: list[Record] = []
+    for name, why in asked.items():
+        if why:
+            continue
+        answer = answers.get(name)
+        given = answer.get("records") if isinstance(answer, Mapping) else None
+        found = [record_from_data(one) for one in given or ()]
+        before = (in_the_way or {}).get(name, "")
+        records += found or [_silent(node, name, answer, at, before, (nothing or {}).get(name, ""))]
+    tally = Tally.of(records)
+    absent = [f"{name} ({why})" for name, why in asked.items() if why]
+    said = ", ".join(
+        f"{count} {status.replace('_', ' ')}" for status, count in tally.counts.items()
+    )
+    return {
+        "records": [record.as_data() for record in records],
+        "verdict": tally.verdict,
+        "counts": tally.counts,
+        "lines": [line_of(record) for record in records if record.status != PASS],
+        "not_asked": absent,
+        "text": f"{said}; not asked for: {', '.join(absent) or 'nothing'}",
+    }
+
+
+def _silent(node: str, name: str, answer: Any, at: str, in_the_way: str, nothing: str) -> Record:
+    """The record of a part that was asked for and gave none."""
+    remedy = _REMEDY
+    if not isinstance(answer, Mapping) or answer.get("skipped"):
+        text = in_the_way or "it was not begun"
+    elif answer.get("unreachable"):
+        text, remedy = f"the node does not answer: {_text(answer)}", _NO_ANSWER
+    elif answer.get("failed"):
+        text = f"the check itself failed: {_text(answer)}"
+    elif nothing:
+        text = f"it has nothing to ask: {nothing}"
+        remedy = f"settings: write {_DECLARE[name]}, or leave the part out"
+    else:
+        text = "it gave no records"
+    return Record(
+        PARTS[name].check, f"node:{node}", NOT_MEASURED, f"{name}: {text}", remedy=remedy, at=at
+    )
+
+
+def _text(answer: Mapping[str, Any]) -> str:
+    return " ".join(str(answer.get("msg") or "no reason given").split())[:300]
+
+
+def due(
+    nodes: Mapping[str, Node],
+    verdicts: Sequence[Mapping[str, Any]],
+    now: float,
+    level: str,
+    days: float,
+    most: int,
+) -> list[str]:
+    """Return the nodes to look at now, the longest unseen first, at most so many.
+
+    Only a node that is IDLE and nothing else: one that is drained, reserved, planned for a job or
+    not answering is left to whoever has made it so. A look at a lesser level does not count, and
+    one that is dated after now counts as none. ValueError for a level that there is not.
+    """
+    if level not in LEVELS:
+        raise ValueError(f"level: there is no {level!r}; write {', '.join(LEVELS)}")
+    found = []
+    for verdict in verdicts:
+        node = nodes.get(str(verdict["node"]))
+        if node is None or node.states != ("IDLE",):
+            continue
+        at = seconds_of(str(verdict.get("at") or ""))
+        deep = LEVELS.index(verdict.get("level") or LEVELS[0]) >= LEVELS.index(level)
+        seen = at if at is not None and deep and at <= now else 0.0
+        if now - seen >= days * DAY_S:
+            found.append((seen, node.name))
+    return [name for _seen, name in sorted(found)[: max(0, most)]]

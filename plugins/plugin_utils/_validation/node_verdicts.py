@@ -1,0 +1,119 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Verdicts for the gate, of what validate_nodes and validate_fabric left on the controller. Pure.
+
+A node has its own records, and those of the cables it is plugged into: for the gate a node behind a
+bad cable is no good. What cannot be read, or is about another node, measured nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ...module_utils._core.record import FAIL, NOT_MEASURED, VERSION, Record, flaw
+from ...module_utils._core.verdict import (
+    FABRIC,
+    Fold,
+    gate_data,
+    is_about_another,
+    place_of,
+    record_from_data,
+)
+from ...module_utils._slurm.gate.policy import LEVELS
+
+
+def gate_verdicts(
+    files: Iterable[tuple[str, Any]],
+    fabric: Sequence[Any] | None,
+    pairs: Sequence[Any],
+    needs_fabric: bool,
+    own_age: bool = False,
+) -> list[dict[str, Any]]:
+    """Return the gate's plain verdict of each node.
+
+    `files` has each node with the content of its file, or with the text of why there is none.
+    `fabric` are the records of the sweep, None where there was none, and `pairs` those of the pair
+    tests; of these only failures count, since they are not run each time. With `needs_fabric` a
+    node whose cables nobody looked at is not measured. A verdict that is no failure is as old as
+    its oldest record; with `own_age` those of the cables do not count, which are swept for all
+    nodes at once and not when one of them is validated.
+    """
+    fold, levels, oldest = Fold(cables_condemn=True), {}, {}
+    for node, data in files:
+        records, why = _own_records(node, data)
+        said = "" if why else data.get("level")
+        levels[node] = said if said in LEVELS else LEVELS[0]
+        oldest[node] = min((record.at for record in records), default="")
+        for record in records:
+            fold.add(record)
+        if why:
+            fold.add(_missing(node, "node.records", why, "run validate_nodes"))
+    seen = set()
+    for record in _read(fabric or ()):
+        for node in _link_of(record) & set(oldest):
+            seen.add(node)
+            if not own_age:
+                oldest[node] = min(oldest[node], record.at)
+            if record.status == NOT_MEASURED and place_of(record.subject).owner == FABRIC:
+                fold.unmeasured.setdefault(node, []).append(record)
+        fold.add(record)
+    for record in _read(pairs):
+        if record.status == FAIL:
+            fold.add(record)
+    if needs_fabric:
+        for node in sorted(set(oldest) - seen):
+            why = "nobody looked at its cables"
+            fold.add(_missing(node, "fabric.records", why, "run validate_fabric"))
+    told = gate_data([fold.verdict(node, levels[node]) for node in oldest])
+    for one in told:
+        if one["verdict"] == FAIL:
+            one["at"] = max(record.at for record in fold.failing[one["node"]])
+        else:
+            one["at"] = oldest[one["node"]]
+    return told
+
+
+def _own_records(node: str, data: Any) -> tuple[list[Record], str]:
+    """The records of a node's file, and why they do not count, empty when they do."""
+    if not isinstance(data, Mapping):
+        return [], str(data)
+    if data.get("node") != node:
+        return [], f"the records are about {data.get('node')!r}"
+    version = data.get("version")
+    if not isinstance(version, int) or version > VERSION:
+        return [], f"the records have version {version!r}"
+    given = data.get("records")
+    records = _read(given) if isinstance(given, list) else []
+    if not isinstance(given, list) or len(records) != len(given):
+        return [], "some records cannot be read"
+    foreign = [one.subject for one in records if is_about_another(one.subject, node)]
+    if foreign:
+        # what it says of itself still counts, so that it cannot hide a failure behind them
+        own = [one for one in records if not is_about_another(one.subject, node)]
+        return own, f"{len(foreign)} records are about another node: {foreign[0]}"
+    return records, "" if records else "there are no records"
+
+
+def _read(given: Iterable[Any]) -> list[Record]:
+    records = []
+    for one in given:
+        try:
+            if not flaw(one):
+                records.append(record_from_data(one))
+        except (KeyError, TypeError, AttributeError):
+            continue
+    return records
+
+
+def _link_of(record: Record) -> set[str]:
+    """Nodes whose link to the fabric the record is about."""
+    place = place_of(record.subject)
+    return set(place.nodes) if place.kind in ("cable", "port", "hca") else set()
+
+
+def _missing(node: str, check: str, why: str, remedy: str) -> Record:
+    return Record(check, f"node:{node}", NOT_MEASURED, why, remedy=remedy)

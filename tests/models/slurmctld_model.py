@@ -1,0 +1,188 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""A model of slurmctld as scontrol shows it, with jobs, operators and restarts.
+
+What it accepts and refuses was compared with Slurm 24.11 (`tests/pod/test_gate.py` does it again):
+no DRAIN without a reason, no RESUME of a node that is not out, no unknown node; UNDRAIN of any
+registered node succeeds and leaves DOWN alone; a reason alone is dropped unless the node is out.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ENDED, CommandResult
+
+OUT = ("DRAIN", "FAIL")
+NO_CONTACT = "slurm_load_node error: Unable to contact slurm controller (connect failure)"
+NO_REASON = "You must specify a reason when DOWNING or DRAINING a node. Request denied"
+
+
+@dataclass
+class Machine:
+    """A node: base state, flags, the reason with author and time, and its jobs."""
+
+    base: str = "IDLE"
+    flags: set = field(default_factory=set)
+    reason: str = ""
+    by: str = ""
+    at: float = 0.0
+    jobs: set = field(default_factory=set)
+
+    @property
+    def drained(self):
+        return "DRAIN" in self.flags
+
+    @property
+    def up(self):
+        return self.base not in ("DOWN", "UNKNOWN") and not self.flags - {"DRAIN"}
+
+    @property
+    def usable(self):
+        return self.up and not self.drained
+
+    def shown(self, name):
+        base = "ALLOCATED" if self.jobs and self.base == "IDLE" else self.base
+        text = (
+            f"NodeName={name} Arch=x86_64 CPUTot=224 State={'+'.join([base, *sorted(self.flags)])}"
+        )
+        text += " ThreadsPerCore=2 Partitions=batch"
+        if self.reason:
+            at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(self.at))
+            text += f" Reason={self.reason} [{self.by}@{at}]"
+        return text
+
+
+class Slurmctld:
+    """Answers `scontrol show node` and `scontrol update`; every change is kept in `changes`."""
+
+    def __init__(self, names=(), now=1_800_000_000.0):
+        self.now = now
+        self.nodes = {name: Machine() for name in names}
+        self.running = True
+        self.changes = []
+        self.killed = []
+        self._next_job = 1
+
+    # what scontrol does
+
+    def __call__(self, argv, timeout_s=30, env=None):
+        return self.command(argv, "root", env)
+
+    def command(self, argv, user, env=None):
+        words = tuple(argv)
+        if not self.running:
+            return CommandResult(words, ENDED, 1, "", NO_CONTACT)
+        if words[:3] == ("scontrol", "show", "node"):
+            # without these the times could not be compared
+            if (env or {}).get("TZ") != "UTC" or (env or {}).get("SLURM_TIME_FORMAT") != "standard":
+                raise AssertionError("scontrol would print local times")
+            return self._show(words)
+        if words[:2] == ("scontrol", "update"):
+            complaint = self.update(dict(word.split("=", 1) for word in words[2:]), user)
+            return CommandResult(words, ENDED, 1 if complaint else 0, "", complaint)
+        return CommandResult(words, ENDED, 1, "", f"invalid keyword: {words}")
+
+    def _show(self, words):
+        names = words[4].split(",") if len(words) > 4 else list(self.nodes)
+        lines = [self.nodes[name].shown(name) for name in names if name in self.nodes]
+        lines += [f"Node {name} not found" for name in names if name not in self.nodes]
+        wrong = any(name not in self.nodes for name in names)
+        return CommandResult(words, ENDED, 1 if wrong else 0, "\n".join(lines))
+
+    def update(self, values, user):
+        """Change nodes; returns what scontrol says, empty when it is content."""
+        state, reason = values.get("State"), values.get("Reason")
+        if set(values) - {"NodeName", "State", "Reason"}:
+            return f"Update of this parameter is not supported: {values}"
+        if state in ("DRAIN", "DOWN", "FAIL") and not reason:
+            return NO_REASON
+        names = values["NodeName"].split(",")
+        if any(name not in self.nodes for name in names):
+            return "slurm_update error: Invalid node name specified"
+        said = ""
+        for name in names:
+            said = self._change(name, state, reason, user) or said
+        return said
+
+    def _change(self, name, state, reason, user):
+        node = self.nodes[name]
+        before = node.shown(name)
+        invalid = "slurm_update error: Invalid node state specified"
+        if state not in (None, "DRAIN", "DOWN", "FAIL", "RESUME", "UNDRAIN"):
+            return invalid
+        if state == "UNDRAIN" and "INVALID_REG" in node.flags:
+            return invalid
+        if state == "RESUME" and (
+            "INVALID_REG" in node.flags or not (node.base == "DOWN" or node.flags & set(OUT))
+        ):
+            return invalid
+        if state in ("DRAIN", "FAIL"):
+            node.flags.add(state)
+        elif state == "DOWN":
+            node.base = "DOWN"
+            self._kill(name, user)
+        elif state == "UNDRAIN":
+            node.flags.discard("DRAIN")
+        elif state == "RESUME":
+            node.flags -= set(OUT)
+            node.base = "IDLE" if node.base == "DOWN" else node.base
+        out = node.base == "DOWN" or node.flags & set(OUT)
+        if not out:
+            node.reason, node.by, node.at = "", "", 0.0
+        elif reason is not None:
+            node.reason, node.by, node.at = reason, user, self.now
+        self.changes.append((name, user, state, reason, before, node.shown(name)))
+        return ""
+
+    def _kill(self, name, by):
+        jobs = set(self.nodes[name].jobs)
+        self.killed += [(job, by) for job in sorted(jobs)]
+        for node in self.nodes.values():
+            node.jobs -= jobs
+
+    # what happens beside it
+
+    def start_job(self, names):
+        """Start a job where all its nodes can take one; returns it, or None."""
+        if not self.running or not names or not all(self.nodes[name].usable for name in names):
+            return None
+        job, self._next_job = self._next_job, self._next_job + 1
+        for name in names:
+            self.nodes[name].jobs.add(job)
+        return job
+
+    def end_job(self, job):
+        for node in self.nodes.values():
+            node.jobs.discard(job)
+
+    def add(self, name):
+        """A new line in slurm.conf: unknown until its slurmd registers."""
+        self.nodes[name] = Machine(base="UNKNOWN")
+
+    def register(self, name):
+        """The slurmd of a node is heard of; ReturnToService brings it back."""
+        node = self.nodes[name]
+        node.flags.discard("NOT_RESPONDING")
+        node.base = "IDLE"
+        if not node.flags & set(OUT):
+            node.reason, node.by, node.at = "", "", 0.0
+
+    def crash(self, name):
+        """A node dies: its jobs too, and a reason that there is stays."""
+        node = self.nodes[name]
+        node.base = "DOWN"
+        node.flags.add("NOT_RESPONDING")
+        if not node.reason:
+            node.reason, node.by, node.at = "Not responding", "slurm", self.now
+        self._kill(name, "slurm")
+
+    def restart(self):
+        """slurmctld comes back with its saved state; nodes register one by one."""
+        self.running = True
+        for node in self.nodes.values():
+            if node.base != "DOWN":
+                node.flags.add("NOT_RESPONDING")

@@ -1,0 +1,112 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""No playbook ends green where it has no host to work on; each is really run."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from test_upgrade_nodes import ROOT, Site
+
+# check_inventory reads the inventory, and is done when that is read.
+PLAYBOOKS = sorted({path.stem for path in ROOT.glob("playbooks/*.yml")} - {"check_inventory"})
+# They look at a fabric, and this inventory plans none.
+FABRIC = {"validate_fabric", "learn_fabric"}
+
+# What each does nothing without, when it is run by itself.
+DECLARED = {
+    "mount_storage": "write cephfs_mounts or local_storage_volumes",
+    "configure_containers": "write enroot_source and pyxis_source",
+    "configure_exporters": "write node_exporter_enabled: true",
+    "configure_monitoring": "write prometheus_enabled: true for monitoring_nodes",
+    "configure_health": "write node_health_enabled: true",
+    "configure_fabric": "write cluster_fabric.topology: basepod or superpod",
+    "install_gpu_stack": "write nvidia_driver_source: preinstalled",
+}
+# They work on whole groups, and read no target.
+WHOLE = {"remove_nodes", "report", "update_hosts"}
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    made = Site(tmp_path)
+    hosts = tmp_path / "hosts.yml"
+    hosts.write_text(hosts.read_text() + "\nothers: {hosts: {backup-01: }}\n")
+    return made
+
+
+@pytest.mark.parametrize("playbook", PLAYBOOKS)
+def test_a_limit_that_leaves_no_host_is_red(playbook: str, site: Site) -> None:
+    rc, said = site.run("--limit", "backup-01", playbook=playbook)
+    assert rc != 0, said
+    why = "there is no fabric to look at" if playbook in FABRIC else "--limit backup-01: leaves"
+    assert why in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("playbook", [name for name in PLAYBOOKS if name not in WHOLE])
+def test_a_host_that_is_not_there_is_red(playbook: str, site: Site) -> None:
+    names = dict.fromkeys(("target", "gate_host", "fabric_host"), "dgx-99")
+    rc, said = site.run(playbook=playbook, **names)
+    assert rc != 0, said
+    fabric = "there is no fabric to look at"
+    assert (fabric if playbook in FABRIC else "no host of the inventory is called dgx-99") in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("playbook", sorted(DECLARED))
+def test_nothing_that_is_declared_is_red(playbook: str, site: Site) -> None:
+    none = {"dcgm_source": "none", "nvidia_container_toolkit_source": "none"}
+    rc, said = site.run(playbook=playbook, nvidia_driver_source="none", **none)
+    assert rc != 0, said
+    assert "inventory: nothing is declared for" in " ".join(said.split())
+    assert DECLARED[playbook] in " ".join(said.split())
+    assert "Traceback" not in said
+
+
+def test_a_part_by_name_that_the_level_does_not_ask_is_red(site: Site) -> None:
+    asked = {"level": "quick", "parts": {"nccl": True, "gpu_health": True}}
+    rc, said = site.run(playbook="validate_nodes", **asked)
+    assert rc != 0, said
+    why = "parts: level quick does not ask nccl; write -e level=standard, or leave it out of parts"
+    assert why in " ".join(said.split())
+    assert "Traceback" not in said
+
+
+def test_two_that_change_slurm_at_once_are_refused(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "locks").mkdir()
+    held = {"owner": "ctl-2-aaaa", "since": "2026-11-22T10:00:00Z"}
+    (tmp_path / "locks/slurm.json").write_text(json.dumps(held))
+    options = ("--check", "--limit", "slurm_controllers")
+    folder = str(tmp_path / "locks")
+    rc, said = site.run(*options, playbook="configure_scheduler", slurm_lock_folder=folder)
+    assert rc != 0, said
+    why = "slurm: ctl-2-aaaa does it since 2026-11-22T10:00:00Z: wait for it;"
+    assert why in " ".join(said.split())
+    # No role has begun.
+    assert "Refuse what cannot succeed" not in said
+
+
+@pytest.mark.parametrize("playbook", ["configure_scheduler", "remove_nodes"])
+def test_slurm_is_changed_between_lock_and_release(playbook: str) -> None:
+    plays = yaml.safe_load((ROOT / f"playbooks/{playbook}.yml").read_text())
+    changing = [number for number, play in enumerate(plays) if play.get("roles")]
+    locks = [
+        (number, task["vars"]["slurm_lock_state"])
+        for number, play in enumerate(plays)
+        for task in play.get("tasks", [])
+        if task.get("ansible.builtin.import_tasks") == "tasks/slurm_lock.yml"
+    ]
+    (lock,) = yaml.safe_load((ROOT / "playbooks/tasks/slurm_lock.yml").read_text())
+    assert lock["baremetal.dgx.run_lock"]["state"] == "{{ slurm_lock_state }}"
+    (first, taken), (last, given) = locks
+    assert (taken, given) == ("held", "released")
+    assert first < min(changing) <= max(changing) < last
+    assert plays[first]["any_errors_fatal"]

@@ -1,0 +1,241 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""From what was found to records: marks, comparison, majority, blame. No process, no library."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from burnt_node import GPUS, H100, burnt, hbm, product
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn import thresholds as marks
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn.compare import (
+    blame_pairs,
+    compare,
+    slow_pairs,
+    systematic,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn.judge import judge_burn
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn.plan import (
+    Settings,
+    add,
+    key,
+    pair_key,
+)
+
+
+def judged(state, status="fail", **options):
+    records = judge_burn("dgx-01", state, lambda _name: None, **options)
+    return {(one.subject[-1], one.check) for one in records if one.status == status}
+
+
+def test_sound_gpus_pass():
+    records = judge_burn("dgx-01", burnt(), lambda _name: None)
+    assert {one.status for one in records} == {"pass"}
+    watched = next(one for one in records if one.check == "burn.watch")
+    assert watched.measured == {"value": 690, "unit": "W"}
+    assert watched.text == "690 W, mean; 701 W, most; 66 C, most; 0 MHz, mean"
+    assert records[0].evidence == ("PCI 0000:1b:00.0", f"name {H100}", "uuid GPU-0")
+
+
+def test_marks_of_the_model_and_of_the_site():
+    state = burnt()
+    for address in GPUS:
+        product(state, address, 714)
+    assert judged(state) == {(str(number), "burn.rate_bf16") for number in range(4)}
+    assert judged(state, marks={"bf16": 700}) == set()
+
+
+def test_slow_though_legal():
+    state = burnt()
+    product(state, GPUS[2], 700)
+    hbm(state, GPUS[1], 2700)
+    # 0.90 and 0.93 of the median: products of good GPUs differ that much, memory does not.
+    assert judged(state) == {
+        ("2", "burn.rate_bf16"),
+        ("2", "burn.like_bf16"),
+        ("1", "burn.like_hbm"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("value", "others", "transfer", "least"),
+    [
+        (1.0, [1.0] * 4, False, 0.90),
+        (1.0, [1.0] * 4, True, 0.95),
+        (1.0, [0.9, 0.96, 1.0, 1.04, 1.1], True, 0.8),  # all differ: none is odd
+    ],
+)
+def test_the_mark_of_a_comparison(value, others, transfer, least):
+    share, mark = compare(value, others, transfer)
+    assert share == 1.0
+    assert mark.value == least
+
+
+def test_too_few_are_not_compared():
+    assert compare(1.0, [1.0, 2.0, 3.0], False) is None
+
+
+def test_small_products_say_nothing_of_speed():
+    assert judged(burnt(settings={"n": 256}), "pass") & {("0", "burn.rate_bf16")} == set()
+    assert ("0", "burn.rate_bf16") in judged(burnt(settings={"n": 256}, simulated=True), "pass")
+
+
+def test_steadiness():
+    state = burnt()
+    total = state.sums[key(GPUS[3], "gemm_bf16")]
+    total.rates = [780.0] * 95 + [500.0] * 5
+    assert judged(state) == set()
+    total.rates = [780.0] * 90 + [500.0] * 10
+    assert judged(state) == {("3", "burn.steady")}
+
+
+def test_what_nvml_saw():
+    state = burnt()
+    state.seen[GPUS[0]].throttled = {"hardware thermal slowdown": 4}
+    state.seen[GPUS[1]].xids = [43, 63]
+    state.seen[GPUS[2]].ecc_last = [1, 3]
+    state.seen[GPUS[3]].xids = [43]  # of a process that was killed
+    assert judged(state) == {("0", "burn.throttle"), ("1", "burn.xid"), ("2", "burn.ecc")}
+
+
+def test_silence_of_nvml_is_no_pass():
+    state = burnt(watch_error="the process that reads NVML ended")
+    assert ("0", "burn.watch") in judged(state, "not_measured")
+    assert judged(state) == set()
+
+
+def test_an_uncorrectable_error_condemns_a_crash_does_not():
+    state = burnt()
+    state.ended[GPUS[0]] = {"reason": "cuda", "text": "x: CUDA_ERROR_ECC_UNCORRECTABLE (214)"}
+    state.ended[GPUS[1]] = {"reason": "cuda", "text": "x: CUDA_ERROR_LAUNCH_FAILED (719)"}
+    assert judged(state) == {("0", "burn.run")}
+    assert judged(state, "not_measured") == {("1", "burn.run")}
+
+
+def test_no_products_are_no_pass():
+    state = burnt()
+    del state.sums[key(GPUS[1], "gemm_bf16")]
+    assert judged(state, "not_measured") == {("1", "burn.gemm_bf16")}
+
+
+def test_cut_short_is_not_measured():
+    state = burnt()
+    state.state = "interrupted"
+    assert {check for _gpu, check in judged(state, "not_measured")} == {"burn.run"}
+    # What was seen counts all the same.
+    add(state.sums[key(GPUS[2], "gemm_bf16")], {"event": "error", "what": "product", "row": 1})
+    assert judged(state) == {("2", "burn.gemm_bf16")}
+
+
+def test_numbers_of_slots():
+    """GPU 0 of the profile is gone: the others keep their numbers."""
+    state = burnt()
+    slots = ["1a:00.0", "0000:1B:00.0", "43:00.0", "00000000:52:00.0", "61:00.0"]
+    state.ended[GPUS[0]] = {"reason": "hang", "text": "said nothing"}
+    assert judged(state, "not_measured", slots=slots) == {("1", "burn.run")}
+    assert judged(state, "not_measured") == {("0", "burn.run")}
+
+
+def test_majority_of_bits():
+    state = burnt()
+    state.settings = Settings(phases=("entropy_bf16",))
+    good, bad = [7] * 8, [7, 7, 9, 7, 7, 7, 8, 7]  # four rows, then four columns
+    files = {"good": struct.pack("<8Q", *good), "bad": struct.pack("<8Q", *bad)}
+    for number, address in enumerate(GPUS):
+        name = "bad" if number == 3 else "good"
+        total = state.sum_of(key(address, "entropy_bf16"))
+        add(total, {"event": "beat", "products": 1, "flop": 780e9, "product_ms": 1, "check_ms": 1})
+        digest = {"data_set": 0, "digest": name, "algorithm": "a", "file": name, "n": 4}
+        add(total, {"event": "digest", **digest})
+    records = judge_burn("dgx-01", state, files.get)
+    failed = [one for one in records if one.status == "fail" and "entropy" in one.check]
+    assert [one.subject for one in failed] == ["gpu:dgx-01/3"]
+    assert failed[0].text.endswith("this one differs in 1 rows, the first row 2 column 2")
+
+    # Another kernel gives other bits, and two against two say nothing.
+    state.sums[key(GPUS[3], "entropy_bf16")].digests["0"]["algorithm"] = "b"
+    assert not [one for one in judge_burn("n", state, files.get) if one.status == "fail"]
+
+
+def test_alike_on_all_is_systematic_only_when_the_same():
+    state = burnt()
+    for address in GPUS:
+        error = {"event": "error", "what": "product", "data_set": 0, "sums": "x", "row": 1}
+        add(state.sums[key(address, "gemm_bf16")], error)
+    assert systematic(state, GPUS) == {"gemm_bf16"}
+    assert judged(state) == set()
+    state.sums[key(GPUS[0], "gemm_bf16")].first[0]["sums"] = "y"
+    assert systematic(state, GPUS) == set()
+    assert len(judged(state)) == 4
+    assert systematic(state, GPUS[:1]) == set()
+
+
+def test_blame():
+    assert blame_pairs([]) == {}
+    assert set(blame_pairs([("a", "b")])) == {"a", "b"}
+    assert set(blame_pairs([("a", "b"), ("b", "a")])) == {"a", "b"}
+    assert blame_pairs([("a", "x"), ("x", "b"), ("c", "x")]) == {
+        "x": [("a", "x"), ("c", "x"), ("x", "b")]
+    }
+    two = blame_pairs([("x", "a"), ("x", "b"), ("x", "c"), ("d", "e")])
+    assert set(two) == {"x", "d", "e"}
+
+
+def test_slow_pairs():
+    state = burnt()
+    for one in GPUS:
+        for other in GPUS:
+            if one != other:
+                slow = (one, other) == (GPUS[0], GPUS[1])
+                line = {"event": "beat", "copied": 200 if slow else 385, "copy_ms": 1}
+                add(state.sum_of(pair_key(one, other)), line)
+    assert slow_pairs(state, GPUS) == {(GPUS[0], GPUS[1]): pytest.approx(200 / 385)}
+
+
+def test_pairs_of_those_that_are_left():
+    state = burnt()
+    state.settings = Settings(phases=("peers",))
+    state.ended[GPUS[0]] = {"reason": "hang", "text": "said nothing"}
+    for one in GPUS[1:]:
+        for other in GPUS[1:]:
+            if one != other:
+                line = {"event": "beat", "copied": 385, "copy_ms": 1e-6}
+                add(state.sum_of(pair_key(one, other)), line)
+    assert ("1", "burn.peers") in judged(state, "pass")
+    assert judged(state, "not_measured") == {("0", "burn.run"), ("0", "burn.peers")}
+    del state.sums[pair_key(GPUS[1], GPUS[2])]
+    assert ("3", "burn.peers") in judged(state, "pass")
+    assert {("1", "burn.peers"), ("2", "burn.peers")} <= judged(state, "not_measured")
+
+
+@pytest.mark.parametrize(
+    ("name", "model"),
+    [
+        (H100, "h100"),
+        ("NVIDIA H100 PCIe", ""),
+        ("NVIDIA H100 NVL", ""),
+        ("NVIDIA H200", "h200"),
+        ("NVIDIA H200 NVL", ""),
+        ("NVIDIA B200", "b200"),
+        ("NVIDIA A100-SXM4-80GB", "a100"),
+        ("NVIDIA A100-PCIE-40GB", ""),
+        ("", ""),
+    ],
+)
+def test_models(name, model):
+    assert marks.model_of(name) == model
+
+
+def test_every_mark_has_unit_source_and_value():
+    for model, quantities in marks.MARKS.items():
+        for quantity, (value, unit, source) in quantities.items():
+            assert value > 0, (model, quantity)
+            assert unit == ("GB/s" if quantity in ("hbm", "up", "down", "peer") else "TFLOP/s")
+            assert source
+            assert marks.threshold(model, quantity).holds(value)
+            assert not marks.threshold(model, quantity).holds(value * 0.99)
+    assert marks.threshold("h100", "fp8") is None
+    own = marks.threshold("", "fp8", {"fp8": 1200})
+    assert (own.value, own.unit, own.source) == (1200.0, "TFLOP/s", "the inventory")

@@ -1,0 +1,434 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What has to be done to a driver, what stands in the way, and whether its parts agree."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import lines_of
+from ansible_collections.baremetal.dgx.plugins.module_utils._driver.judge import agree
+from ansible_collections.baremetal.dgx.plugins.module_utils._driver.packages import Wish, select
+from ansible_collections.baremetal.dgx.plugins.module_utils._driver.plan import (
+    Consent,
+    Seen,
+    absent_packages,
+    exact_version,
+    library_versions,
+    next_step,
+    obstacles,
+    of_branch,
+    parse_modinfo,
+    parse_proc_version,
+    parse_release,
+    plan,
+    upstream,
+    version_fits,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.packages.plan import Package
+
+V = "580.126.20"
+OLD = "570.86.15"
+KERNEL = "6.8.0-60-generic"
+WISH = Wish("nvidia_repository", version=V, gpu="h100", nvswitches=4)
+NAMES = (
+    "nvidia-driver-580-open",
+    "nvidia-dkms-580-open",
+    "nvidia-fabricmanager",
+    "libnvidia-nscq",
+)
+
+
+def packages(*entries, **held):
+    found = {}
+    for name, version in entries:
+        found[name] = Package(name, version, held=held.get(name.replace("-", "_"), False))
+    return found
+
+
+SOUND = Seen(
+    system="ubuntu24.04",
+    kernel=KERNEL,
+    loaded=V,
+    proc=V,
+    loaded_flavour="open",
+    on_disk=V,
+    on_disk_flavour="open",
+    libraries={"libcuda": (V,), "libnvidia-ml": (V,)},
+    packages=packages(*((name, f"{V}-1ubuntu1") for name in NAMES)),
+    modules=frozenset({"nvidia"}),
+)
+BARE = Seen(system="ubuntu24.04", kernel=KERNEL, on_disk="")
+
+
+def said(seen, wish=WISH, consent=None):
+    selection = select(seen.system, wish, seen.kernel)
+    work = plan(seen, wish, selection)
+    return obstacles(seen, wish, selection, work, consent or Consent())
+
+
+def worked(seen, wish=WISH, extra=()):
+    return plan(seen, wish, select(seen.system, wish, seen.kernel), extra)
+
+
+# Texts
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.126.20  Release Build\n",
+            (V, "open"),
+        ),
+        (
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15\nGCC:\n",
+            ("535.104.05", "proprietary"),
+        ),
+        (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for aarch64  590.44  Release Build\n",
+            ("590.44", "open"),
+        ),
+        ("", ("", "")),
+        ("NVRM version:", ("", "")),
+    ],
+)
+def test_loaded_module(text, answer):
+    assert parse_proc_version(text) == answer
+
+
+def test_module_on_disk():
+    text = "filename: /lib/modules/6.8/nvidia.ko\nversion:        580.126.20\nlicense:  {}\n"
+    assert parse_modinfo(text.format("Dual MIT/GPL")) == (V, "open")
+    assert parse_modinfo(text.format("NVIDIA")) == (V, "proprietary")
+    assert parse_modinfo("version: garbage\n") == ("", "")
+
+
+def test_libraries_are_told_by_their_files():
+    names = [
+        "libcuda.so.580.126.20", "libcuda.so.570.86.15", "libcuda.so.1", "libcudart.so.12.4.127",
+        "libnvidia-ml.so.580.126.20", "libnvidia-container.so.1.17.8", "libnvidia-nscq.so.2.0",
+    ]  # fmt: skip
+    assert library_versions(names) == {"libcuda": (OLD, V), "libnvidia-ml": (V,)}
+
+
+def test_versions():
+    assert upstream("1:4.6.0-1") == "4.6.0"
+    assert upstream("580.126.20-1ubuntu1") == V
+    assert upstream("580.126.20-0ubuntu0.24.04.1") == V
+    assert upstream("") == ""
+    assert of_branch("580.126.20-1", "580")
+    assert of_branch("3:580.126.20-1.el9", V)
+    assert not of_branch("580.126.2", V)
+    assert not of_branch("5801.1", "580")
+    assert parse_release('# x\nID=ubuntu\nVERSION_ID="24.04"\n') == {
+        "ID": "ubuntu",
+        "VERSION_ID": "24.04",
+    }
+
+
+# Plan
+
+
+def test_a_bare_node_gets_all_in_one_version():
+    work = worked(replace(BARE, headers=False), extra=["libnccl2=2.30.4-1+cuda13.0"])
+    assert work.present == (
+        *(f"{name}={V}-*" for name in NAMES),
+        "libnccl2=2.30.4-1+cuda13.0",
+        f"linux-headers-{KERNEL}",
+    )
+    assert work.held == NAMES
+    assert work.missing == (*NAMES, "libnccl2", f"linux-headers-{KERNEL}")
+    assert work.changes_driver
+    assert said(replace(BARE, headers=False)) == []
+
+
+def test_nothing_is_left_to_do_on_a_sound_node():
+    work = worked(SOUND)
+    assert work.missing == work.removals == ()
+    assert not work.changes_driver
+    assert said(SOUND) == []
+
+
+def test_prebuilt_modules_have_the_version_of_their_kernel():
+    wish = replace(WISH, source="distribution")
+    work = worked(replace(BARE, headers=False), wish)
+    assert f"linux-modules-nvidia-580-server-open-{KERNEL}" in work.present
+    assert f"nvidia-fabricmanager-580={V}-*" in work.present
+    assert not any(entry.startswith("linux-headers") for entry in work.present)
+
+
+def test_a_branch_takes_the_version_that_is_there():
+    wish = replace(WISH, version="", branch="580")
+    assert "nvidia-fabricmanager=580.*" in worked(BARE, wish).present
+    there = replace(BARE, packages=packages(("nvidia-driver-580-open", "580.105.08-1ubuntu1")))
+    selection = select(there.system, wish, KERNEL)
+    assert exact_version(there, wish, selection) == "580.105.08"
+    work = worked(there, wish)
+    assert "nvidia-fabricmanager=580.105.08-*" in work.present
+    assert work.missing == NAMES[1:]
+
+
+def test_a_driver_of_another_branch_makes_room():
+    old = packages(
+        ("nvidia-driver-570-open", f"{OLD}-0ubuntu1"),
+        ("libnvidia-compute-570", f"{OLD}-0ubuntu1"),
+        ("nvidia-container-toolkit", "1.17.8-1"),
+        ("nvidia-fabricmanager", f"{OLD}-1"),
+    )
+    work = worked(replace(BARE, packages=old))
+    assert work.removals == ("libnvidia-compute-570", "nvidia-driver-570-open")
+    assert work.missing == NAMES
+
+
+# Obstacles
+
+
+def test_a_held_package_stands_in_the_way():
+    old = packages(("nvidia-driver-570-open", f"{OLD}-0ubuntu1"), nvidia_driver_570_open=True)
+    (line,) = said(replace(BARE, packages=old))
+    assert line.startswith(f"nvidia-driver-570-open is held at {OLD}-0ubuntu1")
+    assert "apt-mark unhold" in line
+    # what the role itself has held is its own to change
+    assert said(replace(BARE, packages=old, own_holds=frozenset(old))) == []
+    # what is held in the declared version is in nobody's way
+    fine = {name: replace(package, held=True) for name, package in SOUND.packages.items()}
+    assert said(replace(SOUND, packages=fine)) == []
+
+
+def test_a_driver_in_use_needs_consent():
+    seen = replace(
+        SOUND,
+        loaded=OLD,
+        on_disk=OLD,
+        packages=packages(("nvidia-driver-570-open", f"{OLD}-0ubuntu1")),
+    )
+    (line,) = said(seen)
+    assert f"driver {OLD} is loaded and {V} is declared" in line
+    assert "nvidia_driver_reload_allowed" in line
+    assert said(seen, consent=Consent(reload=True)) == []
+    assert said(seen, consent=Consent(reboot=True)) == []
+
+
+@pytest.mark.parametrize("consent", [Consent(), Consent(True, True)])
+def test_nothing_is_changed_under_a_job(consent):
+    (line,) = said(replace(BARE, steps=("4711.0",)), consent=consent)
+    assert "job steps run here (4711.0)" in line
+    assert "drain" in line
+    # where nothing is to be done, jobs are nobody's business
+    assert said(replace(SOUND, steps=("4711.0",)), consent=consent) == []
+
+
+def test_nouveau_needs_a_reboot():
+    seen = replace(BARE, modules=frozenset({"nouveau"}))
+    (line,) = said(seen)
+    assert "nouveau is loaded" in line
+    assert "nvidia_driver_reboot_allowed: true" in line
+    assert said(seen, consent=Consent(reload=True)) == [line]
+    assert said(seen, consent=Consent(reboot=True)) == []
+    assert "job steps run here" in said(replace(seen, steps=("7.batch",)))[0]
+
+
+@pytest.mark.parametrize(
+    ("key", "enrolled", "words"),
+    [
+        ("", None, "there is none"),
+        ("/var/lib/dkms/mok.pub", None, "without mokutil"),
+        ("/var/lib/dkms/mok.pub", False, "mokutil --import /var/lib/dkms/mok.pub"),
+    ],
+)
+def test_secure_boot(key, enrolled, words):
+    seen = replace(BARE, secure_boot=True, key=key, key_enrolled=enrolled)
+    (line,) = said(seen)
+    assert line.startswith("Secure Boot is on")
+    assert words in line
+    assert "declare distribution" in line
+    assert "declare distribution" not in said(replace(seen, system="debian12"))[0]
+    assert said(seen, replace(WISH, source="distribution")) == []
+    assert said(replace(seen, key_enrolled=True)) == []
+    assert said(replace(seen, secure_boot=False)) == []
+
+
+def test_a_package_manager_does_not_go_back():
+    newer = packages(("nvidia-driver-580-open", "580.173.01-1ubuntu1"))
+    (line,) = said(replace(BARE, packages=newer))
+    assert "580.173.01-1ubuntu1: newer than the declared 580.126.20" in line
+
+
+def test_what_cannot_be_had_is_all_that_is_said():
+    seen = replace(BARE, modules=frozenset({"nouveau"}), steps=("1.0",))
+    (line,) = said(seen, replace(WISH, version="", branch="581"))
+    assert "branch 581 is not known" in line
+
+
+def test_what_no_source_has():
+    headers = (f"linux-headers-{KERNEL}",)
+    wanted = ["nvidia-driver-580-open=580.126.20-*", "nvlsm", headers[0]]
+    offers = {"nvidia-driver-580-open": ["580.126.20-1ubuntu1", "580.105.08-1ubuntu1"]}
+    assert absent_packages(wanted[:1], offers, headers) == []
+    assert [line.split(" has ")[0] for line in absent_packages(wanted, offers, headers)] == [
+        "no source",
+        "kernel headers are missing and no source",
+    ]
+    (line,) = absent_packages(["nvidia-driver-580-open=580.173.*"], offers, headers)
+    assert line == "no source has nvidia-driver-580-open 580.173; they have 580.126.20, 580.105.08"
+
+
+@pytest.mark.parametrize(
+    ("version", "pattern", "yes"),
+    [
+        ("580.126.20-1ubuntu1", "580.126.20-*", True),
+        ("580.126.20-1", "580.*", True),
+        ("1:4.6.0-1", "1:4.6.0*", True),
+        ("1:4.6.0-1", "4.6.0*", True),
+        ("580.126.2-1", "580.126.20-*", False),
+        ("580.126.20-1", "580.126.2-*", False),
+        ("2.30.4-1+cuda13.0", "2.30.4-1+cuda13.0", True),
+        ("2.30.4-1+cuda13.0", "2.30.4-1", False),
+    ],
+)
+def test_patterns(version, pattern, yes):
+    assert version_fits(version, pattern) is yes
+
+
+# Agreement
+
+
+def failed(seen, wish=WISH, **more):
+    records = agree(seen, wish, "dgx-01", **more)
+    assert all(record.subject == "node:dgx-01" for record in records)
+    return {record.check: record for record in records if record.status == "fail"}
+
+
+def test_a_sound_node_agrees():
+    records = agree(SOUND, WISH, "dgx-01", "dmabuf")
+    assert {record.status for record in records} == {"pass"}
+    assert [record.check for record in records] == [
+        "stack.driver", "stack.declared", "stack.on_disk", "stack.libnvidia-ml", "stack.libcuda",
+        "stack.fabric_manager", "stack.nscq", "stack.dma_buf",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "check", "words"),
+    [
+        ({"loaded": "", "proc": ""}, "stack.driver", "installed and not loaded"),
+        ({"proc": OLD}, "stack.driver", f"/proc/driver/nvidia/version {OLD}"),
+        ({"on_disk": OLD}, "stack.on_disk", f"the next boot loads {OLD}"),
+        ({"on_disk": ""}, "stack.on_disk", "the next boot has none"),
+        ({"libraries": {"libcuda": (V,)}}, "stack.libnvidia-ml", "there is no libnvidia-ml.so"),
+        (
+            {"libraries": {"libcuda": (OLD, V), "libnvidia-ml": (V,)}},
+            "stack.libcuda",
+            f"libcuda is {OLD} and {V}",
+        ),
+        (
+            {"packages": {**SOUND.packages, "libnvidia-nscq": Package("libnvidia-nscq", OLD)}},
+            "stack.nscq",
+            f"NSCQ is {OLD}",
+        ),
+        (
+            {"packages": packages(("libnvidia-nscq", V))},
+            "stack.fabric_manager",
+            "fabric manager is absent",
+        ),
+        ({"modules": frozenset({"nouveau", "nvidia"})}, "stack.nouveau", "keeps the driver"),
+    ],
+)
+def test_each_disagreement_is_one_line(change, check, words):
+    found = failed(replace(SOUND, **change))
+    assert list(found) == [check]
+    (line,) = lines_of(found.values(), "fail")
+    assert words in line
+    assert found[check].remedy
+    assert "\n" not in line
+
+
+def test_a_loaded_driver_is_not_the_declared_one():
+    found = failed(SOUND, replace(WISH, version="580.173.01"))
+    assert list(found) == ["stack.declared"]
+    assert failed(SOUND, replace(WISH, version="", branch="580")) == {}
+    assert list(failed(SOUND, replace(WISH, version="", branch="570"))) == ["stack.declared"]
+
+
+def test_the_flavour_counts_where_it_is_declared_or_the_only_one():
+    closed = replace(SOUND, loaded_flavour="proprietary")
+    assert failed(closed) == {}
+    assert list(failed(closed, replace(WISH, modules="open"))) == ["stack.modules"]
+    assert "stack.modules" in failed(closed, replace(WISH, gpu="b200"))
+    assert list(failed(closed, gpudirect="dmabuf")) == ["stack.dma_buf"]
+    assert (
+        "older than 5.12"
+        in failed(replace(SOUND, kernel="5.4.0-1-generic"), gpudirect="dmabuf")[
+            "stack.dma_buf"
+        ].text
+    )
+    assert list(failed(SOUND, gpudirect="peermem")) == ["stack.peermem"]
+
+
+def test_blackwell_has_nvlsm_in_place_of_nscq():
+    wish = replace(WISH, gpu="b200", nvswitches=2)
+    seen = replace(SOUND, packages=packages(("nvidia-fabricmanager", V)))
+    assert list(failed(seen, wish)) == ["stack.nvlsm"]
+    seen = replace(seen, packages={**seen.packages, "nvlsm": Package("nvlsm", "2025.10.11-1")})
+    assert failed(seen, wish) == {}
+
+
+def test_no_driver_at_all():
+    (record,) = agree(BARE, WISH, "dgx-01")
+    assert (record.check, record.status) == ("stack.driver", "fail")
+    assert "there is no driver for kernel" in record.text
+    built = replace(BARE, packages=packages(("nvidia-dkms-580-open", V)))
+    assert "dkms status" in agree(built, WISH, "dgx-01")[0].remedy
+    (record,) = agree(replace(BARE, on_disk=None), WISH, "dgx-01")
+    assert "modinfo is not there" in record.text
+
+
+def test_what_cannot_be_asked_is_not_measured():
+    records = agree(replace(SOUND, on_disk=None), WISH, "dgx-01")
+    assert [r.check for r in records if r.status == "not_measured"] == ["stack.on_disk"]
+
+
+@pytest.mark.parametrize(
+    ("names", "status", "words"),
+    [
+        ([("-4-core", "1:4.6.0-1"), ("-4-cuda13", "1:4.6.0-1")], "pass", "DCGM 4.6.0"),
+        ([("-4-core", "1:4.6.0-1"), ("-4-cuda12", "1:4.6.0-1")], "fail", "lacks"),
+        ([("-4-core", "1:4.6.0-1"), ("-4-cuda13", "1:4.5.3-1")], "fail", "4.5.3"),
+        ([("-4-core", "1:4.6.0-1"), ("", "1:3.3.9")], "fail", "both installed"),
+        ([("", "1:3.3.9")], "pass", "DCGM 3"),
+    ],
+)
+def test_dcgm_fits_the_driver(names, status, words):
+    more = packages(*((f"datacenter-gpu-manager{name}", version) for name, version in names))
+    records = agree(replace(SOUND, packages={**SOUND.packages, **more}), WISH, "dgx-01")
+    (record,) = [record for record in records if record.check == "stack.dcgm"]
+    assert record.status == status
+    assert words in record.text
+
+
+def test_user_space_of_a_later_cuda_does_not_start():
+    old = replace(
+        SOUND,
+        loaded=OLD, proc=OLD, on_disk=OLD,
+        libraries={"libcuda": (OLD,), "libnvidia-ml": (OLD,)},
+        packages=packages(
+            ("cuda-libraries-13-0", "13.0.2-1"), ("libnccl2", "2.30.4-1+cuda13.0"),
+            ("cuda-libraries-12-8", "12.8.1-1"),
+        ),
+    )  # fmt: skip
+    wish = Wish("preinstalled", gpu="h100")
+    assert sorted(failed(old, wish)) == ["stack.cuda", "stack.nccl"]
+    unknown = replace(old, loaded="999.1.1", proc="999.1.1", on_disk="999.1.1")
+    kinds = {r.check: r.status for r in agree(unknown, wish, "dgx-01")}
+    assert kinds["stack.cuda"] == kinds["stack.nccl"] == "not_measured"
+
+
+def test_next_step():
+    assert next_step(SOUND) == ""
+    assert next_step(BARE) == ""
+    assert next_step(replace(SOUND, loaded="")) == "load"
+    assert next_step(replace(SOUND, loaded=OLD)) == "reload"
+    assert next_step(replace(SOUND, modules=frozenset({"nouveau"}))) == "reboot"

@@ -1,0 +1,479 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Judgement of a fabric, where the fault library does not look: words, records, limits, doubts."""
+
+from __future__ import annotations
+
+import json
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+
+import pytest
+from library import build, fresh
+from world import World, plan_of, rail_end, switch_end
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.cables.labels import Place
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import (
+    EmptyPlanError,
+    Expectation,
+    Observation,
+    OtherClusterError,
+    judge_fabric,
+    records_of,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge_counters import (
+    grown_between,
+    symbol_mark,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge_subnet_managers import (
+    Managers,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.match import (
+    host_and_device,
+    match,
+    switch_name,
+    unnamed,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import CablePlan, Sweep
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.parse_counters import (
+    FoundSm,
+    FoundSms,
+    Reading,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.picture import (
+    counted,
+    fabric_svg,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.text import (
+    findings_text,
+    json_text,
+    summary,
+    verdict_data,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._ib.counters import Growth
+
+BASEPOD = "basepod-12"
+
+
+def healthy(size: str = BASEPOD) -> World:
+    world = fresh(size)
+    world.start = world.key_of["dgx-0001", 0]
+    return world
+
+
+# names
+
+
+@pytest.mark.parametrize(
+    ("description", "name"),
+    [
+        ("MF0;leaf-01:MQM9700/U1", "leaf-01"),
+        ("MF0;sat11-0101-0903-01ib1-A:MCS8500/L16/U2", "sat11-0101-0903-01ib1-A"),
+        ("leaf-01", "leaf-01"),
+        (" 5FB0406-spine-IB02 ", "5FB0406-spine-IB02"),
+        ("Quantum-2 Mellanox Technologies", "Quantum-2 Mellanox Technologies"),
+    ],
+)
+def test_names_of_switches(description: str, name: str) -> None:
+    assert switch_name(description) == name
+
+
+def test_names_of_adapters() -> None:
+    said = host_and_device("dgx-01.cluster.example mlx5_0 ")
+    assert (said.host, said.device) == ("dgx-01", "mlx5_0")
+    assert host_and_device("  ").host == ""
+    for words in ("", "MT4129 ConnectX7   Mellanox Technologies", "localhost mlx5_0", "HCA-1"):
+        assert unnamed(words)
+    assert not unnamed("dgx-01 HCA-1")
+
+
+def test_domains_make_no_difference() -> None:
+    world = healthy()
+    plan = world.plan
+    hcas = {
+        (f"{node}.site.example", rail): replace(hca, node=f"{node}.site.example")
+        for (node, rail), hca in plan.hcas.items()
+    }
+    cables = tuple(
+        replace(c, a=rail_end(f"{c.a.host}.site.example", c.a.rail)) if not c.a.is_switch else c
+        for c in plan.cables
+    )
+    plan = CablePlan(hcas, plan.switches, cables)
+    wanted = Expectation(subnet_managers=Managers(["dgx-0001.site.example", "dgx-0012"]))
+    verdict = judge_fabric(plan, world.observe(), wanted)
+    assert (verdict.findings, verdict.doubts) == ([], [])
+
+
+def test_parts_of_a_director_are_planned_by_their_full_names() -> None:
+    world = healthy()
+    plan = world.plan
+    names = {"leaf-001": "MF0;big:MCS8500/L01/U1", "leaf-002": "MF0;big:MCS8500/L02/U1"}
+    for name, full in names.items():
+        world.fabric.devices[world.key_of[name, -1]].description = full
+    cables = tuple(
+        replace(c, **{
+            side: replace(end, host=names.get(end.host, end.host))
+            for side, end in (("a", c.a), ("b", c.b))
+        })
+        for c in plan.cables
+    )  # fmt: skip
+    switches = {names[n]: replace(s, name=names[n]) for n, s in plan.switches.items()}
+    verdict = judge_fabric(CablePlan(plan.hcas, switches, cables), world.observe(), world.wanted)
+    assert (verdict.findings, verdict.counts()["pass"]) == ([], 112)
+
+
+def test_each_match_says_why() -> None:
+    world = healthy("superpod-32-of-64")
+    plan = world.plan
+    spine = world.key_of["spine-001", -1]
+    world.fabric.devices[spine].description = "Quantum-2 Mellanox Technologies"
+    sweep = world.observe().sweep
+    found = match(plan, sweep)
+    assert found.reasons[spine] == "its place in the fabric"
+    assert found.reasons[world.key_of["leaf-001", -1]] == "its description"
+    named = match(plan, sweep, {spine: "spine-001"})
+    assert named.reasons[spine] == "its description"
+
+
+# what cannot be judged
+
+
+def test_a_plan_with_nothing_in_it_is_refused() -> None:
+    with pytest.raises(EmptyPlanError, match="no cables"):
+        judge_fabric(CablePlan({}, {}, ()), healthy().observe())
+
+
+def test_another_cluster_is_refused() -> None:
+    world = healthy()
+    for device in world.fabric.devices.values():
+        device.description = device.description.replace("dgx-", "gpu-").replace("leaf", "edge")
+    with pytest.raises(OtherClusterError, match="of 98 devices that were found 0 are in the plan"):
+        world.judge()
+
+
+def test_nothing_seen_condemns_nothing() -> None:
+    plan = plan_of(BASEPOD)
+    seen = Observation(Sweep(complaints=["ibnetdiscover is not installed"]))
+    verdict = judge_fabric(plan, seen)
+    assert verdict.findings == []
+    assert verdict.counts() == {"pass": 0, "fail": 0, "not_measured": len(plan.cables)}
+    statuses = {record.status for record in records_of(plan, verdict)}
+    assert statuses == {"not_measured"}
+
+
+def test_words_on_standard_error_make_absence_doubtful_unless_the_port_is_down() -> None:
+    case = build(BASEPOD, ("uplink_dark",), 1)
+    case.world.errors = ["ibwarn: something nobody has seen before"]
+    found, unsure = case.run()
+    # iblinkinfo says that the port is down: that is proof.
+    assert (found, unsure) == (case.expected, set())
+    observed = case.world.observe()
+    for device in observed.sweep.devices.values():
+        for port in device.ports.values():
+            port.state = port.physical_state = None
+    verdict = judge_fabric(case.world.plan, observed, case.world.wanted)
+    assert verdict.findings == []
+    assert {(doubt.kind, doubt.subject) for doubt in verdict.doubts} == case.expected
+
+
+def test_a_node_is_not_absent_because_a_sweep_was_disturbed() -> None:
+    case = build(BASEPOD, ("node_absent",), 1)
+    observed = case.world.observe()
+    observed.sweep.complaints.append("ibnetdiscover says: 'what?'")
+    for device in observed.sweep.devices.values():
+        for port in device.ports.values():
+            port.state = port.physical_state = None
+    verdict = judge_fabric(case.world.plan, observed, case.world.wanted)
+    assert verdict.findings == []
+    assert [doubt.kind for doubt in verdict.doubts] == ["node_absent"]
+
+
+# counters
+
+
+@pytest.mark.parametrize(
+    ("counter", "before", "now", "expected"),
+    [
+        ("SymbolErrorCounter", 0, 7, Growth(7)),
+        ("SymbolErrorCounter", 65000, 65535, Growth(535, at_least=True)),
+        ("LinkDownedCounter", 200, 255, Growth(55, at_least=True)),
+        ("LocalLinkIntegrityErrors", 3, 15, Growth(12, at_least=True)),
+        ("PortXmitWait", 4294967290, 4294967295, Growth(5, at_least=True)),
+        # Wide counters of newer hardware go on beyond the old end.
+        ("SymbolErrorCounter", 65535, 65540, Growth(5)),
+    ],
+)
+def test_growth(counter: str, before: int, now: int, expected: Growth) -> None:
+    assert grown_between(before, now, counter) == expected
+
+
+@pytest.mark.parametrize(
+    ("counter", "before", "now", "why"),
+    [
+        ("LinkDownedCounter", 255, 255, "its largest value"),
+        ("SymbolErrorCounter", 65535, 65535, "its largest value"),
+        ("PortXmitWait", 4294967295, 4294967295, "its largest value"),
+        ("SymbolErrorCounter", 9, 8, "cleared in between"),
+        ("SymbolErrorCounter", None, 8, "did not answer"),
+        ("SymbolErrorCounter", 8, None, "did not answer"),
+    ],
+)
+def test_growth_that_cannot_be_said(counter: str, before: int, now: int, why: str) -> None:
+    found = grown_between(before, now, counter)
+    assert found.count is None
+    assert why in found.reason
+
+
+@pytest.mark.parametrize(
+    ("rate", "seconds", "allowed"),
+    [
+        (400, 720, 2.88),  # UFM: 2.88 symbol errors in 12 min of NDR
+        (400, 7500, 3.0),  # UFM: 3 in 125 min
+        (800, 720, 5.76),
+        (200, 3600, 7.2),
+        (400, 10, 2),  # fewer than three may be chance
+        (100, 60, 6.0),  # EDR and below: the limit of a link without correction
+        (10, 3600, 36.0),
+    ],
+)
+def test_symbol_errors_allowed(rate: float, seconds: float, allowed: float) -> None:
+    mark = symbol_mark(rate, seconds)
+    assert mark.value == allowed
+    assert mark.holds(int(allowed))
+    assert not mark.holds(allowed + 0.5)
+
+
+def test_one_reading_finds_nothing() -> None:
+    case = build(BASEPOD, ("symbol_errors_at_a_rail", "link_went_down"), 1)
+    observed = case.world.observe()
+    observed.after = None
+    verdict = judge_fabric(case.world.plan, observed, case.world.wanted)
+    assert verdict.findings == []
+    assert any("is 10 since it was cleared" in line for line in verdict.information)
+
+
+def test_what_tells_of_load_is_told_and_not_judged() -> None:
+    verdict = build(BASEPOD, ("congestion",), 1).world.judge()
+    told = [line for line in verdict.information if line.startswith("PortXmitDiscards")]
+    # The four ports with most of them, and how many more there are.
+    assert len(told) == 5
+    assert told[0].startswith("PortXmitDiscards grew by 65535 at ")
+    assert told[4] == "PortXmitDiscards at 36 more ports"
+
+
+def test_a_reading_without_its_end_leaves_all_cables_in_doubt() -> None:
+    observed = healthy().observe()
+    observed.after = Reading(720.0, whole=False)
+    world = healthy()
+    verdict = judge_fabric(world.plan, observed, world.wanted)
+    assert verdict.findings == []
+    assert [(doubt.kind, doubt.subject) for doubt in verdict.doubts] == [("errors", "fabric")]
+
+
+# subnet managers
+
+
+def test_a_manager_that_does_not_say_what_it_is() -> None:
+    world = healthy()
+    observed = world.observe()
+    observed.sms.sms = [FoundSm(sm.lid, sm.guid, 0, "MASTER") for sm in observed.sms.sms[:1]]
+    lid = world.fabric.devices[world.key_of["dgx-0012", 0]].lid
+    observed.sms.sms.append(FoundSm(lid or 0, None, None, None))
+    verdict = judge_fabric(world.plan, observed, world.wanted)
+    assert verdict.findings == []
+    assert [doubt.kind for doubt in verdict.doubts] == ["two_masters"]
+
+
+def test_tools_that_hang_leave_the_managers_unknown() -> None:
+    world = healthy()
+    observed = world.observe()
+    observed.sms = FoundSms(asked=True, complaints=["`sminfo` did not end within 30 s"])
+    verdict = judge_fabric(world.plan, observed, world.wanted)
+    assert verdict.findings == []
+    assert [doubt.kind for doubt in verdict.doubts] == ["no_sm"]
+    observed.sms = FoundSms()
+    assert judge_fabric(world.plan, observed, world.wanted).doubts == []
+
+
+# uplinks
+
+
+def test_a_leaf_that_the_plan_leaves_short_is_found() -> None:
+    world = healthy("superpod-32-of-64")
+    lost = [c for c in world.plan.cables if c.a.host == "leaf-003" and c.a.is_switch][:5]
+    # As if the plan had been learned from a fabric that lacks them.
+    for cable in lost:
+        world.unplug(cable)
+    left = tuple(cable for cable in world.plan.cables if cable not in lost)
+    plan = CablePlan(world.plan.hcas, world.plan.switches, left)
+    verdict = judge_fabric(plan, world.observe(), world.wanted)
+    assert [(f.kind, f.subject) for f in verdict.findings] == [("uplinks", "switch:leaf-003")]
+    assert verdict.findings[0].measured == 27
+    assert verdict.findings[0].threshold
+    assert verdict.findings[0].threshold.value == 32
+
+
+def test_a_fabric_that_is_slow_as_a_whole_is_one_finding() -> None:
+    world = healthy("superpod-32")
+    for device in world.fabric.devices.values():
+        for port in device.ports.values():
+            port.speed = "HDR"
+    found = world.judge().findings
+    assert [(f.kind, f.subject) for f in found] == [("speed", "fabric")]
+
+
+def test_load_above_the_given_limit_is_found() -> None:
+    world = healthy()
+    wanted = Expectation(oversubscription_max=2.0)
+    found = judge_fabric(world.plan, world.observe(), wanted).findings
+    assert [(f.kind, f.subject) for f in found] == [
+        ("uplinks", "switch:leaf-001"),
+        ("uplinks", "switch:leaf-002"),
+    ]
+    assert found[0].measured == 3.0
+    assert judge_fabric(world.plan, world.observe(), Expectation()).findings == []
+
+
+def test_lost_uplinks_are_told_for_information() -> None:
+    verdict = build("superpod-32", ("uplink_dark",), 2).world.judge()
+    assert any("has 31 of 32 uplinks" in line for line in verdict.information)
+
+
+# records, text, JSON, picture
+
+
+def test_every_cable_has_its_record() -> None:
+    case = build("superpod-32-of-64", ("leaf_absent", "rails_of_a_node_swapped"), 4)
+    verdict = case.world.judge()
+    records = records_of(case.world.plan, verdict)
+    cables = {record.subject: record for record in records if record.check == "fabric.cable"}
+    assert len(cables) == len(case.world.plan.cables)
+    swapped = next(f for f in verdict.findings if f.kind == "swapped")
+    assert {cables[c.subject].status for c in swapped.cables} == {"fail"}
+    absent = next(f for f in verdict.findings if f.kind == "switch_absent")
+    assert {cables[c.subject].status for c in absent.cables} == {"not_measured"}
+    right = next(record for record in cables.values() if record.status == "pass")
+    assert right.measured == {"value": 400, "unit": "Gb/s"}
+    assert right.threshold
+    assert (right.threshold.op, right.threshold.value) == (">=", 400)
+    assert "fabric.swapped" in {record.check for record in records}
+
+
+def test_the_text_says_what_where_and_what_to_do() -> None:
+    case = build(BASEPOD, ("rails_of_a_node_swapped",), 3)
+    verdict = case.world.judge()
+    cable = verdict.findings[0].cables[0]
+    places = {cable.a.host: Place("r07", 11), cable.b.host: Place("r02", None)}
+    text = findings_text(verdict, places)
+    assert text.startswith(
+        "12 nodes, 2 switches: 1 finding; 110 of 112 cables are right, 2 are not"
+    )
+    assert f"{cable.a.host} in r07 U11" in text
+    assert f"{cable.b.host} in r02" in text
+    said = " ".join(text.split())
+    assert "exchange the two plugs at" in said
+    # What is printed at the cage, and the number that the fabric knows.
+    assert f"port {cable.b.port} (1/{(cable.b.port + 1) // 2}/{2 - cable.b.port % 2})" in said
+    assert f"rail {cable.a.rail} (OSFP{cable.a.rail // 2} P{cable.a.rail % 2 + 1})" in said
+    assert max(len(line) for line in text.splitlines()) <= 120
+
+
+def test_swapped_plugs_are_those_whose_exchange_mends_it() -> None:
+    case = build("superpod-32", ("uplinks_of_two_leaves_swapped",), 3)
+    world = case.world
+    finding = world.judge().findings[0]
+    one, two = finding.cables
+    # Both ways mend it; the plugs that are named are on one side.
+    sides = [(one.a, two.a), (one.b, two.b)]
+    named = [
+        pair for pair in sides if all(f"{e.host} port {e.port} " in finding.remedy for e in pair)
+    ]
+    assert len(named) == 1
+    ends = [world.place(end) for end in named[0]]
+    peers = [world.port(end).peer for end in ends]
+    for end in ends:
+        world.unlink(end)
+    world.link(ends[0], peers[1])
+    world.link(ends[1], peers[0])
+    assert world.judge().findings == []
+
+
+@pytest.mark.parametrize(
+    "name", ["three_rails_in_turn", "two_cables_moved_on", "rail_in_a_free_port"]
+)
+def test_the_moves_that_are_told_mend_it(name: str) -> None:
+    case = build("superpod-32-of-64", (name,), 5)
+    world = case.world
+    finding = world.judge().findings[0]
+    sep = " -> " if name == "three_rails_in_turn" else " to "
+    steps = finding.remedy.replace("take out these plugs, then move each: ", "")
+    steps = steps.replace("move the plug from ", "").replace(", then ", "; ").split("; ")
+    moves = [tuple(_end(text) for text in step.split(sep)) for step in steps]
+    peers = [world.port(world.place(here)).peer for here, _there in moves]
+    for here, _there in moves:
+        world.unlink(world.place(here))
+    for (_here, there), peer in zip(moves, peers, strict=True):
+        world.link(world.place(there), peer)
+    assert world.judge().findings == []
+
+
+def _end(text: str):
+    words = text.split()
+    assert words[1] == "port", text
+    return switch_end(words[0], int(words[2]))
+
+
+def test_json_is_whole() -> None:
+    case = build(BASEPOD, ("rail_at_one_lane", "counter_that_was_cleared"), 2)
+    verdict = case.world.judge()
+    records = records_of(case.world.plan, verdict)
+    data = json.loads(json_text(verdict_data(verdict, records)))
+    assert data["version"] == 1
+    assert data["summary"]["cables"] == {
+        "planned": 112, "pass": 110, "fail": 1, "not_measured": 1,
+    }  # fmt: skip
+    finding = data["findings"][0]
+    assert finding["kind"] == "width"
+    assert finding["measured"] == {"value": 100.0, "unit": "Gb/s"}
+    assert finding["threshold"]["value"] == 400
+    assert data["not_measured"][0]["status"] == "not_measured"
+    assert len(data["records"]) == len(records)
+    assert all(record["version"] == 1 for record in data["records"])
+
+
+@pytest.mark.parametrize("size", ["basepod-12", "superpod-127"])
+def test_the_picture_shows_each_cable_that_is_wrong(size: str) -> None:
+    case = build(size, ("rails_of_a_node_swapped", "node_absent", "node_renamed"), 2)
+    verdict = case.world.judge()
+    svg = fabric_svg(verdict, "pod <1>")
+    ET.fromstring(svg)
+    assert "Fabric pod &lt;1&gt;" in svg
+    assert "http://" not in svg.replace("http://www.w3.org/2000/svg", "")
+    cells = counted(svg)
+    # One of each kind is in the legend.
+    assert cells["fail"] == 2 + 1
+    # The rails of the renamed node are known by their place alone.
+    assert cells["not_measured"] == 8 + 8 + 1
+    for number, finding in enumerate(verdict.findings, 1):
+        assert f">{number}. {finding.kind} {finding.subject}" in svg
+
+
+def test_a_large_fabric_is_drawn_by_unit(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ansible_collections.baremetal.dgx.plugins.module_utils._fabric import (
+        picture as _fabric_svg,
+    )
+
+    monkeypatch.setattr(_fabric_svg, "_NODES_ONE_BY_ONE", 100)
+    case = build("superpod-127", ("cage_of_a_node_dead", "uplink_dark"), 2)
+    svg = fabric_svg(case.world.judge())
+    ET.fromstring(svg)
+    cells = counted(svg)
+    # Two rails of a unit, the uplinks of a leaf, and the spine of these.
+    assert cells["fail"] == 2 + 1 + 1 + 1
+    assert ">1/32<" in svg or ">1/31<" in svg
+
+
+def test_a_healthy_fabric_is_told_in_one_line() -> None:
+    verdict = healthy().judge()
+    assert summary(verdict) == "12 nodes, 2 switches: no finding; 112 of 112 cables are right"
+    assert counted(fabric_svg(verdict))["fail"] == 1

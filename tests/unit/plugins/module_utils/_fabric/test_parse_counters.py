@@ -1,0 +1,126 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import pytest
+from fabric_texts import (
+    DISCOVERY,
+    DUPLICATE,
+    ERRORS,
+    GREETING,
+    SAQUERY,
+    SILENT,
+    SMINFO,
+    STANDBY,
+    UNREAD,
+    fixture,
+)
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import Sweep
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.parse_counters import (
+    FoundSm,
+    Reading,
+    add_errors,
+    gather_sms,
+    read_counters,
+    read_sm_lids,
+    read_sminfo,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.parse_discovery import (
+    port_index,
+    read_ibnetdiscover,
+)
+
+LEAF_1 = "fc6a1c0301000000"
+DGX_2 = "046dae0300002000"
+
+
+def reading(text: str, errors: str = "") -> Reading:
+    sweep = read_ibnetdiscover(DISCOVERY)
+    return read_counters(text, errors, 7.0, sweep, port_index(sweep))
+
+
+def test_counters_are_read_by_port_and_never_from_the_row_of_all() -> None:
+    found = reading(ERRORS, GREETING)
+    assert found.complaints == []
+    assert found.whole
+    assert found.of((LEAF_1, 1), "SymbolErrorCounter") == 412
+    # The row of all ports said 255.
+    assert found.of((LEAF_1, 33), "PortXmitDiscards") == 65535
+    # An adapter is named by its port's GUID, without the leading zero.
+    assert found.of((DGX_2, 1), "PortRcvErrors") == 65535
+    assert found.of((DGX_2, 1), "SymbolErrorCounter") == 0
+    assert found.of((LEAF_1, 2), "SymbolErrorCounter") == 0
+
+
+# A counter that each release's text has: place, name, value.
+RELEASES = {
+    "rdma-core-39": (("b8cef60300bb0000", 21), "VL15Dropped", 1),
+    "rdma-core-44": ((LEAF_1, 1), "SymbolErrorCounter", 412),
+    "rdma-core-56": ((DGX_2, 1), "PortXmitWait", 5000),
+}
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_the_form_of_every_supported_release(name: str) -> None:
+    sweep = read_ibnetdiscover(fixture(f"ibnetdiscover/{name}.txt"))
+    text = fixture(f"ibqueryerrors/{name}.txt")
+    found = read_counters(text, "", 7.0, sweep, port_index(sweep))
+    place, counter, value = RELEASES[name]
+    assert (found.complaints, found.whole) == ([], True)
+    assert found.of(place, counter) == value
+    assert all(number > 0 for _guid, number in found.ports)
+
+
+def test_a_port_that_does_not_answer_is_not_zero() -> None:
+    found = reading(ERRORS, UNREAD)
+    assert found.complaints == []
+    assert found.of(("946dae0300002010", 1), "SymbolErrorCounter") is None
+    assert found.of(("946dae0300001010", 1), "SymbolErrorCounter") == 0
+
+
+def test_a_whole_device_that_does_not_answer() -> None:
+    line = "ibwarn: [1] dump_perfcounters: query failed on leaf-01, Lid 2 port ALL\n"
+    assert reading(ERRORS, line).of((LEAF_1, 44), "SymbolErrorCounter") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", ERRORS.partition("##")[0], ERRORS.replace("[SymbolErrorCounter", "GUID is half")[:90]],
+)
+def test_an_answer_without_its_end_proves_nothing(text: str) -> None:
+    found = reading(text)
+    assert found.of((LEAF_1, 2), "SymbolErrorCounter") is None
+    assert "has no end" in found.complaints[-1]
+
+
+def test_a_line_that_cannot_be_read_leaves_all_in_doubt() -> None:
+    found = reading(ERRORS.replace("port 33:", "port thirty-three:"))
+    assert len(found.complaints) == 1
+    assert found.of((LEAF_1, 2), "SymbolErrorCounter") is None
+
+
+def test_nothing_on_standard_error_is_passed_over() -> None:
+    sweep = Sweep()
+    add_errors(sweep, "ibnetdiscover", GREETING + DUPLICATE + SILENT + SILENT)
+    assert sweep.complaints == []
+    assert sweep.duplicate_guids == ["946dae0300001011"]
+    assert sweep.silent == [(1, 33, 7)]
+    add_errors(sweep, "iblinkinfo", "ibwarn: something new\nand more\n")
+    assert sweep.complaints == ["iblinkinfo says: 'ibwarn: something new' and 1 lines more"]
+    assert reading(ERRORS, "what is this?").complaints == ["ibqueryerrors says: 'what is this?'"]
+
+
+def test_managers_are_gathered() -> None:
+    assert read_sminfo("sminfo: iberror: failed: query\n") is None
+    assert read_sm_lids(SAQUERY) == [1, 4]
+    found = gather_sms(SMINFO, SAQUERY, [(1, SMINFO), (4, STANDBY)])
+    assert found.asked
+    assert found.sms == [
+        FoundSm(1, "946dae0300001001", 0, "MASTER"),
+        FoundSm(4, "046dae0300002001", 1, "STANDBY"),
+    ]
+    assert [sm.lid for sm in found.masters] == [1]
+    # One that did not answer is there, in a state that is not known.
+    assert gather_sms(SMINFO, SAQUERY, []).sms[1] == FoundSm(4, None, None, None)
+    assert gather_sms("", "", []).sms == []

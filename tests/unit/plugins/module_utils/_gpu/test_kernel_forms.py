@@ -1,0 +1,58 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""One kernel log in every form in which it can be read: the same events come of each.
+
+Each file also holds the same events as others have written them: a program of that name that
+crashed, a line in /dev/kmsg of another facility, what `logger` has put into syslog.
+"""
+
+from __future__ import annotations
+
+import pytest
+from checkout import FIXTURES
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.xid import meaning, parse_log
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.hardware_log import parse_faults
+
+FIXTURES = FIXTURES / "dmesg"
+FORMS = sorted(path.name for path in FIXTURES.iterdir())
+# Driver releases 470 to 590 and switches up to the third generation.
+EVENTS = [
+    ("xid", 48, "0000:1b:00.0", "reset"),
+    ("xid", 94, "0000:43:00.0", "restart job"),
+    ("xid", 31, "0000:9d:00.0", "restart job"),
+    ("xid", 119, "0000:61:00.0", "reset"),
+    ("xid", 149, "0000:c3:00.0", "reset"),
+    ("xid", 154, "0000:c3:00.0", "reset"),
+    ("xid", 45, "0000:d1:00.0", "check"),
+    ("xid", 74, "0000:df:00.0", "reset"),
+    ("sxid", 20034, "0000:05:00.0", "reset"),
+    ("sxid", 10006, "0000:06:00.0", "reboot"),
+    ("xid", 13, "0000:1b:00.0", "restart job"),
+]
+FAULTS = [
+    ("0000:1b:00.0", True),
+    ("0000:18:00.0", False),
+    ("MC3 CPU_SrcID#0_MC#3_Chan#1_DIMM#0", False),
+    ("CPU 3 bank 6", False),
+]
+WITHOUT_UPTIME = ("ctime", "iso")
+
+
+def test_there_are_all_forms() -> None:
+    assert len(FORMS) == 11
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_form(name: str) -> None:
+    text = (FIXTURES / name).read_text(encoding="utf-8")
+    events = parse_log(text)
+    found = [(event.kind, event.code, event.pci, meaning(event).action) for event in events]
+    assert found == EVENTS
+    assert [(fault.where, fault.corrected) for fault in parse_faults(text)] == FAULTS
+    times = {event.uptime_s for event in events}
+    if any(word in name for word in WITHOUT_UPTIME):
+        assert times == {None}
+    else:
+        assert events[0].uptime_s == pytest.approx(88.1002)
+        assert events[-1].uptime_s == 150.0

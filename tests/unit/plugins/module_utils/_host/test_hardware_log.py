@@ -1,0 +1,175 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""PCIe errors, memory errors and machine checks as kernels of several releases print them."""
+
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.hardware_log import (
+    AER,
+    EDAC,
+    MACHINE_CHECK,
+    WORDS,
+    at,
+    most_in,
+    parse_faults,
+    refusals,
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "kind", "where", "corrected"),
+    [
+        (
+            ("nvidia 0000:1b:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, "
+             "(Receiver ID)"),
+            AER, "0000:1b:00.0", True,
+        ),
+        (
+            ("mlx5_core 0000:18:00.0: AER: PCIe Bus Error: severity=Uncorrected (Fatal), "
+             "type=Transaction Layer, (Requester ID)"),
+            AER, "0000:18:00.0", False,
+        ),
+        (
+            ("nvme 0000:e1:00.0: PCIe Bus Error: severity=Uncorrectable (Non-Fatal), "
+             "type=Transaction Layer, (Completer ID)"),
+            AER, "0000:e1:00.0", False,
+        ),
+        (
+            "pcieport 0000:15:01.0: AER: Uncorrected (Fatal) error received: 0000:1b:00.0",
+            AER, "0000:1b:00.0", False,
+        ),
+        (
+            ("pcieport 0000:15:01.0: AER: Multiple Correctable error message received from "
+             "0000:1b:00.0"),
+            AER, "0000:1b:00.0", True,
+        ),
+        (
+            ("EDAC MC3: 1 UE memory read error on CPU_SrcID#0_MC#3_Chan#1_DIMM#0 (channel:1 slot:0 "
+             "page:0x12c4a2 offset:0x0 grain:32)"),
+            EDAC, "MC3 CPU_SrcID#0_MC#3_Chan#1_DIMM#0", False,
+        ),
+        (
+            "EDAC MC0: 7 CE memory scrubbing error on CPU_SrcID#0_MC#0_Chan#0_DIMM#1 (channel:0)",
+            EDAC, "MC0 CPU_SrcID#0_MC#0_Chan#0_DIMM#1", True,
+        ),
+        (
+            "mce: [Hardware Error]: CPU 12: Machine Check: 0 Bank 7: cc00008000010093",
+            MACHINE_CHECK, "CPU 12 bank 7", True,
+        ),
+        (
+            "mce: [Hardware Error]: CPU 3: Machine Check Exception: 5 Bank 6: be00000000800400",
+            MACHINE_CHECK, "CPU 3 bank 6", False,
+        ),
+    ],
+)  # fmt: skip
+def test_forms(line: str, kind: str, where: str, corrected: bool) -> None:
+    (fault,) = parse_faults(f"2,917,5000001,-;{line}\n")
+    assert (fault.kind, fault.where, fault.corrected) == (kind, where, corrected)
+    assert fault.uptime_s == 5.000001
+    assert any(word in line for word in WORDS)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        # Names of programs that crash; the first fifteen characters are the kernel's comm.
+        "EDAC MC0: 1 UE [7]: segfault at 0 ip 0 error 6 in a on DIMM (channel:0)[11,5+1]",
+        (
+            "mce: [Hardware [7]: segfault at 0 in mce: [Hardware Error]: CPU 3: Machine Check: 0 "
+            "Bank 6: be00000000800400[11,5+1]"
+        ),
+        (
+            "a[7]: segfault at 0 in nvidia 0000:1b:00.0: PCIe Bus Error: severity=Uncorrected "
+            "(Fatal), type=Physical Layer[11,5+1]"
+        ),
+        "EDAC MC0: Giving out device to module skx_edac controller",
+        "mce: [Hardware Error]: Machine check events logged",
+        "pcieport 0000:15:01.0: AER: enabled with IRQ 34",
+        "nvidia 0000:1b:00.0:    [ 0] RxErr                  (First)",
+    ],
+)
+def test_what_is_none(line: str) -> None:
+    assert parse_faults(f"2,917,5000001,-;{line}\n") == []
+
+
+def test_the_root_port_counts_only_if_the_device_is_silent() -> None:
+    root = "pcieport 0000:15:01.0: AER: Corrected error received: 0000:1b:00.0\n"
+    device = "nvidia 0000:1b:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (x)\n"
+    assert len(parse_faults(root)) == 1
+    assert [fault.text[:6] for fault in parse_faults(root + device)] == ["nvidia"]
+    assert len(parse_faults(root.replace("Corrected", "Uncorrected (Fatal)") + device)) == 2
+
+
+def test_since_and_spans() -> None:
+    line = "[{}] nvidia 0000:1b:00.0: PCIe Bus Error: severity=Corrected, type=Data Link Layer, (x)"
+    log = "\n".join(line.format(f"{when:.1f}") for when in (10, 20, 65, 70, 71, 500))
+    faults = parse_faults(log)
+    assert len(parse_faults(log, 70.0)) == 3
+    assert most_in(faults, 60) == 4
+    assert most_in(faults, 1) == 2
+    assert most_in([], 60) == 0
+    assert at(faults, {"0000:1b:00.0"}) == faults
+    assert at(faults, {"0000:1b:00.1"}) == []
+    bare = "nvidia 0000:1b:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (x)\n"
+    assert most_in(parse_faults(bare * 3), 60) == 3
+
+
+HEAD = "nvidia 0000:1b:00.0: PCIe Bus Error: severity={}, type=Transaction Layer, (Requester ID)\n"
+NON_FATAL = HEAD.format("Uncorrected (Non-Fatal)")
+STATUS = "nvidia 0000:1b:00.0:   device [10de:2330] error status/mask={:08x}/{:08x}\n"
+UNSUP_REQ, ACS_VIOL = 20, 21
+# Bit positions of aer_uncorrectable_error_string in drivers/pci/pcie/aer.c.
+BROKEN = {
+    "DLP": 4, "SDES": 5, "TLP": 12, "FCP": 13, "CmpltTO": 14, "CmpltAbrt": 15, "UnxCmplt": 16,
+    "RxOF": 17, "MalfTLP": 18, "ECRC": 19, "UncorrIntErr": 22, "BlockedTLP": 23,
+    "AtomicOpBlocked": 24, "TLPBlockedErr": 25, "PoisonTLPBlocked": 26,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bits", [1 << UNSUP_REQ, 1 << ACS_VIOL, 1 << UNSUP_REQ | 1 << ACS_VIOL])
+@pytest.mark.parametrize("severity", ["Uncorrected (Non-Fatal)", "Uncorrectable (Non-Fatal)"])
+@pytest.mark.parametrize("prefix", ["", "AER: "])
+def test_a_refused_request_is_evidence_and_no_fault(bits: int, severity: str, prefix: str) -> None:
+    head = HEAD.format(severity)
+    status = STATUS.format(bits, 0).replace("0.0: ", f"0.0: {prefix}")
+    (fault,) = parse_faults(head + status)
+    assert (fault.corrected, fault.refused, fault.hard) == (False, True, False)
+    assert refusals([fault]) == (f"no fault, 1 x request refused: {head.strip()}",)
+    root = "pcieport 0000:15:01.0: AER: Uncorrected (Non-Fatal) error received: 0000:1b:00.0\n"
+    assert [one.hard for one in parse_faults(root + head + status)] == [False]
+
+
+@pytest.mark.parametrize("bit", BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize("beside", [0, 1 << UNSUP_REQ, 1 << ACS_VIOL])
+def test_every_other_error_is_a_fault_also_beside_a_refusal(bit: int, beside: int) -> None:
+    (fault,) = parse_faults(NON_FATAL + STATUS.format(1 << bit | beside, 0))
+    assert (fault.refused, fault.hard) == (False, True)
+    assert refusals([fault]) == ()
+    # An error that is masked was not reported: the refusal was.
+    (fault,) = parse_faults(NON_FATAL + STATUS.format(1 << bit | 1 << UNSUP_REQ, 1 << bit))
+    assert fault.refused
+
+
+def test_a_refusal_needs_its_own_status_and_is_never_a_fatal_error() -> None:
+    refused = STATUS.format(1 << UNSUP_REQ, 0)
+    fatal = HEAD.format("Uncorrected (Fatal)")
+    elsewhere = refused.replace("1b:00.0", "1b:00.1")
+    for log in (
+        NON_FATAL,
+        fatal + refused,
+        refused + NON_FATAL,
+        NON_FATAL + elsewhere,
+        NON_FATAL + STATUS.format(0, 0),
+        NON_FATAL + STATUS.format(1 << UNSUP_REQ, 1 << UNSUP_REQ),
+        NON_FATAL + STATUS.format(1 << 14, 0) + refused,
+    ):
+        assert [fault.hard for fault in parse_faults(log)] == [True], log
+    # The status is that of the later message.
+    both = parse_faults(NON_FATAL + fatal + refused)
+    assert [fault.hard for fault in both] == [True, True]
+    both = parse_faults(NON_FATAL + refused + NON_FATAL + STATUS.format(1 << 14, 0))
+    assert [fault.hard for fault in both] == [False, True]
+    corrected = HEAD.format("Corrected")
+    assert [fault.hard for fault in parse_faults(corrected + STATUS.format(1, 0))] == [False]

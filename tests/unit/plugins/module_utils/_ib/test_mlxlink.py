@@ -1,0 +1,166 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+
+import pytest
+from checkout import FIXTURES
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._ib.mlxlink import (
+    MODULE_FAULTS,
+    Reading,
+    parse_mlxlink,
+    parse_reading,
+)
+
+TEXT = """\
+
+Operational Info
+----------------
+State                              : Active
+Physical state                     : LinkUp
+Speed                              : IB-NDR
+Width                              : 4x
+
+Module Info
+-----------
+Identifier                         : OSFP
+Cable Type                         : Optical Module (separated)
+Temperature [C]                    : \x1b[32m54 [-5..75]\x1b[0m
+Rx Power Current [dBm]             : 1.886,1.989,2.281,1.976 [-10.41..6]
+Tx Power Current [dBm]             : N/A
+Vendor Serial Number               : EX123
+
+Physical Counters and BER Info
+------------------------------
+Time Since Last Clear [Min]        : 12.5
+Effective Physical Errors          : 2
+Effective Physical BER             : 3E-15
+Raw Physical BER                   : 1E-9
+"""
+
+
+def test_text():
+    report = parse_mlxlink(TEXT)
+    assert (report.state, report.width) == ("Active", "4x")
+    assert report.effective_ber == 3e-15
+    assert report.effective_errors == 2
+    assert report.minutes == 12.5
+    assert report.optics.temperature_c == Reading((54.0,), -5.0, 75.0)
+    assert report.optics.rx_power_dbm.values == (1.886, 1.989, 2.281, 1.976)
+    assert report.optics.tx_power_dbm is None
+    assert report.optics.optical is True
+    assert report.optics.serial == "EX123"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "-E- Failed to open device : 18:00.0",
+        '{"status": {"code": 1, "message": "Failed to open device"}}',
+        '{"result": {"output": {}}, "status": {"code": 0}}',
+        '{"result": {"output": {"EYE Opening Info (PCIe)": {"Lane": 1}}}, "status": {"code": 0}}',
+        '{"result": {"output": {"Operational Info": {"State": "Act',
+    ],
+)
+def test_what_is_no_report(text):
+    with pytest.raises(ValueError, match=r"."):
+        parse_mlxlink(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "reading"),
+    [
+        ("61 [-10..80]", Reading((61.0,), -10.0, 80.0)),
+        ("-40.0,1.5 [-9.9..6]", Reading((-40.0, 1.5), -9.9, 6.0)),
+        ("61", Reading((61.0,), None, None)),
+        ("N/A", None),
+        ("N/A [N/A..N/A]", None),
+        ("", None),
+        (None, None),
+        ({"values": ["1"]}, None),
+    ],
+)
+def test_readings(text, reading):
+    assert parse_reading(text) == reading
+
+
+@pytest.mark.parametrize(
+    ("kind", "optical"),
+    [
+        ("Optical Module (separated)", True),
+        ("Active optical cable (AOC)", True),
+        ("Passive copper cable", False),
+        ("Active copper cable", False),
+        ("N/A", None),
+        ("Unidentified", None),
+    ],
+)
+def test_kinds_of_cable(kind, optical):
+    data = {"Module Info": {"Cable Type": kind, "Identifier": "OSFP"}}
+    text = json.dumps({"result": {"output": data}, "status": {"code": 0}})
+    assert parse_mlxlink(text).optics.optical is optical
+
+
+FIXTURES = FIXTURES / "mlxlink"
+
+
+@pytest.mark.parametrize("name", ["ndr-optical.json", "ndr-optical.txt"])
+def test_both_forms_say_the_same(name):
+    report = parse_mlxlink((FIXTURES / name).read_text())
+    assert (report.state, report.width, report.opcode) == ("Active", "4x", 0)
+    assert report.recommendation == "No issue was observed"
+    assert set(report.faults) == set(MODULE_FAULTS)
+    assert report.faults["Module FW Fault"] == (0,)
+    assert report.faults["Rx CDR LOL"] == (0, 0, 0, 0)
+    assert report.optics.serial == "FB2404000017"
+    assert report.optics.optical is True
+    assert report.effective_ber < 1e-200
+
+
+def test_an_alarm_on_a_lane():
+    text = (FIXTURES / "ndr-optical.json").read_text()
+    data = json.loads(text)
+    module = data["result"]["output"]["Module Info"]
+    module["Rx LOS [per lane]"]["values"][2] = "1"
+    module["Module FW Fault"] = "1"
+    module["Tx Fault [per lane]"] = {"values": ["N/A"]}
+    faults = parse_mlxlink(json.dumps(data)).faults
+    assert faults["Rx LOS"] == (0, 0, 1, 0)
+    assert faults["Module FW Fault"] == (1,)
+    assert "Tx Fault" not in faults
+
+
+def test_what_older_releases_and_copper_do_not_report():
+    old = parse_mlxlink((FIXTURES / "hdr-optical-mft-4.18.txt").read_text())
+    assert old.faults == {}
+    assert old.opcode == 0
+    assert old.optics.optical is True
+    copper = parse_mlxlink((FIXTURES / "ndr-copper.json").read_text())
+    assert copper.faults == {}
+    assert copper.optics.optical is False
+    assert copper.optics.temperature_c is None
+
+
+def test_capture_of_a_healthy_port(capture):
+    report = parse_mlxlink(capture("mlxlink/cx7-400g-dr4-ok.json").read_text())
+    assert report.optics.temperature_c == Reading((61.0,), -10.0, 80.0)
+    assert len(report.optics.rx_power_dbm.values) == 4
+    assert report.effective_ber < 1e-200
+    assert report.raw_ber == 5e-10
+    assert report.minutes == 2718.1
+    assert report.recommendation == "No issue was observed"
+
+
+def test_captures_with_gaps(capture):
+    report = parse_mlxlink(capture("mlxlink/edited-missing-module-section.json").read_text())
+    assert report.optics is None
+    assert report.state == "Active"
+    parse_mlxlink(capture("mlxlink/edited-na-fields.json").read_text())
+    assert parse_mlxlink(capture("mlxlink/sichek-dom-sample.txt").read_text()).optics.vendor
+    for name, width in (("edited-lanes-1x", "1x"), ("edited-lanes-8x", "8x")):
+        assert parse_mlxlink(capture(f"mlxlink/{name}.json").read_text()).width == width
+    with pytest.raises(ValueError, match="neither of a link"):
+        parse_mlxlink(capture("mlxlink/cx7-pcie-gen5-eye.json").read_text())

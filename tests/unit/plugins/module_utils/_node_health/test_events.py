@@ -1,0 +1,289 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The event service: a serious Xid drains at once, each only once, nothing is lost by a restart."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.hardware_log import parse_faults
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.kernel_log import KernelLog
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_health import (
+    events as _health_events,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.events import (
+    FileSource,
+    KernelSource,
+    follower_of,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.log import known_log
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.settings import (
+    settings_from_data,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.state import load_state
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import (
+    ITSELF,
+    write_reason,
+)
+
+LOST = "[{}] NVRM: Xid (PCI:0000:9d:00): 79, pid=1, GPU has fallen off the bus.\n"
+APPLICATION = "[{}] NVRM: Xid (PCI:0000:9d:00): 31, pid=1, name=a, MMU Fault\n"
+
+
+@pytest.fixture
+def service(node, monkeypatch):
+    """`service()` starts the service anew, and returns (one step, what it has said)."""
+    monkeypatch.setattr(_health_events, "BEAT_S", 0.3)
+    monkeypatch.setattr(_health_events, "_SETTLE_S", 0.05)
+
+    def start():
+        said = []
+        follower = follower_of(settings_from_data(node.config), said.append)
+        steps = follower.steps()
+        return lambda: next(steps), said, follower
+
+    return start
+
+
+def append(node, text):
+    with node.hardware.kernel_log.open("a") as log:
+        log.write(text)
+
+
+def test_a_serious_xid_drains_at_once(node, service):
+    step, said, _follower = service()
+    step()
+    assert node.calls == []
+    append(node, "[1.0] usb 1-1: new device\n" + LOST.format("20.5"))
+    begun = time.monotonic()
+    step()
+    assert time.monotonic() - begun < 2
+    state, reason = node.in_slurm
+    assert state == "IDLE+DRAIN"
+    assert reason.startswith("node-health: gpu:dgx-01/4 gpu.xid is 1 Xids (must be == 0): Xid 79")
+    assert said == [f"dgx-01 drained: {reason}"]
+    (record,) = node.records("event")
+    assert record["subject"] == "gpu:dgx-01/4"
+
+
+def test_an_xid_of_an_application_drains_nothing(node, service):
+    step, said, _follower = service()
+    append(node, APPLICATION.format("20.5"))
+    step()
+    assert node.in_slurm == ("IDLE", "")
+    assert said == []
+
+
+def test_one_half_of_a_line_is_waited_for(node, service):
+    step, _said, _follower = service()
+    half = LOST.format("20.5")
+    append(node, half[:30])
+    step()
+    assert node.in_slurm == ("IDLE", "")
+    append(node, half[30:])
+    step()
+    assert node.in_slurm[0] == "IDLE+DRAIN"
+
+
+def test_a_gpu_that_the_profile_does_not_know_is_told_of_the_node(node, service):
+    append(node, LOST.format("20.5").replace("9d", "0a"))
+    service()[0]()
+    assert node.in_slurm[1].startswith("node-health: node:dgx-01 gpu.xid")
+
+
+def test_a_fatal_switch_error_drains(node, service):
+    append(node, "[9.1] nvidia-nvswitch3: SXid (PCI:0000:c4:00.0): 20034, Fatal, Link 30 LTSSM\n")
+    service()[0]()
+    assert "gpu.sxid" in node.in_slurm[1]
+
+
+def test_what_was_acted_on_is_not_acted_on_again(node, service):
+    append(node, LOST.format("20.5"))
+    service()[0]()
+    # Somebody mends and resumes it; the service is restarted, and an application fails.
+    node.set_slurm("IDLE")
+    step, _said, _follower = service()
+    step()
+    append(node, APPLICATION.format("90.0"))
+    step()
+    assert node.in_slurm == ("IDLE", "")
+    append(node, LOST.format("95.0"))
+    step()
+    assert node.in_slurm[0] == "IDLE+DRAIN"
+
+
+def test_what_came_while_the_service_was_down_is_acted_on(node, service):
+    service()[0]()
+    append(node, LOST.format("20.5"))
+    service()[0]()
+    assert node.in_slurm[0] == "IDLE+DRAIN"
+
+
+def test_a_drain_that_somebody_else_made_stays(node, service):
+    node.set_slurm("IDLE+DRAIN", "fan, Ann")
+    append(node, LOST.format("20.5"))
+    _step, said, follower = service()
+    follower.take(follower.source.read(0.1))
+    assert node.in_slurm == ("IDLE+DRAIN", "fan, Ann")
+    assert said == ["dgx-01 is IDLE+DRAIN, by somebody else: fan, Ann"]
+
+
+def test_slurm_that_does_not_answer_is_told_later(node, service, monkeypatch):
+    monkeypatch.setattr(_health_events, "_RETRY_S", 0.2)
+    node.set_slurm(down={})
+    append(node, LOST.format("20.5"))
+    step, said, _follower = service()
+    step()
+    assert said[0].startswith("checker: Slurm was not told, again in 0.2 s")
+    node.set_slurm()
+    time.sleep(0.3)
+    step()
+    assert node.in_slurm[0] == "IDLE+DRAIN"
+
+
+FORGED = "NVRM: Xid (PCI:0000:9d:00): 79, pid=1, GPU has fallen off the bus."
+
+
+def test_the_name_of_a_program_drains_nothing(node, service):
+    step, said, follower = service()
+    append(
+        node,
+        f"6,421,971276226,-;NVRM: Xid (PCI:[6404]: segfault at 0 ip 00005642e9c86132 sp "
+        f"00007ffda2e49bd0 error 6 in {FORGED}[1132,5642e9c86000+1000] likely on CPU 0\n",
+    )
+    step()
+    assert node.in_slurm == ("IDLE", "")
+    assert (said, follower.lines) == ([], [])
+
+
+def test_what_programs_throw_does_not_push_out_what_the_hardware_says(node, service):
+    step, _said, follower = service()
+    append(node, "".join(APPLICATION.format(f"{20 + n / 1000:.3f}") for n in range(2000)))
+    step()
+    append(node, LOST.format("90.0"))
+    step()
+    assert node.in_slurm[0] == "IDLE+DRAIN"
+    assert len(follower.lines) == 101
+
+
+def test_the_status_of_a_pcie_error_is_remembered_with_it(node, service):
+    """Without its status, an error that was no fault of the hardware would be one."""
+    step, _said, _follower = service()
+    step()
+    card = "mlx5_core 0000:18:00.0: "
+    error = f"{card}PCIe Bus Error: severity={{}}, type=Transaction Layer, (Requester ID)\n"
+    status = f"{card}  device [15b3:1021] error status/mask={{}}/00000000\n"
+    refused = error.format("Uncorrected (Non-Fatal)") + status.format("00100000")
+    append(node, "".join(f"[9.{at}] {line}\n" for at, line in enumerate(refused.split("\n")[:2])))
+    # A storm of corrected errors does not push it out.
+    storm = error.format("Corrected") + status.format("00000001")
+    append(
+        node,
+        "".join(
+            f"[{10 + at}.{half}] {line}\n"
+            for at in range(200)
+            for half, line in enumerate(storm.split("\n")[:2])
+        ),
+    )
+    step()
+    kept = "\n".join(json.loads((node.state / "events.json").read_text())["lines"])
+    assert [fault.refused for fault in parse_faults(kept) if not fault.corrected] == [True]
+
+
+def test_a_storm_of_xids_is_bounded(node, service):
+    append(node, "".join(LOST.format(f"{20 + n / 1000:.3f}") for n in range(5000)))
+    begun = time.monotonic()
+    _step, _said, follower = service()
+    follower.take(follower.source.read(0.1))
+    assert time.monotonic() - begun < 5
+    assert len(follower.lines) == 100
+    assert len([call for call in node.calls if "State=DRAIN" in call]) == 1
+
+
+def test_a_file_that_was_begun_anew_is_read_from_its_beginning(tmp_path):
+    path = tmp_path / "log"
+    source = FileSource(str(path))
+    assert source.read(0) == []
+    path.write_text("one\ntwo\n")
+    assert source.read(0) == ["one", "two"]
+    path.write_text("new\n")
+    assert source.read(0) == ["new"]
+
+
+def test_records_of_the_kernel_lose_their_tags(tmp_path):
+    fifo = tmp_path / "kmsg"
+    os.mkfifo(fifo)
+    source = KernelSource(str(fifo))
+    writer = os.open(fifo, os.O_WRONLY)
+    assert source.read(0.05) == []
+    os.write(writer, b"4,1,2000000,-;NVRM: Xid (PCI:0000:9d:00): 79, x\n SUBSYSTEM=pci\n")
+    assert source.read(1) == ["4,1,2000000,-;NVRM: Xid (PCI:0000:9d:00): 79, x"]
+    os.close(writer)
+    os.close(source.handle)
+
+
+def test_a_ring_that_lost_its_beginning_is_completed_by_the_service(node, service, monkeypatch):
+    from ansible_collections.baremetal.dgx.plugins.module_utils._node_health import (
+        log as _health_log,
+    )
+
+    append(node, LOST.format("20.5"))
+    step, _said, follower = service()
+    step()
+    node.config["roots"]["kernel_log"] = ""
+    settings = settings_from_data(node.config)
+    gap = KernelLog("[99.0] later\n", "the first 7 messages since boot have been overwritten")
+    monkeypatch.setattr(_health_log, "read_ring", lambda: gap)
+    log = known_log(settings, follower.boot, None)()
+    assert log.gap == ""
+    assert log.text.splitlines() == [LOST.format("20.5").strip(), "[99.0] later"]
+    # Of another boot, or of a service that is no more, nothing is known.
+    assert known_log(settings, "other", None)() == gap
+    events = json.loads((node.state / "events.json").read_text())
+    events["beat_s"] -= 1000
+    (node.state / "events.json").write_text(json.dumps(events))
+    assert known_log(settings, follower.boot, None)() == gap
+
+
+def test_the_program_follows_and_drains(node, program_file):
+    """The one file, as systemd runs it."""
+    given = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    with subprocess.Popen(
+        [str(program_file), "--event", "--config", str(node.config_file)],
+        env=given, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        try:
+            deadline = time.monotonic() + 20
+            while not (node.state / "events.json").exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            append(node, LOST.format("20.5"))
+            assert process.stdout is not None
+            line = process.stdout.readline()
+        finally:
+            process.terminate()
+    assert line.startswith("dgx-01 drained: node-health: gpu:dgx-01/4 gpu.xid")
+
+
+def test_above_the_share_an_xid_is_held_and_said_once(node, service):
+    other = {"state": "IDLE+DRAIN", "reason": write_reason("dgx-02", ITSELF, "ib.link_downed")}
+    node.slurm.write_text(json.dumps({"dgx-01": {"state": "IDLE", "reason": ""}, "dgx-02": other}))
+    step, said, follower = service()
+    append(node, LOST.format("20.5"))
+    step()
+    step()
+    assert node.in_slurm == ("IDLE", "")
+    assert len([line for line in said if "brake" in line]) == 1
+    assert follower.retry > time.monotonic() + 200
+    follower.retry = 0.0
+    follower.act()
+    assert len([line for line in said if "brake" in line]) == 1
+    node.set_slurm()
+    follower.retry = 0.0
+    follower.act()
+    assert node.in_slurm[0] == "IDLE+DRAIN"
+    assert load_state(str(node.state), follower.boot).held == ""

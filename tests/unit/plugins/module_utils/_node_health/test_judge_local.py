@@ -1,0 +1,173 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Judgement of mounts, disks, memory, clock and services on texts as the tools write them."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import (
+    Record,
+    Threshold,
+    brief_of,
+    judge,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
+    ENDED,
+    MISSING,
+    TIMED_OUT,
+    CommandResult,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_health import judge_local as local
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.judge_local import Space
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.report import (
+    metrics_of,
+    reason_of,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.settings import Disk, Mount
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import plain
+
+TABLE = (
+    "22 1 0:21 / / rw,relatime shared:1 - ext4 /dev/md0 rw\n"
+    "40 22 0:35 / /lustre rw,flock - lustre 10.0.0.1@o2ib:/fs rw\n"
+    "41 22 0:36 / /with\\040space rw - nfs4 a:/b rw\n"
+    "42 22 0:37 / /auto rw - autofs systemd-1 rw\n"
+    "half a line"
+)
+
+
+@pytest.mark.parametrize(
+    ("path", "fstype", "status"),
+    [("/lustre", "lustre", "pass"), ("/lustre", "", "pass"), ("/lustre", "nfs4", "fail"),
+     ("/with space", "", "pass"), ("/auto", "nfs4", "pass"), ("/gone", "", "fail"),
+     ("/lustre/below", "", "fail")],
+)  # fmt: skip
+def test_mounts_are_looked_up_without_touching_them(path, fstype, status):
+    record = local.judge_mounted("n", Mount(path, fstype=fstype), TABLE)
+    assert record.status == status
+    assert record.subject == f"path:n{path}"
+    assert local.judge_mounted("n", Mount(path), None).status == "not_measured"
+
+
+@pytest.mark.parametrize(
+    ("number", "status"),
+    [(0, "pass"), (errno.ESTALE, "fail"), (errno.EIO, "fail"), (errno.EACCES, "not_measured"),
+     (errno.EINTR, "not_measured"), (errno.ENOTCONN, "fail")],
+)  # fmt: skip
+def test_what_a_mount_says_counts_by_whose_fault_it_is(number, status):
+    record = local.judge_answer("n", Mount("/a"), Space(error=number), 0.1)
+    assert record.status == status
+    assert bool(record.remedy) == (number != 0)
+
+
+def test_a_hang_becomes_a_failure_with_time():
+    mount = Mount("/a", patience_s=300)
+    assert local.judge_hang("n", mount, 299, "").status == "not_measured"
+    assert local.judge_hang("n", mount, 301, "").status == "fail"
+
+
+def statuses(records):
+    return {record.check: record.status for record in records}
+
+
+def test_disks():
+    good = Space(free_mib=2000, inodes=100, free_inodes=50)
+    assert set(statuses(local.judge_disk("n", Disk("/d"), good)).values()) == {"pass"}
+    bad = Space(free_mib=1023, inodes=1000, free_inodes=9, read_only=True)
+    assert set(statuses(local.judge_disk("n", Disk("/d"), bad)).values()) == {"fail"}
+    # btrfs and others have no fixed number of inodes.
+    assert "disk.free_inodes" not in statuses(local.judge_disk("n", Disk("/d"), Space(2000)))
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [("0-223\n", 224), ("0-111,113", 113), ("0", 1), ("", None), ("x", None), (None, None)],
+)
+def test_cpus_are_counted(text, count):
+    assert local.count_cpus(text) == count
+
+
+def test_memory_and_cpus_that_nobody_asks_for_are_not_judged():
+    assert list(local.judge_host("n", 0, 0, "", "")) == []
+    assert set(statuses(local.judge_host("n", 1, 1, "MemTotal: x", "-")).values()) == {
+        "not_measured"
+    }
+
+
+@pytest.mark.parametrize(
+    ("tracking", "found"),
+    [
+        ("A,b,3,1.0,-0.05,0,0,0,0,0,0,0,64,Normal", ["pass"]),
+        ("A,b,3,1.0,-0.15,0,0,0,0,0,0,0,64,Insert second", ["fail"]),
+        (",,0,0.0,0.0,0,0,0,0,0,0,0,0,Not synchronised", ["not_measured"]),
+        ("A,b,3,1.0,-0.05", ["not_measured"]),
+        ("", ["not_measured"]),
+    ],
+)
+def test_the_clock(tracking, found):
+    result = CommandResult(("chronyc",), ENDED, 0, tracking + "\n")
+    assert [one.status for one in local.judge_clock("n", 0.1, result)] == found
+
+
+@pytest.mark.parametrize("outcome", [MISSING, TIMED_OUT])
+def test_a_tool_that_does_not_end_measures_nothing(outcome):
+    result = CommandResult(("chronyc",), outcome, out="A,b,3,1.0,9,0,0,0,0,0,0,0,64,Normal")
+    assert [one.status for one in local.judge_clock("n", 0.1, result)] == ["not_measured"]
+    assert [one.status for one in local.judge_services("n", ["a"], result)] == ["not_measured"]
+
+
+SHOWN = """\
+Id=chrony.service
+LoadState=loaded
+ActiveState=active
+
+Id=munge.service
+LoadState=loaded
+ActiveState=failed
+
+Id=gone.service
+LoadState=not-found
+ActiveState=inactive
+
+Id=new.service
+LoadState=loaded
+ActiveState=activating
+"""
+
+
+def test_services_are_told_apart_by_their_place():
+    units = ["chronyd.service", "munge.service", "gone.service", "new.service"]
+    found = list(local.judge_services("n", units, CommandResult(("s",), ENDED, 0, SHOWN)))
+    assert [one.status for one in found] == ["pass", "fail", "fail", "not_measured"]
+    assert found[0].subject == "service:n/chronyd.service"
+    cut = CommandResult(("s",), ENDED, 0, SHOWN[:60])
+    assert {one.status for one in local.judge_services("n", units, cut)} == {"not_measured"}
+
+
+# What is said of it.
+
+
+def fail(check, value, remedy):
+    return judge(check, "gpu:n/1", value, Threshold("==", 0, "x", "s"), "text", remedy).as_data()
+
+
+def test_the_reason_is_what_asks_for_the_most():
+    records = [fail("a.look", 1, "look: y"), fail("a.rma", 2, "replace: z"), fail("a.c", 0, "")]
+    assert reason_of(records) == "gpu:n/1 a.rma is 2 x (must be == 0): text; and 1 more"
+    assert reason_of(records[2:]) == ""
+    assert len(reason_of([{**records[0], "text": "long " * 100}])) <= 160
+
+
+def test_a_reason_can_be_printed_back():
+    assert plain("a 'b' \"c\" [d]\n|e` \\ é") == "a b c d e e"
+    assert len(plain("x" * 500)) == 180
+
+
+def test_metrics_escape_what_prometheus_would_misread():
+    record = Record('a"b', "node:\\n", "fail", measured={"value": 1.5, "unit": "s"})
+    text = metrics_of({"records": [record.as_data()]}, 1.0, 2.0, 3.0)
+    assert 'check="a\\"b",subject="node:\\\\n"' in text
+    assert text.endswith("\n")
+    assert brief_of(record) == 'node:\\n a"b is 1.5 s'

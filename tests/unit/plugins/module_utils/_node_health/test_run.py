@@ -1,0 +1,559 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The modes of the health program on a simulated node: what is found, and what Slurm is told."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.lock import host_lock
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_health import (
+    questions as _health_ask,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_health import run as _health_run
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_health import (
+    settings as _health_settings,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.run import (
+    FAILED,
+    FAULT,
+    HELD,
+    OK,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.state import lock_name
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import (
+    ITSELF,
+    write_reason,
+)
+
+pytestmark = pytest.mark.slow
+
+MODES = ("health", "prolog", "epilog", "timer")
+LOST = "[ 10.5] NVRM: Xid (PCI:0000:9d:00): 79, pid=1, GPU has fallen off the bus.\n"
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_node_that_is_well_passes(node, mode):
+    assert node.run(mode) == OK
+    assert node.odd(mode) == {}
+    checks = {one["check"].partition(".")[0] for one in node.records(mode)}
+    local = {"gpu", "mount", "disk", "host"}
+    assert checks == (local if mode in ("prolog", "epilog") else {*local, "clock", "service"})
+    assert node.in_slurm == ("IDLE", "")
+
+
+# What breaks the node, and what must fail for it.
+def _gone(node):
+    (node.folder / "mountinfo").write_text("")
+
+
+def _dimm(node):
+    node.show_host(memory_kib=1900000000)
+
+
+def _socket(node):
+    node.show_host(cpus="0-111")
+
+
+def _full(node):
+    node.config["disks"][0]["free_mib"] = 1 << 40
+
+
+def _scratch_gone(node):
+    node.scratch.rmdir()
+
+
+def _dead(node):
+    node.tool("systemctl", "printf 'Id=munge.service\\nLoadState=loaded\\nActiveState=failed\\n'")
+
+
+def _drift(node):
+    node.tool("chronyc", "echo 'A,b,3,1.0,-1.5,0,0,0,0,0,0,0,64,Normal'")
+
+
+def _nvlink(node):
+    node.inject("nvlink_down")
+
+
+def _ecc(node):
+    node.inject("ecc")
+
+
+FAULTS = {
+    "mount.mounted": _gone,
+    "host.memory": _dimm,
+    "host.cpus": _socket,
+    "disk.free": _full,
+    "disk.present": _scratch_gone,
+    "service.active": _dead,
+    "clock.offset": _drift,
+    "gpu.nvlink_active": _nvlink,
+    "gpu.ecc_uncorrectable": _ecc,
+}
+
+
+@pytest.mark.parametrize("check", FAULTS)
+def test_a_fault_drains_the_node_and_says_which(node, check):
+    FAULTS[check](node)
+    assert node.run("health") == FAILED
+    assert check in {one for _subject, one in node.odd()}
+    assert set(node.odd().values()) == {"fail"}
+    state, reason = node.in_slurm
+    assert state == "IDLE+DRAIN"
+    owner, subject, named = reason.split()[:3]
+    assert owner == "node-health:"
+    assert (subject, named.rstrip(":")) in node.odd()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_each_mode_finds_a_broken_gpu_and_the_timer_only_tells(node, mode, monkeypatch):
+    # What a busy machine makes of the limits is not the question here.
+    given = {**vars(_health_settings.MODES[mode]), "limit_s": 40.0, "one_s": 10.0}
+    monkeypatch.setitem(_health_settings.MODES, mode, _health_settings.Mode(**given))
+    node.inject("nvlink_down")
+    assert node.run(mode) == FAILED
+    assert ("gpu:dgx-01/6", "gpu.nvlink_active") in node.odd(mode)
+    assert ("DRAIN" in node.in_slurm[0]) == (mode != "timer")
+    if mode != "timer":
+        assert node.in_slurm[1].startswith(
+            "node-health: gpu:dgx-01/6 gpu.nvlink_active is 17 links"
+        )
+
+
+# A hang, a crash, an answer cut short: each costs only itself, and condemns nothing.
+
+
+def _hang(*_args):
+    time.sleep(60)
+
+
+SLOW = {"gpu": "sweep", "mount": "space_of", "host": "judge_host", "clock": "judge_clock",
+        "services": "judge_services"}  # fmt: skip
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Every mode gives its checks half a second."""
+    for name, mode in _health_settings.MODES.items():
+        given = {**vars(mode), "one_s": 1.0 if name == "prolog" else 1.5}
+        monkeypatch.setitem(_health_settings.MODES, name, _health_settings.Mode(**given))
+
+
+@pytest.mark.parametrize("check", SLOW)
+@pytest.mark.usefixtures("short")
+def test_a_check_that_hangs_costs_only_itself(node, monkeypatch, check):
+    if check == "mount":
+        node.config["disks"] = []
+    monkeypatch.setattr(_health_ask, SLOW[check], _hang)
+    begun = time.monotonic()
+    assert node.run("health") == OK
+    assert time.monotonic() - begun < 10
+    ((_subject, name),) = node.odd()
+    assert name == ("mount.answers" if check == "mount" else f"health.{check}")
+    assert set(node.odd().values()) == {"not_measured"}
+    assert node.in_slurm == ("IDLE", "")
+
+
+@pytest.mark.parametrize("check", SLOW)
+def test_a_check_that_breaks_is_the_fault_of_the_program(node, monkeypatch, check):
+    def broken(*_args):
+        raise KeyError("no such thing")
+
+    if check == "mount":
+        node.config["disks"] = []
+    monkeypatch.setattr(_health_ask, SLOW[check], broken)
+    assert node.run("health") == FAULT
+    assert node.odd() == {("node:dgx-01", "health.checker"): "not_measured"}
+    (text,) = [one["text"] for one in node.records() if one["status"] != "pass"]
+    assert text.startswith(f"the check {check}")
+    assert "no such thing" in text
+    assert "checker_ok 0" in node.metrics.read_text()
+    assert node.in_slurm == ("IDLE", "")
+
+
+def test_a_check_that_crashes_is_the_fault_of_the_program(node, monkeypatch):
+    monkeypatch.setattr(_health_ask, "judge_host", lambda *_args: os.kill(os.getpid(), 9))
+    assert node.run("health") == FAULT
+    (text,) = [one["text"] for one in node.records() if one["status"] != "pass"]
+    assert "ended by signal 9" in text
+
+
+@pytest.mark.parametrize(
+    ("tool", "script"),
+    [
+        ("chronyc", "echo '506 Cannot talk to daemon'; exit 1"),
+        ("chronyc", "echo A,b,3,1.0,0.0"),
+        ("chronyc", "echo 'A,b,0,1.0,0.0,0,0,0,0,0,0,0,64,Not synchronised'"),
+        ("chronyc", "echo 'A,b,3,1.0,much,0,0,0,0,0,0,0,64,Normal'"),
+        ("systemctl", "echo 'Failed to connect to bus'; exit 1"),
+        ("systemctl", "echo Id=munge.service"),
+        ("systemctl", ":"),
+    ],
+)
+def test_a_tool_that_tells_nothing_measures_nothing(node, tool, script):
+    node.tool(tool, script)
+    assert node.run("health") == OK
+    assert set(node.odd().values()) == {"not_measured"}
+    assert len(node.odd()) == 1
+    assert node.in_slurm == ("IDLE", "")
+
+
+def test_a_tool_that_is_not_there_measures_nothing(node, monkeypatch):
+    (node.tools / "chronyc").unlink()
+    monkeypatch.setenv("PATH", str(node.tools))
+    node.tool("systemctl", "echo Id=a; echo LoadState=loaded; echo ActiveState=activating")
+    node.config["gpu"]["fabric_manager"] = "no-such-fabric-manager"
+    assert node.run("prolog") == OK
+    node.config["checks"] = ["clock", "services"]
+    node.run("health")
+    assert set(node.odd().values()) == {"not_measured"}
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [(errno.ESTALE, "fail"), (errno.EACCES, "not_measured")]
+)
+def test_a_stale_mount_fails_and_one_that_may_not_be_asked_does_not(
+    node, monkeypatch, number, status
+):
+    def statvfs(_path):
+        raise OSError(number, "")
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    node.config["disks"] = []
+    assert node.run("prolog") == (FAILED if status == "fail" else OK)
+    assert list(node.odd("prolog").values()) == [status]
+
+
+def test_a_disk_that_turned_read_only_fails(node, monkeypatch):
+    real = os.statvfs
+
+    def statvfs(path):
+        found = list(real(path))
+        found[8] |= os.ST_RDONLY
+        return os.statvfs_result(found)
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
+    assert node.run("prolog") == FAILED
+    assert node.odd("prolog") == {(f"path:dgx-01{node.scratch}", "disk.read_only"): "fail"}
+
+
+@pytest.mark.usefixtures("short")
+def test_a_mount_fails_when_it_has_hung_for_longer_than_patience(node, monkeypatch):
+    node.config["disks"] = []
+    node.config["mounts"][0]["patience_s"] = 0.5
+    node.config["checks"] = ["mounts"]
+    with monkeypatch.context() as hung:
+        hung.setattr(_health_ask, "space_of", _hang)
+        assert node.run("health") == OK
+        assert list(node.odd().values()) == ["not_measured"]
+        time.sleep(0.6)
+        assert node.run("health") == FAILED
+    assert node.in_slurm[1].startswith(f"node-health: path:dgx-01{node.home} mount.answers")
+    # It answers again: what was remembered is gone.
+    node.set_slurm()
+    assert node.run("health") == OK
+    assert json.loads((node.state / "state.json").read_text())["hung"] == {}
+
+
+def test_a_question_whose_process_is_still_there_is_not_asked_again(node, monkeypatch):
+    left = {"pid": os.getpid(), "start": _health_run.ask_all.__globals__["start_of"](os.getpid())}
+    node.config["checks"] = ["mounts"]
+    node.run("health")
+    state = json.loads((node.state / "state.json").read_text())
+    name = f"mount:{node.home}"
+    state["hung"] = {name: {"since_s": 1.0, "process": left}}
+    (node.state / "state.json").write_text(json.dumps(state))
+    monkeypatch.setattr(_health_ask, "space_of", lambda _path: pytest.fail("was asked"))
+    assert node.run("health") == FAILED
+    (record,) = node.records()
+    assert record["measured"]["value"] > 300
+    assert f"process {os.getpid()}" in record["evidence"][0]
+
+
+# Slurm: whose drain it is.
+
+
+def test_what_somebody_else_has_drained_keeps_its_reason(node):
+    node.set_slurm("IDLE+DRAIN", "broken fan, ask Ann")
+    node.inject("nvlink_down")
+    assert node.run("health") == FAILED
+    assert node.in_slurm == ("IDLE+DRAIN", "broken fan, ask Ann")
+    assert not [call for call in node.calls if call.startswith("update")]
+
+
+def test_a_node_that_is_down_keeps_its_reason(node):
+    node.set_slurm("DOWN", "Not responding")
+    node.inject("nvlink_down")
+    assert node.run("health") == FAILED
+    assert node.in_slurm == ("DOWN", "Not responding")
+
+
+def test_the_first_reason_stays(node):
+    node.inject("nvlink_down")
+    node.run("health")
+    first = node.in_slurm
+    node.inject("ecc")
+    node.run("health")
+    assert node.in_slurm == first
+    assert len([call for call in node.calls if "State=DRAIN" in call]) == 1
+
+
+def test_a_node_with_a_job_is_drained_and_the_job_goes_on(node):
+    node.set_slurm("MIXED")
+    node.inject("nvlink_down")
+    assert node.run("health") == FAILED
+    assert node.in_slurm[0] == "MIXED+DRAIN"
+    assert not [call for call in node.calls if "DOWN" in call or "cancel" in call]
+
+
+def test_only_an_idle_node_is_asked_for_what_jobs_have_left(node):
+    node.hardware.state("gpu.2.memory_used_mib = 700\n")
+    node.set_slurm("ALLOCATED")
+    assert node.run("health") == OK
+    assert not [one for one in node.records() if one["check"] == "gpu.memory_used"]
+    node.set_slurm("IDLE")
+    node.run("health")
+    assert [one for one in node.records() if one["check"] == "gpu.memory_used"]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda node: node.set_slurm(down={}), "Unable to contact slurm controller"),
+        (lambda node: (node.tools / "scontrol").unlink(), "is not installed"),
+        (lambda node: node.slurm.write_text('{"dgx-02": {"state": "IDLE"}}'), "not found"),
+        (lambda node: node.tool("scontrol", "echo gibberish"), "tells nothing of a node"),
+    ],
+)
+def test_without_slurm_the_checks_still_run_and_the_program_says_so(node, change, said):
+    node.inject("nvlink_down")
+    change(node)
+    # What Slurm was not told of stays in service: a prolog that fails would drain it all the same.
+    assert node.run("health") == HELD
+    assert node.odd()[("gpu:dgx-01/6", "gpu.nvlink_active")] == "fail"
+    faults = [one["text"] for one in node.records() if one["check"] == "health.checker"]
+    assert len(faults) == 2
+    assert said in faults[0]
+    assert faults[1].startswith("Slurm was not told: ")
+
+
+def test_a_slurm_that_hangs_does_not_hold_up_a_prolog(node):
+    node.inject("nvlink_down")
+    node.tool("scontrol", "sleep 30")
+    begun = time.monotonic()
+    assert node.run("prolog") == HELD
+    assert time.monotonic() - begun < 2.5
+    assert "did not end within" in node.records("prolog")[-1]["text"]
+
+
+def test_a_prolog_that_finds_nothing_does_not_ask_slurm(node):
+    assert node.run("prolog") == OK
+    assert node.calls == []
+
+
+# Taking back.
+
+
+@pytest.fixture
+def drained(node):
+    """A node that this program has drained, and whose fault has gone."""
+    node.inject("nvlink_down")
+    node.run("health")
+    node.inject()
+    assert node.in_slurm[0] == "IDLE+DRAIN"
+    return node
+
+
+def test_nothing_is_taken_back_unless_told_so(drained):
+    assert drained.run("health") == OK
+    assert drained.in_slurm[0] == "IDLE+DRAIN"
+
+
+def test_its_own_drain_is_taken_back_by_a_pass_when_told_so(drained):
+    drained.config["resume"] = True
+    assert drained.run("timer") == OK
+    assert drained.in_slurm[0] == "IDLE+DRAIN"
+    assert drained.run("health") == OK
+    assert drained.in_slurm == ("IDLE", "")
+
+
+def test_what_was_not_measured_takes_nothing_back(drained):
+    drained.config["resume"] = True
+    drained.tool("chronyc", "exit 1")
+    assert drained.run("health") == OK
+    assert drained.in_slurm[0] == "IDLE+DRAIN"
+
+
+@pytest.mark.parametrize("reason", ["node-health: by hand", "kept for Ann"])
+def test_another_reason_is_never_taken_back(drained, reason):
+    drained.config["resume"] = True
+    drained.set_slurm("IDLE+DRAIN", reason)
+    assert drained.run("health") == OK
+    assert drained.in_slurm == ("IDLE+DRAIN", reason)
+
+
+def test_xids_are_settled_by_whoever_resumes_the_node(node):
+    node.hardware.kernel_log.write_text(LOST)
+    assert node.run("health") == FAILED
+    assert "gpu.xid" in node.in_slurm[1]
+    node.set_slurm("IDLE")
+    assert node.run("health") == OK
+    node.hardware.kernel_log.write_text(LOST + LOST.replace("10.5", "99.5"))
+    assert node.run("health") == FAILED
+
+
+# The program itself.
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", '{"version": 1, "node": "dgx-0', "[]", '{"version": 2, "node": "a"}', '{"version": 1}',
+     '{"version": 1, "node": "a", "checks": ["gpus"]}', '{"version": 1, "node": "a", "gpuu": {}}',
+     '{"version": 1, "node": "a", "cpus": "8"}', '{"version": 1, "node": "a", "cpus": true}',
+     '{"version": 1, "node": "a", "mounts": [{"path": "home"}]}',
+     '{"version": 1, "node": "a", "services": [1]}'],
+)  # fmt: skip
+@pytest.mark.parametrize("mode", ["prolog", "event", "check-config"])
+def test_a_configuration_that_is_none_is_the_fault_of_the_program(node, text, mode, monkeypatch):
+    path = node.folder / "bad.json"
+    path.write_text(text)
+    run = _health_run_main(path, node)
+    assert run(mode) == FAULT
+    name = {"check-config": "config"}.get(mode, mode)
+    (record,) = json.loads((node.state / f"{name}.json").read_text())["records"]
+    assert record["check"] == "health.checker"
+    assert record["status"] == "not_measured"
+    assert node.calls == []
+
+
+def test_metrics_say_that_there_is_no_configuration(node):
+    from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.main import main
+
+    words = ["--config", str(node.folder / "none.json"), "--state-dir", str(node.state)]
+    words += ["--metrics-file", str(node.metrics)]
+    node.run("timer")
+    assert "baremetal_dgx_health_checker_ok 1" in node.metrics.read_text()
+    # A job that starts says nothing of the node's own checks.
+    assert main(["--prolog", *words]) == FAULT
+    assert "baremetal_dgx_health_checker_ok 1" in node.metrics.read_text()
+    assert main(["--timer", *words]) == FAULT
+    assert "baremetal_dgx_health_checker_ok 0" in node.metrics.read_text()
+
+
+def _health_run_main(path, node):
+    from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.main import main
+
+    return lambda mode: main([f"--{mode}", "--config", str(path), "--state-dir", str(node.state)])
+
+
+def test_a_profile_that_cannot_be_is_the_fault_of_the_program(node):
+    node.config["gpu"]["marks"] = {"gpu.no_such_check": 1}
+    assert node.run("health") == FAULT
+    assert node.in_slurm == ("IDLE", "")
+
+
+def test_two_runs_at_once_are_one(node):
+    with host_lock(lock_name(str(node.state), "run"), 1):
+        assert node.run("timer") == OK
+        assert not (node.state / "timer.json").exists()
+        # Jobs that start do not wait for it.
+        assert node.run("prolog") == OK
+        assert (node.state / "prolog.json").exists()
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"boot": "x"}', '{"boot": 1, "drained": []}', "[1]"])
+def test_a_torn_memory_is_begun_anew(node, text):
+    (node.state / "state.json").write_text(text)
+    assert node.run("health") == OK
+
+
+def test_what_cannot_be_written_is_a_fault_and_no_verdict(node):
+    node.metrics.parent.write_text("a file where a folder should be")
+    assert node.run("timer") == FAULT
+    assert node.odd("timer") == {}
+    assert node.in_slurm == ("IDLE", "")
+
+
+# The brake over the fleet.
+
+
+def _others_out(node, *names, all_of=8):
+    """Put the node among others, of which these have drained themselves."""
+    world = {
+        f"dgx-{number:02d}": {"state": "IDLE", "reason": ""} for number in range(1, all_of + 1)
+    }
+    for name in names:
+        reason = write_reason(name, ITSELF, "ib.link_downed")
+        world[name] = {"state": "IDLE+DRAIN", "reason": reason}
+    node.slurm.write_text(json.dumps(world))
+
+
+@pytest.mark.parametrize("mode", ["health", "prolog", "epilog"])
+def test_above_the_share_a_node_stays_in_service_and_says_so_once(node, mode, capsys, monkeypatch):
+    given = {**vars(_health_settings.MODES[mode]), "limit_s": 40.0, "one_s": 10.0}
+    monkeypatch.setitem(_health_settings.MODES, mode, _health_settings.Mode(**given))
+    node.inject("nvlink_down")
+    _others_out(node, "dgx-04")
+    # Not 10: with that prolog and epilog would fail, and Slurm would drain the node itself.
+    assert node.run(mode) == HELD
+    assert node.in_slurm == ("IDLE", "")
+    assert "brake: 1 of 8 nodes are out by themselves, 1 may be" in capsys.readouterr().out
+    comment = json.loads(node.slurm.read_text())["dgx-01"]["comment"]
+    assert comment.startswith("{node-health left in service: gpu:dgx-01/6 gpu.nvlink_active")
+    assert node.run(mode) == HELD
+    assert "brake" not in capsys.readouterr().out
+    assert len([call for call in node.calls if call.startswith("update")]) == 1
+    # There is room again: the health check drains, whatever a prolog has found.
+    _others_out(node)
+    assert node.run("health") == FAILED
+    assert node.in_slurm[0] == "IDLE+DRAIN"
+
+
+def test_a_node_that_is_fit_again_clears_its_comment_and_its_metric(node):
+    node.inject("nvlink_down")
+    _others_out(node, "dgx-04")
+    assert node.run("health") == HELD
+    assert "baremetal_dgx_health_brake_held 1" in node.metrics.read_text()
+    assert node.run("timer") == FAILED
+    assert "baremetal_dgx_health_brake_held 1" in node.metrics.read_text()
+    node.inject()
+    assert node.run("health") == OK
+    assert json.loads(node.slurm.read_text())["dgx-01"]["comment"] == ""
+    assert "baremetal_dgx_health_brake_held 0" in node.metrics.read_text()
+
+
+def test_a_job_on_a_held_node_does_not_ask_slurm_again(node):
+    node.inject("nvlink_down")
+    _others_out(node, "dgx-04")
+    assert node.run("health") == HELD
+    before = len(node.calls)
+    assert node.run("epilog") == HELD
+    assert len(node.calls) == before
+
+
+@pytest.mark.parametrize(
+    ("said", "may_arrive"),
+    [
+        ("slurm_update error: Socket timed out on send/recv operation", True),
+        ("slurm_update error: Invalid node state specified", False),
+    ],
+)
+def test_an_update_without_an_answer_keeps_the_node_from_trying_again(node, said, may_arrive):
+    node.inject("nvlink_down")
+    real = (node.tools / "scontrol").read_text().split("\n", 1)[1]
+    node.tool("scontrol", f'case "$1" in update) echo "{said}" >&2; exit 1;; esac\n{real}')
+    assert node.run("health") == HELD
+    sent = node.state / "brake-sent.json"
+    assert sent.exists() == may_arrive
+    node.tool("scontrol", real)
+    if may_arrive:
+        assert node.run("health") == HELD
+        assert "an earlier update was not answered" in node.records()[-1]["text"]
+        sent.write_text(json.dumps({"at": time.time() - 1000}))
+    assert node.run("health") == FAILED
+    assert not sent.exists()

@@ -1,0 +1,410 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from slurm_clusters import CASES, dgx_h100, names
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.conf.check import OWNED, check
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.conf.inputs import (
+    DEFAULTS,
+    seconds,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.releases import spell
+
+GOOD: dict[str, Any] = {
+    "version": "24.11",
+    "cluster_name": "core",
+    "controllers": ["head-01"],
+    "databases": ["head-01"],
+    "nodes": [dgx_h100(name) for name in names(4)],
+    "node_sets": [{"name": "half", "nodes": ["dgx-[01-02]"]}],
+    "partitions": [
+        {"name": "batch", "nodes": ["ALL"], "default": True, "max_time": "7-00:00:00"},
+        {"name": "debug", "nodes": ["half", "dgx-03"], "max_time": "00:30:00"},
+    ],
+    "topology": [
+        {"switch": "su1", "nodes": ["dgx-01", "dgx-02"]},
+        {"switch": "su2", "nodes": ["dgx-03", "dgx-04"]},
+        {"switch": "core", "switches": ["su1", "su2"]},
+    ],
+}
+
+
+def errors(**other: Any) -> list[str]:
+    return check({**GOOD, **other})
+
+
+def changed(edit: Callable[[dict[str, Any]], Any]) -> list[str]:
+    values = copy.deepcopy(GOOD)
+    edit(values)
+    return check(values)
+
+
+def test_a_good_cluster_has_no_errors() -> None:
+    assert errors() == []
+    for values in CASES.values():
+        assert check(values) == []
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    (
+        {"version": "21.08"},
+        (
+            "version: 21.08 is not supported; write one of 22.05, 23.02, 23.11, "
+            "24.05, 24.11, 25.05, "
+            "25.11, 26.05"
+        ),
+    ),
+    ({"cluster_name": "my cluster"}, "cluster_name: 'my cluster' is no name of a cluster; write "),
+    ({"controllers": []}, "controllers: empty; name the hosts that run slurmctld"),
+    ({"controllers": ["a", "a"]}, "controllers: a is declared 2 times; declare it once"),
+    ({"controllers": [{"address": "10.0.0.1"}]}, "controllers[0].name: missing; write a text"),
+    ({"controllers": [7]}, "controllers[0]: is no mapping; write name"),
+    (
+        {"databases": ["a", "b", "c"]},
+        "databases: Slurm knows one stand-by of slurmdbd; name two hosts at most",
+    ),
+    (
+        {"auth": "slurm", "version": "23.11"},
+        "auth: slurm needs 24.11 or later, version is 23.11; write munge",
+    ),
+    (
+        {"gres_autodetect": "nvidia", "version": "24.05"},
+        "gres_autodetect: nvidia needs 24.11 or later, version is 24.05; write nvml or off",
+    ),
+    (
+        {"topology_plugin": "block", "version": "23.02"},
+        "topology_plugin: block needs 23.11 or later, version is 23.02; write tree",
+    ),
+    (
+        {"topology_format": "yaml"},
+        "topology_format: yaml needs 25.05 or later, version is 24.11; write conf",
+    ),
+    (
+        {"prolog": ["/a/*", "/b/*"], "version": "24.05"},
+        (
+            "prolog: more than one path needs 24.11 or later, version is 24.05; "
+            "write a pattern like "
+            "/etc/slurm/prolog.d/*"
+        ),
+    ),
+    (
+        {"node_sets": [{"name": "half", "nodes": ["dgx-01"]}, {"name": "half", "feature": "x"}]},
+        "node_sets: half is declared 2 times; declare it once",
+    ),
+    (
+        {"node_sets": [{"name": "half", "nodes": ["dgx-09"]}]},
+        "node_sets[0].nodes[0]: dgx-09 is no node of the cluster; mend the name",
+    ),
+    (
+        {"node_sets": [{"name": "half", "nodes": ["dgx-01"], "feature": "x"}]},
+        "node_sets[0]: has neither nodes nor feature, or both; write one of them",
+    ),
+    (
+        {"node_sets": [{"name": "half"}]},
+        "node_sets[0]: has neither nodes nor feature, or both; write one of them",
+    ),
+    (
+        {"block_sizes": [3], "topology_plugin": "block"},
+        "block_sizes: the smallest block has 2 nodes; begin with that or less",
+    ),
+    (
+        {"block_sizes": [1, 3], "topology_plugin": "block"},
+        "block_sizes: must rise by powers of two of the first; write for example 18, 36, 72",
+    ),
+    (
+        {"plugstack": ["include /etc/slurm/plugstack.conf.d/*.conf"]},
+        (
+            "plugstack[0]: slurmctld serves no include with a path or a pattern; "
+            "write the plug-in's "
+            "own line"
+        ),
+    ),
+    (
+        {"health_check": {"interval_s": 300}},
+        "health_check.program: missing; name the program, or leave health_check out",
+    ),
+    (
+        {"health_check": {"program": "/x", "interval_s": 60}},
+        "health_check.interval_s: 60, but one run may take 60; write more",
+    ),
+    (
+        {"health_check": {"program": "/x", "interval_s": 300, "timeout_s": 120}},
+        "health_check.timeout_s: exists from 26.05 on, version is 24.11; leave it out",
+    ),
+    (
+        {"health_check": {"program": "/x", "node_state": ["NONDRAINED_IDLE"]}, "version": "22.05"},
+        (
+            "health_check.node_state: NONDRAINED_IDLE exists from 23.02 on, "
+            "version is 22.05; leave it "
+            "out"
+        ),
+    ),
+    (
+        {"health_check": {"programme": "/x"}},
+        "health_check.programme: is no input; write one of program, interval_s, node_state, ",
+    ),
+    (
+        {"cgroup": {"plugin": "v2"}},
+        "cgroup.plugin: v2 is not known; write one of autodetect, cgroup/v2, cgroup/v1, disabled",
+    ),
+    (
+        {"cgroup": {"constrain_gpus": True}},
+        "cgroup.constrain_gpus: is no input; write one of plugin, mountpoint, constrain_cores, ",
+    ),
+    (
+        {"options": {"NodeName": "x"}},
+        "options.NodeName: is written by the role; use slurm_controller_nodes",
+    ),
+    (
+        {"options": {"prolog": "/x"}},
+        "options.prolog: is written by the role; use slurm_controller_prolog",
+    ),
+    (
+        {"options": {"NamespaceType": "namespace/tmpfs"}},
+        "options.NamespaceType: exists from 25.11 on, version is 24.11; leave it out",
+    ),
+    (
+        {"options": {"SlurmdTimout": 30}},
+        "options.SlurmdTimout: is no key of slurm.conf; write SlurmdTimeout",
+    ),
+    (
+        {"options": {"CgroupAutomount": "yes"}},
+        "options.CgroupAutomount: is a name of old; write nothing, Slurm mounts no cgroups any",
+    ),
+    ({"options": {"KillWait": None}}, "options.KillWait: is no value; write a text, a number or"),
+    (
+        {"options": {"PrologFlags": "NoHold"}},
+        "options.PrologFlags: nohold excludes contain; leave it out",
+    ),
+    (
+        {"options": {"PrologFlags": "ForceRequeueOnFail"}, "version": "22.05"},
+        "options.PrologFlags: ForceRequeueOnFail exists from 23.02 on, version is 22.05; leave it",
+    ),
+    (
+        {"options": {"MailDomain": "x # y"}},
+        "options.MailDomain: has a '#', which begins a comment and cuts the value; leave it out",
+    ),
+    (
+        {"options": {"MailDomain": "x\nDisableRootJobs=NO"}},
+        "options.MailDomain: has a line break; write one line",
+    ),
+]
+
+
+@pytest.mark.parametrize(("other", "said"), BAD, ids=[said[:40] for _other, said in BAD])
+def test_each_mistake_has_its_line(other: dict[str, Any], said: str) -> None:
+    found = errors(**other)
+    assert len([line for line in found if line.startswith(said)]) == 1, found
+
+
+EDITS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
+    (lambda v: v.update(nodes=[]), "nodes: empty; add hosts to the group gpu_nodes"),
+    (
+        lambda v: v["nodes"].append(dgx_h100("dgx-01")),
+        "nodes: dgx-01 is declared 2 times; declare it once",
+    ),
+    (lambda v: v["nodes"][0].pop("cpus"), "nodes[0].cpus: missing; write a whole number"),
+    (
+        lambda v: v["nodes"][0].update(cpus="224"),
+        "nodes[0].cpus: '224' is not a whole number",
+    ),
+    (
+        lambda v: v["nodes"][0].update(cpus=112),
+        (
+            "nodes.dgx-01.cpus: 112, but sockets x cores_per_socket x "
+            "threads_per_core is 224; mend "
+            "the profile"
+        ),
+    ),
+    (
+        lambda v: v["nodes"][0].update(real_memory_mb=0),
+        "nodes.dgx-01.real_memory_mb: 0; write what the node has",
+    ),
+    (
+        lambda v: v["nodes"][0].update(name="ALL"),
+        "nodes.ALL: ALL has a meaning of its own to Slurm; choose another name",
+    ),
+    (
+        lambda v: v["nodes"][0]["gres"][0].update(count=4),
+        "nodes.dgx-01.gres.gpu.files: 8 of them, but count is 4; give one for each, or none",
+    ),
+    (
+        lambda v: v["nodes"][0]["gres"][0].update(files=["/dev/nvidia0"], cores=[], links=[]),
+        "nodes.dgx-01.gres.gpu.files: 1 of them, but count is 8; give one for each, or none",
+    ),
+    (
+        lambda v: v["nodes"][0]["gres"][0].update(files=[]),
+        "nodes.dgx-01.gres.gpu.files: missing, but cores or links are given; name the device files",
+    ),
+    (
+        lambda v: v["nodes"][0]["gres"][0].update(files=["/dev/nvidia0"] * 8),
+        "nodes.dgx-01.gres.gpu.files: /dev/nvidia0 is declared 8 times; declare it once",
+    ),
+    (
+        lambda v: v["nodes"][0]["gres"][0].pop("count"),
+        "nodes[0].gres[0].count: missing; write a whole number",
+    ),
+    (lambda v: v.update(partitions=[]), "partitions: empty; declare at least one"),
+    (
+        lambda v: v["partitions"][1].update(default=True),
+        "partitions: batch, debug are all the default; leave one",
+    ),
+    (
+        lambda v: v["partitions"][1].update(name="batch"),
+        "partitions: batch is declared 2 times; declare it once",
+    ),
+    (
+        lambda v: v["partitions"][1].update(name="DEFAULT"),
+        "partitions[1].name: DEFAULT has a meaning of its own to Slurm; choose another name",
+    ),
+    (
+        lambda v: v["topology"][0].update(node=["dgx-01"]),
+        "topology[0].node: is no input; write one of switch, nodes, switches",
+    ),
+    (
+        lambda v: v["partitions"][1].update(nodes="ALL"),
+        "partitions[1].nodes: 'ALL' is not a list",
+    ),
+    (
+        lambda v: v["partitions"][1].update(nodes=["dgx-[03-06]"]),
+        "partitions[1].nodes[0]: dgx-[05-06] is no node of the cluster; mend the name",
+    ),
+    (
+        lambda v: v["partitions"][1].update(nodes=["dgx-[03"]),
+        (
+            "partitions[1].nodes[0]: the brackets of 'dgx-[03' do not match; write a node set like "
+            "dgx-[01-04]"
+        ),
+    ),
+    (
+        lambda v: v["partitions"][1].update(max_time="3 days"),
+        "partitions[1].max_time: 3 days is no time; write minutes, HH:MM:SS or D-HH:MM:SS",
+    ),
+    (
+        lambda v: v["partitions"][1].update(default_time="01:00:00"),
+        "partitions[1].default_time: is longer than max_time; shorten it",
+    ),
+    (
+        lambda v: v["partitions"][1].update(allow_groups=["the staff"]),
+        "partitions[1].allow_groups[0]: has a space, which ends the value; leave it out",
+    ),
+    (
+        lambda v: v["partitions"][1].update(options={"maxtime": 3}),
+        "partitions[1].options.maxtime: has an input of its own; write max_time",
+    ),
+    (
+        lambda v: v["partitions"][1].update(options={"Topology": "x"}),
+        "partitions[1].options.Topology: exists from 25.05 on, version is 24.11; leave it out",
+    ),
+    (
+        lambda v: v["node_sets"][0].update(name="dgx-01"),
+        "node_sets[0].name: dgx-01 is a node; choose another name",
+    ),
+    (
+        lambda v: v["topology"][0]["nodes"].append("dgx-99"),
+        "topology.su1.nodes: dgx-99 is no node of the cluster; mend the name",
+    ),
+    (
+        lambda v: v["topology"][0]["nodes"].remove("dgx-02"),
+        "topology: dgx-02 is below no switch, and jobs could not use it; add it",
+    ),
+    (
+        lambda v: v["topology"][0]["nodes"].append("dgx-03"),
+        "topology: dgx-03 is below more than one switch; leave one",
+    ),
+    (
+        lambda v: v["topology"][2]["switches"].append("su3"),
+        "topology.core.switches: su3 is no switch of the topology; mend the name",
+    ),
+    (
+        lambda v: v["topology"][2].update(nodes=["dgx-01"]),
+        "topology.core: has neither nodes nor switches, or both; write one of them",
+    ),
+    (
+        lambda v: v["topology"].append({"switch": "su1", "nodes": ["dgx-01"]}),
+        "topology: su1 is declared 2 times; declare it once",
+    ),
+    (
+        lambda v: v.update(
+            version="23.11",
+            topology_plugin="block",
+            topology=[
+                {"switch": "a", "nodes": ["dgx-01"]},
+                {"switch": "b", "nodes": ["dgx-02", "dgx-03", "dgx-04"]},
+            ],
+        ),
+        "topology: has blocks of 1 and of 3 nodes, but Slurm 23.11 wants them alike; write tree",
+    ),
+    (
+        lambda v: v.update(options={"KillWait": 30, "killwait": 60}),
+        "options.KillWait: is given more than once; Slurm does not mind upper case",
+    ),
+]
+
+
+@pytest.mark.parametrize(("edit", "said"), EDITS, ids=[said[:40] for _edit, said in EDITS])
+def test_each_edit_has_its_line(edit: Callable[[dict[str, Any]], Any], said: str) -> None:
+    assert said in changed(edit)
+
+
+def test_everything_is_said_at_once() -> None:
+    found = errors(
+        auth="slurm",
+        version="22.05",
+        controllers=[],
+        partitions=[{"name": "a", "nodes": ["dgx-09"]}, {"name": "a", "nodes": ["ALL"]}],
+        options={"Foo": 1},
+    )
+    assert [line.partition(":")[0] for line in found] == [
+        "controllers",
+        "partitions",
+        "partitions[0].nodes[0]",
+        "auth",
+        "options.Foo",
+    ]
+
+
+def test_each_line_says_what_to_write() -> None:
+    for other, _said in BAD:
+        assert all(";" in line for line in errors(**other) if "[0]" not in line)
+
+
+@pytest.mark.parametrize(
+    ("text", "length"),
+    [
+        ("90", 5400),
+        ("10:30", 630),
+        ("01:00:00", 3600),
+        ("2-0", 172800),
+        ("1-12:30", 131400),
+        ("1-00:00:01", 86401),
+        ("INFINITE", float("inf")),
+        ("unlimited", float("inf")),
+        ("1h", None),
+        ("", None),
+        ("-1", None),
+        ("1:2:3:4", None),
+    ],
+)
+def test_times_are_read_as_slurm_does(text: str, length: float | None) -> None:
+    assert seconds(text) == length
+
+
+def test_a_default_time_of_none_is_legal() -> None:
+    partition = {"name": "a", "nodes": ["ALL"], "default_time": "NONE", "max_time": 30}
+    assert errors(partitions=[partition]) == []
+
+
+def test_owned_keys_are_spelt_as_the_man_page_does() -> None:
+    assert all(spell(key.lower()) == key for key in OWNED)
+
+
+def test_what_is_left_out_is_filled() -> None:
+    short = {key: GOOD[key] for key in GOOD if key not in DEFAULTS}
+    assert check({**short, "partitions": [{"name": "a", "nodes": ["ALL"]}]}) == []

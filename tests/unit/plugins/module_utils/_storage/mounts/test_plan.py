@@ -1,0 +1,212 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Mounts as declared and as found: units, fstab, what is done, what is refused."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage.mounts import plan as _mounts
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage.mounts.plan import (
+    Live,
+    Mount,
+    Seen,
+)
+
+HOME = Mount(
+    "home",
+    "node@f.cephfs=/home",
+    "/cluster/home",
+    "ceph",
+    ("noatime",),
+    before=("slurmd.service",),
+    watch=("/etc/ceph/key",),
+)
+LIVE = Live("/cluster/home", "ceph", "node@f.cephfs=/home")
+DIGEST = {"/cluster/home": "new"}
+MOUNTINFO = r"""
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+90 22 0:40 / /cluster/home rw,noatime shared:9 - fuse.ceph-fuse ceph-fuse rw,user_id=0
+91 22 0:41 / /with\040space rw - autofs systemd-1 rw,fd=50
+92 22 0:42 / /lazy rw - autofs systemd-1 rw,fd=51
+93 92 0:43 / /lazy rw - ceph 10.0.0.1:3300:/ rw
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/", "-"),
+        ("/home", "home"),
+        ("/cluster/a-b", r"cluster-a\x2db"),
+        ("/.hidden/x", r"\x2ehidden-x"),
+        ("/ü", r"\xc3\xbc"),
+        ("/a b", r"a\x20b"),
+    ],
+)
+def test_paths_are_escaped_as_systemd_does(path, name):
+    assert _mounts.escape(path) == name
+    if shutil.which("systemd-escape"):
+        argv = ["systemd-escape", "--path", path]
+        assert subprocess.check_output(argv, text=True).strip() == name
+
+
+def test_unit_says_what_systemd_needs():
+    text = _mounts.units("cephfs", HOME)["cluster-home.mount"]
+    for line in (
+        "What=node@f.cephfs=/home",
+        "Options=_netdev,noatime",
+        "After=network-online.target",
+        "Before=slurmd.service",
+        "WantedBy=remote-fs.target",
+        "TimeoutSec=90",
+    ):
+        assert line in text.splitlines()
+    assert _mounts.owner_of(text) == "cephfs"
+    assert _mounts.where_of(text) == "/cluster/home"
+    assert _mounts.owner_of("# by hand\n" + text) == ""
+
+
+def test_an_automount_is_what_is_enabled():
+    files = _mounts.units("cephfs", Mount("x", "a", "/x", "ceph", automount=True))
+    assert "WantedBy" not in files["x.mount"]
+    assert "WantedBy=remote-fs.target" in files["x.automount"]
+
+
+def test_local_mounts_wait_for_no_network_and_a_percent_sign_is_itself():
+    mount = Mount("s", "/dev/disk/by-label/a%b", "/scratch", "xfs", network=False)
+    text = _mounts.units("local", mount)["scratch.mount"]
+    assert "What=/dev/disk/by-label/a%%b" in text
+    assert "network" not in text
+    assert "Options" not in text
+
+
+def test_fstab_keeps_every_line_that_is_not_ours():
+    before = "# mine\nUUID=1 / ext4 defaults 0 1\n"
+    mount = Mount("d", "none", "/a b", "fuse.ceph", ("ceph.id=n",), automount=True)
+    text = _mounts.fstab("cephfs", before, [mount])
+    assert text.startswith(before)
+    assert r"none /a\040b fuse.ceph _netdev,nofail,ceph.id=n," in text
+    assert "x-systemd.automount" in text
+    assert _mounts.fstab_owned("cephfs", text) == ["/a b"]
+    assert _mounts.fstab("cephfs", text, [mount]) == text
+    assert _mounts.fstab("cephfs", text, []) == before
+    assert _mounts.fstab_owned("other", text) == []
+
+
+def test_table_has_what_is_on_top_and_no_automount_that_waits():
+    table = _mounts.table(MOUNTINFO)
+    assert table["/cluster/home"].fstype == "fuse.ceph-fuse"
+    assert table["/lazy"].fstype == "ceph"
+    assert "/with space" not in table
+    assert _mounts.waiting(MOUNTINFO) == {"/with space", "/lazy"}
+
+
+def planned(seen, wanted=(HOME,), owned=("/cluster/home",)):
+    return _mounts.plan(wanted, owned, {"/cluster/home": seen}, DIGEST)
+
+
+def actions(plan):
+    return [(step.action, step.where) for step in plan.steps]
+
+
+def test_what_is_as_declared_is_left_alone():
+    plan = planned(Seen(live=LIVE, applied="new", users=("bash (pid 1)",)))
+    assert plan == _mounts.Plan()
+
+
+@pytest.mark.parametrize(
+    ("seen", "action"),
+    [
+        (Seen(), "start"),
+        (Seen(live=LIVE, applied="old"), "remount"),
+        (Seen(live=LIVE, applied="new", dead="ENOTCONN"), "revive"),
+    ],
+)
+def test_what_is_not_as_declared_is_brought_there(seen, action):
+    assert actions(planned(seen)) == [(action, "/cluster/home")]
+
+
+def test_a_changed_mount_in_use_waits_and_names_its_users():
+    plan = planned(Seen(live=LIVE, applied="old", users=("python3 (pid 7, uid 2001)",)))
+    assert not plan.steps
+    assert "python3 (pid 7, uid 2001)" in plan.pending[0]
+
+
+def test_what_hangs_is_named_and_not_touched():
+    plan = planned(Seen(live=LIVE, applied="old", dead="hang"))
+    assert (plan.steps, plan.hung) == ((), ("/cluster/home",))
+
+
+def test_a_mount_point_with_files_is_refused_until_allowed():
+    assert "holds 3 files" in planned(Seen(hides=3)).refused[0]
+    over = Mount(**{**vars(HOME), "over": True})
+    assert actions(planned(Seen(hides=3), (over,))) == [("start", "/cluster/home")]
+
+
+def test_a_mount_of_somebody_else_is_refused():
+    nfs = Live("/cluster/home", "nfs4", "server:/home")
+    plan = planned(Seen(live=nfs), owned=())
+    assert "server:/home (nfs4)" in plan.refused[0]
+    assert not plan.steps
+
+
+def test_an_automount_that_waits_is_as_declared():
+    lazy = Mount(**{**vars(HOME), "automount": True})
+    assert not planned(Seen(automount=True), (lazy,)).steps
+    assert actions(planned(Seen(), (lazy,))) == [("start", "/cluster/home")]
+
+
+def test_what_is_no_longer_declared_goes_unless_somebody_uses_it():
+    assert actions(planned(Seen(live=LIVE), ())) == [("remove", "/cluster/home")]
+    used = planned(Seen(live=LIVE, users=("vim (pid 9, uid 2001)",)), ())
+    assert not used.steps
+    assert used.kept == {"/cluster/home"}
+    assert "vim (pid 9, uid 2001)" in used.refused[0]
+    hung = planned(Seen(live=LIVE, dead="hang"), ())
+    assert "does not answer" in hung.refused[0]
+    assert hung.kept == {"/cluster/home"}
+
+
+def test_inner_mounts_go_first_and_come_last():
+    inner = Mount("in", "x", "/a/b", "ceph")
+    outer = Mount("out", "x", "/a", "ceph")
+    come = _mounts.plan((inner, outer), (), {}, {"/a": "1", "/a/b": "2"})
+    assert [step.where for step in come.steps] == ["/a", "/a/b"]
+    go = _mounts.plan((), ("/a", "/a/b"), {}, {})
+    assert [step.where for step in go.steps] == ["/a/b", "/a"]
+
+
+def test_another_key_makes_another_digest():
+    first = _mounts.digest(HOME, {"/etc/ceph/key": "1"})
+    assert first == _mounts.digest(HOME, {"/etc/ceph/key": "1"})
+    assert first != _mounts.digest(HOME, {"/etc/ceph/key": "2"})
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("mount error: ceph filesystem not supported by the system", "no ceph module"),
+        ("mount error 13 = Permission denied", "refuses the key"),
+        ("ceph mount failed with (13) Permission denied", "refuses the key"),
+        ("handle_auth_bad_method server [2]\nfailed to fetch mon config", "refuses the key"),
+        ("failed to fetch mon config (--no-mon-config to skip)", "no monitor answers"),
+        ("ceph mount failed with (2) No such file or directory", "path is not in"),
+        ("mount error: no mds (Metadata Server) is up.", "metadata server"),
+        ("ceph mount failed with (110) Connection timed out", "no monitor answers"),
+        ("auth: unable to find a keyring on /etc/ceph/x", "does not lie where"),
+    ],
+)
+def test_errors_are_told_in_words(text, part):
+    assert part in _mounts.meaning(text)
+
+
+def test_an_unknown_error_gets_no_words_of_ours():
+    assert _mounts.meaning("something else") == ""
+
+
+def test_many_users_are_not_all_named():
+    assert _mounts.users_text([f"p{n}" for n in range(20)]).endswith("p7 and 12 more")

@@ -1,0 +1,80 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module evidence: begin, add, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import PASS, Record
+from ansible_collections.baremetal.dgx.plugins.modules import evidence_add
+
+RECORD = Record("gpu.ecc", "gpu:n/0", PASS).as_data()
+
+
+@pytest.fixture
+def keep(run_module, tmp_path):
+    def run(check=False, **params):
+        return run_module(
+            evidence_add.main, {"folder": str(tmp_path / "evidence"), **params}, check
+        )
+
+    return run
+
+
+def test_begin_and_add(keep, tmp_path):
+    run = keep(state="begun", playbook="validate_nodes")["run"]
+    file = tmp_path / "n.json"
+    file.write_text(json.dumps({"records": [RECORD], "level": "quick"}))
+    result = keep(
+        run=run,
+        scope="n",
+        records=[RECORD],
+        records_files=[str(file)],
+        raw_files=[str(file), str(tmp_path / "gone.txt")],
+        level="quick",
+    )
+    assert (result["records"], result["raw"]) == (2, ["n/n.json"])
+    assert any("gone.txt" in line for line in result["warnings"])
+    assert (tmp_path / "evidence/runs" / run / "raw/n/n.json").read_text() == file.read_text()
+
+
+def test_check_mode_writes_nothing(keep, tmp_path):
+    run = keep(check=True, state="begun", playbook="validate_nodes")["run"]
+    assert keep(check=True, run=run, records=[RECORD])["records"] == 1
+    assert not (tmp_path / "evidence").exists()
+
+
+def test_a_second_run_tells_what_the_first_left_cut_short(keep, tmp_path):
+    run = keep(state="begun", playbook="validate_nodes")["run"]
+    keep(run=run, records=[RECORD])
+    path = tmp_path / "evidence/runs" / run / "records.jsonl"
+    path.write_bytes(path.read_bytes()[:-30])
+    problems = keep(state="begun", playbook="validate_nodes")["problems"]
+    assert any("cut short" in line for line in problems)
+
+
+@pytest.mark.parametrize(
+    ("params", "word"),
+    [
+        ({"state": "begun"}, "playbook"),
+        ({"state": "begun", "playbook": "../x"}, "letters"),
+        ({"records": [RECORD]}, "run"),
+        ({"run": "../../etc", "records": [RECORD]}, "no name of a run"),
+        ({"run": "20260301T000000Z-x", "records": [RECORD]}, "no such run"),
+    ],
+)
+def test_what_is_refused(keep, params, word):
+    result = keep(**params)
+    assert result["failed"]
+    assert word in result["msg"]
+
+
+def test_what_is_no_record_is_refused(keep):
+    run = keep(state="begun", playbook="validate_nodes")["run"]
+    for check in (False, True):
+        assert "no record" in keep(check, run=run, records=[{"check": "a"}])["msg"]
+    bad = {**RECORD, "status": "fine"}
+    assert "no record" in keep(run=run, records=[bad])["msg"]

@@ -1,0 +1,223 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module on a tree of files, with tools that answer as the real ones do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.modules import nvidia_driver_plan
+
+V = "580.126.20"
+KERNEL = "6.8.0-60-generic"
+WISH = {"source": "nvidia_repository", "version": V, "gpu": "h100", "nvswitches": 4}
+NAMES = [
+    "nvidia-driver-580-open", "nvidia-dkms-580-open", "nvidia-fabricmanager", "libnvidia-nscq"
+]  # fmt: skip
+TOOLS = {
+    "modinfo": """\
+test "$1 $2 $3" = "-k 6.8.0-60-generic nvidia" || exit 9
+test -s "$here/modinfo.txt" || { echo "modinfo: ERROR: Module nvidia not found." >&2; exit 1; }
+exec cat "$here/modinfo.txt"
+""",
+    "dpkg-query": 'exec cat "$here/dpkg.txt"\n',
+    "mokutil": """\
+test "$1" = --test-key || exit 9
+grep -q enrolled "$here/mok.txt" && { echo "$2 is already enrolled"; exit 1; }
+echo "$2 is not enrolled"
+""",
+    "apt-get": """\
+echo "$@" >> "$here/apt.log"
+test ! -e "$here/unsigned" || { echo "E: GPG error: NO_PUBKEY A4B469963BF863CC" >&2; exit 100; }
+""",
+    "apt-cache": 'test "$1" = madison || exit 9; exec cat "$here/madison.txt"\n',
+}
+
+
+class Node:
+    """A tree that looks like a node's, and what its tools say."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "root"
+        self.tools = folder / "tools"
+        self.tools.mkdir()
+        for name, text in TOOLS.items():
+            path = self.tools / name
+            path.write_text(f'#!/bin/sh\nhere="$(dirname "$0")"\n{text}')
+            path.chmod(0o755)
+        self.write("etc/os-release", 'ID=ubuntu\nVERSION_ID="24.04"\n')
+        self.write("proc/sys/kernel/osrelease", KERNEL + "\n")
+        self.write(f"lib/modules/{KERNEL}/build/Makefile", "")
+        for name in ("modinfo", "dpkg", "mok", "madison"):
+            (self.tools / f"{name}.txt").write_text("")
+
+    def write(self, name: str, text: str | bytes) -> None:
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+
+    def packages(self, *entries: tuple[str, str], status: str = "ii ") -> None:
+        with (self.tools / "dpkg.txt").open("a") as handle:
+            handle.writelines(f"{status}\t{name}\t{version}\n" for name, version in entries)
+
+    def install(self, version: str = V) -> None:
+        """A driver that is installed and loaded."""
+        self.packages(*((name, f"{version}-1ubuntu1") for name in NAMES))
+        self.write("sys/module/nvidia/version", version + "\n")
+        text = f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {version}  Release Build"
+        self.write("proc/driver/nvidia/version", text + "\n")
+        for name in ("libcuda", "libnvidia-ml"):
+            self.write(f"usr/lib/x86_64-linux-gnu/{name}.so.{version}", "")
+            (self.root / f"usr/lib/x86_64-linux-gnu/{name}.so.1").symlink_to("somewhere")
+        (self.tools / "modinfo.txt").write_text(f"version: {version}\nlicense: Dual MIT/GPL\n")
+
+
+@pytest.fixture
+def node(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path / 'tools'}:/usr/bin:/bin")
+    return Node(tmp_path)
+
+
+@pytest.fixture
+def ask(run_module, node):
+    def run(state, check=False, **params):
+        names = nvidia_driver_plan.ARGUMENT_SPEC["driver"]["options"]
+        driver = {**WISH, **{name: params.pop(name) for name in names if name in params}}
+        given = {
+            "state": state,
+            "node": "dgx-01",
+            "root": str(node.root),
+            "sysfs": str(node.root / "sys"),
+            "proc": str(node.root / "proc"),
+            "libraries": [str(node.root / "usr/lib/x86_64-linux-gnu")],
+            "driver": driver,
+            **params,
+        }
+        return run_module(nvidia_driver_plan.main, given, check)
+
+    return run
+
+
+def test_a_bare_node_is_planned(ask, node):
+    answer = ask("plan")
+    assert answer["present"] == [f"{name}={V}-*" for name in NAMES]
+    assert answer["held"] == answer["missing"] == NAMES
+    assert (answer["pin"], answer["stream"], answer["next_step"]) == (f"{V}-*", "", "")
+    assert answer["fabric_manager"] is True
+    assert answer["cuda"] == 0
+    assert not (node.tools / "apt.log").exists()
+
+
+def test_a_whole_node_is_verified(ask, node):
+    node.install()
+    answer = ask("verified", gpudirect="dmabuf")
+    assert answer["verdict"] == "pass"
+    assert len(answer["records"]) == 8
+    assert answer["cuda"] == 13
+    assert ask("plan")["missing"] == []
+
+
+def test_disagreement_is_told_and_fails(ask, node):
+    node.install()
+    node.write("usr/lib/x86_64-linux-gnu/libcuda.so.570.86.15", "")
+    answer = ask("verified")
+    assert answer["failed"]
+    assert answer["msg"].startswith(
+        "node:dgx-01 stack.libcuda is 570.86.15 and 580.126.20 version (must be == 580.126.20): "
+        "libcuda is 570.86.15 and 580.126.20"
+    )
+    for given in ({"fail_on": []}, {"check": True}):
+        answer = ask("verified", **given)
+        assert "failed" not in answer
+        assert len(answer["findings"]) == 1
+
+
+def test_several_obstacles_are_several_lines(ask, node):
+    node.write("sys/module/nouveau/refcnt", "0\n")
+    node.packages(("nvidia-driver-570-open", "570.86.15-0ubuntu1"), status="hi ")
+    variable = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
+    node.write(variable, b"\x06\0\0\0\x01")
+    node.write("var/lib/dkms/mok.pub", "key")
+    answer = ask("plan")
+    assert answer["failed"]
+    assert [line.split(" ")[0] for line in answer["msg"].splitlines()] == [
+        "nvidia-driver-570-open", "nouveau", "Secure",
+    ]  # fmt: skip
+    (node.tools / "mok.txt").write_text("enrolled")
+    node.write("var/lib/baremetal-dgx/held/nvidia_driver", "nvidia-driver-570-open\n")
+    assert len(ask("plan")["findings"]) == 1
+    answer = ask("plan", reboot_allowed=True)
+    assert (answer["removals"], answer["next_step"]) == (["nvidia-driver-570-open"], "reboot")
+    node.write(variable, b"\x06\0\0\0\x00")
+    (node.tools / "mok.txt").write_text("")
+    assert ask("plan", reboot_allowed=True)["findings"] == []
+
+
+def test_a_job_keeps_the_driver(ask, node):
+    node.write("proc/4242/cmdline", b"slurmstepd: [4711.batch]\0")
+    node.write("proc/4243/cmdline", b"slurmstepd: [4711.interactive]\0")
+    answer = ask("plan", reboot_allowed=True)
+    assert "4711.batch" in answer["msg"]
+    assert len(answer["findings"]) == 1
+
+
+def test_what_is_not_offered_fails_before_anything_changes(ask, node):
+    (node.tools / "madison.txt").write_text(
+        "".join(f"{name} | 570.86.15-1 | file:/x ./ Packages\n" for name in NAMES[:3])
+    )
+    answer = ask("offered", sources_file="/etc/apt/sources.list.d/x.sources")
+    assert answer["findings"] == [
+        *(f"no source has {name} {V}; they have 570.86.15" for name in NAMES[:3]),
+        "no source has libnvidia-nscq; look at branch and source that are declared",
+    ]
+    log = (node.tools / "apt.log").read_text()
+    assert "Dir::Etc::sourcelist=/etc/apt/sources.list.d/x.sources" in log
+    assert len(log.splitlines()) == 1
+    assert "failed" not in ask("offered", check=True)
+
+
+def test_offered_and_headers(ask, node):
+    offers = "".join(f"{name} | {V}-1ubuntu1 | x\n" for name in NAMES)
+    (node.tools / "madison.txt").write_text(offers)
+    assert "failed" not in ask("offered")
+    (node.root / f"lib/modules/{KERNEL}/build/Makefile").unlink()
+    answer = ask("offered")
+    assert answer["msg"].startswith(
+        f"kernel headers are missing and no source has linux-headers-{KERNEL}"
+    )
+    (node.tools / "madison.txt").write_text(offers + f"linux-headers-{KERNEL} | 6.8.0-60.63 | x\n")
+    assert f"linux-headers-{KERNEL}" in ask("offered")["present"]
+
+
+def test_a_source_that_nobody_signed(ask, node):
+    (node.tools / "unsigned").write_text("")
+    answer = ask("offered")
+    assert answer["failed"]
+    assert "NO_PUBKEY A4B469963BF863CC" in answer["msg"]
+    # where nothing is missing, nobody is asked
+    node.install()
+    assert "failed" not in ask("offered")
+
+
+def test_preinstalled_plans_nothing(ask, node):
+    answer = ask("plan", source="preinstalled", version="", branch="")
+    assert "present" not in answer
+    assert "failed" not in answer
+
+
+def test_dgx_os_keeps_its_own_repositories(ask, node):
+    node.write("etc/dgx-release", 'DGX_NAME="DGX Server"\n')
+    assert "DGX OS brings NVIDIA's repositories itself" in ask("plan")["msg"]
+    answer = ask("plan", source="distribution")
+    assert answer["system"] == "dgxos7"
+    assert answer["present"][0] == f"nvidia-driver-580-open={V}-*"
+
+
+def test_without_modinfo_the_next_boot_is_not_measured(ask, node, monkeypatch, tmp_path):
+    node.install()
+    (node.tools / "modinfo").write_text("#!/bin/sh\nexit 127\n")
+    answer = ask("verified")
+    assert answer["verdict"] == "not_measured"
+    assert "stack.on_disk" in answer["not_measured"][0]

@@ -1,0 +1,119 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""State that a release cannot take over is refused; none, or one that says nothing, is not."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm import (
+    saved_state as _saved_state,
+)
+from ansible_collections.baremetal.dgx.plugins.modules import slurm_saved_state
+
+TEXT = b"PROTOCOL_VERSION\0"
+
+
+@pytest.fixture
+def ask(tmp_path, run_module):
+    """`ask(version)` runs the module over the files that the test has written."""
+
+    def run(version: str):
+        return run_module(slurm_saved_state.main, {"path": str(tmp_path), "version": version})
+
+    return run
+
+
+def write(folder, name: str, number: int) -> None:
+    data = struct.pack("!I", len(TEXT)) + TEXT + struct.pack("!H", number)
+    (folder / name).write_bytes(data)
+
+
+def test_unsupported_jump(ask, tmp_path):
+    write(tmp_path, "job_state", 9728)
+    said = ask("24.11")
+    assert said["failed"]
+    assert said["release"] == "22.05"
+    assert "is of Slurm 22.05: Slurm 24.11 takes over only from" in said["msg"]
+    assert "\n" not in said["msg"]
+
+
+def test_supported_jump(ask, tmp_path):
+    write(tmp_path, "job_state", 10752)
+    said = ask("26.05")
+    assert not said.get("failed")
+    assert said["release"] == "24.11"
+
+
+def test_another_file_tells_where_the_first_does_not(ask, tmp_path):
+    (tmp_path / "job_state").write_bytes(b"")
+    write(tmp_path, "node_state", 9728)
+    assert ask("26.05")["failed"]
+
+
+def test_no_state_is_no_obstacle(ask):
+    said = ask("26.05")
+    assert not said.get("failed")
+    assert (said["release"], said["file"]) == ("", "")
+
+
+@pytest.fixture
+def keep(tmp_path, run_module):
+    """`keep(version)` has copies made beside the state."""
+    (tmp_path / "state").mkdir()
+
+    def run(version: str, check: bool = False):
+        options = {
+            "path": str(tmp_path / "state"),
+            "version": version,
+            "copies": str(tmp_path / "kept"),
+        }
+        return run_module(slurm_saved_state.main, options, check)
+
+    return run
+
+
+def test_a_copy_is_made_once_before_it_is_converted(keep, tmp_path):
+    write(tmp_path / "state", "job_state", 10752)
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "slurmctld-24.11.new").mkdir()
+    assert keep("26.05", True)["changed"] is True
+    copy = tmp_path / "kept" / "slurmctld-24.11"
+    assert not copy.exists()
+    assert keep("26.05")["changed"] is True
+    assert (copy / "job_state").read_bytes() == (tmp_path / "state" / "job_state").read_bytes()
+    (tmp_path / "state" / "later").touch()
+    assert keep("26.05")["changed"] is False
+    assert [path.name for path in copy.iterdir()] == ["job_state"]
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["slurmctld-24.11"]
+
+
+def test_no_copy_of_the_same_release_or_of_nothing(keep, tmp_path):
+    assert keep("26.05")["changed"] is False
+    write(tmp_path / "state", "job_state", 10752)
+    assert keep("24.11.5")["changed"] is False
+    assert not (tmp_path / "kept").exists()
+
+
+def test_a_copy_that_fails_is_a_failure(keep, tmp_path, monkeypatch):
+    write(tmp_path / "state", "job_state", 10752)
+    monkeypatch.setattr(_saved_state, "_COPY_SCRIPT", "echo no space left >&2; exit 1")
+    said = keep("26.05")
+    assert said["failed"]
+    assert "was not copied" in said["msg"]
+    assert "no space left" in said["msg"]
+
+
+def test_a_copy_that_hangs_names_the_mount(keep, tmp_path, hung_mount, monkeypatch, run_module):
+    write(tmp_path / "state", "job_state", 10752)
+    monkeypatch.setattr(_saved_state, "_COPY_SCRIPT", f"ls {hung_mount}")
+    options = {
+        "path": str(tmp_path / "state"),
+        "version": "26.05",
+        "copies": str(tmp_path / "kept"),
+        "copy_limit_s": 1,
+    }
+    said = run_module(slurm_saved_state.main, options)
+    assert f"{hung_mount} (fuse.hung, storage:/dead) does not answer" in said["msg"]

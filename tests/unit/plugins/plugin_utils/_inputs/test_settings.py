@@ -1,0 +1,40 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.schema import Option
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inputs.settings import filled
+
+SETTINGS = Option(
+    type="dict",
+    options={
+        "level": Option(choices=("quick", "standard"), default="standard"),
+        "seconds": Option(type="int", default=10),
+        "tool": Option(default=""),
+        "burn": Option(
+            type="dict",
+            default={},
+            options={"environment": Option(type="dict", default={}), "n": Option(type="int")},
+        ),
+    },
+)
+
+
+def test_defaults_stand_in_the_contract_alone() -> None:
+    assert filled(SETTINGS, {"seconds": 20}) == {
+        "level": "standard",
+        "seconds": 20,
+        "tool": "",
+        "burn": {"environment": {}},
+    }
+    assert filled(SETTINGS, {})["seconds"] == 10
+
+
+def test_what_may_be_any_text_is_referred_to_where_it_is_said() -> None:
+    said = {"level": "quick", "tool": "/opt/x", "burn": {"environment": {"TOKEN": "t"}, "n": 64}}
+    assert filled(SETTINGS, said, lambda *keys: "->" + ".".join(keys)) == {
+        "level": "quick",
+        "seconds": 10,
+        "tool": "->tool",
+        "burn": {"environment": "->burn.environment", "n": 64},
+    }

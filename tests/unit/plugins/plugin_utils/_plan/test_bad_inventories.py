@@ -1,0 +1,47 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Every mistake of the table leads to its one line, and to no plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+from checkout import FIXTURES
+
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.plan import Plan
+
+TABLE = FIXTURES / "bad_inventories.yml"
+CASES = yaml.safe_load(TABLE.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"].replace(" ", "_") for case in CASES])
+def test_one_line_for_one_mistake(
+    case: dict[str, Any], planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    for edit in case["edits"]:
+        text = small_files.get(edit["file"], "")
+        assert edit["old"] in text, "the edit does not apply to the small cluster"
+        small_files[edit["file"]] = text.replace(edit["old"], edit["new"], 1)
+    plan = planned(small_files)
+    assert plan.problems == (case["says"],)
+    assert plan.data is None
+
+
+def test_all_mistakes_at_once(planned: Callable[..., Plan], small_files: dict[str, str]) -> None:
+    """Mistakes in different places are all reported by one run, sorted."""
+    chosen = [
+        case for case in CASES if case["name"] in ("unknown profile", "vlan", "bad guid", "mtu")
+    ]
+    for edit in (edit for case in chosen for edit in case["edits"]):
+        text = small_files[edit["file"]]
+        small_files[edit["file"]] = text.replace(edit["old"], edit["new"], 1)
+    assert planned(small_files).problems == tuple(sorted(case["says"] for case in chosen))
+
+
+def test_the_table_is_large_enough() -> None:
+    assert len(CASES) >= 45
+    assert len({case["says"] for case in CASES}) >= 45
+    assert len({case["name"] for case in CASES}) == len(CASES)

@@ -1,0 +1,175 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Mounts, monitors, the state of slurmctld and users: one line for each that cannot work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.schema import Unresolved
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.values import Value
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.mounts import (
+    check_monitors,
+    check_mounts,
+    check_state_folder,
+)
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.networks import parse_networks
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.users import check_users
+
+NETWORKS, _problems = parse_networks(
+    {"storage": {"cidr": "10.1.2.0/24"}, "six": {"cidr": "fd00:1::/64"}}, "all.cluster_networks"
+)
+
+
+def values(**given: Any) -> dict[str, Value]:
+    return {name: Value(value, f"all.{name}") for name, value in given.items()}
+
+
+def mount(place: Any, **more: Any) -> dict[str, Any]:
+    return {"name": "x", "mountpoint": place, **more}
+
+
+def test_two_mounts_on_one_place() -> None:
+    found = values(
+        cephfs_mounts=[mount("/scratch"), mount("/data")],
+        local_storage_volumes=[mount("/scratch/")],
+    )
+    assert [str(one) for one in check_mounts(found)] == [
+        (
+            "all.local_storage_volumes[0].mountpoint: '/scratch' is also the place of "
+            "all.cephfs_mounts[0]; write a place of its own"
+        )
+    ]
+    later = Unresolved("a fact", later=True)
+    sound = [mount("/a"), mount("/a/b"), mount("/a", state="absent"), mount(later), mount(later)]
+    assert not list(check_mounts(values(cephfs_mounts=sound)))
+    assert not list(check_mounts({}))
+
+
+@pytest.mark.parametrize(
+    "monitor",
+    ["10.1.2.31", "10.1.2.31:3300", "[fd00:1::5]:6789", "fd00:1::5", "mon-1.example.org"],
+)
+def test_monitors_that_can_be_reached(monitor: str) -> None:
+    assert not list(check_monitors(values(cephfs_monitors=[monitor]), NETWORKS, True))
+
+
+@pytest.mark.parametrize(
+    ("monitor", "line"),
+    [
+        (
+            "10.1.20.31",
+            (
+                "all.cephfs_monitors[0]: 10.1.20.31 is in no network of cluster_networks; write an "
+                "address in storage or six, or add the network that it is in"
+            ),
+        ),
+        (
+            "10.1.2.331:3300",
+            (
+                "all.cephfs_monitors[0]: '10.1.2.331:3300' is not an IP address; write one like "
+                "10.1.2.31"
+            ),
+        ),
+    ],
+)
+def test_monitors_that_cannot(monitor: str, line: str) -> None:
+    found = check_monitors(values(cephfs_monitors=[monitor]), NETWORKS, True)
+    assert [str(one) for one in found] == [line]
+
+
+def test_a_network_that_is_wrong_itself_makes_no_monitor_wrong() -> None:
+    assert not list(check_monitors(values(cephfs_monitors=["10.9.9.9"]), NETWORKS, False))
+
+
+def test_the_state_that_a_stand_by_must_find() -> None:
+    both, name = ("head-01", "head-02"), "slurm_controller_state_save_location"
+    mounts = {"cephfs_mounts": [mount("/shared")], "local_storage_volumes": [mount("/raid")]}
+    assert check_state_folder(values(**mounts, **{name: "/shared/slurm"}), both) == ([], [])
+    (problem,), warnings = check_state_folder(values(**mounts, **{name: "/raid/slurm"}), both)
+    assert str(problem) == (
+        f"all.{name}: '/raid/slurm' is on /raid, a disk of each controller's own; write a folder "
+        "that head-01 and head-02 share"
+    )
+    assert warnings == []
+    problems, (warning,) = check_state_folder(values(**mounts, **{name: "/sharedx"}), both)
+    assert problems == []
+    assert "is on no mount of the inventory" in warning
+    assert check_state_folder(values(**{name: "/raid"}), ("head-01",)) == ([], [])
+
+
+def test_two_users_with_one_number() -> None:
+    users = [
+        {"name": "alice", "uid": 2001},
+        {"name": "bob", "uid": 2001},
+        {"name": "alice", "uid": 2002},
+        {"name": "carol", "uid": 2001, "state": "absent"},
+        {"name": "dave"},
+        {"name": "erin", "uid": None},
+    ]
+    groups = [{"name": "a", "gid": 5}, {"name": "b", "gid": 5}]
+    assert [str(one) for one in check_users(values(node_base_users=users))] == [
+        "all.node_base_users[1].uid: '2001' is also the uid of [0]; write one of its own",
+        "all.node_base_users[2].name: 'alice' is also the name of [0]; write one of its own",
+    ]
+    (problem,) = check_users(values(node_base_groups=groups))
+    assert str(problem).startswith("all.node_base_groups[1].gid: '5' is also the gid of [0]")
+
+
+@pytest.mark.parametrize("monitor", ["fd00:9::1", "[fd00:9::1]:3300", "[fd00:9::1]", "10.9.0.1:1"])
+def test_a_monitor_in_no_network_however_it_is_written(monitor: str) -> None:
+    (problem,) = check_monitors(values(cephfs_monitors=[monitor]), NETWORKS, True)
+    assert problem.wrong.endswith("is in no network of cluster_networks")
+
+
+def test_what_is_no_address_hides_no_monitor() -> None:
+    fact = Unresolved("a fact", later=True)
+    given = values(cephfs_monitors=["mon-1", fact, "10.1.2.331", "10.9.0.1", " 10.1.2.31 "])
+    found = check_monitors(given, NETWORKS, True)
+    assert [problem.path for problem in found] == [
+        "all.cephfs_monitors[2]",
+        "all.cephfs_monitors[3]",
+    ]
+    # Which are in no network cannot be told while one is wrong; what is no address can.
+    found = check_monitors(given, NETWORKS, False)
+    assert [problem.path for problem in found] == ["all.cephfs_monitors[2]"]
+    assert not list(check_monitors({}, NETWORKS, True))
+
+
+def test_the_mount_that_holds_the_state() -> None:
+    both, name = ("head-01", "head-02"), "slurm_controller_state_save_location"
+
+    def found(folder: Any, shared: str, own: str) -> str:
+        given = values(cephfs_mounts=[mount(shared)], local_storage_volumes=[mount(own)])
+        problems, warnings = check_state_folder({**given, **values(**{name: folder})}, both)
+        assert len(problems) + len(warnings) < 2
+        if problems:
+            return problems[0].wrong.split(" is on ")[1].split(",")[0]
+        return "none" if warnings else "shared"
+
+    assert found("/shared", "/shared", "/raid") == "shared"
+    assert found("/raid/", "/shared", "/raid") == "/raid"
+    # The longest path that the folder is below.
+    assert found("/a/b/c", "/a/b", "/a") == "shared"
+    assert found("/a/b/c", "/a", "/a/b") == "/a/b"
+    assert found("/x/y", "/", "/raid") == "shared"
+    assert found("/x/y", "/shared", "/") == "/"
+    assert found("/raid2", "/shared", "/raid") == "none"
+    # What nobody can know yet is not judged.
+    assert found(Unresolved("a fact", later=True), "/shared", "/raid") == "shared"
+    assert check_state_folder({}, both) == ([], [])
+
+
+def test_users_that_are_unfinished_hide_no_other() -> None:
+    later = Unresolved("a fact", later=True)
+    users = [
+        {"name": "gone", "uid": 5, "state": "absent"},
+        {"name": later, "uid": 5},
+        {"name": later, "uid": 5},
+    ]
+    found = check_users(values(node_base_users=users, node_base_groups=[]))
+    assert [str(problem) for problem in found] == [
+        "all.node_base_users[2].uid: '5' is also the uid of [1]; write one of its own"
+    ]

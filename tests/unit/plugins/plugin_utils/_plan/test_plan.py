@@ -1,0 +1,448 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.role_specs import load_roles
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.values import Inventory
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan import networks as _plan_networks
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.plan import Plan, make_plan
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.report import (
+    hosts_text,
+    node_texts,
+    report,
+    summary,
+)
+
+HOSTS = "hosts.yml"
+CLUSTER = "group_vars/all/cluster.yml"
+GPU_NODES = "group_vars/gpu_nodes/node.yml"
+CONTROLLER = "group_vars/slurm_controllers/slurm_controller.yml"
+BASEPOD = "topology: basepod\n  leaf_switches: [leaf-01, leaf-02]"
+CPU_PROFILE = """\
+cluster_profiles:
+  cpu_node:
+    cpu: {sockets: 2, cores_per_socket: 32, threads_per_core: 2, numa_nodes: 2}
+    real_memory_mb: 250000
+"""
+
+
+def sound(plan: Plan) -> dict[str, Any]:
+    assert plan.problems == ()
+    assert plan.data is not None
+    return plan.data
+
+
+def superpod(files: dict[str, str], leaf: int, spine: int) -> None:
+    switches = {"leaf": leaf, "spine": spine}
+    lists = "".join(
+        f"\n  {tier}_switches: [{', '.join(f'{tier}-{index}' for index in range(count))}]"
+        for tier, count in switches.items()
+    )
+    files[CLUSTER] = files[CLUSTER].replace(BASEPOD, "topology: superpod" + lists)
+
+
+def by_name(data: dict[str, Any]) -> dict[str, Any]:
+    return {node["name"]: node for node in data["nodes"]}
+
+
+def test_a_sound_inventory_has_no_warnings(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    plan = planned(small_files)
+    data = sound(plan)
+    assert plan.warnings == ()
+    assert plan.state_dir is not None
+    assert plan.state_dir.endswith("/.dgx")
+    assert data["version"] == 1
+    assert list(data["profiles"]) == ["dgx_h100"]
+    assert by_name(data)["dgx-03"] == {
+        "name": "dgx-03",
+        "number": 3,
+        "groups": ["gpu_nodes"],
+        "state": "present",
+        "profile": "dgx_h100",
+        "addresses": {"management": "10.1.0.103", "storage": "10.2.0.103"},
+        "rack": "r02",
+        "rack_unit": 1,
+        "su": None,
+        "leaf_place": 3,
+        "features": ["h100"],
+        "serial": None,
+        "hca_guids": {},
+    }
+    assert by_name(data)["head-01"]["groups"] == [
+        "slurm_controllers",
+        "slurm_databases",
+        "subnet_managers",
+    ]
+    assert data["cluster"]["groups"]["slurm_controllers"] == ["head-01"]
+
+
+def test_the_same_inventory_gives_the_same_text(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    first, second = planned(small_files), planned(small_files)
+    assert first.plan_text() == second.plan_text()
+    assert json.loads(first.plan_text()) == first.data
+    # Nothing of this machine, so that two controllers with one inventory have one plan.
+    assert "/" not in first.plan_text().replace("/dev/nvidia", "").replace("/24", "")
+
+
+def test_slurm_is_told_cores_files_and_links(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    nodes = sound(planned(small_files))["slurm"]["nodes"]
+    assert [node["name"] for node in nodes] == ["dgx-01", "dgx-02", "dgx-03", "dgx-04"]
+    node = nodes[0]
+    assert (node["cpus"], node["sockets"], node["cores_per_socket"], node["threads_per_core"]) == (
+        224,
+        2,
+        56,
+        2,
+    )
+    (gpu,) = node["gres"]
+    assert (gpu["name"], gpu["type"], gpu["count"]) == ("gpu", "h100", 8)
+    assert gpu["files"] == [f"/dev/nvidia{index}" for index in range(8)]
+    assert gpu["cores"] == ["0-55"] * 4 + ["56-111"] * 4
+    assert gpu["links"][0] == "-1,18,18,18,18,18,18,18"
+    assert gpu["links"][7] == "18,18,18,18,18,18,18,-1"
+
+
+def test_a_flat_fabric_has_no_topology(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    assert sound(planned(small_files))["slurm"]["topology"] == []
+
+
+def test_a_superpod_has_a_switch_for_each_unit(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    superpod(small_files, 16, 8)
+    small_files[HOSTS] = small_files[HOSTS].replace(
+        "dgx-04: {", "dgx-04: {node_su: 2, node_number: 40, "
+    )
+    small_files[HOSTS] += (
+        "    cpu_nodes:\n      hosts:\n        cpu-01: {node_address: {management: 10.1.0.61}}\n"
+    )
+    small_files[CLUSTER] += CPU_PROFILE
+    small_files["group_vars/cpu_nodes/node.yml"] = "node_profile: cpu_node\n"
+    data = sound(planned(small_files))
+    assert data["slurm"]["topology"] == [
+        {"switch": "su1", "nodes": ["dgx-01", "dgx-02", "dgx-03"]},
+        {"switch": "su2", "nodes": ["dgx-04"]},
+        {"switch": "others", "nodes": ["cpu-01"]},
+        {"switch": "core", "switches": ["su1", "su2", "others"]},
+    ]
+    assert by_name(data)["dgx-04"]["addresses"]["management"] == "10.1.0.140"
+    assert [node["gres"] for node in data["slurm"]["nodes"] if node["name"] == "cpu-01"] == [[]]
+
+
+def test_an_absent_node_leaves_slurm_and_the_hosts_file(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    small_files[HOSTS] = small_files[HOSTS].replace("dgx-03: {", "dgx-03: {node_state: absent, ")
+    data = sound(planned(small_files))
+    assert by_name(data)["dgx-03"]["state"] == "absent"
+    assert "dgx-03" not in [node["name"] for node in data["slurm"]["nodes"]]
+    assert "dgx-03" not in hosts_text(data)
+    assert summary(data)["absent"] == 1
+    assert summary(data)["gpus"] == 24
+    assert "1 declared absent" in report(data)[0]
+
+
+def test_a_nodes_own_part_holds_what_its_tasks_read(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    small_files[HOSTS] = small_files[HOSTS].replace("dgx-03: {", "dgx-03: {node_state: absent, ")
+    data = sound(planned(small_files))
+    parts = {name: json.loads(text) for name, text in node_texts(data).items()}
+    assert set(parts) == {node["name"] for node in data["nodes"]}
+    assert parts["dgx-01"]["addresses"] == by_name(data)["dgx-01"]["addresses"]
+    assert parts["dgx-01"]["profile_data"] == data["profiles"]["dgx_h100"]
+    assert parts["dgx-01"]["slurm"]["name"] == "dgx-01"
+    assert parts["dgx-03"]["slurm"] is None
+
+
+def test_an_absent_node_gives_up_its_place(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    small_files[HOSTS] = small_files[HOSTS].replace(
+        "        dgx-03: {",
+        "        dgx-05: {node_number: 3, node_rack: r02, node_rack_unit: 1}\n"
+        "        dgx-03: {node_state: absent, ",
+    )
+    data = sound(planned(small_files))
+    assert by_name(data)["dgx-05"]["addresses"] == by_name(data)["dgx-03"]["addresses"]
+
+
+def test_guids_are_written_one_way(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    guids = "node_hca_guids: {1: '946D:AE03:00A1:B2C3', 0: 946dae0300a1b2c4}"
+    small_files[HOSTS] = small_files[HOSTS].replace("dgx-03: {", f"dgx-03: {{{guids}, ")
+    data = sound(planned(small_files))
+    assert list(by_name(data)["dgx-03"]["hca_guids"].items()) == [
+        ("0", "0x946dae0300a1b2c4"),
+        ("1", "0x946dae0300a1b2c3"),
+    ]
+
+
+def test_hosts_file(planned: Callable[..., Plan], small_files: dict[str, str]) -> None:
+    small_files[CLUSTER] = small_files[CLUSTER].replace(
+        "cluster_fabric:", "  rail0: {cidr: 10.3.0.0/24, kind: infiniband}\ncluster_fabric:"
+    )
+    small_files[GPU_NODES] = small_files[GPU_NODES].replace(
+        "  storage:", "  rail0: 10.3.0.1\n  storage:"
+    )
+    text = hosts_text(sound(planned(small_files)))
+    lines = text.splitlines()
+    assert lines[0] == ("# Managed by Ansible: baremetal.dgx. Local changes will be overwritten.")
+    assert lines[1] == "127.0.0.1 localhost"
+    assert "10.1.0.103 dgx-03.small.example.org dgx-03" in lines
+    assert "10.2.0.103 dgx-03-storage.small.example.org dgx-03-storage" in lines
+    assert "10.3.0.3" not in text
+    assert text.endswith("\n")
+    assert not text.endswith("\n\n")
+    # A name for 127.0.1.1 would make Slurm's daemons announce that address.
+    assert "127.0.1.1" not in text
+
+
+def test_hosts_file_without_a_domain(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    small_files[CLUSTER] = small_files[CLUSTER].replace("cluster_domain: small.example.org\n", "")
+    assert "\n10.1.0.103 dgx-03\n" in hosts_text(sound(planned(small_files)))
+
+
+def test_report(planned: Callable[..., Plan], small_files: dict[str, str]) -> None:
+    assert report(sound(planned(small_files))) == [
+        "cluster small: 7 nodes, 32 GPUs, 2 racks",
+        "gpu_nodes: 4 (dgx_h100): dgx-[01-04]",
+        "slurm_controllers: 1: head-01",
+        "slurm_databases: 1: head-01",
+        "login_nodes: 2: login-[01-02]",
+        "subnet_managers: 1: head-01",
+        "network management: 10.1.0.0/24",
+        "network storage: 10.2.0.0/24",
+        "fabric basepod: 2 leaf switches, 8 rails",
+    ]
+
+
+def test_warnings(planned: Callable[..., Plan], small_files: dict[str, str]) -> None:
+    small_files[HOSTS] = "others:\n  hosts:\n    backup-[01:02]:\n" + small_files[HOSTS].replace(
+        "head-01:\n    slurm_databases", "head-[01:02]:\n    slurm_databases"
+    ).replace("        dgx-01:", "        dgx-[05:09]:\n        dgx-01:")
+    small_files[CLUSTER] = small_files[CLUSTER].replace(
+        "cluster_fabric:\n",
+        "  bmc: {cidr: 10.9.0.0/24}\nclustr_domain: x\ncluster_fabric:\n  rate_gbps: 200\n",
+    )
+    small_files[CONTROLLER] += "  - {name: big, nodes: [ALL]}\nslurm_controller_hosts: [head-01]\n"
+    small_files[CONTROLLER] = small_files[CONTROLLER].replace(
+        'nodes: ["dgx-[01-02]"]', 'nodes: ["dgx-[01-02]"]\n  - {name: fat, feature: fat}'
+    )
+    plan = planned(small_files)
+    assert plan.problems == ()
+    assert plan.warnings == (
+        "all.cluster_fabric.rate_gbps: 200, but profile dgx_h100 runs at 400",
+        (
+            "all.cluster_fabric: 9 nodes in a BasePOD, which is specified for 8; 28 ports of each "
+            "switch are left to join the two, 36 would not block"
+        ),
+        "all.cluster_networks.bmc: no node has an address on it",
+        "all.clustr_domain: not a variable of the collection; cluster_domain was meant?",
+        "others: backup-[01-02] are not part of the cluster and will be left alone",
+        (
+            "slurm_controllers.slurm_controller_hosts: not used, the playbooks set "
+            "slurm_controller_hosts themselves"
+        ),
+        "slurm_controllers.slurm_controller_node_sets[1].feature: no node has the feature 'fat'",
+        (
+            "slurm_controllers.slurm_controller_state_save_location: missing; 2 controllers must "
+            "share a folder for their state"
+        ),
+    )
+
+
+def test_only_ipv4_has_a_broadcast_address() -> None:
+    def why(address: str, network: str) -> str | None:
+        return _plan_networks._not_for_a_host(
+            ipaddress.ip_address(address), ipaddress.ip_network(network)
+        )
+
+    assert why("fd00::ffff", "fd00::/112") is None
+    assert why("fd00::", "fd00::/112") == "the address of the network itself"
+    assert why("10.0.0.255", "10.0.0.0/24") == "the broadcast address of 10.0.0.0/24"
+    assert why("10.0.0.0", "10.0.0.0/24") == "the address of the network itself"
+    assert (why("10.0.0.1", "10.0.0.0/31"), why("10.0.0.0", "10.0.0.0/31")) == (None, None)
+    assert why("10.0.1.1", "10.0.0.0/24") == "outside 10.0.0.0/24"
+    assert why("fd00::1", "10.0.0.0/24") == "outside 10.0.0.0/24"
+
+
+def edited(files: dict[str, str], place: str, old: str, new: str) -> None:
+    assert old in files[place]
+    files[place] = files[place].replace(old, new)
+
+
+def test_an_absent_node_needs_no_address_and_shares_none(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    edited(
+        small_files,
+        HOSTS,
+        "        login-[01:02]:\n",
+        "        login-[01:02]:\n        front: {node_state: absent}\n"
+        "        old: {node_state: absent, node_address: {management: 10.1.0.21}}\n",
+    )
+    small_files["group_vars/login_nodes/node.yml"] = ""
+    edited(
+        small_files, HOSTS, "login-[01:02]:", "login-01: {node_address: {management: 10.1.0.21}}"
+    )
+    data = sound(planned(small_files))
+    assert by_name(data)["front"]["addresses"] == {}
+    assert by_name(data)["old"]["addresses"] == {"management": "10.1.0.21"}
+
+
+def test_what_is_written_but_wrong_is_not_missing(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    """One mistake, one line: in an address, in the mapping of them, in the access network."""
+    place = "group_vars/login_nodes/node.yml"
+    small_files[place] = "node_first_address: {management: 10.1.0.x}\n"
+    (line,) = planned(small_files).problems
+    assert line.startswith("login_nodes.node_first_address.management: '10.1.0.x' is not")
+    small_files[place] = "node_first_address: 10.1.0.21\n"
+    (line,) = planned(small_files).problems
+    assert line.startswith("login_nodes.node_first_address: a mapping is wanted")
+    small_files[place] = "node_first_address: {storage: 10.2.0.21}\n"
+    small_files[CLUSTER] += "cluster_access_network: [storage]\n"
+    (line,) = planned(small_files).problems
+    assert line.startswith("all.cluster_access_network: text is wanted")
+    edited(small_files, CLUSTER, "cluster_access_network: [storage]", "")
+    (line,) = planned(small_files).problems
+    assert line.startswith("login_nodes.node_first_address.management: missing for login-[01-02]")
+    small_files[CLUSTER] += "cluster_access_network: storage\n"
+    assert sound(planned(small_files))["cluster"]["access_network"] == "storage"
+
+
+def test_absent_nodes_measure_nothing_and_need_no_switches(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    edited(small_files, CLUSTER, BASEPOD, f"pair_tests: {{transport: ssh}}\n  {BASEPOD}")
+    for name in ("dgx-02", "dgx-03", "dgx-04"):
+        edited(small_files, HOSTS, f"{name}: {{", f"{name}: {{node_state: absent, ")
+    small_files[CONTROLLER] = "slurm_controller_partitions: [{name: batch, nodes: [ALL]}]\n"
+    assert planned(small_files).problems == (
+        (
+            "all.cluster_fabric.pair_tests.transport: 1 node is in gpu_nodes, and two are "
+            "needed to "
+            "measure between nodes; write none"
+        ),
+    )
+    edited(small_files, CLUSTER, "pair_tests: {transport: ssh}", "radix: 24")
+    absent = "".join(f"        dgx-{number}: {{node_state: absent}}\n" for number in range(10, 19))
+    edited(small_files, HOSTS, "        dgx-01: {", absent + "        dgx-01: {")
+    assert planned(small_files).warnings == ()
+    assert summary(sound(planned(small_files)))["absent"] == 12
+
+
+def test_users_of_each_host_are_compared(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    def twice(number: int) -> str:
+        return f"[{{name: a, uid: {number}}}, {{name: b, uid: {number}}}]"
+
+    edited(small_files, HOSTS, "dgx-03: {", f"dgx-03: {{node_base_users: {twice(3)}, ")
+    edited(
+        small_files,
+        HOSTS,
+        "dgx-04: {",
+        f"dgx-04: {{node_base_users: {twice(4)}, node_state: absent, ",
+    )
+    edited(small_files, CONTROLLER, ", dgx-04]", "]")
+    small_files["group_vars/login_nodes/users.yml"] = f"node_base_users: {twice(7)}\n"
+    assert planned(small_files).problems == (
+        "gpu_nodes.dgx-03.node_base_users[1].uid: '3' is also the uid of [0]; write one of its own",
+        "login_nodes.node_base_users[1].uid: '7' is also the uid of [0]; write one of its own",
+    )
+
+
+def test_where_the_state_is_kept(
+    collected: Callable[..., Inventory],
+    planned: Callable[..., Plan],
+    small_files: dict[str, str],
+    small_collection: Path,
+) -> None:
+    roles = load_roles(str(small_collection))
+    nowhere = dataclasses.replace(collected(small_files), directory=None)
+    assert make_plan(nowhere, roles).state_dir is None
+    somewhere = dataclasses.replace(nowhere, directory="/srv/inventory")
+    assert make_plan(somewhere, roles).state_dir == "/srv/inventory/.dgx"
+    small_files[CLUSTER] += "cluster_state_dir: /var/lib/state\n"
+    assert planned(small_files).state_dir == "/var/lib/state"
+
+
+def test_a_cluster_without_networks_is_not_asked_for_addresses(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    text = small_files[CLUSTER]
+    start, end = text.index("cluster_networks:"), text.index("cluster_fabric:")
+    small_files[CLUSTER] = text[:start] + text[end:]
+    small_files["group_vars/login_nodes/node.yml"] = ""
+    (line,) = planned(small_files).problems
+    assert line.startswith("all.cluster_networks: missing;")
+
+
+def test_names_of_hosts_on_an_infiniband_network_that_ssh_uses() -> None:
+    def node(name: str, **more: Any) -> dict[str, Any]:
+        addresses = {"ib": f"10.0.0.{name[-1]}", "mgmt": f"10.1.0.{name[-1]}"}
+        return {"name": name, "state": "present", "addresses": addresses, **more}
+
+    nodes = [
+        node("a-1"),
+        node("a-2", addresses={"ib": "10.0.0.2"}),
+        node("a-3", addresses={}),
+        node("a-4", state="absent"),
+        node("a-5"),
+    ]
+    networks = {"ib": "infiniband", "mgmt": "ethernet", "rail0": "infiniband", "none": "ethernet"}
+    cluster = {
+        "domain": None,
+        "access_network": "ib",
+        "networks": {name: {"kind": kind} for name, kind in networks.items()},
+    }
+    text = hosts_text({"cluster": cluster, "nodes": nodes})
+    assert text.split("\n\n")[1:] == [
+        "# ib\n10.0.0.1 a-1\n10.0.0.2 a-2\n10.0.0.5 a-5",
+        "# mgmt\n10.1.0.1 a-1-mgmt\n10.1.0.5 a-5-mgmt\n",
+    ]
+
+
+def test_report_of_a_superpod(planned: Callable[..., Plan], small_files: dict[str, str]) -> None:
+    superpod(small_files, 8, 4)
+    small_files[HOSTS] = re.sub(r" \{node_rack: .*\}", "", small_files[HOSTS])
+    edited(small_files, HOSTS, "dgx-04:", "dgx-04: {node_state: absent}")
+    edited(small_files, CONTROLLER, ", dgx-04]", "]")
+    lines = report(sound(planned(small_files)))
+    assert lines[0] == "cluster small: 6 nodes, 24 GPUs, 1 declared absent"
+    assert lines[1] == "gpu_nodes: 3 (dgx_h100): dgx-[01-03]"
+    assert lines[-1] == "fabric superpod: 8 leaf and 4 spine switches, 8 rails"
+    edited(small_files, CLUSTER, "topology: superpod", "topology: none")
+    small_files[CLUSTER] = re.sub(r"  (leaf|spine)_switches:.*\n?", "", small_files[CLUSTER])
+    assert report(sound(planned(small_files)))[-1] == "network storage: 10.2.0.0/24"
+
+
+def test_texts_of_the_plan_keep_their_letters(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    edited(small_files, HOSTS, "dgx-03: {", "dgx-03: {node_serial: Zürich-3, ")
+    plan = planned(small_files)
+    assert '"serial": "Zürich-3"' in node_texts(sound(plan))["dgx-03"]
+    assert '"serial": "Zürich-3"' in plan.plan_text()

@@ -1,0 +1,260 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._contract.profiles import (
+    resolve_profiles,
+)
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.values import (
+    Inventory,
+    Value,
+)
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.fabric import parse_fabric
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.monitoring import (
+    check_monitoring,
+)
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.nodes import Node, make_node
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.slurm import (
+    check_accounting,
+    check_databases,
+    check_partitions,
+    check_spares,
+    controller_warnings,
+    slurm_nodes,
+    slurm_topology,
+)
+
+NONE = parse_fabric({})
+CPU = {"sockets": 1, "cores_per_socket": 8, "threads_per_core": 2, "numa_nodes": 1}
+PROFILES = resolve_profiles(
+    {
+        "head": {"cpu": CPU, "real_memory_mb": 64000},
+        "two": {
+            "cpu": CPU,
+            "real_memory_mb": 64000,
+            "gpus": {"count": 2, "type": "l40s", "cores": ["0-7", "0-7"]},
+        },
+    },
+    "all.cluster_profiles",
+)[0]
+
+
+def node(name: str, kind: str = "gpu_nodes", **given: Any) -> Node:
+    values = {f"node_{key}": Value(value, "") for key, value in given.items()}
+    return make_node(name, kind, (kind,), values, NONE)
+
+
+def test_who_is_in_slurm_conf() -> None:
+    nodes = [
+        node("h-1", "login_nodes", profile="head"),
+        node("g-0", profile="dgx_h100", state="absent"),
+        node("g-x"),
+        node("g-y", profile="hgx_h100"),
+        node("g-1", profile="two", features=["a"]),
+        node("c-1", "cpu_nodes", profile="head"),
+    ]
+    described = slurm_nodes(nodes, PROFILES)
+    assert [one["name"] for one in described] == ["g-1", "c-1"]
+    # Without NVLink there are no links to tell of.
+    assert described[0]["gres"] == [
+        {
+            "name": "gpu",
+            "type": "l40s",
+            "count": 2,
+            "files": ["/dev/nvidia0", "/dev/nvidia1"],
+            "cores": ["0-7", "0-7"],
+            "links": [],
+        }
+    ]
+    assert (described[0]["features"], described[0]["cpus"]) == (["a"], 16)
+    assert described[1]["gres"] == []
+
+
+def test_units_are_switches_in_the_order_of_their_numbers() -> None:
+    nodes = [
+        node("c-1", "cpu_nodes"),
+        node("a", su=10),
+        node("b", su=2),
+        node("g", su=1, state="absent"),
+        node("h", "login_nodes", su=1),
+        node("c", su=10),
+    ]
+    assert slurm_topology(nodes, parse_fabric({"topology": "superpod"})) == [
+        {"switch": "su2", "nodes": ["b"]},
+        {"switch": "su10", "nodes": ["a", "c"]},
+        {"switch": "others", "nodes": ["c-1"]},
+        {"switch": "core", "switches": ["su2", "su10", "others"]},
+    ]
+    assert slurm_topology(nodes, parse_fabric({"topology": "basepod"})) == []
+
+
+def partitions(
+    given: list[dict[str, Any]], sets: list[dict[str, Any]] | None = None
+) -> tuple[list[str], list[str]]:
+    nodes = [
+        node("g-1", features=["fast"]),
+        node("g-2"),
+        node("g-3", state="absent", features=["gone"]),
+        node("g-4", state="absent"),
+        node("h-1", "login_nodes", features=["front"]),
+    ]
+    problems, warnings = check_partitions(nodes, Value(given, "p"), Value(sets or [], "s"))
+    return [str(problem) for problem in problems], warnings
+
+
+def named(*nodes: str, name: str = "x", **more: Any) -> dict[str, Any]:
+    return {"name": name, "nodes": list(nodes), **more}
+
+
+def test_nodes_of_partitions() -> None:
+    sets = [named("g-1", name="first"), {"name": "quick", "feature": "fast"}]
+    assert partitions([named("ALL", "first", "quick", "g-[1-2]")], sets) == ([], [])
+    nobody = "no compute node or node set is called"
+    assert partitions([named("g-1"), named("ALL", "h-1", "g-[2-3]", "frst", name="y")], sets) == (
+        [
+            f"p[1].nodes[1]: {nobody} h-1; write nodes out of g-[1-2]",
+            "p[1].nodes[2]: g-3 is declared absent by node_state; leave out g-3",
+            f"p[1].nodes[3]: {nobody} frst; write first",
+        ],
+        [],
+    )
+    assert partitions([named("g-[2-6]")])[0] == [
+        "p[0].nodes[0]: g-[3-4] are declared absent by node_state; leave out g-[3-4]",
+        f"p[0].nodes[0]: {nobody} g-[5-6]; write nodes out of g-[1-2]",
+    ]
+    # A set holds nodes, and not other sets.
+    assert partitions([], [named("first", name="first"), named("g-[1", name="z")])[0] == [
+        f"s[0].nodes[0]: {nobody} first; write nodes out of g-[1-2]",
+        "s[1].nodes[0]: the brackets of 'g-[1' do not match; write a node set like dgx-[01-04]",
+    ]
+
+
+def test_names_and_the_default_of_partitions() -> None:
+    several = [named(name="a", default=True), named(name="b"), named(name="A")]
+    assert partitions([*several, named(name="a"), named(name="d", default=False)])[0] == [
+        "p[2].name: 'A' is also the name of [0]; write a name of its own",
+        "p[3].name: 'a' is also the name of [0]; write a name of its own",
+    ]
+    # One of them may be named as a set is.
+    assert partitions([named(name="a")], [named(name="a")]) == ([], [])
+    second = [named(name=name, default=name != "a") for name in "abcd"]
+    assert partitions(second)[0] == [
+        "p[2].default: partition [1] is the default already; leave one default",
+        "p[3].default: partition [1] is the default already; leave one default",
+    ]
+
+
+def test_features_that_a_node_has() -> None:
+    def warned(feature: str) -> list[str]:
+        problems, warnings = partitions([], [{"name": "s", "feature": feature}])
+        assert problems == []
+        return warnings
+
+    assert (warned("fast"), warned("")) == ([], [])
+    for none in ("gone", "front", "other"):
+        assert warned(none) == [f"s[0].feature: no node has the feature '{none}'"]
+
+
+@pytest.mark.parametrize("name", ["slurm_controller_accounts", "slurm_controller_qos"])
+def test_accounts_need_a_database(name: str) -> None:
+    given = {name: Value([{"name": "x"}], f"g.{name}")}
+    (problem,) = check_accounting(given, ())
+    assert str(problem) == (
+        f"slurm_databases: no host in it, but g.{name} needs slurmdbd; put a host into this group"
+    )
+    assert not list(check_accounting(given, ("db",)))
+    assert not list(check_accounting({name: Value([], "")}, ()))
+    assert not list(check_accounting({}, ()))
+
+
+def test_a_stand_by_shares_the_state() -> None:
+    name = "slurm_controller_state_save_location"
+    assert controller_warnings({}, ("a",)) == []
+    assert controller_warnings({name: Value("/x", "")}, ("a", "b")) == []
+    assert controller_warnings({}, ("a", "b")) == [
+        f"slurm_controllers.{name}: missing; 2 controllers must share a folder for their state"
+    ]
+
+
+def test_two_databases_keep_one_accounting() -> None:
+    def lines(*databases: str, **hosts: Any) -> list[str]:
+        values = {
+            host: {"slurm_database_storage": Value(storage, f"slurm_databases.{host}.storage")}
+            for host, storage in hosts.items()
+        }
+        return [str(problem) for problem in check_databases(values, databases)]
+
+    each = "and a and b would each keep an accounting of their own; write the database server "
+    each += "that both use, or leave one host in slurm_databases"
+    assert lines("a") == []
+    assert lines("a", "b", "c") == []
+    assert lines("a", "b", a={"host": "sql"}, b={"host": "sql"}) == []
+    assert lines("a", "b") == [f"slurm_databases.slurm_database_storage.host: 'localhost', {each}"]
+    assert lines("a", "b", a={"host": "sql"}, b={"host": "::1"}) == [
+        f"slurm_databases.b.storage.host: '::1', {each}"
+    ]
+    assert lines("a", "b", a={"host": "127.0.0.1"}, b={}) == [
+        f"slurm_databases.a.storage.host: '127.0.0.1', {each}"
+    ]
+    assert lines("a", "b", a={}, b={"host": "sql"}) == [
+        f"slurm_databases.a.storage.host: 'localhost', {each}"
+    ]
+
+
+def test_spares_are_nodes_of_slurm() -> None:
+    nodes = [node("g-1"), node("g-2", state="absent"), node("h-9", "login_nodes")]
+
+    def lines(gate: Any) -> list[str]:
+        found = check_spares(None if gate is None else Value(gate, "gate"), nodes)
+        return [str(problem) for problem in found]
+
+    assert (lines(None), lines({}), lines({"spares": None}), lines({"spares": ["g-1"]})) == (
+        [],
+        [],
+        [],
+        [],
+    )
+    assert lines({"spares": ["g-1", "g-2", "h-9"]}) == [
+        "gate.spares[1]: no compute node is called 'g-2'; write g-1",
+        "gate.spares[2]: no compute node is called 'h-9'; write nodes out of g-1",
+    ]
+
+
+def monitoring(
+    members: tuple[str, ...] = (),
+    unread: dict[str, Any] | None = None,
+    **hosts: dict[str, Any],
+) -> list[str]:
+    sound = {
+        host: {name: Value(value, f"of_{host}.{name}") for name, value in values.items()}
+        for host, values in hosts.items()
+    }
+    given = Inventory(
+        {"monitoring_nodes": members}, (), {}, unread={"monitoring_nodes": unread or {}}
+    )
+    return [str(problem) for problem in check_monitoring(given, sound)]
+
+
+def test_what_is_switched_on_runs_somewhere() -> None:
+    on, off = {"prometheus_enabled": True}, {"prometheus_enabled": False}
+    both = {**on, "grafana_enabled": True}
+    nobody = "true, and no host is in monitoring_nodes; write monitoring_nodes: {hosts: {NAME: }} "
+    nobody += "below cluster, or write false"
+    assert monitoring() == []
+    assert monitoring(a=off, b={}) == []
+    assert monitoring(("a",), a=on, b=on) == []
+    assert monitoring(("a", "b"), a={}, b=on) == []
+    assert monitoring(unread={"grafana_enabled": True}) == [
+        f"monitoring_nodes.grafana_enabled: {nobody}"
+    ]
+    assert monitoring(unread={"grafana_enabled": False}) == []
+    # One line for one reason.
+    assert monitoring(b=both, a=both) == [f"of_a.prometheus_enabled: {nobody}"]
+    elsewhere = "true, and no host of monitoring_nodes has it; write it in "
+    elsewhere += "group_vars/monitoring_nodes, or write false"
+    assert monitoring(("a",), a=off, b=on) == [f"of_b.prometheus_enabled: {elsewhere}"]
+    assert monitoring(("a",), a=on, b=both) == [f"of_b.grafana_enabled: {elsewhere}"]

@@ -1,0 +1,453 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The report of a small and of a larger cluster: what it says, what it never says, how it looks."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+import report_world as world
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import FAIL, PASS, Record
+from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.batch import (
+    batch_lines,
+    pack,
+    unpack,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.store import Store
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.data import Redactor, Wishes
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.html import report_html
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.junit import junit
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.load import (
+    load_report,
+    read_secrets,
+)
+
+NOW = "2026-03-03T00:00:00Z"
+SVG = '<svg xmlns="http://www.w3.org/2000/svg"><style>text{fill:red}</style></svg>'
+VOID = {"meta", "input", "br", "img", "link", "hr"}
+# Elements whose end HTML lets one leave out are ended all the same.
+
+
+class Page(HTMLParser):
+    """Whether elements are nested as they must be, and what a reader meets."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] not in ("script", "style"):
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def of(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def make(folder: Path, count: int, wishes: Wishes | None = None, **more) -> dict:
+    return load_report(
+        str(folder / "evidence"), world.plan(count), wishes or Wishes(cluster="demo"), NOW, **more
+    )
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory) -> Path:
+    """Evidence of twelve nodes: sound once, then with a fault of each kind."""
+    folder = tmp_path_factory.mktemp("small")
+    store = Store(str(folder / "evidence"))
+    world.fill(store, 12)
+    world.fill(store, 12, True, "2026-03-02T00:00:00Z", "GPUs and PCI")
+    (folder / "pairs.jsonl").write_text(world.flows(world.names(12)) + '{"kind":"fl')
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(small) -> dict:
+    return make(small, 12, pairs=str(small / "pairs.jsonl"))
+
+
+def test_a_sound_cluster_is_green(tmp_path):
+    world.fill(Store(str(tmp_path / "evidence")), 4)
+    report = make(tmp_path, 4)
+    assert report["verdict"] == "pass"
+    assert report["failed"] == report["not_measured"] == report["questions"] == []
+    assert report["simulated"] == []
+    page = Page(report_html(report))
+    assert "nothing failed" in page.text
+    assert "simulated" not in page.text.lower()
+
+
+def test_exactly_the_faults_are_told(found):
+    assert found["verdict"] == FAIL
+    assert {(one["subject"], one["check"]) for one in found["failed"]} == {
+        ("gpu:dgx-03/4", "burn.gemm_bf16"),
+        ("cable:dgx-02/rail1--leaf-0-1/2", "fabric.cable"),
+    }
+    assert [one["subjects"] for one in found["not_measured"]] == [["hca:dgx-01/rail5"]]
+    verdicts = {one["name"]: one["verdict"] for one in found["nodes"]}
+    assert [name for name, verdict in verdicts.items() if verdict != "pass"] == ["dgx-01", "dgx-03"]
+    assert found["summary"]["fabric"] == FAIL
+    assert [one["subject"] for one in found["outliers"]] == ["gpu:dgx-04/2"]
+    assert found["nodes"][1]["shown"] == ["cable:dgx-02/rail1--leaf-0-1/2 fabric.cable"]
+    assert len(found["changes"]["new"]) == 3
+    assert found["gate"][2]["first_failing"]["subject"] == "gpu:dgx-03/4"
+
+
+def test_cables_condemn_their_nodes_where_a_site_says_so(small):
+    report = make(small, 12, Wishes(cables_condemn=True))
+    assert report["nodes"][1]["verdict"] == FAIL
+    assert len(report["failed"]) == 2
+
+
+def test_a_node_without_records_is_not_measured(small):
+    report = make(small, 13)
+    assert report["nodes"][12]["verdict"] == "not_measured"
+    assert "there are no records" in junit(report)
+
+
+def test_what_has_no_records_is_named(small, tmp_path):
+    report = make(small, 13)
+    assert "No records at all , so no pass either: dgx-13." in Page(report_html(report)).text
+    report = make(tmp_path, 2)
+    assert "dgx-01, dgx-02, fabric" in Page(report_html(report)).text
+
+
+def test_a_cluster_without_a_fabric_needs_no_records_of_one(tmp_path):
+    store = Store(str(tmp_path / "evidence"))
+    world.fill(store, 2)
+    shutil.rmtree(next((tmp_path / "evidence/runs").glob("*fabric")))
+    assert make(tmp_path, 2)["verdict"] == "not_measured"
+    report = make(tmp_path, 2, Wishes(fabric=False))
+    assert report["verdict"] == "pass"
+    assert '<testsuite name="fabric"' not in junit(report)
+    assert "nothing failed" in Page(report_html(report)).text
+
+
+def test_judged_again_without_measuring(small):
+    report = make(small, 12, Wishes(marks={"burn.rate_bf16": 660}, whose="a site"))
+    assert ("gpu:dgx-04/2", "burn.rate_bf16") in {
+        (one["subject"], one["check"]) for one in report["failed"]
+    }
+    mark = next(one for one in report["failed"] if one["check"] == "burn.rate_bf16")["threshold"]
+    assert mark["source"].startswith("a site (was >= 650")
+
+
+def test_a_site_may_let_outliers_fail(small):
+    report = make(small, 12, Wishes(fleet_failing=frozenset({"burn.rate_bf16"})))
+    assert report["nodes"][3]["verdict"] == FAIL
+
+
+def test_one_record_without_a_number_leaves_the_others_their_report(tmp_path):
+    """A store of before it was refused on entry; and a run whose clock was wrong."""
+    store = Store(str(tmp_path / "evidence"))
+    world.fill(store, 2, False)
+    run = store.begin("validate_nodes", "2026-03-04T00:00:00Z")
+    path = Path(store.runs) / run / "records.jsonl"
+    lines = batch_lines(run, 0, "dgx-01", "", [
+        Record("gpu.power_draw", f"gpu:dgx-01/{gpu}", PASS, measured={"value": 1.0, "unit": "W"})
+        for gpu in range(2)
+    ], "2026-03-04T00:00:00Z", sequence=10**6)  # fmt: skip
+    data = unpack(lines[1])
+    data["record"]["measured"]["value"] = float("nan")
+    foreign = unpack(lines[2])
+    foreign["record"].update(subject="gpu:dgx-02/0", status="fail")
+    path.write_text("\n".join([lines[0], pack(data), pack(foreign), *lines[3:]]) + "\n")
+    found = make(tmp_path, 2)
+    report_html(found)
+    json.dumps(found, allow_nan=False)
+    told = "\n".join(found["store_problems"])
+    assert f"{run}: gpu:dgx-01/0 gpu.power_draw: the record cannot be used: measured: it is" in told
+    assert f"{run}: gpu:dgx-02/0 gpu.power_draw: dgx-01 has handed over a record about" in told
+    assert f"{run} is from the future: the clock of the controller was wrong" in told
+    assert "dgx-02" not in [one["node"] for one in found["failed"]]
+
+
+def test_damage_after_writing_is_no_pass(tmp_path):
+    store = Store(str(tmp_path / "evidence"))
+    world.fill(store, 2)
+    path = next((tmp_path / "evidence/runs").glob("*nodes/records.jsonl"))
+    text = path.read_text()
+    place = text.index("gpu.question_7")
+    path.write_text(text[:place] + "gpu.question_8" + text[place + 14 :])
+    report = make(tmp_path, 2)
+    assert report["nodes"][0]["verdict"] == "not_measured"
+    assert report["nodes"][1]["verdict"] == "pass"
+    assert any("checksum" in line for line in report["store_problems"])
+
+
+def test_the_page_holds_everything_and_needs_nothing(found):
+    text = report_html(found, SVG)
+    page = Page(text)
+    for words in (
+        "dgx-03", "Matrix products, bf16", "row 17 column 4711",
+        "drain the node, burn this GPU again", "SIMULATED",
+        "mlxlink ran longer than 20 s", "655", "exact arithmetic", "580.105.08", "r001",
+        "20260302T000000Z-validate_nodes", "Gb/s from nodes",
+    ):  # fmt: skip
+        assert words in page.text, words
+    for tag, attributes in page.tags:
+        for name in ("src", "href", "action", "data"):
+            value = attributes.get(name) or "#"
+            assert value.startswith(("#", "data:image/svg+xml;base64,")), (tag, value)
+    assert not re.search(r"@import|url\(|https?://", text)
+    # The picture's styles must not reach the page.
+    assert "<svg" not in text
+
+
+def test_every_link_leads_somewhere_and_no_name_is_there_twice(found):
+    page = Page(report_html(found, SVG))
+    names = [attributes["id"] for _tag, attributes in page.tags if "id" in attributes]
+    assert len(names) == len(set(names))
+    links = {(attributes["href"] or "")[1:] for attributes in page.of("a")}
+    assert links <= set(names)
+    assert "n-dgx-03" in links
+
+
+def test_states_have_a_sign_beside_their_colour(found):
+    page = report_html(found)
+    states = re.findall(r'<td class="(fail|not_measured|pass)"[^>]*>([^<]*)<', page)
+    assert len(states) > 100
+    signs = {"fail": "✗", "not_measured": "?", "pass": "✓"}
+    assert all(shown.startswith(signs[state]) for state, shown in states)
+    for state, word in (("fail", "Failed"), ("pass", "Passed")):
+        assert re.search(rf'class="box {state}"[^>]*>[^<]*{signs[state]}[^<]*', page)
+        assert f"<span hidden>{word}</span>" in page
+
+
+def test_what_is_operated_is_an_element_that_keyboards_know(found):
+    page = Page(report_html(found))
+    assert not [attributes for _tag, attributes in page.tags if "onclick" in attributes]
+    assert {attributes.get("tabindex", "0") for _tag, attributes in page.tags} == {"0"}
+    assert (
+        page.tags[next(i for i, (tag, _a) in enumerate(page.tags) if tag == "a")][1]["class"]
+        == "skip"
+    )
+    assert len(page.of("h1")) == 1
+    assert page.of("html")[0]["lang"] == "en"
+
+
+HOSTILE = '</script><img src=x onerror="alert(1)">\x1b[31m\u202e&amp;<b>'
+
+
+def test_nothing_that_a_tool_says_can_change_the_page(tmp_path):
+    store = Store(str(tmp_path / "evidence"))
+    run = store.begin("validate_nodes", world.AT)
+    records = [
+        Record(
+            f"gpu.{HOSTILE}", f"gpu:{HOSTILE}/{gpu}", status, HOSTILE,
+            {"value": HOSTILE, "unit": HOSTILE}, None, (HOSTILE,), HOSTILE,
+        ).as_data()
+        for gpu, status in enumerate(("fail", "not_measured", "pass"))
+    ]  # fmt: skip
+    store.add(run, "x", HOSTILE, records, world.AT, HOSTILE, HOSTILE)
+    for count in (1, 65):
+        nodes = [
+            {"name": f"{HOSTILE}{n or ''}", "rack": HOSTILE, "rack_unit": 1} for n in range(count)
+        ]
+        report = load_report(
+            str(tmp_path / "evidence"), nodes, Wishes(cluster=HOSTILE), NOW,
+            states={HOSTILE: {"state": HOSTILE, "reason": HOSTILE}},
+            versions={HOSTILE: HOSTILE}, more={HOSTILE: [[HOSTILE]]},
+        )  # fmt: skip
+        page = Page(report_html(report))
+        assert page.of("img") == []
+        assert len(page.of("script")) == 2
+        assert page.of("b") == Page(report_html(report).replace("onerror", "x")).of("b")
+        assert not re.search("[\x1b\u202e]", page.text)
+        ElementTree.fromstring(junit(report))
+
+
+# Words that the page compares with, which no tool says.
+KEPT = {"pass", "fail", "not_measured", "low", "high", "fabric", ">=", "<=", "==", ">", "<"}
+
+
+def hostile(data, keys=False):
+    """The report with a hostile end to each of its texts; where `keys`, names are keys, too."""
+    if isinstance(data, str):
+        return data if data in KEPT or not data else data + HOSTILE
+    if isinstance(data, dict):
+        return {
+            hostile(key) if keys else key: hostile(
+                value, key in ("gpus", "maps", "values", "versions", "more", "records_by_kind")
+            )
+            for key, value in data.items()
+        }
+    if isinstance(data, (list, tuple)):
+        return [hostile(one) for one in data]
+    return data
+
+
+def with_lemons(report):
+    """The report with parts that failed before, which the worlds do not have."""
+    one = {"serial": "S1", "score": 2.5, "incidents": 3, "nodes": ["dgx-01"], "checks": ["c"],
+           "ambiguous": True, "is_lemon": True}  # fmt: skip
+    return {**report, "lemons": [one], "more": {"More": [["a", 1]]}, "store_problems": ["cut"]}
+
+
+@pytest.mark.parametrize("count", [12, 70])
+def test_whatever_a_report_is_made_of_is_escaped(found, count):
+    """Of each text of a report, not of some: the elements of the page stay what they were."""
+    report = with_lemons(found)
+    more = [{**report["nodes"][0], "name": f"more-{n}"} for n in range(count - 12)]
+    report = {**report, "nodes": [*report["nodes"], *more]}
+    plain, spoilt = Page(report_html(report)), Page(report_html(hostile(report)))
+    assert [tag for tag, _attributes in spoilt.tags] == [tag for tag, _attributes in plain.tags]
+    assert spoilt.of("script") == plain.of("script")
+    assert not re.search("[\x1b\u202e]", report_html(hostile(report)))
+    for words in (f"S1{HOSTILE}", f"mlxlink ran longer than 20 s{HOSTILE}", f"580.105.08{HOSTILE}"):
+        assert words.replace("\x1b", "\ufffd").replace("\u202e", "\ufffd") in spoilt.text, words
+
+
+def test_no_template_writes_a_value_as_markup():
+    folder = Path(report_html.__code__.co_filename).parents[1]
+    templates = list(folder.glob("*/templates/*.j2"))
+    assert len(templates) > 4
+    for path in templates:
+        assert not re.search(r"\| *safe\b|autoescape|Markup", path.read_text()), path
+    for path in folder.rglob("*.css"), folder.rglob("*.js"):
+        assert all("</" not in one.read_text() for one in path)
+
+
+def test_secrets_never_appear(tmp_path):
+    (tmp_path / "secrets/deep").mkdir(parents=True)
+    (tmp_path / "secrets/deep/key").write_text("c2VjcmV0LWtleQ==line1\nsecond-line-of-key\n")
+    redactor = Redactor(read_secrets(str(tmp_path / "secrets")))
+    said = redactor.data(
+        {"a": ["x c2VjcmV0LWtleQ==line1 y", "second-line-of-key", 'password="hunter2 x" rest'],
+         "b": "Authorization: Bearer abcdef, https://me:pass@host/x token=abc; "
+              "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----",
+         "c": 3, "d": None}
+    )  # fmt: skip
+    text = json.dumps(said)
+    for secret in ("c2VjcmV0", "second-line", "hunter2", "abcdef", "me:pass", "=abc", "AAAA"):
+        assert secret not in text
+    assert "rest" in text
+    assert "host/x" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("[client.images] key = AQBk1F5nAAAAABAAsecretsecretsecretsec1Q==", "AQBk1F5n"),
+        ("key: AQBk1F5nAAAAABAAsecretsecretsecretsec1Q==", "AQBk1F5n"),
+        ("StoragePass=hunter2", "hunter2"),
+        ("AccountingStoragePass = 'hunter 2'", "hunter 2"),
+        ("DB_PASS=hunter2", "hunter2"),
+        ("munge key: Zm9vYmFyYmF6cXV4MTIzNDU2", "Zm9vYmFy"),
+        ("passwd hunter2", "hunter2"),
+        ("munge_key=deadbeef0123456789abcdef", "deadbeef"),
+    ],
+)
+def test_whatever_calls_itself_a_secret_is_taken_out(text, secret):
+    hidden = Redactor().text(text)
+    assert secret not in hidden
+    assert "[hidden]" in hidden
+
+
+def test_words_that_only_look_like_secrets_stay():
+    redactor = Redactor()
+    for words in (
+        "1980 tokens per second",
+        "gpu.power_limit",
+        "PKey 0x7fff: full member",
+        "key: cable",
+        "key=dgx-01/rail3--leaf-01/17",
+        "Result=pass, bypass: on",
+        "/etc/passwd is owned by root",
+    ):
+        assert redactor.text(words) == words
+
+
+def test_junit_counts_what_was_not_measured_as_an_error(found):
+    root = ElementTree.fromstring(junit(found))
+    suites = {one.get("name"): one for one in root}
+    assert len(suites) == 13
+    assert (suites["dgx-03"].get("failures"), suites["dgx-03"].get("errors")) == ("1", "0")
+    assert (suites["dgx-01"].get("failures"), suites["dgx-01"].get("errors")) == ("0", "1")
+    assert (suites["fabric"].get("failures"), suites["dgx-05"].get("failures")) == ("1", "0")
+    for suite in suites.values():
+        assert int(suite.get("tests")) == len(list(suite)) > 0
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory) -> tuple[dict, str]:
+    """A report of 80 nodes, whose maps have a row for each rack."""
+    folder = tmp_path_factory.mktemp("large")
+    world.fill(Store(str(folder / "evidence")), 80, True)
+    report = make(folder, 80)
+    return report, report_html(report)
+
+
+@pytest.mark.slow
+def test_a_large_cluster_shows_its_racks(large):
+    report, text = large
+    page = Page(text)
+    assert len(page.of("button")) == 20 * len(report["maps"])
+    data = json.loads(re.search(r'id="data">(.*?)</script>', text).group(1))
+    assert data["racks"]["r001"] == ["dgx-04", "dgx-03", "dgx-02", "dgx-01"]
+    assert data["maps"]["burn.rate_bf16"]["values"]["dgx-04"][2] == 655.0
+    # The worst of the rack is what its row shows.
+    row = re.search(r'data-map="burn.rate_bf16" data-rack="r001".*?</tr>', text).group(0)
+    assert "▼ 655" in row
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+PROBE = """<script>
+var lines=[];window.onerror=function(text){lines.push('error '+text);};
+var button=document.querySelector('button.row');
+if(button){button.click();lines.push('rows '+document.querySelectorAll('tr.of').length);
+ lines.push('first '+document.querySelector('tr.of').textContent);
+ button.click();lines.push('closed '+document.querySelectorAll('tr.of').length);}
+var filter=document.getElementById('filter');
+filter.value='leaf-0-1';filter.dispatchEvent(new Event('input'));
+lines.push('shown '+document.querySelectorAll('.finding:not([hidden])').length);
+lines.push('image '+Array.from(document.images).every(function(i){return i.naturalWidth>0;}));
+document.title=lines.join('; ');
+</script></body>"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
+def test_in_a_browser(large, found, tmp_path):
+    svg = SVG.replace("<svg", '<svg width="100" height="50"')
+    for text, rows in ((large[1], True), (report_html(found, svg), False)):
+        path = tmp_path / "report.html"
+        path.write_text(text.replace("</body>", PROBE))
+        done = subprocess.run(
+            [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu",
+             f"--user-data-dir={tmp_path}/profile", "--virtual-time-budget=3000", "--dump-dom",
+             path.as_uri()],
+            capture_output=True, text=True, timeout=120, check=True,
+        )  # fmt: skip
+        title = re.search("<title>(.*?)</title>", done.stdout).group(1)
+        told = dict(line.split(" ", 1) for line in title.split("; "))
+        assert "error" not in told
+        assert told["shown"] == "1"
+        if rows:
+            assert told["rows"] == "4"
+            assert told["first"].startswith("dgx-04")
+            assert told["closed"] == "0"

@@ -1,0 +1,189 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A part that is asked for leaves a record, whatever happens to it; one that is not is named."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+
+import pytest
+import yaml
+from checkout import ROOT
+
+from ansible_collections.baremetal.dgx.plugins.filter.validation_parts import validation_parts
+from ansible_collections.baremetal.dgx.plugins.filter.validation_result import validation_result
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import Record
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.verdict import layer_of, place_of
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.levels import (
+    LEVELS,
+    PARTS,
+    fold,
+    loading,
+    reasons,
+)
+
+PLAYBOOKS = ROOT / "playbooks"
+AT = "2026-03-01T00:00:00Z"
+SOUND = {"records": [Record("gpu.ecc", "gpu:n/0", "pass", at=AT).as_data()]}
+
+
+def asked(found):
+    return [name for name, why in found.items() if not why]
+
+
+def test_levels_ask_more_and_more():
+    quick, standard, burn_in = (asked(reasons(level, {})) for level in LEVELS)
+    assert quick == ["gpu_health", "ib_health", "canary"]
+    assert standard == burn_in == list(PARTS)
+    assert loading(reasons("quick", {})) == []
+    assert loading(reasons("standard", {"dcgm": False})) == ["cpu_memory", "burn", "nccl", "fio"]
+
+
+def test_why_a_part_is_not_asked():
+    found = reasons(
+        "standard", {"dcgm": False, "fio": True}, {"fio": "no disk", "canary": "no mount"}
+    )
+    assert found["dcgm"] == "switched off"
+    assert found["canary"] == "no mount"
+    # Switched on by name it is asked, and says itself what it lacks.
+    assert found["fio"] == ""
+    assert reasons("quick", {"burn": True})["burn"] == "level standard"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [(("often", {}), "no level 'often'"), (("quick", {"gpu": True}), "no part 'gpu'")],
+)
+def test_wrong_words_are_named(arguments, text):
+    with pytest.raises(ValueError, match=text):
+        reasons(*arguments)
+    with pytest.raises(Exception, match=f"validation_parts: there is {text}"):
+        validation_parts(*arguments)
+
+
+def test_each_part_has_a_layer_of_its_own():
+    layers = [layer_of(part.check) for part in PARTS.values()]
+    assert len(set(layers)) == len(layers)
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        (None, "jobs run on it"),
+        ({"skipped": True, "changed": False}, "jobs run on it"),
+        ({"unreachable": True, "msg": "Connection timed out"}, "does not answer: Connection timed"),
+        ({"failed": True, "msg": "another gpu_burn\nholds the lock"}, "another gpu_burn holds the"),
+        ({"changed": False, "records": []}, "it gave no records"),
+        ({"changed": False}, "it gave no records"),
+    ],
+)
+def test_whatever_happens_to_a_part_is_told(answer, text):
+    answers = {} if answer is None else {"dcgm": answer}
+    wanted = {"gpu_health": "", "dcgm": "", "fio": "level standard"}
+    answers["gpu_health"] = SOUND
+    found = validation_result(answers, "n", wanted, {"dcgm": "jobs run on it"})
+    (record,) = [one for one in found["records"] if one["check"] == "dcgm.run"]
+    assert record["status"] == found["verdict"] == "not_measured"
+    assert text in record["text"]
+    assert record["subject"] == "node:n"
+    assert record["remedy"]
+    assert record["at"]
+    assert found["not_asked"] == ["fio (level standard)"]
+    assert found["lines"][0].startswith("node:n dcgm.run not measured: dcgm: ")
+
+
+@pytest.mark.parametrize(
+    ("part", "write"), [("canary", "cephfs_mounts"), ("ib_health", "cluster_fabric.topology")]
+)
+def test_a_part_by_name_that_has_nothing_to_ask_says_what_to_write(part, write):
+    nothing = {part: "none are declared"}
+    wanted = {**reasons("quick", {name: name == part for name in PARTS}, nothing)}
+    assert asked(wanted) == [part]
+    found = validation_result({part: {"records": []}}, "n", wanted, {}, nothing)
+    (record,) = found["records"]
+    assert found["verdict"] == "not_measured"
+    assert record["text"] == f"{part}: it has nothing to ask: none are declared"
+    assert record["remedy"].startswith(f"settings: write {write}")
+
+
+def test_never_silent():
+    """Random answers to random questions: each part asked for has a record, no other has one."""
+    dice = random.Random(7)
+    failed = {"failed": True, "msg": "x"}
+    for _turn in range(300):
+        level = dice.choice(LEVELS)
+        switches = {name: dice.choice([True, False]) for name in PARTS if dice.random() < 0.3}
+        wanted = reasons(level, switches)
+        answers = {}
+        for name, part in PARTS.items():
+            sound = [Record(f"{layer_of(part.check)}.x", "node:n", "pass", at=AT).as_data()]
+            answers[name] = dice.choice(
+                [failed, {"skipped": True}, {"records": sound}, {"unreachable": True}, {}]
+            )
+        found = fold("n", wanted, answers, AT)
+        layers = {layer_of(one["check"]) for one in found["records"]}
+        assert layers == {layer_of(PARTS[name].check) for name in asked(wanted)}
+        assert len(found["not_asked"]) + len(asked(wanted)) == len(PARTS)
+        whole = all("records" in answers[name] for name in asked(wanted)) and asked(wanted)
+        assert (found["verdict"] == "pass") is bool(whole)
+        assert all(place_of(one["subject"]).owner == "n" for one in found["records"])
+
+
+def test_nothing_asked_is_no_pass():
+    switches = dict.fromkeys(PARTS, False)
+    assert fold("n", reasons("standard", switches), {}, AT)["verdict"] == "not_measured"
+
+
+def test_a_failure_wins_and_counts_are_told():
+    bad = {"records": [Record("fio.data", "mount:n/raid", "fail", "wrong", at=AT).as_data()]}
+    wanted = dict.fromkeys(["gpu_health", "fio"], "")
+    for order in itertools.permutations([("gpu_health", SOUND), ("fio", bad)]):
+        found = fold("n", wanted, dict(order), AT)
+        assert found["verdict"] == "fail"
+        assert found["text"] == "1 pass, 1 fail, 0 not measured; not asked for: nothing"
+
+
+def test_what_is_no_record_is_an_error():
+    with pytest.raises(Exception, match="no record of this form"):
+        validation_result({"dcgm": {"records": [{"check": "x"}]}}, "n", {"dcgm": ""})
+
+
+def test_the_playbook_knows_each_part_by_its_kind():
+    told = yaml.safe_load((PLAYBOOKS / "validate_nodes.yml").read_text())[1]["vars"]
+    for name, loads in (("quick", False), ("load", True)):
+        words = re.findall(r"'(\w+)'", told[f"__validation_{name}_parts"])
+        assert words[: words.index("in")] == [
+            part for part, one in PARTS.items() if one.loads is loads
+        ]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_part_keeps_its_answer_under_its_own_name(part):
+    tasks = yaml.safe_load((PLAYBOOKS / "tasks" / f"validate_{part}.yml").read_text())
+    kept = tasks[-1]["ansible.builtin.set_fact"]["__validation_answers"]
+    assert f"combine({{'{part}': __validation_{part}_answer}})" in kept
+    assert (
+        f"register: __validation_{part}_answer"
+        in (PLAYBOOKS / "tasks" / f"validate_{part}.yml").read_text()
+    )
+
+
+def test_a_node_is_given_back_whatever_was_found_under_load():
+    """The condition of a block is that of its `always`, too: it must not change meanwhile."""
+    play = yaml.safe_load((PLAYBOOKS / "validate_nodes.yml").read_text())[-1]
+    block = next(task for task in play["tasks"] if "always" in task)
+    facts = {
+        name
+        for task in play["tasks"][: play["tasks"].index(block)]
+        for name in task.get("ansible.builtin.set_fact", {})
+    }
+    inside = {
+        name
+        for task in [*block["block"], *block["rescue"]]
+        for name in task.get("ansible.builtin.set_fact", {})
+    }
+    used = set(re.findall(r"__validate_\w+", block["when"]))
+    assert used <= facts - inside
+    assert block["always"][-1]["baremetal.dgx.slurm_node_hold"]["state"] == "released"

@@ -1,0 +1,54 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which idle nodes are due."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.filter.nodes_due import nodes_due
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.nodes import Node
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.levels import (
+    DAY_S,
+    due,
+)
+
+NOW = 1_800_000_000.0
+NODES = {name: Node(name, ("IDLE",)) for name in ("a", "b", "c", "d")}
+
+
+def seen(node, days, level="standard"):
+    at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(NOW - days * DAY_S))
+    return {"node": node, "at": at, "level": level}
+
+
+def test_the_longest_unseen_first_and_no_more_than_so_many():
+    verdicts = [seen("a", 8), seen("b", 6.9), seen("c", 30), {"node": "d", "at": "", "level": ""}]
+    assert due(NODES, verdicts, NOW, "standard", 7, 9) == ["d", "c", "a"]
+    assert due(NODES, verdicts, NOW, "standard", 7, 2) == ["d", "c"]
+    assert due(NODES, verdicts, NOW, "standard", 7, 0) == []
+
+
+def test_a_lesser_look_and_one_of_tomorrow_count_for_nothing():
+    verdicts = [seen("a", 1, "quick"), seen("b", 1, "burn_in"), seen("c", -2)]
+    assert due(NODES, verdicts, NOW, "standard", 7, 9) == ["a", "c"]
+
+
+@pytest.mark.parametrize(
+    "states",
+    [("ALLOCATED",), ("MIXED",), ("IDLE", "DRAIN"), ("IDLE", "RESERVED"), ("IDLE", "PLANNED"),
+     ("DOWN",), ("IDLE", "NOT_RESPONDING"), ("IDLE", "COMPLETING"), ("IDLE", "MAINTENANCE")],
+)  # fmt: skip
+def test_only_what_is_idle_and_nothing_else(states):
+    nodes = {**NODES, "a": Node("a", states)}
+    assert due(nodes, [seen("a", 99), seen("b", 99)], NOW, "standard", 7, 9) == ["b"]
+    assert due(nodes, [seen("z", 99)], NOW, "standard", 7, 9) == []
+
+
+def test_the_filter_reads_slurm_and_names_what_is_wrong():
+    shown = "NodeName=a State=IDLE ThreadsPerCore=1\nNodeName=b State=ALLOCATED ThreadsPerCore=1\n"
+    assert nodes_due(shown, [{"node": "a"}, {"node": "b"}]) == ["a"]
+    with pytest.raises(Exception, match="there is no 'deep'; write quick"):
+        nodes_due(shown, [], level="deep")

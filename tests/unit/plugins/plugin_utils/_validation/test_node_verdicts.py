@@ -1,0 +1,207 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Verdicts for the gate, of files as validate_nodes and validate_fabric leave them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible.errors import AnsibleLookupError
+
+from ansible_collections.baremetal.dgx.plugins.lookup.node_verdicts import LookupModule
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import Record, Threshold
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.node_verdicts import (
+    gate_verdicts,
+)
+
+EARLY, LATE = "2026-11-21T08:00:00Z", "2026-11-21T09:00:00Z"
+
+
+def record(check: str, subject: str, status: str = "pass", at: str = LATE) -> dict[str, Any]:
+    mark = Threshold("==", 0, "errors", "a test")
+    measured = {"value": 1, "unit": "errors"}
+    return Record(check, subject, status, "text", measured, mark, (), "mend it", at).as_data()
+
+
+def node_file(node: str, *records: dict[str, Any], level: str = "standard") -> tuple[str, Any]:
+    given = records or (record("gpu.ecc", f"gpu:{node}/0"),)
+    return node, {"version": 1, "node": node, "level": level, "records": list(given)}
+
+
+def cable(node: str, rail: int, status: str = "pass", at: str = LATE) -> dict[str, Any]:
+    return record("fabric.wiring", f"cable:{node}/rail{rail}--leaf-01/{rail + 1}", status, at)
+
+
+def told(*args: Any) -> dict[str, tuple[str, str]]:
+    return {one["node"]: (one["verdict"], one["at"]) for one in gate_verdicts(*args)}
+
+
+def test_a_node_alone() -> None:
+    found = gate_verdicts([node_file("n1", level="burn_in")], None, [], False)
+    assert found == [{
+        "node": "n1", "verdict": "pass", "at": LATE, "level": "burn_in", "first_failing": None,
+        "fleet_share": 0.0,
+    }]  # fmt: skip
+
+
+def test_one_node_cannot_have_another_drained() -> None:
+    lie = record("gpu.xid", "gpu:dgx-01/0", "fail")
+    files = [node_file("dgx-01"), node_file("dgx-05", record("gpu.ecc", "gpu:dgx-05/0"), lie)]
+    assert told(files, None, [], False) == {
+        "dgx-01": ("pass", LATE),
+        "dgx-05": ("not_measured", LATE),
+    }
+    (found,) = gate_verdicts(files[1:], None, [], False)
+    assert found["first_failing"]["text"] == "1 records are about another node: gpu:dgx-01/0"
+    own = record("gpu.xid", "gpu:dgx-05/0", "fail")
+    assert told([node_file("dgx-05", own, lie)], None, [], False) == {"dgx-05": ("fail", LATE)}
+
+
+def test_a_record_without_a_number_is_no_pass() -> None:
+    bad = {**record("gpu.ecc", "gpu:n1/0"), "measured": {"value": float("nan"), "unit": ""}}
+    assert told([node_file("n1", bad)], None, [], False)["n1"][0] == "not_measured"
+
+
+def test_a_pass_is_as_old_as_its_oldest_record() -> None:
+    files = [node_file("n1", record("gpu.a", "gpu:n1/0", at=EARLY), record("gpu.b", "gpu:n1/1"))]
+    assert told(files, [cable("n1", 0)], [], True) == {"n1": ("pass", EARLY)}
+    assert told([node_file("n1")], [cable("n1", 0, at=EARLY)], [], True) == {"n1": ("pass", EARLY)}
+
+
+def test_who_validates_a_node_asks_for_its_own_age() -> None:
+    swept = [cable("n1", 0, at=EARLY)]
+    (found,) = gate_verdicts([node_file("n1")], swept, [], True, own_age=True)
+    assert (found["verdict"], found["at"]) == ("pass", LATE)
+    swept = [cable("n1", 0, at=EARLY, status="fail")]
+    (found,) = gate_verdicts([node_file("n1")], swept, [], True, own_age=True)
+    assert found["verdict"] == "fail"
+    assert told([node_file("n1")], [cable("n1", 0, at="")], [], True) == {"n1": ("pass", "")}
+
+
+def test_a_failure_is_as_new_as_its_newest() -> None:
+    bad = record("gpu.ecc", "gpu:n1/3", "fail")
+    files = [node_file("n1", record("gpu.a", "gpu:n1/0", at=EARLY), bad), node_file("n2")]
+    found = gate_verdicts(files, None, [], False)
+    assert (found[0]["verdict"], found[0]["at"], found[0]["fleet_share"]) == ("fail", LATE, 0.5)
+    assert found[0]["first_failing"] == {
+        "check": "gpu.ecc", "subject": "gpu:n1/3", "text": "text", "remedy": "mend it",
+    }  # fmt: skip
+    assert found[1]["verdict"] == "pass"
+
+
+def test_a_node_behind_a_bad_cable_fails() -> None:
+    files = [node_file("n1"), node_file("n2")]
+    swept = [cable("n1", 0), cable("n1", 1, "fail"), cable("n2", 0)]
+    found = gate_verdicts(files, swept, [], True)
+    assert [one["verdict"] for one in found] == ["fail", "pass"]
+    assert found[0]["first_failing"]["subject"] == "cable:n1/rail1--leaf-01/2"
+
+
+def test_a_cable_that_was_not_measured_is_no_pass() -> None:
+    swept = [cable("n1", 0), cable("n1", 1, "not_measured")]
+    assert told([node_file("n1")], swept, [], True)["n1"][0] == "not_measured"
+
+
+def test_switches_and_the_fabric_condemn_no_node() -> None:
+    swept = [cable("n1", 0), record("fabric.sm", "fabric", "fail"),
+             record("fabric.wiring", "cable:leaf-01/50--leaf-02/50", "fail")]  # fmt: skip
+    assert told([node_file("n1")], swept, [], True)["n1"][0] == "pass"
+
+
+def test_a_fabric_that_nobody_looked_at() -> None:
+    files = [node_file("n1"), node_file("n2")]
+    assert told(files, None, [], True)["n1"][0] == "not_measured"
+    assert told(files, None, [], False)["n1"][0] == "pass"
+    assert told(files, [cable("n1", 0)], [], True)["n2"][0] == "not_measured"
+
+
+@pytest.mark.parametrize("bad", [None, 3, "text", {}, {"check": "fabric.wiring"}])
+def test_what_comes_after_a_record_that_cannot_be_read_counts(bad: Any) -> None:
+    swept = [bad, cable("n1", 0), cable("n1", 1, "fail")]
+    assert told([node_file("n1")], swept, [], True) == {"n1": ("fail", LATE)}
+
+
+def test_of_pair_tests_only_failures_count() -> None:
+    pairs = [record("fabric.pairs.part", f"hca:n1/rail{rail}", status, EARLY)
+             for rail, status in enumerate(("pass", "not_measured"))]  # fmt: skip
+    assert told([node_file("n1")], None, pairs, False) == {"n1": ("pass", LATE)}
+    pairs.append(record("fabric.pairs.part", "hca:n1/rail2", "fail", EARLY))
+    assert told([node_file("n1")], None, pairs, False) == {"n1": ("fail", EARLY)}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "there are no records", None, [], {}, {"node": "n1"}, {"node": "n1", "version": 1},
+        {"node": "n1", "version": 1, "records": []}, {"node": "n1", "version": 1, "records": [{}]},
+        {"node": "n1", "version": 2, "records": [record("gpu.a", "gpu:n1/0")]},
+        {"node": "n2", "version": 1, "records": [record("gpu.a", "gpu:n1/0")]},
+        {"node": "n1", "version": 1, "records": [record("gpu.a", "gpu:n1/0"), {"check": "x"}]},
+        {"node": "n1", "version": 1, "records": {"a": 1}},
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_has_measured_nothing(data: Any) -> None:
+    assert told([("n1", data)], None, [], False) == {"n1": ("not_measured", "")}
+    assert gate_verdicts([("n1", data)], None, [], False)[0]["level"] == "quick"
+
+
+def test_records_about_another_node_do_not_let_this_one_in() -> None:
+    files = [node_file("n1", record("gpu.ecc", "gpu:n2/0"))]
+    assert told(files, None, [], False)["n1"][0] == "not_measured"
+
+
+def look(folder: Path, *names: Any, **options: Any) -> list[dict[str, Any]]:
+    class Lookup(LookupModule):
+        """Takes its options as they are, without Ansible's loader."""
+
+        def set_options(self, task_keys: Any = None, var_options: Any = None,
+                        direct: Any = None) -> None:  # fmt: skip
+            self.given = {"fabric": False, "own_age": False, **direct}
+
+        def get_option(self, option: str, hostvars: Any = None) -> Any:
+            return self.given[option]
+
+    return Lookup().run(list(names), {}, folder=str(folder), **options)
+
+
+def test_the_lookup_reads_what_the_playbooks_leave(tmp_path: Path) -> None:
+    (tmp_path / "nodes").mkdir()
+    (tmp_path / "fabric" / "pairs").mkdir(parents=True)
+    for node in ("n1", "n2"):
+        text = json.dumps(node_file(node)[1])
+        (tmp_path / "nodes" / f"{node}.json").write_text(text, encoding="utf-8")
+    (tmp_path / "nodes" / "n3.json").write_text('{"version": 1, "node": "n3', encoding="utf-8")
+    swept = {"records": [cable("n1", 0), cable("n2", 0, "fail")]}
+    (tmp_path / "fabric" / "records.json").write_text(json.dumps(swept), encoding="utf-8")
+    found = look(tmp_path, ["n1", "n2"], "n3", "n4", fabric=True)
+    assert [(one["node"], one["verdict"]) for one in found] == [
+        ("n1", "pass"), ("n2", "fail"), ("n3", "not_measured"), ("n4", "not_measured"),
+    ]  # fmt: skip
+    cut = look(tmp_path, "n3")[0]["first_failing"]["text"]
+    assert cut.startswith("n3.json cannot be read: ")
+    pairs = [record("fabric.pairs.part", "hca:n1/rail2", "fail")]
+    path = tmp_path / "fabric" / "pairs" / "pairs-records.json"
+    path.write_text(json.dumps(pairs), encoding="utf-8")
+    assert look(tmp_path, "n1")[0]["verdict"] == "fail"
+    path.unlink()
+    # A culprit of the group tests is its node's; two nodes that only fail together are nobody's.
+    groups = [
+        record("groups.culprit", "node:n1", "fail"),
+        record("groups.interaction", "nodes:n2,n3", "fail"),
+    ]
+    (tmp_path / "fabric" / "groups").mkdir()
+    path = tmp_path / "fabric" / "groups" / "groups-records.json"
+    path.write_text(json.dumps(groups), encoding="utf-8")
+    assert look(tmp_path, "n1")[0]["first_failing"]["check"] == "groups.culprit"
+    swept = {"records": [cable("n1", 0), cable("n2", 0)]}
+    (tmp_path / "fabric" / "records.json").write_text(json.dumps(swept), encoding="utf-8")
+    assert [one["verdict"] for one in look(tmp_path, "n1", "n2")] == ["fail", "pass"]
+
+
+@pytest.mark.parametrize("names", [[""], ["../n1"], [3]])
+def test_what_is_no_name_of_a_node(tmp_path: Path, names: list[Any]) -> None:
+    with pytest.raises(AnsibleLookupError, match="takes names of nodes"):
+        look(tmp_path, *names)

@@ -1,0 +1,159 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What holds for the inputs of all roles: no secret is written, and the tables name each."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from ansible.constants import DEFAULT_VAULT_ID_MATCH
+from ansible.parsing.vault import VaultLib, VaultSecret
+from wiring import ROOT, Wiring, example, roles, write
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.schema import check_value
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.given import GIVEN, YIELDING
+
+SECRET = "no-real-secret"
+VAULT = "a test's own"
+# Given by playbooks/vars/cluster.yml, since they are known only while a playbook runs.
+LATER = {"slurm_base_plugins", "slurm_controller_plugstack"}
+
+
+@pytest.fixture(scope="module")
+def wired(tmp_path_factory: pytest.TempPathFactory) -> Wiring:
+    inventory = example(tmp_path_factory.mktemp("core"), "core_12")
+    write(inventory, "group_vars/all/zz.yml", {"fabric_exporter_enabled": True})
+    return Wiring(inventory)
+
+
+def test_each_input_is_in_the_tables_and_of_a_role(wired: Wiring) -> None:
+    found = {name for text in wired.texts.values() for name in json.loads(text)}
+    said = {name for name in found if not name.startswith("__")}
+    assert said <= GIVEN
+    assert GIVEN - said - YIELDING == LATER
+    assert {name for role in roles().values() for name in role.options} >= GIVEN
+
+
+@pytest.mark.parametrize("name", ["core_12", "superpod_127", "virtual_pod"])
+def test_roles_take_what_the_plan_writes(tmp_path: Path, name: str) -> None:
+    """ansible-core refuses an input with a key that the role's specification does not know."""
+    wired = Wiring(example(tmp_path, name), {"virtual_pod_public_key": "ssh-ed25519 AAAA pod"})
+    options = {key: one for role in roles().values() for key, one in role.options.items()}
+    kinds = {tuple(node["groups"]): node["name"] for node in reversed(wired.plan["nodes"])}
+    assert len(kinds) >= 3
+    for host in kinds.values():
+        inputs = wired.of(host)
+        wrong = [
+            str(problem)
+            for key in inputs.keys() & options
+            for problem in check_value(key, inputs[key], options[key])
+        ]
+        assert wrong == [], host
+
+
+def test_what_grows_with_the_cluster_is_written_for_few(wired: Wiring) -> None:
+    """A node's file must not hold what grows with the number of nodes."""
+    for host in ("dgx-01", "login-01"):
+        assert "slurm_controller_nodes" not in wired.texts[host]
+        assert wired.texts[host].count("dgx-0") < 5
+
+
+SAID: dict[str, dict[str, Any]] = {
+    "group_vars/all/zz_vaulted.yml": {
+        "monitoring_access": {"username": "prometheus", "password": SECRET, "ca": "CA"},
+        "monitoring_jobs": [
+            {"name": "ipmi", "password": SECRET, "targets": [{"address": "bmc:9290"}]}
+        ],
+        "node_exporter_users": {"prometheus": SECRET},
+        "login_environment_environment": {"TOKEN": SECRET},
+        "subnet_manager_environment": {"TOKEN": SECRET},
+        "cluster_validation": {"nccl": {"environment": {"TOKEN": SECRET}}},
+    },
+    "group_vars/cluster/zz_users.yml": {
+        "node_base_users": [
+            {"name": "alice", "uid": 4000, "home": "/home/alice", "password": SECRET}
+        ],
+    },
+}
+SHOWN = {
+    "jobs": "prometheus_jobs | map(attribute='password', default='') | list",
+    "shells": "login_environment_environment.TOKEN",
+    "fabric": "fabric_exporter_environment.TOKEN",
+    "users": "__storage_users | map(attribute='password') | list",
+    "nccl": "__validation_levels.quick.nccl.environment.TOKEN",
+    "nodes": "pyxis_nodes | length",
+    "state": "slurm_base_secrets_dir",
+    "plugstack": "slurm_controller_plugstack",
+    "peers": "cephfs_canary_peers",
+}
+
+
+def vaulted(text: str) -> str:
+    secret = VaultSecret(VAULT.encode())
+    return VaultLib([(DEFAULT_VAULT_ID_MATCH, secret)]).encrypt(text, secret).decode()
+
+
+@pytest.mark.slow
+def test_a_vaulted_inventory_leaves_no_secret_in_the_plan(tmp_path: Path) -> None:
+    """Its values are written as they are, in a vaulted file, and by a template: none is copied."""
+    inventory = example(tmp_path, "core_12")
+    for name, data in SAID.items():
+        text = yaml.safe_dump(data).replace(SECRET, '"{{ vault_secret }}"')
+        (inventory / name).write_text(text)
+    (inventory / "group_vars/all/vault.yml").write_text(vaulted(f"vault_secret: {SECRET}\n"))
+    (tmp_path / "password").write_text(VAULT)
+    show = {"dest": str(tmp_path / "out.json"), "mode": "0600"}
+    show["content"] = "{{ {%s} | to_json }}" % ", ".join(f"'{k}': {v}" for k, v in SHOWN.items())
+    play = {
+        "hosts": "head-02",
+        "gather_facts": False,
+        "connection": "local",
+        "vars_files": [str(ROOT / "playbooks/vars/cluster.yml"), "{{ __cluster_inputs }}"],
+        "tasks": [{"ansible.builtin.copy": show, "no_log": True}],
+    }
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
+    environment = {
+        **os.environ,
+        "ANSIBLE_HOME": str(tmp_path / "home"),
+        "ANSIBLE_NOCOLOR": "1",
+        "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache/collections"),
+    }
+
+    def run(book: Path) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [
+                str(Path(sys.executable).with_name("ansible-playbook")),
+                f"--inventory={inventory}",
+                f"--vault-password-file={tmp_path / 'password'}",
+                f"--extra-vars=ansible_python_interpreter={sys.executable}",
+                str(book),
+            ],
+            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    early = run(tmp_path / "play.yml")
+    assert early.returncode != 0
+    why = "there is no plan of this node yet; run baremetal.dgx.check_inventory first"
+    assert why in " ".join((early.stdout + early.stderr).split())
+    for book in (ROOT / "playbooks/check_inventory.yml", tmp_path / "play.yml"):
+        done = run(book)
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    written = [path for path in (inventory / ".dgx/plan").rglob("*") if path.is_file()]
+    assert (inventory / ".dgx/plan/inputs/head-02.json") in written
+    assert [path.name for path in written if SECRET in path.read_text()] == []
+    assert [path.name for path in written if str(tmp_path) in path.read_text()] == []
+    found = json.loads((tmp_path / "out.json").read_text())
+    assert found.pop("jobs").count(SECRET) >= 2
+    assert found.pop("users") == [SECRET]
+    assert [found.pop(name) for name in ("shells", "fabric", "nccl")] == [SECRET] * 3
+    assert found.pop("peers")["home"] == []
+    assert found == {
+        "nodes": 12, "state": f"{inventory}/.dgx/secrets", "plugstack": []
+    }  # fmt: skip

@@ -1,0 +1,108 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The guard over nodes that leave slurm.conf: a failing squeue is not "no jobs"."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from jinja2.nativetypes import NativeEnvironment
+from role_render import ROLES, render_many
+from role_rules import read_yaml
+
+from ansible_collections.baremetal.dgx.plugins.modules.path_status import status_of
+
+PREFLIGHT = read_yaml(ROLES / "slurm_controller/tasks/preflight.yml")
+NODES = "NodeName=dgx-[01-02] CPUs=4\nNodeName=dgx-03 CPUs=4\nPartitionName=x Nodes=ALL\n"
+
+
+@pytest.fixture
+def ask(tmp_path):
+    """Run the task's script with a squeue of our own."""
+
+    def ask(squeue, conf=NODES, state=("job_state",), controllers="1"):
+        argv = PREFLIGHT[1]["ansible.builtin.command"]["argv"]
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        if squeue is not None:
+            (folder / "squeue").write_text(f"#!/bin/sh\n{squeue}\n")
+            (folder / "squeue").chmod(0o755)
+        if conf is not None:
+            (tmp_path / "slurm.conf").write_text(conf)
+        if state is not None:
+            (tmp_path / "state").mkdir()
+            for name in state:
+                (tmp_path / "state" / name).touch()
+        place = str(tmp_path / "state")
+        paths = (place, f"{place}/job_state", f"{place}/job_state.old")
+        new = NativeEnvironment().from_string(PREFLIGHT[1]["vars"]["__slurm_controller_new"])
+        is_new = new.render(
+            slurm_controller_hosts=["ctl"] * int(controllers),
+            slurm_controller_state_save_location=place,
+            __slurm_controller_state={"paths": {path: status_of(path, set()) for path in paths}},
+        )
+        done = subprocess.run(
+            [*argv[:4], tmp_path / "slurm.conf", "new" if is_new else "has run"],
+            env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.splitlines()
+
+    return ask
+
+
+DOWN = "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1"
+UNKNOWN = ["unknown dgx-[01-02]", "unknown dgx-03"]
+
+
+@pytest.mark.parametrize(
+    ("squeue", "more", "lines"),
+    [
+        pytest.param("echo dgx-03; echo 'dgx-[01-02]'", {}, ["busy dgx-03", "busy dgx-[01-02]"]),
+        pytest.param("exit 0", {}, [], id="no jobs"),
+        pytest.param(DOWN, {}, UNKNOWN, id="slurmctld is down"),
+        pytest.param(None, {}, UNKNOWN, id="squeue is gone"),
+        pytest.param(DOWN, {"state": ["job_state.old"]}, UNKNOWN, id="its state is half written"),
+        pytest.param(DOWN, {"state": []}, [], id="configured, never started"),
+        pytest.param(DOWN, {"state": None}, UNKNOWN, id="its state is not mounted"),
+        pytest.param(DOWN, {"state": [], "controllers": "2"}, UNKNOWN, id="nor is a shared one"),
+        pytest.param(None, {"conf": None, "state": None}, [], id="virgin"),
+    ],
+)
+def test_what_is_known_of_jobs(ask, squeue, more, lines):
+    assert ask(squeue, **more) == lines
+
+
+def test_nodes_of_unknown_jobs_may_not_leave(tmp_path: Path) -> None:
+    task = PREFLIGHT[2]
+    shown = {"refusals": task["vars"]["__slurm_controller_refusals"].strip()[2:-2]}
+    answer = {
+        "stdout_lines": UNKNOWN,
+        "stderr_lines": ["slurm_load_jobs error: Unable to contact slurm controller"],
+    }
+    inputs = {
+        "slurm_controller_nodes": [{"name": "dgx-01"}, {"name": "dgx-03"}],
+        "slurm_controller_hosts": ["ctl"],
+        "__slurm_controller_busy": answer,
+        **{name: value for name, value in task["vars"].items() if not name.endswith("refusals")},
+    }
+    cases = {
+        "ctl": inputs,
+        "kept": {**inputs, "slurm_controller_hosts": ["kept"], "slurm_controller_nodes": [
+            {"name": f"dgx-0{number}"} for number in (1, 2, 3)]},
+        "allowed": {**inputs, "slurm_controller_hosts": ["allowed"],
+                    "slurm_controller_node_loss_allowed": True},
+    }  # fmt: skip
+    rendered = render_many(tmp_path, "slurm_controller", "Debian", cases, shown)
+    (refusal,) = rendered["ctl"]["refusals"]
+    assert refusal == (
+        "slurm_controller_nodes: dgx-02 would leave the configuration, and squeue does not say"
+        " whether they run jobs (slurm_load_jobs error: Unable to contact slurm controller); start"
+        " slurmctld first, or set slurm_controller_node_loss_allowed"
+    )
+    assert rendered["kept"]["refusals"] == rendered["allowed"]["refusals"] == []
