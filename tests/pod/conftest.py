@@ -34,16 +34,21 @@ class Run:
         """Return the changed tasks of every host."""
         return {host: counts["changed"] for host, counts in self.recap.items()}
 
+    def tasks(self, outcomes: str) -> str:
+        """Return the tasks with these outcomes (a pattern), each with what it said."""
+        found, task, lines = [], "", self.output.splitlines()
+        for number, line in enumerate(lines):
+            if line.startswith(("TASK [", "RUNNING HANDLER [")):
+                task = line.rstrip(" *")
+            elif re.match(rf"({outcomes}): \[", line):
+                said = lines[number : number + (40 if line.endswith("=> {") else 1)]
+                found += [task, "\n".join(said)[:2000]]
+        return "\n".join(dict.fromkeys(found))
+
     @property
     def why(self) -> str:
         """Return the failed tasks with what they said; the end of the output when none failed."""
-        found, task = [], ""
-        for line in self.output.splitlines():
-            if line.startswith(("TASK [", "RUNNING HANDLER [")):
-                task = line.rstrip(" *")
-            elif re.match(r"(fatal|failed): \[", line):
-                found += [task, line[:2000]]
-        return "\n".join(dict.fromkeys(found)) or self.output[-3000:]
+        return self.tasks("fatal|failed") or self.output[-3000:]
 
 
 def environment() -> dict[str, str]:
