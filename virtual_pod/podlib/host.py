@@ -22,6 +22,7 @@ from podlib.layout import PodError
 from podlib.progress import Progress, run_visible
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
+PODMAN = pathlib.Path("/usr/bin/podman")
 RUN = pathlib.Path("/run/baremetal-dgx-pod")
 CACHE = pathlib.Path(os.environ.get("BAREMETAL_POD_CACHE") or "/var/cache/baremetal-dgx-pod")
 NAMESPACE = RUN / "mnt"
@@ -299,7 +300,7 @@ def podman_argv(args: Sequence[str]) -> list[str]:
             "--events-backend",
             "file",
         ]
-    return [*namespace_prefix(), "/usr/bin/podman", *options, *args]
+    return [*namespace_prefix(), str(PODMAN), *options, *args]
 
 
 def podman(
@@ -316,7 +317,9 @@ def podman(
 
 
 def podman_json(*args: str) -> Any:
-    """Return the parsed output of a podman call."""
+    """Return the parsed output of a podman call that lists things; [] where podman never was."""
+    if not PODMAN.exists():
+        return []
     return json.loads(podman(*args).stdout or "[]")
 
 

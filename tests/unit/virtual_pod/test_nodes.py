@@ -42,6 +42,12 @@ def test_only_whole_containers_are_used_again(state, action):
     assert nodes.action_for(HEAD, found(state)) == action
 
 
+def test_a_host_without_podman_has_no_nodes(monkeypatch, tmp_path):
+    monkeypatch.setattr(host, "PODMAN", tmp_path / "podman")
+    monkeypatch.setattr(host, "podman", lambda *_args: pytest.fail("podman was called"))
+    assert nodes.containers() == []
+
+
 def test_missing_node_is_made():
     assert nodes.action_for(HEAD, None) == "make"
 
