@@ -53,8 +53,8 @@ from typing import Any
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._core.host_name import short_name
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.lock import BusyError, host_lock
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.names import short_name
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._operations.run_owner import (
     process,
     take_owners,

@@ -81,8 +81,11 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.hang import finish_in_time
-from ansible_collections.baremetal.dgx.plugins.module_utils._core.lock import host_lock, lock_folder
-from ansible_collections.baremetal.dgx.plugins.module_utils._core.run_lock import apply
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.lock import (
+    host_lock,
+    lock_folder,
+    lock_run,
+)
 
 # More than the lock of the host may take.
 _LIMIT_S = 60.0
@@ -108,7 +111,7 @@ def main() -> None:
 
     def work() -> None:
         with reported(module, None, ValueError), host_lock(f"run_lock-{name}", 30):
-            result = apply(params, path, module.check_mode)
+            result = lock_run(params, path, module.check_mode)
         module.exit_json(**result)
 
     finish_in_time(module, folder, work, _LIMIT_S)

@@ -100,7 +100,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.hang import look_in_time
-from ansible_collections.baremetal.dgx.plugins.module_utils._core.host_name import short_name
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.names import short_name
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.containers import plugstack
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping, Sequence
 
-from .._core.pci_address import full_pci
+from .._core.names import full_pci
 from .._core.record import NOT_MEASURED, PASS, Record, Threshold, judge
 from .compare import (
     Disagreement,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Mapping, Sequence
 
-from .._core.pci_address import full_pci
+from .._core.names import full_pci
 
 # One round of all phases; a longer burn-in repeats it, so that each phase meets every temperature.
 ROUND_S = 1800.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Collection, Mapping, NoReturn, Sequence
 
-from .host_name import short_name
+from .names import short_name
 from .record import FAIL, NOT_MEASURED, PASS, Record, Tally, lines_of, stamped, utc_text
 
 if TYPE_CHECKING:

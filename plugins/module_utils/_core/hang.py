@@ -22,6 +22,7 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from .child import DONE, HUNG, Answer, Question, Send, ask_all, parts_of
 from .failures import reported
+from .files import make_folder, write_atomic
 from .run import ToolError
 
 LIMIT_S = 60.0
@@ -204,3 +205,20 @@ def finish_in_time(
     for message in ended["warnings"]:
         module.warn(message)
     getattr(module, ended["how"])(**ended["answer"])
+
+
+def write_files(folder: str, files: Mapping[str, str]) -> list[str]:
+    """Write files into a folder, each in one step, and return their paths; ToolError."""
+
+    def write(_send: Send) -> None:
+        make_folder(folder)
+        for name, text in files.items():
+            write_atomic(os.path.join(folder, name), text.encode("utf-8", "replace"), sync=False)
+
+    try:
+        in_time(folder, write)
+    except OSError as error:
+        raise ToolError(f"{folder} cannot be written: {error}") from error
+    except (HungError, BrokenError) as error:
+        raise ToolError(str(error)) from error
+    return [os.path.join(folder, name) for name in files]

@@ -5,22 +5,25 @@
 # This module util is **PRIVATE** to the collection: it can have breaking changes at any time.
 # Do not use it from other collections or standalone plugins/modules!
 
-"""One module of a kind at a time on a host.
+"""One module of a kind at a time on a host, and one run of a playbook at a time on a cluster.
 
 When ansible-playbook is killed, the module it has started on a host goes on. The next run must not
-overtake it: else the old run's files could replace those of the new one.
+overtake it: else the old run's files could replace those of the new one. That lock goes with its
+process; the one of a run is a file that names the run, since it lasts from module to module.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import tempfile
 import time
-from typing import Iterator
+from typing import Any, Iterator, Mapping
 
-from .files import NO_OTHER_WRITER, make_folder, open_folder
+from .files import NO_OTHER_WRITER, make_folder, open_folder, read_json, remove, write_atomic
+from .record import utc_text
 from .run import ToolError
 
 _POLL_S = 0.2
@@ -91,3 +94,41 @@ def _folder() -> str:
     folder = os.path.join(base, "baremetal-dgx" if uid == 0 else f"baremetal-dgx-{uid}")
     make_folder(folder, 0o700, NO_OTHER_WRITER)
     return folder
+
+
+def run_holder(path: str) -> dict[str, str]:
+    """Return which run holds it and since when; empty if none does. OSError, ValueError."""
+    try:
+        found = read_json(path, "who holds it")
+    except FileNotFoundError:
+        return {}
+    if not isinstance(found, dict):
+        raise ValueError(f"{path}: not a mapping; remove it if no run is going on")
+    return {key: str(found.get(key, "")) for key in ("owner", "since")}
+
+
+def lock_run(params: Mapping[str, Any], path: str, check_mode: bool) -> dict[str, Any]:
+    """Take or release the lock of a run; return what the module run_lock returns.
+
+    ToolError if another run holds it; OSError, ValueError.
+    """
+    kept = run_holder(path)
+    owner, held = params["owner"], kept.get("owner", "")
+    if held in params["former"]:
+        # Of a run that was killed: it is given back, or taken over, like this run's own.
+        held = owner
+    if params["state"] == "released":
+        if held == owner and not check_mode:
+            remove(path)
+        return {"changed": held == owner, "held_by": "", "since": ""}
+    if held and held != owner:
+        raise ToolError(
+            f"{params['name']}: {held} does it since {kept['since']}: wait for it; if that run "
+            f"is over, remove {path} on {os.uname().nodename}",
+            held_by=held,
+            since=kept["since"],
+        )
+    since = kept.get("since") or utc_text()
+    if kept.get("owner", "") != owner and not check_mode:
+        write_atomic(path, json.dumps({"owner": owner, "since": since}) + "\n", 0o644)
+    return {"changed": not held, "held_by": owner, "since": since}

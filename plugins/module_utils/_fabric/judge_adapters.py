@@ -15,8 +15,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Sequence
 
-from .._core.pci_address import full_pci
-from .._core.rail import RAIL_DEVICE
+from .._core.names import RAIL_DEVICE, full_pci
 from .model import CablePlan
 
 # (node, rail), or (switch, -1)

@@ -11,8 +11,8 @@ import os
 from dataclasses import replace
 from typing import Any, Mapping, Sequence
 
+from .._core.hang import write_files
 from .._core.record import FAIL, NOT_MEASURED, Record, utc_text
-from .._core.report_files import write_files
 from .._core.run import CommandRunner, ToolError
 from .ask import Answers, environment_of, load_places, observe
 from .cables.labels import Place

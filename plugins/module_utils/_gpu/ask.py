@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Mapping
 
-from .._core.pci_address import full_pci
+from .._core.names import full_pci
 from .._core.record import Record
 from .._core.run import CommandRunner
 from .._host.kernel_log import read_log

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Mapping, Sequence
 
-from .._core.pci_address import full_pci
+from .._core.names import full_pci
 from .._core.record import Record
 from .._host.hardware_log import parse_faults
 from .._host.kernel_log import KernelLog, messages

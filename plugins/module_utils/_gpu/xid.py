@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from typing import Iterable, Iterator
 
-from .._core.pci_address import full_pci
+from .._core.names import full_pci
 from .._host.kernel_log import Message, message, messages
 from .sxid_data import ENDS
 from .xid_table import (

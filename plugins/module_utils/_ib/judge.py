@@ -14,8 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
-from .._core.pci_address import full_pci
-from .._core.rail import RAIL_DEVICE
+from .._core.names import RAIL_DEVICE, full_pci
 from .._core.record import NOT_MEASURED, PASS, Record, Threshold, judge
 from .counters import Sample, growth_of_port, symbol_errors_allowed
 from .ethtool import ETHERNET, Answer, judge_ethernet

@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
-from .._core.pci_address import full_pci
+from .._core.names import full_pci
 from .._core.run import MISSING, CommandRunner, ToolError
 
 _TOOLS = ("mlxconfig", "mstconfig")

@@ -14,8 +14,7 @@ import time
 from typing import Any, Callable, Mapping, Sequence
 
 from .._core.files import write_atomic
-from .._core.pci_address import full_pci
-from .._core.rail import RAIL_DEVICE
+from .._core.names import RAIL_DEVICE, full_pci
 from .._core.run import MISSING, CommandRunner
 from .counters import Sample, sample_from_data, sample_to_data
 from .ethtool import Answer

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from typing import Any, Mapping, Sequence
 
+from .._core.hang import write_files
 from .._core.record import NOT_MEASURED, PASS, Record, line_of, stamped, utc_text
-from .._core.report_files import write_files
 from .._core.run import CommandRunner, ToolError
 from .._slurm.allocation import allocate, release
 from .._slurm.nodes import parse_nodes

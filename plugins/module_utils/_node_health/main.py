@@ -22,7 +22,7 @@ import time
 from typing import Any, Sequence
 
 from .._core.files import write_atomic
-from .._core.host_name import short_name
+from .._core.names import short_name
 from .._core.record import utc_text
 from . import settings as s
 from .events import follower_of

@@ -17,7 +17,7 @@ from typing import Callable, Iterable, Iterator
 
 from .._core.child import Question
 from .._core.files import text_if_readable
-from .._core.pci_address import full_pci
+from .._core.names import full_pci
 from .._core.record import Record
 from .._core.run import run
 from .._gpu.host import fabric_manager, load_host

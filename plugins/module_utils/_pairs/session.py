@@ -17,8 +17,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Sequence
 
 from .._core.files import rename
+from .._core.hang import write_files
 from .._core.record import FAIL, NOT_MEASURED, Record, Threshold, lines_of, utc_text
-from .._core.report_files import write_files
 from .._core.run import CommandRunner, ToolError
 from .._fabric.model import CablePlan
 from .._fabric.parse_counters import HARMLESS

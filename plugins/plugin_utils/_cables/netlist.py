@@ -15,7 +15,8 @@ import functools
 import hashlib
 from collections.abc import Iterator
 
-from ...module_utils._core.rail import RAIL_DEVICE
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.names import RAIL_DEVICE
+
 from ...module_utils._fabric.model import RATE_4X_GBPS, CablePlan, End, PlannedHca, PlannedSwitch
 
 # The second bit of the first byte marks an address that no maker has given out.

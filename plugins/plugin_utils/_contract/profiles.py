@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...module_utils._core.pci_address import full_pci
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.names import full_pci
+
 from ...module_utils._core.schema import (
     Opaque,
     Option,

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...module_utils._core.rail import RAIL_DEVICE
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.names import RAIL_DEVICE
+
 from ...module_utils._fabric.model import (
     LEAF_LEAF,
     LEAF_SPINE,

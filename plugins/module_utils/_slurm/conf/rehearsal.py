@@ -30,7 +30,7 @@ from ..._core.files import (
     text_if_there,
     write_atomic,
 )
-from ..._core.host_name import short_name
+from ..._core.names import short_name
 from ..._core.nodeset import expand
 from ..._core.run import MISSING, CommandRunner, ToolError
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core import hang
-from ansible_collections.baremetal.dgx.plugins.module_utils._core.report_files import write_files
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.hang import write_files
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ToolError
 from ansible_collections.baremetal.dgx.plugins.module_utils._host.accounts import apply as _accounts
 from ansible_collections.baremetal.dgx.plugins.module_utils._host.units import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._core.pci_address import full_pci
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.names import full_pci
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import Record
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.host import Host
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.judge_device import throttle_text

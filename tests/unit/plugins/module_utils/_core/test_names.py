@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._core.pci_address import full_pci
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.names import full_pci
 
 
 @pytest.mark.parametrize(
