@@ -48,16 +48,16 @@ class ActionModule(Files):
 """
 
 
-def shared_vars(role: str) -> dict[str, Any]:
-    """What the role gives to the role _service, and what that makes of it."""
-    calls = [
-        task["vars"]
-        for _stem, task in Role(ROLES / role).tasks
-        for key, call in task.items()
-        if short(key) == "import_role" and call["name"] == "baremetal.dgx._service"
-    ]
-    tasks = [task["vars"] for _stem, task in Role(SHARED).tasks if "vars" in task] if calls else []
-    return {name: value for given in calls + tasks for name, value in given.items()}
+def private(role: str) -> dict[str, Any]:
+    """The role's variables, those of its tasks too, and what the role _service makes of them."""
+    own = Role(ROLES / role)
+    calls = [call for _stem, task in own.tasks for key, call in task.items() if _calls(key)]
+    shared = any(call["name"] == "baremetal.dgx._service" for call in calls)
+    return {**own.values, **(Role(SHARED).values if shared else {})}
+
+
+def _calls(key: str) -> bool:
+    return short(key) == "import_role"
 
 
 def render(
@@ -90,9 +90,8 @@ def render_many(
         "vars": {"role_path": str(path)},
         "vars_files": [
             str(path / "defaults/main.yml"),
-            str(path / "vars/main.yml"),
+            "private.yml",
             str(path / f"vars/{family}.yml"),
-            "shared.yml",
         ],
         "tasks": [
             # what is included wins over vars_files, as an inventory wins over defaults
@@ -116,7 +115,7 @@ def render_many(
             },
         ],
     }
-    (folder / "shared.yml").write_text(yaml.safe_dump(shared_vars(role)))
+    (folder / "private.yml").write_text(yaml.safe_dump(private(role), sort_keys=False))
     (folder / "action_plugins").mkdir(exist_ok=True)
     (folder / "action_plugins/shown.py").write_text(ACTION)
     (folder / "play.yml").write_text(yaml.safe_dump([play]))

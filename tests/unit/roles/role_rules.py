@@ -100,6 +100,13 @@ class Role:
         return read_yaml(self.path / "defaults/main.yml") or {}
 
     @cached_property
+    def values(self) -> dict[str, Any]:
+        """Private variables: those of the role, and those of its tasks."""
+        given = [read_yaml(self.path / "vars/main.yml") or {}]
+        given += [task.get("vars", {}) for _stem, task in self.tasks]
+        return {name: value for variables in given for name, value in variables.items()}
+
+    @cached_property
     def texts(self) -> dict[str, str]:
         """Relative path -> text of everything a run reads: not the README, not the metadata."""
         files = sorted(p for p in self.path.rglob("*") if p.is_file())
@@ -278,9 +285,10 @@ PROGRAMS = {
 
 
 def vars_hold_no_program(role: Role) -> Iterator[str]:
-    """What vars/ holds are constants, what differs by platform, and plain expressions."""
+    """Variables of a role and of its tasks are constants, lists and plain expressions."""
     for name, text in role.texts.items():
-        for number, line in enumerate(text.splitlines() if name.startswith("vars/") else (), 1):
+        held = name.startswith(("vars/", "tasks/"))
+        for number, line in enumerate(text.splitlines() if held else (), 1):
             for pattern, reason in PROGRAMS.items():
                 if re.search(pattern, line) and not line.lstrip().startswith("#"):
                     yield f"{name}:{number}: {line.strip()} ({reason})"
@@ -337,7 +345,8 @@ def internal_roles_get_what_they_read(role: Role) -> Iterator[str]:
             name = call.get("name", "").split(".")[-1] if short(key) in ROLE_CALLS else ""
             if not name.startswith("_"):
                 continue
-            internal, given = Role(role.path.parent / name), set(task.get("vars", {}))
+            internal = Role(role.path.parent / name)
+            given = {one for one in task.get("vars", {}) if not one.startswith("__")}
             read = _read_by(internal, f"tasks/{Path(call.get('tasks_from', 'main')).stem}.yml")
             where = f"tasks/{stem}.yml: '{task.get('name')}'"
             for missing in sorted(read - given):

@@ -20,6 +20,14 @@ def test_roles_were_found() -> None:
     assert {path.name for path in (ROOT / "roles").iterdir()} == {role.name for role in ROLES}
 
 
+def test_vars_hold_what_several_tasks_read() -> None:
+    """What one task reads is a variable of that task, where it is looked for."""
+    files = [*ROOT.glob("roles/*/vars/*.yml"), *ROOT.glob("playbooks/vars/*.yml")]
+    assert sum(len(path.read_text().splitlines()) for path in files) <= 1250
+    refusals = [role.name for role in ROLES if "_refusals:" in role.texts.get("vars/main.yml", "")]
+    assert not refusals, "they are read by preflight alone"
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 @pytest.mark.parametrize("role", ROLES, ids=lambda role: role.name)
 def test_role_keeps_rule(role: Role, rule: Callable[[Role], Iterator[str]]) -> None:

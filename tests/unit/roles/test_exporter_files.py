@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 from role_render import by_path, lines, render_many
+from role_rules import Role
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._exporters import fabric, slurm
 from ansible_collections.baremetal.dgx.plugins.module_utils._exporters.fabric import (
@@ -409,5 +410,5 @@ def test_nothing_else_is_refused(roles: Any, role: str, case: str) -> None:
     [("fabric_exporter", fabric), ("slurm_exporter", slurm), ("node_health", main)],
 )
 def test_a_program_reads_its_configuration_where_its_role_writes_it(role, its_program):
-    values = yaml.safe_load((ROOT / "roles" / role / "vars/main.yml").read_text())
+    values = Role(ROOT / "roles" / role).values
     assert values[f"__{role}_config"] == its_program.CONFIG

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from role_render import by_path, render
+from role_rules import Role
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.settings import (
     settings_from_data,
@@ -84,8 +84,7 @@ def test_a_node_without_a_profile_is_asked_less(tmp_path: Path) -> None:
 def test_scripts_pass_on_measured_failures_alone(
     tmp_path: Path, status: int, passed_on: int
 ) -> None:
-    path = ROOT / "roles/node_health/vars/main.yml"
-    scripts = yaml.safe_load(path.read_text())["__node_health_script_files"]
+    scripts = Role(ROOT / "roles/node_health").values["__node_health_script_files"]
     stand_in = tmp_path / "node-health"
     stand_in.write_text(f"#!/bin/sh\nexit {status}\n")
     stand_in.chmod(0o755)

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 from exposition_text import Samples, names, read
+from role_rules import Role
 
 ROOT = Path(__file__).resolve().parents[3]
 HARDWARE = ROOT / "virtual_pod" / "hardware"
@@ -33,7 +33,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def counters() -> str:
     """The counters file of the role, for DCGM 4."""
-    found = yaml.safe_load((ROOT / "roles/dcgm_exporter/vars/main.yml").read_text())
+    found = Role(ROOT / "roles/dcgm_exporter").values
     rows = found["__dcgm_exporter_own"] + found["__dcgm_exporter_of_profiling"]
     lines = [
         ", ".join("DCGM_FI_DEV_CLOCKS_EVENT_REASONS" if "{{" in c else c for c in row)

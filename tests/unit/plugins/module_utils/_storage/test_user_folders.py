@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from checkout import ROOT
 from jinja2 import Environment
+from role_rules import Role
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._storage import user_folders
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._programs import program
@@ -42,7 +42,7 @@ class Node:
         made = Environment(keep_trailing_newline=True).from_string(text).render(values)
         self.prolog.write_text(f"{shebang}\n{made}")
         self.prolog.chmod(0o755)
-        variables = yaml.safe_load((ROLE / "vars/main.yml").read_text())["__enroot_folders"]
+        variables = Role(ROLE).values["__enroot_folders"]
         mode = variables.partition("'/data', 'state': 'directory', 'mode': '")[2][:4]
         self.data.mkdir()
         self.data.chmod(int(mode, 8))
