@@ -118,7 +118,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.check_module i
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import PASS
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.containers.ask import ask_nodes
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.containers.job import ask_nodes
 
 ARGUMENT_SPEC: dict[str, Any] = {
     **check_options(timeout_s=120),

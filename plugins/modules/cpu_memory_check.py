@@ -116,7 +116,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.check_module i
     finish,
     node_of,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._host.ask_cpu_memory import ask_cpus
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.cpu_memory_load import ask_cpus
 
 ARGUMENT_SPEC: dict[str, Any] = {
     **check_options("node"),

@@ -228,8 +228,8 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.apply import report
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.policy import GatePlan
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.report import report
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.states import (
     bring_about,
 )

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""Known answers on every CPU, and patterns through memory: a process for each CPU, bound to it.
+"""Loads every CPU with known answers and memory with patterns: a process bound to each CPU.
 
 It finds a core that computes wrongly in what Python uses (integers, floats, SHA), and memory that
 does not keep what was written, as far as it goes through the caches. It is no memtest86: it sees no
@@ -17,12 +17,14 @@ import hashlib
 import math
 import mmap
 import os
+import re
 import time
 import zlib
-from typing import Any, Callable, Iterator, Sequence
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from .._core.child import DONE, HUNG, Answer, Question, ask_all
-from .cpu_memory import Told
+from .._core.record import Record
+from .cpu_memory import Told, judge_host, judge_load, load
 
 BLOCK = 1 << 20
 _STEP = 64
@@ -162,3 +164,31 @@ def _told(cpu: int, answer: Answer) -> Told:
         return Told(cpu, problem=answer.said[-200:])
     lists = {key: tuple(value) for key, value in answer.value.items() if isinstance(value, list)}
     return Told(**{**answer.value, **lists})
+
+
+def available_mib() -> int:
+    """Return MemAvailable of this host, 0 where it cannot be read."""
+    try:
+        with open("/proc/meminfo", encoding="ascii") as stream:
+            found = re.search(r"(?m)^MemAvailable:\s+(\d+) kB", stream.read())
+    except OSError:
+        return 0
+    return int(found[1]) // 1024 if found else 0
+
+
+def ask_cpus(node: str, options: Mapping[str, Any], check: bool) -> tuple[list[Record], int, int]:
+    """Return the records, how many CPUs are loaded and how many MiB written.
+
+    `options` are those of cpu_memory_check. `check` asks the kernel only.
+    """
+    seconds = options["seconds"]
+    cpus = sorted(os.sched_getaffinity(0)) if seconds else []
+    share = int(available_mib() * options["memory_share"])
+    most = min(share, options["memory_mib"]) if options["memory_mib"] else share
+    each = most // len(cpus) if cpus else 0
+    host = load(options["sysfs"], options["proc"])
+    records = list(judge_host(node, host, options["profile"], options["edac"]))
+    if cpus and not check:
+        told = run(cpus, seconds, each)
+        records += judge_load(node, told, seconds, each * len(cpus))
+    return records, len(cpus), each * len(cpus)

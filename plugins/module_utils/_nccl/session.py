@@ -13,7 +13,7 @@ from typing import Any, Mapping, Sequence
 from .._core.hang import write_files
 from .._core.record import NOT_MEASURED, PASS, Record, line_of, stamped, utc_text
 from .._core.run import CommandRunner, ToolError
-from .._slurm.allocation import allocate, release
+from .._slurm.commands import allocate, release
 from .._slurm.nodes import parse_nodes
 from .groups import MARK_SOURCE, Outcome, left_out, run_data, run_groups, threshold, usable
 from .halving import Group, groups_of

@@ -15,7 +15,7 @@ from .._core.record import Threshold
 from .._core.run import CommandRunner, ToolError
 from .._fabric.model import CablePlan, plan_from_data, rail_end
 from .._fabric.routes import Routes
-from .._slurm.allocation import allocate, release
+from .._slurm.commands import allocate, release
 from .perftest import SHORTEST_S, Recipe, mark_for
 from .run import Setup
 from .schedule import Wishes, make_schedule

@@ -5,7 +5,7 @@
 # This module util is **PRIVATE** to the collection: it can have breaking changes at any time.
 # Do not use it from other collections or standalone plugins/modules!
 
-"""Running Slurm's commands and reading their parsable output."""
+"""Running Slurm's commands, also as steps of a job, and reading their parsable output."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ _SHOW_TIMEOUT_S = 60
 _CHANGE_TIMEOUT_S = 120
 # sacctmgr ends with 0 after some of its errors ("error: Invalid value for GraceTime")
 _ERROR = re.compile(r"^\s*(sacctmgr: )?error: ", re.MULTILINE)
+_GRANTED = re.compile(r"Granted job allocation (\d+)")
 
 
 class NoAnswerError(ToolError):
@@ -139,3 +140,33 @@ def user_name() -> str:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
         return str(os.geteuid())
+
+
+def allocate(
+    run: CommandRunner,
+    nodes: Sequence[str],
+    limit_s: float,
+    wait_s: int,
+    gres: str = "",
+    options: Sequence[str] = (),
+) -> str:
+    """Return the number of a job that has these nodes; ToolError if Slurm does not give them.
+
+    The job ends by itself after limit_s, so that nothing is held when nobody gives it back.
+    """
+    minutes = max(1, -(-int(limit_s) // 60))
+    words = ["salloc", "--no-shell", "--exclusive", "--mem=0", "--job-name=fabric_pairs"]
+    words += [f"--nodes={len(nodes)}", "--nodelist=" + ",".join(nodes), f"--time={minutes}"]
+    words += [f"--immediate={wait_s}"]
+    if gres:
+        words.append(f"--gres={gres}")
+    result = run([*words, *options], timeout_s=wait_s + 30)
+    granted = _GRANTED.search(result.text)
+    if not result.ok or not granted:
+        raise ToolError(f"Slurm does not give the {len(nodes)} nodes: {result.describe(2)}")
+    return granted[1]
+
+
+def release(run: CommandRunner, job: str) -> None:
+    """Give the nodes back; the job's own time limit does it where this fails."""
+    run(["scancel", job], timeout_s=30)

@@ -12,11 +12,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.conf.render import topology
+
 from ...module_utils._core.schema import Problem
 from ...module_utils._fabric.cables.labels import places_of
 from ...module_utils._fabric.cables.lists import Rows, cables_csv, is_ufm, take_own
 from ...module_utils._fabric.model import CablePlan, plan_to_data
-from ...module_utils._slurm.conf.files import topology
 from .netlist import netlist, node_name_map
 from .page import cables_html
 from .ufm import take_ufm, ufm_csv

@@ -5,7 +5,7 @@
 # This module util is **PRIVATE** to the collection: it can have breaking changes at any time.
 # Do not use it from other collections or standalone plugins/modules!
 
-"""Whether a job that asked for an image ran in it, from the text that it printed. Pure.
+"""Runs a job that asks for an image, and judges from its text whether it ran in it.
 
 srun returns 0 when the job ran on the bare host (measured with Slurm 22.05.8 and 24.11.5), and
 with 22.05.8 when a broken plug-in kept it from starting, so that the return code is never asked.
@@ -14,9 +14,11 @@ with 22.05.8 when a broken plug-in kept it from starting, so that the return cod
 from __future__ import annotations
 
 import re
-from typing import Sequence
+from typing import Any, Mapping, Sequence
 
+from ..._core.nodeset import fold
 from ..._core.record import FAIL, NOT_MEASURED, PASS, Record
+from ..._core.run import ENDED, MISSING, CommandRunner
 
 CHECK = "slurm.container"
 
@@ -36,6 +38,7 @@ _PLUGIN = r"[Pp]lug-?in initialization failed|Incompatible Slurm plugin|spank: .
 # With PrologFlags=Contain the step that holds the job's cgroup meets the plug-in first (24.11.5).
 _NO_STEP = r"Something is wrong with the boot of the nodes|are still not ready"
 _UNKNOWN_OPTION = r"unrecognized option '?--container"
+_TIME_TO_ANSWER_S = 20
 _IDLE = ("idle", "mixed")
 
 
@@ -121,3 +124,61 @@ def single_out(nodes: Sequence[str], text: str, most: int) -> list[str]:
     silent = [name for name in nodes if name not in said]
     unknown = re.search(_UNKNOWN_OPTION, text) or re.search(_NO_JOB, text)
     return silent[:most] if len(nodes) > 1 and not unknown else []
+
+
+def command(options: Mapping[str, Any], nodes: Sequence[str]) -> list[str]:
+    """Return the command line of the job on these nodes."""
+    srun = [
+        "srun",
+        f"--nodes={len(nodes)}",
+        f"--nodelist={fold(nodes)}",
+        "--ntasks-per-node=1",
+        "--time=5",
+        f"--immediate={options['wait_s']}",
+        "--job-name=baremetal-dgx-containers",
+        "--chdir=/",
+        *options["arguments"],
+        f"--container-image={options['image']}",
+        "sh",
+        "-c",
+        SCRIPT.format(marker=options["marker"]),
+    ]
+    if options["user"] == "root":
+        return srun
+    return ["runuser", "-u", options["user"], "--", *srun]
+
+
+def run_job(run: CommandRunner, options: Mapping[str, Any], nodes: Sequence[str]) -> list[Record]:
+    """Return the answers of these nodes, the silent ones asked a second time."""
+    result = run(command(options, nodes), timeout_s=options["timeout_s"])
+    ended = result.outcome == ENDED
+    answers = dict(zip(nodes, judge_job(result.text, nodes, options["token"], ended)))
+    silent = single_out(nodes, result.text, options["alone"])
+    for node in silent:
+        alone = run(command(options, [node]), timeout_s=options["timeout_s"])
+        ended = alone.outcome == ENDED
+        answers[node] = judge_job(alone.text, [node], options["token"], ended)[0]
+    return list(answers.values())
+
+
+def ask_nodes(run: CommandRunner, options: Mapping[str, Any]) -> list[Record]:
+    """Return the answer of each node."""
+    names = options["nodes"]
+    listed = run(
+        ["sinfo", "--Node", "--noheader", "--format=%N %T", "--nodes", fold(names)],
+        timeout_s=_TIME_TO_ANSWER_S,
+    )
+    if listed.outcome == MISSING or not listed.ok:
+        return [answer(n, NOT_MEASURED, listed.describe(1)) for n in names]
+    states = ready(listed.out)
+    able = [name for name in names if can_run(states.get(name, ""))]
+    answers = [
+        answer(
+            name,
+            NOT_MEASURED,
+            f"the node is {states.get(name) or 'unknown to Slurm'}",
+        )
+        for name in names
+        if name not in able
+    ]
+    return answers + (run_job(run, options, able) if able else [])

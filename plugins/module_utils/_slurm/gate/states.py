@@ -16,9 +16,19 @@ from ..._core.lock import host_lock
 from ..._core.run import CommandRunner, ToolError
 from ..commands import NoAnswerError, user_name
 from ..nodes import Node
-from .apply import Outcome, Slurm, Step, StoppedError, carry_out, load_known, store_known
+from .apply import (
+    Outcome,
+    Slurm,
+    Step,
+    StoppedError,
+    carry_out,
+    diff_of,
+    journal,
+    load_known,
+    report,
+    store_known,
+)
 from .policy import GatePlan, Policy, plan_gate, plan_introduction, verdict_from_data
-from .report import diff_of, journal, report
 
 if TYPE_CHECKING:
     from ansible.module_utils.basic import AnsibleModule

@@ -9,7 +9,6 @@ import time
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._host import ask_cpu_memory
 from ansible_collections.baremetal.dgx.plugins.module_utils._host import (
     cpu_memory_load as load_module,
 )
@@ -170,7 +169,7 @@ def test_every_cpu_of_this_machine_knows_the_answers(ask):
 
 
 def test_check_mode_loads_nothing(ask, monkeypatch):
-    monkeypatch.setattr(ask_cpu_memory, "run", None)
+    monkeypatch.setattr(load_module, "run", None)
     answer = ask(check=True, seconds=5)
     assert answer["cpus"] == len(os.sched_getaffinity(0))
     assert "cpu.known_answers" not in {one["check"] for one in answer["records"]}

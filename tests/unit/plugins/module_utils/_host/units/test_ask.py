@@ -20,16 +20,16 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
     TIMED_OUT,
     CommandResult,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._host.units import probe as _probe
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.units import ask
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.units.ask import Probe
 from ansible_collections.baremetal.dgx.plugins.module_utils._host.units.plan import UnitState
-from ansible_collections.baremetal.dgx.plugins.module_utils._host.units.probe import Probe
 
 UP = UnitState("slurmd.service", "loaded", "", "active", "running", "success", "enabled", "notify")
 EXITED = replace(UP, sub_state="exited")
 
 
 def judge(unit, enabled=True, said="last words"):
-    return _probe.judge_unit(unit, enabled, said)
+    return ask.judge_unit(unit, enabled, said)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def ended(out, rc=0):
     ],
 )
 def test_judge_probe(probe, result, status, line):
-    rec = _probe.judge_probe(probe, result)
+    rec = ask.judge_probe(probe, result)
     assert rec.status == status
     assert rec.took_s is not None
     assert [line_of(rec)] * (status != PASS) == ([line] if line else [])
