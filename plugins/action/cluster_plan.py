@@ -30,6 +30,11 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.role_spec
     collection_root,
     load_roles,
 )
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.run_plan import (
+    folder_to_write,
+    planned_by,
+    shared_folder,
+)
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.subject import (
     Subject,
     at_work,
@@ -205,7 +210,8 @@ class ActionModule(ActionBase):
         if problems:
             result.update(_mistakes(problems))
             return
-        folder = os.path.join(state_dir, "plan")
+        extra = manager.extra_vars
+        folder = folder_to_write(state_dir, extra, roles, found.names)
         # In check mode too: the plan is a copy of the inventory beside it, and later tasks read it.
         result["changed"] = any(
             [
@@ -223,6 +229,9 @@ class ActionModule(ActionBase):
             ]
         )
         lines = [cable_line(cabling.plan)] if cabling.plan.switches else []
+        if folder != shared_folder(state_dir):
+            by = ", ".join(planned_by(extra, roles, found.names))
+            lines.append(f"a plan for this run, with -e {by}: {folder}")
         result.update(
             plan_dir=folder,
             summary={**summary(plan.data), "cables": cable_counts(cabling.plan)},

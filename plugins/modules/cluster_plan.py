@@ -21,6 +21,8 @@ description:
     nothing else, so check mode writes them too.
   - Writes C(plan/inputs/NAME.json), the inputs of each host's roles, which the playbooks read as
     variables. What the inventory says of a role is not repeated there but referred to.
+  - Extra variables that change the plan lead to a plan for runs with the same values alone, in
+    C(extra_plans/DIGEST) instead of C(plan), and leave the plan of the inventory's files as it is.
   - Where there is a compute fabric, plans every cable of it and writes C(plan/fabric), with
     C(cables.json) for other modules, C(cables.csv) and C(cables.html) for technicians, C(ufm.csv),
     C(node-name-map), C(ibsim.net), and for a SuperPOD Slurm's C(topology.conf) and

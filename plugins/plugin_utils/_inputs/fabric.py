@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from .host import STATE, Host, Site
+from .host import PLAN, Host, Site
 
 _RAIL = re.compile(r"rail[0-9]+")
 # Where an adapter is not simulated elsewhere.
@@ -137,7 +137,7 @@ def fabric_inputs(host: Host) -> dict[str, Any]:
         "roce_rails": [rail["rail"] for rail in rails_of(host)],
     }
     if "subnet_managers" in host.groups:
-        names = STATE + "/plan/fabric/node-name-map"
+        names = PLAN + "/fabric/node-name-map"
         given |= {
             "subnet_manager_hosts": site.groups["subnet_managers"],
             "subnet_manager_topology": site.fabric["topology"],

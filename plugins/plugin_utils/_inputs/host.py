@@ -27,6 +27,8 @@ from .settings import filled
 
 # Where the controller keeps the cluster's state; the plan has no paths of this machine.
 STATE = "{{ __cluster_state }}"
+# The folder there of the plan that the run works from.
+PLAN = "{{ __cluster_plan }}"
 
 
 class UnknownError(Exception):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .fabric import environment, subnet_manager_provider
-from .host import STATE, Host
+from .host import PLAN, Host
 
 _ACCESS = "monitoring_access"
 _ANYWHERE = ("0.0.0.0", "::", "")
@@ -210,7 +210,7 @@ def exporter_inputs(host: Host) -> dict[str, Any]:
         ),
         "dcgm_exporter_dcgm_release": int(release.split(".", maxsplit=1)[0]),
         "slurm_exporter_accounting": bool(site.groups["slurm_databases"]),
-        "fabric_exporter_plan_file": STATE + "/plan/fabric/cables.json",
+        "fabric_exporter_plan_file": PLAN + "/fabric/cables.json",
         "fabric_exporter_subnet_managers": site.groups["subnet_managers"],
         "fabric_exporter_subnet_manager_provider": subnet_manager_provider(host),
         "fabric_exporter_subnet_manager_guids": site.fabric.get("subnet_manager_guids") or [],

@@ -35,6 +35,7 @@ from .values import Inventory, Value
 
 _UNDEFINED = re.compile(r"'([^']+)' is undefined")
 _NO_ATTRIBUTE = re.compile(r"has no attribute '([^']+)'")
+_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 # What nobody knows before a host is asked, or before a task has run there.
 _FACTS = re.compile(r"ansible_(?!host\b|user\b|port\b|connection\b|inventory_sources\b).*")
@@ -56,17 +57,17 @@ def _has_template(value: Any) -> bool:
     return isinstance(value, (list, tuple)) and any(_has_template(item) for item in value)
 
 
-def _plain(value: Any, open_vault: bool) -> Any:
+def plain(value: Any, open_vault: bool) -> Any:
     """Return the value without Ansible's own types; a vaulted one stays closed unless needed."""
     if _is_vaulted(value):
         return str(value) if open_vault else Opaque()
     if isinstance(value, Mapping):
         return {
-            int(key) if isinstance(key, int) else str(key): _plain(item, open_vault)
+            int(key) if isinstance(key, int) else str(key): plain(item, open_vault)
             for key, item in value.items()
         }
     if isinstance(value, (list, tuple)):
-        return [_plain(item, open_vault) for item in value]
+        return [plain(item, open_vault) for item in value]
     if isinstance(value, str):
         return str.__str__(value)
     if value is None or isinstance(value, bool):
@@ -99,6 +100,13 @@ def _names_in(template: str) -> frozenset[str] | None:
     return None if names & _REACHING else frozenset(names)
 
 
+@functools.cache
+def _words_in(template: str) -> frozenset[str]:
+    """Return the words of a template that may be names of an inventory's variables."""
+    # What all hosts are in is long, and is the inventory's itself.
+    return frozenset(_WORD.findall(template)) - _REACHING - {"groups"}
+
+
 def _reason(exc: Exception, names: Iterable[str]) -> Unresolved:
     """Return why a value could not be templated, in the same words for all ansible-cores.
 
@@ -123,6 +131,8 @@ class _Reader:
     """Templates values host by host; a result is kept for all hosts with the same references."""
 
     def __init__(self, loader: Any, defaults: dict[str, Any]) -> None:
+        # What the templates refer to, directly or not; each word where that cannot be known.
+        self.names: set[str] = set()
         self._defaults = defaults
         self._templar = Templar(loader=loader, variables={})
         self._kept: dict[tuple[Any, ...], tuple[Any, Any]] = {}
@@ -155,23 +165,26 @@ class _Reader:
         key = (id(value), open_vault)
         if key not in self._raw:
             # The value is kept too, so that no other can get its id.
-            self._raw[key] = (value, _plain(value, open_vault))
+            self._raw[key] = (value, plain(value, open_vault))
         return self._raw[key][1]
 
     def _closure(self, value: Any, scope: Mapping[str, Any]) -> dict[str, Any] | None:
         """Return what the value refers to, directly or not; None when nobody can say."""
         found: dict[str, Any] = {}
+        closed = True
         waiting = list(_templates(value))
         while waiting:
-            names = _names_in(str.__str__(waiting.pop()))
+            text = str.__str__(waiting.pop())
+            names = _names_in(text)
             if names is None:
-                return None
+                closed, names = False, _words_in(text)
+            self.names.update(names)
             for name in sorted(names - found.keys()):
                 if name in scope:
                     found[name] = scope[name]
                     if self.has_template(found[name]):
                         waiting.extend(_templates(found[name]))
-        return found
+        return found if closed else None
 
     def template(self, value: Any, variables: Mapping[str, Any], open_vault: bool) -> Any:
         """Return the plain result for the host that has these variables."""
@@ -188,7 +201,7 @@ class _Reader:
     def _evaluate(self, value: Any, variables: dict[str, Any], open_vault: bool) -> Any:
         self._templar.available_variables = variables
         try:
-            return _plain(self._templar.template(value), open_vault)
+            return plain(self._templar.template(value), open_vault)
         except AnsibleError as exc:
             return self._part_by_part(value, variables, open_vault, _reason(exc, variables))
 
@@ -287,7 +300,7 @@ def _read(
 def _unread(variables: Mapping[str, Any]) -> dict[str, Any]:
     """Return what needs no host to be understood: neither secrets nor templates."""
     return {
-        name: _plain(value, open_vault=False)
+        name: plain(value, open_vault=False)
         for name, value in variables.items()
         if not _is_vaulted(value) and not _has_template(value)
     }
@@ -353,4 +366,13 @@ def collect(
         for group in GROUPS
         if not groups.get(group)
     }
-    return Inventory(groups, skeleton.cluster_groups, hosts, others, directory, unread, problems)
+    return Inventory(
+        groups,
+        skeleton.cluster_groups,
+        hosts,
+        others,
+        directory,
+        unread,
+        problems,
+        frozenset(reader.names),
+    )

@@ -7,9 +7,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 
-from ...module_utils._core.schema import RoleSpec
 from .._contract.contract import CLUSTER_GROUP, GROUPS
 from .given import READ
 from .values import Inventory
@@ -41,12 +40,15 @@ def known_hosts(inventory: Inventory) -> list[str]:
     return [host for host in inventory.memberships if host in members]
 
 
-def prefix_owner(name: str, roles: Mapping[str, RoleSpec]) -> str | None:
-    """Return the prefix that makes the variable one of the collection's, the longest that fits."""
+def prefix_owner(name: str, roles: Iterable[str]) -> str | None:
+    """Return the prefix that makes the variable one of the collection's, the longest that fits.
+
+    roles are the names of the collection's roles.
+    """
     fitting = [prefix for prefix in (*roles, "cluster", "node") if name.startswith(prefix + "_")]
     return max(fitting, key=len) if fitting else None
 
 
-def concerned(name: str, roles: Mapping[str, RoleSpec]) -> bool:
+def concerned(name: str, roles: Iterable[str]) -> bool:
     """Return whether a variable of this name is the collection's to judge."""
     return name in READ or prefix_owner(name, roles) is not None

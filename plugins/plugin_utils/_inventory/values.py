@@ -44,6 +44,8 @@ class Inventory:
     unread: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     # What was found wrong while it was read.
     problems: tuple[Problem, ...] = ()
+    # Names that its templates refer to, directly or not.
+    names: frozenset[str] = frozenset()
 
     @cached_property
     def memberships(self) -> dict[str, tuple[str, ...]]:

@@ -79,7 +79,8 @@ class Wiring:
         inputs = json.loads(self.texts[host])
         hostvars = HostVars(self._inventory, self._manager, self._loader)
         known = self._manager.get_vars(host=self._inventory.get_host(host))
-        own = {"hostvars": hostvars, "__cluster_state": str(self.state)}
+        state = {"__cluster_state": str(self.state), "__cluster_plan": str(self.state / "plan")}
+        own = {"hostvars": hostvars, **state}
         scope = {**known, **own, **_trusted(inputs)}
         templar = Templar(loader=self._loader, variables=scope)
         return {name: templar.template(scope[name]) for name in inputs}

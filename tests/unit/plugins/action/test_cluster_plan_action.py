@@ -273,7 +273,7 @@ def _run(folder: Path, scenario: Scenario, cluster: Mapping[str, str]) -> list[R
         **scenario.environment,
     }
     tools = Path(sys.executable).parent
-    arguments = [argument.format(folder=folder) for argument in scenario.arguments]
+    arguments = [argument.replace("{folder}", str(folder)) for argument in scenario.arguments]
     runs = []
     for _time in range(scenario.repeat):
         done = subprocess.run(
@@ -338,6 +338,48 @@ def test_a_playbook_run_alone_makes_the_plan_of_the_inventory_as_it_is(
     plan = json.loads((second.plan / "plan.json").read_text(encoding="utf-8"))
     assert "dgx-05" in [node["name"] for node in plan["slurm"]["nodes"]]
     assert (second.plan / "nodes/dgx-05.json").exists()
+
+
+SHOW = """
+- hosts: head-01
+  gather_facts: false
+  connection: local
+  vars_files: [{root}/playbooks/vars/cluster.yml, "{{{{ __cluster_inputs }}}}"]
+  tasks:
+    - ansible.builtin.debug:
+        msg: "share {{{{ __gate.share }}}} of {{{{ __cluster_plan | basename }}}}"
+"""
+
+
+def test_two_runs_with_different_values_read_each_its_own_plan(
+    tmp_path: Path, small_cluster: Mapping[str, str]
+) -> None:
+    """Interleaved: both make their plan, then both read it; so does a run without any."""
+    book = tmp_path / "show.yml"
+    book.write_text(SHOW.format(root=collection_root()), encoding="utf-8")
+    values = {share: ("-e", json.dumps({"cluster_gate": {"share": share}})) for share in (0.3, 0.4)}
+
+    def run(*arguments: str, playbook: str = Scenario.playbook) -> str:
+        (done,) = _run(tmp_path, Scenario(arguments=arguments, playbook=playbook), small_cluster)
+        assert done.code == 0, done.text
+        return done.text
+
+    assert "changed=1" in run()
+    for said in values.values():
+        assert "changed=1" in run(*said)
+    # What was made for the values of others has not touched the plan of the inventory.
+    assert "changed=0" in run()
+    for share, said in values.items():
+        assert f"share {share} of " in run(*said, playbook=str(book))
+        assert "changed=0" in run(*said)
+    assert "share 0.1 of plan" in run(playbook=str(book))
+    # Values that change no plan share the inventory's.
+    assert "share 0.1 of plan" in run("-e", "target=dgx-01", playbook=str(book))
+    # Never planned: no other run's inputs take their place.
+    scenario = Scenario(arguments=("-e", "node_health_enabled=true"), playbook=str(book))
+    (early,) = _run(tmp_path, scenario, small_cluster)
+    assert early.code != 0
+    assert "there is no plan of this node yet" in " ".join(early.text.split())
 
 
 @pytest.mark.parametrize("name", sorted(GOOD))

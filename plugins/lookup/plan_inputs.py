@@ -1,0 +1,70 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Lookup plan_inputs."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: plan_inputs
+author:
+  - The baremetal.dgx authors (@baremetal-dgx)
+version_added: 1.0.0
+short_description: The file with what the plan gives to the roles of the host
+description:
+  - Returns the path of C(inputs/NAME.json) in the plan that the run works from, for C(vars_files).
+  - Fails for a host of the cluster that no plan has been made of. Hosts that are not of the cluster
+    have no such file, and Ansible leaves it out; it asks for that of localhost, too, when a task is
+    delegated.
+options:
+  _terms:
+    description: The folder C(.dgx) beside the inventory.
+    type: list
+    elements: path
+    required: true
+seealso:
+  - plugin: baremetal.dgx.plan_folder
+    plugin_type: lookup
+"""
+
+EXAMPLES = r"""
+- name: Work on nodes
+  hosts: gpu_nodes
+  vars_files:
+    - "{{ lookup('baremetal.dgx.plan_inputs', '/srv/cluster/.dgx') }}"
+"""
+
+RETURN = r"""
+_raw:
+  description: The path of the file.
+  type: list
+  elements: path
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ansible.errors import AnsibleLookupError
+from ansible.plugins.lookup import LookupBase
+
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._contract.contract import CLUSTER_GROUP
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.run_plan import folder_of_run
+
+
+class LookupModule(LookupBase):
+    """Looks for one file."""
+
+    def run(
+        self, terms: Sequence[Any], variables: Mapping[str, Any] | None = None, **_options: Any
+    ) -> list[str]:
+        """Return the path; AnsibleLookupError without a plan of the host."""
+        known = variables or {}
+        host = str(known.get("inventory_hostname") or "")
+        folder = folder_of_run(str(terms[0]), self._loader)
+        path = os.path.join(folder, "inputs", f"{host}.json")
+        if host in known.get("groups", {}).get(CLUSTER_GROUP, ()) and not os.path.isfile(path):
+            raise AnsibleLookupError(
+                "there is no plan of this node yet; run baremetal.dgx.check_inventory first"
+            )
+        return [path]
