@@ -176,6 +176,10 @@ class ActionModule(ActionBase):
                 declared = arguments["declared"]
                 found = roles_of(result["plan_dir"], working)
                 why = undeclared(found, declared["roles"], declared["write"])
+                if why:
+                    able = set(present).intersection(match(list(subject.groups)))
+                    others = roles_of(result["plan_dir"], sorted(able.difference(working)))
+                    why = undeclared(found, **declared, others=others)
             if why:
                 result.update(failed=True, msg=why)
                 return

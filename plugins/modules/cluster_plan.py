@@ -89,6 +89,12 @@ options:
         description: What to write in the inventory so that there is something to do.
         type: str
         required: true
+      write_here:
+        description:
+          - What to write for these hosts if others have something to do. Without it,
+            O(declared.write).
+        type: str
+        default: ""
 notes:
   - Secrets are neither templated nor written.
   - A value that depends on a fact of a host is checked on that host, by the role that takes it.
@@ -195,6 +201,7 @@ ARGUMENTS: dict[str, Any] = {
         "options": {
             "roles": {"type": "list", "elements": "str", "required": True},
             "write": {"type": "str", "required": True},
+            "write_here": {"type": "str", "default": ""},
         },
     },
 }

@@ -97,14 +97,34 @@ def at_work(
     return sorted(found.intersection(match(list(limits))) if limits else found)
 
 
-def undeclared(roles: Mapping[str, Collection[str]], wanted: Collection[str], write: str) -> str:
+def undeclared(
+    found: Mapping[str, Collection[str]],
+    roles: Collection[str],
+    write: str,
+    write_here: str = "",
+    others: Mapping[str, Collection[str]] | None = None,
+) -> str:
     """Return why a playbook that is run by itself has nothing to do on any of its hosts.
 
-    roles are those that the plan has for each host, wanted those of the playbook.
+    found has the plan's roles for each host, others the same for hosts that the playbook was not
+    asked to work on; roles are the playbook's. write says what to write if nothing is declared at
+    all, write_here what to write for these hosts if it is for others.
     """
-    if any(not set(wanted).isdisjoint(found) for found in roles.values()):
+
+    def with_work(hosts: Mapping[str, Collection[str]]) -> list[str]:
+        return sorted(host for host, planned in hosts.items() if set(roles).intersection(planned))
+
+    if with_work(found):
         return ""
-    return f"inventory: nothing is declared for {fold(sorted(roles))} to do here; write {write}"
+    hosts = fold(sorted(found))
+    why = f"inventory: nothing is declared for {hosts} to do here"
+    able = with_work(others or {})
+    if not able:
+        return f"{why}; write {write}"
+    return (
+        f"{why}, as it is for {fold(able)}; name some of those, or write "
+        f"{write_here or write} for {hosts}"
+    )
 
 
 def fabric_host(plan: Mapping[str, Any], present: Collection[str]) -> str:

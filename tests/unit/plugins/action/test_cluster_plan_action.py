@@ -221,6 +221,28 @@ NOTHING = {
         says="inventory: nothing is declared for dgx-[01-04],head-01,login-[01-02] to do here; "
         "write cephfs_mounts or local_storage_volumes",
     ),
+    # The fabric is declared, and one node has no part in it.
+    "node_without_rails": Scenario(
+        playbook="baremetal.dgx.configure_fabric",
+        arguments=("--limit", "cpu-01"),
+        edits=(
+            (
+                "hosts.yml",
+                "    gpu_nodes:",
+                (
+                    "    cpu_nodes: {hosts: {cpu-01: {node_address: {management: 10.1.0.61}}}}\n"
+                    "    gpu_nodes:"
+                ),
+            ),
+        ),
+        files={
+            "group_vars/cpu_nodes/node.yml": "node_profile: cpu_node\n",
+            "group_vars/all/profiles.yml": "cluster_profiles: {cpu_node: {cpu: {sockets: 2, "
+            "cores_per_socket: 16, threads_per_core: 2, numa_nodes: 2}, real_memory_mb: 256000}}\n",
+        },
+        says="inventory: nothing is declared for cpu-01 to do here, as it is for dgx-[01-04],"
+        "head-01; name some of those, or write a node_profile with rails for cpu-01",
+    ),
     "strategy": Scenario(
         environment={"ANSIBLE_STRATEGY": "free"},
         says="strategy: 'free' lets each host run ahead, and what is done once for all would be "

@@ -89,3 +89,13 @@ def test_a_playbook_of_which_nothing_is_declared_has_nothing_to_do() -> None:
     assert undeclared(roles, ["dcgm", "roce"], "one") == (
         "inventory: nothing is declared for dgx-[01-02] to do here; write one"
     )
+    # Others have something to do: then not the whole cluster lacks it.
+    others = {"head-01": ["node_base"], "dgx-03": ["roce"], "dgx-04": ["dcgm"]}
+    assert undeclared(roles, ["dcgm", "roce"], "one", "a profile", others) == (
+        "inventory: nothing is declared for dgx-[01-02] to do here, as it is for dgx-[03-04]; "
+        "name some of those, or write a profile for dgx-[01-02]"
+    )
+    assert undeclared(roles, ["dcgm"], "one", others=others).endswith(
+        "or write one for dgx-[01-02]"
+    )
+    assert undeclared(roles, ["pyxis"], "one", others=others).endswith("to do here; write one")
