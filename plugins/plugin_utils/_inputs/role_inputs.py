@@ -19,7 +19,7 @@ from .logins import login_inputs
 from .monitoring import asked_exporters, asked_monitoring, exporter_inputs, monitoring_inputs
 from .slurm import is_of_slurm, slurm_inputs
 from .storage import asked_storage, lets_clients_in, storage_inputs
-from .validation import gate_inputs, validation_inputs
+from .validation import gate_inputs, report_inputs, validation_inputs
 
 _DOMAINS = (
     fabric_inputs,
@@ -32,6 +32,7 @@ _DOMAINS = (
     monitoring_inputs,
     gate_inputs,
     validation_inputs,
+    report_inputs,
 )
 _GPU = ("nvidia_driver", "dcgm", "nvidia_container_toolkit")
 

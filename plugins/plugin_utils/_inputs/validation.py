@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...module_utils._core.nodeset import fold
 from ...module_utils._slurm.gate.policy import LEVELS
+from .._contract.contract import COMPUTE_GROUPS
 from .._validation.levels import BURN_IN, QUICK, STANDARD
 from .gpu import hardware_inputs
 from .host import Host
@@ -76,4 +78,21 @@ def gate_inputs(host: Host) -> dict[str, Any]:
     return {
         "__gate": host.site.settings("cluster_gate"),
         "__gate_nodes": host.site.slurm_names,
+    }
+
+
+def report_inputs(host: Host) -> dict[str, Any]:
+    """Return how the report judges, and the hosts whose secrets must not appear in it.
+
+    Nodes of one group have the same secrets, so the first of each is enough.
+    """
+    groups = host.site.groups
+    few = {
+        name
+        for group, hosts in groups.items()
+        for name in (hosts[:1] if group in COMPUTE_GROUPS else hosts)
+    }
+    return {
+        "__report": host.site.settings("cluster_report"),
+        "__report_secrets_of": "{{ '%s' | baremetal.dgx.nodeset_expand }}" % fold(sorted(few)),
     }

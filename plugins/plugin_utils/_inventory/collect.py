@@ -31,6 +31,7 @@ from .given import READ
 from .hosts import concerned, host_path, known_hosts
 from .orphans import find_orphans
 from .role_specs import load_defaults
+from .secrets import hides
 from .values import Inventory, Value
 
 _UNDEFINED = re.compile(r"'([^']+)' is undefined")
@@ -265,12 +266,6 @@ def _below(group: Any) -> set[str]:
     return {group.name} | {name for child in group.child_groups for name in _below(child)}
 
 
-def _hides(option: Option) -> bool:
-    """Return whether something inside the option is a secret."""
-    inside = [*(option.options or {}).values(), *([option.each] if option.each else [])]
-    return any(item.no_log or _hides(item) for item in inside)
-
-
 def _read(
     reader: _Reader,
     value: Any,
@@ -285,7 +280,7 @@ def _read(
         return Opaque()
     if not templated:
         return reader.raw(value, open_vault)
-    if option is not None and _hides(option):
+    if option is not None and hides(option):
         if isinstance(value, Mapping):
             known = option.options or {}
             return {

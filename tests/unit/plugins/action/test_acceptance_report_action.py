@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import report_world as world
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
+from wiring import ROOT, example, write
 
 from ansible_collections.baremetal.dgx.plugins.action.acceptance_report import make_in_time
 from ansible_collections.baremetal.dgx.plugins.module_utils._core import hang
@@ -193,3 +194,43 @@ def test_as_a_play_runs_it(tmp_path, check):
             assert word in page, word
         modes = {path.stat().st_mode & 0o777 for path in (tmp_path / "report").iterdir()}
         assert modes == {0o640}
+
+
+@pytest.mark.slow
+def test_the_playbook_takes_its_settings_from_the_plan(tmp_path):
+    """The report's folder, marks and secrets are those of the inventory; no node is asked."""
+    inventory = example(tmp_path, "core_12")
+    secret = "hunter2-of-a-vault"
+    write(
+        inventory,
+        "group_vars/all/zz.yml",
+        {"cluster_report": {"marks": {"burn.rate_bf16": 700}}, "slurm_base_key": secret},
+    )
+    world.fill(Store(str(inventory / ".dgx/evidence")), 4, True)
+    states = {"report_states": {"dgx-01": {"state": "DRAIN", "reason": f"key {secret}"}}}
+    done = subprocess.run(
+        [
+            str(Path(sys.executable).with_name("ansible-playbook")),
+            f"--inventory={inventory}",
+            f"--extra-vars={json.dumps(states)}",
+            "--limit=dgx-03",
+            str(ROOT / "playbooks/report.yml"),
+        ],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".cache/collections"),
+            "ANSIBLE_HOME": str(tmp_path / "home"),
+            "ANSIBLE_NOCOLOR": "1",
+        },
+        cwd=tmp_path,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = (inventory / ".dgx/report/report.json").read_text()
+    report = json.loads(text)
+    assert (secret in text, "DRAIN" in text) == (False, True)
+    assert len(report["nodes"]) == 12
+    assert report["summary"]["fabric"] == "fail"
+    assert ("What to expect" in text, "set in the inventory" in text) == (True, True)
