@@ -1,0 +1,172 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The pages for people: links and anchors lead somewhere, and every check and refusal has an entry.
+
+Alerts have theirs in tables made from the rules (.ci/alert_table.py, roles/test_alert_rules.py).
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+GUIDE = DOCS / "troubleshooting.md"
+
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+def prose(text: str) -> str:
+    """The text without fenced code."""
+    return re.sub(r"^ *```.*?^ *```", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def first_cells(text: str) -> Iterator[str]:
+    """The first cell of each row of each table."""
+    for line in prose(text).splitlines():
+        if line.startswith("| ") and not line.startswith("| ---"):
+            yield re.split(r"(?<!\\)\|", line)[1].strip()
+
+
+# Links
+
+LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]*))?\)")
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub and GitLab make them."""
+    headings = re.findall(r"^#+ (.*)$", prose(text), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", one.lower()).strip().replace(" ", "-") for one in headings}
+
+
+def dead_links(page: Path, text: str) -> list[str]:
+    """The links of a page that lead to no file, or to no heading of it."""
+    lost = []
+    for target, anchor in LINK.findall(prose(text)):
+        path = page.parent / target
+        if target and not path.exists():
+            lost.append(target)
+        elif anchor and not (target and path.suffix != ".md"):
+            there = path.read_text(encoding="utf-8") if target else text
+            if anchor not in anchors(there):
+                lost.append(f"{target}#{anchor}")
+    return lost
+
+
+def test_dead_links_are_found() -> None:
+    text = "# Here\n[a](no.md) [b](#there) [c](#here) [d](glossary.md#x) [e](glossary.md)\n"
+    assert dead_links(DOCS / "x.md", text) == ["no.md", "#there", "glossary.md#x"]
+
+
+@each_page
+def test_links_and_anchors_lead_somewhere(page: Path) -> None:
+    assert not dead_links(page, page.read_text(encoding="utf-8"))
+
+
+def test_readme_names_every_page() -> None:
+    linked = {target for target, _anchor in LINK.findall(PAGES[0].read_text(encoding="utf-8"))}
+    assert {f"docs/{page.name}" for page in DOCS.glob("*.md")} <= linked
+
+
+# The glossary
+
+
+def test_glossary_is_in_order() -> None:
+    words = list(first_cells((DOCS / "glossary.md").read_text(encoding="utf-8")))[1:]
+    assert words == sorted(words, key=str.lower)
+    assert len(words) > 50
+
+
+# Checks: every name that the code gives to a record
+
+LAYERS = (
+    "burn|clock|cpu|dcgm|disk|evidence|fabric|fio|gpu|groups|health|host|ib|memory|mount|nccl|node"
+    "|nvme|service|slurm|stack|storage"
+)
+NAME = re.compile(rf"(?:{LAYERS})\.[a-z0-9_.*]+")
+# Files, and what the report computes from a record.
+NO_CHECKS = re.compile(
+    r".*\.(conf|html|j2|jsonl?|jwks|key|log|prom|py|pyz|service|svg|txt|ya?ml)|.*[._]|burn\.hottest"
+)
+
+
+def checks_in(text: str) -> set[str]:
+    """The names of checks in a module; what is filled in later is a `*`."""
+    tree = ast.parse(text)
+    inner = {
+        id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)
+        for part in node.values
+    }  # fmt: skip
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            texts = [one.value if isinstance(one, ast.Constant) else "*" for one in node.values]
+            names.add("".join(map(str, texts)))
+        elif isinstance(node, ast.Constant) and id(node) not in inner:
+            names.add(re.sub(r"\{[a-z_]*\}", "*", str(node.value)))
+    return {one for one in names if NAME.fullmatch(one) and not NO_CHECKS.fullmatch(one)}
+
+
+def entries() -> set[str]:
+    """The checks that have an entry, by the tables of the pages."""
+    found = {
+        name
+        for page in (GUIDE, DOCS / "gpu.md")
+        for cell in first_cells(page.read_text(encoding="utf-8"))
+        for name in re.findall(r"`([^`]+)`", cell)
+    }
+    findings = (DOCS / "fabric.md").read_text(encoding="utf-8").partition("### Findings")[2]
+    kinds = (re.findall(r"`([^`]+)`", cell) for cell in first_cells(findings.split("\n#")[0]))
+    return found | {f"fabric.{kind}" for row in kinds for kind in row}
+
+
+def lacking(names: set[str], known: set[str]) -> list[str]:
+    """The names of which no entry speaks; a name with a `*` needs one entry of its kind."""
+    return sorted(
+        name
+        for name in names
+        if not any(fnmatchcase(name, one) or fnmatchcase(one, name) for one in known)
+    )
+
+
+def test_checks_are_read_from_code() -> None:
+    text = 'judge("gpu.count", f"ib.pcie_{kind}", "slurm.conf", f"{x}.y", "burn.rate_", "a.b")'
+    assert checks_in(text) == {"gpu.count", "ib.pcie_*"}
+    assert lacking({"gpu.count", "ib.pcie_*"}, {"gpu.*"}) == ["ib.pcie_*"]
+    assert lacking({"gpu.count", "ib.pcie_*"}, {"gpu.count", "ib.pcie_speed"}) == []
+
+
+def test_every_check_has_an_entry() -> None:
+    names = set()
+    for path in (ROOT / "plugins").rglob("*.py"):
+        names |= checks_in(path.read_text(encoding="utf-8"))
+    assert len(names) > 150
+    known = entries()
+    assert not lacking(names, known), f"write an entry into {GUIDE.relative_to(ROOT)}"
+    old = lacking({one for one in known if NAME.fullmatch(one)}, names)
+    assert not [one for one in old if not one.startswith("fabric.")], "no code has this check"
+
+
+# Refusals, by kind
+
+
+def test_every_preflight_has_an_entry() -> None:
+    known = set(first_cells(GUIDE.read_text(encoding="utf-8")))
+    roles = {f"`{path.parents[1].name}`" for path in ROOT.glob("roles/*/tasks/preflight.yml")}
+    assert len(roles) > 20
+    assert not roles - known
+
+
+def test_every_kind_of_inventory_mistake_has_an_entry() -> None:
+    known = set(first_cells(GUIDE.read_text(encoding="utf-8")))
+    mistakes = (ROOT / "tests/unit/fixtures/bad_inventories.yml").read_text(encoding="utf-8")
+    kinds = set(re.findall(r"^# (.*)\n\n- name", mistakes, flags=re.MULTILINE))
+    assert len(kinds) > 12
+    assert not kinds - known
