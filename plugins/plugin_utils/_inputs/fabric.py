@@ -90,7 +90,7 @@ def _addresses(host: Host, storage: list[str]) -> list[dict[str, Any]]:
     networks = host.site.cluster("cluster_networks")
     ports = {name: name for name in networks if _RAIL.fullmatch(name)}
     # A network called storage is that of the first storage port, where both are InfiniBand.
-    if storage and networks.get("storage", {}).get("kind", "ethernet") == "infiniband":
+    if storage and networks.get("storage", {}).get("kind") == "infiniband":
         ports["storage"] = "storage0"
     return [
         {

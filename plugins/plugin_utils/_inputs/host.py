@@ -21,9 +21,9 @@ from typing import Any
 from ...module_utils._core.nodeset import fold
 from ...module_utils._core.schema import Opaque, Problem, RoleSpec, Unresolved
 from .._contract.contract import CLUSTER_VARIABLES
+from .._contract.settings import filled
 from .._inventory.given import GIVEN
 from .._inventory.values import Inventory
-from .settings import filled
 
 # Where the controller keeps the cluster's state; the plan has no paths of this machine.
 STATE = "{{ __cluster_state }}"

@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...module_utils._core.schema import Problem, closest, words
+from .._contract.contract import CLUSTER_VARIABLES
+from .._contract.settings import filled
 
 # A BasePOD of NDR switches is specified for two to eight nodes; there its links do not block.
 BASEPOD_NODES = 8
@@ -24,9 +26,10 @@ BASEPOD_NODES = 8
 # The network of a rail is called by its number.
 _RAIL = re.compile(r"rail[0-9]+")
 
-# Defaults of cluster_fabric: the cables of the reference design, the first half of the rails.
+# The cables are those of the reference design.
 COMPUTED = "computed"
-HALVES = "halves"
+
+_FABRIC = CLUSTER_VARIABLES["cluster_fabric"]
 
 # A pair of UFM appliances with two ports each (published tables: 8 cables a node, and 4).
 UFM_CABLES = 4
@@ -36,7 +39,7 @@ UFM_CABLES = 4
 class Cabling:
     """Who says which cable goes where, and in which file, as the inventory names it."""
 
-    source: str = COMPUTED
+    source: str
     file: str | None = None
 
 
@@ -60,8 +63,8 @@ class Fabric:
     rails: int
     rate_gbps: int
     ufm_unit: int
-    rail_groups: str = HALVES
-    cabling: Cabling = Cabling()
+    rail_groups: str
+    cabling: Cabling
     # By name of the switch; GUIDs as 0x and 16 lower-case digits.
     switch_guids: Mapping[str, str] = field(default_factory=dict)
     switch_places: Mapping[str, SwitchPlace] = field(default_factory=dict)
@@ -119,18 +122,19 @@ def guid_text(text: str) -> str:
 
 def parse_fabric(data: Mapping[str, Any]) -> Fabric:
     """Return the fabric that checked data describes."""
-    cabling = data.get("cabling") or {}
+    data = filled(_FABRIC, data)
+    cabling = data["cabling"]
     return Fabric(
-        topology=data.get("topology", "none"),
-        leaf_switches=tuple(data.get("leaf_switches", ())),
-        spine_switches=tuple(data.get("spine_switches", ())),
-        core_switches=tuple(data.get("core_switches", ())),
-        radix=int(data.get("radix", 64)),
-        rails=int(data.get("rails", 8)),
-        rate_gbps=int(data.get("rate_gbps", 400)),
+        topology=data["topology"],
+        leaf_switches=tuple(data["leaf_switches"]),
+        spine_switches=tuple(data["spine_switches"]),
+        core_switches=tuple(data["core_switches"]),
+        radix=int(data["radix"]),
+        rails=int(data["rails"]),
+        rate_gbps=int(data["rate_gbps"]),
         ufm_unit=int(data.get("ufm_unit") or 0),
-        rail_groups=data.get("rail_groups", HALVES),
-        cabling=Cabling(cabling.get("source", COMPUTED), cabling.get("file")),
+        rail_groups=data["rail_groups"],
+        cabling=Cabling(cabling["source"], cabling.get("file")),
         switch_guids={
             name: guid_text(guid) for name, guid in (data.get("switch_guids") or {}).items()
         },
@@ -163,11 +167,8 @@ def rail_kind(fabric: Fabric, kinds: Mapping[str, str]) -> str:
 
 def check_kinds(networks: Mapping[str, Mapping[str, Any]], path: str) -> Iterator[Problem]:
     """Yield rails that differ from the others in kind: one cluster has one kind of rails."""
-    rails = {
-        name: item.get("kind", "ethernet")
-        for name, item in networks.items()
-        if _RAIL.fullmatch(name)
-    }
+    known = filled(CLUSTER_VARIABLES["cluster_networks"], networks)
+    rails = {name: item["kind"] for name, item in known.items() if _RAIL.fullmatch(name)}
     if len(set(rails.values())) < 2:
         return
     for name, kind in rails.items():
@@ -178,6 +179,11 @@ def check_kinds(networks: Mapping[str, Mapping[str, Any]], path: str) -> Iterato
         if "kind" not in networks[name]:
             wrong = f"missing, which means {wrong}"
         yield Problem(f"{path}.{name}.kind", wrong, "write the same kind for all rails")
+
+
+def _measures(described: Mapping[str, Any], key: str) -> bool:
+    """Return whether cluster_fabric asks for these tests between nodes."""
+    return bool(filled(_FABRIC, described)[key]["transport"] != "none")
 
 
 def check_managed(
@@ -207,7 +213,7 @@ def check_managed(
         )
     if kind == "ethernet":
         for key in ("pair_tests", "group_tests"):
-            if (described.get(key) or {}).get("transport", "none") != "none":
+            if _measures(described, key):
                 yield Problem(
                     f"{path}.{key}.transport",
                     "the rails run Ethernet, and only InfiniBand is measured between nodes",
@@ -218,7 +224,7 @@ def check_managed(
 def check_partners(described: Mapping[str, Any], path: str, count: int) -> Iterator[Problem]:
     """Yield tests between nodes where there are not two of them."""
     for key in ("pair_tests", "group_tests"):
-        if count < 2 and (described.get(key) or {}).get("transport", "none") != "none":
+        if count < 2 and _measures(described, key):
             yield Problem(
                 f"{path}.{key}.transport",
                 f"{count} node is in gpu_nodes, and two are needed to measure between nodes",

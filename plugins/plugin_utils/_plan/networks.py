@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...module_utils._core.schema import Problem, closest, words
+from .._contract.contract import CLUSTER_VARIABLES
+from .._contract.settings import filled
 from .._inventory.values import Address, Value, parse_address
 
 # 4096 of the InfiniBand link, less the four of IPoIB's own header (RFC 4391): the most of datagram
@@ -90,13 +92,13 @@ def parse_networks(
     """Return the networks by name and what is wrong with them."""
     networks: dict[str, Network] = {}
     problems: list[Problem] = []
-    for name, item in data.items():
+    for name, item in filled(CLUSTER_VARIABLES["cluster_networks"], data).items():
         where = f"{path}.{name}"
         net = _parse_cidr(where + ".cidr", item["cidr"])
         if isinstance(net, Problem):
             problems.append(net)
             continue
-        kind = item.get("kind", "ethernet")
+        kind = item["kind"]
         gateway: Address | None = None
         if "gateway" in item:
             try:

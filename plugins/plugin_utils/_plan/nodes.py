@@ -13,7 +13,7 @@ from typing import Any
 
 from ...module_utils._core.nodeset import fold
 from ...module_utils._core.schema import Problem, closest, words
-from .._contract.contract import COMPUTE_GROUPS
+from .._contract.contract import COMPUTE_GROUPS, NODE_VARIABLES
 from .._contract.profiles import BUILT_IN, Profile
 from .._inventory.values import Value, trailing_number
 from .fabric import Fabric, guid_text
@@ -59,9 +59,9 @@ def make_node(
 ) -> Node:
     """Return the node that its checked variables describe."""
 
-    def get(variable: str, default: Any = None) -> Any:
+    def get(variable: str) -> Any:
         value = variables.get("node_" + variable)
-        return default if value is None else value.value
+        return NODE_VARIABLES["node_" + variable].default if value is None else value.value
 
     number = get("number")
     number = trailing_number(name) if number is None else int(number)
@@ -78,17 +78,17 @@ def make_node(
         path=f"{kind}.{name}",
         groups=groups,
         number=number,
-        state=get("state", "present"),
+        state=get("state"),
         profile=get("profile"),
         rack=get("rack"),
         rack_unit=None if unit is None else int(unit),
         su=None if su is None else int(su),
         leaf_place=None if place is None else int(place),
-        features=tuple(get("features", ())),
+        features=tuple(get("features")),
         serial=get("serial"),
         hca_guids={
             str(rail): guid_text(guid)
-            for rail, guid in sorted(get("hca_guids", {}).items(), key=lambda item: int(item[0]))
+            for rail, guid in sorted(get("hca_guids").items(), key=lambda item: int(item[0]))
         },
     )
 

@@ -15,6 +15,7 @@ from typing import Any
 from ...module_utils._core.schema import Problem, RoleSpec
 from .._contract.contract import CLUSTER_VARIABLES, GROUPS
 from .._contract.profiles import Profile, resolve_profiles
+from .._contract.settings import filled
 from .._inventory.hosts import type_of
 from .._inventory.values import Inventory, Value
 from . import cabling as _plan_cabling
@@ -32,8 +33,6 @@ from .nodes import Node
 from .variables import Variables
 
 VERSION = 1
-
-_ACCESS_NETWORK = CLUSTER_VARIABLES["cluster_access_network"].default
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +65,11 @@ class _Findings:
 
 def _value(values: Mapping[str, Value], name: str, default: Any, group: str = "all") -> Value:
     return values.get(name) or Value(default, f"{group}.{name}")
+
+
+def _setting(cluster: Mapping[str, Value], name: str) -> Value:
+    """Return a variable of the cluster, the contract's default without one."""
+    return _value(cluster, name, CLUSTER_VARIABLES[name].default)
 
 
 def _place(
@@ -118,7 +122,7 @@ def _check_addresses(
     in_use = [item for item in placed if item.host in present]
     findings.problems.extend(_plan_networks.check_addresses(in_use, networks))
     name = "cluster_access_network"
-    access = _value(cluster, name, _ACCESS_NETWORK)
+    access = _setting(cluster, name)
     if access.value not in known.value:
         problem = _plan_networks.unknown_network(access.path, access.value, known.value)
         findings.problems.append(problem)
@@ -202,13 +206,14 @@ def make_plan(inventory: Inventory, roles: Mapping[str, RoleSpec]) -> Plan:
     cluster, problems = _plan_variables.cluster_values(checked, inventory)
     findings.problems.extend(problems)
 
+    # What is required is there, or has been missed already.
     known = _value(cluster, "cluster_networks", {})
     networks, problems = _plan_networks.parse_networks(known.value, known.path)
     findings.problems.extend(problems)
-    site = _value(cluster, "cluster_profiles", {})
+    site = _setting(cluster, "cluster_profiles")
     profiles, problems, broken = resolve_profiles(site.value, site.path)
     findings.problems.extend(problems)
-    described = _value(cluster, "cluster_fabric", {})
+    described = _setting(cluster, "cluster_fabric")
     fabric = _plan_fabric.parse_fabric(described.value)
 
     nodes = [
@@ -229,9 +234,8 @@ def make_plan(inventory: Inventory, roles: Mapping[str, RoleSpec]) -> Plan:
     findings.problems.extend(_plan_nodes.check_racks(nodes, profiles, inventory.hosts))
     _check_fabric(nodes, profiles, fabric, described.path, findings)
     findings.problems.extend(_plan_fabric.check_kinds(known.value, known.path))
-    kind = _plan_fabric.rail_kind(
-        fabric, {name: item.get("kind", "ethernet") for name, item in known.value.items()}
-    )
+    kinds = filled(CLUSTER_VARIABLES["cluster_networks"], known.value)
+    kind = _plan_fabric.rail_kind(fabric, {name: item["kind"] for name, item in kinds.items()})
     findings.problems.extend(
         _plan_fabric.check_managed(
             described.value,
@@ -264,8 +268,8 @@ def make_plan(inventory: Inventory, roles: Mapping[str, RoleSpec]) -> Plan:
         return Plan(None, lines, notes)
     cluster_data = {
         "name": cluster["cluster_name"].value,
-        "domain": _value(cluster, "cluster_domain", None).value,
-        "access_network": _value(cluster, "cluster_access_network", _ACCESS_NETWORK).value,
+        "domain": _setting(cluster, "cluster_domain").value,
+        "access_network": _setting(cluster, "cluster_access_network").value,
         "networks": {name: network.as_data() for name, network in networks.items()},
         "fabric": _as_data(fabric),
         "fabric_kind": kind,

@@ -32,7 +32,7 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._contract.contract i
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._contract.profiles import (
     resolve_profiles,
 )
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.fabric import COMPUTED, HALVES
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.fabric import COMPUTED
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.levels import LEVELS, PARTS
 
 DOCUMENT = ROOT / "docs" / "inventory.md"
@@ -223,6 +223,6 @@ def test_the_contract_knows_the_words_of_the_code() -> None:
     kinds = (fabric["group_tests"].options or {})["kinds"]
     assert kinds.each == Option(choices=GROUP_KINDS)
     assert kinds.default == list(GROUP_KINDS)
-    assert fabric["rail_groups"].default == HALVES
+    assert fabric["rail_groups"].default == "halves"
     assert (fabric["cabling"].options or {})["source"].default == COMPUTED
     assert (CLUSTER_VARIABLES["cluster_gate"].options or {})["level"].choices == LEVELS

@@ -24,11 +24,14 @@ def filled(
 ) -> Any:
     """Return the value, each key that lacks and has a default added, at any depth.
 
+    Elements of lists, and values of mappings with free keys, are filled likewise.
+
     With refer, what is said and may be any text is not copied: refer(*keys) takes its place.
     """
     if option.type != "dict" or option.options is None:
-        free = refer is not None and option.type in _FREE and not option.choices
-        return refer(*keys) if refer and free else value
+        if refer is not None and option.type in _FREE and not option.choices:
+            return refer(*keys)
+        return _each_filled(option.each, value) if option.each else value
     given = value if isinstance(value, Mapping) else {}
     return {
         name: filled(
@@ -40,3 +43,10 @@ def filled(
         for name, inner in option.options.items()
         if name in given or inner.default is not None
     }
+
+
+def _each_filled(each: Option, value: Any) -> Any:
+    """Return the list, or the mapping with free keys, each value of it filled."""
+    if isinstance(value, Mapping):
+        return {key: filled(each, item) for key, item in value.items()}
+    return [filled(each, item) for item in value] if isinstance(value, (list, tuple)) else value

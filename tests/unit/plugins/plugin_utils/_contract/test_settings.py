@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.schema import Option
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._inputs.settings import filled
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._contract.settings import filled
 
 SETTINGS = Option(
     type="dict",
@@ -38,3 +38,17 @@ def test_what_may_be_any_text_is_referred_to_where_it_is_said() -> None:
         "tool": "->tool",
         "burn": {"environment": "->burn.environment", "n": 64},
     }
+
+
+def test_what_is_in_lists_and_under_free_keys_is_filled_too() -> None:
+    item = Option(type="dict", options={"kind": Option(default="ethernet"), "mtu": Option()})
+    by_name = Option(type="dict", each=item)
+    assert filled(by_name, {"a": {"mtu": 9000}, "b": None}) == {
+        "a": {"kind": "ethernet", "mtu": 9000},
+        "b": {"kind": "ethernet"},
+    }
+    listed = Option(type="list", each=item)
+    assert filled(listed, [{}]) == [{"kind": "ethernet"}]
+    assert (filled(listed, None), filled(by_name, None)) == (None, None)
+    # A whole that is referred to says nothing of what is in it.
+    assert filled(by_name, {"a": {}}, lambda *keys: "->") == "->"
