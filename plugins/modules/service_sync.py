@@ -62,11 +62,14 @@ options:
   state:
     description:
       - V(started) runs, with what is on disk.
-      - V(stopped) does not run; the unit must exist.
-      - V(absent_ok_stopped) does not run, and need not exist.
+      - V(stopped) does not run.
     type: str
-    choices: [started, stopped, absent_ok_stopped]
+    choices: [started, stopped]
     default: started
+  missing_ok:
+    description: Whether there need be no such unit where O(state=stopped).
+    type: bool
+    default: false
   restart_on:
     description: Files, directories (all files below) and patterns whose content the unit reads only
       when it starts.
@@ -122,8 +125,12 @@ options:
       state:
         description: See O(state).
         type: str
-        choices: [started, stopped, absent_ok_stopped]
+        choices: [started, stopped]
         default: started
+      missing_ok:
+        description: See O(missing_ok).
+        type: bool
+        default: false
       restart_on:
         description: See O(restart_on).
         type: list
@@ -217,7 +224,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._host.units.apply im
 
 UNIT_SPEC: dict[str, Any] = {
     "enabled": {"type": "bool"},
-    "state": {"choices": ["started", "stopped", "absent_ok_stopped"], "default": "started"},
+    "state": {"choices": ["started", "stopped"], "default": "started"},
+    "missing_ok": {"type": "bool", "default": False},
     "restart_on": {"type": "list", "elements": "path", "default": []},
     "reload_on": {"type": "list", "elements": "path", "default": []},
     "reload_command": {"type": "list", "elements": "str", "default": []},

@@ -58,6 +58,7 @@ def desired(params: Mapping[str, Any]) -> list[Wanted]:
             Wanted(
                 name=full_name(entry["name"]),
                 state=entry["state"],
+                missing_ok=entry["missing_ok"],
                 enabled=entry["enabled"],
                 restart_on=tuple(entry["restart_on"]),
                 reload_on=tuple(entry["reload_on"]),

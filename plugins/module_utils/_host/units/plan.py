@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any, Mapping, Sequence
 
-STARTED, STOPPED, ABSENT_OK = "started", "stopped", "absent_ok_stopped"
+STARTED = "started"
 ENABLE, DISABLE, RESET_FAILED = "enable", "disable", "reset-failed"
 START, RESTART, RELOAD, STOP = "start", "restart", "reload", "stop"
 
@@ -152,6 +152,8 @@ class Wanted:
 
     name: str
     state: str = STARTED
+    # A unit that is to be stopped need not exist.
+    missing_ok: bool = False
     enabled: bool | None = None
     restart_on: tuple[str, ...] = ()
     reload_on: tuple[str, ...] = ()
@@ -379,7 +381,7 @@ def same_files(one: OnDisk, other: OnDisk) -> bool:
 
 def _plan_stopped(want: Wanted, now: UnitState, check_mode: bool) -> UnitPlan:
     if now.load_state == "not-found":
-        if want.state == ABSENT_OK or check_mode:
+        if want.missing_ok or check_mode:
             return UnitPlan(want.name)
         return UnitPlan(want.name, error=_not_found(want))
     actions = _enabling(want, now) if now.load_state != "masked" else []

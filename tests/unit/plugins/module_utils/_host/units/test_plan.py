@@ -299,20 +299,20 @@ def test_check_mode_on_a_virgin_host_predicts_a_start():
 
 
 @pytest.mark.parametrize(
-    ("state", "enabled", "now", "actions"),
+    ("missing_ok", "enabled", "now", "actions"),
     [
-        ("stopped", False, UP, ["disable", "stop"]),
-        ("stopped", None, UP, ["stop"]),
-        ("stopped", False, replace(DOWN, unit_file_state="disabled"), []),
-        ("stopped", None, FAILED, ["reset-failed"]),
-        ("stopped", None, AUTO_RESTART, ["stop"]),
-        ("stopped", False, MASKED, []),
-        ("absent_ok_stopped", False, ABSENT, []),
-        ("absent_ok_stopped", False, UP, ["disable", "stop"]),
+        (False, False, UP, ["disable", "stop"]),
+        (False, None, UP, ["stop"]),
+        (False, False, replace(DOWN, unit_file_state="disabled"), []),
+        (False, None, FAILED, ["reset-failed"]),
+        (False, None, AUTO_RESTART, ["stop"]),
+        (False, False, MASKED, []),
+        (True, False, ABSENT, []),
+        (True, False, UP, ["disable", "stop"]),
     ],
 )
-def test_plan_stopped(state, enabled, now, actions):
-    want = Wanted("slurmd.service", state=state, enabled=enabled)
+def test_plan_stopped(missing_ok, enabled, now, actions):
+    want = Wanted("slurmd.service", state="stopped", missing_ok=missing_ok, enabled=enabled)
     plan = _units.plan_unit(want, now, None, OnDisk(), check_mode=False)
     assert plan.error == ""
     assert list(plan.actions) == actions
