@@ -10,6 +10,7 @@ something, since then it was no re-run, and when the Slurm layer is over its mar
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import resource
@@ -22,6 +23,8 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 # CPU seconds per host that the Slurm layer may take (the peers' comparable role: 18 to 26 s of wall
 # time on one host, for less).
 MARKS = {"slurm, compute node": 6.0, "slurm, controller": 20.0}
+# CPU seconds that one more GPU node may add to site.yml (16.6 before the plan wrote the inputs).
+ONE_MORE = 16.6
 LAYERS = (
     ("check_inventory", "check_inventory", ""),
     ("node_base", "prepare_nodes", "gpu_nodes"),
@@ -62,6 +65,24 @@ def measure(pod: str, name: str, limit: str) -> tuple[float, float, int, int]:
     return cpu, wall, len(recap), max(int(ok) for ok, _changed in recap)
 
 
+def one_more(pod: str, number: int = 2) -> float:
+    """Return the CPU seconds that a GPU node adds to site.yml, the mean of `number` nodes."""
+    nodes = sorted(
+        host for host in json.loads(ansible_inventory(pod, "--list"))["gpu_nodes"]["hosts"]
+    )
+    if len(nodes) <= number:
+        sys.exit(f"pod {pod} has {len(nodes)} GPU nodes; {number + 1} are needed")
+    without = ":".join(["all", *(f"!{node}" for node in nodes[-number:])])
+    whole, part = (measure(pod, "site", limit)[0] for limit in ("", without))
+    return (whole - part) / number
+
+
+def ansible_inventory(pod: str, *arguments: str) -> str:
+    """Return what ansible-inventory prints."""
+    command = ["ansible-inventory", "-i", str(CHECKOUT / ".pod" / pod / "inventory"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
 def main() -> None:
     """Print one line a layer."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -74,6 +95,10 @@ def main() -> None:
         print(f"{label:22} {hosts:5} {tasks:5} {cpu / hosts:11.2f} {wall:7.1f}", flush=True)
         if cpu / hosts > MARKS.get(label, float("inf")):
             over.append(f"{label}: {cpu / hosts:.2f} CPU s per host, mark {MARKS[label]}")
+    cost = one_more(pod)
+    print(f"site.yml over one more GPU node: {cost:.1f} CPU s")
+    if cost > ONE_MORE:
+        over.append(f"one more GPU node: {cost:.1f} CPU s, threshold {ONE_MORE}")
     if over:
         sys.exit("\n".join(over))
 

@@ -112,9 +112,10 @@ def _build(progress: Progress, ready: pathlib.Path) -> None:
 
 
 def _digest(folder: pathlib.Path) -> str:
+    """Return a digest of the sources: what Python caches beside them must not renew the nodes."""
     total = hashlib.sha256(platform.machine().encode())
     for path in sorted(folder.rglob("*")):
-        if path.is_file():
+        if path.is_file() and "__pycache__" not in path.parts:
             total.update(str(path.relative_to(folder)).encode() + path.read_bytes())
     return total.hexdigest()
 

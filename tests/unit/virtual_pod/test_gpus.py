@@ -45,3 +45,14 @@ def test_what_a_node_gets_is_made_anew_when_its_source_changes(tmp_path: Path) -
     before = gpus._digest(tmp_path)
     (tmp_path / "a").write_text("2")
     assert gpus._digest(tmp_path) != before
+
+
+def test_what_python_caches_is_no_other_hardware(tmp_path: Path) -> None:
+    """A test that imports sysfs.py while a demo runs had all exporters restarted."""
+    (tmp_path / "sysfs.py").write_text("")
+    first = gpus._digest(tmp_path)
+    (tmp_path / "__pycache__").mkdir()
+    (tmp_path / "__pycache__" / "sysfs.cpython-311.pyc").write_bytes(b"x")
+    assert gpus._digest(tmp_path) == first
+    (tmp_path / "sysfs.py").write_text("x = 1")
+    assert gpus._digest(tmp_path) != first
