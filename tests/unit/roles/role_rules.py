@@ -278,7 +278,7 @@ MARKS = (
 )
 PROGRAMS = {
     r"\{%": "no program in vars: a template, an expression, the filter for_each, or Python",
-    r"^(?!.*lookup\('ansible\.builtin\.file').*from_json": "what is built needs no JSON: for_each",
+    "from_json": "what is built needs no JSON: for_each; a file is read by the lookup json_file",
     r"content: [|>]": "a file is a template below templates/; name it with template",
     r"lookup\('ansible\.builtin\.template'": "name the template in the entry of managed_files",
 }

@@ -59,7 +59,7 @@ GOOD = {
     " overwritten.\nexit 0\n",
     "templates/demo.key.j2": "{# Nothing but the key may stand here. #}\n{{ demo_name }}\n",
     VARS: "__demo_unit: demo.service\n"
-    "__demo_state: \"{{ lookup('ansible.builtin.file', '/a') | from_json }}\"\n",
+    "__demo_state: \"{{ lookup('baremetal.dgx.json_file', '/a') }}\"\n",
 }
 # What an internal role beside the good one reads, a task that imports it, and its template.
 SHARED = {
@@ -125,6 +125,7 @@ BAD = {
         (VARS, '__demo_x: "{% for one in demo_ports %}{% endfor %}"\n', "main.yml:1"),
         (VARS, '__demo_x: "{{ __demo_x_json | from_json }}"\n', "for_each"),
         (VARS, '__demo_x: "{{ (__demo_x_json | from_json) + [] }}"\n', "for_each"),
+        (VARS, "__demo_x: \"{{ lookup('file', '/a') | from_json }}\"\n", "json_file"),
         (VARS, "__demo_x:\n  - path: /a\n    content: |\n      a = 1\n", "main.yml:3"),
         (VARS, "__demo_x:\n  - path: /a\n    secret_content: >-\n      a\n", "main.yml:3"),
         (
