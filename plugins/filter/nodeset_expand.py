@@ -19,9 +19,6 @@ options:
     description: The hostlist, several of them separated by commas.
     type: str
     required: true
-seealso:
-  - plugin: baremetal.dgx.nodeset_fold
-    plugin_type: filter
 """
 
 EXAMPLES = r"""

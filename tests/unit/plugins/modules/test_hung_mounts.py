@@ -30,6 +30,7 @@ from ansible_collections.baremetal.dgx.plugins.modules import (
     gpu_burn,
     local_repository,
     nccl_groups,
+    node_parts,
     run_lock,
     slurm_config,
     slurm_config_check,
@@ -55,6 +56,9 @@ ON_MOUNTS = {
             "real_memory_mb": 4000,
         }],
         "partitions": [{"name": "p", "nodes": ["n1"]}],
+    },
+    node_parts: lambda dead: {
+        "path": f"{dead}/dgx-07.json", "node": "dgx-07", "replaced": ["gpu:3"],
     },
     run_lock: lambda dead: {"name": "upgrade", "owner": "ctl-1", "folder": f"{dead}/runs"},
     slurm_plugin_build: lambda dead: {

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.identities import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.parts import (
     identities_of,
     merged,
     subjects_of,

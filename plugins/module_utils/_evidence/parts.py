@@ -12,14 +12,25 @@ meant; then the slot is forgotten, and the next validation takes what it finds.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Iterable, Mapping, Sequence
 
-from ...module_utils._core.record import PASS
+from .._core.files import read_json
+from .._core.record import PASS
 
 _WHO = re.compile(r"^PCI (?P<pci>\S+), UUID (?P<uuid>GPU-\S+), serial (?P<serial>\S+)$")
 _PART = re.compile(r"^(?:node|(?P<kind>gpu|hca):(?P<name>[a-z]*[0-9]+))$")
 _CHECK = "gpu.identity"
+
+
+def known_parts(path: str) -> dict[str, Any]:
+    """Return what the file of a node says by subject, nothing without one; OSError, ValueError."""
+    try:
+        known = read_json(path, "parts of a node")
+    except FileNotFoundError:
+        return {}
+    if not isinstance(known, dict):
+        raise ValueError(f"{path} (parts of a node): is not a mapping")
+    return known
 
 
 def identities_of(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
@@ -50,10 +61,10 @@ def subjects_of(node: str, replaced: Sequence[str]) -> list[str]:
     """
     found = []
     for part in replaced:
-        told = _PART.match(part)
-        if told is None:
+        named = _PART.match(part)
+        if named is None:
             raise ValueError(f"replaced: {part!r} is no part; write gpu:3, hca:rail5, or node")
-        kind, name = told.group("kind"), told.group("name")
+        kind, name = named.group("kind"), named.group("name")
         found.append(f"{kind}:{node}/{name}" if kind else f"node:{node}")
     return found
 
