@@ -254,7 +254,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures impor
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.hang import look_in_time
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import NOT_MEASURED
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
-from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.ask import ask_pairs
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.options import ask_pairs
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.perftest import MEMORIES
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.session import QUIET
 

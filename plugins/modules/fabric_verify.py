@@ -247,7 +247,6 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import Mod
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.ask import (
     expectation,
     load_places,
-    load_plan,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import (
     EmptyPlanError,
@@ -257,6 +256,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge_subnet
     OPENSM,
     PROVIDERS,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import load_plan
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.report import (
     COUNTED,
     learn,

@@ -45,6 +45,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import
     judge_fabric,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import (  # noqa: E402
+    load_plan,
     CA,
     Cable,
     CablePlan,
@@ -68,7 +69,6 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.parse_discov
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.ask import (  # noqa: E402
     expectation,
-    load_plan,
 )
 from ansible_collections.baremetal.dgx.plugins.modules import fabric_verify  # noqa: E402
 

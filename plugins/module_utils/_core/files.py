@@ -35,6 +35,8 @@ import stat
 import tempfile
 from typing import Any, BinaryIO, Callable, Iterable, Iterator
 
+from .run import ToolError
+
 LIMIT = 64 * 1024 * 1024
 # What `deny` takes: others may not write into the folder; others may not even look into it.
 NO_OTHER_WRITER, NO_OTHER = 0o022, 0o077
@@ -533,6 +535,15 @@ def text_if_readable(path: str, errors: str = "replace") -> str | None:
         return text_if_there(path, errors)
     except OSError:
         return None
+
+
+def text_of_option(path: str, option: str) -> str:
+    """Return the text of a file that an option of a module names; ToolError with the option."""
+    try:
+        with open(path, encoding="utf-8", errors="replace", newline="") as handle:
+            return handle.read()
+    except OSError as error:
+        raise ToolError(f"{option}: {path} cannot be read: {error.strerror}") from error
 
 
 def read_json(path: str, what: str = "", limit: int = LIMIT) -> Any:

@@ -11,7 +11,6 @@ whether they ended at all, and what they wrote.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
@@ -19,14 +18,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping
 
-from .._core.files import temporary_folder
+from .._core.files import temporary_folder, text_of_option
 from .._core.record import NOT_MEASURED
 from .._core.run import ENDED, CommandResult, CommandRunner, ToolError
 from .cables.labels import Place
 from .judge import Expectation, Observation
 from .judge_adapters import OwnHca, adapters_from_data
 from .judge_subnet_managers import Managers
-from .model import CablePlan, Sweep, plan_from_data
+from .model import Sweep
 from .parse_counters import (
     FoundSms,
     Reading,
@@ -269,33 +268,6 @@ def read_files(texts: Mapping[str, str], interval_s: float) -> Answers:
     return Answers(observation, dict(texts), cut=cut)
 
 
-def read_text(path: str, what: str) -> str:
-    """The text of a file; raises ToolError that names the option."""
-    try:
-        with open(path, encoding="utf-8", errors="replace", newline="") as handle:
-            return handle.read()
-    except OSError as error:
-        raise ToolError(f"{what}: {path} cannot be read: {error.strerror}") from error
-
-
-def load_plan(params: Mapping[str, Any]) -> CablePlan:
-    """The cable plan; raises ToolError where it is none."""
-    where, data = "plan", params["plan"]
-    if params["plan_file"]:
-        where = f"plan_file: {params['plan_file']}"
-        try:
-            data = json.loads(read_text(params["plan_file"], "plan_file"))
-        except ValueError as error:
-            raise ToolError(f"{where} is no JSON: {error}; give cables.json of the plan") from error
-    try:
-        return plan_from_data(data)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise ToolError(
-            f"{where} is no cable plan ({type(error).__name__}: {error}); give cables.json, which "
-            "check_inventory writes"
-        ) from error
-
-
 def load_places(data: Mapping[str, Any]) -> dict[str, Place]:
     """Racks by machine; raises ToolError for anything else."""
     places = {}
@@ -355,7 +327,7 @@ def observe(
         return ask_fabric(run, ask, states_matter=states_matter)
     if DISCOVERY not in files:
         raise ToolError(f"sweep_files: {DISCOVERY} is missing; give what ibnetdiscover printed")
-    texts = {name: read_text(str(path), f"sweep_files.{name}") for name, path in files.items()}
+    texts = {name: text_of_option(str(path), f"sweep_files.{name}") for name, path in files.items()}
     answers = read_files(texts, params["interval_s"])
     if not answers.observation.sweep.devices:
         raise ToolError(f"sweep_files.{DISCOVERY}: {files[DISCOVERY]} holds no device of a fabric")

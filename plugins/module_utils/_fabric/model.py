@@ -11,8 +11,12 @@ two is in _fabric/match.py; nothing else may guess which device is which.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any, Iterable, Mapping
+
+from .._core.files import text_of_option
+from .._core.run import ToolError
 
 NODE_LEAF = "node-leaf"
 LEAF_SPINE = "leaf-spine"
@@ -265,3 +269,21 @@ def plan_to_data(plan: CablePlan) -> dict[str, Any]:
         ],
         "reserved": [[end.host, end.rail, end.port] for end in plan.reserved],
     }
+
+
+def load_plan(params: Mapping[str, Any]) -> CablePlan:
+    """Return the plan of the options plan and plan_file; ToolError for anything else."""
+    where, data = "plan", params["plan"]
+    if params["plan_file"]:
+        where = f"plan_file: {params['plan_file']}"
+        try:
+            data = json.loads(text_of_option(params["plan_file"], "plan_file"))
+        except ValueError as error:
+            raise ToolError(f"{where} is no JSON: {error}; give cables.json of the plan") from error
+    try:
+        return plan_from_data(data)
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+        raise ToolError(
+            f"{where} is no cable plan ({type(error).__name__}: {error}); give cables.json, which "
+            "check_inventory writes"
+        ) from error

@@ -3,20 +3,24 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""From the options of fabric_pairs to what a session needs, each mistake in one clear line."""
+"""Pair tests by the options of fabric_pairs: checked, planned, measured or judged again, kept.
+
+Each mistake in an option is one clear line.
+"""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from .._core.files import text_of_option
 from .._core.nodeset import fold
 from .._core.record import Threshold
 from .._core.run import CommandRunner, ToolError
-from .._fabric.model import CablePlan, plan_from_data, rail_end
+from .._fabric.model import CablePlan, load_plan, rail_end
 from .._fabric.routes import Routes
 from .._slurm.commands import allocate, release
 from .perftest import SHORTEST_S, Recipe, mark_for
+from .remote import SLURM, SSH, Local, Slurm, Ssh, Transport
 from .run import Setup
 from .schedule import Wishes, make_schedule
 from .session import (
@@ -25,40 +29,21 @@ from .session import (
     Session,
     ask_tables,
     describe,
+    judge_again,
+    keep_plan,
+    keep_records,
+    make_routes,
     measure,
     read_schedule,
+    round_lines,
 )
-from .transport import SLURM, SSH, Local, Slurm, Ssh, Transport
-
-
-def read_text(path: str, option: str) -> str:
-    """The text of a file; raises ToolError that names the option."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except OSError as error:
-        raise ToolError(f"{option}: {path} cannot be read: {error.strerror}") from error
-
-
-def load_plan(params: dict[str, Any]) -> CablePlan:
-    """The cable plan; raises ToolError where it is none, or has no cable."""
-    where = f"plan_file: {params['plan_file']}" if params["plan_file"] else "plan"
-    try:
-        data = params["plan"]
-        if params["plan_file"]:
-            data = json.loads(read_text(params["plan_file"], "plan_file"))
-        plan = plan_from_data(data)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-        raise ToolError(
-            f"{where}: no cable plan ({error}); give cables.json of the plan"
-        ) from error
-    if not plan.hcas or not plan.cables:
-        raise ToolError(f"{where}: has no cable to a node; there is nothing to test")
-    return plan
 
 
 def check(params: dict[str, Any], plan: CablePlan) -> None:
     """Raise ToolError for values that cannot be meant."""
+    if not plan.hcas or not plan.cables:
+        where = f"plan_file: {params['plan_file']}" if params["plan_file"] else "plan"
+        raise ToolError(f"{where}: has no cable to a node; there is nothing to test")
     if params["duration_s"] < SHORTEST_S:
         raise ToolError(
             f"duration_s: {params['duration_s']} is too short; write {SHORTEST_S} or more"
@@ -83,11 +68,11 @@ def load_tables(params: dict[str, Any], run: CommandRunner) -> tuple[str, str]:
         return "", "asked for"
     if params["judge_only"]:
         try:
-            return read_text(f"{params['output']}/{TABLES}", "output"), ""
+            return text_of_option(f"{params['output']}/{TABLES}", "output"), ""
         except ToolError:
             return "", "the run had none"
     if params["tables_file"]:
-        return read_text(params["tables_file"], "tables_file"), ""
+        return text_of_option(params["tables_file"], "tables_file"), ""
     environment = {str(key): str(value) for key, value in params["tool_environment"].items()}
     tables, why = ask_tables(run, params["timeout_s"], params["tool_options"], environment)
     if not tables and params["routes"] == "tables":
@@ -174,3 +159,29 @@ def make_session(
     ways = 2 if params["both_ways"] else 1
     session = Session(plan, routes, schedule, mark, ways * rate, params["both_ways"])
     return session, describe(schedule, len(left), params["duration_s"])
+
+
+def ask_pairs(
+    run: CommandRunner, params: dict[str, Any], result: dict[str, Any], check_only: bool
+) -> Outcome | None:
+    """Return the outcome, None if it is only planned; `result` learns routes and schedule.
+
+    ToolError where nothing can be measured or kept.
+    """
+    plan = load_plan(params)
+    check(params, plan)
+    tables, why = load_tables(params, run)
+    routes, problems = make_routes(plan, tables)
+    result["routes"] = {"source": routes.source, "why": why, "problems": problems}
+    setup = make_setup(params, plan)
+    session, result["schedule"] = make_session(params, plan, routes, setup.recipe)
+    if check_only:
+        result["rounds"] = round_lines(session.schedule)
+        return None
+    if params["judge_only"]:
+        outcome = judge_again(session, params["output"])
+    else:
+        keep_plan(params["output"], session.schedule, tables)
+        outcome = run_session(params, run, session, setup)
+    keep_records(params["output"], outcome.records)
+    return outcome

@@ -24,10 +24,9 @@ from .._core.record import utc_text
 from .._fabric.model import End
 from .localise import Measurement
 from .perftest import Recipe, last_words, read_result
+from .remote import Answers, Task, Transport, node_script
 from .results_file import ResultsFile
 from .schedule import HALVES, Schedule, Unit
-from .script import Answers, Task, node_script
-from .transport import Transport
 
 # perftest's own first port. Ports go up from here, so that a server that should be gone cannot be
 # taken for a new one; below 32768, where ports begin that the system gives away itself.

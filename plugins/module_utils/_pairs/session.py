@@ -26,10 +26,10 @@ from .._fabric.routes import Routes, computed_routes, dumped_routes, read_tables
 from .follow_up import FollowUp, follow_up
 from .localise import Localiser, Measurement, Verdict
 from .records import make_records
+from .remote import Transport
 from .results_file import Results, ResultsFile, identity_of, read_results
 from .run import Runner, Setup
 from .schedule import HALVES, Schedule, all_pairs_rounds, schedule_from_data, schedule_to_data
-from .transport import Transport
 
 SCHEDULE = "schedule.json"
 TABLES = "tables.txt"

@@ -121,7 +121,7 @@ def test_what_was_not_measured_is_red_unless_allowed(run_module, site, tmp_path)
             {"exclude": ["dgx-02", "dgx-03", "dgx-04"]},
             "pairs: of the plan's nodes dgx-01 is left, and a pair needs two; write fewer nodes",
         ),
-        ({"plan": {"hcas": []}}, "plan: no cable plan ('switches'); give cables.json of the plan"),
+        ({"plan": {"hcas": []}}, "plan is no cable plan (KeyError: 'switches'); give cables.json"),
         (
             {"plan": plan_to_data(small_plan(0))},
             "plan: has no cable to a node; there is nothing to test",

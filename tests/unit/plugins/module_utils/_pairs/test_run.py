@@ -24,6 +24,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.perftest impo
     CUDA_DMABUF,
     Recipe,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.remote import Local
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.results_file import (
     ResultsFile,
     identity_of,
@@ -31,7 +32,6 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.results_file 
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.run import Runner, Setup
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.schedule import Schedule, Unit
-from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.transport import Local
 
 pytestmark = pytest.mark.slow
 
@@ -262,8 +262,11 @@ def test_two_runs_do_not_share_a_file(site: Site) -> None:
 CHILD = """
 import sys
 sys.path.insert(0, {collections!r})
-from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.transport import Local
-from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.script import Task, node_script
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.remote import (
+    Local,
+    Task,
+    node_script,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.run import _Remote
 import time
 

@@ -3,7 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""What runs on a node for one half of a round, as a script for sh, and how its answers read. Pure.
+"""A node in one half of a round: its script, how that gets there, how its answers read. Pure.
+
+It gets there over SSH, as a step of a Slurm job, or runs here.
 
 All rails of a node share one connection. The script ends when its standard input does, and takes
 its tests with it: so nothing is left behind when the control host goes away, even by kill -9. What
@@ -14,16 +16,77 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, field
-from typing import Iterable
+from typing import Iterable, Mapping, Protocol
 
 from .perftest import TOOL
 
+SSH = "ssh"
+SLURM = "slurm"
+LOCAL = "local"
+
+# What a connection that does not answer any more may take before it is given up.
+_ALIVE_S = 5
+_ALIVE_COUNT = 3
 # Every line of an answer that is the script's own begins with it.
 _MARK = "@pairs "
 _OUTPUT = "@out "
 _JSON = "@json "
 _POLLS_PER_S = 5
 _KILL_AFTER_S = 2
+
+
+class Transport(Protocol):
+    """Makes the command that runs a script on a node."""
+
+    def argv(self, node: str, script: str) -> list[str]:
+        """Return the command."""
+
+
+@dataclass(frozen=True)
+class Ssh:
+    """Over SSH, without asking anything; `targets` has what to connect to (user@address)."""
+
+    targets: Mapping[str, str]
+    connect_s: int = 10
+    options: tuple[str, ...] = ()
+
+    def argv(self, node: str, script: str) -> list[str]:
+        """Return the command."""
+        words = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={self.connect_s}"]
+        words += ["-o", f"ServerAliveInterval={_ALIVE_S}"]
+        words += ["-o", f"ServerAliveCountMax={_ALIVE_COUNT}", "-o", "LogLevel=ERROR"]
+        words += [*self.options, "--", self.targets.get(node, node)]
+        return [*words, "exec sh -c " + shlex.quote(script)]
+
+
+@dataclass(frozen=True)
+class Local:
+    """On this host, which pretends to be every node."""
+
+    def argv(self, node: str, script: str) -> list[str]:
+        """Return the command."""
+        return ["env", f"FABRIC_PAIRS_NODE={node}", "sh", "-c", script]
+
+
+@dataclass(frozen=True)
+class Slurm:
+    """As steps of one job that has all nodes to itself.
+
+    Steps overlap: server and client of different pairs are on the same node one after the other,
+    and none may wait for resources of another.
+    """
+
+    job: str
+    gres: str = ""
+
+    def argv(self, node: str, script: str) -> list[str]:
+        """Return the command."""
+        words = ["srun", f"--jobid={self.job}", "--overlap", "--nodes=1", "--ntasks=1"]
+        words += [f"--nodelist={node}", "--cpu-bind=none", "--mem=0", "--unbuffered", "--quiet"]
+        if self.gres:
+            words.append(f"--gres={self.gres}")
+        return [*words, "sh", "-c", script]
+
 
 _SCRIPT = r"""
 set -u
