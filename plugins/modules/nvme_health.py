@@ -89,8 +89,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import 
     lines_of,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
-from ansible_collections.baremetal.dgx.plugins.module_utils._storage.ask_disks import ask_disks
-from ansible_collections.baremetal.dgx.plugins.module_utils._storage.nvme import Marks
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage.nvme import Marks, ask_disks
 
 ARGUMENT_SPEC: dict[str, Any] = {
     **check_options("node", timeout_s=30),

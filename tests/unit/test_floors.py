@@ -43,7 +43,7 @@ ARROWS: dict[str, set[str]] = {
     "_node_health": {"_core", "_gpu", "_host", "_ib", "_slurm"},
     # floor 5
     "_cables": {"_core", "_fabric", "_slurm", "_templating"},
-    "_exporters": {"_core", "_fabric", "_node_health", "_slurm"},
+    "_exporters": {"_core", "_fabric", "_slurm"},
     "_pairs": {"_core", "_fabric", "_slurm"},
     # floor 6
     "_inventory": {"_contract", "_core"},

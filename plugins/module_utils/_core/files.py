@@ -546,6 +546,14 @@ def text_of_option(path: str, option: str) -> str:
         raise ToolError(f"{option}: {path} cannot be read: {error.strerror}") from error
 
 
+def json_if_readable(path: str) -> Any:
+    """Return what a JSON file holds; None if there is none, or what it holds is not JSON."""
+    try:
+        return json.loads(text_if_readable(path) or "")
+    except ValueError:
+        return None
+
+
 def read_json(path: str, what: str = "", limit: int = LIMIT) -> Any:
     """Return what a JSON file holds; ValueError in one wording for what is not JSON.
 

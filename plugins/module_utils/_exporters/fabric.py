@@ -24,7 +24,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Iterator, Mapping, Sequence
 
-from .._core.files import write_atomic
+from .._core.files import json_if_readable, write_atomic
 from .._core.prometheus_text import COUNTER, Family, exposition, run_families
 from .._core.record import FAIL, NOT_MEASURED, PASS, Record
 from .._core.run import CommandRunner, run
@@ -45,7 +45,6 @@ from .._fabric.judge_subnet_managers import OPENSM, PROVIDERS, Managers
 from .._fabric.judge_switches import TEMPERATURE, add_findings, ask_switches
 from .._fabric.model import SWITCH, CablePlan, End, Sweep, plan_from_data
 from .._fabric.parse_counters import FoundSms, Reading
-from .._node_health.state import read_json
 
 PREFIX = "baremetal_dgx_fabric"
 _STATUSES = (PASS, FAIL, NOT_MEASURED)
@@ -336,7 +335,7 @@ def collect(settings: Settings, runner: CommandRunner) -> tuple[str, list[str]]:
     began, now_s = time.monotonic(), time.time()
     plan = load_plan(settings.plan_file)
     kept = os.path.join(settings.state_dir, _READING)
-    judged = judge(plan, settings, runner, reading_from_data(read_json(kept), now_s), now_s)
+    judged = judge(plan, settings, runner, reading_from_data(json_if_readable(kept), now_s), now_s)
     if judged.reading is not None:
         write_atomic(kept, json.dumps(reading_to_data(judged.reading)) + "\n", sync=False)
     sound = Family(f"{PREFIX}_collector_ok", "0 when the sweep was not made, or not whole.")

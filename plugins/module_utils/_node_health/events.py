@@ -30,12 +30,11 @@ from .._gpu.xid_table import RECOVERY_CHANGED
 from .._host.hardware_log import WORDS, fault_of, status_of
 from .._host.kernel_log import KernelLog, message, read_log
 from . import settings as s
-from .log import BEAT_S, remembered
 from .own_node import OwnNode, SlurmError, own_node
 from .questions import boot_id, gpu_wanted
 from .report import answer_of, reason_of
 from .settings import EVENT, Settings
-from .state import EVENTS, change_state, load_state
+from .state import BEAT_S, EVENTS, change_state, load_state, remembered
 
 _SLURM_S = 10.0
 # A burst of lines is one event; waiting for its end costs less than a second.

@@ -20,7 +20,7 @@ import time
 from dataclasses import dataclass
 from typing import Mapping
 
-from .._core.files import remove, write_atomic
+from .._core.files import json_if_readable, remove, write_atomic
 from .._core.lock import BusyError, host_lock
 from .._core.run import CommandRunner
 from .._slurm.gate.reason import NODE_HEALTH
@@ -37,7 +37,7 @@ from .brake import (
     without_token,
 )
 from .settings import Settings
-from .state import lock_name, read_json
+from .state import lock_name
 
 _SENT = "brake-sent.json"
 _LEAST_S = 0.2
@@ -154,7 +154,7 @@ class OwnNode:
 
     def _unanswered(self) -> float | None:
         """Return when an update was sent that nobody has seen answered."""
-        found = read_json(self.sent) if self.sent else None
+        found = json_if_readable(self.sent) if self.sent else None
         at = found.get("at") if isinstance(found, Mapping) else None
         return float(at) if isinstance(at, (int, float)) else None
 

@@ -25,12 +25,11 @@ from .._host.hardware_log import parse_faults
 from .._slurm.nodes import Node
 from . import settings as s
 from .judge_local import judge_hang
-from .log import known_log
 from .own_node import OwnNode, SlurmError, own_node
 from .questions import Look, boot_id
 from .report import answer_of, checker_fault, metrics_of, reason_of
 from .settings import Settings
-from .state import Hung, State, change_state, load_state, lock_name
+from .state import Hung, State, change_state, known_log, load_state, lock_name
 
 # A status that no interpreter, shell or signal gives: whatever else comes back is the fault of the
 # program, and must not take a node out.

@@ -3,23 +3,35 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""What the health program remembers from run to run, and what it leaves for others to read."""
+"""What the health program remembers from run to run, and what it leaves for others to read.
+
+That includes lines of the kernel's log: its buffer is a ring. The event service has followed it
+since boot and keeps the lines with Xids, so that a prolog need not ask the journal, which may take
+seconds.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+import time
 import zlib
 from dataclasses import dataclass, field
-from typing import Any, Iterator, Mapping
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from .._core.child import Process
-from .._core.files import write_atomic
+from .._core.files import json_if_readable, write_atomic
 from .._core.lock import host_lock
+from .._core.run import MISSING, CommandResult, CommandRunner
+from .._host.kernel_log import KernelLog, read_log, read_ring
+from .settings import Settings
 
 STATE, EVENTS = "state.json", "events.json"
+# The event service says this often that it is there.
+BEAT_S = 30.0
 _WAIT_S = 0.5
+_JOURNAL_S = 20.0
 
 
 @dataclass
@@ -80,18 +92,9 @@ def state_from_data(data: Any, boot: str) -> State:
         return State(boot)
 
 
-def read_json(path: str) -> Any:
-    """Return what a file holds, None where there is none or it is torn."""
-    try:
-        with open(path, encoding="utf-8") as handle:
-            return json.load(handle)
-    except (OSError, ValueError):
-        return None
-
-
 def load_state(folder: str, boot: str) -> State:
     """Return what is remembered."""
-    return state_from_data(read_json(os.path.join(folder, STATE)), boot)
+    return state_from_data(json_if_readable(os.path.join(folder, STATE)), boot)
 
 
 def lock_name(folder: str, what: str) -> str:
@@ -107,3 +110,44 @@ def change_state(folder: str, boot: str) -> Iterator[State]:
         yield state
         text = json.dumps(state.as_data())
         write_atomic(os.path.join(folder, STATE), text, 0o600, sync=False)
+
+
+def _no_journal(argv: Sequence[str], timeout_s: float = 0, env: Any = None) -> CommandResult:
+    """Stand for a tool that a quick run does not ask."""
+    del timeout_s, env
+    return CommandResult(tuple(argv), MISSING)
+
+
+def known_log(settings: Settings, boot: str, run: CommandRunner | None) -> Callable[[], KernelLog]:
+    """Return a reader of the log since boot; without `run` the journal is not asked."""
+
+    def read() -> KernelLog:
+        path = settings.roots.kernel_log
+        if path:
+            return read_log(path, _no_journal, 0)
+        ring = read_ring()
+        if not ring.gap:
+            return ring
+        kept = remembered(settings.state_dir, boot)
+        if kept is not None:
+            there = set(ring.text.split("\n"))
+            return KernelLog(
+                "\n".join(line for line in kept if line not in there) + "\n" + ring.text
+            )
+        if run is not None:
+            return read_log("", run, _JOURNAL_S)
+        return ring
+
+    return read
+
+
+def remembered(folder: str, boot: str) -> list[str] | None:
+    """Return the lines that the event service keeps; None where it has not followed all along."""
+    kept = json_if_readable(os.path.join(folder, EVENTS))
+    try:
+        fresh = abs(time.clock_gettime(time.CLOCK_BOOTTIME) - kept["beat_s"]) < 3 * BEAT_S
+        if kept["boot"] == boot and kept["whole"] and fresh:
+            return [str(line) for line in kept["lines"]]
+    except (KeyError, TypeError):
+        pass
+    return None

@@ -3,25 +3,76 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""Runs fio in a hidden folder of its own on the disks, and leaves nothing behind."""
+"""Runs fio in a hidden folder of its own on the disks, which goes however the run ends."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import stat
+import subprocess
 from dataclasses import asdict
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Iterator, Mapping
 
+from .._core.files import make_temporary, open_folder, remove_tree
 from .._core.hang import BrokenError, HungError, in_time
 from .._core.lock import BusyError, host_lock
 from .._core.record import Record
 from .._core.run import CommandRunner
 from .fio import Place, Step, is_over, judge_step, marks_of, refuse, size_mib, steps, unmeasured
 from .mounts.plan import table, waiting
-from .own_folder import PREFIX, REMOVE_S, own_folder, remove_old
 
+PREFIX = ".fio_check-"
+# A file of many GiB takes a while to be removed.
+REMOVE_S = 120.0
+_MAKE_S = 20.0
 # What does not say within this time where it is does not measure anything either.
 _LOOK_S = 20.0
+
+
+def remove_old(folder: str) -> list[str]:
+    """Remove what runs left behind that were killed by force; returns their folders."""
+    removed = []
+    with open_folder(folder) as parent:
+        for name in parent.names():
+            found = parent.lstat(name)
+            # Scratch may be writable for all: what another user calls so is not ours.
+            mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid()
+            if name.startswith(PREFIX) and mine:
+                parent.remove_tree(name)
+                removed.append(os.path.join(folder, name))
+    return removed
+
+
+@contextlib.contextmanager
+def own_folder(parent: str) -> Iterator[str]:
+    """Make a folder and remove it at the end, also when this process is killed.
+
+    A shell waits for the end of a pipe that only this process holds open. However it ends, the
+    kernel closes the pipe, and the shell removes the folder. UnsafeError if another user could
+    exchange a folder in `parent`; HungError if a mount keeps the making waiting.
+    """
+    folder = in_time(parent, lambda _send: make_temporary(PREFIX, parent), _MAKE_S)
+    script = 'cat >/dev/null; rm -rf -- "$1"'
+    keeper = subprocess.Popen(
+        ["/bin/sh", "-c", script, "sh", folder],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,
+    )
+    try:
+        yield folder
+    finally:
+        # The shell goes on with it, and nobody waits for the shell for long.
+        with contextlib.suppress(OSError, HungError, BrokenError):
+            in_time(folder, lambda _send: remove_tree(folder), REMOVE_S)
+        if keeper.stdin is not None:
+            keeper.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            keeper.wait(30)
 
 
 def place_of(folder: str) -> Place:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""Wear and errors of NVMe disks, out of `smartctl --json --all` (smartctl(8)). Pure.
+"""Wear and errors of NVMe disks, out of `smartctl --json --all` (smartctl(8)).
 
 The log page is "SMART / Health Information", section 5.16.1.3 of the specification.
 """
@@ -11,11 +11,14 @@ The log page is "SMART / Health Information", section 5.16.1.3 of the specificat
 from __future__ import annotations
 
 import json
+import os
+import re
+import time
 from dataclasses import dataclass
 from typing import Any, Iterator, Mapping
 
-from .._core.record import NOT_MEASURED, Record, Threshold, judge
-from .._core.run import CommandResult
+from .._core.record import NOT_MEASURED, Record, Threshold, judge, stamped
+from .._core.run import CommandResult, CommandRunner
 
 _SPEC = "NVMe base specification, SMART log"
 # smartctl(8), EXIT STATUS. Bits 0 and 1: the command line was wrong, the disk could not be opened.
@@ -133,3 +136,38 @@ def _unknown(subject: str, device: str, said: str) -> Record:
         "nvme.read", subject, NOT_MEASURED, said, evidence=(device,),
         remedy="look: is smartmontools installed, does the disk answer (dmesg, nvme list)?",
     )  # fmt: skip
+
+
+def controllers(sysfs: str) -> list[str]:
+    """Return the controllers of NVMe disks, in the order of their numbers."""
+    folder = os.path.join(sysfs, "class", "nvme")
+    names = os.listdir(folder) if os.path.isdir(folder) else []
+    # Disks of the network (nvme over fabrics) have a controller, too, and are not this node's.
+    local = []
+    for name in names:
+        try:
+            with open(os.path.join(folder, name, "transport"), encoding="ascii") as handle:
+                transport = handle.read().strip()
+        except OSError:
+            transport = "pcie"
+        if re.fullmatch(r"nvme\d+", name) and transport == "pcie":
+            local.append(name)
+    return sorted(local, key=lambda name: int(name[4:]))
+
+
+def ask_disks(
+    run: CommandRunner, node: str, sysfs: str, count: int, marks: Marks, timeout_s: float
+) -> Iterator[Record]:
+    """Yield the records of each disk, and with a `count` whether there are as many."""
+    names = controllers(sysfs)
+    if count:
+        yield judge(
+            "nvme.present", f"node:{node}", len(names),
+            Threshold(">=", count, "disks", "profile of the node"), ", ".join(names),
+            "look: a disk is not seen; nvme list, dmesg, then reseat it",
+        )  # fmt: skip
+    for name in names:
+        begun = time.monotonic()
+        asked = run(["smartctl", "--json", "--all", f"/dev/{name}"], timeout_s=timeout_s)
+        took_s = time.monotonic() - begun
+        yield from stamped(judge_disk(node, f"/dev/{name}", asked, marks), "", took_s)

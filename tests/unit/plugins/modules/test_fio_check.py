@@ -16,9 +16,6 @@ import time
 import pytest
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._storage import ask_fio
-from ansible_collections.baremetal.dgx.plugins.module_utils._storage import (
-    own_folder as _own_folder,
-)
 from ansible_collections.baremetal.dgx.plugins.module_utils._storage.fio import (
     FLOORS,
     MIB,
@@ -245,8 +242,8 @@ def test_killed_it_leaves_nothing(tmp_path, how):
         # As a shell starts it: nohup and CI may have this ignored.
         "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
         "from ansible_collections.baremetal.dgx.plugins.module_utils._storage "
-        "import own_folder as _own_folder\n"
-        f"with _own_folder.own_folder({str(tmp_path)!r}) as own:\n"
+        "import ask_fio\n"
+        f"with ask_fio.own_folder({str(tmp_path)!r}) as own:\n"
         "    open(own + '/speed', 'w').write('x' * 9999)\n"
         "    print('ready', flush=True)\n"
         "    time.sleep(60)\n"
@@ -359,11 +356,11 @@ def test_no_files_in_a_folder_that_another_user_could_exchange(open_place, as_us
     scratch.mkdir()
     scratch.chmod(0o777)
     refused = pytest.raises(OSError, match="other users could exchange")
-    with refused, _own_folder.own_folder(str(scratch)):
+    with refused, ask_fio.own_folder(str(scratch)):
         pytest.fail("a folder was made")
     assert not list(scratch.iterdir())
     scratch.chmod(0o1777)
-    with _own_folder.own_folder(str(scratch)) as own:
+    with ask_fio.own_folder(str(scratch)) as own:
         assert os.stat(own).st_mode & 0o777 == 0o700
 
 

@@ -145,6 +145,15 @@ def test_json_errors_have_one_wording(tmp_path: Path, content: bytes, said: str)
     assert files.read_json(str(path)) == {"a": 1}
 
 
+def test_what_is_not_there_or_torn_is_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    assert files.json_if_readable(str(path)) is None
+    path.write_text('{"a": ')
+    assert files.json_if_readable(str(path)) is None
+    path.write_text('{"a": 1}')
+    assert files.json_if_readable(str(path)) == {"a": 1}
+
+
 def test_lines_are_appended_and_a_torn_one_stays_alone(tmp_path: Path) -> None:
     path = tmp_path / "log"
     files.append_lines(str(path), ["one"])

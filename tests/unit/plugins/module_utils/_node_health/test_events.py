@@ -21,11 +21,13 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.events 
     KernelSource,
     follower_of,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.log import known_log
 from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.settings import (
     settings_from_data,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.state import load_state
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.state import (
+    known_log,
+    load_state,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import (
     ITSELF,
     write_reason,
@@ -229,7 +231,7 @@ def test_records_of_the_kernel_lose_their_tags(tmp_path):
 
 def test_a_ring_that_lost_its_beginning_is_completed_by_the_service(node, service, monkeypatch):
     from ansible_collections.baremetal.dgx.plugins.module_utils._node_health import (
-        log as _health_log,
+        state as _health_log,
     )
 
     append(node, LOST.format("20.5"))
