@@ -203,29 +203,14 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
-verdict:
-  description: The records folded into one, V(pass), V(fail) or V(not_measured).
-  returned: always
-  type: str
-counts:
-  description: How many records there are of each status.
-  returned: always
-  type: dict
 records:
-  description: One record for each question, as C(docs/records.md) describes them.
+  description:
+    - One record for each question; C(verdict) folds them into one, C(counts) has how many there are
+      of each status, C(findings) and C(not_measured) a line for each that is no pass.
+      C(docs/records.md) describes them all.
   returned: always
   type: list
   elements: dict
-findings:
-  description: One line for each record that failed.
-  returned: always
-  type: list
-  elements: str
-not_measured:
-  description: One line for each record that was not measured.
-  returned: always
-  type: list
-  elements: str
 schedule:
   description: Rounds, how many everybody with everybody would take, and links that no pair loads.
   returned: always

@@ -43,29 +43,14 @@ LONGER = {
     "nccl_groups": (64, "17 options, and a job to give back when it is killed"),
 }
 RETURN = """\
-verdict:
-  description: The records folded into one, V(pass), V(fail) or V(not_measured).
-  returned: always
-  type: str
-counts:
-  description: How many records there are of each status.
-  returned: always
-  type: dict
 records:
-  description: One record for each question, as C(docs/records.md) describes them.
+  description:
+    - One record for each question; C(verdict) folds them into one, C(counts) has how many there are
+      of each status, C(findings) and C(not_measured) a line for each that is no pass.
+      C(docs/records.md) describes them all.
   returned: always
   type: list
   elements: dict
-findings:
-  description: One line for each record that failed.
-  returned: always
-  type: list
-  elements: str
-not_measured:
-  description: One line for each record that was not measured.
-  returned: always
-  type: list
-  elements: str
 """
 GOOD = Record("gpu.x", "gpu:n/0", PASS, "well")
 BAD = Record(
