@@ -145,19 +145,6 @@ def pattern_at(mode: int, seed: int, index: int) -> int:
     return index ^ seed if mode == ADDRESS else mix64((index + (seed + 1) * PHI) & MASK)
 
 
-def expected_sums(n: int, amplitude: int, data_set: int) -> list[int]:
-    """Return the sum of each row of the exact product mod 2^64; slow, for n up to a few hundred."""
-    folded = [0] * n
-    for column in range(n):
-        weight = weight_at(column)
-        for k in range(n):
-            folded[k] += value_at(2 * data_set + 1, column * n + k, amplitude) * weight
-    return [
-        sum(value_at(2 * data_set, row * n + k, amplitude) * folded[k] for k in range(n)) & MASK
-        for row in range(n)
-    ]
-
-
 def digest(sums: Sequence[int]) -> str:
     """Return the SHA-256 of sums as they lie in memory."""
     return hashlib.sha256(struct.pack(f"<{len(sums)}Q", *sums)).hexdigest()

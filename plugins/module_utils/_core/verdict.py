@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import re
 from dataclasses import dataclass, field
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Mapping, Sequence
 
 from .record import FAIL, NOT_MEASURED, PASS, Record, Tally, Threshold, judge
 
@@ -246,15 +246,6 @@ def verdicts(
             fold.add(as_record(record))
     levels = levels or {}
     return [fold.verdict(node, levels.get(node, "")) for node in records_by_node]
-
-
-def subject_verdicts(records: Iterable[Record | Mapping[str, Any]]) -> dict[str, str]:
-    """Return the verdict of each subject, in the order of their first records."""
-    found: dict[str, list[Record]] = {}
-    for one in records:
-        record = as_record(one)
-        found.setdefault(record.subject, []).append(record)
-    return {subject: Tally.of(some).verdict for subject, some in found.items()}
 
 
 def gate_data(found: Sequence[NodeVerdict]) -> list[dict[str, Any]]:

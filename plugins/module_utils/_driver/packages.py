@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Mapping, Sequence
+from typing import Mapping
 
 OPEN = "open"
 PROPRIETARY = "proprietary"
@@ -373,30 +373,3 @@ def headers_package(system: str, kernel: str) -> tuple[str, ...]:
 def is_driver_package(name: str) -> bool:
     """Tell whether a package is part of a driver, of whatever branch."""
     return bool(_FAMILY.match(name.split(":", 1)[0]))
-
-
-def dcgm_packages(release: int, cuda: Sequence[int]) -> tuple[str, ...]:
-    """Return the packages of DCGM 3 or 4 for some CUDA majors.
-
-    (c) The diagnostics of 4 are in packages by the CUDA major of the driver, and its proprietary
-    plug-ins come as weak dependencies that roles do not take, so they are named.
-    """
-    if release < 4:
-        return ("datacenter-gpu-manager",)
-    base = "datacenter-gpu-manager-4"
-    found = [f"{base}-core", f"{base}-proprietary"]
-    for major in cuda:
-        found += [f"{base}-cuda{major}", f"{base}-proprietary-cuda{major}"]
-    return tuple(found)
-
-
-def cuda_packages(system: str, cuda: str, parts: Sequence[str], nccl: str) -> tuple[str, ...]:
-    """Return user-space packages: cuda 13.0 and parts (libraries, toolkit, ...), NCCL's version.
-
-    (c) `cuda-libraries-13-0`; NCCL's packages carry the CUDA release they were built for,
-    `libnccl2=2.30.4-1+cuda13.0`.
-    """
-    found = [f"cuda-{part}-{cuda.replace('.', '-')}" for part in parts] if cuda else []
-    if nccl:
-        found.append(f"{'libnccl' if system in EL else 'libnccl2'}={nccl}")
-    return tuple(found)

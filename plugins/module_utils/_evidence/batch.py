@@ -242,11 +242,6 @@ def parse(
             problems.lines.append(f"{file}: the batch of {batch.scope} was cut short: {had}")
 
 
-def is_head(line: str) -> bool:
-    """Tell whether a line begins a batch, without reading it."""
-    return line.startswith('{"kind":"batch"')
-
-
 def current(batches: Iterable[Batch]) -> dict[tuple[str, str], Batch]:
     """Return for each scope and layer the batch that has the last word, by (scope, layer).
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import statistics
 from dataclasses import dataclass, field
-from typing import Iterable, Sequence
+from typing import Sequence
 
 from .._core.record import Threshold
 from .._fabric.model import CablePlan, End
@@ -365,8 +365,3 @@ def is_low(flow: Measurement, fleet: Fleet, count: int) -> bool:
         return False
     deviations = (fleet.median - flow.gbps) / fleet.spread
     return deviations > math.sqrt(2 * math.log(max(2, count) / _FALSE_LOW))
-
-
-def pairs_of(flows: Iterable[Measurement]) -> int:
-    """Return how many different pairs of nodes the flows are of."""
-    return len({frozenset((flow.source.host, flow.target.host)) for flow in flows})

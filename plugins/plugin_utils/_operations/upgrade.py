@@ -196,13 +196,3 @@ def progress_from_data(data: Any, name: str, what: Sequence[str]) -> Progress:
             "give this one a name of its own: -e upgrade_name=..."
         )
     return Progress(name, tuple(what), done)
-
-
-def progress_data(progress: Progress) -> dict[str, Any]:
-    """Return what the file holds."""
-    return {
-        "version": VERSION,
-        "name": progress.name,
-        "what": list(progress.what),
-        "done": list(progress.done),
-    }

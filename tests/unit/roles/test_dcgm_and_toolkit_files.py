@@ -11,8 +11,6 @@ from typing import Any
 
 from role_render import by_path, lines, render
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._driver.packages import dcgm_packages
-
 KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nabc\n=x\n-----END PGP PUBLIC KEY BLOCK-----\n"
 
 # DCGM
@@ -41,7 +39,12 @@ def dcgm(folder: Path, distribution: str, **inputs: Any) -> dict[str, Any]:
 
 def test_dcgm_as_it_ships(tmp_path: Path) -> None:
     found = dcgm(tmp_path, "Debian", source="configured", gpus=8)
-    assert sorted(found["packages"]) == sorted(dcgm_packages(4, [13]))
+    assert sorted(found["packages"]) == [
+        "datacenter-gpu-manager-4-core",
+        "datacenter-gpu-manager-4-cuda13",
+        "datacenter-gpu-manager-4-proprietary",
+        "datacenter-gpu-manager-4-proprietary-cuda13",
+    ]
     assert found["files"][DCGM_DROP_IN]["state"] == "absent"
     assert (
         found["sources"]["/etc/apt/sources.list.d/baremetal-dgx-dcgm.sources"]["state"] == "absent"

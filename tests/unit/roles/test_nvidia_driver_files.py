@@ -15,7 +15,6 @@ import pytest
 from role_render import ROLES, by_path, lines, render, render_many
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._driver.packages import (
-    cuda_packages,
     wants_fabric_manager,
 )
 
@@ -190,10 +189,8 @@ def test_all_parts_are_pinned(ubuntu: dict[str, Any]) -> None:
 
 def test_user_space_is_that_of_the_table(ubuntu: dict[str, Any], rocky: dict[str, Any]) -> None:
     nccl = "2.30.4-1+cuda13.0"
-    assert tuple(ubuntu["wish"]["extra"]) == cuda_packages(
-        "ubuntu24.04", "13.0", ["libraries"], nccl
-    )
-    assert tuple(rocky["wish"]["extra"]) == cuda_packages("rhel9", "", [], nccl)
+    assert ubuntu["wish"]["extra"] == ["cuda-libraries-13-0", f"libnccl2={nccl}"]
+    assert rocky["wish"]["extra"] == [f"libnccl={nccl}"]
 
 
 def test_module_parameters(ubuntu: dict[str, Any]) -> None:

@@ -28,7 +28,6 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.verdict import
     questions,
     record_from_data,
     serials_of,
-    subject_verdicts,
     verdicts,
 )
 
@@ -127,15 +126,6 @@ def test_data_and_records_are_one():
     assert [each.verdict for each in verdicts({"dgx-01": [record.as_data()]})] == [FAIL]
     with pytest.raises(TypeError):
         record_from_data({**record.as_data(), "status": "ok"})
-
-
-def test_verdict_of_each_subject():
-    records = [
-        one("gpu.ecc", "gpu:dgx-01/0", PASS),
-        one("gpu.xid", "gpu:dgx-01/0", NOT_MEASURED),
-        one("gpu.ecc", "gpu:dgx-01/1", PASS),
-    ]
-    assert subject_verdicts(records) == {"gpu:dgx-01/0": NOT_MEASURED, "gpu:dgx-01/1": PASS}
 
 
 def test_judged_again_with_another_mark():

@@ -11,8 +11,6 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._driver.packages imp
     ROWS,
     SYSTEMS,
     Wish,
-    cuda_packages,
-    dcgm_packages,
     flavour_of,
     headers_package,
     is_driver_package,
@@ -254,20 +252,3 @@ def test_headers():
     assert headers_package("rhel9", "5.14.0-570.el9.x86_64") == (
         "kernel-devel-5.14.0-570.el9.x86_64",
     )
-
-
-def test_user_space():
-    assert dcgm_packages(3, [13]) == ("datacenter-gpu-manager",)
-    assert dcgm_packages(4, [12, 13]) == (
-        "datacenter-gpu-manager-4-core",
-        "datacenter-gpu-manager-4-proprietary",
-        "datacenter-gpu-manager-4-cuda12",
-        "datacenter-gpu-manager-4-proprietary-cuda12",
-        "datacenter-gpu-manager-4-cuda13",
-        "datacenter-gpu-manager-4-proprietary-cuda13",
-    )
-    assert cuda_packages("ubuntu24.04", "13.0", ["libraries"], "2.30.4-1+cuda13.0") == (
-        "cuda-libraries-13-0",
-        "libnccl2=2.30.4-1+cuda13.0",
-    )
-    assert cuda_packages("rhel9", "", ["libraries"], "2.30.4") == ("libnccl=2.30.4",)

@@ -16,7 +16,6 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.localise impo
     Measurement,
     fleet_of,
     is_low,
-    pairs_of,
     weigh,
 )
 
@@ -139,6 +138,3 @@ def test_flows_say_what_they_are() -> None:
     assert str(flow(None)) == "dgx-01/rail0 to dgx-02/rail0: not measured"
     assert not flow(1.0).loopback
     assert Measurement(0, 0, ONE, ONE, 1.0).loopback
-    back = Measurement(1, 0, TWO, ONE, 1.0)
-    other = Measurement(1, 0, rail_end("dgx-03", 1), ONE, 1.0)
-    assert pairs_of([flow(1.0), back, other]) == 2

@@ -16,7 +16,6 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._operations.upgrade 
     floor_of,
     plan_step,
     preview,
-    progress_data,
     progress_from_data,
     reason_of,
 )
@@ -118,6 +117,12 @@ def test_a_floor_is_a_number_or_a_share_rounded_up(given, count, floor):
 def test_a_floor_that_is_none_is_refused(given):
     with pytest.raises(ValueError, match="upgrade_in_service"):
         floor_of(given, 8)
+
+
+def progress_data(progress: Progress) -> dict[str, object]:
+    """Return what tasks/upgrade_batch.yml writes into the file."""
+    what, done = list(progress.what), list(progress.done)
+    return {"version": 1, "name": progress.name, "what": what, "done": done}
 
 
 def test_what_is_done_is_read_again_and_a_name_means_one_thing():
