@@ -19,12 +19,12 @@ import fcntl
 import json
 import os
 import tempfile
-import time
 from typing import Any, Iterator, Mapping
 
 from .files import NO_OTHER_WRITER, make_folder, open_folder, read_json, remove, write_atomic
 from .record import utc_text
 from .run import ToolError
+from .wait import attempts
 
 _POLL_S = 0.2
 _HELD: set[int] = set()
@@ -63,16 +63,13 @@ def host_lock(name: str, wait_s: float) -> Iterator[None]:
         descriptor = os.dup(handle.fileno())
     _HELD.add(descriptor)
     try:
-        deadline = time.monotonic() + wait_s
-        while True:
-            try:
+        for _left in attempts(wait_s, _POLL_S):
+            with contextlib.suppress(BlockingIOError):
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    holder = os.read(descriptor, 20).decode("ascii", "replace").strip()
-                    raise BusyError(name, holder or "unknown") from None
-            time.sleep(_POLL_S)
+        else:
+            holder = os.read(descriptor, 20).decode("ascii", "replace").strip()
+            raise BusyError(name, holder or "unknown")
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         yield

@@ -14,6 +14,7 @@ from typing import Any, Iterable, Mapping
 from .._core.child import limited
 from .._core.files import NO_OTHER, UnsafeError, open_folder
 from .._core.record import FAIL, Record, stamped, utc_text
+from .._core.wait import attempts
 from .canary import (
     FOLDER,
     Canary,
@@ -70,8 +71,7 @@ def list_folder(path: str) -> dict[str, Any]:
 def read_tokens(path: str, peers: tuple[str, ...], run: str) -> dict[str, Any]:
     """Read what the peers wrote; waits a little for those that are not there yet."""
     found: dict[str, Any] = {}
-    until = time.monotonic() + _SEEN_S
-    while True:
+    for _left in attempts(_SEEN_S, _PAUSE_S):
         for peer in peers:
             if token_of(found.get(peer, {}).get("text", "")) == (peer, run):
                 continue
@@ -84,9 +84,9 @@ def read_tokens(path: str, peers: tuple[str, ...], run: str) -> dict[str, Any]:
             except OSError as error:
                 found[peer] = _error(error, "read")
         seen = [token_of(one.get("text", "")) == (peer, run) for peer, one in found.items()]
-        if all(seen) or time.monotonic() > until:
-            return found
-        time.sleep(_PAUSE_S)
+        if all(seen):
+            break
+    return found
 
 
 def ask_mount(canary: Canary, node: str, stage: str, run: str, check: bool) -> list[Record]:

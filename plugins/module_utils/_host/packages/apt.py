@@ -13,6 +13,7 @@ from typing import Any, Mapping, Sequence
 
 from ..._core.files import write_atomic
 from ..._core.run import MISSING, CommandResult, CommandRunner, ToolError
+from ..._core.wait import attempts
 from .plan import (
     Package,
     Wanted,
@@ -85,16 +86,14 @@ class Apt:
 
     def patiently(self, command: Sequence[str]) -> CommandResult:
         """Run a package tool; while another one holds the lock, wait."""
-        deadline = time.monotonic() + self.params["lock_timeout_s"]
-        while True:
-            left = deadline - time.monotonic()
+        for left in attempts(self.params["lock_timeout_s"], _POLL_S):
             words = list(command)
             if words[0] == "apt-get":
                 words[1:1] = ["-o", f"DPkg::Lock::Timeout={max(1, int(left))}"]
             answer = self.run(words, timeout_s=self.params["timeout_s"], env=_APT_ENVIRONMENT)
-            if answer.ok or not is_locked(answer.text) or time.monotonic() > deadline:
-                return answer
-            time.sleep(_POLL_S)
+            if answer.ok or not is_locked(answer.text):
+                break
+        return answer
 
     def update(self, reason: str) -> None:
         """Read the package lists anew; a source that is missing shows in the install."""

@@ -23,6 +23,7 @@ import time
 from typing import Any, Sequence, TextIO
 
 from ..._core.files import write_atomic
+from ..._core.wait import attempts
 from ..._gpu.cuda import CudaError, Driver, Gpu, NoDriverError
 from .binding import Nccl, NcclError, NoNcclError
 
@@ -93,11 +94,11 @@ class Rank:
             made = self.nccl.unique_id()
             write_atomic(path, made, sync=False)
             return made
-        until = time.monotonic() + float(self.task["join_s"])
-        while not os.path.exists(path):
-            if time.monotonic() > until:
+        for left in attempts(float(self.task["join_s"]), 0.02):
+            if os.path.exists(path):
+                break
+            if not left:
                 raise OSError("rank 0 made no id")
-            time.sleep(0.02)
         with open(path, "rb") as stream:
             return stream.read()
 

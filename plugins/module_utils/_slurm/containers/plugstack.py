@@ -16,12 +16,12 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import time
 from dataclasses import dataclass
 from typing import Any, Iterable, Mapping, Sequence
 
 from ..._core.files import copy_file, temporary_folder, text_if_readable, write_atomic
 from ..._core.run import CommandRunner, ToolError
+from ..._core.wait import attempts
 
 # `slurm-wlm 24.11.5`, `slurm 25.05.2-0rc1`
 _VERSION = re.compile(r"^slurm\S*\s+(\d+\.\d+\.\d+\S*)", re.MULTILINE)
@@ -262,14 +262,15 @@ _JUDGES = {"tried": attempt, "verified": verify, "absent": leave}
 
 def ask_again(run: CommandRunner, params: Mapping[str, Any]) -> tuple[str, list[str]]:
     """Return the folder in use and what is wrong there, as soon as nothing is or time is up."""
-    deadline = time.monotonic() + params["wait_s"]
-    while True:
+    folder = ""
+    findings: list[str] = []
+    for _left in attempts(params["wait_s"], _POLL_S):
         folder = ""
         try:
             folder = folder_in_use(params["folders"])
             findings = _JUDGES[params["state"]](run, folder, params)
         except (ToolError, OSError) as error:
             findings = [str(error)]
-        if not findings or time.monotonic() >= deadline:
-            return folder, findings
-        time.sleep(_POLL_S)
+        if not findings:
+            break
+    return folder, findings

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping, Sequence
 from ..._core.hang import in_time
 from ..._core.lock import host_lock
 from ..._core.run import CommandRunner, ToolError
+from ..._core.wait import attempts
 from ..commands import NoAnswerError, user_name
 from ..nodes import Node
 from .apply import (
@@ -58,18 +59,17 @@ def policy_of(params: Mapping[str, Any], user: str) -> Policy:
 
 def wait_for(slurm: Slurm, names: Sequence[str], wait_s: float) -> dict[str, Node]:
     """All nodes, as soon as slurmctld answers and knows these; raises NoAnswerError at the end."""
-    deadline = time.monotonic() + wait_s
-    while True:
-        late = time.monotonic() >= deadline
+    nodes: dict[str, Node] = {}
+    for left in attempts(wait_s, _POLL_S):
         try:
             nodes = slurm.nodes()
         except NoAnswerError:
-            if late:
+            if not left:
                 raise
         else:
-            if late or all(name in nodes for name in names):
-                return nodes
-        time.sleep(_POLL_S)
+            if all(name in nodes for name in names):
+                break
+    return nodes
 
 
 def has_run_here(state_folder: str) -> bool:
