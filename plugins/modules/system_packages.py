@@ -103,8 +103,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner, ToolError
-from ansible_collections.baremetal.dgx.plugins.module_utils._host.packages.apt import Apt
-from ansible_collections.baremetal.dgx.plugins.module_utils._host.packages.dnf import Dnf
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.packages.managers import Apt, Dnf
 from ansible_collections.baremetal.dgx.plugins.module_utils._host.packages.plan import (
     apply,
     make_plan,

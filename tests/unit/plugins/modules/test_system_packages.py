@@ -15,8 +15,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
     MISSING,
     CommandResult,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._host.packages import apt as _apt
-from ansible_collections.baremetal.dgx.plugins.module_utils._host.packages import dnf as _dnf
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.packages import managers
 from ansible_collections.baremetal.dgx.plugins.modules import system_packages
 
 
@@ -92,10 +91,10 @@ def apt(monkeypatch, tmp_path):
     monkeypatch.setattr(
         system_packages.AnsibleModule, "get_bin_path", lambda self, name, **_o: f"/usr/bin/{name}"
     )
-    monkeypatch.setattr(_apt, "_APT_STAMPS", (str(tmp_path / "lib" / "stamp"),))
-    monkeypatch.setattr(_apt, "_APT_SOURCES", (str(tmp_path / "sources"),))
-    monkeypatch.setattr(_apt, "_DPKG_JOURNAL", str(tmp_path / "updates"))
-    monkeypatch.setattr(_apt, "_POLL_S", 0.01)
+    monkeypatch.setattr(managers, "_APT_STAMPS", (str(tmp_path / "lib" / "stamp"),))
+    monkeypatch.setattr(managers, "_APT_SOURCES", (str(tmp_path / "sources"),))
+    monkeypatch.setattr(managers, "_DPKG_JOURNAL", str(tmp_path / "updates"))
+    monkeypatch.setattr(managers, "_POLL_S", 0.01)
     return model
 
 
@@ -272,7 +271,7 @@ def dnf(monkeypatch, tmp_path):
         "get_bin_path",
         lambda self, name, **_o: None if name == "dpkg-query" else name,
     )
-    monkeypatch.setattr(_dnf, "_VERSION_LOCKS", str(tmp_path / "locks"))
+    monkeypatch.setattr(managers, "_VERSION_LOCKS", str(tmp_path / "locks"))
     return model
 
 

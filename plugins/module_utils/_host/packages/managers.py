@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""The packages of Debian and its relatives: dpkg, apt-get and apt-mark."""
+"""Package managers: dpkg and apt-get (Debian, Ubuntu), rpm and dnf (Enterprise Linux)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import os
 import time
 from typing import Any, Mapping, Sequence
 
-from ..._core.files import write_atomic
+from ..._core.files import text_if_readable, write_atomic
 from ..._core.run import MISSING, CommandResult, CommandRunner, ToolError
 from ..._core.wait import attempts
 from .plan import (
@@ -21,7 +21,10 @@ from .plan import (
     is_unknown,
     needs_update,
     parse_dpkg,
+    parse_rpm,
     parse_simulation,
+    parse_wanted,
+    satisfied,
     surplus_removals,
 )
 
@@ -33,6 +36,7 @@ _APT_STAMPS = (
     _APT_LISTS,
 )
 _APT_SOURCES = ("/etc/apt/sources.list", "/etc/apt/sources.list.d", "/etc/apt/apt.conf.d")
+_VERSION_LOCKS = "/etc/dnf/plugins/versionlock.list"
 _DPKG_JOURNAL = "/var/lib/dpkg/updates"
 _APT_ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
@@ -160,4 +164,65 @@ class Apt:
         """Hold packages, or let them go."""
         answer = self.patiently(["apt-mark", "hold" if held else "unhold", *names])
         if not answer.ok:
+            raise ToolError(answer.describe())
+
+
+class Dnf:
+    """The acts on Enterprise Linux."""
+
+    def __init__(self, run: CommandRunner, params: Mapping[str, Any]) -> None:
+        self.run = run
+        self.params = params
+        self.lists_updated = False
+
+    def load(self) -> dict[str, Package]:
+        """The packages of the node; a name that only another package provides counts as there."""
+        answer = self.run(["rpm", "-qa", "--qf", "%{NAME}\t%{VERSION}-%{RELEASE}\n"], timeout_s=60)
+        if not answer.ok:
+            raise ToolError(f"the package database cannot be read: {answer.describe()}")
+        packages = parse_rpm(answer.out, text_if_readable(_VERSION_LOCKS) or "")
+        for want in parse_wanted(self.params["present"]):
+            if not want.version and not satisfied(want, packages):
+                query = ["rpm", "-q", "--whatprovides", want.name]
+                if self.run(query).ok:
+                    packages[want.name] = Package(want.name)
+        return packages
+
+    def interrupted(self) -> bool:
+        """An interrupted transaction leaves no trace that rpm itself would not mend."""
+        return False
+
+    def dnf(self, words: Sequence[str]) -> None:
+        """Run dnf, which waits for its own lock."""
+        weak = f"--setopt=install_weak_deps={self.params['recommends']}"
+        answer = self.run(["dnf", "-y", "-q", weak, *words], timeout_s=self.params["timeout_s"])
+        if not answer.ok:
+            raise ToolError(answer.describe(12))
+
+    def repair(self, names: Sequence[str]) -> None:
+        """Nothing to do: rpm has no half-configured packages."""
+
+    def install(self, wanted: Sequence[Wanted], change_held: bool) -> bool:
+        """Install packages; dnf refuses by itself what would need a removal."""
+        if change_held:
+            self.hold([want.name for want in wanted if want.version], held=False)
+        self.dnf(["install", *[f"{w.name}-{w.version}" if w.version else w.name for w in wanted]])
+        return True
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove packages, and only these."""
+        rehearsal = self.run(["rpm", "-e", "--test", *names], timeout_s=60)
+        if not rehearsal.ok:
+            raise ToolError(
+                "other packages need what is to be removed; declare them as absent, too: "
+                + rehearsal.describe(12)
+            )
+        self.dnf(["remove", "--noautoremove", *names])
+
+    def hold(self, names: Sequence[str], held: bool) -> None:
+        """Hold packages, or let them go."""
+        answer = self.run(["dnf", "-q", "versionlock", "add" if held else "delete", *names])
+        if not answer.ok and "No such command" in answer.text:
+            raise ToolError("dnf cannot hold packages; install python3-dnf-plugin-versionlock")
+        if not answer.ok and held:
             raise ToolError(answer.describe())
