@@ -24,7 +24,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Iterator, Mapping, Sequence
 
-from .._core.files import json_if_readable, write_atomic
+from .._core.files import json_if_readable, read_json, write_atomic
 from .._core.prometheus_text import COUNTER, Family, exposition, run_families
 from .._core.record import FAIL, NOT_MEASURED, PASS, Record
 from .._core.run import CommandRunner, run
@@ -223,8 +223,7 @@ def settings_from_data(data: Any) -> Settings:
 
 def load_plan(path: str) -> CablePlan:
     """Return the cable plan; ValueError where it is none, OSError where it cannot be read."""
-    with open(path, encoding="utf-8") as handle:
-        data = json.load(handle)
+    data = read_json(path)
     try:
         plan = plan_from_data(data)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
@@ -361,8 +360,7 @@ def main(words: Sequence[str]) -> int:
     # Many small objects that all stay: to look for garbage among them would be most of the work.
     gc.disable()
     try:
-        with open(given.config, encoding="utf-8") as handle:
-            settings = settings_from_data(json.load(handle))
+        settings = settings_from_data(read_json(given.config))
         if given.check_config:
             load_plan(given.plan or settings.plan_file)
             return OK

@@ -13,7 +13,6 @@ whole cluster. Exit status: 0, or 3 when something was not understood or did not
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import socket
 import sys
@@ -21,7 +20,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping, Sequence
 
-from .._core.files import write_atomic
+from .._core.files import read_json, write_atomic
 from .._core.prometheus_text import Family, exposition, run_families
 from .._core.run import ENDED, CommandResult, CommandRunner, run
 from . import slurm_metrics as metrics
@@ -215,8 +214,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_argument("--check-config", action="store_true", help="only read the configuration")
     given = parser.parse_args(list(words))
     try:
-        with open(given.config, encoding="utf-8") as handle:
-            settings = settings_from_data(json.load(handle))
+        settings = settings_from_data(read_json(given.config))
         if given.check_config:
             return OK
         text, problems = collect(settings, run)

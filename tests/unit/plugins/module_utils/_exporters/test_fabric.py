@@ -247,7 +247,11 @@ def test_settings_that_are_none(change: dict[str, object], says: str) -> None:
 
 
 def test_main(
-    settings: Settings, world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    settings: Settings,
+    world: World,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     config = tmp_path / "config.json"
     data = {
@@ -263,3 +267,6 @@ def test_main(
     assert value(read(Path(settings.metrics_file).read_text()), f"{OURS}_collector_ok") == 1
     Path(settings.plan_file).write_text("{}")
     assert main(["--config", str(config), "--check-config"]) == 3
+    Path(settings.plan_file).write_text("{")
+    assert main(["--config", str(config), "--check-config"]) == 3
+    assert f"fabric-metrics: {settings.plan_file}: not JSON: " in capsys.readouterr().err

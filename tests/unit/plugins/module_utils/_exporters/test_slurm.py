@@ -216,6 +216,7 @@ def test_main_writes_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     assert value(read(target.read_text()), f"{OURS}_collector_ok") == 0
     config.write_text("{")
     assert main(["--config", str(config), "--check-config"]) == 3
+    assert f"slurm-metrics: {config}: not JSON: " in capsys.readouterr().err
 
 
 def test_the_defaults_are_those_of_a_controller() -> None:
