@@ -91,7 +91,8 @@ def all_mounts() -> list[Mount]:
         return []
 
 
-def _touch(where: str) -> int:
+def errno_of(where: str) -> int:
+    """Return how a mount point answers: 0, or the number of its error. It may hang."""
     try:
         os.statvfs(where)
         os.stat(where)
@@ -104,7 +105,7 @@ def hung_mounts(mounts: Iterable[Mount], limit_s: float = _ASK_S) -> list[Mount]
     """Ask mounts all at once; returns those that do not answer."""
     asked = {one.where: one for one in mounts if one.kind not in _IN_MEMORY}
     names = sorted(asked)[:_MOST]
-    questions = [Question(where, partial(_touch, where), limit_s) for where in names]
+    questions = [Question(where, partial(errno_of, where), limit_s) for where in names]
     answers = ask_all(questions, time.monotonic() + 2 * limit_s)
     return [asked[where] for where in names if answers[where].how == HUNG]
 

@@ -13,12 +13,9 @@ is not whole. What is wrong with the fabric is told by the metrics.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import os
-import resource
-import sys
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -45,6 +42,7 @@ from .._fabric.judge_subnet_managers import OPENSM, PROVIDERS, Managers
 from .._fabric.judge_switches import TEMPERATURE, add_findings, ask_switches
 from .._fabric.model import SWITCH, CablePlan, End, Sweep, plan_from_data
 from .._fabric.parse_counters import FoundSms, Reading
+from .collector import cpu_seconds, finish, parser_of, read_settings
 
 PREFIX = "baremetal_dgx_fabric"
 _STATUSES = (PASS, FAIL, NOT_MEASURED)
@@ -168,7 +166,6 @@ def port_families(verdict: Verdict, sweep: Sweep, reading: Reading | None) -> It
 
 
 CONFIG = "/etc/baremetal-dgx/fabric-metrics.json"
-OK, FAULT = 0, 3
 # An older reading says nothing of now; of a shorter time there is too little to judge.
 _OLDEST_S, _LEAST_S = 3 * 3600.0, 5.0
 # Of one switch: the next is not asked after one that hangs.
@@ -196,28 +193,15 @@ class Settings:
 
 def settings_from_data(data: Any) -> Settings:
     """Return the settings of a configuration; ValueError for anything else."""
-    if not isinstance(data, Mapping) or data.get("version") != 1:
-        raise ValueError("version: must be 1")
     kinds: dict[str, Any] = {
         "plan_file": str, "metrics_file": str, "state_dir": str, "subnet_managers": list,
         "subnet_manager_provider": str, "subnet_manager_guids": list, "other_hosts": list,
         "environment": dict, "options": list, "timeout_s": (int, float),
         "switch_health": bool,
     }  # fmt: skip
-    given = {name: value for name, value in data.items() if name != "version"}
-    for name, value in given.items():
-        if name not in kinds:
-            raise ValueError(f"{name}: there is no such setting")
-        if not isinstance(value, kinds[name]):
-            raise ValueError(f"{name}: {value!r} is of the wrong kind")
-    try:
-        settings = Settings(**given)
-    except TypeError as error:
-        raise ValueError(str(error)) from error
+    settings = read_settings(data, Settings, kinds)
     if settings.subnet_manager_provider not in PROVIDERS:
         raise ValueError(f"subnet_manager_provider: write {', '.join(PROVIDERS)}")
-    if not settings.metrics_file.endswith(".prom"):
-        raise ValueError("metrics_file: must end with .prom, or node_exporter does not read it")
     return settings
 
 
@@ -339,36 +323,30 @@ def collect(settings: Settings, runner: CommandRunner) -> tuple[str, list[str]]:
         write_atomic(kept, json.dumps(reading_to_data(judged.reading)) + "\n", sync=False)
     sound = Family(f"{PREFIX}_collector_ok", "0 when the sweep was not made, or not whole.")
     sound.add(int(not judged.problems))
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    cpu_s = sum(one.ru_utime + one.ru_stime for one in used)
     took = time.monotonic() - began
     families = [
         *judged.families,
         sound,
-        *run_families(PREFIX, time.time(), took, cpu_s),
+        *run_families(PREFIX, time.time(), took, cpu_seconds()),
     ]
     return exposition(families), judged.problems
 
 
 def main(words: Sequence[str]) -> int:
     """Do one run. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="fabric-metrics", description="Metrics of the fabric")
-    parser.add_argument("--config", default=CONFIG, metavar="FILE")
-    parser.add_argument("--check-config", action="store_true", help="only read the configuration")
+    parser = parser_of("fabric-metrics", "Metrics of the fabric", CONFIG)
     parser.add_argument("--plan", default="", metavar="FILE", help="instead of the one configured")
     given = parser.parse_args(list(words))
     # Many small objects that all stay: to look for garbage among them would be most of the work.
     gc.disable()
-    try:
+
+    def work() -> list[str]:
         settings = settings_from_data(read_json(given.config))
         if given.check_config:
             load_plan(given.plan or settings.plan_file)
-            return OK
+            return []
         text, problems = collect(settings, run)
         write_atomic(settings.metrics_file, text, sync=False)
-    except (OSError, ValueError) as error:
-        sys.stderr.write(f"fabric-metrics: {error}\n")
-        return FAULT
-    for line in problems:
-        sys.stderr.write(f"fabric-metrics: {line}\n")
-    return FAULT if problems else OK
+        return problems
+
+    return finish(parser.prog, work)

@@ -12,22 +12,19 @@ whole cluster. Exit status: 0, or 3 when something was not understood or did not
 
 from __future__ import annotations
 
-import argparse
-import resource
 import socket
-import sys
 import time
 from dataclasses import dataclass, field
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Sequence
 
 from .._core.files import read_json, write_atomic
 from .._core.prometheus_text import Family, exposition, run_families
 from .._core.run import ENDED, CommandResult, CommandRunner, run
 from . import slurm_metrics as metrics
 from . import slurm_parse as use
+from .collector import cpu_seconds, finish, parser_of, read_settings
 
 CONFIG = "/etc/baremetal-dgx/slurm-metrics.json"
-OK, FAULT = 0, 3
 _NO_DATABASE = "Only 'accounting_storage/slurmdbd' is supported"
 
 
@@ -45,22 +42,9 @@ class Settings:
 
 def settings_from_data(data: Any) -> Settings:
     """Return the settings of a configuration; ValueError for anything else."""
-    if not isinstance(data, Mapping) or data.get("version") != 1:
-        raise ValueError("version: must be 1")
     kinds = {"host": str, "metrics_file": str, "native": bool, "accounting": bool,
              "slurm_user": str, "timeout_s": (int, float)}  # fmt: skip
-    given = {name: value for name, value in data.items() if name != "version"}
-    for name, value in given.items():
-        if name not in kinds:
-            raise ValueError(f"{name}: there is no such setting")
-        if not isinstance(value, kinds[name]):  # type: ignore[arg-type]
-            raise ValueError(f"{name}: {value!r} is of the wrong kind")
-    try:
-        settings = Settings(**given)
-    except TypeError as error:
-        raise ValueError(str(error)) from error
-    if not settings.metrics_file.endswith(".prom"):
-        raise ValueError("metrics_file: must end with .prom, or node_exporter does not read it")
+    settings = read_settings(data, Settings, kinds)
     if settings.timeout_s <= 0:
         raise ValueError("timeout_s: must be above 0")
     return settings
@@ -200,28 +184,22 @@ def collect(settings: Settings, runner: CommandRunner) -> tuple[str, list[str]]:
     began = time.monotonic()
     collector = Collector(settings, runner, time.time())
     families = collector.families()
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    cpu_s = sum(one.ru_utime + one.ru_stime for one in used)
     took = time.monotonic() - began
-    families += run_families(metrics.PREFIX, time.time(), took, cpu_s)
+    families += run_families(metrics.PREFIX, time.time(), took, cpu_seconds())
     return exposition(families), collector.problems
 
 
 def main(words: Sequence[str]) -> int:
     """Do one run. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog="slurm-metrics", description="Metrics of Slurm")
-    parser.add_argument("--config", default=CONFIG, metavar="FILE")
-    parser.add_argument("--check-config", action="store_true", help="only read the configuration")
+    parser = parser_of("slurm-metrics", "Metrics of Slurm", CONFIG)
     given = parser.parse_args(list(words))
-    try:
+
+    def work() -> list[str]:
         settings = settings_from_data(read_json(given.config))
         if given.check_config:
-            return OK
+            return []
         text, problems = collect(settings, run)
         write_atomic(settings.metrics_file, text, sync=False)
-    except (OSError, ValueError) as error:
-        sys.stderr.write(f"slurm-metrics: {error}\n")
-        return FAULT
-    for line in problems:
-        sys.stderr.write(f"slurm-metrics: {line}\n")
-    return FAULT if problems else OK
+        return problems
+
+    return finish(parser.prog, work)

@@ -15,10 +15,12 @@ import errno
 import hashlib
 import json
 import os
+from functools import partial
 from typing import Iterable, Mapping
 
 from ..._core.child import BROKEN, HUNG, limited
 from ..._core.files import remove, text_if_readable, write_atomic
+from ..._core.hang import errno_of
 from .plan import Seen, inside, owner_of, table, unit_of, waiting, where_of
 
 UNITS = "/etc/systemd/system"
@@ -109,16 +111,7 @@ def users(where: str, proc: str = "/proc", limit_s: float = 10) -> tuple[str, ..
 
 def dead(where: str, limit_s: float) -> str:
     """Return why a mount does not answer: "hang", an errno's name, or nothing when it answers."""
-
-    def ask() -> int:
-        try:
-            os.statvfs(where)
-            os.stat(where)
-        except OSError as error:
-            return error.errno or errno.EIO
-        return 0
-
-    outcome = limited(ask, limit_s)
+    outcome = limited(partial(errno_of, where), limit_s)
     if outcome.how == HUNG:
         return "hang"
     if outcome.how == BROKEN:
