@@ -146,7 +146,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.check_module i
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import FAIL
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
-from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.ask_dcgm import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.dcgm import (
     command_of,
     diagnose,
     without_skips,

@@ -220,15 +220,13 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.dgx.plugins.module_utils._burn.control import (
     START,
     BurnError,
-    follow,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._burn.plan import NAMES, SIZES
-from ansible_collections.baremetal.dgx.plugins.module_utils._burn.session import (
     begin,
+    follow,
     halt,
     report,
     settings_of,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn.plan import NAMES, SIZES
 from ansible_collections.baremetal.dgx.plugins.module_utils._burn.state import ENDED, load
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.check_module import (
     check_options,

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""A burn-in as seen from Ansible: the program is put on the node, started, followed, stopped.
+"""A burn-in as seen from Ansible: put on the node, started or resumed, followed, stopped, judged.
 
 It must outlive the connection, Ansible and the module: the program is a zip archive of the sources
 of this collection that needs nothing but Python, and runs as a unit of systemd where that is there.
@@ -19,15 +19,20 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, Callable
+from typing import Any, Callable, Mapping
 
 from .._core import program as _program
+from .._core.check_module import result_of
 from .._core.files import NO_OTHER_WRITER, open_append, open_folder
+from .._core.lock import host_lock
+from .._core.record import utc_text
 from . import parent as _burn_parent
 from . import plan as _burn_plan
 from . import program as _burn_main
 from . import state as _burn_state
-from .plan import Settings
+from .judge import judge_burn
+from .parent import is_running
+from .plan import Settings, settings_from_data
 from .state import ENDED, State, load
 
 PROGRAM = "burn.pyz"
@@ -36,6 +41,8 @@ UNIT = "baremetal-dgx-burn"
 _PASSED = ("SIMULATED_HARDWARE", "LD_LIBRARY_PATH")
 _START_S = 20.0
 _STOP_S = 30.0
+_LOCK_S = 30
+_SETTINGS = tuple(Settings.__dataclass_fields__)
 
 START, RESUME, FOLLOW, REPORT = "start", "resume", "follow", "report"
 
@@ -176,3 +183,55 @@ def summary(state: State) -> dict[str, Any]:
         "simulated": state.simulated,
         "program_sha256": hashlib.sha256(archive()).hexdigest(),
     }
+
+
+def settings_of(options: Mapping[str, Any]) -> Settings:
+    """Return what is burnt; ValueError for settings that cannot be."""
+    return settings_from_data({name: options[name] for name in _SETTINGS})
+
+
+def is_again(options: Mapping[str, Any], state: State | None, now: float) -> bool:
+    """Tell whether a burn-in that is over does not count any more."""
+    days = options["again_after_days"]
+    old = state is not None and state.state in ENDED and now - state.updated > days * 86400
+    return options["again"] or bool(days and old)
+
+
+def begin(
+    options: Mapping[str, Any], settings: Settings, result: dict[str, Any], check: bool
+) -> str:
+    """Begin a burn-in, or go on with it; `result` learns what was done, which is returned.
+
+    BurnError, BusyError, OSError. `check` only tells what would be done.
+    """
+    folder = options["folder"]
+    place = hashlib.sha256(folder.encode("utf-8")).hexdigest()[:12]
+    with host_lock(f"gpu_burn-{place}", _LOCK_S):
+        found = load(folder)
+        again = is_again(options, found, time.time())
+        action, text = next_action(found, is_running(folder), settings, again)
+        result.update(action=action, text=text, changed=action not in (FOLLOW, REPORT))
+        if result["changed"] and not check:
+            prepare(folder, settings, action == START)
+            result["runs_as"] = start(folder)
+    return action
+
+
+def halt(folder: str, result: dict[str, Any], check: bool) -> None:
+    """Interrupt a burn-in that runs; `result` learns it. BurnError, OSError."""
+    running = is_running(folder)
+    result.update(action="stop", changed=running)
+    if running and not check:
+        stop(folder)
+
+
+def report(
+    options: Mapping[str, Any], node: str, state: State | None, result: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what the module returns of what is on disk."""
+    if state is None:
+        return result_of([], **result)
+    sums = read_sums(options["folder"])
+    records = judge_burn(node, state, sums, options["thresholds"], options["slots"])
+    # Told again, it still counts by the time of the burn.
+    return result_of(records, at=utc_text(state.updated or None), **result, run=summary(state))

@@ -21,11 +21,10 @@ from typing import Any, Callable, Mapping
 from .._core.files import temporary_folder, text_of_option
 from .._core.record import NOT_MEASURED
 from .._core.run import ENDED, CommandResult, CommandRunner, ToolError
-from .cables.labels import Place
 from .judge import Expectation, Observation
 from .judge_adapters import OwnHca, adapters_from_data
 from .judge_subnet_managers import Managers
-from .model import Sweep
+from .model import Place, Sweep
 from .parse_counters import (
     FoundSms,
     Reading,

@@ -14,8 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .._core.record import FAIL, Threshold
-from .cables.labels import cage_label, cage_of
-from .model import Cable, CablePlan, End
+from .model import Cable, CablePlan, End, cage_label, cage_of
 
 # The kinds, each with what it is about.
 MISSING = "missing"  # cable: no link, and its adapter shows nowhere else

@@ -15,7 +15,6 @@ from .._core.hang import write_files
 from .._core.record import FAIL, NOT_MEASURED, Record, utc_text
 from .._core.run import CommandRunner, ToolError
 from .ask import Answers, environment_of, load_places, observe
-from .cables.labels import Place
 from .cables.learn import learn as learn_cables
 from .cables.lists import cables_csv
 from .findings import several
@@ -31,7 +30,7 @@ from .judge import (
 from .judge_adapters import OwnHca, identities
 from .judge_switches import add_findings, ask_switches
 from .match import match
-from .model import CablePlan, Sweep
+from .model import CablePlan, Place, Sweep
 from .picture import fabric_svg
 from .text import finding_data, findings_text, json_text, summary, verdict_data
 

@@ -12,9 +12,9 @@ import textwrap
 from typing import Any, Iterator, Mapping
 
 from .._core.record import FAIL, NOT_MEASURED, PASS, Record
-from .cables.labels import Place
 from .findings import Finding
 from .judge import Verdict
+from .model import Place
 
 VERSION = 1
 

@@ -3,11 +3,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""What `dcgmi diag -j` of DCGM 3 and 4 says, and what it means for each GPU. Pure.
+"""Runs `dcgmi diag -j` of DCGM 3 and 4, and tells what its answer means for each GPU.
 
-Every entity of every test is judged: peers that read the first result only have lost failures of
-GPU 1 to 7. A failure that is only of settings (persistence mode off) is a record of the node, never
-of a GPU. What was skipped, cut short or not asked is not measured.
+Nothing is run while a process holds a GPU. Every entity of every test is judged: peers that read
+the first result only have lost failures of GPU 1 to 7. A failure that is only of settings
+(persistence mode off) is a record of the node, never of a GPU. What was skipped, cut short or not
+asked is not measured.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from .._core.record import FAIL, NOT_MEASURED, PASS, Record
-from .._core.run import MISSING, TIMED_OUT, CommandResult
+from .._core.run import ENDED, MISSING, TIMED_OUT, CommandResult, CommandRunner
 from .dcgm_severity import (
     BENIGN,
     BROKEN,
@@ -32,6 +33,7 @@ from .dcgm_severity import (
     kind_of,
     remedy_of,
 )
+from .idle import Gpus, busy_record, evidence_of, look
 
 ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
 
@@ -447,3 +449,56 @@ def judge_run(result: CommandResult, report: Report | None, node: str) -> list[R
     if result.rc and not explained and "fail" not in found and "warn" not in found:
         errors.append(f"it ended with {result.rc} but names no failure")
     return record("; ".join(errors), AGAIN) if errors else []
+
+
+def command_of(options: Mapping[str, Any]) -> list[str]:
+    """Return the command line for the options of dcgm_diag."""
+    return command(
+        options["tool"],
+        options["level"],
+        options["parameters"],
+        options["host_engine"],
+        options["gpus"],
+        options["extra_arguments"],
+    )
+
+
+def diagnose(
+    run: CommandRunner, node: str, options: Mapping[str, Any]
+) -> tuple[list[Record], Report]:
+    """Return the records of the diagnostics, and what they answered."""
+    gpus = look(options["nvml_library"], options["pci"])
+    # Level 1 looks at software only; NVIDIA made it for prologs of jobs.
+    busy = busy_record("dcgm.idle", node, gpus) if options["level"] > 1 else None
+    if busy is not None and not options["busy_ok"]:
+        return [busy], Report()
+    return _measure(run, node, options, gpus)
+
+
+def _measure(
+    run: CommandRunner, node: str, options: Mapping[str, Any], gpus: Gpus
+) -> tuple[list[Record], Report]:
+    level = options["level"]
+    result = run(command_of(options), options["timeout_s"] or TIME_LIMITS[level])
+    if result.outcome != ENDED:
+        return judge_run(result, None, node), Report()
+    report = parse(result.out)
+    about_run = judge_run(result, report, node)
+    # An answer that is not there needs no second record that says so.
+    if about_run and not report.version:
+        return about_run, report
+    known = gpus.names(dict(report.serials), [*report.gpus, *options["gpus"]])
+    names = {
+        number: (f"gpu:{node}/{place}", evidence_of(gpu)) for number, (place, gpu) in known.items()
+    }
+    records = judge(report, node, level, names, options["expected_gpus"], options["gpus"])
+    return worst([*records, *about_run]), report
+
+
+def without_skips(
+    records: Sequence[Record], skips_ok: Sequence[str]
+) -> tuple[list[Record], list[Record]]:
+    """Return the records less those of tests that may be skipped and were, and these."""
+    allowed = {f"dcgm.{name}" for name in skips_ok}
+    left = [one for one in records if one.check in allowed and one.status == NOT_MEASURED]
+    return [one for one in records if one not in left], left

@@ -24,7 +24,7 @@ from .._core.lock import BusyError
 from .._core.record import FAIL, Record, utc_text
 from .._core.run import run
 from .._gpu.judge_device import Asker
-from .._gpu.judge_events import judge_events, judge_switch_events
+from .._gpu.judge_node import judge_events, judge_switch_events
 from .._gpu.xid import open_events, parse_line, parse_log
 from .._gpu.xid_table import RECOVERY_CHANGED
 from .._host.hardware_log import WORDS, fault_of, status_of

@@ -12,10 +12,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import places_of
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.conf.render import topology
 
 from ...module_utils._core.schema import Problem
-from ...module_utils._fabric.cables.labels import places_of
 from ...module_utils._fabric.cables.lists import Rows, cables_csv, is_ufm, take_own
 from ...module_utils._fabric.model import CablePlan, plan_to_data
 from .netlist import netlist, node_name_map

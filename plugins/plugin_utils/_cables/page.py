@@ -16,7 +16,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from ...module_utils._fabric.cables.labels import Place, cage_of
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import Place, cage_of
+
 from ...module_utils._fabric.model import Cable, CablePlan, End
 from .._templating.page import environment
 

@@ -17,8 +17,8 @@ import re
 from collections.abc import Iterator, Mapping
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.names import RAIL_DEVICE
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import cage_label
 
-from ...module_utils._fabric.cables.labels import cage_label
 from ...module_utils._fabric.cables.lists import Rows, take_table
 from ...module_utils._fabric.model import CablePlan, End, PlannedHca
 

@@ -26,10 +26,12 @@ from ..model import (
     Cable,
     CablePlan,
     End,
+    Place,
+    cage_of,
+    near_text,
     rail_end,
     switch_end,
 )
-from .labels import Place, cage_of, near_text
 
 # The kind of a row that keeps a port for something outside the inventory.
 RESERVED = "reserved"

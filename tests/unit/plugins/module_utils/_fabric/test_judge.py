@@ -12,7 +12,6 @@ import pytest
 from library import build, fresh
 from world import World, plan_of, rail_end, switch_end
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.cables.labels import Place
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import (
     EmptyPlanError,
     Expectation,
@@ -34,7 +33,11 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.match import
     switch_name,
     unnamed,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import CablePlan, Sweep
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import (
+    CablePlan,
+    Place,
+    Sweep,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.parse_counters import (
     FoundSm,
     FoundSms,

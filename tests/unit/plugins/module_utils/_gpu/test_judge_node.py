@@ -36,11 +36,9 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.judge_device im
     Wanted,
     judge_gpu,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.judge_events import (
-    judge_switch_events,
-)
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.judge_node import (
     judge_node,
+    judge_switch_events,
     wanted_from_profile,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.nvml import types as t

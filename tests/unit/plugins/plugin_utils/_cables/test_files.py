@@ -15,11 +15,11 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.vars.manager import VariableManager
 from cable_plans import plan_data
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.cables.labels import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import (
     Place,
     places_of,
+    plan_from_data,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import plan_from_data
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._cables.files import (
     FILES,
     cable_counts,

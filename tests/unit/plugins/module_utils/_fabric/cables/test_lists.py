@@ -14,17 +14,15 @@ import pytest
 from cable_plans import plan_data
 from fabric_texts import fixture
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.cables.labels import (
-    Place,
-    cage_label,
-    near_text,
-)
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.cables.lists import (
     COLUMNS,
     cables_csv,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import (
     CablePlan,
+    Place,
+    cage_label,
+    near_text,
     rail_end,
     switch_end,
 )
