@@ -33,7 +33,7 @@ ARROWS: dict[str, set[str]] = {
     "_driver": {"_core", "_host"},
     "_gpu": {"_core", "_host"},
     "_ib": {"_core", "_host"},
-    "_operations": {"_core", "_slurm"},
+    "_operations": {"_core"},
     "_validation": {"_core", "_slurm"},
     # floor 4
     "_burn": {"_core", "_gpu"},

@@ -10,7 +10,7 @@ import pytest
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import write_reason
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.nodes import Node
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._operations.upgrade import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.upgrade import (
     Policy,
     Progress,
     floor_of,

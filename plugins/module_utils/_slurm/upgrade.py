@@ -12,13 +12,12 @@ first, and no other is taken out before they are back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Iterable, Mapping, Sequence
 
-from ...module_utils._slurm.gate.policy import hands_off
-from ...module_utils._slurm.gate.reason import read_reason
-from ...module_utils._slurm.nodes import Node
+from .gate.policy import hands_off
+from .gate.reason import read_reason
+from .nodes import Node
 
 OWNER = "dgx-upgrade"
 VERSION = 1
@@ -165,6 +164,29 @@ def preview(
         for one in step.batch:
             if _is_ours(world[one], name):
                 world[one] = Node(one, ("IDLE",))
+
+
+def next_step(nodes: Mapping[str, Node], params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what slurm_upgrade_step returns, from its options; ValueError names what is wrong."""
+    if not nodes:
+        raise ValueError("scontrol shows no node")
+    name, what = params["name"], params["what"]
+    floor = floor_of(params["in_service"], len(nodes))
+    policy = Policy(params["batch"], floor, params["first"])
+    if min(policy.batch, policy.first) < 1:
+        raise ValueError("upgrade_batch and upgrade_first must be 1 or more")
+    done = progress_from_data(params["progress"] or None, name, what).done
+    asked = (nodes, params["targets"], done, params["skip"], name, policy)
+    step = plan_step(*asked)
+    return {
+        "batch": list(step.batch),
+        "fresh": list(step.fresh),
+        "left": [{"node": one.node, "why": one.why} for one in step.left],
+        "refusal": step.refusal,
+        "remaining": step.remaining,
+        "batches": [list(one) for one in preview(*asked)],
+        "done": list(done),
+    }
 
 
 @dataclass(frozen=True)
