@@ -54,9 +54,10 @@ soak: ## The long suites: every ansible-core, tests/soak/
 format: setup ## Format the Python files
 	@.venv/bin/ruff check --fix --quiet; .venv/bin/ruff format --quiet
 
-readmes: setup ## Write the roles' variable tables from their argument specs
+readmes: setup ## Write the roles' variable tables, and those of alerts and thresholds
 	@.venv/bin/python .ci/role_readmes.py
 	@.venv/bin/python .ci/alert_table.py
+	@.venv/bin/python .ci/threshold_table.py
 
 clean: ## Remove what the tools made (not the pods: make demo-down)
 	@rm -rf .venv .cache .ansible

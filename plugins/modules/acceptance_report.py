@@ -12,7 +12,7 @@ short_description: Make the report of a cluster from its records
 description:
   - Reads the store of evidence, takes for each node and layer the records with the last word, and
     makes one HTML page that needs nothing beside itself, the same as JSON, and JUnit for a CI.
-  - With O(marks) everything that was ever measured is judged again, without measuring.
+  - With O(thresholds) everything that was ever measured is judged again, without measuring.
   - What was simulated is labelled so. Secrets are taken out.
   - Runs on the controller, as an action plugin.
 version_added: 1.0.0
@@ -63,17 +63,17 @@ options:
   pairs:
     description: C(pairs.jsonl) of the pair tests; left out where there is no such file.
     type: path
-  marks:
+  thresholds:
     description:
-      - New marks by check, such as C(burn.rate_bf16). Operator and unit stay.
+      - New thresholds by check, such as C(burn.rate_bf16). Operator and unit stay.
     type: dict
     default: {}
-  marks_source:
-    description: Whose marks they are.
+  threshold_source:
+    description: Whose thresholds they are.
     type: str
     default: set in the inventory
   fleet_failing:
-    description: Checks whose outliers among their like fail, though they reach their marks.
+    description: Checks whose outliers among their like fail, although they meet their thresholds.
     type: list
     elements: str
     default: []
@@ -120,11 +120,11 @@ EXAMPLES = r"""
     secrets: "{{ inventory_dir }}/.dgx/secrets"
   run_once: true
 
-- name: What would have failed with a stricter mark?
+- name: What would have failed with a stricter threshold?
   baremetal.dgx.acceptance_report:
     evidence: "{{ inventory_dir }}/.dgx/evidence"
     output: /tmp/stricter
-    marks: {burn.rate_bf16: 700}
+    thresholds: {burn.rate_bf16: 700}
   run_once: true
 """
 
@@ -179,8 +179,8 @@ ARGUMENTS: dict[str, Any] = {
     "fabric": {"type": "bool", "default": True},
     "fabric_svg": {"type": "path"},
     "pairs": {"type": "path"},
-    "marks": {"type": "dict", "default": {}},
-    "marks_source": {"type": "str", "default": "set in the inventory"},
+    "thresholds": {"type": "dict", "default": {}},
+    "threshold_source": {"type": "str", "default": "set in the inventory"},
     "fleet_failing": {"type": "list", "elements": "str", "default": []},
     "most_share": {"type": "float", "default": 0.2},
     "cables_condemn": {"type": "bool", "default": False},

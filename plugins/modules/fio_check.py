@@ -87,8 +87,8 @@ EXAMPLES = r"""
 - name: Measure scratch
   baremetal.dgx.fio_check:
     folder: /raid
-    marks: {read_mb_s: 20000, write_mb_s: 8000}
-    mark_source: slowest of twelve nodes that are well, less a tenth
+    thresholds: {read_mb_s: 20000, write_mb_s: 8000}
+    threshold_source: slowest of twelve nodes that are well, less a tenth
 """
 
 RETURN = r"""

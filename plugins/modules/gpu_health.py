@@ -74,7 +74,7 @@ options:
         required: true
   thresholds:
     description:
-      - Marks of a site's own, by the name of the check, such as C(gpu.power_limit).
+      - The site's own thresholds, by the name of the check, such as C(gpu.power_limit).
   since_s:
     description: Seconds after boot from which on Xids count, such as the time of a GPU reset.
     type: float

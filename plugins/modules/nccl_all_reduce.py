@@ -42,8 +42,8 @@ options:
     default: 8
   gpu_type:
     description:
-      - V(a100), V(h100), V(h200) or V(b200), which choose a published mark. For other types give
-        O(busbw_threshold_gbps).
+      - V(a100), V(h100), V(h200) or V(b200), which choose a published threshold. For other types
+        give O(busbw_threshold_gbps).
     type: str
     default: ""
   busbw_threshold_gbps:
@@ -55,8 +55,8 @@ options:
     default: set in the inventory
   size_bytes:
     description:
-      - Size that is judged. Published marks are for 8 GiB and more. With the runner V(ctypes) a
-        multiple of 32 KiB.
+      - Size that is judged. Published thresholds are for 8 GiB and more. With the runner V(ctypes)
+        a multiple of 32 KiB.
     type: int
     default: 8589934592
   first_size_bytes:

@@ -74,7 +74,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import 
     lines_of,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
-from ansible_collections.baremetal.dgx.plugins.module_utils._storage.nvme import Marks, ask_disks
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage.nvme import ask_disks
 
 ARGUMENT_SPEC: dict[str, Any] = {
     **check_options("node", timeout_s=30),
@@ -89,9 +89,14 @@ def main() -> None:
     """Ask each disk, judge, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params, run = module.params, ModuleRunner(module)
-    marks = Marks(params["wear_percent"], params["media_errors"])
     asked = ask_disks(
-        run, node_of(module), params["sysfs"], params["count"], marks, params["timeout_s"]
+        run,
+        node_of(module),
+        params["sysfs"],
+        params["count"],
+        params["timeout_s"],
+        wear_percent=params["wear_percent"],
+        media_errors=params["media_errors"],
     )
     records = list(asked)
     for line in lines_of(records, NOT_MEASURED):

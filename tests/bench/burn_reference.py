@@ -6,7 +6,7 @@
 
 Needs a GPU that nobody uses. PyTorch is only the yardstick: without it the burn-in's own figures
 are printed, and the ratios are not measured. On simulated libraries it says so.
-Ends with 1 where a figure misses its mark, 77 where there is no GPU.
+Ends with 1 where a figure misses its threshold, 77 where there is no GPU.
 """
 
 from __future__ import annotations

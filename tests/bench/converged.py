@@ -4,7 +4,7 @@
 
 Prints CPU seconds (user and system, of ansible-playbook, its forks and ssh processes) per host,
 over SSH with pipelining, against the converged pod named by POD. Fails when a layer changed
-something, since then it was no re-run, and when the Slurm layer is over its mark.
+something, since then it was no re-run, and when the Slurm layer is over its threshold.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[2]
 # CPU seconds per host that the Slurm layer may take (the peers' comparable role: 18 to 26 s of wall
 # time on one host, for less).
-MARKS = {"slurm, compute node": 6.0, "slurm, controller": 20.0}
+THRESHOLDS = {"slurm, compute node": 6.0, "slurm, controller": 20.0}
 # CPU seconds that one more GPU node may add to site.yml (16.6 before the plan wrote the inputs).
 ONE_MORE = 16.6
 LAYERS = (
@@ -93,8 +93,8 @@ def main() -> None:
     for label, name, limit in LAYERS:
         cpu, wall, hosts, tasks = measure(pod, name, limit)
         print(f"{label:22} {hosts:5} {tasks:5} {cpu / hosts:11.2f} {wall:7.1f}", flush=True)
-        if cpu / hosts > MARKS.get(label, float("inf")):
-            over.append(f"{label}: {cpu / hosts:.2f} CPU s per host, mark {MARKS[label]}")
+        if cpu / hosts > THRESHOLDS.get(label, float("inf")):
+            over.append(f"{label}: {cpu / hosts:.2f} CPU s per host, threshold {THRESHOLDS[label]}")
     cost = one_more(pod)
     print(f"site.yml over one more GPU node: {cost:.1f} CPU s")
     if cost > ONE_MORE:

@@ -49,7 +49,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import 
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.routes import Routes  # noqa: E402
 
 GOOD_GBPS = 392.0
-MARK = Threshold(">=", 380.0, "Gb/s", "test")
+THRESHOLD = Threshold(">=", 380.0, "Gb/s", "test")
 RATE_GBPS = 400.0
 # What a faulty part leaves of the rate; one in five lets nothing through.
 LEAVES = (0.1, 0.75)
@@ -135,7 +135,7 @@ class Lab:
         # The flows are the same each time: what they depend on is worked out once.
         if self.ways is None:
             self.ways = self.localiser.prepare(values)
-        return self.localiser.judge(values, MARK, RATE_GBPS, self.ways)
+        return self.localiser.judge(values, THRESHOLD, RATE_GBPS, self.ways)
 
     def judge_with_follow_up(
         self, values: list[Measurement], verdict: Verdict, faults: list[Fault], dice: random.Random
@@ -145,7 +145,7 @@ class Lab:
         more = self.measure(
             faults, dice, schedule=further.schedule, first_round=len(self.schedule.rounds)
         )
-        return self.localiser.judge([*values, *more], MARK, RATE_GBPS)
+        return self.localiser.judge([*values, *more], THRESHOLD, RATE_GBPS)
 
     def fault(self, kind: str, dice: random.Random) -> Fault:
         """A fault of this kind at a place that the schedule reaches in that direction."""

@@ -18,7 +18,7 @@ from bench import NODE, ROOT, Seen
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "fabric")]
 
 from library import build, fresh  # noqa: E402
-from pair_faults import MARK, Fault, Lab, plan_of  # noqa: E402
+from pair_faults import THRESHOLD, Fault, Lab, plan_of  # noqa: E402
 from world import INTERVAL_S, choose_start  # noqa: E402
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import (  # noqa: E402
@@ -51,10 +51,10 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._nccl.nccl_tests imp
     judge as judge_nccl,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._nccl.nccl_tests import (  # noqa: E402
-    mark_for,
+    parse as parse_nccl,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._nccl.nccl_tests import (  # noqa: E402
-    parse as parse_nccl,
+    published_for,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.follow_up import (  # noqa: E402
     follow_up,
@@ -70,10 +70,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._storage.fio import 
     WRITE,
     Step,
     judge_step,
-    marks_of,
-)
-from ansible_collections.baremetal.dgx.plugins.module_utils._storage.nvme import (  # noqa: E402
-    Marks as SmartMarks,
+    questions_of,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._storage.nvme import (  # noqa: E402
     judge_disk,
@@ -157,7 +154,7 @@ def pairs(given: Mapping[str, Any]) -> Seen:
         values = [type(one)(**{**vars(one), "gbps": (one.gbps or 0) * leaves}) for one in values]
     verdict = lab.judge(values)
     further = follow_up(lab.localiser.suspects, verdict, lab.schedule)
-    records = make_records(lab.plan, lab.localiser.suspects, verdict, further, MARK)
+    records = make_records(lab.plan, lab.localiser.suspects, verdict, further, THRESHOLD)
     return Seen([], pairs=_stamped(records))
 
 
@@ -204,14 +201,14 @@ def tools(given: Mapping[str, Any]) -> Seen:
         text = text[: int(len(text) * given.get("cut", 1))]
     result = CommandResult((given["tool"],), ENDED, given.get("rc", 0), text)
     if given["tool"] == "smartctl":
-        found = list(judge_disk(NODE, "/dev/nvme0", result, SmartMarks()))
+        found = list(judge_disk(NODE, "/dev/nvme0", result))
     elif given["tool"] == "fio":
         step = Step(WRITE, ("fio",), 60)
-        found = list(judge_step(NODE, "/raid", step, result, marks_of({}, "")))
+        found = list(judge_step(NODE, "/raid", step, result, questions_of({}, "")))
     elif given["tool"] == "all_reduce_perf":
         size = given["size"]
         found = judge_nccl(
-            parse_nccl(text), f"node:{NODE}", size, mark_for("h100", 1, size), ranks=8
+            parse_nccl(text), f"node:{NODE}", size, published_for("h100", 1, size), ranks=8
         )
     else:
         nodes = {NODE: Node(NODE, parse_states(given["state"]))}

@@ -22,7 +22,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.store impo
 AT = "2026-03-01T00:00:00Z"
 GPU_CHECKS = [f"gpu.question_{number}" for number in range(33)]
 IB_CHECKS = [f"ib.question_{number}" for number in range(14)]
-MARK = Threshold("<=", 0, "errors", "NVIDIA, GPU Memory Error Management")
+THRESHOLD = Threshold("<=", 0, "errors", "NVIDIA, GPU Memory Error Management")
 RATES = {
     "bf16": (720, 650, "TFLOP/s"),
     "fp8": (1320, 1200, "TFLOP/s"),
@@ -52,36 +52,36 @@ def uuid(node: str, gpu: int) -> str:
 
 
 def node_records(node: str, chance: random.Random) -> Iterator[Record]:
-    yield judge("gpu.versions", f"node:{node}", 1, replace(MARK, op="==", value=1),
+    yield judge("gpu.versions", f"node:{node}", 1, replace(THRESHOLD, op="==", value=1),
                 evidence=["kernel module 580.105.08", "driver 580.105.08"])  # fmt: skip
     for gpu in range(8):
         subject = f"gpu:{node}/{gpu}"
         who = (f"PCI 0000:{gpu:02x}:00.0, UUID {uuid(node, gpu)}, serial 16{node[4:]}{gpu}",)
         for check in GPU_CHECKS:
-            yield judge(check, subject, 0, MARK, "what was looked at", "replace", who)
+            yield judge(check, subject, 0, THRESHOLD, "what was looked at", "replace", who)
         yield judge("gpu.memory_temperature", subject, 35 + chance.randrange(8),
                     Threshold("<", 95, "C", "scitix/sichek"), evidence=who)  # fmt: skip
-        yield judge("burn.gemm_bf16", subject, 0, replace(MARK, source="exact arithmetic"),
+        yield judge("burn.gemm_bf16", subject, 0, replace(THRESHOLD, source="exact arithmetic"),
                     "9000 products", "return the GPU", who)  # fmt: skip
         for name, (middle, least, unit) in RATES.items():
             value = round(chance.gauss(middle, middle / 150), 1)
-            mark = Threshold(">=", least, unit, "published for this model")
-            yield judge(f"burn.rate_{name}", subject, value, mark, "", "return it", who)
+            threshold = Threshold(">=", least, unit, "published for this model")
+            yield judge(f"burn.rate_{name}", subject, value, threshold, "", "return it", who)
         yield Record("burn.watch", subject, PASS, "690 W, mean; 700 W, most; "
                      f"{58 + chance.randrange(9)} C, most; 71 C of memory, most",
                      measured={"value": 680 + chance.randrange(20), "unit": "W"},
                      evidence=who)  # fmt: skip
     for rail in range(8):
         for check in IB_CHECKS:
-            yield judge(check, f"hca:{node}/rail{rail}", 0, MARK, "port", "reseat", ())
+            yield judge(check, f"hca:{node}/rail{rail}", 0, THRESHOLD, "port", "reseat", ())
 
 
 def fabric_records(nodes: list[str]) -> Iterator[Record]:
-    mark = Threshold(">=", 400, "Gb/s", "cable plan")
+    threshold = Threshold(">=", 400, "Gb/s", "cable plan")
     for index, node in enumerate(nodes):
         for rail in range(8):
             cable = f"cable:{node}/rail{rail}--leaf-{index // 32}-{rail}/{index % 32 + 1}"
-            yield judge("fabric.cable", cable, 400.0, mark)
+            yield judge("fabric.cable", cable, 400.0, threshold)
             yield Record("fabric.pairs.part", f"hca:{node}/rail{rail}", PASS, "8 flows",
                          measured={"value": 392.0, "unit": "Gb/s"})  # fmt: skip
 

@@ -30,7 +30,7 @@ SETTINGS = {
 ENABLED = ("-e", json.dumps(SETTINGS))
 DISABLED = ("-e", json.dumps({name: False for name in SETTINGS if name.endswith("_enabled")}))
 SCRAPES, INTERVAL_S = 8, 15
-# The issue's own marks, for all exporters of a GPU node together.
+# The issue's own thresholds, for all exporters of a GPU node together.
 MOST_SHARE, MOST_BYTES = 0.01, 150e6
 
 

@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Callable, Iterable, Sequence
 
-from .._core.record import Threshold
 from .plan import PHASES, Sum, key, pair_key
 from .state import State
-from .thresholds import COMPARE, COMPARE_SOURCE, LEAST_TO_COMPARE, MANY_DEVIATIONS
+from .thresholds import LEAST_TO_COMPARE, LIKE_PRODUCT, LIKE_TRANSFER, MANY_DEVIATIONS
 
 
 @dataclass(frozen=True)
@@ -77,10 +76,10 @@ def systematic(state: State, addresses: Sequence[str]) -> set[str]:
             if total and (total.done or total.errors):
                 signatures.append(
                     {
-                        (error.get("what"), error.get("data_set"), mark)
+                        (error.get("what"), error.get("data_set"), found_bits)
                         for error in total.first
-                        for mark in (error.get("sums") or error.get("found"),)
-                        if mark
+                        for found_bits in (error.get("sums") or error.get("found"),)
+                        if found_bits
                     }
                 )
         if len(signatures) > 1 and set.intersection(*signatures):
@@ -120,7 +119,7 @@ def slow_pairs(state: State, ran: Sequence[str]) -> dict[tuple[str, str], float]
         return {}
     middle = median(rates.values())
     shares = {pair: rate / middle for pair, rate in rates.items()}
-    return {pair: share for pair, share in shares.items() if share < COMPARE["transfer"]}
+    return {pair: share for pair, share in shares.items() if share < LIKE_TRANSFER.value}
 
 
 def rates_of(state: State, address: str, ran: Sequence[str]) -> dict[str, float]:
@@ -153,12 +152,11 @@ def rates_of(state: State, address: str, ran: Sequence[str]) -> dict[str, float]
     return rates
 
 
-def compare(
-    value: float, everyone: Sequence[float], transfer: bool
-) -> tuple[float, Threshold] | None:
-    """Return the share of the median and its mark; None where there are too few to compare.
+def compare(value: float, everyone: Sequence[float], transfer: bool) -> tuple[float, float] | None:
+    """Return the share of the median and the least that it must be; None for too few to compare.
 
-    The mark is the lower of a fixed share and the node's own spread: where all differ, none is odd.
+    The least is the lower of a fixed share and the node's own spread: where all differ, none is
+    odd.
     """
     if len(everyone) < LEAST_TO_COMPARE:
         return None
@@ -166,6 +164,6 @@ def compare(
     if middle <= 0:
         return None
     spread = median(abs(one - middle) for one in everyone) / middle
-    least = min(COMPARE["transfer" if transfer else "product"], 1 - MANY_DEVIATIONS * spread)
-    mark = Threshold(">=", round(least, 3), "of the median", COMPARE_SOURCE)
-    return round(value / middle, 3), mark
+    question = LIKE_TRANSFER if transfer else LIKE_PRODUCT
+    least = min(question.value, 1 - MANY_DEVIATIONS * spread)
+    return round(value / middle, 3), round(least, 3)

@@ -14,7 +14,8 @@ from __future__ import annotations
 from typing import Any, Callable, Mapping, Sequence
 
 from .._core.names import full_pci
-from .._core.record import NOT_MEASURED, PASS, Record, Threshold, judge
+from .._core.question import Question
+from .._core.record import NOT_MEASURED, PASS, Record
 from .compare import (
     Disagreement,
     blame_pairs,
@@ -27,23 +28,24 @@ from .compare import (
 from .plan import PHASES, Sum, key, pair_key
 from .state import DONE, STOPPED, State
 from .thresholds import (
+    ECC,
     LEAST_N,
     LEAST_TO_BE_STEADY,
-    NO_ECC,
-    NO_ERRORS,
-    NO_SLOW_PAIRS,
-    NO_XID,
+    SLOW_PAIRS,
     STEADY,
-    THROTTLED,
+    STOPS,
+    THROTTLE,
+    UNCORRECTABLE,
+    WRONG,
+    WRONG_PEERS,
+    XID,
+    is_transfer,
+    like_question,
     model_of,
-    threshold,
+    rate_question,
 )
 from .watcher import Seen
 
-_RMA = "drain the node, burn this GPU again; where the error returns, return the GPU"
-_COOL = "check fans, air flow and the heat sink; nvidia-smi -q -d TEMPERATURE,PERFORMANCE"
-_SLOW = "burn again after a reboot; where it stays slow among its like, return the GPU"
-_LINKS = "nvidia-smi nvlink -e; reseat or return the GPU whose pairs are bad"
 _REMEDIES = {
     "no_driver": "install and load the driver",
     "no_cublaslt": "give `cublaslt` the path of libcublasLt, or put it into /opt/baremetal-dgx/lib",
@@ -54,7 +56,7 @@ _REMEDIES = {
     "mig": "switch MIG off for the burn-in, or burn in before MIG is set up",
     "busy": "end the processes, or say `busy_ok` where they may be disturbed",
     "hang": "look for Xids in the kernel log; reboot the node, and burn this GPU again",
-    "cuda": "look for Xids in the kernel log; reset the GPU, and burn it again",
+    "cuda": XID.remedy,
 }
 _HARDWARE = ("CUDA_ERROR_ECC_UNCORRECTABLE",)
 # What the kernel logs because a process was killed while it used the GPU.
@@ -73,14 +75,14 @@ def judge_burn(
     node: str,
     state: State,
     read_sums: ReadSums,
-    marks: Mapping[str, float] | None = None,
+    thresholds: Mapping[str, float] | None = None,
     slots: Sequence[str] = (),
 ) -> list[Record]:
     """Return the records of all GPUs, in PCI order, and of the node where nothing could be burnt.
 
-    `read_sums` returns the bytes of a kept file of sums, None where it is gone; `marks` are the
-    site's own least values (TFLOP/s, GB/s) by quantity. `slots` are the PCI addresses of the node's
-    profile: a GPU then has the number of its slot, whichever others are missing.
+    `read_sums` returns the bytes of a kept file of sums, None where it is gone; `thresholds` are
+    the site's own least values (TFLOP/s, GB/s) by quantity. `slots` are the PCI addresses of the
+    node's profile: a GPU then has the number of its slot, whichever others are missing.
     """
     asked = set(state.gpus) | set(state.left) | set(state.settings.gpus)
     if state.settings.gpus:
@@ -88,7 +90,7 @@ def judge_burn(
     addresses = sorted(asked)
     if not addresses:
         return [_nothing(node, state)]
-    judged = _Judge(node, state, addresses, marks or {}, slots)
+    judged = _Judge(node, state, addresses, thresholds or {}, slots)
     judged.disagreements = disagreements(state, addresses, read_sums)
     records: list[Record] = []
     for address in addresses:
@@ -109,10 +111,10 @@ class _Judge:
         node: str,
         state: State,
         addresses: Sequence[str],
-        marks: Mapping[str, float],
+        thresholds: Mapping[str, float],
         slots: Sequence[str],
     ) -> None:
-        self.node, self.state, self.marks = node, state, marks
+        self.node, self.state, self.thresholds = node, state, thresholds
         self.index = {
             address: state.gpus.get(address, {}).get("index", number)
             for number, address in enumerate(addresses)
@@ -169,21 +171,20 @@ class _Judge:
         )  # fmt: skip
 
     def _judged(
-        self, check: str, value: Any, mark: Threshold, text: str, remedy: str, *more: str
+        self, question: Question, measured: Any, text: str, value: float | None = None
     ) -> Record:
-        return judge(check, self.subject, value, mark, text, remedy, (*self.evidence, *more))
+        return question.judge(self.subject, measured, value, text=text, evidence=self.evidence)
 
     def _run(self, address: str) -> Record:
         ended = self.state.ended.get(address)
         state = self.state
         if ended and any(word in str(ended.get("text")) for word in _HARDWARE):
-            return self._judged("burn.run", 1, NO_ERRORS, str(ended["text"]), _RMA)
+            return self._judged(UNCORRECTABLE, 1, str(ended["text"]))
         if ended:
             return self._not_run("burn.run", ended)
         hot = state.stop.get("address") == address
         if state.state == STOPPED and hot:
-            mark = Threshold("==", 0, "stops", "the GPU's own slowdown temperature, or `stop_c`")
-            return self._judged("burn.run", 1, mark, f"stopped: {state.stop['why']}", _COOL)
+            return self._judged(STOPS, 1, f"stopped: {state.stop['why']}")
         if state.state != DONE:
             text = state.text or f"ended early: {state.state}"
             return self._not_run("burn.run", {"text": text})
@@ -206,13 +207,13 @@ class _Judge:
             return [self._not_run(check, {"text": text})]
         if errors:
             text = "; ".join([*map(describe, total.first[:3]), *(one.text for one in wrong)])
-            return [self._judged(check, errors, NO_ERRORS, text, _RMA)]
+            return [self._judged(WRONG.filled(phase=phase), errors, text)]
         if total.not_run:
             return [self._not_run(check, total.not_run)]
         if not total.totals.get("products") and not total.totals.get("verified"):
             if not total.totals.get("down_ms"):
                 return [self._not_run(check, {"text": "nothing was computed"})]
-        return [self._judged(check, 0, NO_ERRORS, self._amount(total), _RMA)]
+        return [self._judged(WRONG.filled(phase=phase), 0, self._amount(total))]
 
     @staticmethod
     def _amount(total: Sum) -> str:
@@ -233,7 +234,7 @@ class _Judge:
         if bad:
             first = self._pair(*bad[0]).first[0]
             text = f"{len(bad)} pairs with wrong bytes, the first {describe(first)}"
-            return [self._judged("burn.peers", len(bad), NO_ERRORS, text, _LINKS)]
+            return [self._judged(WRONG_PEERS, len(bad), text)]
         if ended:
             return [self._not_run("burn.peers", ended)]
         closed = [pair for pair in self.state.closed_pairs if address in pair]
@@ -251,8 +252,8 @@ class _Judge:
             for (one, other), share in sorted(slow.items())[:4]
         )
         return [
-            self._judged("burn.peers", 0, NO_ERRORS, f"{made} pairs verified", _LINKS),
-            self._judged("burn.pairs", len(slow), NO_SLOW_PAIRS, told, _LINKS),
+            self._judged(WRONG_PEERS, 0, f"{made} pairs verified"),
+            self._judged(SLOW_PAIRS, len(slow), told),
         ]
 
     # ---- how fast
@@ -261,22 +262,19 @@ class _Judge:
         records = []
         telling = self.state.settings.n >= LEAST_N or self.state.simulated
         for quantity, value in sorted(self.rates[address].items()):
-            transfer = quantity in ("hbm", "down", "up", "peer")
+            transfer = is_transfer(quantity)
             if not transfer and not telling:
                 continue
-            mark = threshold(model, quantity, self.marks)
-            remedy = _LINKS if quantity == "peer" else _SLOW
-            if mark is not None:
-                check = f"burn.rate_{quantity}"
-                records.append(self._judged(check, round(value, 1), mark, "", remedy))
+            rate = rate_question(model, quantity, self.thresholds)
+            if rate is not None:
+                records.append(self._judged(rate, round(value, 1), ""))
             others = [rates[quantity] for rates in self.rates.values() if quantity in rates]
             found = compare(value, others, transfer)
             if found is not None:
                 share, least = found
-                check = f"burn.like_{quantity}"
                 unit = "GB/s" if transfer else "TFLOP/s"
                 text = f"{value:.1f} {unit}"
-                records.append(self._judged(check, share, least, text, remedy))
+                records.append(self._judged(like_question(quantity), share, text, least))
         return records + self._steady(address, telling)
 
     def _steady(self, address: str, telling: bool) -> list[Record]:
@@ -286,7 +284,7 @@ class _Judge:
                 rates = sorted(total.rates)
                 slow = rates[len(rates) // 20] / rates[len(rates) // 2]
                 text = f"{phase}, {len(rates)} stretches"
-                return [self._judged("burn.steady", round(slow, 3), STEADY, text, _COOL)]
+                return [self._judged(STEADY, round(slow, 3), text)]
         return []
 
     # ---- what NVML saw meanwhile
@@ -316,12 +314,12 @@ class _Judge:
         told_xids = ", ".join(map(str, xids))
         records = [
             watched,
-            self._judged("burn.throttle", round(slow, 3), THROTTLED, words, _COOL),
-            self._judged("burn.xid", len(xids), NO_XID, told_xids, _REMEDIES["cuda"]),
+            self._judged(THROTTLE, round(slow, 3), words),
+            self._judged(XID, len(xids), told_xids),
         ]
         if seen.ecc_first and seen.ecc_first[0] is not None and seen.ecc_last[0] is not None:
             grown = seen.ecc_last[0] - seen.ecc_first[0]
-            records.append(self._judged("burn.ecc", grown, NO_ECC, "uncorrected, new", _RMA))
+            records.append(self._judged(ECC, grown, "uncorrected, new"))
         return records
 
 

@@ -3,11 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""The marks of a burn-in for each GPU model, with where they come from. Data, and one look-up.
+"""What gpu_burn asks, the threshold of each question, and its source. Data, and one look-up.
 
-There is no mark where nobody has published one and none was measured by the project: such a figure
-is compared with the other GPUs of the node only. fp8 has none, since the exact form of it (sums
-kept in fp32) is slower than the one that public figures are of.
+A rate has no threshold for a model if none is published and the project has measured none: it is
+compared with the other GPUs of the node only. fp8 has none, since the exact form of it (sums kept
+in fp32) is slower than the one that public figures are of.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from typing import Mapping
 
-from .._core.record import Threshold
+from .._core.question import Question
 
 _AZI = "Azure AI infrastructure acceptance, H100: typical 769, warn 742, replace 715"
 _SB = "SuperBench, 729 nodes: typical 261; less 6 % for the spread between good GPUs"
@@ -24,8 +24,22 @@ _DCG = "DCGM, memory_bandwidth of this SKU"
 _AZN = "Azure AzNHC"
 _LINK = "0.78 of the links' rate, the share that AzNHC asks of an A100 (235 of 300 GB/s)"
 
+_RMA = "drain the node, burn this GPU again; where the error returns, return the GPU"
+_COOL = "check fans, air flow and the heat sink; nvidia-smi -q -d TEMPERATURE,PERFORMANCE"
+_SLOW = "burn again after a reboot; where it stays slow among its like, return the GPU"
+_LINKS = "nvidia-smi nvlink -e; reseat or return the GPU whose pairs are bad"
+_XIDS = "look for Xids in the kernel log; reset the GPU, and burn it again"
+
+# What the rates of transfers are of; the others are products of a kind of number.
+_RATES = {
+    "hbm": "copies in its own memory",
+    "down": "copies from the host",
+    "up": "copies to the host",
+    "peer": "copies with the other GPUs, median of its pairs",
+}
+
 # model: quantity: (least value, unit, source)
-MARKS: dict[str, dict[str, tuple[float, str, str]]] = {
+_PUBLISHED: dict[str, dict[str, tuple[float, str, str]]] = {
     "h100": {
         "bf16": (715.0, "TFLOP/s", _AZI),
         "fp16": (715.0, "TFLOP/s", _AZI),
@@ -55,7 +69,7 @@ MARKS: dict[str, dict[str, tuple[float, str, str]]] = {
         "peer": (235.0, "GB/s", _AZN),
     },
 }
-# The SXM parts; PCIe cards of the same name are slower, and have no marks here.
+# The SXM parts; PCIe cards of the same name are slower, and have no thresholds here.
 _MODELS = (
     ("h200", re.compile(r"\bH200\b(?!.*NVL)")),
     ("h100", re.compile(r"\bH100 80GB HBM3\b")),
@@ -63,38 +77,98 @@ _MODELS = (
     ("a100", re.compile(r"\bA100-SXM4-80GB\b")),
 )
 
+
+def is_transfer(quantity: str) -> bool:
+    """Tell whether a rate is in GB/s of transfers, not in TFLOP/s of products."""
+    return quantity in _RATES
+
+
+def _rate(quantity: str, whose: str, least: float | None, unit: str, source: str) -> Question:
+    what = f"{_RATES.get(quantity) or f'products in {quantity}'}, {whose}"
+    remedy = _LINKS if quantity == "peer" else _SLOW
+    return Question(f"burn.rate_{quantity}", what, ">=", least, unit, source, remedy)
+
+
+RATES: dict[str, dict[str, Question]] = {
+    model: {
+        quantity: _rate(quantity, model, least, unit, source)
+        for quantity, (least, unit, source) in published.items()
+    }
+    for model, published in _PUBLISHED.items()
+}
+
+_COMPARE_SOURCE = "median of the node's GPUs, and 5 median deviations below it"
 # The least share of the node's median that is no finding; good GPUs of one node differ by 5 % and
 # more in products (Stas Bekman, Machine Learning Engineering), by little in transfers.
-COMPARE = {"product": 0.90, "transfer": 0.95}
-COMPARE_SOURCE = "median of the node's GPUs, and 5 median deviations below it"
+_LIKE = "{quantity} against the median of the node's GPUs"
+LIKE_PRODUCT = Question(
+    "burn.like_{quantity}", "products of " + _LIKE, ">=", 0.90, "of the median", _COMPARE_SOURCE,
+    _SLOW,
+)  # fmt: skip
+LIKE_TRANSFER = LIKE_PRODUCT._replace(what="transfers of " + _LIKE, value=0.95)
+LIKE_PEER = LIKE_TRANSFER._replace(check="burn.like_peer", remedy=_LINKS)
 LEAST_TO_COMPARE = 4
 MANY_DEVIATIONS = 5.0
 
-# The slowest twentieth of a phase's seconds against their median.
-STEADY = Threshold(">=", 0.85, "of the median", "a GPU that throttles now and then loses more")
+STEADY = Question(
+    "burn.steady", "slowest twentieth of a phase's seconds against their median", ">=", 0.85,
+    "of the median", "a GPU that throttles now and then loses more", _COOL,
+)  # fmt: skip
 LEAST_TO_BE_STEADY = 10
-THROTTLED = Threshold("<=", 0.05, "of the seconds", "thermal and power-brake slowdowns of H100: "
-                      "none in a node that is cooled and fed as specified")  # fmt: skip
-NO_ERRORS = Threshold("==", 0, "errors", "the product of integers is exact; memory keeps its bits")
-NO_SLOW_PAIRS = Threshold("==", 0, "pairs", "0.95 of the median of the node's pairs")
-NO_XID = Threshold("==", 0, "Xids", "a known load raises none")
-NO_ECC = Threshold("==", 0, "errors", "Meta GCM, Azure AzNHC, IBM autopilot: any fails")
+THROTTLE = Question(
+    "burn.throttle", "seconds in which heat or power slowed it down", "<=", 0.05, "of the seconds",
+    "thermal and power-brake slowdowns of H100: none in a node that is cooled and fed as specified",
+    _COOL,
+)  # fmt: skip
+_EXACT = "the product of integers is exact; memory keeps its bits"
+WRONG = Question(
+    "burn.{phase}", "wrong results or bytes of a phase", "==", 0, "errors", _EXACT, _RMA,
+)  # fmt: skip
+WRONG_PEERS = Question(
+    "burn.peers", "pairs with other GPUs that transfer wrong bytes", "==", 0, "errors", _EXACT,
+    _LINKS,
+)  # fmt: skip
+UNCORRECTABLE = Question(
+    "burn.run", "uncorrectable memory errors that ended it", "==", 0, "errors", _EXACT, _RMA,
+)  # fmt: skip
+STOPS = Question(
+    "burn.run", "stops for heat", "==", 0, "stops",
+    "the GPU's own slowdown temperature, or `stop_c`", _COOL,
+)  # fmt: skip
+SLOW_PAIRS = Question(
+    "burn.pairs", "pairs with other GPUs that are slow", "==", 0, "pairs",
+    "0.95 of the median of the node's pairs", _LINKS,
+)  # fmt: skip
+XID = Question(
+    "burn.xid", "Xids in the kernel log", "==", 0, "Xids", "a known load raises none", _XIDS,
+)  # fmt: skip
+ECC = Question(
+    "burn.ecc", "new uncorrected ECC errors", "==", 0, "errors",
+    "Meta GCM, Azure AzNHC, IBM autopilot: any fails", _RMA,
+)  # fmt: skip
 # Of products smaller than this the starts take longer than the work.
 LEAST_N = 4096
 
 
 def model_of(name: str) -> str:
-    """Return the model that a product name is of, empty for one without marks."""
+    """Return the model that a product name is of, empty for one without thresholds."""
     return next((model for model, pattern in _MODELS if pattern.search(name)), "")
 
 
-def threshold(
+def like_question(quantity: str) -> Question:
+    """Return the question of a rate against those of the node's other GPUs."""
+    if quantity == "peer":
+        return LIKE_PEER.filled(quantity=quantity)
+    like = LIKE_TRANSFER if is_transfer(quantity) else LIKE_PRODUCT
+    return like.filled(quantity=quantity)
+
+
+def rate_question(
     model: str, quantity: str, overrides: Mapping[str, float] | None = None
-) -> Threshold | None:
-    """Return the mark of a quantity, the site's own first; None where there is none."""
-    found = MARKS.get(model, {}).get(quantity)
+) -> Question | None:
+    """Return the question of a rate, with the site's own threshold if there is one; else None."""
     own = (overrides or {}).get(quantity)
-    if own is not None:
-        unit = "GB/s" if quantity in ("hbm", "down", "up", "peer") else "TFLOP/s"
-        return Threshold(">=", float(own), unit, "the inventory")
-    return None if found is None else Threshold(">=", *found)
+    if own is None:
+        return RATES.get(model, {}).get(quantity)
+    unit = "GB/s" if is_transfer(quantity) else "TFLOP/s"
+    return _rate(quantity, "by the site", float(own), unit, "the inventory")

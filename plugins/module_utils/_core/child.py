@@ -35,7 +35,7 @@ Send = Callable[[Any], None]
 
 
 @dataclass(frozen=True)
-class Question:
+class Call:
     """A name, what the child calls for JSON data, and the seconds it may take."""
 
     name: str
@@ -255,24 +255,24 @@ def _give_up(children: Mapping[str, _Child]) -> None:
 
 
 def ask_all(
-    questions: Iterable[Question], until: float, left: Mapping[str, Process] | None = None
+    calls: Iterable[Call], until: float, left: Mapping[str, Process] | None = None
 ) -> dict[str, Answer]:
     """Ask all at once; returns the answers by name. Raises OSError if no process can be started.
 
-    `until` is of time.monotonic. `left` are processes of earlier runs by the name of the question:
-    while one still hangs, the question is not asked.
+    `until` is of time.monotonic. `left` are processes of earlier runs by the name of the call:
+    while one still hangs, the call is not made.
     """
     answers: dict[str, Answer] = {}
     children: dict[str, _Child] = {}
     try:
-        for question in questions:
-            before = (left or {}).get(question.name)
+        for call in calls:
+            before = (left or {}).get(call.name)
             if before is not None and is_alive(before):
                 said = f"process {before.pid}, which asked before, still hangs"
-                answers[question.name] = Answer(LEFT, said=said, left=before)
+                answers[call.name] = Answer(LEFT, said=said, left=before)
                 continue
-            latest = min(until, time.monotonic() + question.limit_s)
-            children[question.name] = _start(_alone(question.ask), latest, list(children.values()))
+            latest = min(until, time.monotonic() + call.limit_s)
+            children[call.name] = _start(_alone(call.ask), latest, list(children.values()))
         return {**answers, **_gather(children)}
     finally:
         _give_up(children)
@@ -285,7 +285,7 @@ def _alone(ask: Callable[[], Any]) -> Callable[[Send], Any]:
 def limited(work: Callable[[], Any], limit_s: float) -> Answer:
     """Return what `work` returns (JSON data), or that it hung for limit_s seconds, or broke."""
     until = time.monotonic() + limit_s
-    return ask_all([Question("", work, limit_s)], until)[""]
+    return ask_all([Call("", work, limit_s)], until)[""]
 
 
 def parts_of(work: Callable[[Send], Any], limit_s: float) -> Answer:

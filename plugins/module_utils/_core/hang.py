@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
-from .child import DONE, HUNG, Answer, Question, Send, ask_all, parts_of
+from .child import DONE, HUNG, Answer, Call, Send, ask_all, parts_of
 from .failures import reported
 from .files import make_folder, write_atomic
 from .run import ToolError
@@ -105,8 +105,8 @@ def hung_mounts(mounts: Iterable[Mount], limit_s: float = _ASK_S) -> list[Mount]
     """Ask mounts all at once; returns those that do not answer."""
     asked = {one.where: one for one in mounts if one.kind not in _IN_MEMORY}
     names = sorted(asked)[:_MOST]
-    questions = [Question(where, partial(errno_of, where), limit_s) for where in names]
-    answers = ask_all(questions, time.monotonic() + 2 * limit_s)
+    calls = [Call(where, partial(errno_of, where), limit_s) for where in names]
+    answers = ask_all(calls, time.monotonic() + 2 * limit_s)
     return [asked[where] for where in names if answers[where].how == HUNG]
 
 

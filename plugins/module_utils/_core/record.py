@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""Records: the one answer that every check gives, and the marks it is measured against. Pure.
+"""Records: the one answer that every check gives, and the threshold it is compared with. Pure.
 
 There are three answers. A hang, a missing tool, a saturated counter or an answer cut short is "not
 measured": never a pass, and never the fault of the thing that was asked about.
@@ -41,7 +41,7 @@ _AT = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)?")
 
 @dataclass(frozen=True)
 class Threshold:
-    """What a measured value must be: `measured op value` in `unit`; `source` says who says so."""
+    """What a measured value must be: `measured op value` in `unit`, by `source`."""
 
     op: str
     value: Any
@@ -94,7 +94,7 @@ def judge(
     remedy: str = "",
     evidence: Iterable[str] = (),
 ) -> Record:
-    """Return the record of a value against its mark; None is a value that could not be read."""
+    """Return the record of a value against its threshold; None could not be read."""
     status = NOT_MEASURED
     if number_flaw(measured):
         text, measured = f"{text}: {number_flaw(measured)}" if text else number_flaw(measured), None
@@ -136,9 +136,9 @@ def brief_of(record: Record) -> str:
 
     Slurm keeps this of a failure as the reason of a node.
     """
-    found, mark = record.measured, record.threshold
+    found, threshold = record.measured, record.threshold
     got = f" is {found['value']} {found['unit']}".rstrip() if found else ""
-    want = f" (must be {mark.op} {mark.value})" if mark and found else ""
+    want = f" (must be {threshold.op} {threshold.value})" if threshold and found else ""
     text = f": {record.text}" if record.text else ""
     return f"{record.subject} {record.check}{got}{want}{text}"
 
@@ -193,17 +193,17 @@ def flaw(data: Mapping[str, Any]) -> str:
 
     KeyError, TypeError for what is no record at all.
     """
-    found, mark = data.get("measured"), data.get("threshold")
+    found, threshold = data.get("measured"), data.get("threshold")
     if found is not None:
         if not isinstance(found, Mapping) or not {"value", "unit"} <= set(found):
             return "measured has no value and unit"
         if number_flaw(found["value"]):
             return f"measured: {number_flaw(found['value'])}"
-    if mark is not None:
-        if not isinstance(mark, Mapping) or mark.get("op") not in _OPERATORS:
+    if threshold is not None:
+        if not isinstance(threshold, Mapping) or threshold.get("op") not in _OPERATORS:
             return "threshold has no operator"
-        if number_flaw(mark["value"]):
-            return f"threshold: {number_flaw(mark['value'])}"
+        if number_flaw(threshold["value"]):
+            return f"threshold: {number_flaw(threshold['value'])}"
     if number_flaw(data.get("took_s")):
         return f"took_s: {number_flaw(data['took_s'])}"
     for name in ("text", "remedy", "at"):

@@ -86,7 +86,7 @@ def layer_of(check: str) -> str:
 
 def record_from_data(data: Mapping[str, Any]) -> Record:
     """Return the record that as_data() wrote; KeyError, TypeError where it is none."""
-    mark = data.get("threshold")
+    threshold = data.get("threshold")
     if data["status"] not in (PASS, FAIL, NOT_MEASURED):
         raise TypeError(f"status {data['status']!r}")
     return Record(
@@ -96,8 +96,8 @@ def record_from_data(data: Mapping[str, Any]) -> Record:
         text=data.get("text") or "",
         measured=data.get("measured"),
         threshold=None
-        if mark is None
-        else Threshold(mark["op"], mark["value"], mark["unit"], mark["source"]),
+        if threshold is None
+        else Threshold(threshold["op"], threshold["value"], threshold["unit"], threshold["source"]),
         evidence=tuple(data.get("evidence") or ()),
         remedy=data.get("remedy") or "",
         at=data.get("at") or "",
@@ -303,7 +303,7 @@ def failing_checks(found: Sequence[NodeVerdict]) -> list[CommonFinding]:
 
 
 def questions(found: Sequence[NodeVerdict], most_share: float = MOST_SHARE) -> list[CommonFinding]:
-    """Return what so many nodes fail that the checker, or its mark, is to be looked at first."""
+    """Return what so many nodes fail that checker and threshold are to be looked at first."""
     nodes = [one for one in found if one.node != FABRIC]
     return [
         one
@@ -312,16 +312,21 @@ def questions(found: Sequence[NodeVerdict], most_share: float = MOST_SHARE) -> l
     ]
 
 
-def judge_again(record: Record, marks: Mapping[str, Any], whose: str) -> Record:
-    """Return the record judged with the new mark of its check; the same one where there is none.
+def judge_again(record: Record, thresholds: Mapping[str, Any], whose: str) -> Record:
+    """Return the record judged by the new threshold of its check; without one the same record.
 
     Operator and unit stay. `whose` goes into the source. What was not measured stays so, although a
-    value may stand beside it. ValueError where value and mark cannot be compared.
+    value may stand beside it. ValueError where value and threshold cannot be compared.
     """
-    mark, found = record.threshold, record.measured
-    if record.check not in marks or record.status == NOT_MEASURED or mark is None or found is None:
+    old, found = record.threshold, record.measured
+    if (
+        record.check not in thresholds
+        or record.status == NOT_MEASURED
+        or old is None
+        or found is None
+    ):
         return record
-    value = marks[record.check]
+    value = thresholds[record.check]
     numbers = [isinstance(one, (int, float)) and not isinstance(one, bool)
                for one in (value, found["value"])]  # fmt: skip
     if numbers[0] != numbers[1] or (not numbers[0] and type(value) is not type(found["value"])):
@@ -329,12 +334,12 @@ def judge_again(record: Record, marks: Mapping[str, Any], whose: str) -> Record:
             f"{record.check}: {found['value']!r} {found['unit']} was measured, which cannot be "
             f"compared with {value!r}"
         )
-    source = f"{whose} (was {mark.op} {mark.value}: {mark.source})"
+    source = f"{whose} (was {old.op} {old.value}: {old.source})"
     again = judge(
         record.check,
         record.subject,
         found["value"],
-        Threshold(mark.op, value, mark.unit, source),
+        Threshold(old.op, value, old.unit, source),
         record.text,
         record.remedy or "look at the evidence: it passed with the mark it was measured against",
         record.evidence,

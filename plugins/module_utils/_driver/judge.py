@@ -11,14 +11,21 @@ from __future__ import annotations
 
 import re
 
-from .._core.record import FAIL, NOT_MEASURED, PASS, Record, Threshold, judge
+from .._core.record import FAIL, NOT_MEASURED, PASS, Record
 from .packages import OPEN, OPEN_ONLY, Wish, branch_of, wants_fabric_manager, wants_nvlsm
 from .plan import Seen, cuda_of, find_package, of_branch, upstream
+from .thresholds import (
+    CUDA,
+    DECLARED,
+    DRIVER,
+    FABRIC_MANAGER,
+    LIBRARY,
+    MODULES,
+    NCCL,
+    NSCQ,
+    ON_DISK,
+)
 
-_INVENTORY = "the inventory"
-# A CUDA call ends with error 803 where libraries and module differ, with 802 where the fabric
-# manager is not up. NVIDIA: fabric manager has exactly the driver's version (user guide, 2.1).
-_ONE_VERSION = "NVIDIA Fabric Manager user guide: one version for all parts of a driver"
 _LIBRARIES = ("libnvidia-ml", "libcuda")
 _INSTALL = "declare a source with nvidia_driver_source, or install the driver"
 
@@ -53,15 +60,11 @@ def agree(
     return records
 
 
-def _same(version: str, unit: str = "version") -> Threshold:
-    return Threshold("==", version, unit, _ONE_VERSION)
-
-
 def _driver(seen: Seen, subject: str) -> Record:
     if seen.loaded:
         if seen.proc and seen.proc != seen.loaded:
             text = f"sysfs says {seen.loaded} is loaded, /proc/driver/nvidia/version {seen.proc}"
-            return judge("stack.driver", subject, seen.proc, _same(seen.loaded), text, "reboot")
+            return DRIVER.judge(subject, seen.proc, seen.loaded, text=text)
         text = f"driver {seen.loaded} is loaded, {seen.loaded_flavour or 'unknown'} modules"
         return Record("stack.driver", subject, PASS, text)
     if "nouveau" in seen.modules:
@@ -87,20 +90,14 @@ def _declared(seen: Seen, wish: Wish, subject: str, driver: str) -> list[Record]
     if wanted:
         fits = of_branch(driver, wanted)
         text = f"driver is {driver}, declared is {wanted}"
-        remedy = "run install_gpu_stack with the consent that it asks for, or declare what is there"
-        mark = Threshold("==", wanted, "version", _INVENTORY)
-        found.append(
-            judge("stack.declared", subject, wanted if fits else driver, mark, text, remedy)
-        )
+        found.append(DECLARED.judge(subject, wanted if fits else driver, wanted, text=text))
     flavour = seen.loaded_flavour or seen.on_disk_flavour
     needed = wish.modules
     if needed == "auto":
         needed = OPEN if wish.gpu.lower() in OPEN_ONLY else ""
     if flavour and needed:
         text = f"{flavour} kernel modules, {needed} are needed"
-        mark = Threshold("==", needed, "flavour", _INVENTORY)
-        remedy = f"install the {needed} modules"
-        found.append(judge("stack.modules", subject, flavour, mark, text, remedy))
+        found.append(MODULES.filled(needed=needed).judge(subject, flavour, needed, text=text))
     return found
 
 
@@ -119,44 +116,40 @@ def _on_disk(seen: Seen, subject: str) -> Record:
             remedy=f"install it for kernel {seen.kernel}",
         )
     text = f"driver {seen.loaded} is loaded, the next boot loads {seen.on_disk}"
-    remedy = "drain this node, then reload the driver or reboot"
-    return judge("stack.on_disk", subject, seen.on_disk, _same(seen.loaded), text, remedy)
+    return ON_DISK.judge(subject, seen.on_disk, seen.loaded, text=text)
 
 
 def _library(seen: Seen, subject: str, name: str, driver: str) -> Record:
     versions = seen.libraries.get(name, ())
-    check = f"stack.{name}"
+    library = LIBRARY.filled(library=name)
     if not versions:
         return Record(
-            check,
+            library.check,
             subject,
             FAIL,
             f"there is no {name}.so of a driver",
-            threshold=_same(driver),
+            threshold=library.threshold(driver),
             remedy=f"install the user-space packages of driver {driver}",
         )
     said = " and ".join(versions)
     text = f"{name} is {said}, the driver {driver}"
-    remedy = "remove the other one (left by NVIDIA's .run file?)" if len(versions) > 1 else (
-        "install both in one version, then reload the driver or reboot"
-    )  # fmt: skip
-    return judge(check, subject, said, _same(driver), text, remedy)
+    remedy = "remove the other one (left by NVIDIA's .run file?)" if len(versions) > 1 else ""
+    return library.judge(subject, said, driver, text=text, remedy=remedy)
 
 
 def _fabric(seen: Seen, wish: Wish, subject: str, driver: str) -> list[Record]:
     gpu = wish.gpu.lower()
     if not wants_fabric_manager(gpu, wish.nvswitches):
         return []
-    parts = [("stack.fabric_manager", "fabric manager", r"nvidia-fabric-?manager(-\d+)?")]
+    parts = [(FABRIC_MANAGER, r"nvidia-fabric-?manager(-\d+)?")]
     if not wants_nvlsm(gpu, wish.nvswitches):
-        parts.append(("stack.nscq", "NSCQ", r"libnvidia-nscq(-\d+)?"))
+        parts.append((NSCQ, r"libnvidia-nscq(-\d+)?"))
     found = []
-    for check, what, pattern in parts:
+    for question, pattern in parts:
         package = find_package(seen.packages, pattern)
         version = upstream(package.version) if package else "absent"
-        text = f"{what} is {version}, the driver {driver}"
-        remedy = f"install {what} {driver}; no other version works with this driver"
-        found.append(judge(check, subject, version, _same(driver), text, remedy))
+        text = f"{question.what} is {version}, the driver {driver}"
+        found.append(question.filled(driver=driver).judge(subject, version, driver, text=text))
     if wants_nvlsm(gpu, wish.nvswitches):
         package = find_package(seen.packages, "nvlsm")
         text = f"nvlsm is {package.version if package else 'absent'}"
@@ -210,17 +203,15 @@ def _user_space(seen: Seen, subject: str, driver: str) -> list[Record]:
         )
         if not package.installed or not built:
             continue
-        check = "stack.cuda" if match else "stack.nccl"
+        question = CUDA if match else NCCL
         text = (
             f"{name} is for CUDA {built.group(1)}.{built.group(2)}, driver {driver} has CUDA "
             + (f"{major}" if major else "of a major that no table has")
         )
-        mark = Threshold("<=", major or 0, "CUDA major", "CUDA compatibility guide")
         if major is None:
-            found.append(Record(check, subject, NOT_MEASURED, text))
+            found.append(Record(question.check, subject, NOT_MEASURED, text))
         else:
-            remedy = "install one for the driver's major, or a newer driver"
-            found.append(judge(check, subject, int(built.group(1)), mark, text, remedy))
+            found.append(question.judge(subject, int(built.group(1)), major, text=text))
     return found
 
 

@@ -39,9 +39,10 @@ from .._fabric.judge import (
 )
 from .._fabric.judge_counters import JUDGED, TOLD
 from .._fabric.judge_subnet_managers import OPENSM, PROVIDERS, Managers
-from .._fabric.judge_switches import TEMPERATURE, add_findings, ask_switches
+from .._fabric.judge_switches import add_findings, ask_switches
 from .._fabric.model import SWITCH, CablePlan, End, Sweep, plan_from_data
 from .._fabric.parse_counters import FoundSms, Reading
+from .._fabric.thresholds import TEMPERATURE
 from .collector import cpu_seconds, finish, parser_of, read_settings
 
 PREFIX = "baremetal_dgx_fabric"
@@ -139,7 +140,7 @@ def switch_families(records: Sequence[Record]) -> Iterator[Family]:
     """Yield the temperature of each switch that reported one; faults of it are findings."""
     family = Family(f"{PREFIX}_switch_temperature_celsius", "Temperature of a switch's chip.")
     for record in records:
-        if record.check == TEMPERATURE and record.measured is not None:
+        if record.check == TEMPERATURE.check and record.measured is not None:
             family.add(record.measured["value"], switch=record.subject.partition(":")[2])
     yield family
 

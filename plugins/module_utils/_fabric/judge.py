@@ -21,11 +21,12 @@ from .judge_absent import judge_absence, judge_unlinked
 from .judge_adapters import OwnHca, identities
 from .judge_counters import judge_counters, told_lines
 from .judge_places import Placed, judge_identity, judge_names, place
-from .judge_rates import found_rate, judge_rates, judge_uplinks, load_lines, loads, rate_mark
+from .judge_rates import found_rate, judge_rates, judge_uplinks, load_lines, loads
 from .judge_subnet_managers import Managers, judge_sms, sm_line
 from .match import BY_PLACE, Matches, is_aggregation, match
 from .model import Cable, CablePlan, End, Sweep
 from .parse_counters import FoundSms, Reading
+from .thresholds import RATE
 from .wiring import Wiring, find_astray, judge_unknown, unread_links, wiring_of
 
 # Of what was found, so much must be of the plan: else it is another cluster's fabric or plan.
@@ -247,11 +248,11 @@ def _judge_cables(
 
 def records_of(plan: CablePlan, verdict: Verdict, evidence: Sequence[str] = ()) -> list[Record]:
     """Return one record for each planned cable, each finding, each doubt and each complaint."""
-    marks: dict[int, Threshold] = {}
+    wanted_rates: dict[int, Threshold] = {}
     records = []
     for cable, (status, text) in verdict.cables.items():
         rate = verdict.rates.get(cable)
-        wanted = marks.setdefault(cable.rate_gbps, rate_mark(cable.rate_gbps))
+        wanted = wanted_rates.setdefault(cable.rate_gbps, RATE.threshold(cable.rate_gbps))
         records.append(
             Record(
                 check="fabric.cable",
@@ -263,10 +264,10 @@ def records_of(plan: CablePlan, verdict: Verdict, evidence: Sequence[str] = ()) 
             )
         )
     for finding in verdict.findings + verdict.doubts:
-        mark = finding.threshold
+        threshold = finding.threshold
         measured: dict[str, Any] | None = None
-        if finding.measured is not None and mark is not None:
-            measured = {"value": finding.measured, "unit": mark.unit}
+        if finding.measured is not None and threshold is not None:
+            measured = {"value": finding.measured, "unit": threshold.unit}
         records.append(
             Record(
                 check=f"fabric.{finding.kind}",
@@ -274,7 +275,7 @@ def records_of(plan: CablePlan, verdict: Verdict, evidence: Sequence[str] = ()) 
                 status=finding.status,
                 text=finding.text,
                 measured=measured,
-                threshold=mark,
+                threshold=threshold,
                 evidence=(*finding.evidence, *evidence),
                 remedy=finding.remedy,
             )

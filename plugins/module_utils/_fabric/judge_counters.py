@@ -11,6 +11,7 @@ its largest value, where it stops, or was cleared in between. The receiving end 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Iterator
 
@@ -20,24 +21,27 @@ from .findings import ERRORS, Finding, several
 from .judge_rates import found_rate
 from .model import Cable, End
 from .parse_counters import Reading
+from .thresholds import (
+    BUFFER_OVERRUNS,
+    INTEGRITY_ERRORS,
+    LINK_DOWNED,
+    RECEIVE_ERRORS,
+    RECOVERIES,
+    SYMBOL_ERRORS,
+)
 from .wiring import Wiring
 
 SYMBOLS = "SymbolErrorCounter"
-DOWNED = "LinkDownedCounter"
-RECOVERED = "LinkErrorRecoveryCounter"
-RECEIVED_BAD = "PortRcvErrors"
-INTEGRITY = "LocalLinkIntegrityErrors"
-OVERRUN = "ExcessiveBufferOverrunErrors"
-
-# How much a counter may grow in the interval.
-_GROWTH = {
-    DOWNED: (0, "no link of the fabric may go down in use (GCM: any flap is critical)"),
-    RECOVERED: (0, "Azure ib health: any recovery within a window"),
-    RECEIVED_BAD: (10, "rdma-core, error thresholds of ibqueryerrors: 10"),
-    INTEGRITY: (10, "rdma-core, error thresholds of ibqueryerrors: 10"),
-    OVERRUN: (10, "rdma-core, error thresholds of ibqueryerrors: 10"),
+# How much a counter may grow in the interval, what says most of a link first.
+_QUESTIONS = {
+    LINK_DOWNED.what: LINK_DOWNED,
+    SYMBOLS: SYMBOL_ERRORS,
+    RECOVERIES.what: RECOVERIES,
+    RECEIVE_ERRORS.what: RECEIVE_ERRORS,
+    INTEGRITY_ERRORS.what: INTEGRITY_ERRORS,
+    BUFFER_OVERRUNS.what: BUFFER_OVERRUNS,
 }
-JUDGED = (DOWNED, SYMBOLS, RECOVERED, RECEIVED_BAD, INTEGRITY, OVERRUN)
+JUDGED = tuple(_QUESTIONS)
 
 # They tell of load, of routing or of partitions, and not of the link: they are told, not judged.
 TOLD = (
@@ -66,16 +70,13 @@ def grown_between(before: int | None, now: int | None, counter: str) -> Growth:
     return growth(before, now, counter)
 
 
-def symbol_mark(rate: float, seconds: float) -> Threshold:
-    """Return how many symbol errors a link may have: by its bit error ratio, rate and time."""
-    allowed, source = symbol_errors_allowed(rate, seconds)
-    return Threshold("<=", allowed, f"symbol errors in {seconds:.0f} s", source)
-
-
-def growth_mark(counter: str, seconds: float) -> Threshold:
-    """Return how much another counter may grow."""
-    most, source = _GROWTH[counter]
-    return Threshold("<=", most, f"{counter} in {seconds:.0f} s", source)
+@functools.lru_cache(maxsize=256)
+def growth_threshold(counter: str, rate_gbps: float, seconds: float) -> Threshold:
+    """Return how much a counter may grow; symbol errors by bit error ratio, rate and time."""
+    question = _QUESTIONS[counter].filled(seconds=seconds)
+    if counter == SYMBOLS:
+        return question.threshold(*symbol_errors_allowed(rate_gbps, seconds))
+    return question.threshold()
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class _Sick:
     counter: str
     end: End
     grown: Growth
-    mark: Threshold
+    threshold: Threshold
 
 
 def judge_counters(
@@ -110,15 +111,11 @@ def judge_counters(
                 continue
             for counter in JUDGED:
                 grown = grown_between(before.of(place, counter), now.of(place, counter), counter)
-                mark = (
-                    symbol_mark(rate, seconds)
-                    if counter == SYMBOLS
-                    else growth_mark(counter, seconds)
-                )
+                threshold = growth_threshold(counter, rate, seconds)
                 if grown.count is None:
                     doubts.append(f"{wiring.at(end)}: {grown.reason}")
-                elif not mark.holds(grown.count):
-                    sick.append(_Sick(counter, end, grown, mark))
+                elif not threshold.holds(grown.count):
+                    sick.append(_Sick(counter, end, grown, threshold))
                 elif grown.at_least:
                     doubts.append(f"{wiring.at(end)}: {counter} came to its largest value")
         if sick:
@@ -179,19 +176,15 @@ def _errors(
             f"{item.counter} grew by {item.grown.count}{more} at {wiring.at(item.end)}{ratio}"
         )
     first = min(sick, key=lambda item: JUDGED.index(item.counter))
-    if first.counter == DOWNED:
-        remedy = "reseat the cable at both ends, replace it when it happens again"
-    else:
-        remedy = "clean and reseat the cable at both ends, then replace it"
     return Finding(
         ERRORS,
         cable.subject,
         f"{wiring.at(cable.a)} -- {wiring.at(cable.b)} in {seconds:.0f} s: " + "; ".join(said),
-        remedy,
+        _QUESTIONS[first.counter].remedy,
         (cable,),
         status=FAIL,
         measured=first.grown.count,
-        threshold=first.mark,
+        threshold=first.threshold,
     )
 
 

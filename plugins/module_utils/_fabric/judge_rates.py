@@ -11,17 +11,14 @@ import functools
 from dataclasses import dataclass
 from typing import Iterator, Mapping
 
-from .._core.record import Threshold
 from .findings import SPEED, UPLINKS, WIDTH, Finding, several
 from .model import NODE_LEAF, RATE_4X_GBPS, Cable, rate_gbps
+from .thresholds import LEAF_UPLINKS, OVERSUBSCRIPTION, RATE
 from .wiring import Wiring
 
-RATE_SOURCE = "cable plan: the rate of the fabric and of the node's profile"
 _WIDTH = "4x"
 # So many links of a device, and all of them, are slow: it is the device.
 _FEWEST = 4
-
-_PEER_SOURCE = "the number that most switches of its tier have"
 
 
 _rate = functools.lru_cache(maxsize=None)(rate_gbps)
@@ -48,11 +45,6 @@ def _form(wiring: Wiring, cable: Cable) -> tuple[str, str]:
     return "", ""
 
 
-def rate_mark(gbps: int) -> Threshold:
-    """Return the mark of a planned cable's rate."""
-    return Threshold(">=", gbps, "Gb/s", RATE_SOURCE)
-
-
 def judge_rates(wiring: Wiring, sound: set[Cable]) -> Iterator[Finding]:
     """Yield a finding for each sound cable that is slower than planned.
 
@@ -73,7 +65,7 @@ def judge_rates(wiring: Wiring, sound: set[Cable]) -> Iterator[Finding]:
             "see whether rate_gbps of the plan is that of these switches and adapters",
             tuple(sorted(slow)),
             measured=slow[first],
-            threshold=rate_mark(first.rate_gbps),
+            threshold=RATE.threshold(first.rate_gbps),
         )
         return
     of_device: dict[str, list[Cable]] = {}
@@ -98,14 +90,14 @@ def judge_rates(wiring: Wiring, sound: set[Cable]) -> Iterator[Finding]:
             "slow at once",
             tuple(cables),
             measured=slow[cables[0]],
-            threshold=rate_mark(cables[0].rate_gbps),
+            threshold=RATE.threshold(cables[0].rate_gbps),
         )
         for cable in cables:
             slow.pop(cable, None)
     for cable, rate in sorted(slow.items()):
         width, speed = _form(wiring, cable)
         narrow = width != _WIDTH
-        remedy = "reseat the cable at both ends, then replace it and its transceivers"
+        remedy = RATE.remedy
         if narrow:
             remedy = "lanes are lost: clean and " + remedy
         elif RATE_4X_GBPS[speed] < cable.rate_gbps:
@@ -118,7 +110,7 @@ def judge_rates(wiring: Wiring, sound: set[Cable]) -> Iterator[Finding]:
             remedy,
             (cable,),
             measured=rate,
-            threshold=rate_mark(cable.rate_gbps),
+            threshold=RATE.threshold(cable.rate_gbps),
         )
 
 
@@ -182,18 +174,18 @@ def judge_uplinks(
                 UPLINKS,
                 f"switch:{name}",
                 f"{name} has {load.up_found} uplinks, most leaves have {usual}",
-                "add the cables that are missing, or see why the plan has fewer here",
+                LEAF_UPLINKS.remedy,
                 measured=load.up_found,
-                threshold=Threshold(">=", usual, "uplinks", _PEER_SOURCE),
+                threshold=LEAF_UPLINKS.threshold(usual),
             )
         elif most is not None and (load.oversubscription or 0) > most:
             yield Finding(
                 UPLINKS,
                 f"switch:{name}",
                 f"{name} passes {load.down_gbps:g} Gb/s from below to {load.up_gbps:g} Gb/s upward",
-                "add uplinks",
+                OVERSUBSCRIPTION.remedy,
                 measured=round(load.oversubscription or 0, 2),
-                threshold=Threshold("<=", most, "down to up", "oversubscription_max"),
+                threshold=OVERSUBSCRIPTION.threshold(most),
             )
 
 

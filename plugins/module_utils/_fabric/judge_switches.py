@@ -14,21 +14,18 @@ import re
 from dataclasses import dataclass, field
 from typing import Iterator, Mapping, Sequence
 
-from .._core.record import FAIL, NOT_MEASURED, PASS, Record, Threshold, judge
+from .._core.question import Question
+from .._core.record import FAIL, NOT_MEASURED, PASS, Record
 from .._core.run import MISSING, TIMED_OUT, CommandRunner
 from .findings import Finding
 from .judge import FirstLook, Verdict
+from .thresholds import FANS, SUPPLIES, TEMPERATURE
 
 TOOL = "ibswinfo"
-PSU, FAN, TEMPERATURE = "fabric.switch_psu", "fabric.switch_fan", "fabric.switch_temperature"
 
 _LINE = re.compile(r"\s*(\S.*?)\s*\|\s*(.*?)\s*$")
 _PSU = re.compile(r"(PSU\d+) status\Z")
 _FAN = re.compile(r"fan#(\d+) \(rpm\)\Z")
-# The ASIC; beyond this the kernel's own driver of these chips speeds up all fans.
-_HOT_C = 85
-_HOT_SOURCE = "Linux, mlxsw core_thermal.c: MLXSW_THERMAL_ASIC_TEMP_HIGH"
-_TOOL_SOURCE = "ibswinfo: OK is sound"
 
 
 @dataclass
@@ -108,9 +105,9 @@ def judge_switch(name: str, health: SwitchHealth) -> Iterator[Record]:
             elif state != "OK":
                 whose = f"{supply.name} (serial {supply.serial or 'not reported'})"
                 bad.append(f"{whose} {what} is {state}")
-    mark = Threshold("==", 0, "power supplies with a fault", _TOOL_SOURCE)
-    remedy = f"look at the power supplies of {name} and their feeds; replace the one that is named"
-    yield _counted(PSU, subject, bad, unread, health.supplies, mark, f"{name}{serial}", remedy)
+    at = f"{name}{serial}"
+    supplies, fans = SUPPLIES.filled(switch=name), FANS.filled(switch=name)
+    yield _counted(supplies, subject, bad, unread, health.supplies, at)
     bad, unread = [], []
     if health.fan_status is None:
         unread.append("fan status")
@@ -121,34 +118,20 @@ def judge_switch(name: str, health: SwitchHealth) -> Iterator[Record]:
             unread.append(f"fan {number}")
         elif rpm == 0:
             bad.append(f"fan {number} stands still")
-    mark = Threshold("==", 0, "fans with a fault", _TOOL_SOURCE)
-    remedy = f"look at the fans of {name}, and replace the module that is named or shows amber"
-    yield _counted(FAN, subject, bad, unread, health.fans, mark, f"{name}{serial}", remedy)
-    yield judge(
-        TEMPERATURE,
-        subject,
-        health.temperature_c,
-        Threshold("<", _HOT_C, "C", _HOT_SOURCE),
-        f"{name}{serial}: temperature of the switch chip",
-        f"look at the airflow and the fans of {name}",
-    )
+    yield _counted(fans, subject, bad, unread, health.fans, at)
+    text = f"{at}: {TEMPERATURE.what}"
+    yield TEMPERATURE.filled(switch=name).judge(subject, health.temperature_c, text=text)
 
 
 def _counted(
-    check: str,
-    subject: str,
-    bad: list[str],
-    unread: list[str],
-    all_of: object,
-    mark: Threshold,
-    name: str,
-    remedy: str,
+    question: Question, subject: str, bad: list[str], unread: list[str], all_of: object, at: str
 ) -> Record:
     if not bad and (unread or not all_of):
-        text = f"{name}: not reported: {', '.join(unread) or 'any'}"
-        return Record(check, subject, NOT_MEASURED, text, threshold=mark)
-    text = f"{name}: " + ("; ".join(bad) or "all are OK")
-    return judge(check, subject, len(bad), mark, text, remedy, bad)
+        text = f"{at}: not reported: {', '.join(unread) or 'any'}"
+        threshold = question.threshold()
+        return Record(question.check, subject, NOT_MEASURED, text, threshold=threshold)
+    text = f"{at}: " + ("; ".join(bad) or "all are OK")
+    return question.judge(subject, len(bad), text=text, evidence=bad)
 
 
 def ask_switches(
@@ -170,7 +153,8 @@ def ask_switches(
             answer = run([TOOL, "-d", f"lid-{lid}"], timeout_s=timeout_s, env=environment)
             if answer.outcome == MISSING:
                 text = f"{TOOL} is not installed"
-                return [Record(PSU, "fabric", NOT_MEASURED, text, remedy=f"install {TOOL}")], raw
+                remedy = f"install {TOOL}"
+                return [Record(SUPPLIES.check, "fabric", NOT_MEASURED, text, remedy=remedy)], raw
             raw[f"{TOOL}-{name}"] = answer.out
             if not answer.ok:
                 why = answer.describe(2)
@@ -182,7 +166,8 @@ def ask_switches(
                 except ValueError as error:
                     why = str(error)
         records += [
-            Record(check, f"switch:{name}", NOT_MEASURED, why) for check in (PSU, FAN, TEMPERATURE)
+            Record(question.check, f"switch:{name}", NOT_MEASURED, why)
+            for question in (SUPPLIES, FANS, TEMPERATURE)
         ]
     return records, raw
 

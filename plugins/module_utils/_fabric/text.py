@@ -114,10 +114,10 @@ def where_of(finding: Finding, places: Mapping[str, Place]) -> str:
 
 def finding_data(finding: Finding, places: Mapping[str, Place]) -> dict[str, Any]:
     """Return a finding as mappings, lists and scalars."""
-    mark = finding.threshold
+    threshold = finding.threshold
     measured = None
-    if finding.measured is not None and mark is not None:
-        measured = {"value": finding.measured, "unit": mark.unit}
+    if finding.measured is not None and threshold is not None:
+        measured = {"value": finding.measured, "unit": threshold.unit}
     return {
         "kind": finding.kind,
         "subject": finding.subject,
@@ -127,7 +127,7 @@ def finding_data(finding: Finding, places: Mapping[str, Place]) -> dict[str, Any
         "remedy": finding.remedy,
         "cables": [cable.subject for cable in finding.cables],
         "measured": measured,
-        "threshold": None if mark is None else dict(vars(mark)),
+        "threshold": None if threshold is None else dict(vars(threshold)),
         "evidence": list(finding.evidence),
     }
 

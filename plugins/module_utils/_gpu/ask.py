@@ -26,7 +26,7 @@ def wanted_from_options(options: Mapping[str, Any]) -> Wanted:
     """Return what the options of gpu_health ask for; TypeError, ValueError for a bad profile."""
     return wanted_from_profile(
         options["profile"],
-        marks=options["thresholds"],
+        thresholds=options["thresholds"],
         identities={
             full_pci(one["pci"]): (one["uuid"], one["serial"]) for one in options["identities"]
         },

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""Judgement of one GPU that NVML reaches. Pure: what was read and the marks give records.
+"""Judgement of one GPU that NVML reaches. Pure: what was read and the thresholds give records.
 
 What a GPU does not have (its driver says "not supported") is not asked for where that is no fault;
 what could not be read is not measured, with the driver's reason.
@@ -32,7 +32,15 @@ from .nvml.types import (
     THROTTLE_REASONS,
 )
 from .read import Gpu, Link
-from .thresholds import MARKS, MODEL_WIDTH, THROTTLE_FAULTS, Model, model_of, same_part, threshold
+from .thresholds import (
+    MODEL_WIDTH,
+    QUESTIONS,
+    THROTTLE_FAULTS,
+    Model,
+    model_of,
+    same_part,
+    threshold,
+)
 
 _NOT_SUPPORTED = ERRORS[NOT_SUPPORTED]
 _UNKNOWN_TO_OLDER = tuple(
@@ -64,7 +72,7 @@ class Wanted:
     ecc: bool = True
     idle: bool = True
     identities: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    marks: Mapping[str, Any] = field(default_factory=dict)
+    thresholds: Mapping[str, Any] = field(default_factory=dict)
     since_s: float = 0.0
 
     @property
@@ -86,7 +94,7 @@ class Asker:
         self,
         check: str,
         measured: Any,
-        mark: Any = None,
+        value: Any = None,
         text: str = "",
         *,
         name: str = "",
@@ -94,26 +102,26 @@ class Asker:
         evidence: tuple[str, ...] = (),
     ) -> Record:
         """Return the record of a value; `name` is the attribute that it was read as."""
-        said = text or MARKS[check].what
+        said = text or QUESTIONS[check].what
         if measured is None:
             said += f": {self.absent.get(name) or 'not told'}"
         return judge(
             check,
             self.subject,
             measured,
-            threshold(check, mark, self.wanted.marks),
+            threshold(check, value, self.wanted.thresholds),
             said,
-            remedy or MARKS[check].remedy,
+            remedy or QUESTIONS[check].remedy,
             (*self.evidence, *evidence),
         )
 
-    def knows(self, check: str, mark: Any) -> bool:
+    def knows(self, check: str, value: Any) -> bool:
         """Tell whether there is a threshold, of a table or of the site."""
-        return mark is not None or check in self.wanted.marks
+        return value is not None or check in self.wanted.thresholds
 
     def unknown(self, check: str) -> Record:
         """Return the record of a question without a threshold for this model."""
-        what = f"{MARKS[check].what}; no table has {self.wanted.type}"
+        what = f"{QUESTIONS[check].what}; no table has {self.wanted.type}"
         what += f", write thresholds: {{{check}: …}}"
         return self(check, None, 0, what)
 
@@ -186,16 +194,16 @@ def _pcie(gpu: Gpu, ask: Asker, seen: PciGpu | None) -> Iterator[Record]:
         if slowest is not None and (slowest[0] < slowest[1] or not unread):
             yield ask(check, slowest[0], slowest[1], slowest[2])
         elif not links and kind == "width" and gpu.pcie_width is not None:
-            mark = max(gpu.pcie_width_max or 0, least)
-            yield ask(check, gpu.pcie_width, mark, "its own link, by NVML: sysfs shows no path")
+            able = max(gpu.pcie_width_max or 0, least)
+            yield ask(check, gpu.pcie_width, able, "its own link, by NVML: sysfs shows no path")
         elif not links and kind == "speed" and not asleep and _own_speed(gpu) is not None:
             # A virtual machine has no bridge above the GPU.
-            mark = max(PCIE_GTS.get(gpu.pcie_generation_max or 0, 0), least)
-            yield ask(check, _own_speed(gpu), mark, "its own link, by NVML: sysfs shows no path")
+            able = max(PCIE_GTS.get(gpu.pcie_generation_max or 0, 0), least)
+            yield ask(check, _own_speed(gpu), able, "its own link, by NVML: sysfs shows no path")
         else:
             why = "the GPU is not in P0, where links save power" if asleep and links else ""
             why = why or "sysfs does not show both ends of each link"
-            yield ask(check, None, least, f"{MARKS[check].what}; {why}")
+            yield ask(check, None, least, f"{QUESTIONS[check].what}; {why}")
 
 
 def _unread(gpu: Gpu, first: str, second: str) -> str:
@@ -304,7 +312,7 @@ def _fabric_health(gpu: Gpu, ask: Asker) -> Iterator[Record]:
         value = mask >> shift & width
         words = FABRIC_CONFIGURATIONS if name == "configuration" else FABRIC_CONDITIONS
         if value:
-            what = MARKS[f"gpu.fabric_{name}"].what
+            what = QUESTIONS[f"gpu.fabric_{name}"].what
             text = "" if value in words else f"{what}: {value} is not known"
             evidence = (f"health mask {mask:#x}",)
             yield ask(f"gpu.fabric_{name}", words.get(value), None, text, evidence=evidence)
@@ -316,19 +324,19 @@ def _worst(
     links: list[Link],
     name: str,
     pick: Callable[[Any], Any],
-    mark: Any = None,
+    value: Any = None,
 ) -> Record:
     """Judge the link that is worst; one that cannot be read leaves the rest open."""
     values = [(getattr(link, name), link.number) for link in links]
-    read = [value for value in values if value[0] is not None]
+    read = [one for one in values if one[0] is not None]
     worst = pick(read) if read else (None, None)
-    limit = threshold(check, mark, ask.wanted.marks)
+    limit = threshold(check, value, ask.wanted.thresholds)
     if len(read) < len(values) and (not read or limit.holds(worst[0])):
         worst = (None, None)
-    where = f"{MARKS[check].what}, link {worst[1]}" if worst[1] is not None else ""
+    where = f"{QUESTIONS[check].what}, link {worst[1]}" if worst[1] is not None else ""
     crc = sum(link.crc_errors or 0 for link in links)
     told = (f"{crc} CRC errors on all links",) if crc else ()
-    return ask(check, worst[0], mark, where, name="link_" + name, evidence=told)
+    return ask(check, worst[0], value, where, name="link_" + name, evidence=told)
 
 
 def _clocks_and_heat(gpu: Gpu, ask: Asker) -> Iterator[Record]:

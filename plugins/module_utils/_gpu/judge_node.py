@@ -24,7 +24,7 @@ from .judge_device import Asker, Wanted, asker_of, fabric_text, judge_gpu
 from .nvml.types import LIB_RM_VERSION_MISMATCH, RESET_REQUIRED
 from .read import Gpu, Sweep
 from .sxid_data import LINK_FAULTS
-from .thresholds import ACTION_REMEDIES, MARKS
+from .thresholds import ACTION_REMEDIES, QUESTIONS
 from .xid import Event, Meaning, meaning, open_events, parse_log, rank
 from .xid_table import CHECK, REBOOT, RECOVERY
 
@@ -80,7 +80,7 @@ def judge_pcie_errors(
         ("gpu.pcie_errors", hard, len(hard), refusals(mine)),
         ("gpu.pcie_corrected", soft, most_in(soft, MINUTE_S), ()),
     ):
-        what = MARKS[check].what
+        what = QUESTIONS[check].what
         told = (*(fault.text for fault in found[:_MOST_LINES]), *besides)
         if log.gap and not count:
             yield ask(check, None, None, f"{what}; {log.gap}")
@@ -123,7 +123,7 @@ def _record(
         text = f"{words[:-1]} {code}: {said.text}"
         return ask(check, count, None, text, remedy=remedy, evidence=told)
     unknown = [code for (code, said), _group in ordered if said.action is None]
-    what = MARKS[check].what
+    what = QUESTIONS[check].what
     if unknown:
         text = f"{what}; not known: {', '.join(str(code) for code in sorted(set(unknown)))}"
         return ask(check, None, None, text, evidence=told)
@@ -144,7 +144,7 @@ def wanted_from_profile(profile: Mapping[str, Any], **options: Any) -> Wanted:
         raise ValueError("profile: gpus.pci has an address twice; write each once")
     if count is not None and pci and len(pci) != int(count):
         raise ValueError(f"profile: gpus.count is {count}, but gpus.pci has {len(pci)} addresses")
-    unknown = sorted(set(options.get("marks") or {}) - set(MARKS))
+    unknown = sorted(set(options.get("thresholds") or {}) - set(QUESTIONS))
     if unknown:
         raise ValueError(f"thresholds: no check is called {', '.join(unknown)}")
     return Wanted(
@@ -361,7 +361,7 @@ def _node(ask: Asker, sweep: Sweep, host: Host, unknown: Sequence[str] = ()) -> 
 
 
 def _fabric_manager(ask: Asker, release: str | None, host: Host) -> Record:
-    text = MARKS["gpu.fabric_manager"].what
+    text = QUESTIONS["gpu.fabric_manager"].what
     if host.fabric_manager is None:
         return ask("gpu.fabric_manager", None, release, f"{text}: {host.fabric_manager_absent}")
     if release is None:

@@ -16,18 +16,23 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Iterator, Mapping
 
-from .._core.record import FAIL, NOT_MEASURED, Record, Threshold, judge
+from .._core.record import FAIL, NOT_MEASURED, Record
 from .memory import memory_mib
+from .thresholds import (
+    BALANCE,
+    CORES,
+    CORRECTED,
+    CPUS,
+    KNOWN_ANSWERS,
+    NUMA_NODES,
+    PATTERNS,
+    SIZE,
+    SOCKETS,
+    UNCORRECTED,
+)
 
-_PROFILE = "profile of the node"
-# Azure azurehpc-health-checks asks for the memory within 5 %; a DIMM of 16 or 32 is 3 to 6 %.
-BALANCE_SHARE = 0.05
-# mcelog.conf as delivered: ce-error-threshold = 10 / 24h of a DIMM, uc-error-threshold = 1 / 24h.
-CORRECTED_A_DAY = 10
 _DAY_S = 86400
 _NUMBER = re.compile(r"^\d+$")
-_LOOK_CPU = "look: lscpu -e; SMT, NPS and SNC in the firmware; nosmt and maxcpus in /proc/cmdline"
-_LOOK_MEMORY = "replace: find the memory module with dmidecode -t 17 and ipmitool sel list"
 
 
 @dataclass(frozen=True)
@@ -151,13 +156,13 @@ def _processors(node: str, host: Host, want: Mapping[str, Any]) -> Iterator[Reco
         return
     cores = int(want["sockets"]) * int(want["cores_per_socket"])
     found = (
-        ("cpu.count", host.cpus, cores * int(want["threads_per_core"]), "CPUs that are online"),
-        ("cpu.sockets", host.sockets, int(want["sockets"]), "sockets"),
-        ("cpu.cores", host.cores, cores, "cores"),
-        ("cpu.numa", len(host.nodes_kib) or None, int(want["numa_nodes"]), "NUMA nodes"),
+        (CPUS, host.cpus, cores * int(want["threads_per_core"])),
+        (SOCKETS, host.sockets, int(want["sockets"])),
+        (CORES, host.cores, cores),
+        (NUMA_NODES, len(host.nodes_kib) or None, int(want["numa_nodes"])),
     )
-    for check, value, wanted, text in found:
-        yield judge(check, subject, value, Threshold("==", wanted, "", _PROFILE), text, _LOOK_CPU)
+    for question, value, wanted in found:
+        yield question.judge(subject, value, wanted)
 
 
 def _sizes(node: str, host: Host, least_mib: Any) -> Iterator[Record]:
@@ -169,15 +174,10 @@ def _sizes(node: str, host: Host, least_mib: Any) -> Iterator[Record]:
         text = "the profile does not say"
         yield Record("memory.size", subject, NOT_MEASURED, text, remedy=remedy)
     else:
-        mark = Threshold(">=", int(least_mib), "MiB", _PROFILE)
-        yield judge(
-            "memory.size", subject, host.memory_mib, mark, "MemTotal", _LOOK_MEMORY, evidence
-        )
+        yield SIZE.judge(subject, host.memory_mib, int(least_mib), evidence=evidence)
     if len(nodes) > 1:
         share = round(1 - min(nodes.values()) / max(nodes.values()), 4)
-        mark = Threshold("<=", BALANCE_SHARE, "", "Azure azurehpc-health-checks: memory within 5 %")
-        text = "share that the smallest NUMA node has less than the largest"
-        yield judge("memory.balance", subject, share, mark, text, _LOOK_MEMORY, evidence)
+        yield BALANCE.judge(subject, share, evidence=evidence)
 
 
 def _errors(node: str, host: Host) -> Iterator[Record]:
@@ -188,24 +188,16 @@ def _errors(node: str, host: Host) -> Iterator[Record]:
         for check in ("memory.uncorrected", "memory.corrected"):
             yield Record(check, subject, NOT_MEASURED, text, remedy=remedy)
         return
-    mark = Threshold("==", 0, "errors", "mcelog.conf: one uncorrected error is too many")
     counts = {place: count for place, count in host.uncorrected.items() if count}
     evidence = _places(counts, host)
-    yield judge(
-        "memory.uncorrected", subject, sum(counts.values()), mark,
-        "uncorrected memory errors since the boot", _LOOK_MEMORY, evidence,
-    )  # fmt: skip
+    yield UNCORRECTED.judge(subject, sum(counts.values()), evidence=evidence)
     most = max(host.corrected.values())
     counts = {place: count for place, count in host.corrected.items() if count}
-    a_day = Threshold("<=", CORRECTED_A_DAY, "errors/day", "mcelog.conf: 10 in 24 h of a DIMM")
-    text = "corrected memory errors of the worst DIMM in 24 h, on average since the boot"
     value = None
     if host.uptime_s is not None:
         # The first day counts as a whole one: two errors in a minute are no 2880 a day.
         value = round(most / max(1.0, host.uptime_s / _DAY_S), 2)
-    yield judge(
-        "memory.corrected", subject, value, a_day, text, _LOOK_MEMORY, _places(counts, host)
-    )
+    yield CORRECTED.judge(subject, value, evidence=_places(counts, host))
 
 
 def _places(counts: Mapping[str, int], host: Host) -> list[str]:
@@ -231,16 +223,15 @@ def judge_load(node: str, told: list[Told], seconds: float, asked_mib: int) -> I
     """Yield what the known answers say; `asked_mib` is the memory of all workers together."""
     subject = f"node:{node}"
     lost = [f"CPU {one.cpu}: {one.problem}" for one in told if one.problem]
-    for check, what, of, done in (
-        ("cpu.known_answers", "wrong results", "wrong", "rounds"),
-        ("memory.patterns", "wrong blocks", "wrong_memory", "mib"),
+    for question, of, done in (
+        (KNOWN_ANSWERS, "wrong", "rounds"),
+        (PATTERNS, "wrong_memory", "mib"),
     ):
-        if check == "memory.patterns" and not asked_mib:
+        if question is PATTERNS and not asked_mib:
             continue
         lines = [line for one in told for line in getattr(one, of)]
         amount = sum(getattr(one, done) for one in told)
         idle = [one.cpu for one in told if not one.problem and not getattr(one, done)]
-        mark = Threshold("==", 0, what, "the results are known before")
         unit = "rounds" if done == "rounds" else f"MiB of {asked_mib} MiB written and read"
         text = f"{amount} {unit} on {len(told)} CPUs in {seconds:.0f} s"
         value = len(lines) if lines or (told and not lost and not idle) else None
@@ -250,15 +241,13 @@ def judge_load(node: str, told: list[Told], seconds: float, asked_mib: int) -> I
                 f"nothing was done in this time on {len(idle)} CPUs, CPU {idle[0]} first"
             )
         remedy = (
-            "replace: run it again; the processor where the same CPU is wrong, else memtest86"
-            if lines
-            else "look: dmesg (out of memory?), or give it more seconds"
+            question.remedy if lines else "look: dmesg (out of memory?), or give it more seconds"
         )
-        record = judge(check, subject, value, mark, text, remedy, evidence)
+        record = question.judge(subject, value, text=text, remedy=remedy, evidence=evidence)
         if record.status == FAIL or value is not None:
             yield record
         else:
             text += "; not all of them have told"
             yield Record(
-                check, subject, NOT_MEASURED, text, evidence=tuple(evidence), remedy=remedy
+                question.check, subject, NOT_MEASURED, text, evidence=tuple(evidence), remedy=remedy
             )

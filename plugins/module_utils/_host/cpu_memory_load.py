@@ -22,7 +22,7 @@ import time
 import zlib
 from typing import Any, Callable, Iterator, Mapping, Sequence
 
-from .._core.child import DONE, HUNG, Answer, Question, ask_all
+from .._core.child import DONE, HUNG, Answer, Call, ask_all
 from .._core.record import Record
 from .cpu_memory import Told, judge_host, judge_load, load
 
@@ -139,7 +139,7 @@ def run(cpus: Sequence[int], seconds: float, mib_each: int, doing: Work = work) 
     killed, they end by themselves when their time is up.
     """
     limit = seconds + _GRACE_S
-    asked = [Question(str(cpu), _on(cpu, seconds, mib_each, doing), limit) for cpu in cpus]
+    asked = [Call(str(cpu), _on(cpu, seconds, mib_each, doing), limit) for cpu in cpus]
     answers = ask_all(asked, time.monotonic() + limit)
     return [_told(cpu, answers[str(cpu)]) for cpu in cpus]
 

@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Mapping
 
+from .thresholds import BER_LONG, BER_PLAIN, BER_SHORT
+
 VERSION = 1
 
 # Bits of each counter, by its name in sweeps (IBTA volume 1, PortCounters, 16.1.3.5) and by that of
@@ -52,13 +54,9 @@ _OF_KERNEL = {
     "port_xmit_wait": "PortXmitWait",
 }
 
-# Bit error ratio after correction. From HDR on links always correct errors: UFM's limits for a
-# short and a long window. Slower links: what InfiniBand demands of a link without correction.
+# From HDR on links always correct errors.
 _CORRECTED_GBPS = 200
 _LONG_S = 125 * 60
-_BER_SHORT = (1e-14, "UFM PDR plug-in: BER 1e-14 over 12 min")
-_BER_LONG = (1e-15, "UFM PDR plug-in: BER 1e-15 over 125 min")
-_BER_PLAIN = (1e-12, "IBTA volume 2: BER 1e-12 of a link")
 # Fewer than these may be chance, whatever the window.
 _LEAST_ERRORS = 3
 
@@ -105,11 +103,11 @@ def growth(before: int, now: int, counter: str) -> Growth:
 def symbol_errors_allowed(rate_gbps: float, seconds: float) -> tuple[float, str]:
     """Return how many symbol errors a link may have in a window, and the source of the limit."""
     if rate_gbps < _CORRECTED_GBPS:
-        ber, source = _BER_PLAIN
+        ber, source = BER_PLAIN
     elif seconds >= _LONG_S:
-        ber, source = _BER_LONG
+        ber, source = BER_LONG
     else:
-        ber, source = _BER_SHORT
+        ber, source = BER_SHORT
     return round(max(ber * rate_gbps * 1e9 * seconds, _LEAST_ERRORS - 1), 2), source
 
 

@@ -14,10 +14,12 @@ from __future__ import annotations
 import re
 from typing import Iterator, Mapping, Sequence, Union
 
-from .._core.record import NOT_MEASURED, PASS, Record, Threshold, judge
+from .._core.question import Question
+from .._core.record import NOT_MEASURED, PASS, Record
 from .._core.run import MISSING, CommandRunner
 from .counters import Growth, Sample, growth_of_port, symbol_errors_allowed
 from .sysfs import Hca
+from .thresholds import CRC_ERRORS, ETHERNET_SYMBOL_ERRORS, LINK_DOWNED, LOSSLESS_DISCARDS
 
 ETHERNET = "Ethernet"
 # Counters by name, or why they could not be read.
@@ -28,8 +30,6 @@ _LINE = re.compile(r"\s+(\S.*?): (\d+)\s*$")
 _DOWN, _SYMBOLS, _CRC = "link_down_events_phy", "rx_pcs_symbol_err_phy", "rx_crc_errors_phy"
 # mlx5 shows the pauses of a priority only if PFC is on for it.
 _PFC = re.compile(r"rx_prio(\d)_pause\Z")
-_FLAP_SOURCE = "no link of the fabric may go down in use (GCM: any flap is critical)"
-_LOSSLESS_SOURCE = "IEEE 802.1Qbb: with PFC nothing of a priority is dropped for want of buffers"
 _DISCARDS = "rx_prio{}_discards"
 
 
@@ -100,39 +100,32 @@ def judge_ethernet(
             yield Record(check, subject, NOT_MEASURED, answer)
         return
     down = growth_of_port(before, now, key, _DOWN)
-    mark = Threshold("<=", 0, "times down in the window", _FLAP_SOURCE)
-    yield judge(
-        "ib.link_downed",
-        subject,
-        down.count,
-        mark,
-        down.reason or f"{_DOWN}: {down.count} in {down.seconds:.0f} s",
-        "unless the switch or the cable was worked on: reseat the cable at both ends, replace it "
-        "when it happens again",
-    )
-    for check, counter, what in (
-        ("ib.symbol_errors", _SYMBOLS, "symbol errors that FEC did not correct"),
-        ("ib.crc_errors", _CRC, "frames dropped for a wrong checksum"),
-    ):
+    text = down.reason or f"{_DOWN}: {down.count} in {down.seconds:.0f} s"
+    yield LINK_DOWNED.judge(subject, down.count, text=text)
+    for question, counter in ((ETHERNET_SYMBOL_ERRORS, _SYMBOLS), (CRC_ERRORS, _CRC)):
         grown = growth_of_port(before, now, key, counter)
-        yield _errors(check, subject, grown, f"{what} ({counter})", rate_gbps, window_s)
+        yield _errors(question, subject, grown, counter, rate_gbps, window_s)
     lossless = sorted(row.group(1) for row in map(_PFC.match, answer) if row)
     if lossless:
         yield _lossless(subject, lossless, before, now, key)
 
 
 def _errors(
-    check: str, subject: str, grown: Growth, what: str, rate_gbps: float, window_s: float
+    question: Question,
+    subject: str,
+    grown: Growth,
+    counter: str,
+    rate_gbps: float,
+    window_s: float,
 ) -> Record:
     allowed, source = symbol_errors_allowed(rate_gbps, grown.seconds)
-    mark = Threshold("<=", allowed, "errors in the window", source)
+    what = f"{question.what} ({counter})"
     text = grown.reason or f"{grown.count} {what} in {grown.seconds:.0f} s"
-    remedy = "clean and reseat the cable at both ends, then replace it"
-    record = judge(check, subject, grown.count, mark, text, remedy)
+    record = question.judge(subject, grown.count, allowed, source=source, text=text)
     # Too many errors fail at once; only a long enough window proves that a port has few.
     if record.status == PASS and grown.seconds < window_s:
         short = f"{text}; judged from a window of {window_s:.0f} s on"
-        return Record(check, subject, NOT_MEASURED, short, record.measured, mark)
+        return Record(record.check, subject, NOT_MEASURED, short, record.measured, record.threshold)
     return record
 
 
@@ -143,12 +136,5 @@ def _lossless(
     unread = [one.reason for one in grown if one.count is None]
     total = None if unread else sum(one.count or 0 for one in grown)
     names = ", ".join(priorities)
-    return judge(
-        "ib.lossless_discards",
-        subject,
-        total,
-        Threshold("<=", 0, "packets dropped in the window", _LOSSLESS_SOURCE),
-        unread[0] if unread else f"packets dropped of the priorities with PFC ({names})",
-        "compare PFC, its priority and the buffers of the adapter with those of the switch port; "
-        "no adapter or cable is at fault",
-    )
+    text = unread[0] if unread else f"{LOSSLESS_DISCARDS.what} ({names})"
+    return LOSSLESS_DISCARDS.judge(subject, total, text=text)

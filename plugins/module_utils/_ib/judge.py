@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""Is each rail of this node what its profile says? Pure: what was found and the marks give records.
+"""Is each rail of this node what its profile says? Pure: what was found, against the thresholds.
 
 The rails are found by PCI address, since names and numbers of RDMA devices follow the operating
 system. Only a tree without PCI addresses is matched by name.
@@ -15,14 +15,41 @@ from dataclasses import dataclass
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 from .._core.names import RAIL_DEVICE, full_pci
-from .._core.record import NOT_MEASURED, PASS, Record, Threshold, judge
+from .._core.question import Question
+from .._core.record import NOT_MEASURED, PASS, Record
 from .counters import Sample, growth_of_port, symbol_errors_allowed
 from .ethtool import ETHERNET, Answer, judge_ethernet
 from .mlxlink import MODULE_FAULTS, LinkReport, Optics, Reading
 from .sysfs import Hca, Port
-
-PROFILE = "profile of the node"
-_STATE_SOURCE = "IBTA volume 1, 14.2.5.6 (PortInfo): only an active port carries data"
+from .thresholds import (
+    ACS,
+    COUNT,
+    DESCRIPTION,
+    EFFECTIVE_BER,
+    FIRMWARE,
+    FIRMWARE_DECLARED,
+    LINK_DOWNED,
+    LINK_LAYER,
+    LINK_STATE,
+    MAX_READ_REQUEST,
+    MODULE_ALARMS,
+    NAME,
+    OPTICS_HIGH,
+    OPTICS_LOW,
+    PCIE_SPEED,
+    PCIE_WIDTH,
+    PHYSICAL_STATE,
+    PKEYS,
+    PRESENT,
+    PSID,
+    PSID_DECLARED,
+    RATE,
+    STATE,
+    SUBNET_MANAGER,
+    SYMBOL_ERRORS,
+    TROUBLESHOOTING,
+    WIDTH,
+)
 
 
 @dataclass(frozen=True)
@@ -46,8 +73,8 @@ class WantedRail:
 
 
 @dataclass(frozen=True)
-class Marks:
-    """What a site may set; the numbers that are facts stand beside their sources."""
+class Wishes:
+    """What a site may set; the numbers that are facts are in thresholds.py."""
 
     firmware: str = ""  # empty: the rails must only be equal
     psid: str = ""
@@ -76,23 +103,14 @@ def _found(
     for wanted in rails:
         hca = find_rail(wanted, hcas)
         place = f"PCI {full_pci(wanted.pci)}" if wanted.pci else f"the name {wanted.name}"
-        yield judge(
-            "ib.present",
+        yield PRESENT.filled(place=place).judge(
             subject(wanted.rail),
             hca is not None and not hca.ignored and bool(hca.ports),
-            Threshold("==", True, "present", PROFILE),
-            text=f"RDMA device at {place}",
-            remedy=(
-                f"look for {place} with lspci; absent there: reseat or replace the adapter; "
-                "present there: read dmesg for mlx5_core"
-            ),
             evidence=[hca.ignored] if hca and hca.ignored else [],
         )
 
 
-def _equal(
-    check: str, subject: str, values: Mapping[str, str | None], what: str, remedy: str
-) -> Record:
+def _equal(question: Question, subject: str, values: Mapping[str, str | None]) -> Record:
     """Judge whether all rails show the same; one that shows nothing leaves it open."""
     known = {value for value in values.values() if value is not None}
     unread = [name for name, value in values.items() if value is None]
@@ -100,84 +118,49 @@ def _equal(
         f"{value}: {', '.join(name for name in values if values[name] == value)}"
         for value in sorted(known)
     )
-    mark = Threshold("==", 1, "different values", f"one {what} on all rails of a node (IMB, CMX)")
     if len(known) < 2 and (unread or not known):
-        text = f"{what} not readable on {', '.join(unread) or 'any rail'}"
-        return Record(check, subject, NOT_MEASURED, text, threshold=mark, evidence=(groups,))
-    return judge(check, subject, len(known), mark, what, remedy, [groups])
+        text = f"{question.what} not readable on {', '.join(unread) or 'any rail'}"
+        return Record(
+            question.check, subject, NOT_MEASURED, text, threshold=question.threshold(),
+            evidence=(groups,),
+        )  # fmt: skip
+    return question.judge(subject, len(known), evidence=[groups])
 
 
 def _one_or_declared(
-    check: str, subject: str, values: Mapping[str, str | None], what: str, declared: str
+    equal: Question,
+    as_declared: Question,
+    subject: str,
+    values: Mapping[str, str | None],
+    declared: str,
 ) -> Iterator[Record]:
-    remedy = f"bring all adapters to one {what}: {declared or 'that of most of the nodes'}"
-    yield _equal(check, subject, values, what, remedy)
+    wanted = declared or "that of most of the nodes"
+    yield _equal(equal.filled(wanted=wanted), subject, values)
     for name, value in values.items() if declared else ():
-        mark = Threshold("==", declared, what, "declared in the inventory")
-        yield judge(check, name, value, mark, what, f"bring it to {declared}")
+        yield as_declared.filled(wanted=declared).judge(name, value, declared)
 
 
 def _judge_port(
-    wanted: WantedRail, hca: Hca, port: Port, subject: str, marks: Marks
+    wanted: WantedRail, hca: Hca, port: Port, subject: str, wishes: Wishes
 ) -> Iterator[Record]:
     at = f"{hca.device} port {port.number}"
-    yield judge(
-        "ib.link_layer",
-        subject,
-        port.link_layer,
-        Threshold("==", wanted.link_layer, "link layer", PROFILE),
-        at,
-        f"set LINK_TYPE_P{port.number} with mlxconfig, then reset the adapter",
-    )
-    physical = judge(
-        "ib.physical_state",
-        subject,
-        port.physical_state,
-        Threshold("==", "LinkUp", "physical state", _STATE_SOURCE),
-        at,
-        "look at cable and transceiver at both ends; the plan of cables names the far end",
-    )
-    yield physical
+    layer = LINK_LAYER.filled(port=port.number)
+    yield layer.judge(subject, port.link_layer, wanted.link_layer, text=at)
+    yield PHYSICAL_STATE.judge(subject, port.physical_state, text=at)
     if port.physical_state is not None and port.physical_state != "LinkUp":
         # A port without a link is neither active nor of any rate: one finding is enough.
         return
-    yield judge(
-        "ib.state",
-        subject,
-        port.state,
-        Threshold("==", "ACTIVE", "state", _STATE_SOURCE),
-        at,
-        "the port waits for the subnet manager; ask sminfo, look at the role subnet_manager",
-    )
-    yield judge(
-        "ib.rate",
-        subject,
-        port.rate_gbps,
-        Threshold(">=", wanted.rate_gbps, "Gb/s", PROFILE),
-        at,
-        "reseat or replace the cable; compare the speeds that both ends have enabled",
-    )
-    yield judge(
-        "ib.width",
-        subject,
-        port.width,
-        Threshold("==", wanted.width, "lanes", PROFILE),
-        at,
-        "reseat or replace the cable: lanes are lost",
-    )
+    yield STATE.judge(subject, port.state, text=at)
+    yield RATE.judge(subject, port.rate_gbps, wanted.rate_gbps, text=at)
+    yield WIDTH.judge(subject, port.width, wanted.width, text=at)
     if wanted.link_layer == "InfiniBand":
         answers = None if port.sm_lid is None else port.sm_lid != 0
-        mark = Threshold("==", True, "subnet manager known", "IBTA volume 1, 14.2.5.6: MasterSMLID")
-        yield judge("ib.subnet_manager", subject, answers, mark, at, "start a subnet manager")
-    if marks.names:
-        mark = Threshold("==", wanted.name, "name", "role infiniband")
-        yield judge("ib.name", subject, hca.device, mark, at, "run the role infiniband, or reboot")
-    if marks.names and wanted.link_layer == "InfiniBand":
-        # By this the fabric knows the port. A wrong one would let a sweep find the wrong node.
+        yield SUBNET_MANAGER.judge(subject, answers, text=at)
+    if wishes.names:
+        yield NAME.judge(subject, hca.device, wanted.name, text=at)
+    if wishes.names and wanted.link_layer == "InfiniBand":
         described = f"{subject[len('hca:') :].split('/')[0]} {hca.device}"
-        mark = Threshold("==", described, "NodeDescription", "rdma-ndd of rdma-core: HOST DEVICE")
-        remedy = "systemctl restart rdma-ndd; compare the host name with the inventory"
-        yield judge("ib.description", subject, hca.description or None, mark, at, remedy)
+        yield DESCRIPTION.judge(subject, hca.description or None, described, text=at)
 
 
 def _counted(node: str, wanted: int, there: int) -> Record:
@@ -186,16 +169,14 @@ def _counted(node: str, wanted: int, there: int) -> Record:
         text = "no rails are declared, and there is nothing to look at"
         remedy = "settings: give the node's profile its rails, and declare the fabric"
         return Record("ib.count", f"node:{node}", NOT_MEASURED, text, remedy=remedy)
-    count = Threshold("==", wanted, "rails", PROFILE)
-    text, remedy = "rails that have an RDMA device", "see ib.present of the rails"
-    return judge("ib.count", f"node:{node}", there, count, text, remedy)
+    return COUNT.judge(f"node:{node}", there, wanted)
 
 
 def judge_node(
     node: str,
     hcas: Iterable[Hca],
     rails: Sequence[WantedRail],
-    marks: Marks,
+    wishes: Wishes,
     reports: Mapping[str, LinkReport | str],
     before: Sample | None,
     now: Sample,
@@ -216,34 +197,33 @@ def judge_node(
     records.insert(0, _counted(node, len(rails), len(there)))
     for wanted, hca in there:
         port, name = hca.ports[0], subject(wanted.rail)
-        records += _judge_port(wanted, hca, port, name, marks)
+        records += _judge_port(wanted, hca, port, name, wishes)
         if wanted.link_layer == port.link_layer == ETHERNET:
             answer = (ethernet or {}).get(hca.device, "ethtool was not asked")
             rate, key = port.rate_gbps or wanted.rate_gbps, port.guid or name
-            records += judge_ethernet(answer, name, key, rate, before, now, marks.window_s)
+            records += judge_ethernet(answer, name, key, rate, before, now, wishes.window_s)
         else:
-            records += judge_counters(port, name, wanted.rate_gbps, before, now, marks.window_s)
+            records += judge_counters(port, name, wanted.rate_gbps, before, now, wishes.window_s)
         needed = (PCIE_GTS.get(wanted.pcie_generation or 0), wanted.pcie_width)
-        records += judge_pcie(hca, name, needed, marks.max_read_request, marks.acs_off)
-        if marks.optics and port.physical_state in (None, "LinkUp"):
+        records += judge_pcie(hca, name, needed, wishes.max_read_request, wishes.acs_off)
+        if wishes.optics and port.physical_state in (None, "LinkUp"):
             report = reports.get(hca.device, "mlxlink was not asked")
             records += judge_optics(report, name, port.state)
     if there:
         by = {subject(wanted.rail): hca for wanted, hca in there}
         firmware = {name: hca.firmware for name, hca in by.items()}
         records += _one_or_declared(
-            "ib.firmware", f"node:{node}", firmware, "firmware", marks.firmware
+            FIRMWARE, FIRMWARE_DECLARED, f"node:{node}", firmware, wishes.firmware
         )
         psid = {name: hca.psid for name, hca in by.items()}
-        records += _one_or_declared("ib.psid", f"node:{node}", psid, "PSID", marks.psid)
+        records += _one_or_declared(PSID, PSID_DECLARED, f"node:{node}", psid, wishes.psid)
         active = {
             name: None if hca.ports[0].pkeys is None else " ".join(hca.ports[0].pkeys)
             for name, hca in by.items()
             if hca.ports[0].state == "ACTIVE" and hca.ports[0].link_layer == "InfiniBand"
         }
         if active:
-            remedy = "compare partitions.conf with the GUIDs of the rails"
-            records.append(_equal("ib.pkeys", f"node:{node}", active, "PKey table", remedy))
+            records.append(_equal(PKEYS, f"node:{node}", active))
     return records
 
 
@@ -270,17 +250,10 @@ def wanted_from_data(items: Iterable[Mapping[str, Any]]) -> list[WantedRail]:
     return rails
 
 
-_FLAP_SOURCE = "no link of the fabric may go down in use (GCM: any flap is critical)"
-_OPTICS_SOURCE = "alarm range that the module itself states"
 # A lane that sees less than this has no light: it belongs to the other port of a twin module.
 _DARK_DBM = -30.0
-_PCIE_SOURCE = "the lower of what both ends of each link are able to, and the profile of the node"
 # Transfers of a lane by generation (PCI Express Base Specification).
 PCIE_GTS = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
-# "15E-255" is how the tool writes that there was no error at all.
-EFFECTIVE_BER = Threshold(
-    "<=", 1e-12, "bit error ratio", "IBTA volume 2: 1e-12 on a link; OCI judges effective BER so"
-)
 
 
 def judge_counters(
@@ -300,14 +273,9 @@ def judge_counters(
 
 def _flaps(key: str, subject: str, before: Sample | None, now: Sample) -> Record:
     found = growth_of_port(before, now, key, "link_downed")
-    mark = Threshold("<=", 0, "times down in the window", _FLAP_SOURCE)
     more = " or more" if found.at_least else ""
     text = found.reason or f"down {found.count}{more} times in {found.seconds:.0f} s"
-    remedy = (
-        "unless the switch or the cable was worked on: reseat the cable at both ends, replace it "
-        "when it happens again"
-    )
-    return judge("ib.link_downed", subject, found.count, mark, text, remedy)
+    return LINK_DOWNED.judge(subject, found.count, text=text)
 
 
 def _symbols(
@@ -320,21 +288,13 @@ def _symbols(
 ) -> Record:
     found = growth_of_port(before, now, key, "symbol_error")
     allowed, source = symbol_errors_allowed(rate_gbps, found.seconds)
-    mark = Threshold("<=", allowed, "symbol errors in the window", source)
     more = " or more" if found.at_least else ""
     text = found.reason or f"{found.count}{more} symbol errors in {found.seconds:.0f} s"
-    record = judge(
-        "ib.symbol_errors",
-        subject,
-        found.count,
-        mark,
-        text,
-        "clean and reseat the cable at both ends, then replace it",
-    )
+    record = SYMBOL_ERRORS.judge(subject, found.count, allowed, source=source, text=text)
     # Too many are too many at once; that there are none is proved only by a window long enough.
     if record.status == PASS and (found.seconds < window_s or found.at_least):
         short = f"{text}; judged from a window of {window_s:.0f} s on"
-        return Record(record.check, subject, NOT_MEASURED, short, record.measured, mark)
+        return Record(record.check, subject, NOT_MEASURED, short, record.measured, record.threshold)
     return record
 
 
@@ -350,56 +310,38 @@ def judge_pcie(
     `needed` is the speed in GT/s and the width that the profile asks for besides: two ends that are
     both able to less are a fault as well.
     """
-    for kind, unit, least in (("speed", "GT/s", needed[0]), ("width", "lanes", needed[1])):
+    for question, kind, least in (
+        (PCIE_SPEED, "speed", needed[0]),
+        (PCIE_WIDTH, "width", needed[1]),
+    ):
         # The first link that is short decides; its own figures are what is reported.
         short, unread = None, not hca.links
         for link in hca.links:
             now = link.speed_gts if kind == "speed" else link.width
             able = link.able_speed_gts if kind == "speed" else link.able_width
-            mark = max(able or 0, least or 0)
+            asked = max(able or 0, least or 0)
             if now is None or able is None:
                 unread = True
-            elif now < mark and short is None:
-                short = (now, mark, f"{link.lower} below {link.upper}")
+            elif now < asked and short is None:
+                short = (now, asked, f"{link.lower} below {link.upper}")
         first = hca.links[0] if hca.links else None
         if short:
-            measured, mark, where = short
+            measured, asked, where = short
         elif unread or first is None:
-            measured, mark, where = None, least or 0, "sysfs does not show both ends of each link"
+            measured, asked, where = None, least or 0, "sysfs does not show both ends of each link"
         else:
             measured = first.speed_gts if kind == "speed" else first.width
-            mark = max(
+            asked = max(
                 (first.able_speed_gts if kind == "speed" else first.able_width) or 0, least or 0
             )
             where = f"{hca.pci or hca.device} and the links above it"
-        yield judge(
-            f"ib.pcie_{kind}",
-            subject,
-            measured,
-            Threshold(">=", mark, unit, _PCIE_SOURCE),
-            where,
-            "reseat the adapter; look for AER messages of this bridge in dmesg; then replace it",
-        )
+        yield question.judge(subject, measured, asked, text=where)
     if max_read_request:
-        yield judge(
-            "ib.max_read_request",
-            subject,
-            hca.max_read_request,
-            Threshold("==", max_read_request, "bytes", "declared for the role infiniband"),
-            "largest read request",
-            "systemctl restart baremetal-dgx-fabric-settings.service",
-        )
+        yield MAX_READ_REQUEST.judge(subject, hca.max_read_request, max_read_request)
     if acs_off:
         redirecting = hca.redirecting
-        yield judge(
-            "ib.acs",
-            subject,
-            None if redirecting is None else len(redirecting),
-            Threshold("==", 0, "bridges that redirect", "NCCL documentation: PCI access control"),
-            "ACS of the bridges above the adapter",
-            "systemctl restart baremetal-dgx-fabric-settings.service",
-            redirecting or (),
-        )
+        count = None if redirecting is None else len(redirecting)
+        yield ACS.judge(subject, count, evidence=redirecting or ())
 
 
 def judge_optics(
@@ -415,16 +357,9 @@ def judge_optics(
         return
     yield from _link(report, subject, state)
     raw = "not told" if report.raw_ber is None else f"{report.raw_ber:g}"
-    yield judge(
-        "ib.effective_ber",
-        subject,
-        report.effective_ber,
-        EFFECTIVE_BER,
-        "bit error ratio after correction",
-        "clean and reseat the cable at both ends, then replace it",
-        # Healthy links show 5e-10 to 1e-7 before correction: it is told, and fails nothing.
-        [f"raw BER {raw}, effective errors {report.effective_errors}, {report.minutes} min"],
-    )
+    # Healthy links show 5e-10 to 1e-7 before correction: it is told, and fails nothing.
+    evidence = [f"raw BER {raw}, effective errors {report.effective_errors}, {report.minutes} min"]
+    yield EFFECTIVE_BER.judge(subject, report.effective_ber, evidence=evidence)
     optics = report.optics
     if optics is None or optics.optical is None:
         yield Record("ib.optics", subject, NOT_MEASURED, "the tool does not tell the kind of cable")
@@ -438,23 +373,9 @@ def _link(report: LinkReport, subject: str, state: str | None) -> Iterator[Recor
     """Judge what the firmware itself reports of a port that sysfs shows as active."""
     if state != "ACTIVE":
         return
-    yield judge(
-        "ib.link_state",
-        subject,
-        report.state,
-        Threshold("==", "Active", "state", "mlxlink, of a port ACTIVE in sysfs"),
-        "state of the link by its firmware",
-        "the link goes up and down: reseat the cable at both ends, then replace it",
-    )
+    yield LINK_STATE.judge(subject, report.state)
     advice = report.recommendation or "no recommendation"
-    yield judge(
-        "ib.troubleshooting",
-        subject,
-        report.opcode,
-        Threshold("==", 0, "Status Opcode", "mlxlink, Troubleshooting Info: 0 is no issue"),
-        f"the firmware recommends: {advice}",
-        f"follow the firmware: {advice}",
-    )
+    yield TROUBLESHOOTING.filled(advice=advice).judge(subject, report.opcode)
 
 
 def _lanes(width: str | None) -> int | None:
@@ -463,7 +384,6 @@ def _lanes(width: str | None) -> int | None:
 
 def _faults(report: LinkReport, optics: Optics, subject: str) -> Iterator[Record]:
     """Judge the alarms that the module itself raises: with the port up they are the module's."""
-    mark = Threshold("==", 0, "alarms", "CMIS: alarms of the module itself")
     lanes = _lanes(report.width)
     raised, unclear = [], []
     for name in MODULE_FAULTS:
@@ -487,18 +407,12 @@ def _faults(report: LinkReport, optics: Optics, subject: str) -> Iterator[Record
     module = _module_name(optics)
     if not raised and unclear:
         text = f"module {module}: " + "; ".join(unclear)
-        yield Record("ib.module_faults", subject, NOT_MEASURED, text, threshold=mark)
+        threshold = MODULE_ALARMS.threshold()
+        yield Record("ib.module_faults", subject, NOT_MEASURED, text, threshold=threshold)
         return
-    yield judge(
-        "ib.module_faults",
-        subject,
-        len(raised),
-        mark,
-        f"module {module}: " + ("; ".join(raised) or "no alarm"),
-        f"reseat the transceiver {module}, then replace it; LOS or LOL of Rx may come from the far "
-        "end: exchange the transceivers and see which end the alarm follows",
-        raised,
-    )
+    text = f"module {module}: " + ("; ".join(raised) or "no alarm")
+    faults = MODULE_ALARMS.filled(module=module)
+    yield faults.judge(subject, len(raised), text=text, evidence=raised)
 
 
 def _module_name(optics: Optics) -> str:
@@ -527,17 +441,13 @@ def _inside(
         text = f"{len(lit)} of {lanes or len(reading.values)} lanes have light"
         return Record(check, subject, NOT_MEASURED, text)
     low_side = reading.low - worst > worst - reading.high
-    mark = Threshold(
-        ">=" if low_side else "<=", reading.low if low_side else reading.high, unit, _OPTICS_SOURCE
-    )
-    return judge(
-        check,
+    question = (OPTICS_LOW if low_side else OPTICS_HIGH).filled(reading=what, unit=unit)
+    return question.judge(
         subject,
         worst,
-        mark,
-        f"{words}, nearest to the end of {reading.low:g} to {reading.high:g} {unit}",
-        "clean the fibre ends; check the airflow; then replace the module",
-        [f"module {module}: {', '.join(f'{value:g}' for value in reading.values)} {unit}"],
+        reading.low if low_side else reading.high,
+        text=f"{words}, nearest to the end of {reading.low:g} to {reading.high:g} {unit}",
+        evidence=[f"module {module}: {', '.join(f'{value:g}' for value in reading.values)} {unit}"],
     )
 
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
-from .._core.record import FAIL, NOT_MEASURED, PASS, Record, Tally, Threshold
+from .._core.question import Question
+from .._core.record import FAIL, NOT_MEASURED, PASS, Record, Tally
 from .._slurm.nodes import Node
 from .halving import (
     CHECKER,
@@ -27,11 +28,8 @@ from .halving import (
     Group,
     search,
 )
+from .thresholds import BUSBW_OF_GROUP
 
-MARK_SOURCE = (
-    "Azure azurehpc replaces below 300 GB/s of 8 x 400 Gb/s (three quarters); the same share of "
-    "the rails in use"
-)
 _LOOK_NODE = (
     "look: validate_nodes of this node, and its cables and adapters with fabric_verify and "
     "fabric_pairs, which name the part"
@@ -91,9 +89,10 @@ class _LimitError(Exception):
     """No run is left."""
 
 
-def threshold(rails: int, rate_gbps: float, share: float, source: str = MARK_SOURCE) -> Threshold:
-    """Return the bus bandwidth in GB/s that so many rails of Gb/s must reach."""
-    return Threshold(">=", round(rails * rate_gbps / 8 * share, 1), "GB/s", source)
+def question_of(rails: int, rate_gbps: float, share: float, source: str = "") -> Question:
+    """Return the question of a group: the bus bandwidth that so many rails of Gb/s must reach."""
+    least = round(rails * rate_gbps / 8 * share, 1)
+    return BUSBW_OF_GROUP._replace(value=least, source=source or BUSBW_OF_GROUP.source)
 
 
 def usable(nodes: Sequence[str], seen: Mapping[str, Node]) -> dict[str, str]:

@@ -15,28 +15,13 @@ import re
 from dataclasses import dataclass
 from typing import Sequence
 
-from .._core.record import FAIL, NOT_MEASURED, Record, Threshold
-from .._core.record import judge as judge_value
+from .._core.question import Question
+from .._core.record import FAIL, NOT_MEASURED, Record
 from .._core.run import MISSING, TIMED_OUT, CommandResult
+from .thresholds import CORRECT, GIVE_ONE, MORE, ONE_NODE, PAIR, PUBLISHED, PUBLISHED_FROM
 
 GIB = 1 << 30
 DEFAULT_SIZE = 8 * GIB
-ONE_NODE, PAIR, MORE = "one node", "two nodes", "more nodes"
-
-# By GPU type and number of nodes; 8 GPUs a node, all_reduce. Published floors only: a run that
-# somebody once measured is no floor. GB/s, from 8 GiB on: above that the bus bandwidth no longer
-# grows (469.84 at 8 GiB and 470.75 at 16 GiB on a pair of OCI's), below it does, and sound nodes
-# are slower there (a pair of AWS p5 has 437.79 at 2 GiB and 480 at 8 GiB).
-MARKS_FROM = DEFAULT_SIZE
-_AZN = "Azure azurehpc-health-checks, NCCL all_reduce of one node"
-MARKS: dict[tuple[str, str], tuple[float, str]] = {
-    ("a100", ONE_NODE): (228.0, _AZN),
-    ("h100", ONE_NODE): (460.0, _AZN),
-    ("h200", ONE_NODE): (431.0, _AZN),
-    ("b200", ONE_NODE): (600.0, "AWS gpu-cluster-healthcheck, NCCL over NVLink of B200"),
-    ("h100", PAIR): (440.0, "OCI ncclscout, pairs of nodes with 8 H100"),
-    ("h100", MORE): (400.0, "Azure ai-infrastructure-on-azure, 8 x 400 Gb/s, 16 GiB: warns below"),
-}
 
 _NUMBER = re.compile(r"^\d+(\.\d+)?([eE][-+]?\d+)?$")
 _TYPES = frozenset(
@@ -80,14 +65,6 @@ _CHATTER = re.compile(
     r"^\s*$|NCCL INFO|NCCL version|^pyxis: |^srun: (job \d+|lua|Step created|jobid \d+)"
 )
 
-_LOOK_WRONG = (
-    "replace: wrong sums mean a broken GPU, NVLink or NIC; drain the nodes, run gpu_burn and "
-    "fabric_pairs, which name the part"
-)
-_LOOK_SLOW = (
-    "look: run gpu_health (NVLink, clocks) and fabric_pairs; then this with NCCL_ALGO=Ring, which "
-    "does not hide a slow link"
-)
 _LOOK_RUN = "look: run it by hand with NCCL_DEBUG=INFO on these nodes"
 _HANG = (
     "look: see NCCL_DEBUG=INFO and the kernel log for Xid; run gpu_health; a process that cannot "
@@ -208,16 +185,15 @@ def _row(line: str, new_columns: bool | None) -> Row | None:
     return Row(int(words[0]), tuple(busbw), wrong) if busbw else None
 
 
-def mark_for(gpu_type: str, nodes: int, size: int) -> Threshold | None:
-    """Return the published mark for this many nodes of eight GPUs and messages of this size.
+def published_for(gpu_type: str, nodes: int, size: int) -> Question | None:
+    """Return the published question for this many nodes of eight GPUs and messages of this size.
 
     None if none is published, or only for larger messages.
     """
-    if size < MARKS_FROM:
+    if size < PUBLISHED_FROM:
         return None
     many = ONE_NODE if nodes == 1 else PAIR if nodes == 2 else MORE
-    known = MARKS.get((gpu_type.lower(), many))
-    return None if known is None else Threshold(">=", known[0], "GB/s", known[1])
+    return PUBLISHED.get((gpu_type.lower(), many))
 
 
 def busbw_at(table: Table, size: int) -> float | None:
@@ -227,7 +203,7 @@ def busbw_at(table: Table, size: int) -> float | None:
 
 
 def judge(
-    table: Table, subject: str, size: int, mark: Threshold | None, ranks: int | None
+    table: Table, subject: str, size: int, question: Question | None, ranks: int | None
 ) -> list[Record]:
     """Return nccl.correct, nccl.busbw, and nccl.run where it is no full answer."""
     evidence = tuple(
@@ -243,11 +219,10 @@ def judge(
         Record("nccl.run", subject, NOT_MEASURED, text, evidence=evidence, remedy=_LOOK_RUN)
         for text in (["; ".join(problems)] if problems else [])
     ]
-    none_wrong = Threshold("==", 0, "wrong values", "the sums are exact, nccl-tests README")
-    records.append(_correct(table, subject, none_wrong, evidence, bool(problems)))
+    records.append(_correct(table, subject, evidence, bool(problems)))
     value = None if problems else busbw_at(table, size)
     what = f"all_reduce bus bandwidth at {size} bytes"
-    if mark is None:
+    if question is None:
         record = Record(
             "nccl.busbw",
             subject,
@@ -255,24 +230,22 @@ def judge(
             f"{what}: no mark is published for these nodes and this size",
             measured=None if value is None else {"value": value, "unit": "GB/s"},
             evidence=evidence,
-            remedy="settings: give busbw_mark_gbps, for example from equal nodes that are well",
+            remedy=GIVE_ONE,
         )
     else:
         text = what if value is not None else f"{what}: not known"
-        record = judge_value("nccl.busbw", subject, value, mark, text, _LOOK_SLOW, evidence)
+        record = question.judge(subject, value, text=text, evidence=evidence)
     return [*records, record]
 
 
-def _correct(
-    table: Table, subject: str, mark: Threshold, evidence: Sequence[str], broken: bool
-) -> Record:
+def _correct(table: Table, subject: str, evidence: Sequence[str], broken: bool) -> Record:
     wrong = table.wrong
     # A run that is cut short proves that values are wrong, but not that all are right.
     if not wrong and (broken or not table.checked):
         wrong = None
     text = "values that are wrong" if wrong is not None else "the values were not checked"
-    remedy = _LOOK_WRONG if wrong else "settings: run with -c 1, to the end"
-    return judge_value("nccl.correct", subject, wrong, mark, text, remedy, evidence)
+    remedy = "" if wrong else "settings: run with -c 1, to the end"
+    return CORRECT.judge(subject, wrong, text=text, remedy=remedy, evidence=evidence)
 
 
 def _problems(table: Table, size: int, ranks: int | None) -> list[str]:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
-from .._core.record import NOT_MEASURED, Record, Threshold
+from .._core.question import Question
+from .._core.record import NOT_MEASURED, Record
 from .._core.run import CommandRunner
 from .._gpu.idle import Gpus, busy_record, evidence_of, look
-from .nccl_tests import finish, judge, judge_run, mark_for, parse
+from .nccl_tests import finish, judge, judge_run, parse, published_for
+from .thresholds import BUSBW
 from .without_mpi import parent as _nccl_ctypes
 from .without_mpi.rank import UNIT
 
@@ -28,7 +30,7 @@ class Plan(NamedTuple):
     nodes: Sequence[str]
     gpus_per_node: int
     gpu_type: str
-    mark: Threshold | None
+    given: Question | None
     size_bytes: int
     first_size_bytes: int
     iterations: int
@@ -58,11 +60,11 @@ class Plan(NamedTuple):
         return f"nodes:{','.join(self.nodes)}"
 
     @property
-    def threshold(self) -> Threshold | None:
-        """The mark that was given, else the published one, which is for eight GPUs a node."""
-        if self.mark is not None or self.gpus_per_node != 8:
-            return self.mark
-        return mark_for(self.gpu_type, len(self.nodes), self.size_bytes)
+    def question(self) -> Question | None:
+        """With the threshold that was given, else the published one, for eight GPUs a node."""
+        if self.given is not None or self.gpus_per_node != 8:
+            return self.given
+        return published_for(self.gpu_type, len(self.nodes), self.size_bytes)
 
 
 def problem_of(plan: Plan) -> str:
@@ -130,7 +132,7 @@ def run_tests(plan: Plan, run: CommandRunner) -> list[Record]:
     table = parse(result.text)
     broken = judge_run(result, table, plan.subject)
     ranks = len(plan.nodes) * plan.gpus_per_node
-    found = judge(table, plan.subject, plan.size_bytes, plan.threshold, ranks)
+    found = judge(table, plan.subject, plan.size_bytes, plan.question, ranks)
     return finish([*broken, *found])
 
 
@@ -159,18 +161,19 @@ def run_ctypes(plan: Plan, gpus: Gpus) -> list[Record]:
         node,
         [f"gpu:{node}/{place}" for place in usable],
         plan.size_bytes,
-        plan.threshold,
+        plan.question,
         [evidence_of(gpu) for gpu in usable.values()],
     )
 
 
 def plan_of(options: Mapping[str, Any]) -> Plan:
     """Return what the options of nccl_all_reduce ask for."""
-    mark = options["busbw_threshold_gbps"]
-    given = None if mark is None else Threshold(">=", mark, "GB/s", options["threshold_source"])
-    names = set(Plan._fields) - {"mark", "environment"}
+    given, least = None, options["busbw_threshold_gbps"]
+    if least is not None:
+        given = BUSBW._replace(value=least, source=options["threshold_source"])
+    names = set(Plan._fields) - {"given", "environment"}
     environment = {str(key): str(value) for key, value in options["environment"].items()}
-    return Plan(mark=given, environment=environment, **{name: options[name] for name in names})
+    return Plan(given=given, environment=environment, **{name: options[name] for name in names})
 
 
 def run_if_free(

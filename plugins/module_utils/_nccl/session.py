@@ -15,7 +15,7 @@ from .._core.record import NOT_MEASURED, PASS, Record, line_of, stamped, utc_tex
 from .._core.run import CommandRunner, ToolError
 from .._slurm.commands import allocate, release
 from .._slurm.nodes import parse_nodes
-from .groups import MARK_SOURCE, Outcome, left_out, run_data, run_groups, threshold, usable
+from .groups import Outcome, left_out, question_of, run_data, run_groups, usable
 from .halving import Group, groups_of
 from .run import NCCL_TESTS, SRUN, Plan, problem_of, run_tests
 
@@ -59,12 +59,13 @@ def plan_of(options: Mapping[str, Any], group: Group, job: str) -> Plan:
     # "=" asks for these adapters, and not for all whose names begin so.
     chosen = {"NCCL_IB_HCA": "=" + ",".join(devices)}
     given = {str(key): str(value) for key, value in options["environment"].items()}
-    source = options["threshold_source"] or MARK_SOURCE
     return Plan(
         nodes=group.nodes,
         gpus_per_node=options["gpus_per_node"],
         gpu_type="",
-        mark=threshold(len(group.rails), rate, options["threshold_share"], source),
+        given=question_of(
+            len(group.rails), rate, options["threshold_share"], options["threshold_source"]
+        ),
         size_bytes=options["size_bytes"],
         first_size_bytes=options["size_bytes"],
         iterations=options["iterations"],

@@ -13,16 +13,29 @@ import re
 from dataclasses import dataclass
 from typing import Collection, Iterable, Iterator, Mapping, Sequence
 
-from .._core.record import FAIL, NOT_MEASURED, PASS, Record, Threshold, judge
+from .._core.record import FAIL, NOT_MEASURED, PASS, Record
 from .._core.run import CommandResult
 from .._host.hardware_log import AER, MINUTE_S, Fault, most_in, refusals
 from .._host.kernel_log import KernelLog
 from .._host.memory import memory_mib
 from .settings import Disk, Mount
+from .thresholds import (
+    ANSWERS,
+    CLOCK,
+    CPUS,
+    FREE,
+    FREE_INODES,
+    MACHINE_CHECKS,
+    MEMORY,
+    MOUNTED,
+    PCIE_CORRECTED,
+    PCIE_ERRORS,
+    PRESENT,
+    READ_ONLY,
+    SERVICE,
+)
 
 _MOST_LINES = 8
-_DECLARED = "declared in the inventory"
-_PROFILE = "profile of the node"
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 # What says that the thing itself is gone or broken. Any other error says that it was not asked.
 _BROKEN = (errno.ENOENT, errno.ENOTDIR, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ESHUTDOWN,
@@ -61,19 +74,16 @@ def judge_mounted(node: str, mount: Mount, table: str | None) -> Record:
     value = found
     if found not in (None, "not mounted") and (not mount.fstype or found == "autofs"):
         value = want
-    return judge(
-        "mount.mounted", subject_of(node, mount.path), value,
-        Threshold("==", want, "", _DECLARED), mount.path,
-        f"look: systemctl status the mount unit of {mount.path}; is its server reachable?",
-    )  # fmt: skip
+    mounted_as = MOUNTED.filled(path=mount.path)
+    return mounted_as.judge(subject_of(node, mount.path), value, want, text=mount.path)
 
 
 def judge_answer(node: str, mount: Mount, space: Space, took_s: float) -> Record:
     """Return whether a mount has answered."""
     return Record(
-        "mount.answers", subject_of(node, mount.path), _status(space),
+        ANSWERS.check, subject_of(node, mount.path), _status(space),
         f"{mount.path}: {_error(space) or 'answered'}", {"value": round(took_s, 3), "unit": "s"},
-        _patience(mount), remedy=_mount_remedy(mount) if space.error else "",
+        ANSWERS.threshold(mount.patience_s), remedy=_mount_remedy(mount) if space.error else "",
     )  # fmt: skip
 
 
@@ -81,19 +91,15 @@ def judge_hang(node: str, mount: Mount, hangs_s: float, said: str) -> Record:
     """Return the record of a mount that does not answer: a failure when that has lasted."""
     late = hangs_s > mount.patience_s
     return Record(
-        "mount.answers", subject_of(node, mount.path), FAIL if late else NOT_MEASURED,
+        ANSWERS.check, subject_of(node, mount.path), FAIL if late else NOT_MEASURED,
         f"{mount.path} has not answered for {hangs_s:.0f} s",
-        {"value": round(hangs_s), "unit": "s"} if late else None, _patience(mount),
-        (said,), _mount_remedy(mount) if late else "",
+        {"value": round(hangs_s), "unit": "s"} if late else None,
+        ANSWERS.threshold(mount.patience_s), (said,), _mount_remedy(mount) if late else "",
     )  # fmt: skip
 
 
-def _patience(mount: Mount) -> Threshold:
-    return Threshold("<=", mount.patience_s, "s without an answer", _DECLARED)
-
-
 def _mount_remedy(mount: Mount) -> str:
-    return f"look: the server of {mount.path}, and its network; a hung mount may need a reboot"
+    return ANSWERS.filled(path=mount.path).remedy
 
 
 def judge_disk(node: str, disk: Disk, space: Space) -> Iterator[Record]:
@@ -101,28 +107,17 @@ def judge_disk(node: str, disk: Disk, space: Space) -> Iterator[Record]:
     subject = subject_of(node, disk.path)
     if space.error:
         yield Record(
-            "disk.present", subject, _status(space), f"{disk.path}: {_error(space)}",
-            threshold=Threshold("==", "there", "", _DECLARED),
-            remedy="look: is its file system mounted, are its disks there (lsblk, dmesg)?",
+            PRESENT.check, subject, _status(space), f"{disk.path}: {_error(space)}",
+            threshold=PRESENT.threshold(), remedy=PRESENT.remedy,
         )  # fmt: skip
         return
-    yield judge(
-        "disk.read_only", subject, space.read_only,
-        Threshold("==", False, "read-only", "jobs write here"), disk.path,
-        "look: ext4 and xfs turn read-only after an error; dmesg, smartctl -a, then replace",
-    )  # fmt: skip
-    yield judge(
-        "disk.free", subject, space.free_mib,
-        Threshold(">=", disk.free_mib, "MiB", _DECLARED), f"free in {disk.path}",
-        f"job: see who fills {disk.path} (du -xh), and what should have cleaned it",
-    )  # fmt: skip
+    yield READ_ONLY.judge(subject, space.read_only, text=disk.path)
+    yield FREE.filled(path=disk.path).judge(subject, space.free_mib, disk.free_mib)
     if space.inodes:
         # File systems without a fixed number of inodes say 0.
-        yield judge(
-            "disk.free_inodes", subject, round(100 * space.free_inodes / space.inodes, 2),
-            Threshold(">=", disk.free_inodes_percent, "%", _DECLARED), f"inodes of {disk.path}",
-            f"job: see who has so many files in {disk.path}",
-        )  # fmt: skip
+        percent = round(100 * space.free_inodes / space.inodes, 2)
+        inodes = FREE_INODES.filled(path=disk.path)
+        yield inodes.judge(subject, percent, disk.free_inodes_percent)
 
 
 def subject_of(node: str, path: str) -> str:
@@ -157,15 +152,9 @@ def judge_host(
     """Yield memory and CPUs; 0 does not ask."""
     subject = f"node:{node}"
     if want_mib:
-        yield judge(
-            "host.memory", subject, memory_mib(meminfo), Threshold(">=", want_mib, "MiB", _PROFILE),
-            "MemTotal", "replace: a memory module is missing; ipmitool sel list, dmidecode -t 17",
-        )  # fmt: skip
+        yield MEMORY.judge(subject, memory_mib(meminfo), want_mib)
     if want_cpus:
-        yield judge(
-            "host.cpus", subject, count_cpus(online), Threshold("==", want_cpus, "CPUs", _PROFILE),
-            "CPUs online", "look: a socket, or a BIOS setting (hyper-threading), is gone",
-        )  # fmt: skip
+        yield CPUS.judge(subject, count_cpus(online), want_cpus)
 
 
 def judge_hardware_log(
@@ -179,33 +168,19 @@ def judge_hardware_log(
     hard = [one for one in aer if one.hard]
     soft = [one for one in aer if one.corrected]
     memory = [one for one in faults if one.kind != AER and not one.corrected]
-    for check, found, count, most, unit, source, what, remedy in (
-        (
-            "host.machine_checks", memory, sum(one.count for one in memory), 0, "errors",
-            "Linux EDAC and mce: what the hardware did not correct",
-            "uncorrected errors of memory and CPUs since boot",
-            "replace: the module or CPU that is named (ipmitool sel list, edac-util); drain first",
-        ),
-        (
-            "host.pcie_errors", hard, len(hard), 0, "errors",
-            "Linux PCIe AER: what the hardware did not correct",
-            "uncorrected PCIe errors since boot",
-            "look: lspci -s of the address that is named; reseat that card, then replace it",
-        ),
-        (
-            "host.pcie_corrected", soft, most_in(soft, MINUTE_S), 8, "errors",
-            "DCGM: more than 8 replays in a minute",
-            "most corrected PCIe errors in a minute",
-            "look: lspci -s of the address that is named; reseat that card, then replace it",
-        ),
-    ):  # fmt: skip
+    for question, found, count in (
+        (MACHINE_CHECKS, memory, sum(one.count for one in memory)),
+        (PCIE_ERRORS, hard, len(hard)),
+        (PCIE_CORRECTED, soft, most_in(soft, MINUTE_S)),
+    ):
         named = ", ".join(sorted({one.where for one in found}))
-        text = f"{what}: {named}" if named else what
+        text = f"{question.what}: {named}" if named else question.what
         lost = bool(log.gap) and not count
-        yield judge(
-            check, f"node:{node}", None if lost else count, Threshold("<=", most, unit, source),
-            f"{what}; {log.gap}" if lost else text, remedy,
-            (*(one.text for one in found[:_MOST_LINES]), *(refusals(aer) if found is hard else ())),
+        more = refusals(aer) if found is hard else ()
+        yield question.judge(
+            f"node:{node}", None if lost else count,
+            text=f"{question.what}; {log.gap}" if lost else text,
+            evidence=(*(one.text for one in found[:_MOST_LINES]), *more),
         )  # fmt: skip
 
 
@@ -221,10 +196,7 @@ def judge_clock(node: str, most_s: float, tracking: CommandResult) -> Iterator[R
     if fields[13:] == ["Not synchronised"]:
         # The servers may be at fault, for all nodes at once; and there is nothing to compare with.
         offset = None
-    yield judge(
-        "clock.offset", f"node:{node}", offset, Threshold("<=", most_s, "s", _DECLARED),
-        text, "look: chronyc sources -v, chronyc makestep",
-    )  # fmt: skip
+    yield CLOCK.judge(f"node:{node}", offset, most_s, text=text)
 
 
 def judge_services(node: str, units: Sequence[str], shown: CommandResult) -> Iterator[Record]:
@@ -242,12 +214,9 @@ def judge_services(node: str, units: Sequence[str], shown: CommandResult) -> Ite
         elif state not in ("active", "failed", "inactive"):
             # On its way, or not told.
             state = None
-        yield judge(
-            "service.active", f"service:{node}/{unit}", state,
-            Threshold("==", "active", "", _DECLARED),
-            unit if whole else f"{unit}: {shown.describe(1)}",
-            f"look: systemctl status {unit}; journalctl -u {unit}",
-        )  # fmt: skip
+        yield SERVICE.filled(unit=unit).judge(
+            f"service:{node}/{unit}", state, text=unit if whole else f"{unit}: {shown.describe(1)}"
+        )
 
 
 def _block(lines: Iterable[str]) -> dict[str, str]:

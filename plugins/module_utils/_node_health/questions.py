@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Callable, Iterable, Iterator
 
-from .._core.child import Question
+from .._core.child import Call
 from .._core.files import text_if_readable
 from .._core.names import full_pci
 from .._core.record import Record
@@ -30,7 +30,7 @@ from .._host.kernel_log import KernelLog
 from .._host.pci import Tree
 from .._ib.counters import baseline
 from .._ib.ethtool import ask_ethernet
-from .._ib.judge import Marks, find_rail, wanted_from_data
+from .._ib.judge import Wishes, find_rail, wanted_from_data
 from .._ib.judge import judge_node as judge_rails
 from .._ib.read import ask_links, load_sample, sample_now, store_sample
 from .._ib.sysfs import load_hcas
@@ -48,7 +48,7 @@ from .judge_local import (
 from .settings import Mode, Settings
 
 _BOOT = "/proc/sys/kernel/random/boot_id"
-_GPU_OPTIONS = ("driver_version", "mig", "ecc", "marks")
+_GPU_OPTIONS = ("driver_version", "mig", "ecc", "thresholds")
 _IB_OPTIONS = ("firmware", "psid", "names", "max_read_request", "acs_off", "window_s")
 # Of the time that a question has, what a tool inside it may take.
 _SHARE = 0.8
@@ -104,16 +104,16 @@ class Look:
         there = [hca for _rail, hca in found if hca is not None]
         keys = {hca.device: f"hca:{settings.node}/rail{rail.rail}" for rail, hca in found if hca}
         options = {name: settings.ib[name] for name in _IB_OPTIONS if name in settings.ib}
-        marks = Marks(optics=self.mode.optics, **options)
+        wishes = Wishes(optics=self.mode.optics, **options)
         kept = os.path.join(settings.state_dir, "ib.json")
         allowed_s = self.mode.one_s * _SHARE
         ethernet = ask_ethernet(run, there, allowed_s / 2)
         before, now = load_sample(kept), sample_now(there, keys, _BOOT, ethernet)
         asked = (
-            ask_links(run, there, allowed_s / 2 if ethernet else allowed_s) if marks.optics else {}
+            ask_links(run, there, allowed_s / 2 if ethernet else allowed_s) if wishes.optics else {}
         )
-        records = judge_rails(settings.node, hcas, wanted, marks, asked, before, now, ethernet)
-        store_sample(kept, baseline(before, now, marks.window_s))
+        records = judge_rails(settings.node, hcas, wanted, wishes, asked, before, now, ethernet)
+        store_sample(kept, baseline(before, now, wishes.window_s))
         return records
 
     def mount(self, mount: s.Mount) -> list[Record]:
@@ -158,7 +158,7 @@ class Look:
         shown = run(command, self.mode.one_s * _SHARE)
         return list(judge_services(self.settings.node, units, shown))
 
-    def questions(self) -> Iterator[Question]:
+    def questions(self) -> Iterator[Call]:
         """Yield what is asked in this mode on this node."""
         settings, limit = self.settings, self.mode.one_s
         asked = [check for check in self.mode.checks if check in settings.checks]
@@ -178,9 +178,9 @@ class Look:
             yield _question("services", self.services, limit)
 
 
-def _question(name: str, ask: Callable[[], Iterable[Record]], limit_s: float) -> Question:
+def _question(name: str, ask: Callable[[], Iterable[Record]], limit_s: float) -> Call:
     """A question whose answer is records as data."""
-    return Question(name, lambda: [one.as_data() for one in ask()], limit_s)
+    return Call(name, lambda: [one.as_data() for one in ask()], limit_s)
 
 
 def _bound(ask: Callable[..., list[Record]], about: object) -> Callable[[], list[Record]]:

@@ -103,7 +103,7 @@ class Settings:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-_GPU = {"marks": dict, "driver_version": str, "mig": bool, "ecc": bool, "library": str,
+_GPU = {"thresholds": dict, "driver_version": str, "mig": bool, "ecc": bool, "library": str,
         "fabric_manager": str, "identities": list}  # fmt: skip
 _IB = {"rails": list, "firmware": str, "psid": str, "names": bool, "max_read_request": int,
        "acs_off": bool, "window_s": (int, float)}  # fmt: skip

@@ -6,8 +6,9 @@
 """From the values of pair tests to the parts that are to blame, and what remains open. Pure.
 
 A value is not good or bad by itself: it is compared with the fleet (median and spread), and counts
-for or against a fault on its way by how likely it is with and without one. A mark decides on the
-fleet as a whole. So noise blames nobody, and a part that is slow but above the mark is found.
+for or against a fault on its way by how likely it is with and without one. A threshold decides on
+the fleet as a whole. So noise blames nobody, and a part is found that is slow but above the
+threshold.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ class Finding:
     flows: tuple[Measurement, ...]
     median_gbps: float
     good: int
-    # Whether the values reach the mark and are only slower than those of the others.
+    # Whether the values reach the threshold and are only slower than those of the others.
     legal: bool
     # The elements of a node or switch where not all of them fail.
     affected: tuple[str, ...] = ()
@@ -175,7 +176,7 @@ class Localiser:
     def judge(
         self,
         measurements: Sequence[Measurement],
-        mark: Threshold,
+        threshold: Threshold,
         rate_gbps: float,
         ways: Ways | None = None,
     ) -> Verdict:
@@ -200,7 +201,7 @@ class Localiser:
         verdict.fleets = {
             kind: fleet_of(
                 [flow.gbps or 0.0 for flow in verdict.counted if flow.loopback == kind],
-                mark,
+                threshold,
                 rate_gbps,
             )
             for kind in (False, True)
@@ -215,7 +216,7 @@ class Localiser:
         verdict.explanation = best_explanation(hits, costs, weights)
         for group in self._classes(verdict.explanation.chosen, hits, costs, weights):
             verdict.findings.append(
-                self._finding(group, hits, affected, weights, measurements, mark)
+                self._finding(group, hits, affected, weights, measurements, threshold)
             )
         explained = {each for one in verdict.explanation.chosen for each in hits[one]}
         verdict.unexplained = [
@@ -307,7 +308,7 @@ class Localiser:
         affected: dict[int, tuple[str, ...]],
         weights: Sequence[float],
         flows: Sequence[Measurement],
-        mark: Threshold,
+        threshold: Threshold,
     ) -> Finding:
         slow = [flows[each] for each in hits[group[0]] if weights[each] > 0]
         middle = statistics.median(m.gbps or 0.0 for m in slow)
@@ -316,20 +317,20 @@ class Localiser:
             flows=tuple(slow),
             median_gbps=middle,
             good=sum(1 for each in hits[group[0]] if weights[each] < 0),
-            legal=mark.holds(middle),
+            legal=threshold.holds(middle),
             affected=affected.get(group[0], ()),
         )
 
 
-def fleet_of(values: Sequence[float], mark: Threshold, rate_gbps: float) -> Fleet:
+def fleet_of(values: Sequence[float], threshold: Threshold, rate_gbps: float) -> Fleet:
     """Return what good flows reach, judged by the flows themselves where there are enough.
 
-    Where about half of them are bad the median is no measure. Then those that reach the mark are,
+    Where about half of them are bad the median is no measure. Then those above the threshold are,
     if they are a fifth at least; and where values lie far apart, those above the middle are.
     """
     if len(values) >= _FEWEST_VALUES:
-        good = [value for value in values if mark.holds(value)]
-        if not mark.holds(statistics.median(values) / 0.95) and len(good) * 5 >= len(values):
+        good = [value for value in values if threshold.holds(value)]
+        if not threshold.holds(statistics.median(values) / 0.95) and len(good) * 5 >= len(values):
             values = good
         middle, spread = _middle_and_spread(values)
         if spread > _FAR_APART * middle:

@@ -14,12 +14,11 @@ from typing import Any
 
 from .._core.files import text_of_option
 from .._core.nodeset import fold
-from .._core.record import Threshold
 from .._core.run import CommandRunner, ToolError
 from .._fabric.model import CablePlan, load_plan, rail_end
 from .._fabric.routes import Routes
 from .._slurm.commands import allocate, release
-from .perftest import SHORTEST_S, Recipe, mark_for
+from .perftest import SHORTEST_S, Recipe, threshold_for
 from .remote import SLURM, SSH, Local, Slurm, Ssh, Transport
 from .run import Setup
 from .schedule import Wishes, make_schedule
@@ -37,6 +36,7 @@ from .session import (
     read_schedule,
     round_lines,
 )
+from .thresholds import FLEET
 
 
 def check(params: dict[str, Any], plan: CablePlan) -> None:
@@ -138,9 +138,9 @@ def make_session(
 ) -> tuple[Session, dict[str, Any]]:
     """What is tested and what is good, and the schedule in short; ToolError for fewer than two."""
     rate = float(min(hca.rate_gbps for hca in plan.hcas.values()))
-    mark = mark_for(recipe, rate)
+    threshold = threshold_for(recipe, rate)
     if params["threshold_gbps"] is not None:
-        mark = Threshold(">=", params["threshold_gbps"], "Gb/s", params["threshold_source"])
+        threshold = FLEET.threshold(params["threshold_gbps"], params["threshold_source"])
     if params["judge_only"]:
         schedule = read_schedule(params["output"])
     else:
@@ -157,7 +157,7 @@ def make_session(
             "write fewer nodes into exclude, or pair_tests.transport: none"
         )
     ways = 2 if params["both_ways"] else 1
-    session = Session(plan, routes, schedule, mark, ways * rate, params["both_ways"])
+    session = Session(plan, routes, schedule, threshold, ways * rate, params["both_ways"])
     return session, describe(schedule, len(left), params["duration_s"])
 
 

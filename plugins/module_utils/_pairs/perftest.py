@@ -15,6 +15,7 @@ import re
 from dataclasses import dataclass
 
 from .._core.record import Threshold
+from .thresholds import PUBLISHED, SHARE, UNPUBLISHED
 
 TOOL = "ib_write_bw"
 HOST = "host"
@@ -131,28 +132,10 @@ def last_words(text: str) -> str:
     return lines[-1][:200] if lines else "it said nothing"
 
 
-# Published marks for one adapter by rate: one way and both ways at once.
-_AZURE = "Azure azurehpc-health-checks, ib_write_bw with GPUDirect, 8 MiB: {} Gb/s of {}"
-_SICHEK = "scitix/sichek, ib_write_bw one way: {} Gb/s of {}"
-_IMBUE = "imbue-ai/cluster-health, ib_write_bw -b: {} Gb/s of 2 x 400{}"
-_MARKS = {
-    (False, True, 400): (380.0, _AZURE.format(380, 400)),
-    (False, True, 200): (180.0, _AZURE.format(180, 200)),
-    (False, False, 400): (360.0, _SICHEK.format(360, 400)),
-    (False, False, 200): (175.0, _SICHEK.format(175, 200)),
-    (True, True, 400): (720.0, _IMBUE.format(720, " with GPUDirect")),
-    (True, False, 400): (300.0, _IMBUE.format(300, " from host memory")),
-}
-# For other rates nothing is published; the strictest mark of the same kind is this share.
-_SHARE = 0.9
-
-
-def mark_for(recipe: Recipe, rate_gbps: float) -> Threshold:
+def threshold_for(recipe: Recipe, rate_gbps: float) -> Threshold:
     """Return what a good flow must reach at least."""
-    known = _MARKS.get((recipe.both_ways, recipe.memory != HOST, int(rate_gbps)))
+    known = PUBLISHED.get((recipe.both_ways, recipe.memory != HOST, int(rate_gbps)))
     if known is not None:
-        return Threshold(">=", known[0], "Gb/s", known[1])
+        return known.threshold()
     ways = 2 if recipe.both_ways else 1
-    value = _SHARE * ways * rate_gbps
-    source = f"none published for {rate_gbps:g} Gb/s: {_SHARE:.0%} of the rate, as for 400 Gb/s"
-    return Threshold(">=", value, "Gb/s", source)
+    return UNPUBLISHED.filled(rate=rate_gbps).threshold(SHARE * ways * rate_gbps)

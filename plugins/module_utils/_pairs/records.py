@@ -10,13 +10,13 @@ from __future__ import annotations
 import statistics
 from typing import Iterable, Iterator
 
-from .._core.record import FAIL, NOT_MEASURED, PASS, Record, Threshold, judge
+from .._core.record import FAIL, NOT_MEASURED, PASS, Record, Threshold
 from .._fabric.model import CablePlan, End
 from .follow_up import FollowUp
 from .localise import Finding, Fleet, Measurement, Verdict
 from .suspects import CABLE, CAGE, HCA, IN_PART, NODE, PAIR, SWITCH, Suspect, Suspects, parts
+from .thresholds import FLEET, OTHERS
 
-FLEET = "fabric.pairs.fleet"
 PART = "fabric.pairs.part"
 INTERACTION = "fabric.pairs.interaction"
 COLLISION = "fabric.pairs.collision"
@@ -42,11 +42,13 @@ def make_records(
     suspects: Suspects,
     verdict: Verdict,
     further: FollowUp,
-    mark: Threshold,
+    threshold: Threshold,
 ) -> list[Record]:
     """Return the record of the fleet, of each finding, and of every part of the plan."""
-    records = [_of_fleet(verdict, mark)]
-    records += [_of_finding(each, verdict, further, suspects, mark) for each in verdict.findings]
+    records = [_of_fleet(verdict, threshold)]
+    records += [
+        _of_finding(each, verdict, further, suspects, threshold) for each in verdict.findings
+    ]
     records += _of_lone_values(verdict)
     records += _of_collisions(plan, verdict)
     named = {record.subject for record in records}
@@ -62,8 +64,8 @@ def make_records(
     return records
 
 
-def _of_fleet(verdict: Verdict, mark: Threshold) -> Record:
-    """The middle of all flows that no finding explains against the mark.
+def _of_fleet(verdict: Verdict, threshold: Threshold) -> Record:
+    """The middle of all flows that no finding explains against the threshold.
 
     What is wrong everywhere shows nowhere else.
     """
@@ -72,23 +74,21 @@ def _of_fleet(verdict: Verdict, mark: Threshold) -> Record:
     every = [flow for flow in verdict.counted if not flow.loopback]
     values = [flow.gbps or 0.0 for flow in every if id(flow) not in explained]
     values = values or [flow.gbps or 0.0 for flow in every]
-    return judge(
-        FLEET,
+    return FLEET.judge(
         "fabric",
         round(statistics.median(values), 1) if values else None,
-        mark,
+        threshold.value,
+        source=threshold.source,
         text=f"the median of {len(values)} flows" if values else "no flow was measured",
-        remedy="all are slow: look for what they have in common, a setting (PCIe, MTU, firmware, "
-        "GPUDirect path) rather than a part",
         evidence=[f"spread of good flows {fleet.spread:.1f} Gb/s"] if fleet.values else [],
     )
 
 
 def _of_finding(
-    finding: Finding, verdict: Verdict, further: FollowUp, suspects: Suspects, mark: Threshold
+    finding: Finding, verdict: Verdict, further: FollowUp, suspects: Suspects, given: Threshold
 ) -> Record:
     first = finding.suspects[0]
-    threshold = _fleet_mark(verdict.fleets[False]) if finding.legal else mark
+    threshold = _others(verdict.fleets[False]) if finding.legal else given
     return Record(
         check=INTERACTION if finding.interaction else PART,
         subject=first.subject,
@@ -135,12 +135,10 @@ def _sentences(finding: Finding, further: FollowUp, suspects: Suspects) -> Itera
         yield f"The routes are {suspects.routes.source}, not those that are programmed."
 
 
-def _fleet_mark(fleet: Fleet) -> Threshold:
+def _others(fleet: Fleet) -> Threshold:
     """What the others reach, less three spreads."""
     low = round(fleet.median - 3 * fleet.spread, 1)
-    return Threshold(
-        ">=", low, _UNIT, f"median of {fleet.values} flows of this run, less 3 standard deviations"
-    )
+    return OTHERS.filled(flows=fleet.values).threshold(low)
 
 
 def _evidence(flows: Iterable[Measurement]) -> tuple[str, ...]:
@@ -161,7 +159,7 @@ def _of_lone_values(verdict: Verdict) -> Iterator[Record]:
             status=NOT_MEASURED,
             text="one low value, and nothing else that was measured says why",
             measured={"value": round(flow.gbps or 0.0, 1), "unit": _UNIT},
-            threshold=_fleet_mark(verdict.fleets[flow.loopback]),
+            threshold=_others(verdict.fleets[flow.loopback]),
             evidence=_evidence([flow]),
             remedy="run the follow-up: this pair again, and both ends with others",
         )

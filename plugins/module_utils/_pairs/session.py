@@ -50,7 +50,7 @@ class Session:
     plan: CablePlan
     routes: Routes
     schedule: Schedule
-    mark: Threshold
+    threshold: Threshold
     rate_gbps: float
     both_ways: bool
 
@@ -133,7 +133,7 @@ def judge(
     session: Session, localiser: Localiser, measurements: Sequence[Measurement]
 ) -> tuple[Verdict, FollowUp]:
     """Return what the measurements say, and what to ask further."""
-    verdict = localiser.judge(measurements, session.mark, session.rate_gbps)
+    verdict = localiser.judge(measurements, session.threshold, session.rate_gbps)
     return verdict, follow_up(localiser.suspects, verdict, session.schedule)
 
 
@@ -175,7 +175,7 @@ def _outcome(
     further: FollowUp,
     done: int,
 ) -> Outcome:
-    records = make_records(session.plan, localiser.suspects, verdict, further, session.mark)
+    records = make_records(session.plan, localiser.suspects, verdict, further, session.threshold)
     at = utc_text()
     records = [replace(record, at=at) for record in records]
     return Outcome(measurements, verdict, further, records, done)

@@ -20,7 +20,7 @@ from .._core.hang import BrokenError, HungError, in_time
 from .._core.lock import BusyError, host_lock
 from .._core.record import Record
 from .._core.run import CommandRunner
-from .fio import Place, Step, is_over, judge_step, marks_of, refuse, size_mib, steps, unmeasured
+from .fio import Place, Step, is_over, judge_step, questions_of, refuse, size_mib, steps, unmeasured
 from .mounts.plan import table, waiting
 
 PREFIX = ".fio_check-"
@@ -112,14 +112,14 @@ def measure(
     """Run one step after the other and judge each; `result` learns what was run and removed."""
     folder = options["folder"]
     records: list[Record] = []
-    marks = marks_of(options["thresholds"], options["threshold_source"])
+    questions = questions_of(options["thresholds"], options["threshold_source"])
     name = hashlib.sha256(folder.encode("utf-8", "surrogateescape")).hexdigest()[:12]
     with host_lock(f"fio_check-{name}", 0):
         result["removed"] = in_time(folder, lambda _send: remove_old(folder), REMOVE_S)
         with own_folder(folder) as own:
             for step in plan(options, own, place):
                 result["commands"].append(list(step.argv))
-                records += judge_step(node, folder, step, run(step.argv, step.limit_s), marks)
+                records += judge_step(node, folder, step, run(step.argv, step.limit_s), questions)
                 if is_over(records):
                     break
     return records

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any, Iterator, Mapping
 
 from .._core.child import BROKEN, DONE, Answer
-from .._core.record import FAIL, NOT_MEASURED, PASS, Record, Threshold, judge
+from .._core.record import FAIL, NOT_MEASURED, PASS, Record
 from .mounts.plan import Live
+from .thresholds import ANSWERS, LATENCY, MOUNTED, READ_BACK, SERVED, SHARED
 
 FOLDER = ".baremetal-dgx-canary"
-_DECLARED = "declared in the inventory"
 # What an error of a file system means, and what to do. All others say only that nobody was asked.
 _REMEDIES = {
     errno.ENOSPC: ("full", "look: `df`, `ceph df`; remove data or add space, then check again"),
@@ -91,11 +91,8 @@ def judge_mounted(node: str, canary: Canary, live: Live | None) -> Record:
     found = "not mounted" if live is None else live.fstype
     if live is not None and (not canary.fstype or found == canary.fstype):
         found = want
-    return judge(
-        "storage.mounted", subject_of(node, canary), found, Threshold("==", want, "", _DECLARED),
-        canary.path, f"look: findmnt {canary.path}; journalctl -b -u of its mount unit; then run "
-        "mount_storage",
-    )  # fmt: skip
+    mounted = MOUNTED.filled(path=canary.path)
+    return mounted.judge(subject_of(node, canary), found, want, text=canary.path)
 
 
 def judge_written(node: str, canary: Canary, outcome: Answer) -> Iterator[Record]:
@@ -111,22 +108,16 @@ def judge_written(node: str, canary: Canary, outcome: Answer) -> Iterator[Record
         return
     if canary.write:
         same = bool(value.get("same"))
-        yield Record(
-            check, subject, PASS if same else FAIL,
-            f"{canary.path}: written, synced and read back",
-            {"value": "the same" if same else "something else", "unit": ""},
-            Threshold("==", "the same", "", "what was written"),
-            remedy="" if same else "look at once: what is read is not what was written; `ceph "
-            "health detail`, dmesg, and keep jobs away",
-        )  # fmt: skip
+        yield READ_BACK.judge(
+            subject,
+            "the same" if same else "something else",
+            text=f"{canary.path}: written, synced and read back",
+        )
     else:
         yield Record(check, subject, PASS, f"{canary.path}: its folder can be read")
     took = round(float(value["took_s"]), 3)
-    yield judge(
-        "storage.latency", subject, took, Threshold("<=", canary.most_s, "s", _DECLARED),
-        f"{canary.path}: {'a small file written and synced' if canary.write else 'folder read'}",
-        "look: `ceph health detail` for slow requests; is the storage network at its rate?",
-    )  # fmt: skip
+    what = "a small file written and synced" if canary.write else "folder read"
+    yield LATENCY.judge(subject, took, canary.most_s, text=f"{canary.path}: {what}")
 
 
 def judge_peers(node: str, canary: Canary, run: str, outcome: Answer) -> Iterator[Record]:
@@ -151,20 +142,15 @@ def judge_peers(node: str, canary: Canary, run: str, outcome: Answer) -> Iterato
             found = f"of {token[0]}"
         else:
             found = "seen" if token[1] == run else "an old one"
-        yield Record(
-            "storage.shared", subject, PASS if found == "seen" else FAIL, text,
-            {"value": found, "unit": ""}, Threshold("==", "seen", "", "one file system for all"),
-            remedy="" if found == "seen" else f"look: do both mount the same path of the same file "
-            f"system? findmnt {canary.path} on {peer} and here",
-        )  # fmt: skip
+        shared = SHARED.filled(peer=peer, path=canary.path)
+        yield shared.judge(subject, found, text=text)
 
 
 def _unknown(check: str, subject: str, canary: Canary, outcome: Answer) -> Record:
     why = "the canary broke" if outcome.how == BROKEN else "it hangs"
     return Record(
         check, subject, NOT_MEASURED, f"{canary.path}: {why}: {outcome.said}",
-        threshold=Threshold("<=", canary.limit_s, "s without an answer", _DECLARED),
-        remedy="look: its servers and the storage network; nothing was done to the mount",
+        threshold=ANSWERS.threshold(canary.limit_s), remedy=ANSWERS.remedy,
     )  # fmt: skip
 
 
@@ -186,5 +172,5 @@ def _refused(check: str, subject: str, canary: Canary, value: Mapping[str, Any])
     said, remedy = _REMEDIES[code]
     return Record(
         check, subject, FAIL, f"{text} ({said})", {"value": name, "unit": ""},
-        Threshold("==", "written" if canary.write else "read", "", _DECLARED), (name,), remedy,
+        SERVED.threshold("written" if canary.write else "read"), (name,), remedy,
     )  # fmt: skip

@@ -15,8 +15,10 @@ import json
 from dataclasses import dataclass
 from typing import Any, Iterator, Mapping, Sequence
 
-from .._core.record import FAIL, NOT_MEASURED, Record, Threshold, judge
+from .._core.question import Question
+from .._core.record import FAIL, NOT_MEASURED, Record
 from .._core.run import ENDED, CommandResult, last_lines
+from .thresholds import DISK_ERRORS, RATES, WRONG_BLOCKS
 
 MIB = 1 << 20
 LEAST_MIB = 256
@@ -32,31 +34,9 @@ NO_DISK = ("tmpfs", "ramfs")
 DATA, WRITE, READ = "data", "write", "read"
 RANDOM_READ, RANDOM_WRITE = "random_read", "random_write"
 
-_ONE_DRIVE = (
-    "derived: an NVMe drive for data centres on PCIe 3.0 x4 alone gives more; nobody publishes a "
-    "floor of a machine's array, so write your own into the profile"
-)
-# By key of the profile's nvme. What is slower than one old drive is broken, or no NVMe.
-FLOORS: dict[str, tuple[float, str]] = {
-    "read_mb_s": (2000, _ONE_DRIVE),
-    "write_mb_s": (1000, _ONE_DRIVE),
-    "read_iops": (100000, _ONE_DRIVE),
-    "write_iops": (30000, _ONE_DRIVE),
-}
-_JUDGED = {
-    WRITE: ("write_mb_s", "write", "MB/s", "sequential writes of 1 MiB"),
-    READ: ("read_mb_s", "read", "MB/s", "sequential reads of 1 MiB"),
-    RANDOM_READ: ("read_iops", "read", "IOPS", "random reads of 4 KiB"),
-    RANDOM_WRITE: ("write_iops", "write", "IOPS", "random writes of 4 KiB"),
-}
 # Errors that the disk has made; all others are of how it was asked.
 _BROKEN = (errno.EIO, errno.EILSEQ, errno.EROFS, errno.EUCLEAN, errno.ENODEV, errno.ENXIO,
            errno.EREMOTEIO)  # fmt: skip
-_LOOK_DISK = "replace: see dmesg, nvme smart-log and nvme error-log for the drive that has errors"
-_LOOK_SLOW = (
-    "look: cat /proc/mdstat (a rebuild, a drive missing?), nvme smart-log (wear, temperature), "
-    "PCIe width of each drive; what else used it?"
-)
 
 
 @dataclass(frozen=True)
@@ -179,23 +159,19 @@ def unmeasured(node: str, folder: str, text: str, remedy: str) -> Record:
     return Record("fio.run", subject_of(node, folder), NOT_MEASURED, text, remedy=remedy)
 
 
-def marks_of(given: Mapping[str, Any], source: str) -> dict[str, Threshold]:
-    """Return the marks: those of the profile where it has them, else the floors."""
-    units = {key: unit for key, _side, unit, _text in _JUDGED.values()}
-    marks = {}
-    for key, (least, why) in FLOORS.items():
-        value = given.get(key)
-        marks[key] = Threshold(
-            ">=",
-            least if value is None else float(value),
-            units[key],
-            why if value is None else source,
-        )
-    return marks
+def questions_of(given: Mapping[str, Any], source: str) -> dict[str, Question]:
+    """Return the questions by check, with the thresholds of the profile where it has them."""
+    found = {}
+    for key, question in RATES.items():
+        own = given.get(key)
+        if own is not None:
+            question = question._replace(value=float(own), source=source)
+        found[question.check] = question
+    return found
 
 
 def judge_step(
-    node: str, folder: str, step: Step, result: CommandResult, marks: Mapping[str, Threshold]
+    node: str, folder: str, step: Step, result: CommandResult, questions: Mapping[str, Question]
 ) -> Iterator[Record]:
     """Yield the records of one run."""
     check, subject = f"fio.{step.name}", subject_of(node, folder)
@@ -212,7 +188,7 @@ def judge_step(
     evidence: tuple[str, ...] = (f"{answer.version} {' '.join(step.argv[1:])}",)
     said = last_lines(result.err, 2)
     if answer.error or result.rc:
-        yield _of_error(check, subject, answer.error, result, evidence)
+        yield _of_error(step, subject, answer.error, result, evidence)
         return
     if said and "note:" not in said:
         text = f"unexpected on standard error: {said}"
@@ -224,30 +200,30 @@ def judge_step(
     if step.name == DATA:
         # Both ways, or nothing was compared.
         whole = bool(moved.get("read")) and moved.get("read") == moved.get("write")
-        mark = Threshold("==", 0, "wrong blocks", "what is written must be read")
         text = f"{moved.get('write', 0) // MIB} MiB written, {moved.get('read', 0) // MIB} verified"
-        remedy = "look: it was not verified to the end; run it by hand"
-        yield judge(check, subject, 0 if whole else None, mark, text, remedy, evidence)
+        yield WRONG_BLOCKS.judge(subject, 0 if whole else None, text=text, evidence=evidence)
         return
-    key, side, unit, text = _JUDGED[step.name]
-    rates = mb_s if unit == "MB/s" else answer.iops or {}
+    question = questions[check]
+    side = "read" if step.name in (READ, RANDOM_READ) else "write"
+    rates = mb_s if question.unit == "MB/s" else answer.iops or {}
     late = (answer.p99_ms or {}).get(side, 0.0)
     value = rates.get(side) if moved.get(side) else None
     evidence = (*evidence, f"99 % within {late:g} ms")
-    yield judge(check, subject, value, marks[key], text, _LOOK_SLOW, evidence)
+    yield question.judge(subject, value, evidence=evidence)
 
 
 def _of_error(
-    check: str, subject: str, number: int, result: CommandResult, evidence: tuple[str, ...]
+    step: Step, subject: str, number: int, result: CommandResult, evidence: tuple[str, ...]
 ) -> Record:
     """The record of a run that ended with an error of fio's, or of the kernel's."""
     name = errno.errorcode.get(number, str(number)) if number else f"exit status {result.rc}"
     text = f"{name}: {last_lines(result.err or result.out.split(chr(10) + '{')[0], 2)}"
     if number in _BROKEN:
-        mark = Threshold("==", 0, "errors", "a disk that is well has none")
         what = "a block that is not what was written" if number == errno.EILSEQ else "I/O error"
-        return judge(check, subject, 1, mark, f"{what}: {text}", _LOOK_DISK, evidence)
+        errors = DISK_ERRORS.filled(step=step.name)
+        return errors.judge(subject, 1, text=f"{what}: {text}", evidence=evidence)
     remedy = "look: full, or direct I/O is not served there; try other options"
+    check = f"fio.{step.name}"
     return Record(check, subject, NOT_MEASURED, text, evidence=evidence, remedy=remedy)
 
 

@@ -14,13 +14,20 @@ import json
 import os
 import re
 import time
-from dataclasses import dataclass
 from typing import Any, Iterator, Mapping
 
-from .._core.record import NOT_MEASURED, Record, Threshold, judge, stamped
+from .._core.record import NOT_MEASURED, Record, stamped
 from .._core.run import CommandResult, CommandRunner
+from .thresholds import (
+    CRITICAL_WARNING,
+    MEDIA_ERRORS,
+    PRESENT,
+    SELF_TEST,
+    SMART_STATUS,
+    SPARE,
+    WEAR,
+)
 
-_SPEC = "NVMe base specification, SMART log"
 # smartctl(8), EXIT STATUS. Bits 0 and 1: the command line was wrong, the disk could not be opened.
 _NOT_READ = 0b11
 # Bit 2 says that some command failed: since 7.3 that is set for every disk without the optional
@@ -30,7 +37,6 @@ _NOT_READ = 0b11
 _FAILING = 1 << 3
 # Bit 7: a self-test has found an error.
 _SELF_TEST = 1 << 7
-_MANUAL = "smartctl(8), exit status"
 _WARNINGS = (
     "spare below its threshold",
     "temperature out of range",
@@ -39,15 +45,6 @@ _WARNINGS = (
     "volatile memory backup failed",
     "persistent memory unreliable",
 )
-
-
-@dataclass(frozen=True)
-class Marks:
-    """What a disk may have used up, in percent, and how many media errors it may have."""
-
-    wear_percent: int = 90
-    media_errors: int = 0
-    source: str = "declared in the inventory"
 
 
 def warnings_of(bits: int) -> str:
@@ -64,8 +61,17 @@ def parse(text: str) -> Mapping[str, Any]:
     return data
 
 
-def judge_disk(node: str, device: str, asked: CommandResult, marks: Marks) -> Iterator[Record]:
-    """Yield the records of one disk; the subject is its serial, or its name without one."""
+def judge_disk(
+    node: str,
+    device: str,
+    asked: CommandResult,
+    wear_percent: int | None = None,
+    media_errors: int | None = None,
+) -> Iterator[Record]:
+    """Yield the records of one disk; the subject is its serial, or its name without one.
+
+    `wear_percent` and `media_errors` are the most that the site allows.
+    """
     unnamed = f"nvme:{node}/{device.rpartition('/')[2]}"
     try:
         data = parse(asked.out) if asked.outcome == "ended" else {}
@@ -87,26 +93,13 @@ def judge_disk(node: str, device: str, asked: CommandResult, marks: Marks) -> It
     yield from _exit_status(subject, device, asked.rc, log, evidence)
     bits, wear = _number(log, "critical_warning"), _number(log, "percentage_used")
     text = "" if bits is None else f"{device}: {warnings_of(bits)}"
-    yield judge(
-        "nvme.critical_warning", subject, bits, Threshold("==", 0, "bits", _SPEC), text or device,
-        "replace: the disk itself calls itself unfit; `smartctl -a` says more", evidence,
-    )  # fmt: skip
-    yield judge(
-        "nvme.wear", subject, wear, Threshold("<=", marks.wear_percent, "% of its life",
-                                              marks.source),
-        device, "order a disk: this one has nearly written what it was made for", evidence,
-    )  # fmt: skip
+    yield CRITICAL_WARNING.judge(subject, bits, text=text or device, evidence=evidence)
+    yield WEAR.judge(subject, wear, wear_percent, text=device, evidence=evidence)
     spare, least = _number(log, "available_spare"), _number(log, "available_spare_threshold")
     if least is not None:
-        yield judge(
-            "nvme.spare", subject, spare, Threshold(">=", least, "%", "the disk's own threshold"),
-            device, "replace: spare blocks run out, then it turns read only", evidence,
-        )  # fmt: skip
-    yield judge(
-        "nvme.media_errors", subject, _number(log, "media_errors"),
-        Threshold("<=", marks.media_errors, "errors", marks.source), device,
-        "look: data was lost on this disk; replace it when the number grows", evidence,
-    )  # fmt: skip
+        yield SPARE.judge(subject, spare, least, text=device, evidence=evidence)
+    errors = _number(log, "media_errors")
+    yield MEDIA_ERRORS.judge(subject, errors, media_errors, text=device, evidence=evidence)
 
 
 def _exit_status(
@@ -114,16 +107,11 @@ def _exit_status(
 ) -> Iterator[Record]:
     """Yield what the exit status says and the health page does not."""
     if status & _FAILING and not _number(log, "critical_warning"):
-        yield judge(
-            "nvme.smart_status", subject, "failing", Threshold("==", "passed", "", _MANUAL),
-            f"{device}: its own verdict", "replace: the disk calls itself failing", evidence,
-        )  # fmt: skip
+        text = f"{device}: its own verdict"
+        yield SMART_STATUS.judge(subject, "failing", text=text, evidence=evidence)
     if status & _SELF_TEST:
-        yield judge(
-            "nvme.self_test", subject, "errors", Threshold("==", "no errors", "", _MANUAL),
-            f"{device}: log of self-tests", "replace: `smartctl -l selftest` says what failed",
-            evidence,
-        )  # fmt: skip
+        text = f"{device}: log of self-tests"
+        yield SELF_TEST.judge(subject, "errors", text=text, evidence=evidence)
 
 
 def _number(log: Mapping[str, Any], name: str) -> int | None:
@@ -156,18 +144,17 @@ def controllers(sysfs: str) -> list[str]:
 
 
 def ask_disks(
-    run: CommandRunner, node: str, sysfs: str, count: int, marks: Marks, timeout_s: float
+    run: CommandRunner, node: str, sysfs: str, count: int, timeout_s: float, **most: int
 ) -> Iterator[Record]:
-    """Yield the records of each disk, and with a `count` whether there are as many."""
+    """Yield the records of each disk, and with a `count` whether there are as many.
+
+    `most` is what judge_disk() takes.
+    """
     names = controllers(sysfs)
     if count:
-        yield judge(
-            "nvme.present", f"node:{node}", len(names),
-            Threshold(">=", count, "disks", "profile of the node"), ", ".join(names),
-            "look: a disk is not seen; nvme list, dmesg, then reseat it",
-        )  # fmt: skip
+        yield PRESENT.judge(f"node:{node}", len(names), count, text=", ".join(names))
     for name in names:
         begun = time.monotonic()
         asked = run(["smartctl", "--json", "--all", f"/dev/{name}"], timeout_s=timeout_s)
         took_s = time.monotonic() - begun
-        yield from stamped(judge_disk(node, f"/dev/{name}", asked, marks), "", took_s)
+        yield from stamped(judge_disk(node, f"/dev/{name}", asked, **most), "", took_s)

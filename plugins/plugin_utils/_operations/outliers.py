@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from ...module_utils._core.record import FAIL, PASS, Record, Threshold
+from ...module_utils._core.record import FAIL, PASS, Record
 from ...module_utils._core.verdict import layer_of, place_of
+from .thresholds import HIGH, LOW
 
 # Fewer values have no middle worth the name.
 LEAST_VALUES = 8
@@ -74,9 +75,9 @@ class Fleet:
     def add(self, record: Record) -> None:
         """Take a record; one that is no pass is left out."""
         if record.status == PASS:
-            mark, found = record.threshold, record.measured
+            threshold, found = record.threshold, record.measured
             kind = place_of(record.subject).kind
-            self.put(record.check, record.subject, kind, found, mark.op if mark else "")
+            self.put(record.check, record.subject, kind, found, threshold.op if threshold else "")
 
     def put(
         self, check: str, subject: str, kind: str, found: Mapping[str, Any] | None, op: str
@@ -102,7 +103,7 @@ class Fleet:
             median = statistics.median(group.values)
             mad = statistics.median([abs(value - median) for value in group.values])
             far = max(SPREADS * _OF_MAD * mad, LEAST_SHARE * abs(median))
-            # Counters that are 0 nearly everywhere: any error stands out, and marks judge it.
+            # Counters that are 0 nearly everywhere: any error stands out, and thresholds judge it.
             if not far:
                 continue
             for value, subject in zip(group.values, group.subjects, strict=True):
@@ -124,24 +125,23 @@ def outliers(records: Iterable[Record]) -> list[Outlier]:
 
 def outlier_records(found: Iterable[Outlier], failing: Set[str]) -> list[Record]:
     """Return outliers as records of `fleet.CHECK` for the checks that a site lets them fail."""
-    return [
-        Record(
-            check=f"fleet.{one.check}",
-            subject=one.subject,
-            status=FAIL,
-            text=one.text,
-            measured={"value": one.value, "unit": one.unit},
-            threshold=Threshold(
-                ">=" if one.value < one.median else "<=",
-                one.median - _far(one) if one.value < one.median else one.median + _far(one),
-                one.unit,
-                f"the site; median of {one.values} and {SPREADS:g} spreads",
-            ),
-            remedy="measure it again beside one of its like; where it stays so, exchange it",
-        )
-        for one in found
-        if one.check in failing
-    ]
+    return [_record(one) for one in found if one.check in failing]
+
+
+def _record(one: Outlier) -> Record:
+    low = one.value < one.median
+    question = (LOW if low else HIGH).filled(
+        check=one.check, unit=one.unit, values=one.values, spreads=SPREADS
+    )
+    return Record(
+        check=question.check,
+        subject=one.subject,
+        status=FAIL,
+        text=one.text,
+        measured={"value": one.value, "unit": one.unit},
+        threshold=question.threshold(one.median - _far(one) if low else one.median + _far(one)),
+        remedy=question.remedy,
+    )
 
 
 def _far(one: Outlier) -> float:

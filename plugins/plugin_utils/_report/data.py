@@ -113,10 +113,10 @@ class Redactor:
 
 @dataclass
 class Wishes:
-    """What a report is made with; `marks` and `fleet_failing` are the site's own."""
+    """What a report is made with; `thresholds` and `fleet_failing` are the site's own."""
 
     cluster: str = ""
-    marks: Mapping[str, Any] = field(default_factory=dict)
+    thresholds: Mapping[str, Any] = field(default_factory=dict)
     whose: str = "the site"
     fleet_failing: frozenset[str] = frozenset()
     most_share: float = MOST_SHARE
@@ -154,7 +154,7 @@ class Collector:
         self.maps: dict[str, _Map] = {}
         self.rails: dict[str, dict[int, str]] = {}
         self.gpus: dict[str, dict[int, str]] = {}
-        self.marks: dict[tuple[str, str, int | str, str, str], list[int]] = {}
+        self.thresholds: dict[tuple[str, str, int | str, str, str], list[int]] = {}
         self.versions: dict[str, set[str]] = {}
         self.simulated: dict[str, set[str]] = {}
         self.levels: dict[str, tuple[str, str]] = {}
@@ -173,13 +173,13 @@ class Collector:
     def record(self, batch: Batch, data: Mapping[str, Any]) -> None:
         """Take a record of a batch. KeyError, TypeError where it is none."""
         status, at = data["status"], data["at"] or batch.head["at"]
-        if status == PASS and data["check"] not in self.wishes.marks:
+        if status == PASS and data["check"] not in self.wishes.thresholds:
             self.fold.add_pass(place_of(data["subject"]), data["evidence"], at)
             self._keep(data)
             return
         record = record_from_data(data)
-        if record.check in self.wishes.marks:
-            record = judge_again(record, self.wishes.marks, self.wishes.whose)
+        if record.check in self.wishes.thresholds:
+            record = judge_again(record, self.wishes.thresholds, self.wishes.whose)
         if batch.head["simulated"] and record.status != PASS:
             self.of_simulated.add((record.check, record.subject))
         self._take(record, at)
@@ -191,20 +191,20 @@ class Collector:
     def _keep(self, data: Mapping[str, Any]) -> None:
         """Keep the figures of a record; half a million of them come this way."""
         check, subject, status = data["check"], data["subject"], data["status"]
-        mark, found = data["threshold"], data["measured"]
+        threshold, found = data["threshold"], data["measured"]
         self.counts[status] += 1
         place = place_of(subject)
         kind, name = place.kind, place.name
         self.subjects.setdefault(kind, [0, 0, 0])[_ORDER[status]] += 1
         op = ""
-        if mark is not None:
-            op = mark["op"]
-            value = mark["value"]
-            key = (check, op, value if _is_whole(value) else str(value), mark["unit"],
-                   mark["source"])  # fmt: skip
-            counted = self.marks.get(key)
+        if threshold is not None:
+            op = threshold["op"]
+            value = threshold["value"]
+            key = (check, op, value if _is_whole(value) else str(value), threshold["unit"],
+                   threshold["source"])  # fmt: skip
+            counted = self.thresholds.get(key)
             if counted is None:
-                counted = self.marks[key] = [0, 0]
+                counted = self.thresholds[key] = [0, 0]
             counted[0] += 1
             counted[1] += status == FAIL
         if status == PASS:
@@ -334,7 +334,7 @@ class Collector:
             "changes": {"new": changes.new, "gone": changes.gone, "since": changes.since},
             "thresholds": [
                 {**dict(zip(_THRESHOLD, key, strict=True)), "records": some, "failed": bad}
-                for key, (some, bad) in sorted(self.marks.items(), key=lambda one: str(one[0]))
+                for key, (some, bad) in sorted(self.thresholds.items(), key=lambda one: str(one[0]))
             ],
             "versions": {
                 **dict(versions),

@@ -99,9 +99,9 @@ def _figure(found: Mapping[str, Any]) -> str:
     return f"{value} {found['unit']}".strip()
 
 
-def _must_be(mark: Mapping[str, Any]) -> str:
+def _must_be(threshold: Mapping[str, Any]) -> str:
     """Return a threshold without its source."""
-    return f"{mark['op']} {mark['value']} {mark['unit']}".strip()
+    return f"{threshold['op']} {threshold['value']} {threshold['unit']}".strip()
 
 
 def _badges(report: Mapping[str, Any]) -> dict[str, int]:
@@ -144,11 +144,11 @@ def _tells(one: Mapping[str, Any]) -> bool:
 
     A cable in the wrong port may well run at its rate: that is not what is wrong with it.
     """
-    found, mark = one["measured"], one["threshold"]
-    if not found or not mark:
+    found, threshold = one["measured"], one["threshold"]
+    if not found or not threshold:
         return bool(found)
     try:
-        return not Threshold(mark["op"], mark["value"], "", "").holds(found["value"])
+        return not Threshold(threshold["op"], threshold["value"], "", "").holds(found["value"])
     except (KeyError, TypeError):
         return True
 

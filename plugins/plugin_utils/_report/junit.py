@@ -83,10 +83,10 @@ def _case(
 def _told(one: Mapping[str, Any]) -> list[str]:
     told = []
     if one["measured"] and one["threshold"]:
-        found, mark = one["measured"], one["threshold"]
+        found, threshold = one["measured"], one["threshold"]
         told.append(
-            f"{found['value']} {found['unit']}, must be {mark['op']} {mark['value']} "
-            f"({mark['source']})"
+            f"{found['value']} {found['unit']}, must be {threshold['op']} {threshold['value']} "
+            f"({threshold['source']})"
         )
     if one["simulated"]:
         told.append("SIMULATED hardware")

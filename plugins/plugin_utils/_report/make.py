@@ -39,8 +39,8 @@ def make_report(options: Mapping[str, Any], write: bool) -> dict[str, Any]:
 def _made(options: Mapping[str, Any], known: list[str], write: bool) -> dict[str, Any]:
     wishes = Wishes(
         cluster=options["cluster"],
-        marks=options["marks"],
-        whose=options["marks_source"],
+        thresholds=options["thresholds"],
+        whose=options["threshold_source"],
         fleet_failing=frozenset(options["fleet_failing"]),
         most_share=options["most_share"],
         cables_condemn=options["cables_condemn"],

@@ -50,7 +50,7 @@ def test_the_program_understands_what_the_role_writes(tmp_path: Path) -> None:
         rails=[{"rail": 0, "pci": "18:00.0", "rate_gbps": 400}],
         mounts=[{"path": "/lustre", "fstype": "lustre", "patience_s": 60.0}],
         disks=[{"path": "/raid", "free_mib": 1000}],
-        gpu={"driver_version": "580.126.20", "marks": {"gpu.power_limit": 700}},
+        gpu={"driver_version": "580.126.20", "thresholds": {"gpu.power_limit": 700}},
         ib={"firmware": "28.43.1014"},
     )  # fmt: skip
     settings = settings_from_data(

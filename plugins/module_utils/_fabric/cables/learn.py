@@ -6,7 +6,7 @@
 """A cable plan out of a sweep, for a fabric that somebody has cabled in a way of their own. Pure.
 
 What is learned once is the reference from then on: so it must be whole, and rates are those of the
-inventory, since a link that is slow on the day of learning must not become the mark.
+inventory, since a link that is slow on the day of learning must not become the threshold.
 """
 
 from __future__ import annotations

@@ -22,9 +22,10 @@ from dataclasses import dataclass, field
 from typing import Any, Mapping, Sequence
 
 from ..._core.files import make_temporary, open_append, remove_tree
-from ..._core.record import NOT_MEASURED, PASS, Record, Threshold
-from ..._core.record import judge as judge_value
+from ..._core.question import Question
+from ..._core.record import NOT_MEASURED, PASS, Record
 from ..nccl_tests import unexpected
+from ..thresholds import CORRECT_ROWS, GIVE_ONE
 from .rank import command
 
 # Those that wait for a rank that failed get this long to end by themselves.
@@ -41,10 +42,6 @@ _LOOK = "look: run gpu_health on this node; then this again with NCCL_DEBUG=INFO
 _HANG = (
     "look: run gpu_health and read the kernel log for Xid; a process that cannot be killed needs a "
     "reboot"
-)
-_WRONG = (
-    "replace: wrong sums mean a broken GPU or NVLink, here or at a neighbour; drain the node and "
-    "run gpu_burn, which names the GPU"
 )
 _SLOW = "look: run gpu_health (NVLink, clocks, throttle reasons) on this node"
 
@@ -206,7 +203,7 @@ def judge(
     node: str,
     subjects: Sequence[str],
     size: int,
-    mark: Threshold | None,
+    question: Question | None,
     evidence: Sequence[Sequence[str]],
 ) -> list[Record]:
     """Return the records: nccl.correct for each GPU, nccl.busbw of the node, nccl.run if it broke.
@@ -216,7 +213,6 @@ def judge(
     records: list[Record] = []
     broken = _broken(states, node, subjects)
     records += broken
-    zero = Threshold("==", 0, "wrong rows", "sums of small integers are exact in any order")
     for state, subject, lines in zip(states, subjects, evidence):
         bad = sum(int(line["bad_rows"]) for line in state.sums.values())
         wrong = [line for line in state.sums.values() if line["bad_rows"]]
@@ -226,14 +222,14 @@ def judge(
         if wrong:
             first = wrong[0]
             text = f"at {first['size']} bytes element {first['first_element']} is {first['text']}"
-        records.append(judge_value("nccl.correct", subject, bad, zero, text, _WRONG, lines))
+        records.append(CORRECT_ROWS.judge(subject, bad, text=text, evidence=lines))
     if broken:
         return [record for record in records if record.status != PASS]
     slowest = max((state.sums[size]["time_us"] for state in states), default=0.0)
     value = round(busbw_gbps(size, slowest, len(states)), 2) if slowest > 0 else None
     what = f"all_reduce bus bandwidth at {size} bytes over {len(states)} GPUs"
     told = (f"NCCL {states[0].nccl}", "ctypes runner, not nccl-tests")
-    if mark is None:
+    if question is None:
         records.append(
             Record(
                 "nccl.busbw",
@@ -242,11 +238,13 @@ def judge(
                 f"{what}: no mark is published for this GPU",
                 measured=None if value is None else {"value": value, "unit": "GB/s"},
                 evidence=told,
-                remedy="settings: give busbw_mark_gbps, for example from equal nodes that are well",
+                remedy=GIVE_ONE,
             )
         )
     else:
-        records.append(judge_value("nccl.busbw", f"node:{node}", value, mark, what, _SLOW, told))
+        records.append(
+            question.judge(f"node:{node}", value, text=what, remedy=_SLOW, evidence=told)
+        )
     return records
 
 

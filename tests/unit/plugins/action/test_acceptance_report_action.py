@@ -85,16 +85,16 @@ def test_without_a_plan_the_nodes_are_those_with_records(report):
     assert len(report(plan=None)["gate"]) == 4
 
 
-def test_marks_are_judged_again(report):
-    again = report(marks={"burn.rate_bf16": 660})
+def test_thresholds_are_judged_again(report):
+    again = report(thresholds={"burn.rate_bf16": 660})
     assert "gpu:dgx-04/2 burn.rate_bf16" in again["failing"]
-    assert "cannot be compared" in report(marks={"burn.rate_bf16": "fast"})["msg"]
+    assert "cannot be compared" in report(thresholds={"burn.rate_bf16": "fast"})["msg"]
 
 
 def test_no_secret_is_in_any_file(report, tmp_path):
     report()
     assert "9000 products" not in (report.folder / "report.html").read_text()
-    report(secrets=str(tmp_path / "secrets"), marks={"burn.gemm_bf16": -1})
+    report(secrets=str(tmp_path / "secrets"), thresholds={"burn.gemm_bf16": -1})
     for path in report.folder.iterdir():
         assert "9000 products" not in path.read_text()
     assert "[hidden]" in (report.folder / "report.html").read_text()
@@ -122,7 +122,7 @@ def test_what_cannot_be_read_or_written_is_said(report, tmp_path):
     assert report()["failed"] is True
     (tmp_path / "plan.json").write_text("no plan, but hunter2-of-a-vault")
     said = report(
-        secret_values=["hunter2-of-a-vault"], marks={"burn.rate_bf16": "hunter2-of-a-vault"}
+        secret_values=["hunter2-of-a-vault"], thresholds={"burn.rate_bf16": "hunter2-of-a-vault"}
     )
     assert said["failed"] is True
     assert "hunter2" not in said["msg"]
@@ -142,7 +142,7 @@ PLAY = """
         output: "{{ folder }}"
         cluster: "{{ 'de' ~ 'mo' }}"
         fabric: "{{ words | length > 1 }}"
-        marks: "{{ {'burn.rate_bf16': 660} }}"
+        thresholds: "{{ {'burn.rate_bf16': 660} }}"
         most_share: "{{ 1 / 4 }}"
         states: "{{ {'dgx-01': {'state': 'DRAIN', 'reason': words | first}} }}"
         tables: "{{ {'Expected': [['links', 3.5], words]} }}"
@@ -204,7 +204,7 @@ def test_the_playbook_takes_its_settings_from_the_plan(tmp_path):
     write(
         inventory,
         "group_vars/all/zz.yml",
-        {"cluster_report": {"marks": {"burn.rate_bf16": 700}}, "slurm_base_key": secret},
+        {"cluster_report": {"thresholds": {"burn.rate_bf16": 700}}, "slurm_base_key": secret},
     )
     world.fill(Store(str(inventory / ".dgx/evidence")), 4, True)
     states = {"report_states": {"dgx-01": {"state": "DRAIN", "reason": f"key {secret}"}}}

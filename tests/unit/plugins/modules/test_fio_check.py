@@ -17,14 +17,14 @@ import pytest
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._storage import ask_fio
 from ansible_collections.baremetal.dgx.plugins.module_utils._storage.fio import (
-    FLOORS,
     MIB,
     Place,
-    marks_of,
     parse,
+    questions_of,
     refuse,
     size_mib,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage.thresholds import RATES
 from ansible_collections.baremetal.dgx.plugins.modules import fio_check
 
 pytestmark = pytest.mark.slow
@@ -107,7 +107,7 @@ def test_sound_disks_pass_with_figures_and_sources(fio):
         "fio.random_write",
     }
     assert found["fio.write"]["measured"] == {"value": 5000.0, "unit": "MB/s"}
-    assert found["fio.write"]["threshold"]["value"] == FLOORS["write_mb_s"][0]
+    assert found["fio.write"]["threshold"]["value"] == RATES["write_mb_s"].value
     assert "PCIe 3.0 x4" in found["fio.write"]["threshold"]["source"]
     assert found["fio.read"]["subject"] == f"mount:n{fio.scratch}"
     assert "99 % within 1.5 ms" in found["fio.random_read"]["evidence"][1]
@@ -115,7 +115,7 @@ def test_sound_disks_pass_with_figures_and_sources(fio):
     assert len(answer["commands"]) == 5
 
 
-def test_marks_of_the_profile_win_and_are_cited(fio):
+def test_questions_of_the_profile_win_and_are_cited(fio):
     answer = fio(
         thresholds={"read_mb_s": 6000, "write_iops": None}, threshold_source="profile dgx_x"
     )
@@ -298,12 +298,13 @@ def test_it_never_fills_a_disk():
     assert size_mib(SOUND, 8192) == 8192
 
 
-def test_each_mark_has_unit_and_source():
-    marks = marks_of({"read_iops": "250000"}, "mine")
-    assert set(marks) == set(FLOORS)
-    assert (marks["read_iops"].value, marks["read_iops"].source) == (250000.0, "mine")
-    assert {mark.unit for mark in marks.values()} == {"MB/s", "IOPS"}
-    assert all(mark.source for mark in marks.values())
+def test_each_rate_has_unit_and_source():
+    questions = questions_of({"read_iops": "250000"}, "mine")
+    assert set(questions) == {question.check for question in RATES.values()}
+    own = questions["fio.random_read"]
+    assert (own.value, own.source) == (250000.0, "mine")
+    assert {question.unit for question in questions.values()} == {"MB/s", "IOPS"}
+    assert all(question.source for question in questions.values())
 
 
 def test_rates_of_several_jobs_are_added_and_the_worst_time_counts():
@@ -337,7 +338,7 @@ def test_the_real_one(tmp_path, run_module, monkeypatch):
             "seconds": 1,
             "size_mib": 256,
             "root_ok": True,
-            "thresholds": dict.fromkeys(FLOORS, 1),
+            "thresholds": dict.fromkeys(RATES, 1),
         },
     )
     assert answer["verdict"] == "pass", answer["findings"]

@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From what was found to records: marks, comparison, majority, blame. No process, no library."""
+"""From what was found to records: thresholds, comparison, majority, blame. No process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import struct
 import pytest
 from burnt_node import GPUS, H100, burnt, hbm, product
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._burn import thresholds as marks
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn import judge, thresholds
 from ansible_collections.baremetal.dgx.plugins.module_utils._burn.compare import (
     blame_pairs,
     compare,
@@ -39,12 +39,12 @@ def test_sound_gpus_pass():
     assert records[0].evidence == ("PCI 0000:1b:00.0", f"name {H100}", "uuid GPU-0")
 
 
-def test_marks_of_the_model_and_of_the_site():
+def test_thresholds_of_the_model_and_of_the_site():
     state = burnt()
     for address in GPUS:
         product(state, address, 714)
     assert judged(state) == {(str(number), "burn.rate_bf16") for number in range(4)}
-    assert judged(state, marks={"bf16": 700}) == set()
+    assert judged(state, thresholds={"bf16": 700}) == set()
 
 
 def test_slow_though_legal():
@@ -67,10 +67,8 @@ def test_slow_though_legal():
         (1.0, [0.9, 0.96, 1.0, 1.04, 1.1], True, 0.8),  # all differ: none is odd
     ],
 )
-def test_the_mark_of_a_comparison(value, others, transfer, least):
-    share, mark = compare(value, others, transfer)
-    assert share == 1.0
-    assert mark.value == least
+def test_the_threshold_of_a_comparison(value, others, transfer, least):
+    assert compare(value, others, transfer) == (1.0, least)
 
 
 def test_too_few_are_not_compared():
@@ -225,17 +223,52 @@ def test_pairs_of_those_that_are_left():
     ],
 )
 def test_models(name, model):
-    assert marks.model_of(name) == model
+    assert thresholds.model_of(name) == model
 
 
-def test_every_mark_has_unit_source_and_value():
-    for model, quantities in marks.MARKS.items():
-        for quantity, (value, unit, source) in quantities.items():
-            assert value > 0, (model, quantity)
-            assert unit == ("GB/s" if quantity in ("hbm", "up", "down", "peer") else "TFLOP/s")
-            assert source
-            assert marks.threshold(model, quantity).holds(value)
-            assert not marks.threshold(model, quantity).holds(value * 0.99)
-    assert marks.threshold("h100", "fp8") is None
-    own = marks.threshold("", "fp8", {"fp8": 1200})
+NAMES = {
+    "h100": H100, "h200": "NVIDIA H200", "b200": "NVIDIA B200", "a100": "NVIDIA A100-SXM4-80GB",
+}  # fmt: skip
+RATES = {
+    "h100": ["bf16", "fp16", "hbm", "down", "up", "peer"],
+    "h200": ["bf16", "fp16", "hbm", "down", "up", "peer"],
+    "b200": ["hbm", "peer"],
+    "a100": ["bf16", "fp64", "hbm", "down", "up", "peer"],
+}
+# What is asked of one model or another.
+CHECKS = {
+    "burn.rate_bf16", "burn.rate_fp16", "burn.rate_fp64", "burn.rate_hbm", "burn.rate_down",
+    "burn.rate_up", "burn.rate_peer",
+}  # fmt: skip
+
+
+def test_the_rates_that_are_asked():
+    assert {model: list(rates) for model, rates in thresholds.RATES.items()} == RATES
+    assert {one.check for rates in thresholds.RATES.values() for one in rates.values()} == CHECKS
+
+
+@pytest.mark.parametrize(
+    ("model", "quantity"), [(model, one) for model, rates in RATES.items() for one in rates]
+)
+def test_each_rate_fails_just_below_its_threshold(monkeypatch, model, quantity):
+    state = burnt()
+    state.gpus = {address: {**about, "name": NAMES[model]} for address, about in state.gpus.items()}
+    least = thresholds.RATES[model][quantity].value
+    for rate, found in ((least, set()), (least - 0.2, {f"burn.rate_{quantity}"})):
+        monkeypatch.setattr(judge, "rates_of", lambda *_args, rate=rate: {quantity: rate})
+        assert {check for _gpu, check in judged(state)} == found
+
+
+def test_every_rate_has_unit_source_and_value():
+    for model, rates in thresholds.RATES.items():
+        for quantity, question in rates.items():
+            assert question.value > 0, (model, quantity)
+            transfer = quantity in ("hbm", "up", "down", "peer")
+            assert question.unit == ("GB/s" if transfer else "TFLOP/s")
+            assert question.source
+            assert thresholds.rate_question(model, quantity) == question
+            assert question.threshold().holds(question.value)
+            assert not question.threshold().holds(question.value * 0.99)
+    assert thresholds.rate_question("h100", "fp8") is None
+    own = thresholds.rate_question("", "fp8", {"fp8": 1200})
     assert (own.value, own.unit, own.source) == (1200.0, "TFLOP/s", "the inventory")

@@ -18,8 +18,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.child import (
     DONE,
     HUNG,
     LEFT,
+    Call,
     Process,
-    Question,
     ask_all,
     is_alive,
     limited,
@@ -36,7 +36,7 @@ def hang():
 
 
 def ask(limit_s=5.0, until_s=10.0, left=None, **questions):
-    asked = [Question(name, call, limit_s) for name, call in questions.items()]
+    asked = [Call(name, call, limit_s) for name, call in questions.items()]
     return ask_all(asked, time.monotonic() + until_s, left)
 
 
@@ -207,7 +207,7 @@ def test_a_child_does_not_outlive_the_one_who_asked():
     reader, writer = os.pipe()
     asking = os.fork()
     if not asking:
-        ask_all([Question("a", lambda: os.write(writer, b"%d" % os.getpid()) and hang(), 60)], 1e9)
+        ask_all([Call("a", lambda: os.write(writer, b"%d" % os.getpid()) and hang(), 60)], 1e9)
         os._exit(0)
     child_pid = int(os.read(reader, 20))
     os.kill(asking, 9)

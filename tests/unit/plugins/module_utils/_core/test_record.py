@@ -20,21 +20,21 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import 
     number_flaw,
 )
 
-MARK = Threshold(">=", 380, "Gb/s", "a source")
+THRESHOLD = Threshold(">=", 380, "Gb/s", "a source")
 
 
 @pytest.mark.parametrize(
     ("measured", "status"), [(380, PASS), (379.9, FAIL), (0, FAIL), (None, NOT_MEASURED)]
 )
-def test_a_value_is_on_one_side_of_its_mark_or_not_measured(measured, status):
-    record = judge("pairs.bandwidth", "hca:a/rail0", measured, MARK, remedy="reseat")
+def test_a_value_is_on_one_side_of_its_threshold_or_not_measured(measured, status):
+    record = judge("pairs.bandwidth", "hca:a/rail0", measured, THRESHOLD, remedy="reseat")
     assert record.status == status
     assert record.remedy == ("" if status == PASS else "reseat")
     assert (record.measured is None) == (measured is None)
 
 
 def test_a_record_is_plain_data():
-    data = judge("c", "s", 1, MARK, evidence=["line"]).as_data()
+    data = judge("c", "s", 1, THRESHOLD, evidence=["line"]).as_data()
     assert json.loads(json.dumps(data)) == data
     assert data["threshold"] == {"op": ">=", "value": 380, "unit": "Gb/s", "source": "a source"}
     assert data["measured"] == {"value": 1, "unit": "Gb/s"}
@@ -122,8 +122,8 @@ def test_numbers_that_no_counter_reaches(sign):
 
 
 def test_what_is_no_number_is_not_measured_and_says_so():
-    assert judge("a.b", "gpu:a/0", NAN, MARK).text == "it is not a number"
-    record = judge("a.b", "gpu:a/0", NAN, MARK, "read")
+    assert judge("a.b", "gpu:a/0", NAN, THRESHOLD).text == "it is not a number"
+    record = judge("a.b", "gpu:a/0", NAN, THRESHOLD, "read")
     assert (record.status, record.text) == (NOT_MEASURED, "read: it is not a number")
 
 

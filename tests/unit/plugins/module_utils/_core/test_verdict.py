@@ -128,7 +128,7 @@ def test_data_and_records_are_one():
         record_from_data({**record.as_data(), "status": "ok"})
 
 
-def test_judged_again_with_another_mark():
+def test_judged_again_with_another_threshold():
     record = judge("burn.rate_bf16", "gpu:dgx-01/0", 700, RATE, "slow", "return it")
     again = judge_again(record, {"burn.rate_bf16": 690}, "site")
     assert (again.status, again.remedy) == (PASS, "")
@@ -152,11 +152,11 @@ def test_what_was_not_measured_is_not_judged_again():
     assert judge_again(record, {"fabric.pairs.repeat": 1}, "site") is record
 
 
-@pytest.mark.parametrize("mark", ["fast", True, None])
-def test_a_mark_that_cannot_be_compared_is_refused(mark):
+@pytest.mark.parametrize("threshold", ["fast", True, None])
+def test_a_threshold_that_cannot_be_compared_is_refused(threshold):
     record = judge("burn.rate_bf16", "gpu:dgx-01/0", 700, RATE)
     with pytest.raises(ValueError, match="cannot be compared"):
-        judge_again(record, {"burn.rate_bf16": mark}, "site")
+        judge_again(record, {"burn.rate_bf16": threshold}, "site")
 
 
 def test_what_many_nodes_fail_is_a_question_about_the_checker():
@@ -310,7 +310,7 @@ def test_shares_are_of_failures_only():
 
 
 @pytest.mark.parametrize(
-    ("measured", "mark", "said"),
+    ("measured", "value", "said"),
     [
         ("ready", "ready", PASS),
         ("ready", "late", FAIL),
@@ -322,19 +322,18 @@ def test_shares_are_of_failures_only():
         (1, True, None),
     ],
 )
-def test_marks_and_values_of_one_kind(measured, mark, said):
-    threshold = Threshold("==", measured, "", "source")
-    record = judge("gpu.x", "gpu:a/0", measured, threshold)
+def test_thresholds_and_values_of_one_kind(measured, value, said):
+    record = judge("gpu.x", "gpu:a/0", measured, Threshold("==", measured, "", "source"))
     if said is None:
         with pytest.raises(ValueError, match="cannot be compared"):
-            judge_again(record, {"gpu.x": mark}, "site")
+            judge_again(record, {"gpu.x": value}, "site")
     else:
-        again = judge_again(record, {"gpu.x": mark}, "site")
+        again = judge_again(record, {"gpu.x": value}, "site")
         assert again.status == said
         assert bool(again.remedy) is (said == FAIL)
 
 
-def test_a_record_without_a_mark_or_a_value_is_not_judged_again():
+def test_a_record_without_a_threshold_or_a_value_is_not_judged_again():
     for record in (
         one("gpu.x", "gpu:a/0", FAIL, measured={"value": 1, "unit": ""}),
         one("gpu.x", "gpu:a/0", FAIL, threshold=RATE),

@@ -21,8 +21,9 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import
     records_of,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge_counters import (
+    SYMBOLS,
     grown_between,
-    symbol_mark,
+    growth_threshold,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge_subnet_managers import (
     Managers,
@@ -240,10 +241,10 @@ def test_growth_that_cannot_be_said(counter: str, before: int, now: int, why: st
     ],
 )
 def test_symbol_errors_allowed(rate: float, seconds: float, allowed: float) -> None:
-    mark = symbol_mark(rate, seconds)
-    assert mark.value == allowed
-    assert mark.holds(int(allowed))
-    assert not mark.holds(allowed + 0.5)
+    threshold = growth_threshold(SYMBOLS, rate, seconds)
+    assert threshold.value == allowed
+    assert threshold.holds(int(allowed))
+    assert not threshold.holds(allowed + 0.5)
 
 
 def test_one_reading_finds_nothing() -> None:

@@ -11,15 +11,13 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import 
     PASS,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge_switches import (
-    FAN,
-    PSU,
-    TEMPERATURE,
     judge_switch,
     parse_ibswinfo,
 )
 
 FIXTURES = FIXTURES / "ibswinfo"
 SOUND = (FIXTURES / "ndr-sound.txt").read_text()
+PSU, FAN, TEMPERATURE = "fabric.switch_psu", "fabric.switch_fan", "fabric.switch_temperature"
 
 
 def statuses(text: str) -> dict[str, str]:

@@ -49,7 +49,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.dcgm_severity i
     kind_of,
     remedy_of,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.thresholds import MARKS
+from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.thresholds import QUESTIONS
 
 
 def entity(gpu: int, status: str = "Pass", *warnings: dict[str, Any]) -> dict[str, Any]:
@@ -557,7 +557,7 @@ def test_the_form_of_every_release(name: str, version: str, driver: str, level: 
 )
 def test_one_fault_has_one_kind_of_remedy_in_both_modules(number: int, check: str) -> None:
     told = remedy_of([Complaint("it says so", number, ISOLATE, 10)])
-    assert told.partition(":")[0] == MARKS[check].remedy.partition(":")[0]
+    assert told.partition(":")[0] == QUESTIONS[check].remedy.partition(":")[0]
 
 
 @pytest.mark.parametrize("severity", [-1, len(SEVERITIES), 99, None])

@@ -13,7 +13,6 @@ import pytest
 from checkout import ROOT
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.models_data import MODELS
-from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.thresholds import MARKS
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.xid_table import (
     ACTIONS,
     CATALOGUE,
@@ -29,20 +28,6 @@ def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "\n".join(
         "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines
     )
-
-
-def marks() -> str:
-    rows = []
-    for check, mark in MARKS.items():
-        if isinstance(mark.value, bool):
-            limit = "yes" if mark.value else "no"
-        else:
-            number = isinstance(mark.value, int)
-            value = "…" if mark.value is None else f"{mark.value:,}" if number else mark.value
-            limit = f"{mark.op} {value} {mark.unit}".strip()
-        remedy = mark.remedy[0].upper() + mark.remedy[1:]
-        rows.append((f"`{check}`", mark.what, limit, mark.source, remedy))
-    return table(("check", "asks", "mark", "source", "what to do"), rows)
 
 
 def models() -> str:
@@ -89,7 +74,7 @@ def xids() -> str:
     return table(head, rows)
 
 
-GENERATED = {"marks": marks, "models": models, "xids": xids}
+GENERATED = {"models": models, "xids": xids}
 
 
 @pytest.mark.parametrize("name", sorted(GENERATED))

@@ -33,7 +33,10 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.read import (
     GpuProcess,
     Link,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.thresholds import MARKS, kind_of
+from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.thresholds import (
+    QUESTIONS,
+    kind_of,
+)
 
 # The check, what is read, the last good value and the first bad one, and what is to be done.
 BOUNDS = [
@@ -432,7 +435,7 @@ def test_a_gpu_that_says_that_it_has_no_links_has_none() -> None:
     )
 
 
-def test_a_type_that_no_table_has_needs_marks_of_the_site() -> None:
+def test_a_type_that_no_table_has_needs_thresholds_of_the_site() -> None:
     gpus = {**PROFILE["gpus"], "type": "gb200"}
     named = {"name": "NVIDIA GB200"}
     checks = ("gpu.clock_sm", "gpu.clock_memory", "gpu.nvlink_speed")
@@ -441,13 +444,13 @@ def test_a_type_that_no_table_has_needs_marks_of_the_site() -> None:
     assert found[NOT_MEASURED] == {
         f"gpu:n/{number} {check}" for number in (0, 1) for check in checks
     }
-    marks = {"gpu.clock_sm": 1980, "gpu.clock_memory": 2619, "gpu.nvlink_speed": 26562}
+    thresholds = {"gpu.clock_sm": 1980, "gpu.clock_memory": 2619, "gpu.nvlink_speed": 26562}
     profile = {**PROFILE, "gpus": gpus}
-    assert outcome(records(everywhere=named, profile=profile, marks=marks)) == SOUND
+    assert outcome(records(everywhere=named, profile=profile, thresholds=thresholds)) == SOUND
     slow = {"clock_sm_max_mhz": 1979, "clock_memory_max_mhz": 2618, "links": link(speed_mbps=1)}
-    assert outcome(records(slow, everywhere=named, profile=profile, marks=marks)) == expect(
-        "clock_sm", "clock_memory", "nvlink_speed"
-    )
+    assert outcome(
+        records(slow, everywhere=named, profile=profile, thresholds=thresholds)
+    ) == expect("clock_sm", "clock_memory", "nvlink_speed")
     # Without a type nothing is asked for that only a model could tell.
     profile = {**PROFILE, "gpus": {**PROFILE["gpus"], "type": ""}}
     found = records(profile=profile)
@@ -455,11 +458,11 @@ def test_a_type_that_no_table_has_needs_marks_of_the_site() -> None:
     assert not {*checks, "gpu.model"} & {one.check for one in found}
 
 
-@pytest.mark.parametrize("check", sorted(MARKS))
-def test_the_sites_own_mark_wins(check: str) -> None:
+@pytest.mark.parametrize("check", sorted(QUESTIONS))
+def test_the_sites_own_threshold_wins(check: str) -> None:
     """Every threshold can be set; the record says that the inventory did."""
-    other = {"==": "of the site", "<=": -1, "<": -1, ">=": 10**9, ">": 10**9}[MARKS[check].op]
-    for one in records(marks={check: other}):
+    other = {"==": "of the site", "<=": -1, "<": -1, ">=": 10**9, ">": 10**9}[QUESTIONS[check].op]
+    for one in records(thresholds={check: other}):
         if one.check == check:
             assert one.status == FAIL
             assert one.threshold is not None

@@ -43,7 +43,10 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.judge_node impo
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.nvml import types as t
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.read import Gpu, GpuProcess, Sweep
-from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.thresholds import MARKS, kind_of
+from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.thresholds import (
+    QUESTIONS,
+    kind_of,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.xid import Event
 from ansible_collections.baremetal.dgx.plugins.module_utils._host.kernel_log import KernelLog
 
@@ -328,7 +331,7 @@ def test_the_fabric_state_of_one_gpu() -> None:
 
 
 def test_the_health_of_the_fabric_in_words() -> None:
-    what = MARKS["gpu.fabric_bandwidth"].what
+    what = QUESTIONS["gpu.fabric_bandwidth"].what
     for mask, status, text in (
         (0x1A9, FAIL, what),
         (0x1AB, NOT_MEASURED, f"{what}: 3 is not known: not told"),
@@ -346,7 +349,7 @@ def test_what_is_not_read_of_a_gpu_is_named_with_its_reason() -> None:
         absent = {"uuid": "reason of uuid", "serial": "reason of serial"}
         record = of(records({name: None, "absent": absent}), "identity")["gpu:n/1"]
         assert record.status == NOT_MEASURED
-        assert record.text == f"{MARKS['gpu.identity'].what}: reason of {name}"
+        assert record.text == f"{QUESTIONS['gpu.identity'].what}: reason of {name}"
     nameless = Gpu(index=0)
     first = next(iter(judge_gpu(nameless, "gpu:n/0", Wanted(), None)))
     assert first.evidence == ("PCI ?, UUID ?, serial ?",)
@@ -379,7 +382,7 @@ def test_an_xid_is_a_finding_if_it_asks_for_more_than_a_restarted_job(
     record = of(found, "xid")["gpu:n/1"]
     if action is None:
         assert outcome(found) == SOUND
-        assert record.text == f"{MARKS['gpu.xid'].what}; 2 that ask for no more"
+        assert record.text == f"{QUESTIONS['gpu.xid'].what}; 2 that ask for no more"
         assert record.measured == {"value": 0, "unit": "Xids"}
         return
     assert outcome(found) == expect("xid")

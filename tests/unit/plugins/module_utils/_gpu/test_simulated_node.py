@@ -24,7 +24,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.judge_node impo
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.nvml.sweep import sweep
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.read import Sweep
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.thresholds import (
-    MARKS,
+    QUESTIONS,
     actions,
     kind_of,
 )
@@ -95,7 +95,7 @@ def test_a_healthy_node_has_no_finding_and_nothing_is_left_open(judged) -> None:
         "gpu.retired_pending",
         "gpu.temperature_absolute",
     }
-    unasked = set(MARKS) - {record.check for record in records}
+    unasked = set(QUESTIONS) - {record.check for record in records}
     assert unasked == {*older, "gpu.driver_version"}
 
 
@@ -387,13 +387,13 @@ def test_recorded_identities(judged) -> None:
     assert "1650000000999" in one(changed, "gpu.identity").text
 
 
-def test_marks_of_a_site(judged) -> None:
+def test_thresholds_of_a_site(judged) -> None:
     state = "gpu.3.power_limit_mw = 500000\n"
-    assert found(judged(state, marks={"gpu.power_limit": 500})) == set()
-    assert found(judged("", marks={"gpu.memory_temperature": 30})) == {
+    assert found(judged(state, thresholds={"gpu.power_limit": 500})) == set()
+    assert found(judged("", thresholds={"gpu.memory_temperature": 30})) == {
         (f"gpu {number}", "memory_temperature") for number in range(8)
     }
-    record = one(judged(state, marks={"gpu.power_limit": 600}), "gpu.power_limit")
+    record = one(judged(state, thresholds={"gpu.power_limit": 600}), "gpu.power_limit")
     assert record.threshold is not None
     assert (record.threshold.value, record.threshold.source) == (600, "inventory")
 

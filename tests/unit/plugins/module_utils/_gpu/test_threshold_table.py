@@ -10,8 +10,8 @@ import pytest
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.judge_device import PCIE_GTS
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.thresholds import (
-    MARKS,
     MODEL_WIDTH,
+    QUESTIONS,
     THROTTLE_FAULTS,
     threshold,
 )
@@ -136,7 +136,7 @@ def test_published_thresholds(check: str, op: str, value: Any, unit: str, source
 
 
 def test_every_threshold_that_is_not_the_sites_or_the_profiles_is_published_here() -> None:
-    own = {check for check, mark in MARKS.items() if mark.value is not None}
+    own = {check for check, question in QUESTIONS.items() if question.value is not None}
     assert {row[0] for row in PUBLISHED} == own
 
 

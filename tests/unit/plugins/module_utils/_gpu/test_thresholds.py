@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The table of marks, profiles, and what a single card of any kind is asked."""
+"""The table of thresholds, profiles, and what a single card of any kind is asked."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.nvml import typ
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.read import Gpu, Sweep
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.thresholds import (
     KINDS,
-    MARKS,
     MODELS,
+    QUESTIONS,
     model_of,
     same_part,
 )
@@ -82,9 +82,9 @@ def test_profiles_that_contradict_themselves(profile: dict[str, Any], said: str)
         wanted_from_profile(profile)
 
 
-def test_a_mark_that_no_check_has() -> None:
+def test_a_threshold_that_no_check_has() -> None:
     with pytest.raises(ValueError, match=r"gpu\.colour"):
-        wanted_from_profile({}, marks={"gpu.colour": 1})
+        wanted_from_profile({}, thresholds={"gpu.colour": 1})
 
 
 @pytest.mark.parametrize(
@@ -106,12 +106,12 @@ def test_reasons_in_words() -> None:
     assert throttle_text(0x8000) == "0x8000"
 
 
-def test_every_mark_has_a_source_and_says_what_kind_of_action_it_asks_for() -> None:
-    for check, mark in MARKS.items():
-        assert mark.what, check
-        assert mark.source, check
-        assert mark.remedy.partition(":")[0] in KINDS, check
-        assert mark.op in ("==", "<=", ">=", "<", ">"), check
+def test_every_question_has_a_source_and_says_what_kind_of_action_it_asks_for() -> None:
+    for check, question in QUESTIONS.items():
+        assert question.what, check
+        assert question.source, check
+        assert question.remedy.partition(":")[0] in KINDS, check
+        assert question.op in ("==", "<=", ">=", "<", ">"), check
 
 
 def test_the_models_cover_the_profiles() -> None:

@@ -7,11 +7,11 @@ from __future__ import annotations
 import pytest
 from checkout import FIXTURES
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.question import Question
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import (
     FAIL,
     NOT_MEASURED,
     PASS,
-    Threshold,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
     ENDED,
@@ -20,16 +20,16 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
     CommandResult,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._nccl.nccl_tests import (
-    MARKS,
     busbw_at,
     finish,
     judge,
     judge_run,
-    mark_for,
     parse,
+    published_for,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._nccl.thresholds import PUBLISHED
 
-MARK = Threshold(">=", 460.0, "GB/s", "a test")
+QUESTION = Question("nccl.busbw", "bus bandwidth", ">=", 460.0, "GB/s", "a test", "look: there")
 SIZE = 8 << 30
 NEW = (
     "#       size         count      type   redop    root     time   algbw   busbw #wrong     time"
@@ -61,8 +61,8 @@ def table(
     return f"{top}{ranks()}NCCL version 2.23.4+cuda12.6\n{head}\n{''.join(rows)}{end}"
 
 
-def judged(text, size=SIZE, mark=MARK, count=8):
-    found = judge(parse(text), "node:dgx-00", size, mark, count)
+def judged(text, size=SIZE, question=QUESTION, count=8):
+    found = judge(parse(text), "node:dgx-00", size, question, count)
     assert len({r.check for r in found}) == len(found)
     return {r.check: r for r in found}
 
@@ -90,7 +90,7 @@ def test_the_slower_half_and_the_slower_repetition_count():
     assert judged(table(row(), row(busbw=10.0)))["nccl.busbw"].measured["value"] == 10.0
 
 
-def test_the_mark_is_met_by_being_equal():
+def test_the_threshold_is_met_by_being_equal():
     assert judged(table(row(busbw=460.0)))["nccl.busbw"].status == PASS
     assert judged(table(row(busbw=459.99)))["nccl.busbw"].status == FAIL
 
@@ -193,8 +193,8 @@ def test_ranks_that_share_a_gpu():
     assert "several ranks ran on one GPU" in judged(text)["nccl.run"].text
 
 
-def test_without_a_mark_the_value_is_kept_and_not_judged():
-    found = judged(table(row()), mark=None)
+def test_without_a_threshold_the_value_is_kept_and_not_judged():
+    found = judged(table(row()), question=None)
     assert found["nccl.busbw"].status == NOT_MEASURED
     assert found["nccl.busbw"].measured["value"] == 470.0
     assert found["nccl.busbw"].remedy.startswith("settings:")
@@ -220,13 +220,13 @@ def test_how_the_command_ended():
 
 
 def test_a_run_that_broke_keeps_failures_only():
-    found = judge(parse(table(row(wrong="1"), end="")), "node:n", SIZE, MARK, 8)
+    found = judge(parse(table(row(wrong="1"), end="")), "node:n", SIZE, QUESTION, 8)
     kept = finish(found)
     assert [(r.check, r.status) for r in kept] == [
         ("nccl.run", NOT_MEASURED),
         ("nccl.correct", FAIL),
     ]
-    good = judge(parse(table(row())), "node:n", SIZE, MARK, 8)
+    good = judge(parse(table(row())), "node:n", SIZE, QUESTION, 8)
     assert finish(good) == good
 
 
@@ -237,9 +237,9 @@ def test_a_run_that_broke_keeps_failures_only():
         ("a100", 1, 228.0), ("b200", 1, 600.0), ("b200", 2, None), ("gb300", 1, None),
     ],
 )  # fmt: skip
-def test_marks(gpu, nodes, value):
-    mark = mark_for(gpu, nodes, SIZE)
-    assert (None if mark is None else (mark.value, mark.unit, mark.op)) == (
+def test_published(gpu, nodes, value):
+    found = published_for(gpu, nodes, SIZE)
+    assert (None if found is None else (found.value, found.unit, found.op)) == (
         None if value is None else (value, "GB/s", ">=")
     )
 
@@ -249,8 +249,8 @@ def test_marks(gpu, nodes, value):
     [(2 << 30, 437.79, NOT_MEASURED), (8 << 30, 480.0, PASS), (8 << 30, 437.79, FAIL),
      (16 << 30, 437.79, FAIL)],
 )  # fmt: skip
-def test_a_mark_holds_from_the_size_it_was_published_for(size, busbw, status):
-    found = judged(table(row(size, busbw)), size, mark_for("h100", 2, size))
+def test_a_threshold_holds_from_the_size_it_was_published_for(size, busbw, status):
+    found = judged(table(row(size, busbw)), size, published_for("h100", 2, size))
     assert found["nccl.busbw"].status == status
     assert found["nccl.busbw"].measured == {"value": busbw, "unit": "GB/s"}
     assert found["nccl.correct"].status == PASS
@@ -275,8 +275,8 @@ def test_a_tag_of_the_launcher_hides_no_row(tag):
     assert statuses(judged(text)) == {"nccl.correct": PASS, "nccl.busbw": PASS}
 
 
-def test_every_mark_has_a_source():
-    assert all(source.strip() for _value, source in MARKS.values())
+def test_every_published_threshold_has_a_source():
+    assert all(question.source.strip() for question in PUBLISHED.values())
 
 
 def test_captures(captures):
@@ -290,7 +290,7 @@ def test_captures(captures):
     assert (two.version, two.out_of_bounds, two.average) == ("2.23.4+cuda12.6", 0, 464.075)
     assert [row.size for row in two.rows] == [1 << shift for shift in range(30, 35)]
     assert [busbw_at(two, 1 << shift) for shift in (30, 33, 34)] == [449.51, 469.84, 470.75]
-    found = judge(two, "nodes:a,b", SIZE, mark_for("h100", 2, SIZE), 16)
+    found = judge(two, "nodes:a,b", SIZE, published_for("h100", 2, SIZE), 16)
     assert [(r.check, r.status) for r in found] == [("nccl.correct", PASS), ("nccl.busbw", PASS)]
 
     old = parse((folder / "a100-8gpu-nccl_allreduce.log").read_text())
@@ -298,7 +298,7 @@ def test_captures(captures):
     assert len([row for row in old.rows if row.size == 0]) == 2
     assert busbw_at(old, 1 << 28) == 222.40
     assert old.checked is False
-    found = judge(old, "node:a", SIZE, mark_for("a100", 1, SIZE), 8)
+    found = judge(old, "node:a", SIZE, published_for("a100", 1, SIZE), 8)
     assert [(r.check, r.status) for r in found] == [
         ("nccl.correct", NOT_MEASURED),
         ("nccl.busbw", PASS),

@@ -452,7 +452,7 @@ def _health_run_main(path, node):
 
 
 def test_a_profile_that_cannot_be_is_the_fault_of_the_program(node):
-    node.config["gpu"]["marks"] = {"gpu.no_such_check": 1}
+    node.config["gpu"]["thresholds"] = {"gpu.no_such_check": 1}
     assert node.run("health") == FAULT
     assert node.in_slurm == ("IDLE", "")
 

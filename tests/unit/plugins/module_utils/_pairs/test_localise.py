@@ -36,7 +36,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.suspects impo
     parts,
 )
 
-MARK = Threshold(">=", 380.0, "Gb/s", "test")
+THRESHOLD = Threshold(">=", 380.0, "Gb/s", "test")
 GOOD, SLOW = 392.0, 195.0
 Rate = Callable[[End, End], "float | None"]
 
@@ -56,7 +56,7 @@ def localiser(plan: CablePlan, both_ways: bool = False) -> Localiser:
 
 
 def judged(plan: CablePlan, rate: Rate, loopback: bool = True) -> Verdict:
-    return localiser(plan).judge(every_flow(plan, rate, loopback), MARK, 400.0)
+    return localiser(plan).judge(every_flow(plan, rate, loopback), THRESHOLD, 400.0)
 
 
 def only(verdict: Verdict) -> Finding:
@@ -108,7 +108,7 @@ def test_two_faults_are_two_findings_and_sound_parts_none() -> None:
     assert (sound.findings, sound.unexplained, len(sound.counted)) == ([], [], 50)
 
 
-def test_a_slow_part_above_the_mark_is_found_and_called_legal() -> None:
+def test_a_slow_part_above_the_threshold_is_found_and_called_legal() -> None:
     values = every_flow(LEAF, slow_if(lambda a, b: a != b and ONE in (a, b), 300.0))
     low = Threshold(">=", 290.0, "Gb/s", "contract")
     finding = only(localiser(LEAF).judge(values, low, 400.0))
@@ -120,7 +120,7 @@ def test_a_dead_part_is_one_that_passes_nothing() -> None:
     assert (finding.subjects, finding.median_gbps) == (("cable:dgx-01/rail0--leaf-10/1",), 0.0)
     # The fleet is of the others.
     values = every_flow(LEAF, lambda _a, _b: 0.0, loopback=False)
-    nothing = localiser(LEAF).judge(values, MARK, 400.0)
+    nothing = localiser(LEAF).judge(values, THRESHOLD, 400.0)
     assert nothing.findings
     assert nothing.fleets[False].values == 0
 
@@ -160,7 +160,7 @@ def test_a_value_that_is_as_likely_either_way_is_neither_slow_nor_good() -> None
         replace(flow, gbps=None) if flow.target == rail_end("dgx-05", 0) else flow
         for flow in silent
     ]
-    verdict = localiser(LEAF).judge(silent, MARK, 400.0)
+    verdict = localiser(LEAF).judge(silent, THRESHOLD, 400.0)
     finding = only(verdict)
     assert finding.subjects == ("cable:dgx-01/rail0--leaf-10/1",)
     assert (len(finding.flows), finding.good) == (7, 0)
@@ -216,13 +216,13 @@ def test_flows_that_share_a_link_are_left_out_and_reported() -> None:
     crowd = [
         Measurement(100, 0, rail_end(f"dgx-0{n}", 0), ONE, SLOW) for n in (2, 3)
     ]  # both to the same rail
-    verdict = localiser(LEAF).judge([*values, *crowd], MARK, 400.0)
+    verdict = localiser(LEAF).judge([*values, *crowd], THRESHOLD, 400.0)
     assert verdict.collisions == {switch_end("leaf-10", 1): crowd}
     assert (verdict.findings, verdict.unexplained, len(verdict.counted)) == ([], [], 50)
     # In different halves or rounds they do not meet.
     for apart in ({"half": 1}, {"round": 101}):
         alone = [crowd[0], replace(crowd[1], **apart)]
-        verdict = localiser(LEAF).judge([*values, *alone], MARK, 400.0)
+        verdict = localiser(LEAF).judge([*values, *alone], THRESHOLD, 400.0)
         assert (verdict.collisions, len(verdict.counted)) == ({}, 52)
 
 
@@ -246,7 +246,7 @@ def test_both_ways_depend_on_both_directions() -> None:
         assert ("cable:dgx-01/rail0--leaf-10/1 (from leaf-10/1)" in names) is both_ways
         # A loopback takes no link, and is no collision with itself.
         assert ways.crowded == {}
-        assert made.judge(flows, MARK, 800.0).both_ways is both_ways
+        assert made.judge(flows, THRESHOLD, 800.0).both_ways is both_ways
     # Two flows that cross on a link meet in both directions only.
     crossing = [flows[0], Measurement(0, 0, two, ONE, GOOD)]
     assert not localiser(LEAF).prepare(crossing).crowded
@@ -257,9 +257,9 @@ def test_ways_that_are_prepared_are_used_again() -> None:
     made = localiser(LEAF)
     values = every_flow(LEAF, slow_if(lambda a, b: a != b and ONE in (a, b)))
     ways = made.prepare(values)
-    assert made.judge(values, MARK, 400.0, ways).findings
+    assert made.judge(values, THRESHOLD, 400.0, ways).findings
     ways.unrouted.update(range(len(values)))
-    assert not made.judge(values, MARK, 400.0, ways).findings
+    assert not made.judge(values, THRESHOLD, 400.0, ways).findings
 
 
 def test_two_weak_values_blame_a_pair_and_many_weaker_ones_a_cable() -> None:
@@ -277,7 +277,7 @@ def test_two_weak_values_blame_a_pair_and_many_weaker_ones_a_cable() -> None:
 def test_one_way_is_what_a_flow_is_unless_said() -> None:
     made = Localiser(LEAF, computed_routes(LEAF))
     assert not made.both_ways
-    assert not made.judge(every_flow(LEAF, lambda _a, _b: GOOD), MARK, 400.0).both_ways
+    assert not made.judge(every_flow(LEAF, lambda _a, _b: GOOD), THRESHOLD, 400.0).both_ways
 
 
 # What could stand in the place of a chosen part: 0 explains the flows 0 to 3 for a cost of 8.

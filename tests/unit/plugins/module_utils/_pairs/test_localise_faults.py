@@ -13,8 +13,8 @@ import pytest
 from pair_faults import (
     EXACT,
     IN_CLASS,
-    MARK,
     RATE_GBPS,
+    THRESHOLD,
     Fault,
     Lab,
     outcome,
@@ -56,7 +56,7 @@ def test_the_right_part_is_named(lab: Lab, kinds: tuple[str, ...]) -> None:
     for seed in range(runs):
         dice = random.Random(f"{kinds} {seed}")
         right += final(lab, lab.faults(kinds, dice), dice) in RIGHT
-    # The mark of the long run is 99 of 100; these few must all be right.
+    # The long run must have 99 of 100; these few must all be right.
     assert right == runs
 
 
@@ -76,11 +76,11 @@ def test_what_is_not_measured_speaks_for_nobody(lab: Lab) -> None:
         else one
         for one in values
     ]
-    verdict = lab.localiser.judge(hung, MARK, RATE_GBPS)
+    verdict = lab.localiser.judge(hung, THRESHOLD, RATE_GBPS)
     assert len(verdict.unmeasured) == sum(1 for one in values if one.round == 1)
     assert all(fault.subject in finding.subjects for finding in verdict.findings)
     nothing = [Measurement(one.round, one.half, one.source, one.target, None) for one in values]
-    silent = lab.localiser.judge(nothing, MARK, RATE_GBPS)
+    silent = lab.localiser.judge(nothing, THRESHOLD, RATE_GBPS)
     assert not silent.findings
     assert not silent.counted
 
@@ -97,22 +97,22 @@ def test_two_halves_that_pass_and_a_whole_that_fails_are_named_as_a_pair(lab: La
         else one
         for one in values
     ]
-    verdict = lab.localiser.judge(slow, MARK, RATE_GBPS)
+    verdict = lab.localiser.judge(slow, THRESHOLD, RATE_GBPS)
     assert [finding.interaction for finding in verdict.findings] == [True]
     assert verdict.findings[0].subjects[0] == "pair:" + "--".join(sorted(two))
 
 
 def test_a_fleet_is_judged_by_its_own_median_and_spread() -> None:
-    fleet = fleet_of([390.0, 392.0, 391.0, 393.0, 392.0, 391.0, 392.0, 100.0], MARK, RATE_GBPS)
+    fleet = fleet_of([390.0, 392.0, 391.0, 393.0, 392.0, 391.0, 392.0, 100.0], THRESHOLD, RATE_GBPS)
     assert 390 < fleet.median < 393
     assert fleet.spread >= 0.01 * fleet.median
     # Too few values to say anything by themselves: the rate decides.
-    assert fleet_of([100.0, 100.0], MARK, RATE_GBPS).values == 0
+    assert fleet_of([100.0, 100.0], THRESHOLD, RATE_GBPS).values == 0
 
 
 def test_half_of_all_flows_may_be_slow() -> None:
     values = [392.0] * 9 + [200.0] * 11
-    assert fleet_of(values, MARK, RATE_GBPS).median == 392.0
+    assert fleet_of(values, THRESHOLD, RATE_GBPS).median == 392.0
 
 
 def test_a_value_speaks_for_a_fault_only_when_it_is_low() -> None:

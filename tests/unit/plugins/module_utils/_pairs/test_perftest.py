@@ -12,8 +12,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.perftest impo
     CUDA_DMABUF,
     HOST,
     Recipe,
-    mark_for,
     read_result,
+    threshold_for,
 )
 
 TITLE = " #bytes     #iterations    BW peak[{0}]    BW average[{0}]   MsgRate[Mpps]\n"
@@ -135,13 +135,13 @@ def test_arguments_of_both_ends() -> None:
         (Recipe(CUDA, both_ways=True), 200, 360, "none published"),
     ],
 )
-def test_marks(recipe: Recipe, rate: float, value: float, source: str) -> None:
-    mark = mark_for(recipe, rate)
-    assert (mark.op, mark.value, mark.unit) == (">=", value, "Gb/s")
-    assert source in mark.source
-    assert mark.holds(value)
-    assert not mark.holds(value - 1)
-    # No mark is beyond what the wire can carry.
+def test_thresholds(recipe: Recipe, rate: float, value: float, source: str) -> None:
+    threshold = threshold_for(recipe, rate)
+    assert (threshold.op, threshold.value, threshold.unit) == (">=", value, "Gb/s")
+    assert source in threshold.source
+    assert threshold.holds(value)
+    assert not threshold.holds(value - 1)
+    # No threshold is beyond what the wire can carry.
     assert value < rate * (2 if recipe.both_ways else 1)
 
 

@@ -19,14 +19,14 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.localise impo
     weigh,
 )
 
-MARK = Threshold(">=", 380.0, "Gb/s", "test")
-LOW_MARK = Threshold(">=", 100.0, "Gb/s", "test")
+THRESHOLD = Threshold(">=", 380.0, "Gb/s", "test")
+LOW_THRESHOLD = Threshold(">=", 100.0, "Gb/s", "test")
 RATE_GBPS = 400.0
 BY_RATE = (392.0, 7.84, 0)
 
 
-def fleet(values: list[float], mark: Threshold = MARK) -> tuple[float, float, int]:
-    found = fleet_of(values, mark, RATE_GBPS)
+def fleet(values: list[float], threshold: Threshold = THRESHOLD) -> tuple[float, float, int]:
+    found = fleet_of(values, threshold, RATE_GBPS)
     return found.median, found.spread, found.values
 
 
@@ -41,14 +41,14 @@ def test_flows_of_which_none_gets_through_judge_by_the_rate() -> None:
     assert fleet([0.5] * 8) == pytest.approx((0.5, 0.005, 8))
 
 
-def test_where_most_are_bad_those_that_reach_the_mark_are_the_fleet() -> None:
+def test_where_most_are_bad_those_that_reach_the_threshold_are_the_fleet() -> None:
     # A fifth of all is enough, less is not.
     assert fleet([392.0] * 2 + [200.0] * 8) == pytest.approx((392.0, 3.92, 2))
     assert fleet([392.0] + [200.0] * 9) == pytest.approx((200.0, 2.0, 10))
     assert fleet([392.0] * 2 + [200.0] * 9) == pytest.approx((200.0, 2.0, 11))
 
 
-def test_a_fleet_a_little_below_the_mark_is_judged_as_a_whole() -> None:
+def test_a_fleet_a_little_below_the_threshold_is_judged_as_a_whole() -> None:
     assert fleet([370.0] * 8 + [390.0] * 3) == pytest.approx((370.0, 3.7, 11))
     # 5 % below is the end of it.
     assert fleet([361.1] * 8 + [390.0] * 3) == pytest.approx((361.1, 3.611, 11))
@@ -57,13 +57,13 @@ def test_a_fleet_a_little_below_the_mark_is_judged_as_a_whole() -> None:
 
 def test_where_values_lie_far_apart_the_upper_ones_are_the_fleet() -> None:
     values = [100.0, 150.0, 200.0, 250.0, 300.0, 350.0, 390.0, 391.0, 392.0]
-    assert fleet(values, LOW_MARK) == pytest.approx((390.0, 3.9, 9))
+    assert fleet(values, LOW_THRESHOLD) == pytest.approx((390.0, 3.9, 9))
     near = [260.0, 270.0, 280.0, 290.0, 300.0, 310.0, 320.0, 330.0, 340.0]
-    median, spread, _count = fleet(near, LOW_MARK)
+    median, spread, _count = fleet(near, LOW_THRESHOLD)
     assert median == 300.0
     assert 29 < spread < 30
     # Of values in between, those above the middle have a spread of their own.
-    median, spread, _count = fleet([200.0 + 25 * n for n in range(9)], LOW_MARK)
+    median, spread, _count = fleet([200.0 + 25 * n for n in range(9)], LOW_THRESHOLD)
     assert median == 350.0
     assert 37 < spread < 38
 

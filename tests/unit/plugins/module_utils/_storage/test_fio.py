@@ -12,8 +12,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._storage.fio import 
     WRITE,
     Step,
     judge_step,
-    marks_of,
     parse,
+    questions_of,
 )
 
 FORMS = FIXTURES / "fio"
@@ -30,7 +30,7 @@ def test_the_form_of_every_supported_release(release: str) -> None:
     assert answer.p99_ms == {"read": 0.0, "write": 7.2}
     step = Step(WRITE, ("fio",), 60)
     result = CommandResult(("fio",), ENDED, 0, text)
-    (record,) = judge_step("dgx-01", "/raid", step, result, marks_of({}, ""))
+    (record,) = judge_step("dgx-01", "/raid", step, result, questions_of({}, ""))
     assert (record.check, record.status) == ("fio.write", "pass")
 
 
@@ -39,5 +39,5 @@ def test_an_answer_that_is_cut_short_is_not_measured(release: str) -> None:
     text = (FORMS / f"write-{release}.json").read_text(encoding="utf-8")
     result = CommandResult(("fio",), ENDED, 0, text[: len(text) // 2])
     step = Step(WRITE, ("fio",), 60)
-    (record,) = judge_step("dgx-01", "/raid", step, result, marks_of({}, ""))
+    (record,) = judge_step("dgx-01", "/raid", step, result, questions_of({}, ""))
     assert record.status == "not_measured"

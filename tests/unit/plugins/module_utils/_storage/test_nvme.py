@@ -11,7 +11,6 @@ from checkout import FIXTURES
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import CommandResult
 from ansible_collections.baremetal.dgx.plugins.module_utils._storage.nvme import (
-    Marks,
     judge_disk,
     warnings_of,
 )
@@ -37,7 +36,7 @@ def records(change=None, rc=0, outcome="ended", text=None):
     data = {**GOOD, "nvme_smart_health_information_log": log}
     out = json.dumps(data) if text is None else text
     asked = CommandResult(("smartctl",), outcome, rc, out, "", 30)
-    return {one.check: one for one in judge_disk("dgx-01", "/dev/nvme0", asked, Marks())}
+    return {one.check: one for one in judge_disk("dgx-01", "/dev/nvme0", asked)}
 
 
 def test_a_sound_disk_passes_and_is_known_by_its_serial():
@@ -98,7 +97,7 @@ def test_the_form_of_every_supported_version(path):
     data = json.loads(path.read_text())
     status = data["smartctl"]["exit_status"]
     asked = CommandResult(("smartctl",), "ended", status, path.read_text(), "", 1)
-    found = {one.check: one for one in judge_disk("dgx-01", "/dev/nvme0", asked, Marks())}
+    found = {one.check: one for one in judge_disk("dgx-01", "/dev/nvme0", asked)}
     assert {one.subject for one in found.values()} == {f"nvme:dgx-01/{data['serial_number']}"}
     wanted = data["expected"]
     assert {name for name, one in found.items() if one.status == "fail"} == set(wanted)

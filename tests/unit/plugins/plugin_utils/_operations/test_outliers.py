@@ -23,9 +23,10 @@ RATE = Threshold(">=", 600, "TFLOP/s", "x")
 ERRORS = Threshold("<=", 100, "errors", "x")
 
 
-def rates(values, mark=RATE, check="burn.rate_bf16"):
+def rates(values, threshold=RATE, check="burn.rate_bf16"):
     return [
-        judge(check, f"gpu:n{index // 8}/{index % 8}", v, mark) for index, v in enumerate(values)
+        judge(check, f"gpu:n{index // 8}/{index % 8}", v, threshold)
+        for index, v in enumerate(values)
     ]
 
 
@@ -57,13 +58,13 @@ def test_failures_are_not_compared_again():
     assert outliers(rates([*GOOD, 100])) == []
 
 
-def test_counters_at_zero_are_left_to_their_marks():
+def test_counters_at_zero_are_left_to_their_thresholds():
     assert outliers(rates([0] * 95 + [3], ERRORS)) == []
 
 
 def test_too_hot_is_the_bad_side_of_a_mark_that_says_at_most():
-    mark = Threshold("<", 95, "C", "x")
-    found = outliers(rates([50 + n % 3 for n in range(40)] + [80, 20], mark))
+    threshold = Threshold("<", 95, "C", "x")
+    found = outliers(rates([50 + n % 3 for n in range(40)] + [80, 20], threshold))
     assert [one.value for one in found] == [80]
 
 

@@ -148,7 +148,7 @@ def test_a_cluster_without_a_fabric_needs_no_records_of_one(tmp_path):
 
 
 def test_judged_again_without_measuring(small):
-    report = make(small, 12, Wishes(marks={"burn.rate_bf16": 660}, whose="a site"))
+    report = make(small, 12, Wishes(thresholds={"burn.rate_bf16": 660}, whose="a site"))
     assert ("gpu:dgx-04/2", "burn.rate_bf16") in {
         (one["subject"], one["check"]) for one in report["failed"]
     }
