@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""Parts of validate_nodes: which are asked of a node, one answer, and whom they are due for. Pure.
+"""Parts of validate_nodes: which are asked of a node, and one answer. Pure.
 
 A part that is asked for and gives no record is a record by itself, which says why: not measured. A
 part that is not asked for is absent, and the reason is told.
@@ -11,17 +11,15 @@ part that is not asked for is absent, and the reason is told.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ...module_utils._core.record import NOT_MEASURED, PASS, Record, Tally, line_of
 from ...module_utils._core.verdict import record_from_data
-from ...module_utils._slurm.gate.policy import LEVELS, seconds_of
-from ...module_utils._slurm.nodes import Node
+from ...module_utils._slurm.gate.policy import LEVELS
 
 QUICK, STANDARD, BURN_IN = LEVELS
-DAY_S = 86400.0
 
 
 @dataclass(frozen=True)
@@ -148,32 +146,3 @@ def _silent(node: str, name: str, answer: Any, at: str, in_the_way: str, nothing
 
 def _text(answer: Mapping[str, Any]) -> str:
     return " ".join(str(answer.get("msg") or "no reason given").split())[:300]
-
-
-def due(
-    nodes: Mapping[str, Node],
-    verdicts: Sequence[Mapping[str, Any]],
-    now: float,
-    level: str,
-    days: float,
-    most: int,
-) -> list[str]:
-    """Return the nodes to look at now, the longest unseen first, at most so many.
-
-    Only a node that is IDLE and nothing else: one that is drained, reserved, planned for a job or
-    not answering is left to whoever has made it so. A look at a lesser level does not count, and
-    one that is dated after now counts as none. ValueError for a level that there is not.
-    """
-    if level not in LEVELS:
-        raise ValueError(f"level: there is no {level!r}; write {', '.join(LEVELS)}")
-    found = []
-    for verdict in verdicts:
-        node = nodes.get(str(verdict["node"]))
-        if node is None or node.states != ("IDLE",):
-            continue
-        at = seconds_of(str(verdict.get("at") or ""))
-        deep = LEVELS.index(verdict.get("level") or LEVELS[0]) >= LEVELS.index(level)
-        seen = at if at is not None and deep and at <= now else 0.0
-        if now - seen >= days * DAY_S:
-            found.append((seen, node.name))
-    return [name for _seen, name in sorted(found)[: max(0, most)]]

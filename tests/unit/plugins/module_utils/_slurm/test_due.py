@@ -8,12 +8,8 @@ import time
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.filter.nodes_due import nodes_due
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.due import DAY_S, due
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.nodes import Node
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.levels import (
-    DAY_S,
-    due,
-)
 
 NOW = 1_800_000_000.0
 NODES = {name: Node(name, ("IDLE",)) for name in ("a", "b", "c", "d")}
@@ -47,8 +43,6 @@ def test_only_what_is_idle_and_nothing_else(states):
     assert due(nodes, [seen("z", 99)], NOW, "standard", 7, 9) == []
 
 
-def test_the_filter_reads_slurm_and_names_what_is_wrong():
-    shown = "NodeName=a State=IDLE ThreadsPerCore=1\nNodeName=b State=ALLOCATED ThreadsPerCore=1\n"
-    assert nodes_due(shown, [{"node": "a"}, {"node": "b"}]) == ["a"]
-    with pytest.raises(Exception, match="there is no 'deep'; write quick"):
-        nodes_due(shown, [], level="deep")
+def test_a_level_that_there_is_not_is_named():
+    with pytest.raises(ValueError, match="there is no 'deep'; write quick"):
+        due(NODES, [], NOW, "deep", 7, 9)
