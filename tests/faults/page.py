@@ -12,15 +12,15 @@ _WORDS = {"fail": "fail", "not_measured": "not measured", "pass": "**not found**
 _HEAD = """\
 # Fault matrix
 
-What is broken, what the shipped code says of it, and what the gate does. `tests/faults/matrix.py`
-breaks everything anew and fails where one record, subject, outcome or gate action differs from
-`tests/faults/faults.yml`, of which this page is made (`--write`).
+Each row is one fault, what the shipped code reports for it, and what the gate does.
+`tests/faults/matrix.py` breaks everything again and fails if one record, subject, outcome or gate
+action differs from `tests/faults/faults.yml`, from which this page is made (`--write`).
 
-* **asked by**: the module, or the program on the node. It runs unmodified on simulated libraries,
+* **checked by**: the module, or the program on the node. It runs unmodified on simulated libraries,
   sysfs, tools or fabric.
 * **in service**: what the gate does with a fleet of twelve at work. *itself*: the node's own
   program has drained it, and the gate leaves that drain alone.
-* **new**: what it does when all twelve are new and held. Who is not named is let in.
+* **new**: what it does when all twelve are new and held. Nodes that are not named are let in.
 
 """
 
@@ -60,7 +60,7 @@ def _new(fault: Fault) -> str:
 
 
 def _rows(faults: Sequence[Fault]) -> Iterator[str]:
-    yield "| what is broken | asked by | outcome | record | in service | new |"
+    yield "| fault | checked by | outcome | record | in service | new |"
     yield "| --- | --- | --- | --- | --- | --- |"
     for fault in faults:
         told = [f"`{check}` {subject}" for check, subject in (*fault.fail, *fault.unsure)]
@@ -77,11 +77,11 @@ def render(table: Sequence[Fault]) -> str:
     """Return the page."""
     sound = sum(SOUND.values())
     text = _HEAD
-    text += f"**{summary(table)}.** These are the faults that somebody thought of.\n"
+    text += f"**{summary(table)}.** Other faults exist: these are the known ones.\n"
     runs = ", ".join(f"{ASKED_BY[rig]} {count}" for rig, count in SOUND.items())
     text += (
-        f"\n**{sound} sound runs, no false alarm**: no node drained, all let in. Each is another "
-        "day of a sound cluster, warm and used before,\nwith corrected errors and old counts: "
+        f"\n**{sound} healthy runs, no false alarm**: no node drained, all let in. Each is another "
+        "day of a healthy cluster, warm and used before,\nwith corrected errors and old counts: "
         f"{runs}.\n"
     )
     for layer in dict.fromkeys(fault.layer for fault in table):
@@ -89,10 +89,10 @@ def render(table: Sequence[Fault]) -> str:
         text += f"\n## {layer}\n\n" + "\n".join(_rows(rows)) + "\n"
     twins = [(fault.what, fault.twin.what) for fault in table if fault.twin is not None]
     text += "\n## Harmless look-alikes\n\n"
-    text += f"{len(twins)} faults have a sound twin on the same rig: no finding, no drain.\n\n"
-    text += "| fault | sound twin |\n| --- | --- |\n"
+    text += f"{len(twins)} faults have a healthy twin on the same rig: no finding, no drain.\n\n"
+    text += "| fault | healthy twin |\n| --- | --- |\n"
     text += "".join(f"| {_cell(fault)} | {_cell(twin)} |\n" for fault, twin in twins)
     blind = [fault for fault in table if fault.blind]
-    text += "\n## What is not found by the check that was asked\n\n"
+    text += "\n## Not found by the check of the same row\n\n"
     text += "".join(f"* {fault.what}: {fault.blind}.\n" for fault in blind)
     return text

@@ -172,3 +172,64 @@ def test_every_kind_of_inventory_mistake_has_an_entry() -> None:
     kinds = set(re.findall(r"^# (.*)\n\n- name", mistakes, flags=re.MULTILINE))
     assert len(kinds) > 12
     assert not kinds - known
+
+
+# Plain words: what newcomers stumble over, and what to write
+
+WORDS = {
+    r"(?:no|any|some|every)body(?: else)?": ("nobody looks", "the passive, or who it is"),
+    r"who(?:m)?ever": ("whoever reads it", "the passive, or who it is"),
+    r"(?:is|are|was|were|be) told(?: apart)?": ("it is told", "is reported, shown or listed"),
+    r"tells? (?:of|so|nothing|that)": ("the log tells of it", "reports, shows"),
+    r"(?:is|are|was|were) said": ("what is said below", "name who says it, or what it is"),
+    r"says (?:of|so|who|nothing|itself)": ("the log says so", "reports, contains, shows"),
+    r"marks?": ("it reaches its mark", "threshold"),
+    r"anew": ("burnt anew", "again"),
+    r"sound(?= (?:node|cable|run|fabric|fleet|cluster|one|or)|\.$)": ("a sound node", "healthy"),
+    r"mend(?:s|ed|ing)?": ("mend it", "repair"),
+    r"spoilt|astray|condemn\w*": ("condemns a node", "corrupted, misrouted, fail"),
+    r"(?:is|are) no (?!longer|more)\w+": ("it is no number", "is not a"),
+    r"(?:that|which|where \w+) (?:is|are) none(?: of)?": ("a path that is none", "an invalid path"),
+    r"of (?:its|their|his|your|our) own": ("a page of its own", "its own page, a separate page"),
+    r"(?:by|through) the gate's hand": ("out by the gate's hand", "drained by the gate"),
+    r"(?:no|without a|any) way out": ("without a way out", "air-gapped"),
+    r"at once by": ("out at once by it", "at a time"),
+    r"stands? (?:in|at|beside|there|still)": ("it stands in the file", "is in, is described in"),
+    r"lies? (?:in|beside|below|there)": ("it lies below it", "is in, is next to, is below"),
+    r"look(?:s|ed)? (?:whether|who|which)": ("looks whether it runs", "checks"),
+    r"cut short": ("an answer cut short", "truncated, interrupted"),
+    r"goes on where": ("goes on where it stopped", "continues"),
+    r"among its like": ("one among its like", "fleet outlier"),
+    r"lemon|strangers?|wish(?:es)?": ("a lemon", "repeat offender, unknown host, option"),
+}  # fmt: skip
+# Made from the texts of the code alone.
+MADE = {"thresholds.md"}
+
+
+def own_words(text: str) -> str:
+    """The text of a page, a line for each paragraph, without code and generated tables."""
+    text = re.sub(r"<!-- BEGIN generated.*?<!-- END generated[^>]*>", "", prose(text), flags=re.S)
+    text = re.sub(r"`[^`\n]*`", "``", text)
+    return re.sub(r"\n +|\n(?=[^\n|#*\-\d])", " ", text)
+
+
+def strange_words(text: str) -> Iterator[str]:
+    """Each word of a page that has a plainer one, with that."""
+    for line in own_words(text).splitlines():
+        for pattern, (_bad, better) in WORDS.items():
+            for found in re.finditer(rf"\b(?:{pattern})\b", line, flags=re.IGNORECASE):
+                yield f"“{line[max(0, found.start() - 30) : found.end() + 10]}”: write {better}"
+
+
+@pytest.mark.parametrize("pattern", WORDS)
+def test_a_strange_word_is_found(pattern: str) -> None:
+    bad, better = WORDS[pattern]
+    assert any(better in line for line in strange_words(bad))
+    assert not list(strange_words(f"`{bad}`\n```text\n{bad}\n```\n"))
+
+
+@pytest.mark.parametrize(
+    "page", [one for one in PAGES if one.name not in MADE], ids=lambda page: page.name
+)
+def test_pages_are_in_plain_words(page: Path) -> None:
+    assert not list(strange_words(page.read_text(encoding="utf-8")))
