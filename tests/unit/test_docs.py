@@ -18,9 +18,17 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+# Pages elsewhere.
+OTHERS = [
+    ROOT / "SECURITY.md",
+    *ROOT.glob("inventories/*/README.md"),
+    *ROOT.glob("roles/*/README.md"),
+]
 GUIDE = DOCS / "troubleshooting.md"
 
-each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+each_page = pytest.mark.parametrize(
+    "page", [*PAGES, *OTHERS], ids=lambda page: str(page.relative_to(ROOT))
+)
 
 
 def prose(text: str) -> str:
@@ -208,7 +216,7 @@ MADE = {"thresholds.md"}
 
 def own_words(text: str) -> str:
     """The text of a page, a line for each paragraph, without code and generated tables."""
-    text = re.sub(r"<!-- BEGIN generated.*?<!-- END generated[^>]*>", "", prose(text), flags=re.S)
+    text = re.sub(r"<!-- BEGIN (\w+).*?<!-- END \1[^>]*>", "", prose(text), flags=re.S)
     text = re.sub(r"`[^`\n]*`", "``", text)
     return re.sub(r"\n +|\n(?=[^\n|#*\-\d])", " ", text)
 
@@ -229,7 +237,9 @@ def test_a_strange_word_is_found(pattern: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", [one for one in PAGES if one.name not in MADE], ids=lambda page: page.name
+    "page",
+    [one for one in (*PAGES, *OTHERS) if one.name not in MADE],
+    ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_pages_are_in_plain_words(page: Path) -> None:
     assert not list(strange_words(page.read_text(encoding="utf-8")))
