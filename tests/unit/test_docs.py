@@ -83,6 +83,29 @@ def test_readme_names_every_page() -> None:
     assert {f"docs/{page.name}" for page in DOCS.glob("*.md")} <= linked
 
 
+# Commands
+
+
+def lost_commands(text: str) -> set[str]:
+    """The playbooks, targets of make and commands of the pod in a text that do not exist."""
+    playbooks = {path.stem for path in (ROOT / "playbooks").glob("*.yml")}
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):", makefile, flags=re.MULTILINE))
+    named = re.findall(r"ansible-playbook [^\n`]*?\bbaremetal\.dgx\.([a-z_]+)", text)
+    made = re.findall(r"(?:^|`|\$ )make ([a-z][a-z-]*)", text, flags=re.MULTILINE)
+    return {*named} - playbooks | {f"make {one}" for one in {*made} - targets}
+
+
+def test_lost_commands_are_found() -> None:
+    text = "`make demo` `make coffee`\nansible-playbook -i x baremetal.dgx.brew\n"
+    assert lost_commands(text) == {"brew", "make coffee"}
+
+
+@each_page
+def test_commands_exist(page: Path) -> None:
+    assert not lost_commands(page.read_text(encoding="utf-8"))
+
+
 # The glossary
 
 
