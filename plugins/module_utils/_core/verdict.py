@@ -341,7 +341,8 @@ def judge_again(record: Record, thresholds: Mapping[str, Any], whose: str) -> Re
         found["value"],
         Threshold(old.op, value, old.unit, source),
         record.text,
-        record.remedy or "look at the evidence: it passed with the mark it was measured against",
+        record.remedy
+        or "look at the evidence: it passed with the threshold it was measured against",
         record.evidence,
     )
     return Record(**{**vars(again), "at": record.at, "took_s": record.took_s})

@@ -43,8 +43,8 @@ _LOOK_SCALE = (
     "control; fabric_pairs loads each link"
 )
 _LOOK_CHECKER = (
-    "settings: nothing passes, so look at the checker first: mark, program, MPI, container, NCCL's "
-    "environment; run the smallest group by hand"
+    "settings: nothing passes, so look at the checker first: threshold, program, MPI, container, "
+    "NCCL's environment; run the smallest group by hand"
 )
 _TEXTS = {
     CULPRIT: "groups with {nodes} are not good, and those without are",

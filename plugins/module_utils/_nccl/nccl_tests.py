@@ -227,7 +227,7 @@ def judge(
             "nccl.busbw",
             subject,
             NOT_MEASURED,
-            f"{what}: no mark is published for these nodes and this size",
+            f"{what}: no threshold is published for these nodes and this size",
             measured=None if value is None else {"value": value, "unit": "GB/s"},
             evidence=evidence,
             remedy=GIVE_ONE,

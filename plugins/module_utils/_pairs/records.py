@@ -116,7 +116,7 @@ def _sentences(finding: Finding, further: FollowUp, suspects: Suspects) -> Itera
         way = f" in what it {first.mode}" if first.mode in ("sends", "receives") else way
         yield f"{slow} of {of} flows over it{way} are slow, and it is what they have in common."
     if finding.legal:
-        yield "They reach the mark, but not what the others do."
+        yield "They reach the threshold, but not what the others do."
     rest = finding.subjects[1:]
     if rest:
         yield f"These measurements cannot tell it from {_some(rest)}."

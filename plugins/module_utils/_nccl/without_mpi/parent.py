@@ -235,7 +235,7 @@ def judge(
                 "nccl.busbw",
                 f"node:{node}",
                 NOT_MEASURED,
-                f"{what}: no mark is published for this GPU",
+                f"{what}: no threshold is published for this GPU",
                 measured=None if value is None else {"value": value, "unit": "GB/s"},
                 evidence=told,
                 remedy=GIVE_ONE,

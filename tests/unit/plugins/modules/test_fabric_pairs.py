@@ -98,7 +98,7 @@ def test_a_good_fabric_passes_and_a_bad_cable_is_found(run_module, site, tmp_pat
     # A mark of the site's own judges the same values otherwise, and keeps its source.
     lower = {"threshold_gbps": 100.0, "threshold_source": "contract", "fail_on": ["not_measured"]}
     other = run_module(main, {**site, **lower, "judge_only": True})
-    assert "They reach the mark, but not what the others do." in other["findings"][0]
+    assert "They reach the threshold, but not what the others do." in other["findings"][0]
 
 
 def test_what_was_not_measured_is_red_unless_allowed(run_module, site, tmp_path) -> None:
