@@ -38,12 +38,11 @@ TITLES = {
 HEAD = """\
 # Thresholds
 
-What every check compares with, and whose figure that is. A value passes if `measured op value`
-holds.
+The threshold of every check, and where it comes from. A value passes if `measured op value` holds.
 
-A value of … is not the collection's: what `source` names (the profile, the inventory, the device)
-has it. Words in *italics*, and in braces in the name of a check, are filled in for each record.
-[inventory.md](inventory.md) says what a site may set, [records.md](records.md) what records are.
+A value of … comes from what `source` names: the profile, the inventory or the device. Words in
+*italics*, and in braces in the name of a check, are filled in for each record.
+[inventory.md](inventory.md) lists what a site may set, [records.md](records.md) defines a record.
 `.ci/threshold_table.py` writes this page from the tables in `plugins/*/_*/thresholds.py`.
 """
 
