@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The pages for people: links and anchors lead somewhere, and every check and refusal has an entry.
+"""The pages for people: links lead somewhere, names exist, every check and refusal has an entry.
 
 Alerts have theirs in tables made from the rules (.ci/alert_table.py, roles/test_alert_rules.py).
 """
@@ -9,11 +9,15 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
+from textwrap import dedent
+from typing import Any
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -104,6 +108,121 @@ def test_lost_commands_are_found() -> None:
 @each_page
 def test_commands_exist(page: Path) -> None:
     assert not lost_commands(page.read_text(encoding="utf-8"))
+
+
+# Names in the pages that say what to write into an inventory
+
+WRITTEN = [DOCS / "quick_start.md", DOCS / "sites.md"]
+# Names of devices and programs, with an underscore as variables have.
+NO_VARIABLES = {"mlnx_qos", "mlx5_rail3"}
+Spec = Mapping[str, Any]
+
+
+@cache
+def variables() -> dict[str, Spec]:
+    """Everything that an inventory may set, by name: the contract's variables and roles' inputs."""
+    contract = ROOT / "plugins/plugin_utils/_contract/contract.yml"
+    parts = yaml.safe_load(contract.read_text(encoding="utf-8"))
+    found: dict[str, Spec] = {**parts["cluster"], **parts["node"]}
+    for path in ROOT.glob("roles/*/meta/argument_specs.yml"):
+        specs = yaml.safe_load(path.read_text(encoding="utf-8"))["argument_specs"]
+        found |= specs["main"].get("options", {})
+    return found
+
+
+@cache
+def other_names() -> frozenset[str]:
+    """Groups, profiles, examples, playbooks, roles, modules: what a page may name as well."""
+    contract = ROOT / "plugins/plugin_utils/_contract"
+    groups = yaml.safe_load((contract / "contract.yml").read_text(encoding="utf-8"))["groups"]
+    profiles = yaml.safe_load((contract / "profiles.yml").read_text(encoding="utf-8"))
+    files = ("inventories/*", "playbooks/*.yml", "plugins/modules/*.py", "roles/*")
+    return frozenset([*groups, *profiles, *(one.stem for path in files for one in ROOT.glob(path))])
+
+
+def nested(spec: Spec) -> set[str]:
+    """The names of all options within an option."""
+    inner: Spec = spec.get("options") or {}
+    return set(inner).union(*(nested(one or {}) for one in inner.values()))
+
+
+def is_name(name: str) -> bool:
+    """Whether a name, or a path like `cluster_fabric.topology`, exists."""
+    first, *rest = name.split(".")
+    if first not in variables():
+        options = {one for spec in variables().values() for one in nested(spec)}
+        return name in other_names() | NO_VARIABLES | options
+    spec = variables()[first]
+    for part in rest:
+        inner: Spec = spec.get("options") or {}
+        if part not in inner:
+            return False
+        spec = inner[part] or {}
+    return True
+
+
+def strange_values(value: Any, spec: Spec, path: str) -> Iterator[str]:
+    """What is written for a variable and cannot be: unknown options and choices."""
+    choices = spec.get("choices")
+    if choices and not isinstance(value, (dict, list)) and value not in choices:
+        yield f"{path}: {value}"
+    options = spec.get("options")
+    if not options:
+        return
+    keyed = "key_pattern" in spec and isinstance(value, dict)
+    for one in value.values() if keyed else value if isinstance(value, list) else [value]:
+        if not isinstance(one, dict):
+            continue
+        for key, inner in one.items():
+            if key in options:
+                yield from strange_values(inner, options[key] or {}, f"{path}.{key}")
+            else:
+                yield f"{path}.{key}"
+
+
+def strange_settings(settings: Mapping[str, Any]) -> Iterator[str]:
+    """The variables of a file of group_vars, or of the hosts in hosts.yml, that do not exist."""
+    for name, value in settings.items():
+        if name == "cluster" and isinstance(value, dict):
+            for group, inner in value["children"].items():
+                if group not in other_names():
+                    yield group
+                for own in inner["hosts"].values():
+                    yield from strange_settings(own or {})
+        elif name in variables():
+            yield from strange_values(value, variables()[name], name)
+        else:
+            yield name
+
+
+def strange_names(text: str) -> list[str]:
+    """The variables in YAML, and all names in the text, that do not exist."""
+    found: list[str] = []
+    for block in re.findall(r"^ *```yaml\n(.*?)^ *```", text, flags=re.DOTALL | re.MULTILINE):
+        found += strange_settings(yaml.safe_load(dedent(block)))
+    for name in re.findall(r"`([a-z]+(?:_[a-z0-9]+)+(?:\.[a-z0-9_]+)*)(?:: [^`]*)?`", prose(text)):
+        found += [] if is_name(name) else [name]
+    return found
+
+
+def test_strange_names_are_found() -> None:
+    text = (
+        "`cluster_fabric.topology` `cluster_fabric.shape` `roce_dscp: 26` `roce_colour: 1` `site`\n"
+        "`validate_fabric` `validate_coffee`\n```yaml\ncluster_fabric: {topology: ring, color: 1}\n"
+        "cluster_networks: {rail0: {cidr: 10.0.0.0/8, speed: 1}}\nnode_state: gone\nnode_a: 1\n"
+        "```\n```yaml\ncluster: {children: {gpu_nodes: {hosts: {a-1: {node_b: 1}, a-2: }}, "
+        "pets: {hosts: {}}}}\n```"
+    )
+    assert strange_names(text) == [
+        "cluster_fabric.topology: ring", "cluster_fabric.color", "cluster_networks.speed",
+        "node_state: gone", "node_a", "node_b", "pets",
+        "cluster_fabric.shape", "roce_colour", "validate_coffee",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("page", WRITTEN, ids=lambda page: page.name)
+def test_names_to_write_exist(page: Path) -> None:
+    assert not strange_names(page.read_text(encoding="utf-8"))
 
 
 # The glossary
