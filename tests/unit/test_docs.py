@@ -368,7 +368,7 @@ def strange_words(text: str) -> Iterator[str]:
     for line in own_words(text).splitlines():
         for pattern, (_bad, better) in WORDS.items():
             for found in re.finditer(rf"\b(?:{pattern})\b", line, flags=re.IGNORECASE):
-                yield f"“{line[max(0, found.start() - 30) : found.end() + 10]}”: write {better}"
+                yield f"'{line[max(0, found.start() - 30) : found.end() + 10]}': write {better}"
 
 
 @pytest.mark.parametrize("pattern", WORDS)

@@ -90,7 +90,11 @@ def test_a_question_says_what_it_asks_and_whose_threshold_it_is(question: Questi
 def sample(question: Question) -> Question:
     """Return the question with its fields filled, and a value where the node's is asked for."""
     texts = (question.check, question.what, question.unit, question.source, question.remedy)
-    fields = {field for text in texts for _text, field, _spec, _ in string.Formatter().parse(text)}
+    fields = {
+        field
+        for text in texts
+        for _text, field, _spec, _conversion in string.Formatter().parse(text)
+    }
     filled = question.filled(**dict.fromkeys(fields - {None}, 7))
     if question.value is None:
         filled = filled._replace(value=100 if question.op in ORDER else "as declared")
