@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import gc
 import importlib.abc
 import importlib.machinery
@@ -60,6 +61,11 @@ UNKNOWN_NAME = 4
 _NEVER_S = 24 * 3600
 
 
+@functools.cache
+def _lines(file: Path) -> list[str]:
+    return file.read_text(encoding="utf-8").splitlines()
+
+
 @dataclass(frozen=True)
 class Mutant:
     """A mutation of a file."""
@@ -70,6 +76,13 @@ class Mutant:
     def __str__(self) -> str:
         where = self.file.relative_to(ROOT)
         return f"{where}:{self.mutation.line}: {self.mutation.what}"
+
+    @property
+    def text(self) -> str:
+        """Return it with its source instead of a line number, which other changes move."""
+        where = self.file.relative_to(ROOT)
+        source = _lines(self.file)[self.mutation.line - 1].strip()
+        return f"{where}: {source}: {self.mutation.what}"
 
 
 @dataclass
@@ -444,7 +457,7 @@ def collections_path() -> str:
 
 def accepted(mutant: Mutant, area: Area) -> str:
     """Return the reason for which this survivor is accepted."""
-    text = str(mutant)
+    text = mutant.text
     return next((why for part, why in area.accepted.items() if part in text), "")
 
 

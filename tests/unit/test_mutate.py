@@ -17,6 +17,7 @@ if not FOLDER.is_dir():
     pytest.skip("the artefact has no mutants", allow_module_level=True)
 
 from mutate import candidates, mutated  # noqa: E402
+from run import Mutant, read_areas  # noqa: E402
 
 
 def made(text: str) -> set[str]:
@@ -80,3 +81,14 @@ def test_one_area(tmp_path: Path) -> None:
     )
     assert wrong.returncode == 2
     assert "no such area: verdikt; write one of gate, records, " in wrong.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("area", read_areas().values(), ids=lambda area: area.name)
+def test_what_is_accepted_is_a_mutant(area) -> None:
+    """A survivor is accepted by its source, so that it is found again when lines move."""
+    texts = [
+        Mutant(file, found).text for file in area.code for found in candidates(file.read_text())
+    ]
+    gone = [part for part in area.accepted if not any(part in text for text in texts)]
+    assert not gone, f"areas.yml: {area.name}: no mutant is {gone}"
