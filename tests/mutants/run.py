@@ -36,7 +36,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-if not sys.prefix.startswith(str(ROOT / ".venv")) and (ROOT / ".venv/bin/python").exists():
+if __name__ == "__main__" and (ROOT / ".venv/bin/python").exists():
     if Path(sys.prefix).resolve() != (ROOT / ".venv").resolve():
         os.execv(ROOT / ".venv/bin/python", [str(ROOT / ".venv/bin/python"), *sys.argv])
 sys.path[:0] = [str(ROOT / "tests" / "mutants")]
