@@ -330,6 +330,16 @@ def machine_names(configuration: str, checkout: Path) -> set[str]:
     return {host for host in hosts if not PUBLIC_HOSTS.search(host)} | folder
 
 
+def test_quotes_are_ascii() -> None:
+    """As ansible-test asks, which takes minutes to say so."""
+    texts = project_files("**/*.md", "**/*.py", "**/*.yml", "**/*.j2")
+    quotes = re.compile("[\u2018\u2019\u201c\u201d]")
+    found = [
+        str(path.relative_to(ROOT)) for path in texts if quotes.search(path.read_text("utf-8"))
+    ]
+    assert not found
+
+
 def test_machine_names_are_read() -> None:
     text = "deb http://mirror.lan/debian x\nindex-url = https://me:pw@pip.lan:80/\n"
     names = machine_names(text + "deb http://archive.ubuntu.com/ubuntu x\n", Path("/srv/co"))
