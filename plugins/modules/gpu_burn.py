@@ -144,11 +144,11 @@ options:
     type: float
     default: 0
   again:
-    description: Whether to burn anew where a burn-in with these settings is over.
+    description: Whether to repeat a burn-in with these settings that is over.
     type: bool
     default: false
   again_after_days:
-    description: Age in days from which on it is burnt anew; V(0) is never.
+    description: Age in days from which on it is repeated; V(0) is never.
     type: float
     default: 0
   thresholds:

@@ -30,7 +30,7 @@ attributes:
     details:
       - Findings of O(state=verified) do not fail the task in check mode, since earlier tasks have
         only pretended.
-      - The package lists are not read anew in check mode, and O(state=offered) asks nothing.
+      - The package lists are not read again in check mode, and O(state=offered) asks nothing.
   diff_mode:
     details: Nothing is changed but the package lists.
 options:
@@ -96,7 +96,7 @@ options:
     type: bool
     default: false
   sources_file:
-    description: The APT source whose list is read anew for O(state=offered); all of them when
+    description: The APT source whose list is read again for O(state=offered); all of them when
       empty.
     type: str
     default: ""

@@ -61,7 +61,7 @@ options:
         required: true
   manager:
     description: Settings of systemd as in systemd-system.conf(5). Systemd reads its configuration
-      anew when they differ.
+      again when they differ.
     type: dict
     default: {}
 """

@@ -75,7 +75,7 @@ reason:
   returned: always
   type: str
 findings:
-  description: What must be mended, in Slurm's words.
+  description: What must be corrected, in Slurm's words.
   returned: always
   type: list
   elements: str

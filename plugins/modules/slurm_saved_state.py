@@ -10,7 +10,7 @@ DOCUMENTATION = r"""
 module: slurm_saved_state
 short_description: See that a release of Slurm can take over the state that is there
 description:
-  - A controller whose system was upgraded or installed anew has the new packages and the old state.
+  - A controller whose system was upgraded or reinstalled has the new packages and the old state.
     Its slurmctld would refuse the state, or, told to ignore that, purge the jobs. This module reads
     from the files of StateSaveLocation which release wrote them, and fails when the declared one
     does not take over from it.

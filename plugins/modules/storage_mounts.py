@@ -14,8 +14,8 @@ description:
     mounted. Units and lines of anybody else are never touched.
   - A mount that the owner has made and that is no longer declared is unmounted and removed. While
     somebody uses it that is refused, with the names of the processes.
-  - A mount that is declared otherwise now is mounted anew if nobody uses it. Otherwise it stays as
-    it is until its next mount, which O(ignore:pending) tells.
+  - A mount that is declared otherwise now is mounted again if it is not in use. Otherwise it stays
+    as it is until its next mount, which O(ignore:pending) tells.
   - A mount whose daemon is gone (C(ENOTCONN), as a killed ceph-fuse leaves it) is taken away and
     mounted again. One that hangs is left alone and named; its server must come back.
   - Whatever asks a mount does so in a child process with a time limit, so that a dead mount can
@@ -79,7 +79,7 @@ options:
         elements: str
         default: []
       watch:
-        description: Files that it is made with, such as its key; a change mounts it anew.
+        description: Files that it is made with, such as its key; a change mounts it again.
         type: list
         elements: path
         default: []

@@ -13,7 +13,7 @@ description:
   - Brings groups, users, password hashes, homes and authorized keys to what is declared, in one
     call.
   - Everything is checked before anything is changed. A number that belongs to another name, a name
-    that exists with another number, a key that is none, or a removal that would hurt gives an
+    that exists with another number, an invalid key, or a removal that would hurt gives an
     error, all errors at once.
   - Numbers are never changed, because the files of the user carry the old one.
   - Files in a home are written with the rights of the user.

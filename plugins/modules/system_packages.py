@@ -12,7 +12,7 @@ short_description: Keep packages installed, held and removed as declared
 description:
   - Works with APT (Debian, Ubuntu) and with DNF (Enterprise Linux), without their Python bindings.
   - A node that has what is declared costs one query of the package database. Package lists are read
-    anew only when something is to be installed and they are old, or older than the sources.
+    again only when something is to be installed and they are old, or older than the sources.
   - Packages that a killed run left unpacked or half configured are finished first.
   - Nothing is removed that is not declared. An install or a removal that would take other packages
     along is refused, and the error names them.
@@ -92,7 +92,7 @@ actions:
   elements: str
   sample: ["install chrony", "hold nvidia-driver-570-open"]
 lists_updated:
-  description: Whether the package lists were read anew.
+  description: Whether the package lists were read again.
   returned: success
   type: bool
 """

@@ -26,7 +26,7 @@ _LINK = "0.78 of the links' rate, the share that AzNHC asks of an A100 (235 of 3
 
 _RMA = "drain the node, burn this GPU again; where the error returns, return the GPU"
 _COOL = "check fans, air flow and the heat sink; nvidia-smi -q -d TEMPERATURE,PERFORMANCE"
-_SLOW = "burn again after a reboot; where it stays slow among its like, return the GPU"
+_SLOW = "burn again after a reboot; if it is still slower than other GPUs of its model, return it"
 _LINKS = "nvidia-smi nvlink -e; reseat or return the GPU whose pairs are bad"
 _XIDS = "look for Xids in the kernel log; reset the GPU, and burn it again"
 

@@ -142,7 +142,7 @@ def _packages(run: CommandRunner, places: Places, system: str) -> dict[str, Pack
 
 
 def refresh(run: CommandRunner, system: str, sources_file: str) -> None:
-    """Read the lists of one source anew, or of all; ToolError when it does not answer or sign."""
+    """Read the lists of one source again, or of all; ToolError when it does not answer or sign."""
     if system in EL:
         # dnf reads what is out of date by itself
         return

@@ -81,7 +81,7 @@ def grub_drop_in(arguments: Sequence[str], removed: Sequence[str]) -> str:
 
     GRUB puts GRUB_CMDLINE_LINUX_DEFAULT last, and the kernel takes the last of several values; the
     recovery entries do not get it. With nothing declared the file stays, without effect, so that a
-    run that was killed before grub.cfg was made anew is noticed by the age of the two files.
+    run that was killed before grub.cfg was written is noticed by the age of the two files.
     """
     lines = ["# Managed by Ansible: baremetal.dgx. Local changes will be overwritten."]
     if removed:

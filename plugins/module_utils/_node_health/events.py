@@ -62,7 +62,7 @@ class FileSource:
         self.path, self.offset, self.rest = path, 0, ""
 
     def read(self, wait_s: float) -> list[str]:
-        """Return whole lines; a file that became shorter was begun anew."""
+        """Return whole lines; a file that became shorter is a new one."""
         until = time.monotonic() + wait_s
         while True:
             try:

@@ -60,7 +60,7 @@ def boot_id() -> str:
 
 
 def gpu_wanted(settings: Settings, idle: bool, since_s: float = 0.0) -> Wanted:
-    """Return what the GPUs must be; ValueError for a configuration that is none."""
+    """Return what the GPUs must be; ValueError for an invalid configuration."""
     options = {name: settings.gpu[name] for name in _GPU_OPTIONS if name in settings.gpu}
     identities = {
         full_pci(one["pci"]): (one["uuid"], one["serial"])

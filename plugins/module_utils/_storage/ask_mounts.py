@@ -97,7 +97,7 @@ def ask_mount(canary: Canary, node: str, stage: str, run: str, check: bool) -> l
         limited(lambda: os.listdir(canary.path) and 0, canary.limit_s)
         mountinfo = read("/proc/self/mountinfo")
     mounted = judge_mounted(node, canary, table(mountinfo).get(canary.path))
-    # Never below a mount point that is none: the canary would write to the disk of the system.
+    # Never below a path where nothing is mounted: the canary would write to the disk of the system.
     if mounted.status == FAIL or check:
         return [mounted]
     if stage == "peers":

@@ -35,7 +35,7 @@ _ASK_S = 60
 
 
 class Disks:
-    """What the node has, asked anew each time."""
+    """What the node has, asked again each time."""
 
     def __init__(self, run: CommandRunner) -> None:
         self.run = run

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""One among its like: what is slow though legal, and which part fails again and again. Pure.
+"""Fleet outliers: what is slow though legal, and which part fails again and again. Pure.
 
 Neither is a failure by itself. A site names the checks whose outliers are to fail.
 """
@@ -150,7 +150,7 @@ def _far(one: Outlier) -> float:
 
 @dataclass(frozen=True)
 class Lemon:
-    """How often a part failed anew: `score` as lemon() documents, `incidents` at all times."""
+    """How often a part failed again: `score` as lemon() documents, `incidents` at all times."""
 
     serial: str
     score: float
@@ -171,7 +171,7 @@ def lemon(serial: str, history: Sequence[Mapping[str, Any]], now: str) -> Lemon:
 
     score = hosts * sum over incidents of 0.5 ** (age in days / 28)
 
-    An incident is a failure where none was open: ten runs over a part that nobody has mended are
+    An incident is a failure where none was open: ten runs over a part that was not repaired are
     one. It is open until what failed passes; a run that did not measure that again, or measured
     nothing, ends none. A failure in another node is a new one. hosts is 2 where incidents were seen
     in more than one node, else 1: what fails in two machines is not the machine. At 2 it is a

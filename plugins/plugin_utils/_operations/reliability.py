@@ -12,7 +12,7 @@ cables fails many parts at once; for such days these figures are too good.
 An assumed MTTF is a guess that the cluster itself corrects. It is taken as a Gamma prior on the
 rate that weighs as much as `prior_failures` failures, and every failure seen in so many part-hours
 moves it (the conjugate update; Gelman et al., Bayesian Data Analysis, section 2.6). Failures are
-the incidents of the parts' own histories: ten runs over a GPU that nobody has mended are one. The
+the incidents of the parts' own histories: ten runs over a GPU that was not repaired are one. The
 hours of a part count from the first time that it was seen to the last.
 """
 
@@ -192,7 +192,7 @@ def counts_of(plan: Mapping[str, Any]) -> dict[str, int]:
 def seen_in(histories: Iterable[History], now: str) -> dict[str, dict[str, float]]:
     """Return by kind how many failures were seen in how many part-hours.
 
-    A name that two parts share says nothing of either. ValueError for a time that is none.
+    A name that two parts share says nothing of either. ValueError for an invalid time.
     """
     found = {kind: {"failures": 0.0, "part_hours": 0.0} for kind in ASSUMED_HOURS}
     for serial, lines in histories:

@@ -62,7 +62,7 @@ def _sections(report: Mapping[str, Any], svg: str) -> list[tuple[str, str, str]]
         ("gpus", "GPUs", draw.gpus(maps.gpu_map(report), maps.heat_maps(report))),
         ("fabric", "Fabric", part.fabric(report, picture)),
         ("pairs", "Bandwidth between nodes", draw.pairs(maps.pair_matrix(report))),
-        ("fleet", "One among its like", part.fleet(report)),
+        ("fleet", "Fleet outliers", part.fleet(report)),
         ("changes", "What changed", part.changes(report["changes"])),
         *((_anchor(name, "more"), name, part.other(rows)) for name, rows in report["more"].items()),
         ("thresholds", "Thresholds", part.thresholds(report["thresholds"])),

@@ -163,7 +163,7 @@ def take_all(path: str, target: str, sums: Mapping[str, str]) -> list[str]:
 
 
 def index(run: CommandRunner, folder: str, sums: Mapping[str, str]) -> None:
-    """Write the index of all .deb files; ToolError for a file that is none."""
+    """Write the index of all .deb files; ToolError for an invalid file."""
     entries = []
     for name in sorted(sums):
         if name.endswith(".deb"):

@@ -100,7 +100,7 @@ class Apt:
         return answer
 
     def update(self, reason: str) -> None:
-        """Read the package lists anew; a source that is missing shows in the install."""
+        """Read the package lists again; a source that is missing shows in the install."""
         answer = self.patiently(["apt-get", "update", "-q"])
         if not answer.ok:
             raise ToolError(f"the package lists ({reason}) cannot be read: {answer.describe()}")
@@ -189,7 +189,7 @@ class Dnf:
         return packages
 
     def interrupted(self) -> bool:
-        """An interrupted transaction leaves no trace that rpm itself would not mend."""
+        """An interrupted transaction leaves no trace that rpm itself would not repair."""
         return False
 
     def dnf(self, words: Sequence[str]) -> None:

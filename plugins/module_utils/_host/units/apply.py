@@ -80,7 +80,7 @@ def desired(params: Mapping[str, Any]) -> list[Wanted]:
 def load(
     run: CommandRunner, wanted: Sequence[Wanted], check_mode: bool
 ) -> tuple[dict[str, UnitState], dict[str, Stamp | None], dict[str, OnDisk], bool]:
-    """States, stamps and digests of all units, and whether systemd had to read definitions anew."""
+    """States, stamps and digests of all units, and whether systemd reloaded definitions."""
     names = [want.name for want in wanted]
     states = show(run, with_started(names))
     stale = stale_definitions(states)

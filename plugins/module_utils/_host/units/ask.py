@@ -151,7 +151,7 @@ def parse_units(entries: Sequence[Any]) -> dict[str, bool]:
 
 
 def parse_probes(entries: Sequence[dict[str, Any]]) -> list[Probe]:
-    """The probes; raises ToolError for a pattern that is none."""
+    """The probes; raises ToolError for an invalid pattern."""
     probes = []
     for entry in entries:
         for option in ("expect", "reject"):

@@ -99,7 +99,7 @@ cat "$folder/log"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a rehearsal showed: what must be mended, and what else the daemon said."""
+    """What a rehearsal showed: what must be corrected, and what else the daemon said."""
 
     findings: tuple[str, ...]
     remarks: tuple[str, ...] = ()

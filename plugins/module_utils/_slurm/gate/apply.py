@@ -123,7 +123,7 @@ def in_effect(action: Action, node: Node | None) -> bool:
 
 
 def carry_out(slurm: Slurm, decide: Decide, note: Callable[[Step], None]) -> Outcome:
-    """Plan, take steps of one kind, and plan anew until nothing is left to try.
+    """Plan, take steps of one kind, and plan again until nothing is left to try.
 
     Drains come after resumes, and are planned on what the resumes have come to: one that failed
     makes no room in the share. `note` is told of every step right after it. Raises StoppedError or
