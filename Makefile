@@ -2,6 +2,7 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup check test build demo demo-ssh demo-down bench bench-fabric bench-report bench-acceptance bench-demo mutants faults soak format readmes clean
 NODE ?= login-01
+POD_NAME ?= demo
 
 help: ## Show these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,10 +23,10 @@ demo: setup ## Boot a virtual pod and make it a Slurm cluster; FAULT=rail_swap,s
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" virtual_pod/demo
 
 demo-ssh: ## Log in on a node of the demo: make demo-ssh NODE=dgx-01
-	@virtual_pod/pod ssh $(NODE)
+	@virtual_pod/pod ssh --name $(POD_NAME) $(NODE)
 
 demo-down: ## Remove the demo's nodes and network
-	@virtual_pod/pod down
+	@virtual_pod/pod down --name $(POD_NAME)
 
 bench: setup ## Controller CPU seconds per host of a converged re-run
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" .venv/bin/python tests/bench/converged.py

@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Stands in for the get-pip script that ansible-test would download.
+"""Replaces the get-pip script that ansible-test would download.
 
 It is all that ansible-test takes from outside PyPI; Python's own ensurepip does the same offline.
 """

@@ -139,7 +139,7 @@ def total(
 
 
 class Counter:
-    """The pytest plugin; on the controller of pytest-xdist, which hears of every test."""
+    """The pytest plugin; on the controller of pytest-xdist, which gets every test."""
 
     def __init__(self, folder: Path, stage: str, allowed: Sequence[Allowed]) -> None:
         self.folder = folder
@@ -169,7 +169,7 @@ class Counter:
             self.note(report.nodeid, report)
 
     def pytest_sessionfinish(self, session: Any) -> None:
-        """Write the file, and end red where the list says so."""
+        """Write the file, and end red if the list requires it."""
         found = self.session
         found.passed = sum(outcome == "passed" for outcome in self.outcomes.values())
         found.failed = sum(outcome == "failed" for outcome in self.outcomes.values())

@@ -2,7 +2,7 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
 # Makes a node a whole Ceph cluster (sh -s IP NETWORK FSID FILE_SYSTEM): one of each daemon, on a sparse file. Run again,
-# it starts what does not run, and begins anew what a killed run left half made.
+# it starts what does not run, and begins again what a killed run left half made.
 # shellcheck shell=sh
 set -eu
 ip=$1 network=$2 fsid=$3 fs=$4

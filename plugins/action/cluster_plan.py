@@ -26,6 +26,7 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._cables.files import
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inputs.host import Site
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inputs.role_inputs import role_inputs
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.collect import collect
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.refusals import Refusals
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.role_specs import (
     collection_root,
     load_roles,
@@ -92,7 +93,7 @@ def _mistakes(problems: tuple[str, ...]) -> dict[str, Any]:
     count = len(problems)
     return {
         "failed": True,
-        # With it, the default callback puts each item of a list on a line of its own.
+        # With it, the default callback puts each item of a list on its own line.
         "_ansible_verbose_always": True,
         "msg": f"{count} mistake{'s' * (count > 1)} in the inventory; no host was touched",
         "problems": list(problems),
@@ -154,7 +155,7 @@ class ActionModule(ActionBase):
         present = [node["name"] for node in plan["nodes"] if node["state"] == "present"]
         if arguments["fabric"]:
             result["fabric_host"] = fabric_host(plan, present)
-            why = fabric_refusal(plan)
+            why = fabric_refusal(plan, arguments["fabric"])
             if why:
                 result.update(failed=True, msg=why)
                 return
@@ -191,7 +192,7 @@ class ActionModule(ActionBase):
         root = collection_root()
         roles = load_roles(root)
         found = collect(self._loader, inventory, manager, roles, root)
-        plan = make_plan(found, roles)
+        plan = make_plan(found, roles, Refusals(self._loader, roles, root).find)
         if plan.warnings:
             result["warnings"] = list(plan.warnings)
         if plan.data is None:
@@ -206,7 +207,7 @@ class ActionModule(ActionBase):
         state_dir = state_dir or plan.state_dir
         if not state_dir:
             raise AnsibleActionFail(
-                "all.cluster_state_dir: missing, and the inventory is no file; write its path"
+                "all.cluster_state_dir: missing, and the inventory is not a file; write its path"
             )
         fabric = fabric_files(cabling.plan, plan.data)
         site = Site(plan.data, found, roles, frozenset(fabric))

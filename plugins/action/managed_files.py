@@ -45,7 +45,7 @@ class ActionModule(ActionBase):
 
     def entries(self, files: list[Any], task_vars: Mapping[str, Any]) -> list[Any]:
         """Return the entries that the module is to get."""
-        # What is no mapping is the module's to refuse.
+        # What is not a mapping is for the module to refuse.
         return [
             self._entry(entry, task_vars) if isinstance(entry, Mapping) else entry
             for entry in files
@@ -97,7 +97,7 @@ class ActionModule(ActionBase):
         return found
 
     def _text(self, found: str, path: Any) -> str:
-        """Return what stands in a file of the controller, which may be a vaulted one."""
+        """Return what is in a file of the controller, which may be a vaulted one."""
         try:
             with open(self._loader.get_real_file(found), encoding="utf-8", newline="") as stream:
                 return stream.read()

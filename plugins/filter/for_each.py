@@ -83,11 +83,13 @@ def _filled(form: Any, item: Any) -> Any:
 
 
 def _value(item: Any, key: str, form: str) -> Any:
-    """Return what stands in the place of `{key}`."""
+    """Return what is in the place of `{key}`."""
     if not key:
         return item
     if not isinstance(item, Mapping):
-        raise AnsibleFilterError(f"for_each: '{form}': an item is no mapping: {item!r}; write {{}}")
+        raise AnsibleFilterError(
+            f"for_each: '{form}': an item is not a mapping: {item!r}; write {{}}"
+        )
     if key not in item:
         raise AnsibleFilterError(f"for_each: '{form}': an item has no {key}: {dict(item)!r}")
     return item[key]

@@ -56,7 +56,7 @@ def node_program(python: str, name: str) -> str:
     from ansible_collections.baremetal.dgx.plugins.plugin_utils._programs import PROGRAMS, program
 
     if not python.startswith("/") or len(python.split()) != 1:
-        raise AnsibleFilterError(f"node_program: {python!r} is no absolute path")
+        raise AnsibleFilterError(f"node_program: {python!r} is not an absolute path")
     if name not in PROGRAMS:
         raise AnsibleFilterError(f"node_program: {name!r} is none of {', '.join(PROGRAMS)}")
     return base64.b64encode(program(name, python)).decode("ascii")

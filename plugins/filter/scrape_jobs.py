@@ -13,7 +13,7 @@ author:
   - The baremetal.dgx authors (@baremetal-dgx)
 description:
   - Takes jobs as the input C(prometheus_jobs) of the role prometheus has them, and returns what the
-    configuration of Prometheus says of them, and the files that it names.
+    configuration of Prometheus has about them, and the files that it names.
 positional: interval_s, timeout_s
 options:
   _input:
@@ -22,11 +22,11 @@ options:
     elements: dict
     required: true
   interval_s:
-    description: Seconds between two questions, where a job says nothing else.
+    description: Seconds between two questions, unless the job sets another.
     type: int
     required: true
   timeout_s:
-    description: Seconds to answer, where a job says nothing else.
+    description: Seconds to answer, unless the job sets another.
     type: int
     required: true
   folder:
@@ -63,7 +63,7 @@ def scrape_jobs(
     folder: str = "",
     group: str = "root",
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return configurations and files of the jobs; AnsibleFilterError for what is no job."""
+    """Return configurations and files of the jobs; AnsibleFilterError for what is not a job."""
     from ansible_collections.baremetal.dgx.plugins.plugin_utils._monitoring import (
         scrape_jobs as _scrape_jobs,
     )

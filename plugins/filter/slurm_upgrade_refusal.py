@@ -46,7 +46,7 @@ from ansible.errors import AnsibleFilterError
 
 
 def slurm_upgrade_refusal(found: str, declared: str) -> str:
-    """Return one line or nothing; AnsibleFilterError for what is no text."""
+    """Return one line or nothing; AnsibleFilterError for what is not a text."""
     from ansible_collections.baremetal.dgx.plugins.module_utils._slurm import (
         saved_state as _slurm_upgrade,
     )

@@ -46,7 +46,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: C(records), C(verdict), C(counts), C(lines) of what is no pass, C(not_asked), and
+  description: C(records), C(verdict), C(counts), C(lines) of what did not pass, C(not_asked), and
     all in one line as C(text).
   type: dict
 """
@@ -64,7 +64,7 @@ def validation_result(
     in_the_way: Mapping[str, str] | None = None,
     nothing: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return one answer; AnsibleFilterError where a part returned what is no record."""
+    """Return one answer; AnsibleFilterError where a part returned what is not a record."""
     from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import utc_text
     from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.levels import fold
 

@@ -52,7 +52,7 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._inputs.canary impor
 
 
 class LookupModule(LookupBase):
-    """Reads what the inventory says of the other hosts."""
+    """Reads what the inventory has about the other hosts."""
 
     def run(
         self, terms: Sequence[Any], variables: Mapping[str, Any] | None = None, **kwargs: Any

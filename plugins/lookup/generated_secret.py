@@ -15,7 +15,7 @@ description:
   - Returns the secret that is in a file on the controller. A file that is missing is made, with
     mode 0600, in a folder with mode 0700.
   - It reads the files of P(ansible.builtin.password#lookup), but takes no lock; a run that was
-    killed cannot make the next ones fail. Whoever comes first puts the whole file in place, and all
+    killed cannot make the next ones fail. The first one puts the whole file in place, and all
     others read it.
   - An empty file is refused; a full disk leaves such files.
 options:

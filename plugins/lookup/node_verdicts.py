@@ -26,9 +26,14 @@ options:
     type: path
     required: true
   fabric:
-    description: Whether a node whose cables nobody looked at is not measured.
+    description: Whether a node whose cables were not checked is not measured.
     type: bool
     default: false
+  without_rails:
+    description: Nodes that have no cables, of which O(fabric) asks nothing.
+    type: list
+    elements: str
+    default: []
   own_age:
     description:
       - Whether a verdict is as old as what the node itself was asked. Without it a pass is as old
@@ -76,7 +81,7 @@ class LookupModule(LookupBase):
     """Reads the files one by one: those of a large cluster are 100 MB."""
 
     def run(self, terms: Sequence[Any], variables: Any = None, **kwargs: Any) -> list[Any]:
-        """Return the verdicts; AnsibleLookupError for what is no list of names."""
+        """Return the verdicts; AnsibleLookupError for what is not a list of names."""
         self.set_options(var_options=variables, direct=kwargs)
         names: list[Any] = []
         for term in terms:
@@ -95,6 +100,7 @@ class LookupModule(LookupBase):
             loaded,
             self.get_option("fabric"),
             self.get_option("own_age"),
+            self.get_option("without_rails"),
         )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: reliability_table
-short_description: What is to be expected of a cluster, of its plan and of its own history
+short_description: What is to be expected of a cluster, of its plan and its history
 version_added: 1.0.0
 author:
   - The baremetal.dgx authors (@baremetal-dgx)
@@ -31,7 +31,7 @@ options:
     type: float
     default: 72
   job_hours:
-    description: Length of the job on all of the cluster whose luck is told.
+    description: Length of the job on all of the cluster whose chance is computed.
     type: float
     default: 24
 """

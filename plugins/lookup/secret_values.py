@@ -24,7 +24,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: Make the report
+- name: Write the report
   baremetal.dgx.acceptance_report:
     evidence: /srv/cluster/.dgx/evidence
     output: /srv/cluster/.dgx/report

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: acceptance_report
-short_description: Make the report of a cluster from its records
+short_description: Write the report of a cluster from its records
 description:
   - Reads the store of evidence, takes for each node and layer the records with the last word, and
     makes one HTML page that needs nothing beside itself, the same as JSON, and JUnit for a CI.
@@ -79,7 +79,8 @@ options:
     default: []
   most_share:
     description:
-      - Share of the nodes above which one failure of all is told as a question about the checker.
+      - Share of the nodes above which one failure of all is reported as a question about the
+        checker.
     type: float
     default: 0.2
   cables_condemn:
@@ -111,7 +112,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Make the report
+- name: Write the report
   baremetal.dgx.acceptance_report:
     evidence: "{{ inventory_dir }}/.dgx/evidence"
     plan: "{{ inventory_dir }}/.dgx/plan/plan.json"

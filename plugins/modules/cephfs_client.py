@@ -10,7 +10,7 @@ DOCUMENTATION = r"""
 module: cephfs_client
 short_description: Find out how a node can mount CephFS, and write its mounts down accordingly
 description:
-  - Looks whether the running kernel can mount CephFS, and which release of C(mount.ceph) there is.
+  - Checks whether the running kernel can mount CephFS, and which release of C(mount.ceph) there is.
     Then it turns each declared mount into one for M(baremetal.dgx.storage_mounts), for the kernel's
     client or for ceph-fuse.
   - A mount with driver V(auto) uses the kernel's client where there is one, and says why where
@@ -38,7 +38,7 @@ options:
     elements: dict
     required: true
   driver:
-    description: What mounts of which nothing is said use.
+    description: What mounts that do not say otherwise use.
     type: str
     choices: [auto, kernel, fuse]
     default: auto
@@ -47,7 +47,7 @@ options:
     type: str
     required: true
   monitors:
-    description: Addresses of the monitors, with a port where it is none of the usual ones.
+    description: Addresses of the monitors, with a port if it is not one of the usual ones.
     type: list
     elements: str
     required: true

@@ -55,10 +55,11 @@ options:
         description: Quoted octal string such as V("0755"). Kept when not given.
         type: str
       max_bytes:
-        description: Bytes that may lie below it; V(0) is no limit. Kept when not given.
+        description: Bytes that may be below it; V(0) means no limit. Kept when not given.
         type: int
       max_files:
-        description: Files and folders that may lie below it; V(0) is no limit. Kept when not given.
+        description: Files and folders that may be below it; V(0) means no limit. Kept when not
+          given.
         type: int
       layout:
         description: C(pool), C(object_size), C(stripe_unit) and C(stripe_count) of new files.

@@ -20,7 +20,7 @@ description:
     the text of C(/etc/hosts) for all nodes, below the state directory. They hold the inventory and
     nothing else, so check mode writes them too.
   - Writes C(plan/inputs/NAME.json), the inputs of each host's roles, which the playbooks read as
-    variables. What the inventory says of a role is not repeated there but referred to.
+    variables. What the inventory sets for a role is not repeated there but referred to.
   - Extra variables that change the plan lead to a plan for runs with the same values alone, in
     C(extra_plans/DIGEST) instead of C(plan), and leave the plan of the inventory's files as it is.
   - Where there is a compute fabric, plans every cable of it and writes C(plan/fabric), with
@@ -70,10 +70,12 @@ options:
     default: [cluster]
   fabric:
     description:
-      - Whether the playbook looks at the InfiniBand fabric. Fails where none is planned. In
+      - Kinds of fabric that the playbook can look at. Fails where none of them is planned. In
         O(hosts), C(__fabric_host) means the host that looks at it.
-    type: bool
-    default: false
+    type: list
+    elements: str
+    choices: [infiniband, ethernet]
+    default: []
   declared:
     description:
       - What makes the playbook do something on a host. Fails, in one line, where no host of
@@ -195,7 +197,12 @@ ARGUMENTS: dict[str, Any] = {
     "made": {"type": "dict", "default": {}},
     "hosts": {"type": "list", "elements": "raw", "default": []},
     "groups": {"type": "list", "elements": "str", "default": ["cluster"]},
-    "fabric": {"type": "bool", "default": False},
+    "fabric": {
+        "type": "list",
+        "elements": "str",
+        "choices": ["infiniband", "ethernet"],
+        "default": [],
+    },
     "declared": {
         "type": "dict",
         "options": {

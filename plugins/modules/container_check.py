@@ -41,7 +41,7 @@ options:
     type: str
     default: /etc/baremetal-dgx-image
   token:
-    description: What stands in it.
+    description: What is in it.
     type: str
     required: true
   user:
@@ -81,7 +81,7 @@ RETURN = r"""
 records:
   description:
     - One record for each question; C(verdict) folds them into one, C(counts) has how many there are
-      of each status, C(findings) and C(not_measured) a line for each that is no pass.
+      of each status, C(findings) and C(not_measured) a line for each that did not pass.
       C(docs/records.md) describes them all.
   returned: always
   type: list
@@ -110,7 +110,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "nodes": {"type": "list", "elements": "str", "required": True},
     "image": {"type": "str", "required": True},
     "marker": {"type": "str", "default": "/etc/baremetal-dgx-image"},
-    # It stands in a file of the image that everybody may read.
+    # It is in a file of the image that every user may read.
     "token": {"type": "str", "required": True, "no_log": False},
     "user": {"type": "str", "default": "root"},
     "arguments": {"type": "list", "elements": "str", "default": []},

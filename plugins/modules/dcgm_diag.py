@@ -12,11 +12,11 @@ short_description: Run NVIDIA's diagnostics on the GPUs of this node, and judge 
 description:
   - Runs C(dcgmi diag) with a time limit and judges each test of each GPU, for DCGM 3 and 4.
   - A failure that is only of settings (persistence mode off) is a finding about the node with the
-    check C(dcgm.settings), and condemns no GPU.
-  - A test that was skipped or has no result, a hang, a host engine that does not answer, an answer
-    that is cut short, and text that nobody expected are C(not_measured), with what to do next.
+    check C(dcgm.settings), and fails no GPU.
+  - A test that was skipped or has no result, a hang, a host engine that does not answer, a
+    truncated answer, and unexpected text are C(not_measured), with what to do next.
   - From level 2 on the diagnostics load the GPUs. They are not started while a process holds a GPU,
-    or where that cannot be told.
+    or if that is not known.
 version_added: 1.0.0
 author:
   - The baremetal.dgx authors (@baremetal-dgx)
@@ -109,7 +109,7 @@ RETURN = r"""
 records:
   description:
     - One record for each question; C(verdict) folds them into one, C(counts) has how many there are
-      of each status, C(findings) and C(not_measured) a line for each that is no pass.
+      of each status, C(findings) and C(not_measured) a line for each that did not pass.
       C(docs/records.md) describes them all.
   returned: always
   type: list
@@ -169,7 +169,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def main() -> None:
-    """Look whether the GPUs are free, run, judge, report."""
+    """Check whether the GPUs are free, run, judge, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params = module.params
     result: dict[str, Any] = {"command": command_of(params), "dcgm_version": ""}

@@ -10,11 +10,11 @@ DOCUMENTATION = r"""
 module: enroot_images
 short_description: Import declared images once, into a folder that users share
 description:
-  - Imports each image that is missing with C(enroot import), into a folder that nobody else can
-    enter, and renames it into place when it is whole.
-  - An image that is there counts only if it is a regular file of root or O(owner) that nobody else
-    can write into. Another user's file, or a link, is refused in one line; it is neither used nor
-    removed.
+  - Imports each image that is missing with C(enroot import), into a folder that no other user
+    can enter, and renames it into place when it is whole.
+  - An image that is there counts only if it is a regular file of root or O(owner) that no other
+    user can write into. Another user's file, or a link, is refused in one line; it is neither used
+    nor removed.
   - A folder on a mount that does not answer is given up after 60 seconds, and the mount is named.
 version_added: 1.0.0
 author:

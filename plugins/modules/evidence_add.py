@@ -12,7 +12,7 @@ short_description: Keep records and raw evidence
 description:
   - Adds records to a store of plain files that is only ever added to. When the module has ended,
     what it was given is on disk. When it is killed, nothing that was acknowledged before is lost,
-    and what was cut short is told as such by whoever reads it.
+    and readers recognise and report a truncated batch.
   - A run has a folder C(runs/RUN) with C(records.jsonl) and C(raw/). Each part that names itself
     (UUID, GUID or serial number) has a line for each run in C(history/SERIAL.jsonl), wherever it is
     plugged in.
@@ -138,7 +138,7 @@ removed:
   type: list
   elements: str
 problems:
-  description: What is wrong with the store, such as a line that a killed run has cut short.
+  description: What is wrong with the store, such as a line that a killed run has truncated.
   returned: when state is begun
   type: list
   elements: str

@@ -16,9 +16,9 @@ description:
   - Runs it from this one host, which must reach all nodes by SSH or be able to run Slurm jobs.
     Servers are started first; the number of Ansible's forks does not matter.
   - Finds the parts (adapters, cables, cages, nodes, switches) that explain the slow flows, by the
-    routes that are programmed (C(dump_fts)) or computed from the plan. What cannot be told apart is
-    named together, and measured further.
-  - A pair that hangs, or a node that does not answer, is C(not_measured) and blames nobody.
+    routes that are programmed (C(dump_fts)) or computed from the plan. What cannot be distinguished
+    is named together, and measured further.
+  - A pair that hangs, or a node that does not answer, is C(not_measured) and blames no part.
   - The tests load the fabric fully. Do not run them beside jobs, or run them as a Slurm job.
 version_added: 1.0.0
 author:
@@ -45,15 +45,17 @@ options:
     type: path
     required: true
   judge_only:
-    description: Measure nothing, judge what lies in O(output) again.
+    description: Measure nothing, judge what is in O(output) again.
     type: bool
     default: false
   routes:
     description:
       - Where routes come from. V(tables) needs O(tables_file), or C(dump_fts) on this host.
       - V(computed) takes what a fat tree routing would do. V(auto) takes tables if it can get them.
+      - V(one_switch) lets only adapters of one leaf switch meet, and leaves cables between switches
+        out. Ethernet switches choose among equal ways by a hash, so that no other way is known.
     type: str
-    choices: [auto, tables, computed]
+    choices: [auto, tables, computed, one_switch]
     default: auto
   tables_file:
     description: Output of C(dump_fts), or of C(ibroute) for every switch, on this host.
@@ -121,7 +123,7 @@ options:
     type: int
     default: 10
   extra_arguments:
-    description: More arguments for C(ib_write_bw), for example C(-x) and a GID index for RoCE.
+    description: More arguments for C(ib_write_bw), for RoCE C(-x) and the index of a GID.
     type: list
     elements: str
     default: []
@@ -206,13 +208,13 @@ RETURN = r"""
 records:
   description:
     - One record for each question; C(verdict) folds them into one, C(counts) has how many there are
-      of each status, C(findings) and C(not_measured) a line for each that is no pass.
+      of each status, C(findings) and C(not_measured) a line for each that did not pass.
       C(docs/records.md) describes them all.
   returned: always
   type: list
   elements: dict
 schedule:
-  description: Rounds, how many everybody with everybody would take, and links that no pair loads.
+  description: Rounds, how many all pairs would take, and links that no pair loads.
   returned: always
   type: dict
 rounds:
@@ -239,7 +241,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures impor
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.hang import look_in_time
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import NOT_MEASURED
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
-from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.options import ask_pairs
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.options import ROUTES, ask_pairs
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.perftest import MEMORIES
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.session import QUIET
 
@@ -249,7 +251,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "plan_file": {"type": "path"},
     "output": {"type": "path", "required": True},
     "judge_only": {"type": "bool", "default": False},
-    "routes": {"type": "str", "choices": ["auto", "tables", "computed"], "default": "auto"},
+    "routes": {"type": "str", "choices": ROUTES, "default": "auto"},
     "tables_file": {"type": "path"},
     "tool_options": {"type": "list", "elements": "str", "default": []},
     "tool_environment": {"type": "dict", "default": {}},
@@ -290,7 +292,7 @@ def main() -> None:
         required_one_of=[("plan", "plan_file")],
     )
     # Else the tests on the nodes would only end when they notice.
-    signal.signal(signal.SIGTERM, lambda *_which: module.fail_json(msg="was told to end (TERM)"))
+    signal.signal(signal.SIGTERM, lambda *_which: module.fail_json(msg="was interrupted (TERM)"))
     params = module.params
     look_in_time(module, [params["output"], params["plan_file"], params["tables_file"]])
     result: dict[str, Any] = {}

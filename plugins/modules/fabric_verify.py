@@ -11,16 +11,16 @@ module: fabric_verify
 short_description: Compare the InfiniBand fabric with the plan, cable by cable
 description:
   - Looks at the subnet once, from a host that is attached to it, and compares every cable with the
-    plan. Missing, exchanged, moved and unexpected cables, absent and mute devices, slow links,
-    growing error counters and missing subnet managers are found; each is told once, with both ends
-    and what to do.
+    plan. Missing, exchanged, moved and unexpected cables, absent and silent devices, slow links,
+    growing error counters and missing subnet managers are found; each is reported once, with both
+    ends and what to do.
   - One discovery is made (C(ibnetdiscover)); states, where cables are missing, and counters are
     read with its cache (C(iblinkinfo), C(ibqueryerrors)). With O(interval_s) the counters are read
     twice, so that rates are judged and not totals.
   - Nothing is changed, in the fabric or on its devices. Counters are not cleared.
-  - Return codes of these tools say little, and are not trusted. What they complain of, an answer
-    that is cut short, and a tool that hangs, crashes or is not installed leave C(not_measured),
-    never a pass, and never condemn a cable.
+  - Return codes of these tools say little, and are not trusted. What they complain of, a truncated
+    answer, and a tool that hangs, crashes or is not installed leave C(not_measured),
+    never a pass, and never fail a cable.
 version_added: 1.0.0
 author:
   - The baremetal.dgx authors (@baremetal-dgx)
@@ -56,7 +56,7 @@ options:
   subnet_manager_provider:
     description:
       - Who manages the subnet, as of the role subnet_manager. With V(ufm) and V(switch) the
-        inventory does not know where subnet managers run. They are told, exactly one must be
+        inventory does not know where subnet managers run. They are reported, exactly one must be
         master, and none may run on a node of the plan.
     type: str
     choices: [opensm, ufm, switch]
@@ -92,7 +92,7 @@ options:
     type: dict
     default: {}
   node_names:
-    description: Names of switches by GUID, for switches without a system of their own.
+    description: Names of switches by GUID, for switches without their own system.
     type: dict
     default: {}
   cluster_name:
@@ -175,13 +175,13 @@ RETURN = r"""
 records:
   description:
     - One record for each question; C(verdict) folds them into one, C(counts) has how many there are
-      of each status, C(findings) and C(not_measured) a line for each that is no pass.
+      of each status, C(findings) and C(not_measured) a line for each that did not pass.
       C(docs/records.md) describes them all.
   returned: always
   type: list
   elements: dict
 causes:
-  description: One for each thing that somebody has to do, with both ends and the cables that it
+  description: One for each thing that has to be done, with both ends and the cables that it
     explains, as C(findings) of C(records.json) in C(docs/fabric.md).
   returned: when the fabric was judged
   type: list
@@ -197,7 +197,7 @@ complaints:
   type: list
   elements: str
 information:
-  description: Subnet managers, uplinks that are left, counters that are no fault of a link.
+  description: Subnet managers, uplinks that are left, counters that are not a fault of a link.
   returned: when the fabric was judged
   type: list
   elements: str

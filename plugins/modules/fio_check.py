@@ -11,12 +11,12 @@ module: fio_check
 short_description: Measure the scratch disks of a node with fio, and verify what they keep
 description:
   - Writes a file with checksums and reads it back, then measures sequential and random reads and
-    writes, with direct I/O, in a hidden folder of its own in O(folder).
+    writes, with direct I/O, in its own hidden folder in O(folder).
   - It takes at most a quarter of what is free, leaves a tenth of the file system free, and does not
     start on the root file system, on a shared one, or in memory.
   - Nothing is left behind. What it writes is removed when it ends and when it is killed; what a
     power cut has left is removed by the next run.
-  - A missing fio, a hang, a full disk and an answer that is cut short are C(not_measured). A wrong
+  - A missing fio, a hang, a full disk and a truncated answer are C(not_measured). A wrong
     block or an I/O error is a failure.
 version_added: 1.0.0
 author:
@@ -95,7 +95,7 @@ RETURN = r"""
 records:
   description:
     - One record for each question; C(verdict) folds them into one, C(counts) has how many there are
-      of each status, C(findings) and C(not_measured) a line for each that is no pass.
+      of each status, C(findings) and C(not_measured) a line for each that did not pass.
       C(docs/records.md) describes them all.
   returned: always
   type: list
@@ -145,7 +145,7 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params = module.params
     # Else Python ends at once, and leaves the cleaning up to the shell.
-    signal.signal(signal.SIGTERM, lambda *_which: module.fail_json(msg="was told to end (TERM)"))
+    signal.signal(signal.SIGTERM, lambda *_which: module.fail_json(msg="was interrupted (TERM)"))
     if params["seconds"] < 1 or params["size_mib"] < 1 or params["jobs"] < 1:
         module.fail_json(msg="seconds, size_mib and jobs must be 1 or more")
     result: dict[str, Any] = {"commands": [], "removed": []}

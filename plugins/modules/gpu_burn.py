@@ -19,7 +19,7 @@ description:
   - One process for each GPU does the work. The parent reads NVML once a second through another
     process, gives up what hangs, and stops all load at the slowdown temperature.
   - Needs Python, the driver and libcublasLt on the node, nothing else. The burn-in outlives the
-    connection. The same task again follows a running burn-in, resumes one that was cut short, and
+    connection. The same task again follows a running burn-in, resumes one that was interrupted, and
     reports one that is over without burning again.
   - A GPU in use, MIG, a missing driver or library, a fabric manager that is not running (CUDA error
     802), too little memory and a hang give V(not_measured), never V(pass) and never V(fail).
@@ -124,7 +124,7 @@ options:
     type: path
     default: ""
   busy_ok:
-    description: Whether GPUs that have processes on them are burnt all the same.
+    description: Whether GPUs that have processes on them are burned in all the same.
     type: bool
     default: false
   stop_c:
@@ -136,7 +136,7 @@ options:
     type: float
     default: 120
   silent_s:
-    description: Seconds after which a GPU that tells nothing is given up.
+    description: Seconds after which a GPU that does not answer is given up.
     type: float
     default: 120
   wait_s:
@@ -188,7 +188,7 @@ RETURN = r"""
 records:
   description:
     - One record for each question; C(verdict) folds them into one, C(counts) has how many there are
-      of each status, C(findings) and C(not_measured) a line for each that is no pass.
+      of each status, C(findings) and C(not_measured) a line for each that did not pass.
       C(docs/records.md) describes them all.
   returned: always
   type: list
@@ -202,7 +202,7 @@ text:
   returned: when O(state) is not V(stopped)
   type: str
 runs_as:
-  description: What the program was started as, a unit of systemd or a process of its own.
+  description: What the program was started as, a unit of systemd or its own process.
   returned: when it was started
   type: str
 run:

@@ -16,7 +16,7 @@ description:
     row remaps, NVLinks, fabric, clocks, throttling, temperature, power limit, settings,
     leftover processes, Xid and SXid errors and PCIe errors since boot, and whether driver, NVML
     and fabric manager are of one release.
-  - It reads NVML through a binding of its own, in a child process. A library that hangs or crashes
+  - It reads NVML through its own binding, in a child process. A library that hangs or crashes
     costs the GPU that was being asked; the others are still read.
   - What a driver does not have, and what could not be read, is C(not_measured), never a pass and
     never a fault of the GPU.
@@ -33,7 +33,8 @@ options:
   profile:
     description:
       - What the node must be, as its profile says. C(gpus) with C(count), C(type), C(memory_mib),
-        C(pci) and C(numa), and C(nvlink) with C(links_per_gpu) and C(nvswitches) are read.
+        C(pci), C(numa) and C(mig) (the numbers of the GPUs that must be divided), and C(nvlink)
+        with C(links_per_gpu) and C(nvswitches) are read.
       - What is not given is not asked.
     type: dict
     default: {}
@@ -127,7 +128,7 @@ RETURN = r"""
 records:
   description:
     - One record for each question; C(verdict) folds them into one, C(counts) has how many there are
-      of each status, C(findings) and C(not_measured) a line for each that is no pass.
+      of each status, C(findings) and C(not_measured) a line for each that did not pass.
       C(docs/records.md) describes them all.
   returned: always
   type: list

@@ -19,7 +19,7 @@ description:
   - Counters are judged by their growth since an earlier reading, which is kept in O(state_file).
     A counter that is full, was cleared, or was never read before has measured nothing.
   - Transceivers are judged inside the alarm range that each module states for itself. The bit error
-    ratio before correction is told in the evidence and never fails a port.
+    ratio before correction is reported in the evidence and never fails a port.
   - C(mlxlink) or C(mstlink) is asked where one is installed. A tool that is missing, hangs or
     answers with half a text gives C(not_measured).
 version_added: 1.0.0
@@ -130,7 +130,7 @@ RETURN = r"""
 records:
   description:
     - One record for each question; C(verdict) folds them into one, C(counts) has how many there are
-      of each status, C(findings) and C(not_measured) a line for each that is no pass.
+      of each status, C(findings) and C(not_measured) a line for each that did not pass.
       C(docs/records.md) describes them all.
   returned: always
   type: list

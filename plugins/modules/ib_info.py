@@ -13,7 +13,7 @@ description:
   - Reads from sysfs which RDMA devices a node has, what their ports do and how they are linked to
     the root of PCI Express.
     It changes nothing and judges nothing; M(baremetal.dgx.ib_health) does that.
-  - Devices that are no ports of the fabric are listed with the reason in RV(hcas[].ignored);
+  - Devices that are not ports of the fabric are listed with the reason in RV(hcas[].ignored);
     these are other vendors' devices, virtual functions, and the functions of a DGX B200 that lead
     to its NVSwitches.
 version_added: 1.0.0

@@ -35,7 +35,7 @@ options:
     elements: str
     default: []
   removed:
-    description: Arguments that must not be there, whoever set them; C(NAME=*) for any value.
+    description: Arguments that must not be there, whatever set them; C(NAME=*) for any value.
     type: list
     elements: str
     default: []

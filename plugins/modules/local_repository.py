@@ -11,8 +11,8 @@ module: local_repository
 short_description: Make a directory of packages, whose checksums are right, a local repository
 description:
   - For nodes without a way to the outside. The directory holds packages and a list of their
-    checksums, as C(sha256sum) writes it; the checksum of that list stands in the inventory, so that
-    whoever can write the directory cannot change what is installed.
+    checksums, as C(sha256sum) writes it; the checksum of that list is in the inventory, so that
+    a user who can write into the directory cannot change what is installed.
   - Every listed file is copied to a folder that root alone can write, and its checksum is taken
     from what was copied. When one is wrong, none is used.
   - For C(.deb) files the index is written here. C(.rpm) files must come with the C(repodata) that

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: local_volumes
-short_description: Build scratch volumes of local disks, and never touch what somebody else wrote
+short_description: Build scratch volumes of local disks, and never touch what others wrote
 description:
   - Builds an md RAID 0, a striped LVM volume or a single disk, with a file system, from disks that
     are named by stable names. What is there as declared is left alone.
@@ -55,7 +55,7 @@ options:
         elements: path
         required: true
       mountpoint:
-        description: Where it is mounted, by somebody else.
+        description: Where another role or program mounts it.
         type: path
         required: true
       label:

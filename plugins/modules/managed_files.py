@@ -25,7 +25,7 @@ description:
     another user may have put there. This applies where a directory of the path may be written by
     others than root; the path and the owner are named.
   - Templates and files of the controller are rendered and read there, by the action plugin of the
-    same name, so that what a role writes lies in its folder C(templates).
+    same name, so that what a role writes is in its folder C(templates).
   - There are no handlers to lose, M(baremetal.dgx.service_sync) compares what daemons run with to
     what is on disk.
 version_added: 1.0.0
@@ -125,7 +125,7 @@ options:
         default: true
       unsafe_writes:
         description:
-          - Write into the file in place where it is a mount point of its own and cannot be renamed
+          - Write into the file in place where it is itself a mount point and cannot be renamed
             over
             (C(/etc/hosts) in a container). Not atomic.
         type: bool

@@ -13,8 +13,8 @@ description:
   - Runs C(all_reduce_perf) of nccl-tests on this node, or through C(srun) on several, optionally in
     a container, and judges the bus bandwidth at one stated size. The average that nccl-tests print
     says little and is not judged.
-  - Values that are wrong are a failure at any speed. A hang, a table that is cut short, missing
-    ranks and errors of NCCL are C(not_measured) and blame nobody.
+  - Values that are wrong are a failure at any speed. A hang, a truncated table, missing
+    ranks and errors of NCCL are C(not_measured) and blame no GPU.
   - Without nccl-tests it runs on the GPUs of this node by C(libnccl.so.2) alone, with neither MPI
     nor Slurm nor a compiler. All elements are verified then, and a wrong one is found by its GPU.
   - It loads the GPUs. On this node it does not start while a process holds one of them.
@@ -159,7 +159,7 @@ RETURN = r"""
 records:
   description:
     - One record for each question; C(verdict) folds them into one, C(counts) has how many there are
-      of each status, C(findings) and C(not_measured) a line for each that is no pass.
+      of each status, C(findings) and C(not_measured) a line for each that did not pass.
       C(docs/records.md) describes them all.
   returned: always
   type: list

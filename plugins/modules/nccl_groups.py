@@ -15,10 +15,11 @@ description:
     are.
   - A group that is not good is run again; two of three runs count. Then it is halved. One node with
     which nothing is good is the culprit, and takes no part in later groups. Two sides that are good
-    by themselves and bad together are told as an interaction, and no node is blamed.
+    by themselves and bad together are reported as an interaction, and no node is blamed.
   - Where no part of a group is good the checker is asked first. Runs that hang, or do not start,
     are C(not_measured), also when they are traced to one node.
-  - Nodes that have jobs, are drained or down take no part, and are told. It loads GPUs and fabric.
+  - Nodes that have jobs, are drained or down take no part, and are reported. It loads GPUs and
+    fabric.
 version_added: 1.0.0
 author:
   - The baremetal.dgx authors (@baremetal-dgx)
@@ -121,7 +122,7 @@ RETURN = r"""
 records:
   description:
     - One record for each question; C(verdict) folds them into one, C(counts) has how many there are
-      of each status, C(findings) and C(not_measured) a line for each that is no pass.
+      of each status, C(findings) and C(not_measured) a line for each that did not pass.
       C(docs/records.md) describes them all.
   returned: always
   type: list
@@ -175,10 +176,10 @@ ARGUMENT_SPEC: dict[str, Any] = {
 
 
 def main() -> None:
-    """Make groups, look who is free, run, search, report."""
+    """Make groups, find free nodes, run, search, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     # Else the nodes stay held until the job's limit.
-    signal.signal(signal.SIGTERM, lambda *_which: module.fail_json(msg="was told to end (TERM)"))
+    signal.signal(signal.SIGTERM, lambda *_which: module.fail_json(msg="was interrupted (TERM)"))
     params, run = module.params, ModuleRunner(module)
     look_in_time(module, [params["output"]])
     result: dict[str, Any] = {"runs": 0}

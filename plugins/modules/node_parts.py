@@ -47,7 +47,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Keep which GPU is in which slot
+- name: Save the serial numbers by slot
   baremetal.dgx.node_parts:
     path: /srv/cluster/.dgx/identities/dgx-07.json
     records_file: /srv/cluster/.dgx/nodes/dgx-07.json

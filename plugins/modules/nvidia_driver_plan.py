@@ -14,7 +14,7 @@ description:
     one version, or no CUDA program starts on the node. DCGM, CUDA libraries and NCCL must fit its
     CUDA release.
   - With O(state=plan) it tells which packages the declared driver is on this operating system and
-    for this GPU, and fails with one line for each thing that stands in the way, before anything is
+    for this GPU, and fails with one line for each obstacle, before anything is
     changed.
   - With O(state=offered) it fails when the package sources lack a package or version of the plan.
   - With O(state=verified) it compares the versions, one record each.
@@ -126,7 +126,7 @@ options:
 """
 
 EXAMPLES = r"""
-- name: See what stands in the way of a driver
+- name: Find what blocks a driver
   baremetal.dgx.nvidia_driver_plan:
     state: plan
     driver: {source: nvidia_repository, version: 580.126.20, gpu: h100, nvswitches: 4}

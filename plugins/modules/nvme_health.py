@@ -11,7 +11,7 @@ module: nvme_health
 short_description: Judge wear and errors of a node's NVMe disks
 description:
   - Asks C(smartctl) about each disk, and gives a record of its critical warning, wear, spare and
-    media errors. How many disks there must be is asked as well, where O(count) says so.
+    media errors. How many disks there must be is asked as well, if O(count) is given.
   - A disk that cannot be read, and a tool that is missing, gives C(not_measured).
 version_added: 1.0.0
 author:
@@ -53,7 +53,7 @@ RETURN = r"""
 records:
   description:
     - One record for each question; C(verdict) folds them into one, C(counts) has how many there are
-      of each status, C(findings) and C(not_measured) a line for each that is no pass.
+      of each status, C(findings) and C(not_measured) a line for each that did not pass.
       C(docs/records.md) describes them all.
   returned: always
   type: list

@@ -10,8 +10,8 @@ DOCUMENTATION = r"""
 module: path_status
 short_description: See what is at a path, which may be on a mount that does not answer
 description:
-  - Says of each path whether something is there, whether it is a folder, and whether it is a mount
-    point. Links are followed. Nothing is changed.
+  - Reports about each path whether something is there, whether it is a folder, and whether it is a
+    mount point. Links are followed. Nothing is changed.
   - A child process asks. If a mount keeps it waiting, the module fails in time and names the mount,
     which M(ansible.builtin.stat) does not.
 version_added: 1.0.0

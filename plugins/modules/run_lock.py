@@ -13,7 +13,7 @@ description:
   - Keeps on one host of the cluster who does something to all of it, from the first task of a run
     to its last, whatever control machine it comes from.
   - A run that was killed comes back under the same name and goes on. Another one is refused, in one
-    line that says who holds it and since when. A reboot of the host ends it.
+    line that names who holds it and since when. A reboot of the host ends it.
 version_added: 1.0.0
 author:
   - The baremetal.dgx authors (@baremetal-dgx)
@@ -56,7 +56,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Let no other run upgrade nodes meanwhile
+- name: Lock upgrades against other runs
   baremetal.dgx.run_lock:
     name: upgrade
     owner: "{{ owner }}"
@@ -64,7 +64,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 held_by:
-  description: The run that holds it now; empty where nobody does.
+  description: The run that holds it now; empty if none does.
   returned: always
   type: str
 since:

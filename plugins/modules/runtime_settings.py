@@ -14,7 +14,7 @@ description:
     now, with what is declared, and changes what differs, in one call.
   - It writes no configuration file. Files say what holds after a boot, and
     M(baremetal.dgx.managed_files) writes them. This module reads the world, so it also finds what
-    somebody changed by hand and what another file overrode.
+    was changed by hand and what another file overrode.
 version_added: 1.0.0
 author:
   - The baremetal.dgx authors (@baremetal-dgx)
@@ -38,11 +38,11 @@ options:
     default: {}
   sysctl_required:
     description: Whether a parameter that this kernel does not have, or does not let change, is an
-      error. If not, it is told in RV(not_applicable).
+      error. If not, it is reported in RV(not_applicable).
     type: bool
     default: true
   sysfs:
-    description: Values of files below C(/sys). What is not there is told in RV(not_applicable).
+    description: Values of files below C(/sys). What is not there is reported in RV(not_applicable).
     type: list
     elements: dict
     default: []

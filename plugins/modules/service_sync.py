@@ -20,7 +20,7 @@ description:
     differs from what it was started with, reloaded when only a file in O(reload_on) does, and
     left alone otherwise.
   - A stamp proves what a unit runs with for as long as nothing has touched the files since. Every
-    later start or reload, by whomever, has read the same.
+    later start or reload, by any process, has read the same.
   - When a file was written, changed in mode or replaced since, even if its content is what it was,
     another content may have been read in between. Then only a start after the last change is a
     proof, or that the process is still the one that was stamped and nothing has reloaded it.

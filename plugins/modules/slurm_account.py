@@ -17,7 +17,7 @@ description:
     account. Only a
     description and an organization that are not given are left alone, and everything of the account
     C(root).
-  - Accounts are made before what lies below them, moved to another parent, and removed from the
+  - Accounts are made before what is below them, moved to another parent, and removed from the
     leaves up.
   - Nothing is removed that has jobs in the queue; the error names the jobs.
   - After a change the database is read again; what did not take effect is an error.
@@ -61,7 +61,7 @@ options:
         choices: [present, absent]
         default: present
       parent:
-        description: The account it lies below.
+        description: The account it is below.
         type: str
         default: root
       description:
@@ -86,10 +86,10 @@ options:
           - 'Resources of all running jobs of the account and below it, such as C({gres/gpu: 64}).'
         type: dict
       grp_jobs:
-        description: Running jobs of the account and what lies below it.
+        description: Running jobs of the account and what is below it.
         type: int
       grp_submit_jobs:
-        description: Queued and running jobs of the account and what lies below it.
+        description: Queued and running jobs of the account and what is below it.
         type: int
       max_jobs:
         description: Running jobs of each user.

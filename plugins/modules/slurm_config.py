@@ -68,6 +68,7 @@ options:
         C(gres) and C(features).
       - Of C(gres), each has C(name), C(type), C(count), and either none or one for each device of
         C(files), C(cores) (in Slurm's own numbers of cores, see C(gres.conf(5))) and C(links).
+        A device of several files has them with commas between, as a MIG instance.
     type: list
     elements: dict
     required: true
@@ -84,7 +85,7 @@ options:
         C(allow_accounts), C(allow_groups), C(allow_qos), C(priority_tier), C(preempt_mode),
         C(oversubscribe), and C(options) for any other key of the line.
       - A partition whose nodes have more memory or CPUs a GPU than the smallest of the cluster gets
-        defaults of its own for jobs that do not say what they need.
+        its own defaults for jobs that do not say what they need.
     type: list
     elements: dict
     required: true
@@ -105,7 +106,7 @@ options:
     description:
       - Whether the topology is written as C(topology.conf), which all releases read, or as
         C(topology.yaml), which Slurm knows from 25.05 on and which wins when both are there.
-      - Slurm serves C(topology.yaml) to nodes without files of their own from 25.05.2 on, and needs
+      - Slurm serves C(topology.yaml) to nodes without their own files from 25.05.2 on, and needs
         to be built with YAML.
     type: str
     choices: [conf, yaml]
@@ -225,7 +226,7 @@ options:
   dest:
     description:
       - Directory on this machine that holds exactly the rendered files afterwards, and whatever
-        else lies there; made when missing.
+        else is there; made when missing.
       - Without it nothing is written.
     type: path
 seealso:

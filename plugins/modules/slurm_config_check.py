@@ -13,7 +13,7 @@ description:
   - Slurm has no option to test a configuration, and before 23.11 a wrong one ends a running
     slurmctld at C(scontrol reconfigure).
   - This module first has C(scontrol) read C(slurm.conf). Then it starts the real slurmctld on a
-    copy, in namespaces of its own, where it can reach neither nodes nor database nor the state of
+    copy, in its own namespaces, where it can reach neither nodes nor database nor the state of
     the real one, and kills it as soon as it has taken everything. It never changes anything.
   - Found are, beyond what C(scontrol) finds, unknown nodes in partitions and node sets, duplicate
     nodes and partitions, unknown plug-ins, and mistakes in the topology. What only slurmd reads
@@ -44,7 +44,7 @@ options:
     description:
       - The directory where the files will lie. Files that are the same as there have been rehearsed
         before, and nothing is done.
-      - Scripts and includes that lie there and are not among O(files) take part in the rehearsal.
+      - Scripts and includes that are there and are not among O(files) take part in the rehearsal.
     type: path
     default: /etc/slurm
   names_resolve:

@@ -15,17 +15,17 @@ description:
     that.
   - A node in service that fails is drained; its jobs end normally. No job is ever ended.
   - A node without a measured verdict is neither let in nor taken out.
-  - What somebody else drained is left alone, and so is a node whose reason was edited, and one that
+  - What others drained is left alone, and so is a node whose reason was edited, and one that
     is down, unknown, rebooting or in maintenance. All of them are returned in RV(left) with why.
-  - At most O(share) of the fleet is out by the gate's hand at once. When the drains of a run would
+  - The gate keeps at most O(share) of the fleet drained at a time. When the drains of a run would
     exceed it, nothing of that run is done, and the task fails with one line. A finding all over the
     fleet is a question about the checker.
   - A spare that passes is let in when another node is out for a finding. It leaves service again
     only by O(return_spares).
-  - The gate remembers nothing but which nodes are not new. What it did stands in Slurm, in reasons
+  - The gate remembers nothing but which nodes are not new. What it did is in Slurm, in reasons
     it signs, which begin with C(dgx-gate) and end with a signature, so that an edited one is not
     taken for its own. Run it again after anything that interrupted it.
-  - Each node is read again right before it is changed, and passed over when somebody touched it in
+  - Each node is read again right before it is changed, and passed over if it was touched in
     between.
   - Runs where C(scontrol) reaches the controller. Tried with Slurm 24.11.
 version_added: 1.0.0
@@ -68,7 +68,8 @@ options:
         choices: [pass, fail, not_measured]
         required: true
       at:
-        description: When, as V(2026-01-31T23:59:59Z). Without it, the verdict says nothing of now.
+        description: When, as V(2026-01-31T23:59:59Z). Without it, the verdict shows nothing about
+          now.
         type: str
         default: ""
       level:
@@ -84,7 +85,7 @@ options:
         description: Share of the fleet, 0 to 1, on which this check fails.
         type: float
   share:
-    description: Share of the fleet, 0 to 1, that may be out at once by the gate's hand. Spares are
+    description: Share of the fleet, 0 to 1, that the gate may keep drained at a time. Spares are
       not counted in the fleet. It is one node at least, unless this is V(0).
     type: float
     default: 0.1
@@ -195,7 +196,7 @@ left:
   type: list
   elements: dict
 passed_over:
-  description: Steps that were not taken, since somebody had touched the node in between; like
+  description: Steps that were not taken, since the node had been touched in between; like
     RV(actions).
   returned: always
   type: list
@@ -210,7 +211,7 @@ refusal:
   returned: always
   type: str
 out:
-  description: Nodes out by the gate's hand, before (C(before)), after (C(after)), and at most
+  description: Nodes drained by the gate, before (C(before)), after (C(after)), and at most
     (C(most)).
   returned: when O(state=admitted)
   type: dict

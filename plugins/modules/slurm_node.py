@@ -15,8 +15,8 @@ description:
     has this
     owner; what an administrator, Slurm itself or another tool took out stays out and is returned in
     RV(refused).
-  - A node that is out already with somebody else's reason keeps that reason. It is out, so the wish
-    is fulfilled.
+  - A node that is out already for another reason keeps that reason. It is out, as was asked
+    for.
   - Tools cut reasons at 20 characters, so let the text start with its subject.
   - Runs on any host where C(scontrol) reaches the controller. Tried with Slurm 22.05 and 24.11.
 version_added: 1.0.0
@@ -54,7 +54,7 @@ options:
     type: str
     default: dgx
   force:
-    description: Also change nodes whose reason belongs to somebody else.
+    description: Also change nodes whose reason belongs to others.
     type: bool
     default: false
   absent_ok:
@@ -88,7 +88,7 @@ EXAMPLES = r"""
     wait: true
     wait_timeout_s: 7200
 
-- name: Put them back, if nobody else has taken them out in the meantime
+- name: Put them back, unless others have taken them out in the meantime
   baremetal.dgx.slurm_node:
     nodes: [dgx-03, dgx-04]
     state: resumed
@@ -109,7 +109,7 @@ changed_nodes:
   type: list
   elements: str
 refused:
-  description: Nodes that belong to somebody else, with C(node), C(state), C(reason) and C(by).
+  description: Nodes that are out for another reason, with C(node), C(state), C(reason) and C(by).
   returned: success
   type: list
   elements: dict

@@ -10,11 +10,11 @@ DOCUMENTATION = r"""
 module: slurm_node_hold
 short_description: Keep a node free of jobs while something else loads it
 description:
-  - Asks Slurm whether a node may be loaded, and holds it with a job of its own that does nothing
+  - Asks Slurm whether a node may be loaded, and holds it with its own job that does nothing
     and has the node to itself. To be run where C(scontrol) and C(salloc) are.
-  - A node with a job of somebody else is refused, and so is one that another run of this module
+  - A node with a job of another user is refused, and so is one that another run of this module
     holds, from whatever machine. One that is drained or down gets a reservation instead, so that no
-    job starts when somebody resumes it meanwhile. When nobody gives the node back, the time limit
+    job starts when it is resumed meanwhile. When the node is not given back, the time limit
     of the job or the reservation does.
   - Nothing is failed for a node that is refused; RV(may_load) and RV(why) tell.
 version_added: 1.0.0
@@ -41,7 +41,7 @@ options:
     description:
       - V(held) before the load, V(released) after it.
       - V(checked) before each part of the load; it changes nothing, and RV(may_load) tells whether
-        the node is still held and has no job of anybody else.
+        the node is still held and has no job of another user.
     type: str
     choices: [held, checked, released]
     default: held

@@ -28,7 +28,7 @@ attributes:
       be made.
   diff_mode:
     support: none
-    details: What is built is no text.
+    details: What is built is not a text.
   idempotent:
     support: full
 options:

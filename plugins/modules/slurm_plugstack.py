@@ -122,7 +122,7 @@ def main() -> None:
     params = {**module.params, "wait_s": 0 if module.check_mode else module.params["wait_s"]}
     host = short_name()
     if not plugstack.parse_stack(params["line"]).lines:
-        module.fail_json(msg=f"line: `{params['line']}` is no line of plugstack.conf")
+        module.fail_json(msg=f"line: `{params['line']}` is not a line of plugstack.conf")
     look_in_time(
         module,
         [*params["folders"], os.path.dirname(plugstack.parse_stack(params["line"]).lines[0].path)],

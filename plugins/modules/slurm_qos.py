@@ -20,7 +20,7 @@ description:
     tell.
   - Slurmdbd 22.05 remembers a preemption that was removed until it is restarted, and takes the
     opposite one for a loop.
-    The error says so.
+    The error names it.
   - Runs on any host with C(sacctmgr) from where slurmdbd can be reached. Tried with Slurm 22.05 and
     24.11.
 version_added: 1.0.0
@@ -135,7 +135,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Let interactive jobs start soon, and let nobody take the whole cluster
+- name: Let interactive jobs start soon, and let no user take the whole cluster
   baremetal.dgx.slurm_qos:
     qos:
       - name: normal

@@ -82,7 +82,7 @@ file:
   description: The file that told.
   returned: always
   type: str
-copy:
+copied_to:
   description: Folder of the copy.
   returned: when O(copies) is given and another release wrote the state
   type: str

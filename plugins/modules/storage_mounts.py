@@ -11,9 +11,9 @@ module: storage_mounts
 short_description: Keep the mounts of one owner as declared, and never hang on a dead one
 description:
   - Writes mount units (and automount units), or a block of C(/etc/fstab), and mounts what is not
-    mounted. Units and lines of anybody else are never touched.
+    mounted. Other units and lines are never touched.
   - A mount that the owner has made and that is no longer declared is unmounted and removed. While
-    somebody uses it that is refused, with the names of the processes.
+    a process uses it that is refused, with the names of the processes.
   - A mount that is declared otherwise now is mounted again if it is not in use. Otherwise it stays
     as it is until its next mount, which O(ignore:pending) tells.
   - A mount whose daemon is gone (C(ENOTCONN), as a killed ceph-fuse leaves it) is taken away and
@@ -65,7 +65,7 @@ options:
         elements: str
         default: []
       automount:
-        description: Whether it is only mounted when somebody looks into it.
+        description: Whether it is only mounted on access.
         type: bool
         default: false
       before:
@@ -92,7 +92,7 @@ options:
         type: bool
         default: true
       over:
-        description: Whether it may hide files that lie in its mount point.
+        description: Whether it may hide files that are in its mount point.
         type: bool
         default: false
   style:

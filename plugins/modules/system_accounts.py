@@ -66,10 +66,11 @@ options:
         type: str
         required: true
       uid:
-        description: Its number. Needed for a user that does not exist and is no system user.
+        description: Its number. Needed for a user that does not exist and is not a system user.
         type: int
       group:
-        description: Primary group. A new user gets a group of its own name and number otherwise.
+        description: Primary group. A new user gets its own group of the same name and number
+          otherwise.
         type: str
       groups:
         description: The other groups, exactly these. Left alone when not given.
@@ -149,7 +150,7 @@ actions:
   elements: str
   sample: ["group operators: create with gid 2000", "user alice: create with uid 2001"]
 errors:
-  description: Everything that stands in the way, when nothing was changed because of it.
+  description: Every obstacle, when nothing was changed because of it.
   returned: on failure, when the plan was refused
   type: list
   elements: str
@@ -161,8 +162,8 @@ login:
     user:
       description: Name of the user.
       type: str
-    keys:
-      description: Number of keys; null when it cannot be told (no sshd here, or sshd asks a command
+    key_count:
+      description: Number of keys; null when it is not known (no sshd here, or sshd asks a command
         or trusts certificates).
       type: int
 """

@@ -27,7 +27,7 @@ PROGRAMS = {
 # Programs that run so often that compiling them each time costs the node more than a folder does.
 _UNPACKED = ("node-health",)
 # Unpacked once, since Python keeps compiled what it finds in a folder and not what is in an
-# archive. A folder that anybody else could write into is passed over.
+# archive. A folder that another user could write into is passed over.
 _START = """\
 import os, shutil, sys, zipfile
 above = os.environ.get("NODE_HEALTH_CACHE", "/var/lib/baremetal-dgx/node-health")

@@ -42,7 +42,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.policy i
 )
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.data import (  # noqa: E402
     Redactor,
-    Wishes,
+    Request,
 )
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.html import (  # noqa: E402
     report_html,
@@ -103,7 +103,7 @@ def main() -> None:
         )
         gate_s = time.process_time() - cpu - verdicts_s
         data = load_report(str(folder / "evidence"), world.plan(options.nodes),
-                           Wishes(cluster="bench"), "2026-03-03T00:00:00Z")  # fmt: skip
+                           Request(cluster="bench"), "2026-03-03T00:00:00Z")  # fmt: skip
         report = Redactor([]).data(data)
         size = len(report_html(report)) + len(junit(report)) + len(json.dumps(report))
         used, wall = time.process_time() - cpu, time.perf_counter() - start

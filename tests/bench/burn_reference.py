@@ -4,8 +4,8 @@
 
     python tests/bench/burn_reference.py [--seconds 20] [--n 8192] [--memory-mib 0]
 
-Needs a GPU that nobody uses. PyTorch is only the yardstick: without it the burn-in's own figures
-are printed, and the ratios are not measured. On simulated libraries it says so.
+Needs an idle GPU. PyTorch is only the yardstick: without it the burn-in's own figures
+are printed, and the ratios are not measured. On simulated libraries the output names them.
 Ends with 1 where a figure misses its threshold, 77 where there is no GPU.
 """
 
@@ -116,7 +116,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory() as folder:
             state = burn(folder, (phase,), args.n, args.seconds, args.memory_mib)
         if state is None or not state.gpus or state.state == "failed":
-            print(f"no GPU was burnt: {state.text if state else 'no state'}")
+            print(f"no GPU was burned in: {state.text if state else 'no state'}")
             return 77
         if state.simulated:
             print("SIMULATED libraries: nothing below is a measurement")

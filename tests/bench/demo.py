@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """How long `make demo` takes: the first time from a fresh clone, and the second time.
 
-Clones this checkout's last commit into a folder of its own, so that no tools are there yet (the
+Clones this checkout's last commit into its own folder, so that no tools are there yet (the
 host's cache of packages in /var/cache stays), runs `make demo` twice with `make demo-down` between,
 and prints minutes, with the phases that the demo itself names. The machine should do nothing else;
 its load is printed.

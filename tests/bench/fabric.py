@@ -50,7 +50,7 @@ NAIVE = (
 )
 TIERS = {1024: (256, 256, 128), 127: (32, 16)}
 
-# Runs the module in a process of its own, and says what that process used, without its children.
+# Runs the module in its own process, and says what that process used, without its children.
 CHILD = """
 import json, resource, sys, time
 sys.path.insert(0, {collections!r})

@@ -26,7 +26,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.store impo
 )
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.data import (  # noqa: E402
     Redactor,
-    Wishes,
+    Request,
 )
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.html import (  # noqa: E402
     report_html,
@@ -58,7 +58,7 @@ def main() -> None:
         print(f"{options.nodes} nodes: kept in {filled:.1f} s, {on_disk / 1e6:.0f} MB")
         wall, cpu = time.perf_counter(), time.process_time()
         found = load_report(
-            str(folder / "evidence"), world.plan(options.nodes), Wishes(cluster="bench"),
+            str(folder / "evidence"), world.plan(options.nodes), Request(cluster="bench"),
             "2026-03-03T00:00:00Z", pairs=str(folder / "pairs.jsonl"),
         )  # fmt: skip
         verdicts = time.process_time() - cpu

@@ -151,14 +151,14 @@ def rail_in_the_port_of_a_pulled_one(hand: Hand) -> Done:
 
 
 @fault
-def stranger_in_a_free_port(hand: Hand) -> Done:
+def unplanned_host_in_a_free_port(hand: Hand) -> Done:
     hand.world.add("0200000000000001", CA, "storage-07 mlx5_0")
     hand.world.link(("0200000000000001", 1), hand.world.place(hand.free_port()))
     return Done({("unexpected", "device:storage-07")})
 
 
 @fault
-def stranger_in_the_port_of_a_rail(hand: Hand) -> Done:
+def unplanned_host_in_the_port_of_a_rail(hand: Hand) -> Done:
     cable = hand.rail()
     hand.world.remove(hand.world.key_of[cable.a.host, cable.a.rail])
     hand.world.add("0200000000000002", CA, "storage-08 mlx5_0")

@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Faults of devices: exchanged, misnamed, absent, mute."""
+"""Faults of devices: exchanged, misnamed, absent, silent."""
 
 from __future__ import annotations
 
@@ -318,7 +318,7 @@ def rails_swapped_under_any_names_and_nodes_answer(hand: Hand) -> Done:
 
 @fault
 def rails_swapped_under_default_names(hand: Hand) -> Done:
-    # Nobody knows: two adapters in their node's places, under names that say no rail.
+    # Ambiguous: two adapters in their node's places, under names that say no rail.
     node = hand.nodes(1)[0]
     one, two = hand.rng.sample(sorted(hand.of_device(node)), 2)
     name_all(hand.world, "hca", [node])

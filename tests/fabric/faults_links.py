@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Faults of links, counters and subnet managers; and conditions that are no fault."""
+"""Faults of links, counters and subnet managers; and conditions that are not a fault."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ def subnet_manager_on_a_switch(hand: Hand) -> Done:
 
 
 def _ufm(hand: Hand) -> None:
-    """Let UFM manage the subnet, from a host of its own."""
+    """Let UFM manage the subnet, from its own host."""
     world, guid = hand.world, "0400000000000001"
     place = world.place(hand.free_port())
     world.add(guid, CA, "ufm-01 mlx5_0")

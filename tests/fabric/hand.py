@@ -160,7 +160,7 @@ def describe(hand: Hand, cable: Cable, text: str) -> None:
     hand.world.fabric.devices[guid].description = text
 
 
-# What adapters call themselves that nobody has named for the plan, by node and rail.
+# What adapters call themselves that have no name in the plan, by node and rail.
 FORMS: dict[str, Callable[[str, int], str]] = {
     "hca": lambda node, rail: f"{node} HCA-{rail + 1}",
     "capitals": lambda node, rail: f"{node.upper()} mlx5_rail{rail}",

@@ -65,7 +65,7 @@ class Case:
         verdict = self.world.judge()
         found = {(finding.kind, finding.subject) for finding in verdict.findings}
         unsure = {(finding.kind, finding.subject) for finding in verdict.doubts}
-        # Each finding is told once.
+        # Each finding is reported once.
         assert len(found) == len(verdict.findings), sorted(found)
         return found, unsure
 
@@ -177,7 +177,7 @@ class Known:
         world.share = share
         verdict = world.judge()
         found = {(finding.kind, finding.subject) for finding in verdict.findings}
-        # That all adapters have other names than planned is true, and is no false alarm.
+        # That all adapters have other names than planned is true, and is not a false alarm.
         told = {item for item in found if form == "planned" or item[0] not in _NAMES}
         self.fabrics += 1
         self.due += len(done.findings)

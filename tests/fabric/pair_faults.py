@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Pair tests of a fabric with known faults, simulated: what the localiser says of them.
+"""Pair tests of a fabric with known faults, simulated: what the localiser reports about them.
 
 A fault takes away a share of the rate of every flow that passes it, in one direction or in both;
 all values then get noise.
@@ -40,7 +40,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.localise impo
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.schedule import (  # noqa: E402
     Schedule,
-    Wishes,
+    Request,
     make_schedule,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import (  # noqa: E402
@@ -100,8 +100,8 @@ class Lab:
     ways: Ways | None = None
 
     @classmethod
-    def of(cls, plan: CablePlan, routes: Routes, wishes: Wishes | None = None) -> Lab:
-        schedule = make_schedule(plan, routes, wishes)
+    def of(cls, plan: CablePlan, routes: Routes, request: Request | None = None) -> Lab:
+        schedule = make_schedule(plan, routes, request)
         lab = cls(plan, routes, schedule, Localiser(plan, routes))
         for number, half, _unit, source, target in schedule.flows():
             links = routes.route(source, target)
@@ -140,7 +140,7 @@ class Lab:
     def judge_with_follow_up(
         self, values: list[Measurement], verdict: Verdict, faults: list[Fault], dice: random.Random
     ) -> Verdict:
-        """What is said once the extra pairs have run as well."""
+        """What is concluded once the extra pairs have run as well."""
         further = follow_up(self.localiser.suspects, verdict, self.schedule)
         more = self.measure(
             faults, dice, schedule=further.schedule, first_round=len(self.schedule.rounds)

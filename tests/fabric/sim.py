@@ -118,7 +118,7 @@ class Sim:
         return CommandResult(words, ENDED, done.returncode, done.stdout, done.stderr, took)
 
     def start_opensm(self, host: str, *options: str, wait_for: str = "SUBNET UP") -> None:
-        """Start a subnet manager on an adapter, and wait until it says so in its log."""
+        """Start a subnet manager on an adapter, and wait until its log shows it."""
         log = self.folder / f"opensm-{len(self.masters)}.log"
         tool = shutil.which("opensm", path=tools()["PATH"])
         process = subprocess.Popen(

@@ -41,7 +41,7 @@ ALONE = [
         "rail_missing", "uplink_dark", "rails_of_a_node_swapped", "nodes_on_a_leaf_swapped",
         "uplinks_of_a_leaf_swapped", "node_cable_swapped_with_uplink", "three_rails_in_turn",
         "all_rails_of_a_node_in_turn", "rail_in_the_port_of_a_pulled_one",
-        "stranger_in_the_port_of_a_rail", "two_nodes_exchanged",
+        "unplanned_host_in_the_port_of_a_rail", "two_nodes_exchanged",
         "node_plugged_as_an_absent_one", "rail_renamed", "node_renamed", "node_without_a_name",
         "node_with_a_foreign_name", "node_with_the_name_of_another", "leaf_with_a_foreign_name",
         "names_of_declared_nodes_exchanged", "duplicate_guid", "node_absent", "leaf_absent",
@@ -57,7 +57,7 @@ ALONE = [
     for name in (
         "two_leaves_exchanged", "spine_absent", "spine_mute", "uplinks_of_two_leaves_swapped",
         # A full fabric has no port free.
-        "rail_in_a_free_port", "two_cables_moved_on", "stranger_in_a_free_port",
+        "rail_in_a_free_port", "two_cables_moved_on", "unplanned_host_in_a_free_port",
         "node_that_is_not_in_the_plan", "switch_that_is_not_in_the_plan",
         "cable_between_two_free_ports", "a_host_that_is_known",
     )
@@ -102,7 +102,7 @@ def play(world: World, folder: Path) -> tuple[set, set]:
     found = {(finding.kind, finding.subject) for finding in verdict.findings}
     unsure = {(finding.kind, finding.subject) for finding in verdict.doubts}
     if world.mute:
-        # Questions to ports behind a mute device go through it: they are lost, too.
+        # Questions to ports behind a silent device go through it: they are lost, too.
         unsure = {item for item in unsure if item[0] != "errors"}
     assert len(found) == len(verdict.findings)
     return found, unsure
@@ -179,7 +179,7 @@ def test_a_capture_goes_through_the_simulator_and_comes_back(
 
 
 def largest_part(sweep):
-    """What hangs together: the far part of a cut capture cannot be reached by anybody."""
+    """What hangs together: the far part of a cut capture cannot be reached at all."""
     left, best = set(sweep.devices), set()
     while left:
         part, queue = set(), [left.pop()]

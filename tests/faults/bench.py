@@ -104,7 +104,7 @@ def environment(**values: str) -> Iterator[None]:
 
 @dataclass
 class Seen:
-    """What a rig has found: the node's own records, those of the fabric, and what Slurm was told.
+    """What a rig has found: the node's own records, those of the fabric, and what Slurm got.
 
     `file` is what the node's file holds instead, where the records are what is broken.
     """
@@ -147,7 +147,7 @@ class Tools:
         subprocess.run(
             ["make", "-s", "-C", str(HARDWARE), f"OUT={self.libraries}", *made], check=True
         )
-        # A file system that does what it is told to, for a program that is not changed for it.
+        # A file system that does what it is asked to, for a program that is not changed for it.
         source, self.spoil = Path(__file__).with_name("statvfs.c"), folder / "statvfs.so"
         line = ["gcc", "-shared", "-fPIC", "-O1", "-o", str(self.spoil), str(source), "-ldl"]
         subprocess.run(line, check=True)
@@ -157,7 +157,7 @@ class Tools:
 
 
 class Bench:
-    """One sound node in a folder of its own; every rig breaks it and asks."""
+    """One healthy node in its own folder; every rig breaks it and asks."""
 
     def __init__(self, tools: Tools, folder: Path) -> None:
         self.tools, self.folder = tools, folder
@@ -298,15 +298,15 @@ class Bench:
         if "config" in given:
             config.write_text(given["config"])
         mode = given.get("mode", "health")
-        spoilt = {}
-        if "spoilt" in given:
-            place = node.scratch if given.get("spoilt_disk") else node.home
-            spoilt = {"LD_PRELOAD": str(self.tools.spoil), "SPOILT_HOW": given["spoilt"],
-                      "SPOILT_PATH": str(place)}  # fmt: skip
+        faulty = {}
+        if "faulty" in given:
+            place = node.scratch if given.get("faulty_disk") else node.home
+            faulty = {"LD_PRELOAD": str(self.tools.spoil), "FAULTY_HOW": given["faulty"],
+                      "FAULTY_PATH": str(place)}  # fmt: skip
         line = [str(self.tools.program), f"--{mode}", "--config", str(config),
                 "--state-dir", str(node.state)]  # fmt: skip
         found = {"PATH": f"{node.tools}:/usr/bin:/bin", "NODE_HEALTH_CACHE": str(node.folder / "c"),
-                 **path, **spoilt}  # fmt: skip
+                 **path, **faulty}  # fmt: skip
         for turn, wait_s in enumerate((0, *given.get("again_after_s", ()))):
             time.sleep(wait_s)
             for rail in given.get("link_downed", ()) if turn else ():

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The chain from records to the report, in a process that can be killed anywhere: chain.py FOLDER.
 
-One node of six fails. Each step is told on stdout once it is done, so that whoever killed this
+One node of six fails. Each step is printed once it is done, so that the caller that killed this
 process knows what must be there. slurm.json stands for slurmctld, which outlives it.
 """
 
@@ -60,7 +60,7 @@ RECORDS = 40
 
 
 def told(*words: str) -> None:
-    """Say what is done; whoever reads it may rely on it."""
+    """Say what is done; the reader may rely on it."""
     sys.stdout.write(" ".join(words) + "\n")
     sys.stdout.flush()
 

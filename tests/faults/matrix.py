@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Breaks each part of a cluster in turn and follows the fault to the gate, by the shipped code.
 
-matrix.py                 every fault, all sound runs; fails where one differs from faults.yml
+matrix.py                 every fault, all healthy runs; fails where one differs from faults.yml
 matrix.py gpu_lost ...    these faults only
-matrix.py --write         writes docs/fault_matrix.md anew
+matrix.py --write         writes docs/fault_matrix.md again
 
 A fault is right when its records are exactly those of the table, subject and outcome, when the fold
 of a node says the same, and when the gate does in a fleet what the table says: with the node in
@@ -350,7 +350,7 @@ def main() -> int:
     import page
 
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("names", nargs="*", help="faults; all of them and the sound runs without")
+    parser.add_argument("names", nargs="*", help="faults; all of them and the healthy runs without")
     parser.add_argument("--write", action="store_true", help="write docs/fault_matrix.md")
     given = parser.parse_args()
     table = load()
@@ -375,7 +375,7 @@ def main() -> int:
         for rig, count in SOUND.items() if not given.names else ():
             accused = [line for seed in range(count) for line in sound_problems(matrix, rig, seed)]
             wrong += len(accused)
-            print(f"{rig}: {count} sound runs, {len(accused)} false alarms {accused[:5]}")
+            print(f"{rig}: {count} healthy runs, {len(accused)} false alarms {accused[:5]}")
     print(f"{page.summary(table)}; {wrong} differ; {time.monotonic() - started:.0f} s")
     return 1 if wrong else 0
 

@@ -1,8 +1,8 @@
 /* Copyright: the baremetal.dgx authors
  * SPDX-License-Identifier: GPL-3.0-or-later
  *
- * Preloaded into the health program: what a file system does to whoever asks it. SPOILT_PATH is the
- * path, SPOILT_HOW is hang, slow, crash, stale, eio, denied, read-only or inodes. */
+ * Preloaded into the health program: what a file system does to its callers. FAULTY_PATH is the
+ * path, FAULTY_HOW is hang, slow, crash, stale, eio, denied, read-only or inodes. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -11,8 +11,8 @@
 #include <string.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
-static int spoilt(const char *path, int (*real)(const char *, struct statvfs *), struct statvfs *out) {
-    const char *place = getenv("SPOILT_PATH"), *how = getenv("SPOILT_HOW");
+static int faulty(const char *path, int (*real)(const char *, struct statvfs *), struct statvfs *out) {
+    const char *place = getenv("FAULTY_PATH"), *how = getenv("FAULTY_HOW");
     int rc;
     if (!place || !how || strcmp(path, place)) return real(path, out);
     if (!strcmp(how, "hang")) for (;;) pause();
@@ -26,7 +26,7 @@ static int spoilt(const char *path, int (*real)(const char *, struct statvfs *),
     if (!strcmp(how, "inodes")) { out->f_files = 1000000; out->f_favail = 10; }
     return rc;
 }
-int statvfs(const char *path, struct statvfs *out) { return spoilt(path, dlsym(RTLD_NEXT, "statvfs"), out); }
+int statvfs(const char *path, struct statvfs *out) { return faulty(path, dlsym(RTLD_NEXT, "statvfs"), out); }
 int statvfs64(const char *path, struct statvfs64 *out) {
-    return spoilt(path, (int (*)(const char *, struct statvfs *))dlsym(RTLD_NEXT, "statvfs64"), (struct statvfs *)out);
+    return faulty(path, (int (*)(const char *, struct statvfs *))dlsym(RTLD_NEXT, "statvfs64"), (struct statvfs *)out);
 }

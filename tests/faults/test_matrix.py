@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Every fault of the matrix, and the sound runs beside them: what happens is what the page says."""
+"""Every fault of the matrix, and the healthy runs: what happens is what the page says."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ _COMMENT = re.compile(rf"# (HELP|TYPE) ({_NAME}) (.*)")
 _SAMPLE = re.compile(rf"({_NAME})(?:\{{(.*)\}})? (\S+)")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\\\|\\"|\\n)*)"(,|$)')
 _TYPES = ("counter", "gauge", "histogram", "summary", "untyped")
-# What stands below these besides samples of their own name.
+# What stands below these besides samples of that name.
 _PARTS = {"summary": ("", "_sum", "_count"), "histogram": ("_bucket", "_sum", "_count")}
 
 
@@ -58,7 +58,7 @@ class _Reader:
         elif rest in _TYPES:
             self.types[name] = rest
         else:
-            raise ValueError(f"{rest} is no type")
+            raise ValueError(f"{rest} is not a type")
         if name != self._current:
             self._done.add(self._current)
             self._current = name

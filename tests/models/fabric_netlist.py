@@ -39,9 +39,9 @@ def netlist_of(sweep: Sweep) -> str:
 
 
 def whole_links(sweep: Sweep) -> Sweep:
-    """Return the sweep without links that only one end tells of, and without devices left bare.
+    """Return the sweep without links that only one end reports, and without devices left bare.
 
-    Speeds that nobody knows stay unknown: the simulator then takes its own.
+    Unknown speeds stay unknown: the simulator then takes its own.
     """
     fresh = Sweep(start=sweep.start)
     for guid, device in sweep.devices.items():
@@ -125,7 +125,7 @@ def _link(sweep: Sweep, device: FoundDevice, port: FoundPort, peer: tuple[str, i
 
 
 def states_text(sweep: Sweep, count_of_switch: int | None = None) -> str:
-    """Return what `iblinkinfo -l` says of the sweep; ports without a state count as down."""
+    """Return what `iblinkinfo -l` reports about the sweep; ports without a state count as down."""
     lines = []
     for device in sweep.devices.values():
         numbers = set(device.ports)

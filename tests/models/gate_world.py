@@ -65,7 +65,7 @@ class World:
         self.against = {}
         # in service until the gate drained them
         self.taken = set()
-        # new nodes that nobody has let in
+        # new nodes that were not admitted
         self.raw = set()
         self.known = set(names)
         self.jobs = []
@@ -89,7 +89,7 @@ class World:
         """scontrol in the gate's hands: the world goes on before each look, and after each change.
 
         Between a look and the change that rests on it there are two processes and no time here:
-        scontrol has no way to ask and change at once, and the documentation says so.
+        scontrol has no way to ask and change at once, and the documentation confirms it.
         """
         looks = argv[1] == "show"
         if looks:
@@ -119,7 +119,7 @@ class World:
             if not node.up and not (name in self.raw and words == ["Reason", "State"]):
                 raise WrongError(f"{name} is not the gate's to touch: {node}")
             if node.drained and self.hand.get(name) != "gate":
-                raise WrongError(f"{name} is somebody else's: {node.reason!r} by {node.by}")
+                raise WrongError(f"{name} is drained by others: {node.reason!r} by {node.by}")
             if values.get("State") == "UNDRAIN":
                 self.check_admission(name)
         if values.get("State") == "UNDRAIN":
@@ -183,7 +183,7 @@ class World:
         job = self.slurm.start_job(wanted)
         if job:
             if self.raw & set(wanted):
-                raise WrongError(f"a job runs on {self.raw & set(wanted)}, which nobody let in")
+                raise WrongError(f"a job runs on {self.raw & set(wanted)}, which was not admitted")
             self.jobs.append(job)
 
     def job_ends(self, _name, _node):
@@ -341,7 +341,7 @@ class World:
         self.known.add(name)
 
     def settle(self):
-        """No more surprises: everything answers, and nobody does anything but the gate."""
+        """No more surprises: everything answers, and only the gate acts."""
         self.quiet = True
         if not self.slurm.running:
             self.slurm.restart()

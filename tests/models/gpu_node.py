@@ -108,7 +108,7 @@ SOUND: dict[str, set[str]] = {FAIL: set(), NOT_MEASURED: set()}
 
 
 def expect(*checks: str) -> dict[str, set[str]]:
-    """Failures of GPU 1, and with a question mark what is not measured of it."""
+    """Failures of GPU 1, and with a `?` what is not measured of it."""
     return {
         FAIL: {f"gpu:n/1 gpu.{check}" for check in checks if check[0] != "?"},
         NOT_MEASURED: {f"gpu:n/1 gpu.{check[1:]}" for check in checks if check[0] == "?"},

@@ -59,7 +59,7 @@ def _serve(device: int) -> None:
 
 
 def hold(path: str) -> int:
-    """Mount it at `path` in a process of its own; returns that process. NoFuseError."""
+    """Mount it at `path` in its own process; returns that process. NoFuseError."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:

@@ -127,11 +127,11 @@ def broken(record: Record) -> Record:
 def fill(store: Store, count: int, faults: bool = False, at: str = AT, simulated: str = "") -> None:
     """Put a run of both playbooks into a store."""
     chance = random.Random(7)
-    mend = broken if faults else lambda record: record
+    repair = broken if faults else lambda record: record
     run = store.begin("validate_nodes", at)
     for node in names(count):
-        records = [mend(record).as_data() for record in node_records(node, chance)]
+        records = [repair(record).as_data() for record in node_records(node, chance)]
         store.add(run, node, "validate_nodes", records, at, "standard", simulated)
     run = store.begin("validate_fabric", at)
-    records = [mend(record).as_data() for record in fabric_records(names(count))]
+    records = [repair(record).as_data() for record in fabric_records(names(count))]
     store.add(run, "fabric", "fabric_verify", records, at, "", simulated)

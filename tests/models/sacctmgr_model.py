@@ -250,8 +250,8 @@ class Sacctmgr:
 
     def _delete_account(self, conditions):
         name = conditions["name"]
-        # 24.11 does it, and then slurmdbd loops for ever
-        assert name not in self.parents.values(), f"{name} was removed before what lies below it"
+        # 24.11 does it, and then slurmdbd loops forever
+        assert name not in self.parents.values(), f"{name} was removed before what is below it"
         assert not [key for key in self.assocs if key[0] == name and key[1]], "users were left"
         self.assocs.pop((name, ""), None)
         self.parents.pop(name, None)

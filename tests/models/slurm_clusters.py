@@ -1,9 +1,9 @@
 # Copyright: the baremetal.dgx authors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The clusters whose rendered files lie beside this file, in a folder of the same name.
+"""The clusters whose rendered files are next to this file, in a folder of the same name.
 
-Run with PYTHONPATH=.cache/collections, this file writes the folders anew. Read every line of the
+Run with PYTHONPATH=.cache/collections, this file writes the folders again. Read every line of the
 difference before committing it.
 """
 

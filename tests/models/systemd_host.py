@@ -34,7 +34,7 @@ class Killed(BaseException):
 
 @dataclass
 class Clock:
-    """Stands in for the module `time`: nothing happens on the host but while it passes."""
+    """Is in for the module `time`: nothing happens on the host but while it passes."""
 
     wall: float = NOON
     mono: float = 1000.0
@@ -388,7 +388,7 @@ class Patches:
         # a test's folder need not survive the machine
         self.set(os, "fsync", lambda _descriptor: None)
         self.set(_units_host, "STAMP_FOLDER", str(host.folder / "applied"))
-        # Thousands of runs; that a child reads the files has a test of its own.
+        # Thousands of runs; that a child reads the files has its own test.
         self.set(_units_host, "in_time", lambda _what, work, _limit_s: work(None))
         self.set(_units_host, "UNIT_FOLDERS", [])
         self.set(_units_host, "changed_ns", host.changed_ns)

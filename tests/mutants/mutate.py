@@ -88,7 +88,7 @@ def _values(node: ast.Constant | ast.Name) -> Iterator[tuple[str, Change]]:
 
 
 def _of_text(node: ast.AST) -> bool:
-    """A text or a list that is put together is no arithmetic."""
+    """A text or a list that is put together is not arithmetic."""
     return any(
         isinstance(part, (ast.JoinedStr, ast.List))
         or (isinstance(part, ast.Constant) and isinstance(part.value, (str, bytes)))

@@ -357,7 +357,7 @@ def pytest_words(names: Sequence[str], area: Area, out: Path, bad: Sequence[str]
         if area.leave_out:
             words += ["-k", f"not ({area.leave_out})"]
     cache = ["-o", f"cache_dir={ROOT / '.cache' / 'mutants' / 'pytest'}"]
-    # Each fork would leave a folder of its own among those that every later session clears away.
+    # Each fork would leave its own folder among those that every later session clears away.
     cache.append(f"--basetemp={out / 'tmp'}")
     return [*words, "-q", "-x", "-m", "not slow", *cache]
 
@@ -399,7 +399,7 @@ def import_all(
         if names:  # else no test reaches it
             answer = imported(mutant, pytest_words(names, area, out), seconds)
         if answer == UNKNOWN_NAME:
-            # The names of tests contain what was changed: that alone is no test that fails.
+            # The names of tests contain what was changed: that alone is not a test that fails.
             answer = imported(mutant, whole, seconds)
         answers.append(answer)
     return answers
@@ -431,9 +431,7 @@ def run_area(area: Area, mutants: Sequence[Mutant], patience_s: float) -> Result
         in_fork(imports, _NEVER_S, forks=True)
         answers = json.loads((out / "imported.json").read_text())
     if answers is None:
-        raise SystemExit(
-            f"{area.name}: its tests fail without any change in a session of their own"
-        )
+        raise SystemExit(f"{area.name}: its tests fail without any change in their own session")
     by_limit = [mutants[index] for index in found["by_limit"]]
     return Result(
         [mutant for (mutant, _names), answer in zip(slow, answers, strict=True)

@@ -214,7 +214,7 @@ def test_it_stops_on_a_batch_that_fails_and_goes_on_there(site: Site) -> None:
     # Its neighbour passed, and is back.
     assert site.slurm["dgx-02"] == ["IDLE", ""]
     assert site.slurm["dgx-03"] == ["IDLE+DRAIN", "dgx-upgrade: change"]
-    # Not mended: it is tried alone, and no other node is risked.
+    # Not repaired: it is tried alone, and no other node is risked.
     rc, said = site.run()
     assert rc != 0
     assert site.changed[3:] == ["dgx-03"]
@@ -270,7 +270,7 @@ def test_killed_in_the_middle_it_goes_on(site: Site) -> None:
 
 
 def test_two_at_once_from_two_control_machines(site: Site, tmp_path: Path) -> None:
-    """The second has a state of its own, as a second control machine has."""
+    """The second has its own state, as a second control machine has."""
     (site.folder / "hold").touch()
     first = site.start()
     deadline = time.monotonic() + 120

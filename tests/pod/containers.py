@@ -70,7 +70,7 @@ def verify() -> Run:
 
 
 @contextmanager
-def in_place(nodes: Sequence[str]) -> Iterator[None]:
+def in_place(nodes: Sequence[str], **given: object) -> Iterator[None]:
     """Give the pod containers, from the stand-ins or the real ones, and take them away again."""
     sums = []
     for node in (HEAD, LOGIN, *nodes):
@@ -102,6 +102,7 @@ def in_place(nodes: Sequence[str]) -> Iterator[None]:
         "enroot_sysctl_required": False,
         "pyxis_source": "directory",
         "pyxis_directory": "/srv/containers/pyxis",
+        **given,
     }
     VALUES.write_text(yaml.safe_dump(values), encoding="utf-8")
     try:

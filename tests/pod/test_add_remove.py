@@ -24,6 +24,7 @@ def test_a_node_joins_and_leaves(nodes: list[str]) -> None:
     declared = f"dgx-[01:{len(nodes):02d}]"
     assert declared in text
     pod("up", "--name", POD, "--nodes", str(len(nodes) + 1))
+    pod("gpus", "--name", POD)
     running = job_of_alice("sleep 600", "--gres=gpu:1", "-N1", "-w", nodes[0])
     wait_for(running, "RUNNING")
     before = {node: services(node) for node in (*nodes, "login-01")}

@@ -56,7 +56,7 @@ def test_no_user_can_put_a_folder_in_place_of_another_users() -> None:
     for parent in ("/run/enroot", "/var/scratch/enroot/data", "/var/scratch/enroot/cache"):
         squat = f"setpriv --reuid=65534 --clear-groups mkdir -m 0777 {parent}/user-2002"
         assert on(NODE, squat).returncode != 0
-    # left from a time when anybody could
+    # left from a time when any user could
     data = "/var/scratch/enroot/data"
     on(NODE, f"rm -rf {data}/user-2001; mkdir -m 0777 {data}/user-2001")
     on(NODE, f"chown 65534 {data}/user-2001")
@@ -122,8 +122,8 @@ def test_a_client_without_the_plugin_can_run_nothing() -> None:
     said = verify()
     assert said.rc != 0
     assert f"{plugin} is missing, which plugstack.conf names: every srun" in said.output
-    mended = playbook("configure_containers")
-    assert mended.rc == 0, mended.output
+    repaired = playbook("configure_containers")
+    assert repaired.rc == 0, repaired.output
     assert in_image().stdout.startswith("in=")
 
 

@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The exporters of a live pod: each answers where it was told, costs little, and is not fooled."""
+"""The exporters of a live pod: each answers at its address, costs little, and is not fooled."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def test_a_drained_node_a_job_and_a_fault_are_told(nodes: list[str]) -> None:
         }
         name = "baremetal_dgx_slurm_node_unfit"
         took = until(lambda: value(scrape("head-01", 9100), name, **labels) == 1, 60)
-        print(f"a drained node was told {took:.0f} s after it was drained")
+        print(f"a drained node was reported {took:.0f} s after it was drained")
     finally:
         on("head-01", f"scontrol update NodeName={node} State=RESUME")
     sent = on(

@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Each fault of the simulated fabric is found on a live subnet, alone, and gone when it is mended.
+"""Each fault of the simulated fabric is found on a live subnet, alone, and gone once repaired.
 
 FAULTS names those to try, separated by commas; all without it.
 """
@@ -39,8 +39,8 @@ def pretend(*arguments: str) -> None:
 
 
 @pytest.fixture
-def mended() -> Iterator[None]:
-    """Leave a sound fabric behind."""
+def repaired() -> Iterator[None]:
+    """Leave a healthy fabric behind."""
     yield
     pretend()
 
@@ -53,7 +53,7 @@ def test_a_sound_fabric_has_no_finding() -> None:
 
 
 @pytest.mark.parametrize("fault", CHOSEN)
-@pytest.mark.usefixtures("mended")
+@pytest.mark.usefixtures("repaired")
 def test_a_fault_is_found_and_nothing_else(fault: str) -> None:
     kind, named = EXPECTED[fault]
     pretend("--fault", fault)

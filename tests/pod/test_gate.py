@@ -27,7 +27,7 @@ def now() -> str:
 
 
 class Cluster:
-    """A folder of verdicts, the gate that reads it, and what Slurm says of the nodes."""
+    """A folder of verdicts, the gate that reads it, and what Slurm reports about the nodes."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -35,14 +35,14 @@ def pretend(*arguments: str) -> None:
 
 
 @pytest.fixture
-def mended() -> Iterator[None]:
+def repaired() -> Iterator[None]:
     """Leave sound GPUs behind."""
     yield
     pretend()
 
 
 def failed(node: str) -> set[tuple[str, str]]:
-    """Check and subject of every record of a node that is no pass."""
+    """Check and subject of every record of a node that did not pass."""
     path = STATE / "inventory" / ".dgx" / "nodes" / f"{node}.json"
     records = json.loads(path.read_text())["records"]
     assert records
@@ -65,7 +65,7 @@ def test_sound_gpus_pass_under_load(nodes: list[str]) -> None:
 
 
 @pytest.mark.parametrize("name", CHOSEN)
-@pytest.mark.usefixtures("mended")
+@pytest.mark.usefixtures("repaired")
 def test_a_fault_is_found_on_its_gpu_and_nothing_else(nodes: list[str], name: str) -> None:
     fault = FAULTS[name]
     broken = nodes[-1]

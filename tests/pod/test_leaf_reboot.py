@@ -3,7 +3,7 @@
 """A leaf switch restarts under every node of a live pod: the cluster stays usable, and says why.
 
 Made for a pod of eight nodes (virtual_pod/pod up --nodes 8); it works with four or more. Adapters
-are a sysfs of their own on each node, of which the health program is told.
+are their own sysfs on each node, which the health program gets.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SHARE = 0.25
 CONFIG = "/etc/baremetal-dgx/node-health.json"
 SYSFS = "/run/leaf-reboot"
 TREE = CHECKOUT / "tests" / "models" / "ib_tree.py"
-# Adapters in the sysfs of their own, before the first look; the GPUs are not the question here.
+# Adapters in their own sysfs, before the first look; the GPUs are not the question here.
 PREPARE = f"""
 import json, shutil, socket, sys
 from pathlib import Path
@@ -54,7 +54,7 @@ def run_on(node: str, program: str) -> None:
 
 
 def shown(node: str) -> str:
-    """What Slurm says of a node."""
+    """What Slurm reports about a node."""
     return on("head-01", f"scontrol show node -o {node}").stdout
 
 

@@ -188,7 +188,7 @@ def test_what_was_killed_is_taken_over_by_the_next_run(nodes: list[str]) -> None
     assert holds() == [node]
     os.killpg(running.pid, signal.SIGKILL)
     running.wait(30)
-    # Its job outlives it, so that nobody gets a node that still burns.
+    # Its job outlives it, so that no job gets a node that still burns.
     assert holds() == [node]
     done = playbook("validate_nodes", *asked(), "-e", f"target={node}")
     assert done.rc == 0, done.output

@@ -102,7 +102,7 @@ def configured(name: str, **more: object) -> Run:
 
 
 def measure(nodes: list[str]) -> None:
-    """Have every checker run now, instead of when its timer says so."""
+    """Have every checker run now, instead of when its timer is due."""
     for node in nodes:
         on(node, f"{HEALTH} --timer")
     for part in ("slurm", "fabric"):
@@ -191,7 +191,7 @@ class Fault:
     alert: str
     labels: dict[str, str]
     harm: Callable[[str], object]
-    mend: Callable[[str], object]
+    repair: Callable[[str], object]
 
 
 def gpu(fault: str) -> Callable[[str], object]:
@@ -299,7 +299,7 @@ def test_a_fault_raises_its_alert_and_clears(fault: Fault, nodes: list[str]) -> 
         fault.harm(node)
         raised = wait_for(lambda: has(fault.alert, **labels))
     finally:
-        fault.mend(node)
+        fault.repair(node)
         back_in_service(node)
     cleared = wait_for(lambda: not has(fault.alert, **labels))
     print(

@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Life with a running cluster: run again, change, break, and be told the truth by verify."""
+"""Life with a running cluster: run again, change, break, and hear the truth from verify."""
 
 from __future__ import annotations
 

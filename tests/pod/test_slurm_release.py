@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Slurm of Debian 13 becomes Slurm of Debian testing, under a job that runs in an image.
 
-For a pod of its own (tests/soak/slurm_upgrade): there is no way back. The tests build on each
+For its own pod (tests/soak/slurm_upgrade): there is no way back. The tests build on each
 other, in their order.
 """
 

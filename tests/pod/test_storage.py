@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""CephFS on a live pod: what breaks is told, nothing hangs, nothing acknowledged is lost.
+"""CephFS on a live pod: what breaks is reported, nothing hangs, nothing acknowledged is lost.
 
 Ceph is real, and so is ceph-fuse; a container's kernel has no ceph. Needs a pod with stor-01.
 """
@@ -182,7 +182,7 @@ def test_a_cut_network_hangs_no_task_and_loses_nothing(writer: Callable[[], int]
     first, _last = gpu_nodes()
     address = on(STORAGE, "hostname -I").stdout.split()[0]
     device = on(first, f"ip -o route get {address}").stdout.split(" dev ")[1].split()[0]
-    # Frames to an address that nobody has: nothing is refused, nothing comes back.
+    # Frames to an address that no host has: nothing is refused, nothing comes back.
     cut = f"ip neigh replace {address} lladdr 02:00:00:00:00:99 dev {device} nud permanent"
     assert on(first, cut).returncode == 0
     begun = time.monotonic()
@@ -248,7 +248,7 @@ def test_a_full_quota_is_a_record_with_its_remedy() -> None:
         assert "Disk quota exceeded" in full.stderr
 
         def refused() -> bool:
-            # Each client enforces it itself. Others hear of it late, and may write on for minutes.
+            # Each client enforces it itself. Others learn it late, and may write on for minutes.
             rc, _took, output = canary(first)
             return rc != 0 and "over its quota" in output and "raise the quota" in output
 
@@ -304,7 +304,7 @@ def test_a_home_on_a_mount_is_made_once_by_all_nodes_at_once() -> None:
     home = f"{SCRATCH}/homes/carol"
     key = f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'A' * 43} carol"
     carol = {"name": "carol", "uid": 2901, "home": home, "ssh_keys": [key]}
-    told = ["-e", json.dumps({"node_base_users": [carol]})]
+    told = ["-e", json.dumps({"node_base_users": [carol], "cluster_user_directory": True})]
     try:
         done = playbook("mount_storage", *told)
         assert done.rc == 0, done.why

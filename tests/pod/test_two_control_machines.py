@@ -20,7 +20,7 @@ HEAD, JOB = "head-01", "dgx-validate"
 
 
 def asked(state: Path, node: str) -> list[str]:
-    """Return the options of a run that loads the node, with a .dgx of its own."""
+    """Return the options of a run that loads the node, with its own .dgx."""
     parts = {"dcgm": False, "nccl": False, "cpu_memory": False}
     given = {
         "level": "standard",

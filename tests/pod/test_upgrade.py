@@ -160,7 +160,7 @@ def test_no_job_is_lost_the_floor_holds_and_a_failure_stops_it(
         # The neighbour in its batch passed and is back; what comes after was not touched.
         assert "DRAIN" not in node(nodes[2])
         assert upgraded(nodes)[last] == 0
-        # Mended, the same command goes on where it stopped.
+        # Repaired, the same command continues where it stopped.
         (upgrade / "breaks").write_text("")
         pretend()
         went_on = run(upgrade)

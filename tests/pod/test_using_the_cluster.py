@@ -31,7 +31,7 @@ def ssh(*arguments: str, user: str = "alice", seconds: float = 60):
 
 
 def free_port() -> int:
-    """Return a port of this machine that nobody listens on."""
+    """Return a free port of this machine."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

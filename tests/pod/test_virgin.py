@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Nodes that nobody has set up yet: check mode says what would happen, and nothing happens.
+"""Nodes that were not set up yet: check mode says what would happen, and nothing happens.
 
 Its output is the loudest there is: every file that a run writes, as a difference from nothing.
 """

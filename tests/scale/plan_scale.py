@@ -3,7 +3,7 @@
 """Measures check_inventory at 12, 128 and 1,024 nodes; fails when it is slow or not linear.
 
 Each size is a whole `ansible-playbook baremetal.dgx.check_inventory`, start of Python included, on
-an inventory in which every node has a line of its own and two variables that are templates.
+an inventory in which every node has its own line and two variables that are templates.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ cluster_fabric:
   core_switches: {core}
 slurm_base_version: "24.11"
 slurm_controller_state_save_location: /shared/slurmctld
+cluster_validation: {{canary: {{mounts: [{{name: shared, path: /shared}}]}}}}
 slurm_controller_partitions:
   - {{name: batch, nodes: ["dgx-[0001-{nodes:04d}]"], default: true, max_time: "1-00:00:00"}}
 """
@@ -196,7 +197,7 @@ def verdicts(figures: list[Figures], quiet: bool) -> list[str]:
     """Return what is too slow, too large, or grows too fast; quiet: the machine was ours."""
     small, middle, large = figures
     wrong = []
-    # On a machine that others keep busy the wall clock says nothing about this program.
+    # On a machine that others keep busy the wall clock shows nothing about this program.
     seconds = max(large.cpu_s, large.wall_s if quiet else 0)
     if seconds > MOST_SECONDS:
         wrong.append(f"{large.nodes} nodes took {seconds:.1f} s, {MOST_SECONDS:.0f} s at most")

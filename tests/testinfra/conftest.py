@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Reach the nodes of a pod as an operator or as a user would: over SSH.
 
-POD names the pod, whose state lies in .pod/POD/ (virtual_pod/pod writes ssh_config there).
+POD names the pod, whose state is in .pod/POD/ (virtual_pod/pod writes ssh_config there).
 """
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ def test_no_secret_is_readable_by_everyone(name: str) -> None:
             "-exec grep -lsF -f /run/pattern {} +"
         )
         host.run("rm /run/pattern")
-        assert found.stdout == "", f"{secret} lies in a file that everyone can read"
+        assert found.stdout == "", f"{secret} is in a file that everyone can read"
         assert text not in host.run("journalctl --no-pager").stdout
 
 

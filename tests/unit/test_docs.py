@@ -2,13 +2,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The pages for people: links lead somewhere, names exist, every check and refusal has an entry.
 
-Alerts have theirs in tables made from the rules (.ci/alert_table.py, roles/test_alert_rules.py).
+Alerts have theirs in tables made from the rules (.ci/alert_table.py, roles/test_alert_rules.py),
+commands in test_page_commands.py.
 """
 
 from __future__ import annotations
 
 import ast
+import io
 import re
+import subprocess
+import tokenize
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cache
@@ -18,6 +22,7 @@ from typing import Any
 
 import pytest
 import yaml
+from page_commands import anchor
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -53,22 +58,22 @@ LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]*))?\)")
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors of a page's headings, as GitHub and GitLab make them."""
+    """The anchors of a page's headings."""
     headings = re.findall(r"^#+ (.*)$", prose(text), flags=re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", one.lower()).strip().replace(" ", "-") for one in headings}
+    return {anchor(one) for one in headings}
 
 
 def dead_links(page: Path, text: str) -> list[str]:
     """The links of a page that lead to no file, or to no heading of it."""
     lost = []
-    for target, anchor in LINK.findall(prose(text)):
+    for target, place in LINK.findall(prose(text)):
         path = page.parent / target
         if target and not path.exists():
             lost.append(target)
-        elif anchor and not (target and path.suffix != ".md"):
+        elif place and not (target and path.suffix != ".md"):
             there = path.read_text(encoding="utf-8") if target else text
-            if anchor not in anchors(there):
-                lost.append(f"{target}#{anchor}")
+            if place not in anchors(there):
+                lost.append(f"{target}#{place}")
     return lost
 
 
@@ -327,19 +332,24 @@ def test_every_kind_of_inventory_mistake_has_an_entry() -> None:
 # Plain words: what newcomers stumble over, and what to write
 
 WORDS = {
-    r"(?:no|any|some|every)body(?: else)?": ("nobody looks", "the passive, or who it is"),
+    r"(?:no|any|some|every)body(?!@| <)(?: else)?": ("nobody looks", "the passive, or who it is"),
     r"who(?:m)?ever": ("whoever reads it", "the passive, or who it is"),
     r"(?:is|are|was|were|be) told(?: apart)?": ("it is told", "is reported, shown or listed"),
     r"tells? (?:of|so|nothing|that)": ("the log tells of it", "reports, shows"),
     r"(?:is|are|was|were) said": ("what is said below", "name who says it, or what it is"),
     r"says (?:of|so|who|nothing|itself)": ("the log says so", "reports, contains, shows"),
-    r"marks?": ("it reaches its mark", "threshold"),
+    r"(?<![-.])marks?(?![\"':]| =)": ("it reaches its mark", "threshold"),
     r"anew": ("burnt anew", "again"),
+    r"burnt": ("a GPU is burnt", "burned in"),
     r"sound(?= (?:node|cable|run|fabric|fleet|cluster|one|or)|\.$)": ("a sound node", "healthy"),
-    r"mend(?:s|ed|ing)?": ("mend it", "repair"),
+    r"mend(?:s|ed|ing)?": ("mend it", "repair, correct"),
+    r"mute": ("a mute device", "silent"),
     r"spoilt|astray|condemn\w*": ("condemns a node", "corrupted, misrouted, fail"),
-    r"(?:is|are) no (?!longer|more)\w+": ("it is no number", "is not a"),
-    r"(?:that|which|where \w+) (?:is|are) none(?: of)?": ("a path that is none", "an invalid path"),
+    r"(?<!there )(?:is|are) no (?!longer|more)\w+": ("it is no number", "is not a"),
+    r"(?:that|which|where (?!there)\w+) (?:is|are) none(?: of)?": (
+        "a path that is none",
+        "an invalid path",
+    ),
     r"of (?:its|their|his|your|our) own": ("a page of its own", "its own page, a separate page"),
     r"(?:by|through) the gate's hand": ("out by the gate's hand", "drained by the gate"),
     r"(?:no|without a|any) way out": ("without a way out", "air-gapped"),
@@ -348,7 +358,12 @@ WORDS = {
     r"lies? (?:in|beside|below|there)": ("it lies below it", "is in, is next to, is below"),
     r"look(?:s|ed)? (?:whether|who|which)": ("looks whether it runs", "checks"),
     r"cut short": ("an answer cut short", "truncated, interrupted"),
+    r"(?:was|were|is) (?:not )?foreseen": ("what was not foreseen", "unexpected"),
     r"goes on where": ("goes on where it stopped", "continues"),
+    r"is at it already": ("a run is at it already", "is already running it"),
+    r"slips? of the pen": ("a slip of the pen", "typo"),
+    r"hears? of": ("before Slurm hears of it", "gets, uses, receives"),
+    r"for ever": ("it waits for ever", "forever"),
     r"among its like": ("one among its like", "fleet outlier"),
     r"lemon|strangers?|wish(?:es)?": ("a lemon", "repeat offender, unknown host, option"),
 }  # fmt: skip
@@ -363,19 +378,22 @@ def own_words(text: str) -> str:
     return re.sub(r"\n +|\n(?=[^\n|#*\-\d])", " ", text)
 
 
-def strange_words(text: str) -> Iterator[str]:
-    """Each word of a page that has a plainer one, with that."""
-    for line in own_words(text).splitlines():
-        for pattern, (_bad, better) in WORDS.items():
-            for found in re.finditer(rf"\b(?:{pattern})\b", line, flags=re.IGNORECASE):
+STRANGE = [(re.compile(rf"\b(?:{one})\b", re.IGNORECASE), said[-1]) for one, said in WORDS.items()]
+
+
+def strange_words(lines: str) -> Iterator[str]:
+    """Each word in lines that has a plainer one, with that."""
+    for line in lines.splitlines():
+        for pattern, better in STRANGE:
+            for found in pattern.finditer(line):
                 yield f"'{line[max(0, found.start() - 30) : found.end() + 10]}': write {better}"
 
 
 @pytest.mark.parametrize("pattern", WORDS)
 def test_a_strange_word_is_found(pattern: str) -> None:
     bad, better = WORDS[pattern]
-    assert any(better in line for line in strange_words(bad))
-    assert not list(strange_words(f"`{bad}`\n```text\n{bad}\n```\n"))
+    assert any(better in line for line in strange_words(own_words(bad)))
+    assert not list(strange_words(own_words(f"`{bad}`\n```text\n{bad}\n```\n")))
 
 
 @pytest.mark.parametrize(
@@ -384,4 +402,74 @@ def test_a_strange_word_is_found(pattern: str) -> None:
     ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_pages_are_in_plain_words(page: Path) -> None:
-    assert not list(strange_words(page.read_text(encoding="utf-8")))
+    assert not list(strange_words(own_words(page.read_text(encoding="utf-8"))))
+
+
+# The same in everything else that people read: task names, messages, remedies, comments, templates
+
+
+# Answers of tools as they were, lists of names, the licence, and this list of bad examples.
+OTHERS_WORDS = re.compile(
+    r"LICENSE|tests/unit/test_docs\.py|tests/unit/fixtures/(?!bad_inventories)"
+    r"|.*\.(?:csv|json|kmsg|md|ptx|state|stderr|svg|txt)"
+)
+# A line feed, with the sign of a comment on the next line.
+FOLD = re.compile(r"[ \t]*\n[ \t]*(?:#+ |// |\* )?")
+
+
+def quoted_out(text: str) -> str:
+    """The text in one line, without what is quoted as code."""
+    return FOLD.sub(" ", re.sub(r"`[^`\n]*`|C\([^)\n]*\)", "``", text))
+
+
+def texts_of_python(text: str) -> Iterator[str]:
+    """The comments of a program, block by block, and its texts of several words."""
+    block, last = "", 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            block += token.string.lstrip("#") if token.start[0] == last + 1 else f"\n{token.string}"
+            last = token.start[0]
+    yield from block.splitlines()
+    inner: set[int] = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.JoinedStr):
+            inner |= {id(part) for part in node.values}
+            yield "".join(
+                str(one.value) if isinstance(one, ast.Constant) else "``" for one in node.values
+            )
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if id(node) not in inner and " " in node.value.strip():
+                yield node.value
+
+
+def strange_words_of(name: str, text: str) -> list[str]:
+    """The strange words of a file that is no page."""
+    python = name.endswith(".py") or text.startswith("#!/usr/bin/env python")
+    texts = texts_of_python(text) if python else [text]
+    return [found for one in texts for found in strange_words(quoted_out(one))]
+
+
+def test_strange_words_are_found_in_programs() -> None:
+    program = (
+        "# Run it\n# anew.\nmend = anew('wish', 'mend it', f'{x} is no number')  # `mend`\n"
+        '"""A page\n\nof its own."""\n'
+    )
+    found = [one.rpartition("write ")[2] for one in strange_words_of("x.py", program)]
+    assert sorted(found) == [
+        "again", "is not a", "its own page, a separate page", "repair, correct",
+    ]  # fmt: skip
+    assert len(strange_words_of("x.yml", "- name: Mend what\n  # is\n  # told, C(mend)")) == 2
+
+
+def test_everything_is_in_plain_words() -> None:
+    command = ("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    names = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    read = [one for one in names.split("\0") if one and not OTHERS_WORDS.fullmatch(one)]
+    assert len(read) > 1000
+    found = {
+        name: words
+        for name in read
+        if (ROOT / name).is_file()
+        if (words := strange_words_of(name, (ROOT / name).read_text(encoding="utf-8")))
+    }
+    assert not found

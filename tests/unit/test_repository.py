@@ -288,7 +288,7 @@ def test_action_group_holds_all_modules() -> None:
     assert read_yaml(ROOT / "meta/runtime.yml")["action_groups"]["dgx"] == modules
 
 
-# Ansible loads every filter file of a collection to find one filter, anew in each worker of each
+# Ansible loads every filter file of a collection to find one filter, again in each worker of each
 # task, and compiles what they import: 0.3 s for each task and host when all was imported at once.
 
 
@@ -338,6 +338,20 @@ def test_quotes_are_ascii() -> None:
         str(path.relative_to(ROOT)) for path in texts if quotes.search(path.read_text("utf-8"))
     ]
     assert not found
+
+
+def unnamed(text: str) -> list[int]:
+    """The lines that bind `_`, a name that ansible-test's pylint forbids."""
+    names = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name))
+    return [node.lineno for node in names if node.id == "_" and isinstance(node.ctx, ast.Store)]
+
+
+def test_nothing_is_named_by_an_underscore() -> None:
+    """As ansible-test asks of what is in the artefact."""
+    assert unnamed("a, _, b = c\nd = [_ for _ in e]\n_f = _(g)\n") == [1, 2]
+    texts = project_files("plugins/**/*.py", "tests/unit/**/*.py")
+    found = {str(path.relative_to(ROOT)): unnamed(path.read_text("utf-8")) for path in texts}
+    assert not {path: lines for path, lines in found.items() if lines}
 
 
 def test_machine_names_are_read() -> None:
@@ -394,7 +408,7 @@ def test_yaml_holds_no_secret(path: Path) -> None:
 
 
 def hosts_problem(hosts: str) -> str:
-    """Why a play's hosts could hit machines nobody meant; empty when they cannot."""
+    """Why a play's hosts could hit machines that were not meant; empty when they cannot."""
     if hosts == "localhost":
         return ""
     variable = re.search(r"\{\{ *\w+ *\| *default\(", hosts)
@@ -416,6 +430,67 @@ def test_playbook_is_safe_to_run(path: Path) -> None:
         assert play["name"]
         if "ansible.builtin.import_playbook" not in play:
             assert not hosts_problem(play["hosts"])
+
+
+# What a task does, as its name begins: an operator reads it in a log, and gives it to
+# --start-at-task.
+VERBS = re.compile(
+    "Add|Admit|Allow|Apply|Authorize|Back|Begin|Boot|Bootstrap|Break|Build|Change|Check|Choose"
+    "|Close|Combine|Compare|Compute|Configure|Confirm|Copy|Create|Disable|Drain|Enable|End|Fail|Fetch|Find"
+    "|Gather|Group|Hold|Import|Install|Invalidate|Learn|Load|Lock|Log|Mask|Measure|Mount|Pin|Plan"
+    "|Prepare|Provide|Publish|Read|Reboot|Rebuild|Reconfigure|Record|Register|Release|Reload|Remove"
+    "|Rename|Render|Reset|Run|Save|Set|Share|Show|Simulate|Skip|Start|Stop|Test|Try|Unlock|Unpack"
+    "|Update|Upgrade|Validate|Verify|Wait|Write"
+)
+# The object is missing, or is a sentence.
+VAGUE = re.compile(r"(?:it|them|those|what|who|which|where)\b(?! a | is next)")
+
+
+def names_in(tasks: Any) -> Iterator[str]:
+    """The names of plays and tasks, at any depth."""
+    for task in tasks or []:
+        if isinstance(task, dict):
+            yield str(task.get("name", ""))
+            for part in ("tasks", "pre_tasks", "post_tasks", "block", "rescue", "always"):
+                yield from names_in(task.get(part))
+
+
+def name_problem(name: str) -> str:
+    """Why a task's name is not a verb and its object; empty if it is."""
+    verb, *rest = re.sub(r"^[a-z_]+ \| ", "", name).split(" ", 1)
+    if not VERBS.fullmatch(verb.rstrip(",")):
+        return f"'{name}': begin with a verb of VERBS"
+    return f"'{name}': name the object" if not rest or VAGUE.match(rest[0]) else ""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Install slurmd", "verify | Check that slurmd answers", "Create, change and remove groups",
+        "Hold the nodes; {{ batch | join(', ') }}",
+    ],
+)  # fmt: skip
+def test_good_names_pass(name: str) -> None:
+    assert not name_problem(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "slurmd", "install slurmd", "Every rail is up", "{{ name }} is there", "Let users in", "",
+        "plugins | Install", "build | Unpack it", "configure | Write what is asked",
+        "Say what is next",
+    ],
+)  # fmt: skip
+def test_bad_names_are_found(name: str) -> None:
+    assert name_problem(name)
+
+
+@each("roles/*/tasks/**/*.yml", "playbooks/*.yml", "playbooks/tasks/*.yml", "molecule/*/*.yml")
+def test_task_names_are_a_verb_and_its_object(path: Path) -> None:
+    tasks = read_yaml(path)
+    if path.name != "molecule.yml":
+        assert not [problem for name in names_in(tasks) if (problem := name_problem(name))]
 
 
 def swallowed_in(text: str) -> list[str]:
@@ -468,7 +543,7 @@ def test_conditions_are_true_or_false(path: Path) -> None:
 def beginning_problem(plays: list[dict[str, Any]]) -> str:
     """Why a playbook could work from another inventory's plan, or on no host; empty if it cannot.
 
-    Imports at the top of a playbook of the whole cluster have a subject of their own.
+    Imports at the top of a playbook of the whole cluster have their own subject.
     """
     first = plays[0]
     if first.get("ansible.builtin.import_playbook") != "check_inventory.yml":
@@ -563,7 +638,7 @@ def test_links_lead_somewhere(path: Path) -> None:
     assert not lost
 
 
-# What a role is told is computed by the plan, in Python with types and tests.
+# What a role is reported is computed by the plan, in Python with types and tests.
 
 PROGRAMS = {
     "{%": "a statement",

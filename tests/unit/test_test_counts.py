@@ -43,7 +43,7 @@ def session(stage: str, passed: int, *skips: str) -> Session:
         ),
         (session("units", 0, "tests/x.py::test_a[1]"), ["no test was executed"]),
         (session("units", 0), ["no test was executed"]),
-        # for a reason that was not foreseen
+        # for an unexpected reason
         (
             Session("units", 1, 0, [Skip("tests/x.py::test_a[1]", "no compiler")]),
             ["skip not in tests/allowed_skips.yml: tests/x.py::test_a[1]: no compiler"],

@@ -105,7 +105,7 @@ static struct allocation *owner(const void *at, size_t size)
     return found;
 }
 
-/* For the simulated libcublasLt, which computes on the same clock and knows no devices of its own. */
+/* For the simulated libcublasLt, which computes on the same clock and knows no own devices. */
 EXPORT int simulated_device(void) { return current ? current->number : -1; }
 EXPORT void simulated_advance(double us) { if (current) current->now_us += us; }
 EXPORT void simulated_hang(const char *name) { if (current) hang(current->number, name); }
@@ -189,8 +189,8 @@ EXPORT int cuDeviceGetAttribute(int *value, int attribute, int device)
     if (device < 0 || device >= count_devices()) return INVALID_DEVICE;
     switch (attribute) {
     case 16: *value = 132; return OK; /* multiprocessors */
-    case 75: *value = 9; return OK;   /* compute capability */
-    case 76: *value = 0; return OK;
+    case 75: *value = (int)state_int(device, "cuda.major", 9); return OK; /* compute capability */
+    case 76: *value = (int)state_int(device, "cuda.minor", 0); return OK;
     default: return INVALID_VALUE;
     }
 }

@@ -83,7 +83,7 @@ static int before(const char *name)
     return code ? fail(code, "forced by the state of the simulated hardware") : SUCCESS;
 }
 
-/* Wait for all ranks; nonzero when this one was told to give up. */
+/* Wait for all ranks; nonzero when this one was asked to give up. */
 static int meet(struct comm *comm)
 {
     struct shared *shared = comm->shared;
@@ -152,7 +152,7 @@ EXPORT int ncclCommInitRank(struct comm **out, int ranks, struct id id, int rank
     comm->ranks = ranks;
     comm->gpu = device();
     comm->shared->rate[rank] = state_real(comm->gpu, "nccl.busbw_gbps", 478);
-    /* Nobody else needs the name once all have it open. */
+    /* No other process needs the name once all have it open. */
     if (atomic_fetch_add(&comm->shared->joined, 1) + 1 == ranks) unlink(id.path);
     if (meet(comm)) return fail(REMOTE_ERROR, "given up");
     const char *words = state_text(comm->gpu, "nccl.say", "");

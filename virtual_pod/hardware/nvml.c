@@ -53,7 +53,7 @@ static int entered(device handle, const char *function) {
     int slot = slot_of(handle);
     if (!ready) return UNINITIALIZED;
     if (slot < 0) return INVALID_ARGUMENT;
-    /* A library that does not come back is a fault of its own. */
+    /* A library that does not come back is its own fault. */
     if (!strcmp(state_text(slot, "hang", ""), function))
         for (;;) pause();
     if (!strcmp(state_text(slot, "crash", ""), function)) raise(SIGKILL);
@@ -214,7 +214,7 @@ EXPORT int nvmlDeviceGetIndex(device handle, u32 *index) {
 }
 
 TEXT(nvmlDeviceGetName, "name", "%s", "NVIDIA H100 80GB HBM3")
-/* Each node has GPUs of its own: `node_id` of the state is in their names. */
+/* Each node has its own GPUs: `node_id` of the state is in their names. */
 #define FIRST_NODE 0x51a7ed00
 static u32 node_id(void) { return (u32)state_int(NODE, "node_id", FIRST_NODE); }
 
@@ -579,7 +579,7 @@ EXPORT int nvmlDeviceGetMarginTemperature(device handle, struct margin *margin) 
     return SUCCESS;
 }
 
-/* Each condition is told, and is good. */
+/* Each condition is reported, and is good. */
 #define FABRIC_GOOD 0x1aa
 
 struct fabric { unsigned char cluster[16]; int status; u32 clique, state; };

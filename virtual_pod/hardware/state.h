@@ -3,7 +3,7 @@
  *
  * The state of the simulated hardware: one text file that all simulated libraries read.
  *
- * Lines are `key = value`; a line that begins with # says nothing; the last line of a key counts, so
+ * Lines are `key = value`; a line that begins with # shows nothing; the last line of a key counts, so
  * that a fault is made by appending its fragment. The path is in the environment variable
  * SIMULATED_HARDWARE, else /run/simulated-hardware/state. A file that is not there is a healthy node.
  * Of GPU N a key is looked for as `gpu.N.key`, then as `gpu.*.key`; keys of the node have no prefix.
@@ -24,7 +24,7 @@
  * earlier readings of the file are kept, since a caller may hold pointers into them. */
 const char *state_text(int gpu, const char *key, const char *fallback);
 
-/* The same as a number; what is no number gives the fallback. Integers may be written as 0x... */
+/* The same as a number; what is not a number gives the fallback. Integers may be written as 0x... */
 long long state_int(int gpu, const char *key, long long fallback);
 double state_real(int gpu, const char *key, double fallback);
 

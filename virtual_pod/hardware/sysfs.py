@@ -6,8 +6,9 @@
 sysfs.py --root DIR makes DIR/sys and DIR/proc. It reads the state file that the simulated libraries
 read (SIMULATED_HARDWARE, else /run/simulated-hardware/state), so that PCI and NVML tell one story.
 Keys of a GPU: absent, pcie_width, pcie_generation, pcie_generation_max, pcie_switch_width (the link
-above its switch), numa, kernel_driver. Keys of the node: driver_loaded, driver_version,
-module_version, nouveau, nvswitches. Run it again after a change.
+above its switch), pci_id, pci_class, numa, kernel_driver, mig_instances. Keys of the node: gpus
+(PCI addresses), numa, driver_loaded, driver_version, module_version, nouveau, nvswitches. Run it
+again after a change.
 """
 
 from __future__ import annotations
@@ -108,11 +109,27 @@ def make_gpu(writer: Writer, state: State, number: int, address: str, numa: str)
     }
     writer.function(root / names[1] / names[2], DOWNSTREAM, bridge, narrow)
     gpu = root / names[1] / names[2] / f"0000:{address}"
-    ids = ("0x10de", "0x2330", "0x030200")
+    device = state.of_gpu(number, "pci_id", "0x233010de").lower()[:6]
+    ids = ("0x10de", device, state.of_gpu(number, "pci_class", "0x030200"))
     place = {**narrow, "numa": state.of_gpu(number, "numa", numa)}
     writer.function(gpu, ENDPOINT, ids, place)
     loaded = state.of_node("driver_loaded", "1") == "1"
     writer.bind(gpu, state.of_gpu(number, "kernel_driver", "nvidia" if loaded else "none"))
+
+
+def make_capabilities(proc: Path, number: int, instances: str) -> None:
+    """Write the device numbers of MIG instances (`mig_instances = 9:1g.10gb,…`).
+
+    The numbers are the driver's: 135 for each GPU, 9 for each GPU instance, from 3 on.
+    """
+    for instance in instances.split(",") if instances else ():
+        own = int(instance.split(":")[0])
+        folder = proc / f"capabilities/gpu{number}/mig/gi{own}"
+        first = 3 + 135 * number + 9 * own
+        for place, minor in ((folder, first), (folder / "ci0", first + 1)):
+            place.mkdir(parents=True)
+            text = f"DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1\n"
+            (place / "access").write_text(text, encoding="ascii")
 
 
 def make(root: Path, state: State, gpus: list[str], numa: list[str]) -> None:
@@ -139,6 +156,8 @@ def make(root: Path, state: State, gpus: list[str], numa: list[str]) -> None:
         proc.mkdir(parents=True)
         line = f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {version}  (simulated)"
         (proc / "version").write_text(f"{line}\n", encoding="ascii")
+        for number in range(len(gpus)):
+            make_capabilities(proc, number, state.of_gpu(number, "mig_instances", ""))
 
 
 def main() -> None:
@@ -147,13 +166,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--root", type=Path, default=Path("/run/simulated-hardware"))
     parser.add_argument("--state", type=Path, default=Path(default))
-    parser.add_argument("--gpus", default=GPUS, help="PCI addresses, with commas")
-    parser.add_argument("--numa", default="0,0,0,0,1,1,1,1", help="their NUMA nodes")
+    parser.add_argument("--gpus", help="PCI addresses, with commas")
+    parser.add_argument("--numa", help="their NUMA nodes")
     given = parser.parse_args()
-    gpus, numa = given.gpus.split(","), given.numa.split(",")
+    state = State(given.state)
+    gpus = (given.gpus or state.of_node("gpus", GPUS)).split(",")
+    numa = (given.numa or state.of_node("numa", "0,0,0,0,1,1,1,1")).split(",")
     if len(gpus) != len(numa):
         parser.error(f"{len(gpus)} addresses, but {len(numa)} NUMA nodes")
-    make(given.root, State(given.state), gpus, numa)
+    make(given.root, state, gpus, numa)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 """One package cache for all pods: apt-cacher-ng on the loopback, one relay per pod on its gateway.
 
 apt-cacher-ng cannot take a further address without a restart, which would cut the downloads of
-the other pods; a relay per pod can come and go. The nodes' network has no way out but this.
+the other pods; a relay per pod can come and go. The nodes' network has no way to the outside but
+this.
 """
 
 from __future__ import annotations
@@ -16,18 +17,18 @@ import pathlib
 import pwd
 import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Sequence
-from typing import IO
+from collections.abc import Iterator
 
-from podlib import host, names
+from podlib import daemons, host, names
 from podlib.layout import Pod, PodError
 from podlib.progress import Progress, run_visible
 
 RELAY_PORT = 3142
+# While this file is beside pod.json, the pod's nodes get no packages.
+SHUT = "no-packages"
 # Exists on every Debian and Ubuntu host, and may do nothing but fetch packages.
 _USER = "_apt"
 
@@ -42,7 +43,7 @@ def cache_config(folder: pathlib.Path, support: str, port: int, proxy: str) -> s
         "BindAddress: 127.0.0.1",
         f"Port: {port}",
         f"PidFile: {folder}/run/acng.pid",
-        # Its default lies in a folder of the package's own user.
+        # Its default is in a folder of the package's own user.
         f"SocketPath: {folder}/run/acng.socket",
         "ForeGround: 1",
         "ReportPage: acng-report.html",
@@ -73,7 +74,7 @@ def ensure_cache(progress: Progress) -> int:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            # Whoever holds the lock is the daemon, or has just started it.
+            # The holder of the lock is the daemon, or has just started it.
             host.wait_until("the package cache answers", lambda: _port_answers(folder), 20)
             return _port(folder) or 0
         port = _free_port()
@@ -90,7 +91,7 @@ def ensure_cache(progress: Progress) -> int:
                     raise PodError(f"{folder / name} cannot be given to {_USER}: {done.stderr}")
         argv = ["setpriv", "--reuid", str(user.pw_uid), "--regid", str(user.pw_gid)]
         argv += ["--clear-groups", program, "-c", str(folder / "conf")]
-        _spawn(argv, lock, folder / "run" / "acng.out", env)
+        daemons.spawn(argv, lock, folder / "run" / "acng.out", env)
         (folder / "run" / "port").write_text(str(port))
     try:
         host.wait_until("the package cache answers", lambda: _port_answers(folder), 20)
@@ -101,9 +102,26 @@ def ensure_cache(progress: Progress) -> int:
     return port
 
 
+@contextlib.contextmanager
+def in_use() -> Iterator[None]:
+    """Keep the package cache while a pod comes up: before its first node it may make an image."""
+    path = host.CACHE / "run" / "users.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        yield
+
+
 def stop_cache() -> bool:
-    """Stop the package cache; return whether it ran."""
-    return _stop(host.CACHE / "run" / "acng.lock")
+    """Stop the package cache unless a pod comes up; return whether it ran."""
+    path = host.CACHE / "run" / "users.lock"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return daemons.stop(host.CACHE / "run" / "acng.lock")
 
 
 def ensure_relay(progress: Progress, pod: Pod) -> None:
@@ -117,13 +135,13 @@ def ensure_relay(progress: Progress, pod: Pod) -> None:
         record = host.CHECKOUT / ".pod" / pod.name / "pod.json"
         argv = [sys.executable, os.path.realpath(sys.argv[0]), "_relay", pod.gateway, str(record)]
         env = os.environ | {"BAREMETAL_POD_CACHE": str(host.CACHE)}
-        _spawn(argv, lock, host.RUN / f"relay-{pod.name}.out", env)
+        daemons.spawn(argv, lock, host.RUN / f"relay-{pod.name}.out", env)
     progress.say(f"{pod.gateway} answers the nodes: packages (port {RELAY_PORT}), names")
 
 
 def stop_relay(name: str) -> bool:
     """Stop a pod's relay; return whether it ran."""
-    stopped = _stop(_relay_lock(name))
+    stopped = daemons.stop(_relay_lock(name))
     for suffix in ("lock", "out"):
         (host.RUN / f"relay-{name}.{suffix}").unlink(missing_ok=True)
     return stopped
@@ -134,6 +152,15 @@ def proxy_url(pod: Pod) -> str:
     return f"http://{pod.gateway}:{RELAY_PORT}"
 
 
+def set_packages(name: str, offered: bool) -> None:
+    """Open or shut a pod's way to packages; connections that are open end with their download."""
+    mark = host.CHECKOUT / ".pod" / name / SHUT
+    if offered:
+        mark.unlink(missing_ok=True)
+    else:
+        mark.touch()
+
+
 def serve_relay(address: str, record: str) -> None:
     """Pass connections on to the package cache, and answer for names, until killed."""
     asyncio.run(_serve(address, pathlib.Path(record)))
@@ -142,7 +169,15 @@ def serve_relay(address: str, record: str) -> None:
 async def _serve(address: str, record: pathlib.Path) -> None:
     loop = asyncio.get_running_loop()
     listener = _bound(address, RELAY_PORT, socket.SOCK_STREAM)
-    server = await asyncio.start_server(_relay, sock=listener, limit=1 << 20)
+    shut = record.with_name(SHUT)
+
+    async def relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if shut.exists():
+            writer.close()
+        else:
+            await _relay(reader, writer)
+
+    server = await asyncio.start_server(relay, sock=listener, limit=1 << 20)
     try:
         await loop.create_datagram_endpoint(
             lambda: names.Server(lambda: names.addresses_in(record)),
@@ -187,40 +222,6 @@ def _relay_lock(name: str) -> pathlib.Path:
     return host.RUN / f"relay-{name}.lock"
 
 
-def _spawn(
-    argv: Sequence[str], lock: IO[str], output: pathlib.Path, env: dict[str, str] | None
-) -> None:
-    """Start a daemon that keeps the lock for as long as it lives, and note its pid in the file."""
-    with output.open("w") as stream:
-        process = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=stream,
-            pass_fds=[lock.fileno()],
-            start_new_session=True,
-            env=env,
-            cwd="/",
-        )
-    lock.truncate(0)
-    lock.write(str(process.pid))
-
-
-def _stop(path: pathlib.Path) -> bool:
-    if not path.exists():
-        return False
-    with path.open("r+") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            with contextlib.suppress(ProcessLookupError, ValueError):
-                # The lock is held, so the pid is that of the daemon.
-                os.kill(int(lock.read()), signal.SIGTERM)
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            return True
-    return False
-
-
 def _port(folder: pathlib.Path) -> int | None:
     try:
         return int((folder / "run" / "port").read_text())
@@ -249,7 +250,7 @@ def _free_port() -> int:
 def _program(progress: Progress) -> tuple[str, dict[str, str] | None]:
     """Return the daemon and its environment; fetch it into the cache folder if the host lacks it.
 
-    Unpacked, not installed: the package would start a service of its own on every address.
+    Unpacked, not installed: the package would start its own service on every address.
     """
     installed = shutil.which("apt-cacher-ng", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if installed:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 
@@ -29,7 +30,12 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--subnet", help=f"a private /24 (default: {DEFAULT_SUBNET})")
     up.add_argument("--suite", help="trixie (default) or bookworm")
     up.add_argument("--nodes", type=int, help="number of DGX nodes (default: 4)")
-    up.add_argument("--hosts", help="nodes of your own: NAME=IP[:SUITE][:bare],...")
+    up.add_argument("--hosts", help="other nodes: NAME=IP[:SUITE][:bare|:machine],...")
+    up.add_argument(
+        "--machine",
+        help="also machines with their own kernel, emulated: NAME[=IP][:SUITE][:MIB][:Ncpu],...",
+    )
+    up.add_argument("--inventory", help="another layout with its inventory: mixed")
     up.add_argument(
         "--storage",
         action=argparse.BooleanOptionalAction,
@@ -53,6 +59,8 @@ def _parser() -> argparse.ArgumentParser:
     inventory.add_argument("--nodes", type=int, help="write hosts.yml again with so many DGX nodes")
     cables = command("fabric", "Start the simulated InfiniBand fabric of the pod's plan.")
     cables.add_argument("--fault", choices=sorted(faults.FAULTS), help="with this fault in it")
+    packages = command("packages", "Open or shut the way of a pod's nodes to packages.")
+    packages.add_argument("state", choices=("on", "off"))
     command("ceph", "Make the storage node a Ceph cluster with a CephFS.")
     gpu = command("gpus", "Simulate sound GPUs on every DGX node.")
     gpu.add_argument("--fault", choices=sorted(gpus.faults()), help="with this fault in one node")
@@ -75,7 +83,8 @@ def _node(pod: Pod, name: str) -> Node:
 
 
 def _up(args: argparse.Namespace) -> int:
-    request = Request(args.name, args.subnet, args.suite, args.nodes, args.hosts, args.storage)
+    options = (args.subnet, args.suite, args.nodes, args.hosts, args.storage, args.machine)
+    request = Request(args.name, *options, args.inventory)
     nodes.up(Progress(f"pod {args.name}"), request)
     return 0
 
@@ -116,8 +125,14 @@ def _exec(args: argparse.Namespace) -> int:
     node = _node(pod, args.node)
     if not args.rest:
         raise PodError("exec: which command?")
-    terminal = ["-it"] if sys.stdin.isatty() and sys.stdout.isatty() else ["-i"]
-    argv = host.podman_argv(["exec", *terminal, pod.container(node.name), *args.rest])
+    terminal = sys.stdin.isatty() and sys.stdout.isatty()
+    if node.is_machine:
+        options = nodes.ssh_options(nodes.state_folder(pod.name))
+        argv = ["ssh", *options, "-t" if terminal else "-T", f"root@{node.ip}"]
+        argv.append(shlex.join(args.rest))
+    else:
+        inside = ["exec", "-it" if terminal else "-i", pod.container(node.name), *args.rest]
+        argv = host.podman_argv(inside)
     os.execvp(argv[0], argv)
 
 
@@ -151,6 +166,12 @@ def _ceph(args: argparse.Namespace) -> int:
     return 0
 
 
+def _packages(args: argparse.Namespace) -> int:
+    pod = _pod(args.name)
+    cache.set_packages(pod.name, args.state == "on")
+    return 0
+
+
 def _gpus(args: argparse.Namespace) -> int:
     pod = _pod(args.name)
     gpus.simulate(Progress(f"pod {pod.name}"), pod, args.fault, args.node)
@@ -169,6 +190,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "inventory": _inventory,
     "fabric": _fabric,
     "ceph": _ceph,
+    "packages": _packages,
     "gpus": _gpus,
 }
 

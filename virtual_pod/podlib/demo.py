@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 
 from podlib import ceph, fabric, faults, gpus, host, nodes
 from podlib.layout import Pod, PodError, check_name, expect
+from podlib.mixed import use_mixed
 from podlib.progress import Progress
 from podlib.proofs import admit, live_with, playbook, prove_fabric, prove_gpus, report
 
 GPUS = 8
-# Where the inventory mounts CephFS for everybody.
+# Where the inventory mounts CephFS for all users.
 SHARED = "/cluster/scratch"
-# Lines of failed tasks that are told again at the end, where whoever reads a long output looks.
+# Lines of failed tasks that are repeated at the end, where a reader of a long output looks.
 _SHOWN = 16
 # Opens each GPU: with cgroups in force a job reaches its own (no driver answers) and no other.
 _DEVICES = (
@@ -237,12 +238,14 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="demo",
         description="Boot a virtual pod and make it a Slurm cluster. "
-        "The environment may say POD_NAME, NODES, SUITE, SUBNET and FAULT instead.",
+        "The environment may say POD_NAME, NODES, SUITE, SUBNET, INVENTORY and FAULT instead.",
     )
     parser.add_argument("--name", default=env.get("POD_NAME") or "demo")
     parser.add_argument("--nodes", default=env.get("NODES") or None, help="number of DGX nodes")
     parser.add_argument("--suite", default=env.get("SUITE") or None)
     parser.add_argument("--subnet", default=env.get("SUBNET") or None)
+    inventory = env.get("INVENTORY") or None
+    parser.add_argument("--inventory", default=inventory, help="mixed: nodes of three kinds")
     parser.add_argument(
         "--storage",
         action=argparse.BooleanOptionalAction,
@@ -311,7 +314,10 @@ def _phases(demo: Demo, args: argparse.Namespace) -> None:
         for key, value in (("nodes", args.nodes), ("suite", args.suite), ("subnet", args.subnet))
         if value is not None
     ]
-    options.append("--storage" if args.storage else "--no-storage")
+    if args.inventory:
+        options.append(f"--inventory={args.inventory}")
+    else:
+        options.append("--storage" if args.storage else "--no-storage")
     count = [f"--nodes={args.nodes}"] if args.nodes is not None else []
 
     def describe() -> None:
@@ -336,7 +342,8 @@ def _phases(demo: Demo, args: argparse.Namespace) -> None:
         demo.phase("make the storage a Ceph cluster", lambda: demo.stream("pod ceph", store))
     demo.phase("simulate the GPUs", lambda: demo.stream("pod", [pod, "gpus", "--name", args.name]))
     demo.phase("site.yml", site)
-    demo.phase("use the cluster as alice", lambda: use_cluster(demo))
+    use = use_mixed if args.inventory else use_cluster
+    demo.phase("use the cluster as alice", lambda: use(demo))
     if ceph.has_storage(demo.pod()):
         demo.phase("read what another node wrote", lambda: share_files(demo))
     if fabric.has_fabric(demo.pod()):

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The pod's InfiniBand: ibsim on the head node pretends the fabric that the plan describes.
 
-Simulated is what lies below libibumad: adapters, switches, cables. opensm and infiniband-diags are
+Simulated is what is below libibumad: adapters, switches, cables. opensm and infiniband-diags are
 the real ones; they reach the simulator because libumad2sim takes the place of libibumad's files.
 """
 

@@ -178,7 +178,7 @@ FAULTS: dict[str, Fault] = {
         out=(),
     ),
     "wrong_node": Fault(
-        "dgx-01 and dgx-02 stand in each other's place",
+        "dgx-01 and dgx-02 are in each other's place",
         "exchanged",
         ("dgx-01", "dgx-02"),
         _wrong_node,

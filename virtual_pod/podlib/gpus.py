@@ -25,7 +25,20 @@ HARDWARE = host.CHECKOUT / "virtual_pod" / "hardware"
 # Below it lie the simulated parts of /sys and /proc, the kernel log and the state of the GPUs.
 ROOT = "/run/simulated-hardware"
 _PLACE = "/usr/local/lib/simulated-hardware"
-_TOOLS = ("nvidia-smi", "nv-fabricmanager", "dcgmi", "dcgm-exporter", "all_reduce_perf")
+_TOOLS = (
+    "nvidia-smi",
+    "nvidia-modprobe",
+    "nv-fabricmanager",
+    "dcgmi",
+    "dcgm-exporter",
+    "all_reduce_perf",
+)
+# The model that the libraries pretend without being told.
+_DEFAULT_MODEL = "h100"
+# The role nvidia_driver makes MIG instances by it. It has no driver to work with in a pod.
+_MIG = host.CHECKOUT / "roles" / "nvidia_driver" / "files" / "baremetal-dgx-mig"
+# As the role writes it for the mig_nodes of virtual_pod/inventories/mixed.
+_MIG_LAYOUT = "6 1g.10gb,1g.10gb,1g.10gb,1g.10gb,1g.10gb,1g.10gb,1g.10gb\n7 3g.40gb,3g.40gb\n"
 _FOUND = re.compile(r"^# Found: (?P<found>.*)$", re.MULTILINE)
 _CHECKS = re.compile(r"\b(?:gpu|burn)\.\w+")
 # A process may have a library mapped, so that each is renamed into its place.
@@ -105,7 +118,8 @@ def _build(progress: Progress, ready: pathlib.Path) -> None:
             shutil.copy(library, fresh / "lib")
         for name in (*_TOOLS, "inject", "sysfs.py"):
             shutil.copy(HARDWARE / name, fresh)
-        shutil.copytree(HARDWARE / "faults", fresh / "faults")
+        for folder in ("faults", "models"):
+            shutil.copytree(HARDWARE / folder, fresh / folder)
         (fresh / "digest").write_text(ready.name)
         ready.parent.mkdir(parents=True, exist_ok=True)
         fresh.rename(ready)
@@ -127,10 +141,14 @@ def simulate(progress: Progress, pod: Pod, fault: str | None = None, where: str 
         raise PodError(f"pod {pod.name} has no DGX node")
     broken = where or nodes[0].name
     if fault and broken not in {node.name for node in nodes}:
-        raise PodError(f"{broken} is no DGX node of pod {pod.name}")
+        raise PodError(f"{broken} is not a DGX node of pod {pod.name}")
     _install(progress, pod, nodes, build(progress))
     for node in nodes:
+        if node.model != _DEFAULT_MODEL:
+            _inject(pod, node, ["--model", node.model])
         _inject(pod, node, ["--clear"])
+        if node.name.startswith("mig"):
+            _divide(progress, pod, node)
     if fault:
         progress.say(f"fault {fault} on {broken}: {faults()[fault].title}")
         _inject(pod, next(node for node in nodes if node.name == broken), [fault])
@@ -153,6 +171,19 @@ def _install(progress: Progress, pod: Pod, nodes: Iterable[Node], folder: pathli
         renewed.append(node.name)
     what = f"put on {', '.join(renewed)}" if renewed else "are there"
     progress.say(f"simulated GPUs {what}: libnvidia-ml, libcuda, libcublasLt, sysfs")
+
+
+def _divide(progress: Progress, pod: Pod, node: Node) -> None:
+    """Let the collection's own script make MIG instances of simulated GPUs."""
+    script = f"cat > /run/mig.conf <<'END'\n{_MIG_LAYOUT}END\n"
+    script += (
+        f"sh -s /run/mig.conf {ROOT}/proc <<'END_OF_SCRIPT'\n{_MIG.read_text()}END_OF_SCRIPT\n"
+    )
+    name = pod.container(node.name)
+    done = host.podman("exec", "-i", name, "sh", "-s", data=script, check=False)
+    if done.returncode:
+        raise PodError(f"{node.name} has no MIG instances: {done.stderr.strip()[-300:]}")
+    progress.say(f"simulated MIG instances on {node.name}: GPU 6 has seven, GPU 7 has two")
 
 
 def _inject(pod: Pod, node: Node, words: list[str]) -> None:

@@ -14,7 +14,7 @@ import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,12 +25,20 @@ from podlib.progress import Progress, run_visible
 REPOSITORY = "localhost/baremetal-dgx-pod"
 # Package lists are baked in; with old ones an install asks for packages that mirrors have dropped.
 MAX_AGE_DAYS = 7
-_HOOK = pathlib.Path(__file__).resolve().parents[1] / "image-hook.sh"
+_FOLDER = pathlib.Path(__file__).resolve().parents[1]
+_HOOKS = (f"--customize-hook={_FOLDER / 'image-hook.sh'}",)
+# What makes the same file system boot by itself.
+_MACHINE_HOOKS = (
+    f"--essential-hook={_FOLDER / 'machine-initrd.sh'}",
+    *_HOOKS,
+    f"--customize-hook={_FOLDER / 'machine-hook.sh'}",
+)
 _PACKAGES = (
     "systemd,systemd-sysv,dbus,openssh-server,sudo,iproute2,iputils-ping,ca-certificates,"
     "procps,kmod,udev,netbase,libpam-systemd,less,vim-tiny"
 )
 _PYTHON = ",python3,python3-apt"
+_KERNEL = ",linux-image-amd64,initramfs-tools,lz4,grub-pc-bin,grub2-common,e2fsprogs"
 # They hold in the nodes too. force-unsafe-io: a node need not survive a power cut.
 _DPKG_OPTIONS = (
     "force-unsafe-io",
@@ -48,23 +56,34 @@ class Recipe:
     sources: tuple[str, ...]
     apt_options: tuple[str, ...]
     hook: str
+    machine: bool = False
 
     @property
     def variant(self) -> str:
-        """Return the suite, with -bare for the image without Python."""
-        return f"{self.suite}-bare" if self.bare else self.suite
+        """Return the suite, with -bare for no Python, with -machine for one that boots."""
+        return self.suite + ("-bare" if self.bare else "-machine" if self.machine else "")
 
     @property
     def packages(self) -> str:
         """Return mmdebstrap's --include list."""
-        return _PACKAGES if self.bare else _PACKAGES + _PYTHON
+        return _PACKAGES + ("" if self.bare else _PYTHON) + (_KERNEL if self.machine else "")
+
+    @property
+    def tag(self) -> str:
+        """Return the image's name among those of pods; another recipe has another one."""
+        parts = (self.variant, self.packages, self.sources, self.apt_options, self.hook)
+        text = repr((*parts, _CHANGES, _DPKG_OPTIONS))
+        return f"{self.variant}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
     @property
     def name(self) -> str:
-        """Return repository:tag; another recipe has another tag."""
-        parts = (self.variant, self.packages, self.sources, self.apt_options, self.hook)
-        text = repr((*parts, _CHANGES, _DPKG_OPTIONS))
-        return f"{REPOSITORY}:{self.variant}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+        """Return repository:tag."""
+        return f"{REPOSITORY}:{self.tag}"
+
+    @property
+    def hooks(self) -> tuple[str, ...]:
+        """Return mmdebstrap's options for what is done in the file system."""
+        return _MACHINE_HOOKS if self.machine else _HOOKS
 
 
 def sources_of(indextargets: str, codename: str, suite: str) -> tuple[str, ...]:
@@ -107,9 +126,11 @@ def host_apt_options() -> tuple[str, ...]:
     return tuple(options)
 
 
-def recipe(suite: str, bare: bool) -> Recipe:
+def recipe(suite: str, bare: bool, machine: bool = False) -> Recipe:
     """Return how the image is made on this host."""
-    return Recipe(suite, bare, host_sources(suite), host_apt_options(), _HOOK.read_text())
+    hooks = _MACHINE_HOOKS if machine else _HOOKS
+    hook = "".join(pathlib.Path(option.partition("=")[2]).read_text() for option in hooks)
+    return Recipe(suite, bare, host_sources(suite), host_apt_options(), hook, machine)
 
 
 def age_days(inspected: Sequence[dict[str, Any]], now: datetime.datetime) -> float:
@@ -216,17 +237,21 @@ def mmdebstrap_argv(
         f"--include={wanted.packages}",
         # Out with the address that only this host can reach; nodes get their own.
         '--customize-hook=sed -i /127.0.0.1:/d "$1"/etc/apt/apt.conf.d/99mmdebstrap',
-        f"--customize-hook={_HOOK}",
+        *wanted.hooks,
         wanted.suite,
         str(target),
         *wanted.sources,
     ]
 
 
-def _build(progress: Progress, wanted: Recipe, cache_port: int) -> None:
+@contextlib.contextmanager
+def root_of(
+    progress: Progress, wanted: Recipe, cache_port: int, form: str
+) -> Iterator[pathlib.Path]:
+    """Make the root file system, a root.tar or a folder root; it goes when the block ends."""
     what = f"image {wanted.variant}"
     origin = "this host's apt sources" if wanted.sources else "mmdebstrap's default mirror"
-    progress.say(f"{what}: making {wanted.name} from {origin}")
+    progress.say(f"{what}: making {wanted.tag} from {origin}")
     keyring = ensure_keyring(progress, wanted.apt_options, cache_port)
     work = host.CACHE / "build"
     work.mkdir(exist_ok=True)
@@ -236,28 +261,33 @@ def _build(progress: Progress, wanted: Recipe, cache_port: int) -> None:
     # mmdebstrap unpacks as _apt in here.
     folder.chmod(0o755)
     try:
-        tar = folder / "root.tar"
-        # Dies with us: nobody may go on writing into a folder that the next run removes.
+        made = folder / form
+        # Dies with us: nothing may go on writing into a folder that the next run removes.
         argv = [
             "setpriv",
             "--pdeathsig",
             "TERM",
-            *mmdebstrap_argv(wanted, cache_port, tar, keyring),
+            *mmdebstrap_argv(wanted, cache_port, made, keyring),
         ]
         env = os.environ | {"TMPDIR": str(folder), "LC_ALL": "C.UTF-8"}
         run_visible(progress, what, argv, env=env, keep=lambda line: line.startswith(("I:", "E:")))
+        yield made
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _build(progress: Progress, wanted: Recipe, cache_port: int) -> None:
+    what = f"image {wanted.variant}"
+    with root_of(progress, wanted, cache_port, "root.tar") as tar:
         changes = [f"--change={change}" for change in _CHANGES]
         with progress.during(lambda: f"{what}: importing"):
             host.podman("import", "-q", *changes, str(tar), wanted.name)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     if not is_usable(wanted.name):
         raise PodError(f"{what}: made, but podman does not show it")
     for old in images():
         # podman refuses for an image that a node still uses, which is what we want.
         if old.startswith(f"{REPOSITORY}:{wanted.variant}-") and old != wanted.name:
-            tag = old.split(":")[1]
-            if tag.rsplit("-", 1)[0] == wanted.variant:
+            if old.split(":")[1].rsplit("-", 1)[0] == wanted.variant:
                 host.podman("rmi", old, check=False)
     progress.say(f"{what}: ready")
 

@@ -15,6 +15,8 @@ from podlib import ceph, fabric, host, nodes
 from podlib.layout import DEFAULT_SUBNET, MAX_DGX, Pod, PodError
 
 TEMPLATE = host.CHECKOUT / "inventories" / "virtual_pod"
+# What another layout has besides, or instead.
+_LAYOUTS = host.CHECKOUT / "virtual_pod" / "inventories"
 # Not in group_vars/all, where it would also hold for localhost.
 _GENERATED = "group_vars/cluster/pod.yml"
 _FABRIC = "group_vars/all/fabric.yml"
@@ -33,6 +35,7 @@ _LARGE = (
 )
 # What the suites' own archives hold.
 _SLURM = {"trixie": "24.11", "bookworm": "22.05"}
+_PLATFORM = {"trixie": "debian-13", "bookworm": "debian-12"}
 # Of several heads only the first: a second database or fabric adapter is not there.
 _OF_FIRST = ("slurm_databases", "subnet_managers", "monitoring_nodes")
 _GROUPS = {
@@ -141,6 +144,7 @@ def generated_variables(
         lines += [
             f"# What Debian {suites[0]} has.",
             f'slurm_base_version: "{_SLURM[suites[0]]}"',
+            f"node_platform: {_PLATFORM[suites[0]]}",
             "",
         ]
     if fabric.has_fabric(pod):
@@ -167,7 +171,7 @@ def generated_variables(
     if hybrid and v1:
         lines += [
             "# This host mixes cgroup v1 and v2, where slurmd refuses cgroup/v2 (fatal: Hybrid",
-            "# mode is not supported). Each node has v1 folders of its own in /cgv1.",
+            "# mode is not supported). Each node has its own v1 folders in /cgv1.",
             "slurm_controller_cgroup:",
             "  plugin: cgroup/v1",
             "  mountpoint: /cgv1",
@@ -191,15 +195,17 @@ def in_subnet(text: str, subnet: str) -> str:
 def wanted_files(pod: Pod, count: int | None, generated: str) -> dict[str, str]:
     """Return the whole inventory as {path: text}."""
     files = {}
-    for path in sorted(TEMPLATE.rglob("*")):
-        if path.is_file() and not any(p.startswith(".") for p in path.relative_to(TEMPLATE).parts):
-            name = str(path.relative_to(TEMPLATE))
-            files[name] = in_subnet(path.read_text(), pod.subnet)
+    folders = (TEMPLATE, _LAYOUTS / pod.inventory) if pod.inventory else (TEMPLATE,)
+    for folder in folders:
+        for path in sorted(folder.rglob("*")):
+            inside = path.relative_to(folder)
+            if path.is_file() and not any(part.startswith(".") for part in inside.parts):
+                files[str(inside)] = in_subnet(path.read_text(), pod.subnet)
     if "hosts.yml" not in files:
         raise PodError(f"there is no {TEMPLATE / 'hosts.yml'}")
     if pod.custom and count is None:
         files["hosts.yml"] = hosts_of_nodes(pod)
-    else:
+    elif not pod.inventory:
         number = count or sum(1 for n in pod.nodes if n.is_gpu)
         files["hosts.yml"] = hosts_of_range(files["hosts.yml"], number)
     if not ceph.has_storage(pod):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 SUITES = ("trixie", "bookworm")
@@ -17,10 +17,18 @@ HEAD_OFFSET = 11
 LOGIN_OFFSET = 21
 STORAGE_OFFSET = 31
 DGX_OFFSET = 101
+# Machines for which no address is given take the first free one from here on.
+MACHINE_OFFSET = 201
+# Of a machine, unless something else is asked for; half of it is free after the boot.
+MACHINE_MIB = 1536
 # Their names have two digits, as has the range in the inventory.
 MAX_DGX = 99
 # The node that Ceph runs on, where the pod has one.
 STORAGE = "stor-01"
+# What a node has by the first word of its name: the simulated model of its GPUs.
+MODELS = {"dgx": "h100", "mig": "h100", "debug": "a6000"}
+# Layouts besides the default one; each has a folder in virtual_pod/inventories.
+MIXED = "mixed"
 
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 
@@ -43,21 +51,38 @@ class Node:
     ip: str
     suite: str
     bare: bool = False
+    # Memory of a machine with its own kernel, and its processors; a container has none.
+    machine_mib: int = 0
+    machine_cpus: int = 1
+
+    @property
+    def is_machine(self) -> bool:
+        """A machine is booted by QEMU, any other node is a container."""
+        return self.machine_mib > 0
 
     @property
     def is_gpu(self) -> bool:
-        """A node named dgx... gets pretended GPUs."""
-        return self.name.startswith("dgx")
+        """A container whose name begins with one of MODELS gets pretended GPUs."""
+        return self.model != "" and not self.is_machine
+
+    @property
+    def model(self) -> str:
+        """Return the model of its pretended GPUs, or ""."""
+        return MODELS.get(re.split(r"[-\d]", self.name)[0], "")
 
 
 @dataclass(frozen=True)
 class Pod:
-    """A pod as asked for. `custom` is true when --hosts named the nodes."""
+    """A pod as asked for.
+
+    `custom` is true when --hosts named the nodes; `inventory` names another layout, or is "".
+    """
 
     name: str
     subnet: str
     nodes: tuple[Node, ...]
     custom: bool = False
+    inventory: str = ""
 
     @property
     def gateway(self) -> str:
@@ -111,18 +136,63 @@ def default_nodes(subnet: str, suite: str, count: int, storage: bool = False) ->
     )
 
 
-def parse_hosts(text: str, subnet: str, suite: str) -> tuple[Node, ...]:
-    """Return the nodes of `NAME=IP[:SUITE][:bare],...`; PodError names the entry that is wrong."""
-    nodes = tuple(
-        _parse_host(entry.strip(), subnet, suite) for entry in text.split(",") if entry.strip()
+def mixed_nodes(subnet: str, suite: str) -> tuple[Node, ...]:
+    """Return four DGX nodes, a workstation with other GPUs, and a node with divided GPUs."""
+    nodes = default_nodes(subnet, suite, 4)
+    net = check_subnet(subnet)
+    others = (
+        Node(name, str(net[DGX_OFFSET + number]), suite)
+        for number, name in enumerate(("debug-01", "mig-01"), 4)
     )
+    return (*nodes, *others)
+
+
+def parse_hosts(text: str, subnet: str, suite: str) -> tuple[Node, ...]:
+    """Return the nodes of --hosts; PodError names the entry that is wrong."""
+    nodes = tuple(_parse_host(entry, subnet, suite) for entry in _entries(text))
     if not nodes:
         raise PodError("hosts: write NAME=IP[:SUITE][:bare],...")
+    _check_distinct("hosts", nodes)
+    return nodes
+
+
+def parse_machines(text: str, subnet: str, suite: str, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Return the pod's nodes with the machines of `NAME[=IP][:SUITE][:MIB][:Ncpu],...` among them.
+
+    What is not said of a machine that is known stays as it was.
+    """
+    found = {node.name: node for node in nodes}
+    if not _entries(text):
+        raise PodError("machine: write NAME[=IP][:SUITE][:MIB][:Ncpu],...")
+    for entry in _entries(text):
+        name = re.split("[:=]", entry)[0]
+        old = found.get(name)
+        if old and not old.is_machine:
+            raise PodError(f"machine: {name} is a container of this pod; write another name")
+        head, colon, options = entry.partition(":")
+        if "=" not in head:
+            head += f"={old.ip if old else _free_address(subnet, found.values())}"
+        if not colon and old:
+            options = f"{old.suite}:{old.machine_mib}:{old.machine_cpus}cpu"
+        found[name] = _parse_host(f"{head}:machine:{options}", subnet, suite)
+    _check_distinct("machine", tuple(found.values()))
+    return tuple(found.values())
+
+
+def _entries(text: str) -> list[str]:
+    return [entry.strip() for entry in text.split(",") if entry.strip()]
+
+
+def _free_address(subnet: str, nodes: Iterable[Node]) -> str:
+    net, taken = check_subnet(subnet), {node.ip for node in nodes}
+    return next(ip for ip in map(str, list(net)[MACHINE_OFFSET:]) if ip not in taken)
+
+
+def _check_distinct(option: str, nodes: tuple[Node, ...]) -> None:
     for what, values in (("name", [n.name for n in nodes]), ("address", [n.ip for n in nodes])):
         twice = sorted({v for v in values if values.count(v) > 1})
         if twice:
-            raise PodError(f"hosts: the {what} {', '.join(twice)} stands twice")
-    return nodes
+            raise PodError(f"{option}: the {what} {', '.join(twice)} stands twice")
 
 
 def _parse_host(entry: str, subnet: str, suite: str) -> Node:
@@ -140,23 +210,38 @@ def _parse_host(entry: str, subnet: str, suite: str) -> Node:
         raise PodError(
             f"hosts: {entry!r}: {ip} is not free for a node; write one of {net[2]} to {net[-2]}"
         )
-    bare = "bare" in options
-    suites = [o for o in options if o and o != "bare"]
+    bare, machine = "bare" in options, "machine" in options
+    sizes = [int(o) for o in options if o.isdecimal()]
+    cpus = [int(o[0]) for o in options if re.fullmatch("[1-9]cpu", o)]
+    known = {"", "bare", "machine", *(f"{n}cpu" for n in cpus), *map(str, sizes)}
+    suites = [o for o in options if o not in known]
     if len(suites) > 1:
         raise PodError(f"hosts: {entry!r}: more than one suite")
-    return Node(name, str(ip), check_suite(suites[0] if suites else suite), bare)
+    if bare and machine:
+        raise PodError(f"hosts: {entry!r}: a machine is never bare")
+    if sizes and (not machine or len(sizes) > 1 or not 512 <= sizes[0] <= 65536):
+        raise PodError(
+            f"hosts: {entry!r}: a number is the memory of a machine; write one from 512 to 65536"
+        )
+    if cpus and (not machine or len(cpus) > 1):
+        raise PodError(f"hosts: {entry!r}: {cpus[0]}cpu is for a machine, once")
+    memory = (*sizes, MACHINE_MIB)[0] if machine else 0
+    suite = check_suite(suites[0] if suites else suite)
+    return Node(name, str(ip), suite, bare, memory, (*cpus, 1)[0])
 
 
 def pod_to_record(pod: Pod) -> dict[str, Any]:
     """Return what pod.json keeps of a pod."""
-    nodes = [{"name": n.name, "ip": n.ip, "suite": n.suite, "bare": n.bare} for n in pod.nodes]
-    return {"name": pod.name, "subnet": pod.subnet, "custom": pod.custom, "nodes": nodes}
+    nodes = [asdict(node) for node in pod.nodes]
+    record = {"name": pod.name, "subnet": pod.subnet, "custom": pod.custom, "nodes": nodes}
+    return {**record, **({"inventory": pod.inventory} if pod.inventory else {})}
 
 
 def pod_from_record(record: dict[str, Any]) -> Pod:
     """Return the pod that pod_to_record wrote."""
-    nodes = tuple(Node(n["name"], n["ip"], n["suite"], n["bare"]) for n in record["nodes"])
-    return Pod(record["name"], record["subnet"], nodes, record["custom"])
+    nodes = tuple(Node(**node) for node in record["nodes"])
+    inventory = record.get("inventory", "")
+    return Pod(record["name"], record["subnet"], nodes, record["custom"], inventory)
 
 
 @dataclass(frozen=True)
@@ -169,10 +254,20 @@ class Request:
     nodes: int | None = None
     hosts: str | None = None
     storage: bool | None = None
+    machine: str | None = None
+    inventory: str | None = None
 
 
 def resolve(request: Request, known: Pod | None) -> Pod:
     """Return the pod that is asked for; what the user did not say stays as it was the last time."""
+    pod = _without_new_machines(request, known)
+    if request.machine is None:
+        return pod
+    suite = request.suite or next((n.suite for n in pod.nodes), SUITES[0])
+    return replace(pod, nodes=parse_machines(request.machine, pod.subnet, suite, pod.nodes))
+
+
+def _without_new_machines(request: Request, known: Pod | None) -> Pod:
     check_name("pod", request.name)
     if request.nodes is not None and request.hosts is not None:
         raise PodError("nodes and hosts: write one of the two")
@@ -181,6 +276,18 @@ def resolve(request: Request, known: Pod | None) -> Pod:
         raise PodError(
             f"pod {known.name} is on {known.subnet}; take it down first to move it to {subnet}"
         )
+    machines = tuple(n for n in known.nodes if n.is_machine) if known else ()
+    inventory = request.inventory
+    if inventory is None and known and request.nodes is None and request.hosts is None:
+        inventory = known.inventory
+    if inventory:
+        if inventory != MIXED:
+            raise PodError(f"inventory {inventory!r}: write {MIXED}, or leave it out")
+        if request.hosts is not None or request.nodes is not None or request.storage:
+            raise PodError(f"inventory {MIXED} has its own nodes; leave out the others")
+        suite = request.suite or (known.nodes[0].suite if known else SUITES[0])
+        nodes = (*mixed_nodes(subnet, check_suite(suite)), *machines)
+        return Pod(request.name, subnet, nodes, False, inventory)
     if request.hosts is not None:
         if request.storage is not None:
             raise PodError(
@@ -192,13 +299,14 @@ def resolve(request: Request, known: Pod | None) -> Pod:
         if request.suite is not None:
             raise PodError(f"pod {known.name} was made with --hosts; name the suites there")
         return known
-    old = {} if known is None or known.custom else {n.name: n.suite for n in known.nodes}
+    usual = known is not None and not known.custom and not known.inventory
+    old = {n.name: n.suite for n in known.nodes if not n.is_machine} if known and usual else {}
     suite = request.suite or next(iter(old.values()), SUITES[0])
     count = request.nodes
     if count is None:
         count = sum(1 for n in old if n.startswith("dgx-")) or 4
     storage = STORAGE in old if request.storage is None else request.storage
-    return Pod(request.name, subnet, default_nodes(subnet, suite, count, storage))
+    return Pod(request.name, subnet, (*default_nodes(subnet, suite, count, storage), *machines))
 
 
 def overlapping(subnet: str, others: Iterable[tuple[str, str]]) -> str | None:

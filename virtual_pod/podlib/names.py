@@ -26,7 +26,7 @@ def answer(query: bytes, addresses: Mapping[str, str]) -> bytes | None:
     if len(query) < 12 or query[2] & 0x80:
         return None
     identity, flags, questions = struct.unpack("!HHH", query[:6])
-    # An answer, authoritative, with the query's wish for recursion.
+    # An answer, authoritative, with the query's request for recursion.
     flags = 0x8400 | (flags & 0x0100)
     try:
         if questions != 1:

@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A pod's network: a bridge on the host, and for each node a network namespace with one card.
 
+A machine has two tap devices on the bridge instead, and others on a second bridge, the rails.
+
 Made by hand and not by podman: its address book keeps the addresses of nodes whose start was
 killed, and then refuses them for good. Here everything has a name that follows from the pod, so
-that it can always be made again. Nothing routes, so there is no way out.
+that it can always be rebuilt. Nothing routes, so the outside cannot be reached.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from podlib import host
 from podlib.layout import Node, Pod, PodError
 
 NETNS = pathlib.Path("/run/netns")
+# Cards of a machine on the bridge of the rails, besides two on the pod's.
+RAILS = 2
 _BRIDGE_NF = pathlib.Path("/proc/sys/net/bridge/bridge-nf-call-iptables")
 
 
@@ -36,15 +40,23 @@ def mac_address(ip: str) -> str:
     return "02:d6:" + ":".join(f"{b:02x}" for b in ipaddress.IPv4Address(ip).packed)
 
 
+def rail_name(pod_name: str) -> str:
+    """Return the name of the bridge that the other cards of machines are on, and nothing else."""
+    return bridge_name(f"{pod_name}-rail")
+
+
 def ensure_bridge(pod: Pod) -> bool:
     """Make the bridge, with the gateway's address; return whether it was missing."""
-    name = bridge_name(pod.name)
+    return _ensure(bridge_name(pod.name), f"{pod.gateway}/24", mac_address(pod.gateway))
+
+
+def _ensure(name: str, address: str, mac: str) -> bool:
     missing = not pathlib.Path(f"/sys/class/net/{name}").exists()
     script = """
         ip link show "$1" >/dev/null 2>&1 || ip link add "$1" address "$3" type bridge
-        ip addr replace "$2" dev "$1"
+        [ -z "$2" ] || ip addr replace "$2" dev "$1"
         ip link set "$1" up"""
-    _run(script, name, f"{pod.gateway}/24", mac_address(pod.gateway))
+    _run(script, name, address, mac)
     if _BRIDGE_NF.exists() and _BRIDGE_NF.read_text().strip() == "1":
         # Docker sends what crosses a bridge through a FORWARD chain that drops by default.
         rule = ["FORWARD", "-i", name, "-o", name, "-j", "ACCEPT"]
@@ -54,8 +66,11 @@ def ensure_bridge(pod: Pod) -> bool:
 
 
 def drop_bridge(pod_name: str) -> bool:
-    """Remove the bridge; return whether it was there."""
-    name = bridge_name(pod_name)
+    """Remove the pod's bridges; return whether one was there."""
+    return any([_drop(bridge_name(pod_name)), _drop(rail_name(pod_name))])
+
+
+def _drop(name: str) -> bool:
     if not pathlib.Path(f"/sys/class/net/{name}").exists():
         return False
     rule = ["FORWARD", "-i", name, "-o", name, "-j", "ACCEPT"]
@@ -66,7 +81,7 @@ def drop_bridge(pod_name: str) -> bool:
 
 
 def connect(pod: Pod, node: Node) -> str:
-    """Make the node's network namespace and its card anew; return the path podman wants."""
+    """Make the node's network namespace and its card again; return the path podman wants."""
     container = pod.container(node.name)
     script = """
         ns=$1 port=$2 mac=$3 address=$4 bridge=$5
@@ -82,6 +97,31 @@ def connect(pod: Pod, node: Node) -> str:
     values = (mac_address(node.ip), f"{node.ip}/24", bridge_name(pod.name), str(NETNS))
     _run(script, container, port_name(node.ip), *values)
     return str(NETNS / container)
+
+
+def cards(node: Node) -> dict[str, str]:
+    """Return {the host's end: address} of a machine's cards, in their order."""
+    port, mac = port_name(node.ip), mac_address(node.ip)
+    names = (port, f"{port}-b", *(f"{port}-r{n}" for n in range(RAILS)))
+    return {name: mac.replace("02:d6", f"02:{0xD6 + n:x}", 1) for n, name in enumerate(names)}
+
+
+def plug(pod: Pod, node: Node) -> None:
+    """Make the cables of a machine again: two to the pod's bridge, the others to the rails'."""
+    rail = rail_name(pod.name)
+    _ensure(rail, "", mac_address(pod.gateway).replace("02:d6", "02:d7", 1))
+    script = """
+        ip link del "$1" 2>/dev/null || true
+        ip tuntap add "$1" mode tap
+        ip link set "$1" master "$2" up"""
+    for number, port in enumerate(cards(node)):
+        _run(script, port, bridge_name(pod.name) if number < 2 else rail)
+
+
+def unplug(node: Node) -> None:
+    """Remove the cables of a machine."""
+    for port in cards(node):
+        _run('ip link del "$1" 2>/dev/null || true', port)
 
 
 def disconnect(container: str, ip: str) -> None:

@@ -5,17 +5,20 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import json
 import pathlib
 import secrets
+import shlex
 import shutil
+import socket
 import subprocess
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from podlib import cache, host, image, leftovers, network
+from podlib import cache, disk, host, image, leftovers, machines, network
 from podlib.layout import (
     DEFAULT_SUBNET,
     Node,
@@ -31,8 +34,10 @@ from podlib.progress import Progress
 
 STATE = host.CHECKOUT / ".pod"
 READY_TIMEOUT_S = 180
+# An emulated processor, on a host that has other work, too.
+_MACHINE_TIMEOUT_S = 900
 _LABEL = "baremetal.dgx"
-_BOOT = host.CHECKOUT / "virtual_pod" / "node-boot.sh"
+_BOOT = [host.CHECKOUT / "virtual_pod" / name for name in ("node-identity.sh", "node-boot.sh")]
 _WORKERS = 4
 # States of a container that a killed run did not leave half-made.
 _WHOLE = ("running", "exited", "stopped")
@@ -45,7 +50,7 @@ It has the host's speed and none of the behaviour of a parallel file system.
 
 @dataclasses.dataclass(frozen=True)
 class Container:
-    """A node as podman knows it."""
+    """A node as podman knows it, or a machine as its folder shows it."""
 
     identity: str
     node: str
@@ -54,6 +59,7 @@ class Container:
     spec: str
     image: str
     checkout: str
+    is_machine: bool = False
 
 
 def state_folder(name: str) -> pathlib.Path:
@@ -73,12 +79,26 @@ def node_spec(node: Node) -> str:
 
 
 def containers(pod_name: str | None = None) -> list[Container]:
-    """Return the nodes of a pod, or of all pods."""
+    """Return the nodes of a pod, or of all pods, containers and machines."""
     label = f"label={_LABEL}.pod" + (f"={pod_name}" if pod_name else "")
     listed = host.podman_json("ps", "-a", "--external=false", "--filter", label, "--format", "json")
     monitored = leftovers.monitored()
+    booted = [
+        Container(
+            identity=f"{machine.pod}/{machine.node}",
+            node=machine.node,
+            container=f"{machine.pod}-{machine.node}",
+            state=machine.state,
+            spec=machine.record.get("spec", ""),
+            image=machine.record.get("disk", ""),
+            checkout=machine.record.get("checkout", ""),
+            is_machine=True,
+        )
+        for machine in machines.found(pod_name)
+    ]
     return sorted(
-        (
+        booted
+        + [
             Container(
                 identity=c["Id"],
                 node=c["Labels"].get(f"{_LABEL}.node", "?"),
@@ -93,7 +113,7 @@ def containers(pod_name: str | None = None) -> list[Container]:
                 checkout=c["Labels"].get(f"{_LABEL}.checkout", ""),
             )
             for c in listed or []
-        ),
+        ],
         key=lambda c: c.container,
     )
 
@@ -105,8 +125,9 @@ def action_for(node: Node, found: Container | None) -> str:
     """
     if found is None or found.state not in _WHOLE:
         return "make"
-    if found.spec != node_spec(node):
-        old = json.loads(found.spec or "{}")
+    old = json.loads(found.spec or "{}")
+    # As nodes: what was written before a field existed has its default.
+    if not old or Node(**old) != node:
         raise PodError(
             f"{node.name} exists as {old.get('suite')} on {old.get('ip')}"
             f"{' (bare)' if old.get('bare') else ''}, not as asked for; "
@@ -142,8 +163,9 @@ def run_argv(pod: Pod, node: Node, image_name: str, mounts: dict[str, str], key:
         argv += ["--mount", f"type=bind,src={source},dst={target}"]
     for name, value in labels.items():
         argv += ["--label", f"{_LABEL}.{name}={value}"]
-    boot = [_BOOT.read_text(), "node-boot", node.name, node.ip, cache.proxy_url(pod)]
-    boot += ["1" if node.is_gpu else "0", "" if node.bare else key, "1" if node.bare else "0"]
+    boot = ["".join(path.read_text() for path in _BOOT), "node-boot", node.name, node.ip]
+    boot += [cache.proxy_url(pod), "" if node.bare else key, "1" if node.bare else "0"]
+    boot += ["1" if node.is_gpu else "0"]
     return [*argv, image_name, "/bin/sh", "-ec", *boot]
 
 
@@ -154,10 +176,13 @@ def up(progress: Progress, request: Request) -> Pod:
         request = dataclasses.replace(request, subnet=_free_subnet(request.name))
     pod = resolve(request, known)
     bare = any(node.bare for node in pod.nodes)
-    host.install_packages(progress, {"sshpass": "sshpass"} if bare else None)
+    programs = {"sshpass": "sshpass"} if bare else {}
+    if any(node.is_machine for node in pod.nodes):
+        programs |= machines.PROGRAMS
+    host.install_packages(progress, programs)
     host.raise_inotify_limit(progress)
     lock = host.RUN.parent / f"{host.RUN.name}-{pod.name}.lock"
-    with host.locked(progress, lock, f"pod {pod.name}"):
+    with host.locked(progress, lock, f"pod {pod.name}"), cache.in_use():
         _up(progress, pod)
     return pod
 
@@ -187,15 +212,26 @@ def _up(progress: Progress, pod: Pod) -> None:
         _remove(progress, half_made)
         leftovers.clean(pod)
     port = cache.ensure_cache(progress)
-    kinds = sorted({(n.suite, n.bare) for n in todo if actions[n] == "make"})
+    making = [n for n in todo if actions[n] == "make"]
+    kinds = sorted({(n.suite, n.bare) for n in making if not n.is_machine})
     images = {kind: image.ensure_image(progress, *kind, port) for kind in kinds}
+    suites = sorted({n.suite for n in making if n.is_machine})
+    disks = {suite: disk.ensure_disk(progress, suite, port) for suite in suites}
     if todo and network.ensure_bridge(pod):
         progress.say(
-            f"network {pod.subnet} made: bridge {network.bridge_name(pod.name)}, no way out"
+            f"network {pod.subnet} made: bridge {network.bridge_name(pod.name)}, no way to the "
+            "outside"
         )
     cache.ensure_relay(progress, pod)
 
     def begin(node: Node) -> None:
+        if node.is_machine:
+            if actions[node] == "make":
+                boot = machines.boot_text(pod, node, cache.proxy_url(pod), key)
+                record = {"spec": node_spec(node), "checkout": str(host.CHECKOUT)}
+                machines.make(pod, node, disks[node.suite], boot, record)
+            machines.start(pod, node)
+            return
         mounts = host.v1_folders(pod.container(node.name))
         network.connect(pod, node)
         if actions[node] == "start":
@@ -208,10 +244,16 @@ def _up(progress: Progress, pod: Pod) -> None:
         _wait_ready(pod, node, folder)
         if node.bare:
             _set_password(pod, node, passwords)
-        progress.say(f"{node.name}: up ({node.suite}{', bare' if node.bare else ''}, {node.ip})")
+        kind = ", bare" if node.bare else ", machine" if node.is_machine else ""
+        progress.say(f"{node.name}: up ({node.suite}{kind}, {node.ip})")
+
+    booting = {node.name for node in todo if node.is_machine}
+
+    def describe(name: str) -> str:
+        return f"{name} ({machines.console(pod.name, name)})" if name in booting else name
 
     _for_all(progress, "starting", todo, begin)
-    _for_all(progress, "waiting for", pod.nodes if todo else (), ready)
+    _for_all(progress, "waiting for", pod.nodes if todo else (), ready, describe)
     if not todo:
         _for_all(progress, "asking", pod.nodes, lambda node: _wait_ready(pod, node, folder))
     extra = sorted(set(found) - {n.name for n in pod.nodes})
@@ -221,7 +263,7 @@ def _up(progress: Progress, pod: Pod) -> None:
 
 
 def _refuse_foreign(name: str, found: Iterable[Container]) -> None:
-    """Refuse a pod that runs for another checkout; what is dead, or nobody's any more, is free."""
+    """Refuse a pod that runs for another checkout; what is dead, or without an owner, is free."""
     for container in found:
         theirs = (
             container.checkout != str(host.CHECKOUT) and pathlib.Path(container.checkout).exists()
@@ -234,7 +276,11 @@ def _refuse_foreign(name: str, found: Iterable[Container]) -> None:
 
 
 def _for_all(
-    progress: Progress, doing: str, nodes: Iterable[Node], work: Callable[[Node], None]
+    progress: Progress,
+    doing: str,
+    nodes: Iterable[Node],
+    work: Callable[[Node], None],
+    describe: Callable[[str], str] = str,
 ) -> None:
     """Do the work for several nodes at a time; PodError names each node that failed."""
     lock = threading.Lock()
@@ -252,7 +298,7 @@ def _for_all(
                 open_nodes.remove(node.name)
 
     with (
-        progress.during(lambda: f"{doing} {', '.join(open_nodes) or 'nothing'}"),
+        progress.during(lambda: f"{doing} {', '.join(map(describe, open_nodes)) or 'nothing'}"),
         concurrent.futures.ThreadPoolExecutor(_WORKERS) as pool,
     ):
         for future in [pool.submit(one, node) for node in nodes]:
@@ -340,6 +386,11 @@ def ssh_options(folder: pathlib.Path) -> list[str]:
     return [f"-o{name}={value}" for name, value in ssh_option_values(folder).items()]
 
 
+def _in_machine(folder: pathlib.Path, ip: str, *command: str) -> list[str]:
+    """Return what runs a command in a machine; there is no other way in than SSH."""
+    return ["ssh", *ssh_options(folder), "-oBatchMode=yes", f"root@{ip}", shlex.join(command)]
+
+
 def ssh_config(pod: Pod, folder: pathlib.Path) -> str:
     """Return a file for `ssh -F`, in which the nodes go by their names."""
     lines = ["# Written by virtual_pod/pod, each time again: do not edit."]
@@ -354,6 +405,16 @@ def ssh_config(pod: Pod, folder: pathlib.Path) -> str:
 def _wait_ready(pod: Pod, node: Node, folder: pathlib.Path) -> None:
     name = pod.container(node.name)
     seen = {"systemd": "no answer", "ssh": "no answer"}
+
+    def machine_up() -> bool:
+        if not machines.lives(pod.name, node.name):
+            raise PodError(f"ended at its boot: {machines.console(pod.name, node.name)}")
+        # Asked in vain it would only boot more slowly.
+        with contextlib.suppress(OSError), socket.create_connection((node.ip, 22), 5):
+            argv = _in_machine(folder, node.ip, "systemctl", "is-system-running", "--wait")
+            done = host.ask(argv, timeout=_MACHINE_TIMEOUT_S)
+            seen["systemd"] = done.stdout.strip() or done.stderr.strip()[-200:]
+        return seen["systemd"] in ("running", "degraded")
 
     def systemd_up() -> bool:
         done = host.podman("exec", name, "systemctl", "is-system-running", check=False, timeout=60)
@@ -375,6 +436,9 @@ def _wait_ready(pod: Pod, node: Node, folder: pathlib.Path) -> None:
         return done.returncode == 0 or (node.bare and "Permission denied" in done.stderr)
 
     try:
+        if node.is_machine:
+            host.wait_until("boot", machine_up, _MACHINE_TIMEOUT_S, 2)
+            return
         host.wait_until("boot", systemd_up, READY_TIMEOUT_S, 0.5)
         host.wait_until("ssh", ssh_up, 60, 0.5)
     except PodError as exc:
@@ -411,7 +475,7 @@ def down(
         if not containers():
             stopped = cache.stop_cache() or stopped
         # What was asked for is only remembered for as long as the pod exists.
-        for file in ("pod.json", "ssh_config"):
+        for file in ("pod.json", "ssh_config", cache.SHUT):
             (state_folder(name) / file).unlink(missing_ok=True)
         if gone or stopped:
             progress.say(f"pod {name} is down: {len(gone)} nodes removed")
@@ -425,11 +489,15 @@ def _remove(progress: Progress, gone: Sequence[Container]) -> None:
     left = [c.node for c in gone]
 
     def one(container: Container) -> None:
+        if container.is_machine:
+            machines.remove(*container.identity.split("/"))
+            left.remove(container.node)
+            return
         if container.state not in _WHOLE:
             # Its monitor holds mounts on which the removal would fail.
             leftovers.end_monitor(container.identity)
         if container.state == "running":
-            # Nobody needs what a node would do on its way down; rm alone waits for it.
+            # What a node would do on its way down is not needed; rm alone waits for it.
             host.podman("kill", container.container, check=False)
         host.podman("rm", "-f", container.container)
         host.drop_v1_folders(container.container)
@@ -470,16 +538,22 @@ def status_rows(name: str | None) -> list[dict[str, Any]]:
     for found in containers(name):
         spec = json.loads(found.spec or "{}")
         systemd = "-"
-        if found.state == "running":
-            argv = ("exec", found.container, "systemctl", "is-system-running")
-            systemd = host.podman(*argv, check=False, timeout=30).stdout.strip() or "no answer"
+        command = ("systemctl", "is-system-running")
+        if found.state == "running" and found.is_machine:
+            folder = state_folder(found.identity.split("/")[0])
+            done = host.ask(_in_machine(folder, spec["ip"], *command), timeout=60)
+            systemd = done.stdout.strip() or "no answer"
+        elif found.state == "running":
+            done = host.podman("exec", found.container, *command, check=False, timeout=30)
+            systemd = done.stdout.strip() or "no answer"
         rows.append(
             {
                 "pod": found.container[: -len(found.node) - 1],
                 "node": found.node,
                 "address": spec.get("ip", "?"),
-                "suite": spec.get("suite", "?") + (" (bare)" if spec.get("bare") else ""),
-                "container": found.state,
+                "suite": spec.get("suite", "?")
+                + (" (bare)" if spec.get("bare") else " (machine)" if found.is_machine else ""),
+                "state": found.state,
                 "systemd": systemd,
             }
         )

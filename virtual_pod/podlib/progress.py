@@ -48,7 +48,7 @@ class Progress:
         return time.monotonic() - self._last
 
     def during(self, doing: Callable[[], str]) -> Heartbeat:
-        """Return a context that says doing() whenever nothing else was said for a while."""
+        """Return a context that says doing() whenever nothing else was printed for a while."""
         return Heartbeat(self, doing)
 
 

@@ -24,12 +24,12 @@ def playbook(demo: Demo, name: str, *options: str) -> list[str]:
 
 
 def prove_fabric(demo: Demo) -> None:
-    """Let the collection judge the fabric, which is sound."""
+    """Let the collection judge the fabric, which is healthy."""
     demo.stream("validate_fabric", playbook(demo, "validate_fabric"))
 
 
 def prove_gpus(demo: Demo) -> None:
-    """Let the collection judge the GPUs under load; they are sound."""
+    """Let the collection judge the GPUs under load; they are healthy."""
     demo.stream("validate_nodes", playbook(demo, "validate_nodes"))
 
 
@@ -56,7 +56,7 @@ def make_report(demo: Demo, place: str = "report") -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Broken:
-    """One fault in the pod: what breaks and mends it, who finds it, and what must be named.
+    """One fault in the pod: what breaks and repairs it, who finds it, and what must be named.
 
     `out` are the nodes that must leave service for it.
     """
@@ -64,13 +64,13 @@ class Broken:
     fault: str
     out: tuple[str, ...]
     breaking: Sequence[str]
-    mending: Sequence[str]
+    repairing: Sequence[str]
     judge: Sequence[str]
     names: Sequence[str]
 
 
 def broken(demo: Demo, chosen: Sequence[str]) -> list[Broken]:
-    """Return the faults of these names, each on a node of its own."""
+    """Return the faults of these names, each on its own node."""
     dgx = sorted(node.name for node in demo.pod().nodes if node.is_gpu)
     pod = str(host.CHECKOUT / "virtual_pod" / "pod")
     found, known = [], gpus.faults()
@@ -95,7 +95,7 @@ def broken(demo: Demo, chosen: Sequence[str]) -> list[Broken]:
 
 
 def live_with(demo: Demo, chosen: Sequence[str]) -> None:
-    """Break it; show what finds it, who leaves service and who stands in; mend it."""
+    """Break it; show what finds it, who leaves service and who replaces it; repair it."""
     dgx = sorted(node.name for node in demo.pod().nodes if node.is_gpu)
     spares = dgx[3:4]
     parts = broken(demo, chosen)
@@ -113,16 +113,16 @@ def live_with(demo: Demo, chosen: Sequence[str]) -> None:
         expect(failed == len(out), f"{failed} nodes fail in the report, not {len(out)}")
     finally:
         for part in parts:
-            demo.stream("pod", part.mending)
+            demo.stream("pod", part.repairing)
     prove_again(demo)
     admit(demo, spares, back=spares)
     admit(demo)
     left = {node: said for node, said in node_states(demo).items() if "drain" in said[0]}
-    expect(not left, f"mended, and still out: {left}")
+    expect(not left, f"repaired, and still out: {left}")
 
 
 def prove_again(demo: Demo) -> None:
-    """Prove all parts anew: the gate lets a node back in on evidence from after its drain alone."""
+    """Prove all parts again: the gate only lets a node back in on evidence from after its drain."""
     if fabric.has_fabric(demo.pod()):
         for left in (2, 1, 0):
             try:
@@ -138,7 +138,7 @@ def prove_again(demo: Demo) -> None:
 
 def gate(demo: Demo, parts: Sequence[Broken], dgx: Sequence[str], spares: Sequence[str]) -> None:
     """Let the gate act on the faults; those nodes and no others leave service, and jobs run on."""
-    # The spare stays held where nobody leaves.
+    # The spare stays held when no node leaves.
     out = {node for part in parts for node in part.out} or set(spares)
     admit(demo, spares)
     for node, (state, reason) in node_states(demo).items():
@@ -165,7 +165,7 @@ def node_states(demo: Demo) -> dict[str, tuple[str, str]]:
 
 
 def find(demo: Demo, part: Broken) -> None:
-    """Let it be judged; expect the fault's names in what is said."""
+    """Let it be judged; expect the fault's names in the output."""
     before = demo.log.stat().st_size
     try:
         demo.stream("judgement", part.judge)

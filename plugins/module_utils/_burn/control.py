@@ -79,7 +79,7 @@ def next_action(
 
 def prepare(folder: str, settings: Settings, fresh: bool) -> None:
     """Put the program and its settings into the folder; what was found before is set aside."""
-    # Root runs the program that is put there: nobody else may write into the folder.
+    # Root runs the program that is put there: no other user may write into the folder.
     with open_folder(folder, 0o750, NO_OTHER_WRITER) as own:
         if fresh:
             if own.exists(_burn_state.FILE):
@@ -106,7 +106,7 @@ def start(folder: str, unit: str = UNIT, systemd: bool | None = None) -> str:
         described = ["--description=GPU burn-in (baremetal.dgx)", "--property=KillMode=mixed"]
         argv = ["systemd-run", f"--unit={unit}", "--collect", *described, *settings, *command]
         try:
-            made = subprocess.run(
+            made = subprocess.run(  # pylint: disable=ansible-bad-function
                 argv,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -121,7 +121,7 @@ def start(folder: str, unit: str = UNIT, systemd: bool | None = None) -> str:
     else:
         with open_append(log) as stream:
             apart = [*command[:2], "start", folder]
-            subprocess.run(
+            subprocess.run(  # pylint: disable=ansible-bad-function
                 apart, stdin=subprocess.DEVNULL, stdout=stream, stderr=stream, cwd="/", check=False
             )
     deadline = time.monotonic() + _START_S
@@ -129,7 +129,7 @@ def start(folder: str, unit: str = UNIT, systemd: bool | None = None) -> str:
         found = load(folder)
         if found is not None and (found.pid and found.updated > time.time() - _START_S - 60):
             if _burn_parent.is_running(folder) or found.state in ENDED:
-                return f"unit {unit}" if systemd else "a process of its own"
+                return f"unit {unit}" if systemd else "its own process"
         time.sleep(0.1)
     raise BurnError(f"the burn-in does not come up; see {log} or `journalctl -u {unit}`")
 
@@ -186,7 +186,7 @@ def summary(state: State) -> dict[str, Any]:
 
 
 def settings_of(options: Mapping[str, Any]) -> Settings:
-    """Return what is burnt; ValueError for settings that cannot be."""
+    """Return what is burned in; ValueError for settings that cannot be."""
     return settings_from_data({name: options[name] for name in _SETTINGS})
 
 

@@ -123,7 +123,7 @@ class _Heuristic(ctypes.Structure):
 
 
 def places(path: str, driver_version: int) -> list[str]:
-    """Return what to try to load, in order; a library newer than the driver is no use.
+    """Return what to try to load, in order; a library newer than the driver is of no use.
 
     `path` is what the user named: then nothing else is tried. `driver_version` is as 12080.
     """

@@ -31,7 +31,7 @@ _ENTROPY_SEED = 1000
 _NONE = (1 << 64) - 1
 _ROWS = 8
 _FRESH = struct.pack("<4Q", 0, _NONE, 0, 0)
-# Errors of a phase that are told one by one; the rest are counted.
+# Errors of a phase that are reported one by one; the rest are counted.
 MOST_TOLD = 20
 _BEAT_S = 1.0
 
@@ -166,7 +166,7 @@ class Gemm:
         for data_set in range(min(SETS, len(self.slots))):
             slot = self.slots[data_set]
             seen: list[tuple[bytes, bytes]] = []
-            # Two equal answers: a single flip in the first must not condemn all that follow.
+            # Two equal answers: a single flip in the first must not fail all that follow.
             while len(seen) < 3 and not (len(seen) == 2 and seen[0][0] == seen[1][0]):
                 self.product.start(slot.p, slot.q, slot.c)
                 self._check(slot, self.sums[0], self.results, compare=False)

@@ -3,10 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""From what a burn-in found to records: what is wrong, where, and what nobody measured. Pure.
+"""From what a burn-in found to records: what is wrong, where, and what was not measured. Pure.
 
-Only what was seen condemns a GPU. A library that is missing, a hang, a GPU in use or a burn-in that
-was cut short measured nothing. An error that all GPUs show alike is no fault of any of them.
+Only what was seen fails a GPU. A library that is missing, a hang, a GPU in use or a burn-in that
+was interrupted measured nothing. An error that all GPUs show alike is not a fault of any of them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def judge_burn(
     thresholds: Mapping[str, float] | None = None,
     slots: Sequence[str] = (),
 ) -> list[Record]:
-    """Return the records of all GPUs, in PCI order, and of the node where nothing could be burnt.
+    """Return the records of all GPUs, in PCI order, and of the node if none could be burned in.
 
     `read_sums` returns the bytes of a kept file of sums, None where it is gone; `thresholds` are
     the site's own least values (TFLOP/s, GB/s) by quantity. `slots` are the PCI addresses of the
@@ -100,7 +100,7 @@ def judge_burn(
 
 def _nothing(node: str, state: State) -> Record:
     return Record(
-        "burn.run", f"node:{node}", NOT_MEASURED, text=state.text or "nothing was burnt",
+        "burn.run", f"node:{node}", NOT_MEASURED, text=state.text or "nothing was burned in",
         remedy="nvidia-smi must list the GPUs first",
     )  # fmt: skip
 
@@ -188,7 +188,7 @@ class _Judge:
         if state.state != DONE:
             text = state.text or f"ended early: {state.state}"
             return self._not_run("burn.run", {"text": text})
-        text = f"burnt for {state.burnt_s:.0f} s"
+        text = f"burned in for {state.burnt_s:.0f} s"
         return Record("burn.run", self.subject, PASS, text=text, evidence=self.evidence)
 
     # ---- right or wrong
@@ -242,7 +242,7 @@ class _Judge:
             text = f"{len(closed)} pairs have no peer access"
             return [self._not_run("burn.peers", {"text": text, "reason": "fabric_manager"})]
         made = sum(1 for pair in self._pairs() if address in pair and self._pair(*pair).totals)
-        # Nobody can ask for pairs with a GPU that was given up.
+        # Pairs with a GPU that was given up cannot be asked for.
         others = [one for one in self.ran if one not in self.state.ended and one != address]
         if not made or made < 2 * len(others):
             return [self._not_run("burn.peers", {"text": f"only {made} pairs were measured"})]

@@ -146,5 +146,5 @@ def pattern_at(mode: int, seed: int, index: int) -> int:
 
 
 def digest(sums: Sequence[int]) -> str:
-    """Return the SHA-256 of sums as they lie in memory."""
+    """Return the SHA-256 of sums as they are in memory."""
     return hashlib.sha256(struct.pack(f"<{len(sums)}Q", *sums)).hexdigest()

@@ -5,8 +5,8 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """The parent of a burn-in: starts a process for each GPU, gives the time, and outlives all of them.
 
-It calls neither CUDA nor NVML, so that no broken GPU can hold it up. A worker that says nothing for
-too long is killed and its GPU given up with the last that was known of it; the others go on.
+It calls neither CUDA nor NVML, so that no broken GPU can hold it up. A worker that shows nothing
+for too long is killed and its GPU given up with the last that was known of it; the others go on.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class Child:
 
     def __init__(self, name: str, argv: Sequence[str], lines: queue.Queue[Any], log: str) -> None:
         self.name, self._lines = name, lines
-        # Workers see all GPUs; which one they take they are told by address.
+        # Workers see all GPUs; they get the address of theirs.
         hidden = ("CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES")
         environment = {k: v for k, v in os.environ.items() if k not in hidden}
         with open_append(log) as stream:
-            self.process = subprocess.Popen(
+            self.process = subprocess.Popen(  # pylint: disable=ansible-bad-function
                 list(argv),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -64,7 +64,7 @@ class Child:
         self._lines.put((self, None))
 
     def tell(self, line: Mapping[str, Any]) -> None:
-        """Send a line; one that is gone says so by the end of its output."""
+        """Send a line; one that is gone has ended its output."""
         try:
             if self.process.stdin:
                 self.process.stdin.write(json.dumps(line).encode("ascii") + b"\n")
@@ -134,10 +134,10 @@ class Burn:
         self.interrupted = True
 
     def _look(self) -> None:
-        """Find the GPUs and leave out those that must not or cannot be burnt."""
+        """Find the GPUs and leave out those that must not or cannot be burned in."""
         state = self.state
         try:
-            found = subprocess.run(
+            found = subprocess.run(  # pylint: disable=ansible-bad-function
                 [*self.command, "look", state.settings.nvml],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -160,7 +160,7 @@ class Burn:
             state.gpus[address] = {**state.gpus.get(address, {}), **gpu}
         chosen, state.left = chosen_gpus(seen["gpus"], state.settings)
         if not chosen:
-            state.state, state.text = FAILED, "no GPU can be burnt"
+            state.state, state.text = FAILED, "no GPU can be burned in"
         self.chosen = [address for address in chosen if address not in state.ended]
 
     def _start(self) -> None:
@@ -229,7 +229,7 @@ class Burn:
     def _wait(
         self, limit_s: float, silent_s: float, began: float | None = None, before: float = 0.0
     ) -> None:
-        """Take lines until nobody is busy, or the time is up for those who still are."""
+        """Take lines until none is busy, or the time is up for those that still are."""
         started = time.monotonic()
         while self.state.state == RUNNING and self._busy():
             try:
@@ -266,7 +266,7 @@ class Burn:
                 code = child.process.returncode
                 self._give_up(child, "broken", f"ended by itself with {code}")
         elif line["event"] in ("ready", "done"):
-            # The peers are told what to do before they are ready.
+            # The peers get their orders before they are ready.
             child.busy = child is self.peers and line["event"] == "ready"
             self.state.simulated |= bool(line.get("simulated"))
             self._add(child, line)

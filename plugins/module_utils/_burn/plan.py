@@ -51,9 +51,9 @@ NAMES = tuple(phase.name for phase in PHASES)
 
 @dataclass(frozen=True)
 class Settings:
-    """All that a burn-in is told. Times in seconds, `memory_mib` 0 for `memory_share` of what is
-    free; `gpus` are PCI addresses, none for all; `stop_c` stops a GPU's node at this temperature,
-    0 for the GPU's own slowdown temperature."""
+    """The settings of a burn-in. Times in seconds, `memory_mib` 0 for `memory_share` of what
+    is free; `gpus` are PCI addresses, none for all; `stop_c` stops a GPU's node at this
+    temperature, 0 for the GPU's own slowdown temperature."""
 
     duration_s: float = 600.0
     phases: tuple[str, ...] = NAMES
@@ -125,7 +125,7 @@ def plan(settings: Settings) -> list[Step]:
 
 
 def request(step: Step, settings: Settings, seconds: float) -> dict[str, Any]:
-    """Return what a worker is told for a step of which `seconds` are left."""
+    """Return what a worker gets for a step of which `seconds` are left."""
     phase = next(phase for phase in PHASES if phase.name == step.phase)
     return {
         "name": phase.name,

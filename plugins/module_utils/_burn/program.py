@@ -37,7 +37,7 @@ def main(words: Sequence[str]) -> int:
     """Do what the words say. Returns the exit status."""
     verb, rest = (words[0] if words else ""), list(words[1:])
     if verb == "start" and len(rest) == 1:
-        # Apart from whoever asked: in a session of its own, and nobody's child.
+        # Apart from the caller: in its own session, and not its child.
         if os.fork():
             return ENDED
         os.setsid()

@@ -34,8 +34,9 @@ ENDED = (DONE, STOPPED, FAILED)
 class State:
     """All of a burn-in.
 
-    `left` are GPUs that were not burnt, `ended` those that were given up; both say {reason, text}.
-    `sums` is keyed by _burn_plan.key, `seen` by PCI address. Times are seconds since the epoch.
+    `left` are GPUs that were not burned in, `ended` those that were given up; both say {reason,
+    text}. `sums` is keyed by _burn_plan.key, `seen` by PCI address. Times are seconds since the
+    epoch.
     """
 
     settings: Settings

@@ -98,8 +98,8 @@ RATES: dict[str, dict[str, Question]] = {
 }
 
 _COMPARE_SOURCE = "median of the node's GPUs, and 5 median deviations below it"
-# The least share of the node's median that is no finding; good GPUs of one node differ by 5 % and
-# more in products (Stas Bekman, Machine Learning Engineering), by little in transfers.
+# The least share of the node's median that is not a finding; good GPUs of one node differ by 5 %
+# and more in products (Stas Bekman, Machine Learning Engineering), by little in transfers.
 _LIKE = "{quantity} against the median of the node's GPUs"
 LIKE_PRODUCT = Question(
     "burn.like_{quantity}", "products of " + _LIKE, ">=", 0.90, "of the median", _COMPARE_SOURCE,

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""The eyes of a burn-in: NVML read in a process of its own, since a call of it may hang or crash.
+"""Watches a burn-in: NVML read in its own process, since a call of it may hang or crash.
 
 `look` tells once what there is; `watch` tells once a second how each GPU is, until its parent goes.
 """
@@ -25,7 +25,7 @@ _PR_SET_PDEATHSIG = 1
 _GPU_SENSOR = 0
 _SLOWDOWN, _SM_CLOCK = 1, 1
 _UNCORRECTED, _CORRECTED, _VOLATILE = 1, 0, 0
-# What is no trouble: nothing to do, and the power cap that every full load meets.
+# What is not a problem: nothing to do, and the power cap that every full load meets.
 _ACCEPTED = ("idle", "application clocks", "software power cap", "display clocks")
 
 

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""Calls functions in processes of their own, which may hang or crash; the caller goes on in time.
+"""Calls functions in separate processes, which may hang or crash; the caller goes on in time.
 
 A call that waits inside the kernel (a dead mount, a dead GPU) cannot be killed. Its process is left
 behind, and a caller that asks again later does not start another one beside it: such processes
@@ -125,7 +125,7 @@ def _run_child(work: Callable[[Send], Any], writer: int, parent: int) -> None:
     status = 1
     try:
         _die_with(parent)
-        # A group of its own, so that what it starts goes with it.
+        # Its own group, so that what it starts goes with it.
         os.setsid()
         quiet = os.open(os.devnull, os.O_RDWR)
         # The caller's caller waits for the end of our output; what is left behind must not hold it.
@@ -138,7 +138,7 @@ def _run_child(work: Callable[[Send], Any], writer: int, parent: int) -> None:
             data["left"] = _own_children()
             _send(writer, _END, data)
         except Exception:  # pylint: disable=broad-exception-caught
-            # What the work did not foresee is its own fault, and says so.
+            # What the work did not foresee is its own fault, and reported.
             broken = " | ".join(traceback.format_exc().splitlines()[-3:])
             _send(writer, _END, {"broken": broken})
         status = 0
@@ -199,7 +199,7 @@ def _without_end(child: _Child) -> tuple[str, Process | None]:
 def _answer(child: _Child, hung: bool) -> Answer:
     """Return what a child has sent, or why it has not, and end it."""
     took = time.monotonic() - child.begun
-    # What comes after the last line end was cut short.
+    # What comes after the last line end was truncated.
     lines = bytes(child.raw).split(b"\n")[:-1]
     parts = tuple(json.loads(line[1:]) for line in lines if line.startswith(_PIECE))
     if hung:
@@ -209,7 +209,7 @@ def _answer(child: _Child, hung: bool) -> Answer:
         said, left = _without_end(child)
         return Answer(BROKEN, None, said, took, left, parts)
     data = json.loads(lines[-1][1:])
-    # Before the child is gone, whose children would then be anybody's.
+    # Before the child is gone, whose children could then not be found.
     stuck = [Process(pid, start_of(pid)) for pid in data.get("left", ())]
     _kill(child.pid)
     if "broken" in data:

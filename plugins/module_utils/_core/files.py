@@ -10,14 +10,15 @@ Therefore a path is walked by directory descriptors, one component at a time:
 
 - A folder is *open to others* if its owner is neither root nor the caller, or if its group or all
   users may write into it. In such a folder no link is followed, with one exception: in a sticky
-  folder of root or the caller (/tmp), a link of root or the caller, which nobody else can replace.
-- A new file is made under a name of its own (`O_EXCL`, `O_NOFOLLOW`), gets owner and mode through
+  folder of root or the caller (/tmp), a link of root or the caller, which no other user can
+  replace.
+- A new file is made under its own name (`O_EXCL`, `O_NOFOLLOW`), gets owner and mode through
   its descriptor, and is renamed over the old one: a reader sees the old file or the whole new one.
 - The temporary name is `.NAME.baremetal-dgx-PID-RANDOM~`: run-parts, sudoers.d, sysctl.d, systemd,
   Slurm's globs and node_exporter pass over it. It is removed if writing fails; what a killed
   process left is removed by the next write of the same file.
 - `sync=True` (the default): file and folder are synced before the call returns. `sync=False` is for
-  what can be made again at any time, such as metrics.
+  what can be rebuilt at any time, such as metrics.
 - What others may have put in place is only opened if it is a regular file with one name.
 
 All functions raise OSError; a place that cannot be trusted raises UnsafeError, which is one.
@@ -180,7 +181,7 @@ class Folder:
     # ---- folders
 
     def folder(self, name: str, make: int | None = None, deny: int = 0) -> Folder:
-        """Open a folder in it that is no link; `make` is the mode of one that is missing."""
+        """Open a folder in it that is not a link; `make` is the mode of one that is missing."""
         _plain(name)
         made = False
         if make is not None:
@@ -219,7 +220,7 @@ class Folder:
         group: int = -1,
         sync: bool = True,
     ) -> None:
-        """Put a whole file in place, over whatever has that name and is no folder."""
+        """Put a whole file in place, over whatever has that name and is not a folder."""
         fresh = self.prepare(name, data, mode, owner, group, sync)
         try:
             self.rename(fresh, name)
@@ -299,7 +300,7 @@ class Folder:
                     continue
             break
         else:
-            raise UnsafeError(self._path(name), "is removed and made again all the time")
+            raise UnsafeError(self._path(name), "is removed and rebuilt all the time")
         handle = os.fdopen(descriptor, "r+b", buffering=0)
         try:
             self._regular(name, os.fstat(descriptor), writing=True)
@@ -309,7 +310,7 @@ class Folder:
         return handle
 
     def link(self, name: str, target: str) -> None:
-        """Put a link in place, over whatever has that name and is no folder."""
+        """Put a link in place, over whatever has that name and is not a folder."""
         fresh = self.prepare_link(name, target)
         try:
             self.rename(fresh, name)
@@ -485,7 +486,7 @@ def write_all(handle: BinaryIO, data: bytes) -> None:
 
 
 def append_lines(path: str, lines: Iterable[str], mode: int = 0o640, sync: bool = True) -> None:
-    """Add lines to a file. The beginning that a killed process left becomes a line of its own."""
+    """Add lines to a file. The beginning that a killed process left becomes its own line."""
     text = "".join(f"{line}\n" for line in lines).encode("utf-8")
     with open_append(path, mode) as handle:
         size = handle.seek(0, os.SEEK_END)
@@ -723,7 +724,7 @@ def runs(pid: int) -> bool:
 
 
 def _open_folder(name: str, above: int | None = None) -> int:
-    """Open a folder that is no link. Not by O_PATH, which would not mount an automount."""
+    """Open a folder that is not a link. Not by O_PATH, which would not mount an automount."""
     try:
         return os.open(name, _FOLDER, dir_fd=above)
     except PermissionError:

@@ -3,11 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""Work on paths that may lie on a mount that does not answer: it ends in time, and names the mount.
+"""Work on paths that may be on a mount that does not answer: it ends in time, and names the mount.
 
-Whoever touches such a path waits in the kernel and cannot be killed. So a child touches it; when it
-does not come back, all mounts of the host are asked, each by a child of its own, and the line says
-which of them do not answer either.
+A process that touches such a path waits in the kernel and cannot be killed. So a child touches it;
+when it does not come back, all mounts of the host are asked, each by its own child, and the line
+says which of them do not answer either.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class HungError(ToolError):
 
 
 class BrokenError(ToolError):
-    """Work that ended without an answer: a fault of its own; `str` is one line."""
+    """Work that ended without an answer: its own fault; `str` is one line."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ def hung_mounts(mounts: Iterable[Mount], limit_s: float = _ASK_S) -> list[Mount]
 
 
 def line_of(what: str, answer: Answer, hung: Sequence[Mount]) -> str:
-    """Return what to tell of work that did not come back."""
+    """Return what to report about work that did not come back."""
     waited = f"{what}: {answer.said}"
     if not hung:
         return f"{waited}, though every mount of this host answers; is its disk broken? (dmesg)"

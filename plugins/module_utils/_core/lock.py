@@ -85,7 +85,7 @@ def lock_folder() -> str:
 
 
 def _folder() -> str:
-    """A folder that nobody else can put anything into."""
+    """A folder that no other user can write into."""
     base = "/run" if os.access("/run", os.W_OK) else tempfile.gettempdir()
     uid = os.getuid()
     folder = os.path.join(base, "baremetal-dgx" if uid == 0 else f"baremetal-dgx-{uid}")

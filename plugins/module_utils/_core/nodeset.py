@@ -6,7 +6,7 @@
 """Slurm's hostlists: `dgx-[01-04,07]` for five nodes. Pure.
 
 Only the form that Slurm itself reads and prints (slurm.conf man page, NodeName), so that a folded
-set may stand in slurm.conf and an expression from there can be expanded.
+set may be in slurm.conf and an expression from there can be expanded.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _numbers(ranges: str, text: str) -> list[str]:
     for part in ranges.split(","):
         found = _RANGE.fullmatch(part.strip())
         if not found:
-            raise ValueError(f"'{part}' in '{text}' is no range like 01-12")
+            raise ValueError(f"'{part}' in '{text}' is not a range like 01-12")
         first, last = found.group(1), found.group(2) or found.group(1)
         if int(last) < int(first):
             raise ValueError(f"the range {first}-{last} in '{text}' runs backwards")

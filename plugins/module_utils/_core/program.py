@@ -35,7 +35,7 @@ def _imports(name: str, text: str) -> Iterator[str]:
 
 
 def _source(name: str) -> str | None:
-    """Return the text of a module; None for a package, and for a name that is no module."""
+    """Return the text of a module; None for a package, and for a name that is not a module."""
     try:
         spec: Any = importlib.util.find_spec(name)
     except ModuleNotFoundError:

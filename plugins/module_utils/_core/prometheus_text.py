@@ -34,15 +34,15 @@ class Family:
 
     def __post_init__(self) -> None:
         if not _NAME.match(self.name):
-            raise ValueError(f"{self.name!r} is no name of a metric")
+            raise ValueError(f"{self.name!r} is not a name of a metric")
 
     def add(self, value: Number | None, **labels: str) -> None:
-        """Add a sample; None, and what is no finite number, was not measured and has none."""
+        """Add a sample; None, and what is not a finite number, was not measured and has none."""
         if value is None or isinstance(value, bool) or not math.isfinite(value):
             return
         for name in labels:
             if not _LABEL.match(name) or name.startswith("__"):
-                raise ValueError(f"{name!r} is no name of a label")
+                raise ValueError(f"{name!r} is not a name of a label")
         self.samples.setdefault(tuple(labels.items()), value)
 
     def lines(self) -> list[str]:
@@ -61,7 +61,7 @@ class Family:
 def escaped(text: str) -> str:
     """Return a label's value as it is written between quotes.
 
-    Characters that are none in UTF-8, and control characters, are replaced.
+    Characters that are not UTF-8, and control characters, are replaced.
     """
     plain = "".join(
         char if (char >= " " and char != "\x7f") or char == "\n" else "?" for char in text

@@ -5,7 +5,7 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """Records: the one answer that every check gives, and the threshold it is compared with. Pure.
 
-There are three answers. A hang, a missing tool, a saturated counter or an answer cut short is "not
+There are three answers. A hang, a missing tool, a saturated counter or a truncated answer is "not
 measured": never a pass, and never the fault of the thing that was asked about.
 """
 
@@ -115,7 +115,7 @@ def judge(
 def number_flaw(value: Any) -> str:
     """Why no figure can be made of a value that a tool or a node gave; empty when one can.
 
-    Whoever computes with "not a number", or with what no counter reaches, gets an error or
+    A program that computes with "not a number", or with what no counter reaches, gets an error or
     nonsense, for all nodes at once.
     """
     if isinstance(value, (int, float)) and not -_MOST < value < _MOST:
@@ -176,7 +176,7 @@ def utc_text(seconds: float | None = None) -> str:
 
 
 def stamped(records: Iterable[Record], at: str, took_s: float | None = None) -> list[Record]:
-    """Return the records with this time and duration where they have none of their own."""
+    """Return the records with this time and duration if they have none."""
     took = None if took_s is None else round(took_s, 3)
     return [
         replace(
@@ -191,7 +191,7 @@ def stamped(records: Iterable[Record], at: str, took_s: float | None = None) -> 
 def flaw(data: Mapping[str, Any]) -> str:
     """Why a record that came from elsewhere cannot be used, in words; empty when it can.
 
-    KeyError, TypeError for what is no record at all.
+    KeyError, TypeError for what is not a record at all.
     """
     found, threshold = data.get("measured"), data.get("threshold")
     if found is not None:
@@ -208,12 +208,12 @@ def flaw(data: Mapping[str, Any]) -> str:
         return f"took_s: {number_flaw(data['took_s'])}"
     for name in ("text", "remedy", "at"):
         if not isinstance(data.get(name) or "", str):
-            return f"{name} is no text"
+            return f"{name} is not a text"
     if not _AT.fullmatch(data.get("at") or ""):
         return "at is not like 2026-01-31T23:59:59Z"
     lines = data.get("evidence") or ()
     if not isinstance(lines, (list, tuple)) or not all(isinstance(line, str) for line in lines):
-        return "evidence is no list of lines"
+        return "evidence is not a list of lines"
     return ""
 
 
@@ -235,7 +235,7 @@ class Tally:
     def verdict(self) -> str:
         """The records folded into one: a failure wins, then what was not measured.
 
-        Nothing at all is not measured: no evidence is no pass.
+        Nothing at all is not measured: no evidence is not a pass.
         """
         if self.counts[FAIL]:
             return FAIL

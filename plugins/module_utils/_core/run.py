@@ -9,7 +9,7 @@
 
 A command ends in one of three ways that must not be mixed up: it ended (with a return code), it
 was still running when its time was up, or its tool is not installed. The last two say nothing
-about the thing that was asked about, so they are outcomes of their own, not return codes.
+about the thing that was asked about, so they are separate outcomes, not return codes.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def run(
     full = {**os.environ, "LC_ALL": "C", "LANGUAGE": "C", **(env or {})}
     try:
         with open(os.devnull, "rb") as nothing:
-            process = subprocess.Popen(  # pylint: disable=consider-using-with
+            process = subprocess.Popen(  # pylint: disable=ansible-bad-function,consider-using-with
                 [path, *words[1:]], stdin=nothing, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                 env=full, encoding="utf-8", errors="replace",
             )  # fmt: skip

@@ -27,7 +27,7 @@ EXTRA = "--extra-vars."
 
 _LONGEST_SHOWN = 60
 
-# What the contract says of a value, and Ansible's argument specs cannot.
+# What the contract demands of a value, and Ansible's argument specs cannot.
 _LIMITS = ("pattern", "pattern_words", "key_pattern", "key_words", "minimum", "maximum")
 
 
@@ -80,7 +80,7 @@ class Unresolved:
     """Stands for a value that could not be templated on the controller."""
 
     reason: str
-    # A fact or a registered result: nobody can know it before hosts are touched.
+    # A fact or a registered result: it is not known before hosts are touched.
     later: bool = False
 
 
@@ -166,7 +166,7 @@ def _is_text(value: Any) -> bool:
 
 # Stricter than Ansible, which turns numbers, booleans and even lists into text: YAML reads 12:00:00
 # as 43200, 23.10 as 23.1, 0644 as 420 and off as false, and Slurm would believe each of them. A
-# text is no number and no boolean either: Ansible checks that it spells one and hands on the text,
+# text is neither a number nor a boolean: Ansible checks that it spells one and hands on the text,
 # which no comparison and no condition takes. What `-e name=value` gives is such a text.
 _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "str": ("text", _is_text),

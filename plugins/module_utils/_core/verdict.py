@@ -6,8 +6,8 @@
 """Records folded into the verdict of each node, of the fabric and of each subject. Pure.
 
 A failure wins, then what was not measured. Nothing at all is not measured. What lies between
-nodes (a cable, a switch, a pair) is the fabric's: it is shown at the nodes it touches, and condemns
-none of them, since a node is no worse for the port of a leaf.
+nodes (a cable, a switch, a pair) is the fabric's: it is shown at the nodes it touches, and fails
+none of them, since a node is not worse for the port of a leaf.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_SHARE = 0.2
 LEAST_COMMON = 3
 
 _NODE_KINDS = ("node", "gpu", "hca", "nvlink", "nvme", "disk", "mount", "path", "service")
-# Kinds of subjects that are one part with a name of its own.
+# Kinds of subjects that are one part with its own name.
 _NAMED = ("gpu", "hca", "cable")
 _RAIL = re.compile(r"^(?P<node>[^/]+)/rail(?P<rail>\d+)$")
 _UUID = re.compile(r"\b(?:UUID|uuid) (?P<name>GPU-[0-9A-Za-z-]+)")
@@ -46,7 +46,7 @@ class Place:
 
 @functools.lru_cache(maxsize=65536)
 def place_of(subject: str) -> Place:
-    """Return where a subject is; one of an unknown kind belongs to the fabric, and touches nobody.
+    """Return where a subject is; one of an unknown kind belongs to the fabric, and touches no node.
 
     gpu:dgx-01/3 and hca:dgx-01/rail3 are their node's; cable:dgx-01/rail3--leaf-01/17 is the
     fabric's and touches dgx-01; nodes:dgx-01,dgx-02 is a group that was measured together.
@@ -85,7 +85,7 @@ def layer_of(check: str) -> str:
 
 
 def record_from_data(data: Mapping[str, Any]) -> Record:
-    """Return the record that as_data() wrote; KeyError, TypeError where it is none."""
+    """Return the record that as_data() wrote; KeyError, TypeError if it is not one."""
     threshold = data.get("threshold")
     if data["status"] not in (PASS, FAIL, NOT_MEASURED):
         raise TypeError(f"status {data['status']!r}")
@@ -137,7 +137,7 @@ class NodeVerdict:
 
     `at` is the time of the newest record, ISO 8601 UTC, "" without one. `failing` and `unmeasured`
     are its own records, failures first by their subject; `shown` are those of the fabric that touch
-    it and are no pass.
+    it and did not pass.
     """
 
     node: str
@@ -161,7 +161,7 @@ class NodeVerdict:
 
 @dataclass
 class Fold:
-    """Takes records one by one, and keeps only what is no pass."""
+    """Takes records one by one, and keeps only what did not pass."""
 
     cables_condemn: bool = False
     passed: dict[str, int] = field(default_factory=dict)
@@ -236,9 +236,9 @@ def verdicts(
 ) -> list[NodeVerdict]:
     """Return the verdict of each node that is a key, in that order.
 
-    Records count for what their subject belongs to, whoever made them; FABRIC as a key holds those
-    of the fabric. `levels` says how deeply each node was looked at. With `cables_condemn` a failed
-    cable fails the nodes it is plugged into, too.
+    Records count for what their subject belongs to, whichever host made them; FABRIC as a key holds
+    those of the fabric. `levels` says how deeply each node was looked at. With `cables_condemn` a
+    failed cable fails the nodes it is plugged into, too.
     """
     fold = Fold(cables_condemn)
     for records in records_by_node.values():
@@ -316,7 +316,7 @@ def judge_again(record: Record, thresholds: Mapping[str, Any], whose: str) -> Re
     """Return the record judged by the new threshold of its check; without one the same record.
 
     Operator and unit stay. `whose` goes into the source. What was not measured stays so, although a
-    value may stand beside it. ValueError where value and threshold cannot be compared.
+    value may be next to it. ValueError where value and threshold cannot be compared.
     """
     old, found = record.threshold, record.measured
     if (

@@ -14,7 +14,7 @@ from typing import Iterator
 def attempts(limit_s: float, pause_s: float) -> Iterator[float]:
     """Yield the seconds left, at once and after each pause; the last time when none are left.
 
-    Whoever has what it wants breaks out of the loop; its `else` is for when the time is up.
+    A caller that has what it wants breaks out of the loop; its `else` is for when the time is up.
     """
     until = time.monotonic() + limit_s
     left = max(0.0, limit_s)

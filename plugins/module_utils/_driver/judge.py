@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 
 from .._core.record import FAIL, NOT_MEASURED, PASS, Record
-from .packages import OPEN, OPEN_ONLY, Wish, branch_of, wants_fabric_manager, wants_nvlsm
+from .packages import OPEN, OPEN_ONLY, Request, branch_of, wants_fabric_manager, wants_nvlsm
 from .plan import Seen, cuda_of, find_package, of_branch, upstream
 from .thresholds import (
     CUDA,
@@ -31,7 +31,7 @@ _INSTALL = "declare a source with nvidia_driver_source, or install the driver"
 
 
 def agree(
-    seen: Seen, wish: Wish, node: str, gpudirect: str = "", dcgm: bool = True
+    seen: Seen, request: Request, node: str, gpudirect: str = "", dcgm: bool = True
 ) -> list[Record]:
     """Return one record for each part that has to have the version of the loaded module."""
     subject = f"node:{node}"
@@ -49,10 +49,10 @@ def agree(
     driver = seen.loaded or seen.on_disk or ""
     if not driver:
         return records
-    records += _declared(seen, wish, subject, driver)
+    records += _declared(seen, request, subject, driver)
     records.append(_on_disk(seen, subject))
     records += [_library(seen, subject, name, driver) for name in _LIBRARIES]
-    records += _fabric(seen, wish, subject, driver)
+    records += _fabric(seen, request, subject, driver)
     if dcgm:
         records += _dcgm(seen, subject, driver)
     records += _user_space(seen, subject, driver)
@@ -84,17 +84,17 @@ def _driver(seen: Seen, subject: str) -> Record:
     return Record("stack.driver", subject, FAIL, text, remedy=remedy)
 
 
-def _declared(seen: Seen, wish: Wish, subject: str, driver: str) -> list[Record]:
+def _declared(seen: Seen, request: Request, subject: str, driver: str) -> list[Record]:
     found = []
-    wanted = wish.version or branch_of(wish)
+    wanted = request.version or branch_of(request)
     if wanted:
         fits = of_branch(driver, wanted)
         text = f"driver is {driver}, declared is {wanted}"
         found.append(DECLARED.judge(subject, wanted if fits else driver, wanted, text=text))
     flavour = seen.loaded_flavour or seen.on_disk_flavour
-    needed = wish.modules
+    needed = request.modules
     if needed == "auto":
-        needed = OPEN if wish.gpu.lower() in OPEN_ONLY else ""
+        needed = OPEN if request.gpu.lower() in OPEN_ONLY else ""
     if flavour and needed:
         text = f"{flavour} kernel modules, {needed} are needed"
         found.append(MODULES.filled(needed=needed).judge(subject, flavour, needed, text=text))
@@ -137,12 +137,12 @@ def _library(seen: Seen, subject: str, name: str, driver: str) -> Record:
     return library.judge(subject, said, driver, text=text, remedy=remedy)
 
 
-def _fabric(seen: Seen, wish: Wish, subject: str, driver: str) -> list[Record]:
-    gpu = wish.gpu.lower()
-    if not wants_fabric_manager(gpu, wish.nvswitches):
+def _fabric(seen: Seen, request: Request, subject: str, driver: str) -> list[Record]:
+    gpu = request.gpu.lower()
+    if not wants_fabric_manager(gpu, request.nvswitches):
         return []
     parts = [(FABRIC_MANAGER, r"nvidia-fabric-?manager(-\d+)?")]
-    if not wants_nvlsm(gpu, wish.nvswitches):
+    if not wants_nvlsm(gpu, request.nvswitches):
         parts.append((NSCQ, r"libnvidia-nscq(-\d+)?"))
     found = []
     for question, pattern in parts:
@@ -150,7 +150,7 @@ def _fabric(seen: Seen, wish: Wish, subject: str, driver: str) -> list[Record]:
         version = upstream(package.version) if package else "absent"
         text = f"{question.what} is {version}, the driver {driver}"
         found.append(question.filled(driver=driver).judge(subject, version, driver, text=text))
-    if wants_nvlsm(gpu, wish.nvswitches):
+    if wants_nvlsm(gpu, request.nvswitches):
         package = find_package(seen.packages, "nvlsm")
         text = f"nvlsm is {package.version if package else 'absent'}"
         found.append(

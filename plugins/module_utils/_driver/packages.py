@@ -7,8 +7,8 @@
 
 """Which packages are a driver branch, by operating system, source and GPU. Tables and look-ups.
 
-Marks: (c) NVIDIA's installation guide or production automation that was read; (i) the package index
-of the distribution was read; (f) one field report; (?) from memory, to be seen on a machine.
+Letters: (c) NVIDIA's installation guide or production automation that was read; (i) the package
+index of the distribution was read; (f) one field report; (?) from memory, to be seen on a machine.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ ROWS: tuple[Row, ...] = (
 
 
 @dataclass(frozen=True)
-class Wish:
+class Request:
     """What the inventory declares about the driver of a node."""
 
     source: str
@@ -221,7 +221,7 @@ class Wish:
 
 @dataclass(frozen=True)
 class Selection:
-    """The packages of a wish; `errors` when there are none to be had."""
+    """The packages of a request; `errors` when there are none to be had."""
 
     flavour: str = OPEN
     driver: tuple[str, ...] = ()
@@ -280,42 +280,42 @@ def kernel_flavour(system: str, kernel: str) -> str:
     return flavour
 
 
-def flavour_of(wish: Wish) -> tuple[str, str]:
+def flavour_of(request: Request) -> tuple[str, str]:
     """Return the flavour of the kernel modules, and why it cannot be when it cannot."""
-    gpu = wish.gpu.lower()
-    if wish.modules == PROPRIETARY and gpu in OPEN_ONLY:
+    gpu = request.gpu.lower()
+    if request.modules == PROPRIETARY and gpu in OPEN_ONLY:
         return OPEN, f"{gpu.upper()} runs with open kernel modules only; proprietary are declared"
-    if wish.modules == OPEN and gpu in PROPRIETARY_ONLY:
+    if request.modules == OPEN and gpu in PROPRIETARY_ONLY:
         return PROPRIETARY, f"{gpu.upper()} has no open kernel modules; open are declared"
-    if wish.modules != "auto":
-        return wish.modules, ""
+    if request.modules != "auto":
+        return request.modules, ""
     return (PROPRIETARY if gpu in PROPRIETARY_ONLY else OPEN), ""
 
 
-def branch_of(wish: Wish) -> str:
+def branch_of(request: Request) -> str:
     """Return the branch, from the version where only that is declared."""
-    return wish.branch or wish.version.split(".")[0]
+    return request.branch or request.version.split(".")[0]
 
 
-def select(system: str, wish: Wish, kernel: str) -> Selection:
-    """Return the packages of a wish on a system."""
-    flavour, problem = flavour_of(wish)
-    branch = branch_of(wish)
+def select(system: str, request: Request, kernel: str) -> Selection:
+    """Return the packages of a request on a system."""
+    flavour, problem = flavour_of(request)
+    branch = branch_of(request)
     errors = [problem] if problem else []
     if branch not in BRANCHES:
         errors.append(
             f"driver branch {branch or '(none)'} is not known; known are {', '.join(BRANCHES)}"
         )
-    if wish.version and wish.version.split(".")[0] != branch:
-        errors.append(f"driver version {wish.version} is not of branch {branch}")
-    if wish.source == NVIDIA and system in DGX_OS:
+    if request.version and request.version.split(".")[0] != branch:
+        errors.append(f"driver version {request.version} is not of branch {branch}")
+    if request.source == NVIDIA and system in DGX_OS:
         errors.append("DGX OS brings NVIDIA's repositories itself; declare distribution")
     if not system:
         errors.append("this operating system is not known; known are " + ", ".join(SYSTEMS))
     if errors:
         return Selection(flavour=flavour, errors=tuple(errors))
     # A directory holds what NVIDIA's repository has; on DGX OS, what its own has.
-    source = DISTRIBUTION if system in DGX_OS else wish.source
+    source = DISTRIBUTION if system in DGX_OS else request.source
     source = NVIDIA if source == DIRECTORY else source
     rows = [row for row in ROWS if system in row.systems and row.source == source]
     fitting = [
@@ -329,16 +329,16 @@ def select(system: str, wish: Wish, kernel: str) -> Selection:
             "another source or branch"
         )
         return Selection(flavour=flavour, errors=(problem,))
-    return _fill(fitting[0], system, wish, kernel, branch)
+    return _fill(fitting[0], system, request, kernel, branch)
 
 
-def _fill(row: Row, system: str, wish: Wish, kernel: str, branch: str) -> Selection:
+def _fill(row: Row, system: str, request: Request, kernel: str, branch: str) -> Selection:
     def name(template: str) -> str:
         return template.format(b=branch, k=kernel, f=kernel_flavour(system, kernel))
 
-    gpu = wish.gpu.lower()
-    managed = wants_fabric_manager(gpu, wish.nvswitches)
-    nvlsm = wants_nvlsm(gpu, wish.nvswitches)
+    gpu = request.gpu.lower()
+    managed = wants_fabric_manager(gpu, request.nvswitches)
+    nvlsm = wants_nvlsm(gpu, request.nvswitches)
     errors = []
     if managed and not row.fabric_manager:
         errors.append(
@@ -352,7 +352,7 @@ def _fill(row: Row, system: str, wish: Wish, kernel: str, branch: str) -> Select
         )
     return Selection(
         flavour=row.flavour,
-        driver=wish.packages or tuple(name(package) for package in row.driver),
+        driver=request.packages or tuple(name(package) for package in row.driver),
         fabric_manager=name(row.fabric_manager) if managed else "",
         # (c) NSCQ reads the NVSwitches of Hopper and before; libnvsdm takes its place after.
         nscq=name(row.nscq) if managed and not nvlsm else "",

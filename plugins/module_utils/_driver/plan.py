@@ -5,7 +5,7 @@
 # This module util is **PRIVATE** to the collection: it can have breaking changes at any time.
 # Do not use it from other collections or standalone plugins/modules!
 
-"""What has to be done to a node's driver, and what stands in the way. Pure.
+"""What has to be done to a node's driver, and what blocks it. Pure.
 
 A driver is many parts: the loaded kernel module, the one on disk, libraries, fabric manager, NSCQ.
 Any two of different versions stop CUDA on the whole node, so each is compared with the loaded one.
@@ -23,8 +23,8 @@ from .packages import (
     OPEN,
     PROPRIETARY,
     UBUNTU,
+    Request,
     Selection,
-    Wish,
     branch_of,
     headers_package,
     is_driver_package,
@@ -147,35 +147,35 @@ def find_package(packages: Mapping[str, Package], pattern: str) -> Package | Non
     return None
 
 
-def exact_version(seen: Seen, wish: Wish, selection: Selection) -> str:
+def exact_version(seen: Seen, request: Request, selection: Selection) -> str:
     """Return the version that all parts get: the declared one, or that of the branch's driver here.
 
     Empty when only a branch is declared and nothing of it is installed.
     """
-    if wish.version:
-        return wish.version
+    if request.version:
+        return request.version
     for name in selection.driver:
         package = seen.packages.get(name)
         if (
             package
             and package.installed
             and not _OWN_VERSION.match(name)
-            and of_branch(package.version, branch_of(wish))
+            and of_branch(package.version, branch_of(request))
         ):
             return upstream(package.version)
     return ""
 
 
-def pin(seen: Seen, wish: Wish, selection: Selection) -> str:
+def pin(seen: Seen, request: Request, selection: Selection) -> str:
     """Return the pattern of versions that all parts are kept at, in apt's and dnf's notation."""
-    version = exact_version(seen, wish, selection)
-    return f"{version}-*" if version else f"{branch_of(wish)}.*"
+    version = exact_version(seen, request, selection)
+    return f"{version}-*" if version else f"{branch_of(request)}.*"
 
 
-def plan(seen: Seen, wish: Wish, selection: Selection, extra: Sequence[str] = ()) -> Work:
-    """Return the packages of a wish; extra are user-space packages, with versions or without."""
-    version = exact_version(seen, wish, selection)
-    pattern = pin(seen, wish, selection)
+def plan(seen: Seen, request: Request, selection: Selection, extra: Sequence[str] = ()) -> Work:
+    """Return the packages of a request; extra are user-space packages, with versions or without."""
+    version = exact_version(seen, request, selection)
+    pattern = pin(seen, request, selection)
     present, missing, changes = [], [], False
     for name in (*selection.locked, *selection.nvlink):
         own = bool(_OWN_VERSION.match(name))
@@ -183,7 +183,7 @@ def plan(seen: Seen, wish: Wish, selection: Selection, extra: Sequence[str] = ()
         package = seen.packages.get(name)
         there = bool(package and package.installed)
         if not there or (
-            package and not own and not of_branch(package.version, version or branch_of(wish))
+            package and not own and not of_branch(package.version, version or branch_of(request))
         ):
             missing.append(name)
             changes = changes or name in selection.driver
@@ -203,7 +203,7 @@ def plan(seen: Seen, wish: Wish, selection: Selection, extra: Sequence[str] = ()
         if package.installed
         and is_driver_package(package.name)
         and package.name not in selection.locked
-        and not of_branch(package.version, version or branch_of(wish))
+        and not of_branch(package.version, version or branch_of(request))
     ]
     return Work(
         present=tuple(dict.fromkeys(present)),
@@ -215,13 +215,13 @@ def plan(seen: Seen, wish: Wish, selection: Selection, extra: Sequence[str] = ()
 
 
 def obstacles(
-    seen: Seen, wish: Wish, selection: Selection, work: Work, consent: Consent
+    seen: Seen, request: Request, selection: Selection, work: Work, consent: Consent
 ) -> list[str]:
     """Return what keeps the work from succeeding, one line each; nothing was changed yet."""
     if selection.errors:
         return list(selection.errors)
-    said = [*_held(seen, wish, selection, work), *_older(seen, wish, selection)]
-    declared = wish.version or branch_of(wish)
+    said = [*_held(seen, request, selection, work), *_older(seen, request, selection)]
+    declared = request.version or branch_of(request)
     replaced = [name for name in selection.locked if name in work.missing]
     if seen.steps and (replaced or "nouveau" in seen.modules):
         what = f"{replaced[0]} is to be installed" if replaced else "nouveau has the GPUs"
@@ -241,22 +241,22 @@ def obstacles(
     return said
 
 
-def _held(seen: Seen, wish: Wish, selection: Selection, work: Work) -> list[str]:
-    declared = exact_version(seen, wish, selection) or branch_of(wish)
+def _held(seen: Seen, request: Request, selection: Selection, work: Work) -> list[str]:
+    declared = exact_version(seen, request, selection) or branch_of(request)
     said = []
     for package in sorted(seen.packages.values(), key=lambda package: package.name):
         in_the_way = package.name in work.missing or package.name in work.removals
         if package.held and in_the_way and package.name not in seen.own_holds:
             said.append(
-                f"{package.name} is held at {package.version or 'not installed'} and stands in the "
-                f"way of {declared}; release it where it was held (apt-mark unhold, dnf "
+                f"{package.name} is held at {package.version or 'not installed'} and "
+                f"blocks {declared}; release it where it was held (apt-mark unhold, dnf "
                 "versionlock delete), or declare its version"
             )
     return said
 
 
-def _older(seen: Seen, wish: Wish, selection: Selection) -> list[str]:
-    if not wish.version:
+def _older(seen: Seen, request: Request, selection: Selection) -> list[str]:
+    if not request.version:
         return []
     newer = [
         f"{name} {seen.packages[name].version}"
@@ -264,12 +264,13 @@ def _older(seen: Seen, wish: Wish, selection: Selection) -> list[str]:
         if name in seen.packages
         and seen.packages[name].installed
         and not _OWN_VERSION.match(name)
-        and order(seen.packages[name].version) > order(wish.version)
+        and order(seen.packages[name].version) > order(request.version)
     ]
     if not newer:
         return []
     line = (
-        f"{', '.join(newer)}: newer than the declared {wish.version}, and a package manager does "
+        f"{', '.join(newer)}: newer than the declared {request.version}, and a package manager "
+        "does "
         "not go back by itself; remove the driver first, or declare the newer version"
     )
     return [line]

@@ -43,7 +43,7 @@ LIBRARIES = (
 
 @dataclass(frozen=True)
 class Places:
-    """Where to look; for tests all of them lie below a folder."""
+    """Where to look; for tests all of them are below a folder."""
 
     sysfs: str = "/sys"
     proc: str = "/proc"
@@ -100,7 +100,7 @@ def _names(folder: str) -> list[str]:
 
 
 def _libraries(places: Places) -> list[str]:
-    """Names of real files; a link tells nothing that its target does not."""
+    """Names of real files; a link adds nothing to its target."""
     found = []
     for folder in places.libraries:
         for path in glob.glob(os.path.join(folder, "lib*.so.*")):

@@ -12,19 +12,19 @@ from typing import Any, Mapping
 from .._core.check_module import result_of
 from .._core.run import CommandRunner, ToolError
 from .judge import agree
-from .packages import Wish, headers_package, select, wants_fabric_manager
+from .packages import Request, headers_package, select, wants_fabric_manager
 from .plan import Consent, Seen, absent_packages, cuda_of, next_step, obstacles, pin, plan
 from .read import Places, load, offered, refresh
 
 
 def planned(
-    run: CommandRunner, seen: Seen, wish: Wish, params: Mapping[str, Any], ask: bool
+    run: CommandRunner, seen: Seen, request: Request, params: Mapping[str, Any], ask: bool
 ) -> dict[str, Any]:
-    """Return the packages and what stands in their way; with ask the sources are asked as well."""
-    selection = select(seen.system, wish, seen.kernel)
-    work = plan(seen, wish, selection, params["driver"]["extra"])
+    """Return the packages and what blocks them; with ask the sources are asked as well."""
+    selection = select(seen.system, request, seen.kernel)
+    work = plan(seen, request, selection, params["driver"]["extra"])
     consent = Consent(params["reload_allowed"], params["reboot_allowed"])
-    findings = obstacles(seen, wish, selection, work, consent)
+    findings = obstacles(seen, request, selection, work, consent)
     if ask and not findings and work.missing:
         refresh(run, seen.system, params["sources_file"])
         wanted = [entry for entry in work.present if entry.split("=")[0] in work.missing]
@@ -37,14 +37,14 @@ def planned(
         "removals": list(work.removals),
         "missing": list(work.missing),
         "stream": selection.stream,
-        "pin": pin(seen, wish, selection),
+        "pin": pin(seen, request, selection),
         "findings": findings,
     }
 
 
-def wish_of(driver: Mapping[str, Any]) -> Wish:
+def request_of(driver: Mapping[str, Any]) -> Request:
     """Return the driver of the module's option."""
-    return Wish(
+    return Request(
         source=driver["source"],
         branch=driver["branch"],
         version=driver["version"],
@@ -59,7 +59,7 @@ def answer(
     run: CommandRunner, node: str, params: Mapping[str, Any], check_mode: bool
 ) -> dict[str, Any]:
     """Load, plan or judge; return what the module returns. ToolError for what is in the way."""
-    driver, wish = params["driver"], wish_of(params["driver"])
+    driver, request = params["driver"], request_of(params["driver"])
     result: dict[str, Any] = {"changed": False, "findings": []}
     seen = load(
         run,
@@ -67,10 +67,10 @@ def answer(
     )
     judged = params["state"] == "verified"
     if judged:
-        result = result_of(list(agree(seen, wish, node, params["gpudirect"])))
+        result = result_of(list(agree(seen, request, node, params["gpudirect"])))
     elif driver["source"] != "preinstalled":
         ask = params["state"] == "offered" and not check_mode
-        result.update(planned(run, seen, wish, params, ask))
+        result.update(planned(run, seen, request, params, ask))
     result.update(
         fabric_manager=wants_fabric_manager(driver["gpu"].lower(), driver["nvswitches"]),
         next_step=next_step(seen),

@@ -12,8 +12,8 @@
 
 RUN is its start and the playbook: 20261121T090105Z-validate_nodes. A batch is what one check of one
 node, or of the fabric, handed over: a line that says what comes, a line for each record, a line
-that says how many came. Each line ends with the checksum of its text, so a line that was cut short
-is known as such and told; without the last line a batch counts as cut short.
+that says how many came. Each line ends with the checksum of its text, so a line that was truncated
+is known as such and reported; without the last line a batch counts as truncated.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def unpack(line: str) -> dict[str, Any]:
     """Return what a line holds; ValueError where it is not whole."""
     end = line[-_SUM_LENGTH:]
     if not (line.startswith("{") and end.startswith(_SUM_BEGINS) and end.endswith('"}')):
-        raise ValueError("cut short" if line.startswith("{") else "no line of the store")
+        raise ValueError("truncated" if line.startswith("{") else "no line of the store")
     found = line[:-_SUM_LENGTH].encode("utf-8", "replace")
     if b"%08x" % zlib.crc32(found) != end[len(_SUM_BEGINS) : -2].encode("utf-8", "replace"):
         raise ValueError("its checksum is wrong")
@@ -83,10 +83,10 @@ def parse_time(at: str) -> datetime:
 
 
 def run_time(run: str) -> datetime:
-    """Return when a run began; ValueError where it is no name of a run."""
+    """Return when a run began; ValueError where it is not a name of a run."""
     found = _RUN.match(run)
     if found is None:
-        raise ValueError(f"{run!r} is no name of a run")
+        raise ValueError(f"{run!r} is not a name of a run")
     return datetime.strptime(found.group("at"), _TIME).replace(tzinfo=timezone.utc)
 
 
@@ -100,7 +100,7 @@ def file_name(word: str) -> str:
     """Return a word as the name of a file that leads nowhere else; ValueError for an empty one."""
     safe = _UNSAFE.sub("_", word).strip(".")[:150]
     if not safe:
-        raise ValueError(f"{word!r} is no name")
+        raise ValueError(f"{word!r} is not a name")
     return safe
 
 
@@ -116,7 +116,7 @@ def batch_lines(
     raw: Sequence[str] = (),
     sequence: int = 0,
 ) -> list[str]:
-    """Return the lines of a batch; KeyError, TypeError where something is no record.
+    """Return the lines of a batch; KeyError, TypeError where something is not a record.
 
     A record that cannot be used is kept as one that has measured nothing, and says why.
     `number` is unique in the run, `sequence` grows with each batch of the store; `scope` is the
@@ -154,7 +154,7 @@ def accepted(record: Record | Mapping[str, Any], scope: str) -> Record:
     """Return a record that may be counted; one that may not becomes one that measured nothing.
 
     A node may speak of itself only: what its records say of another node is refused. KeyError,
-    TypeError where it is none.
+    TypeError if it is not one.
     """
     data = record.as_data() if isinstance(record, Record) else record
     check, subject = str(data["check"]), str(data["subject"])
@@ -209,8 +209,8 @@ def parse(
 ) -> Iterator[tuple[Batch, dict[str, Any] | None]]:
     """Yield each batch when it begins, with None, and then with each of its records.
 
-    Records carry the run's own time. A line that is not whole is told in `problems`; so is a batch
-    that has not ended, since its process was killed: its records are true, but not all.
+    Records carry the run's own time. A line that is not whole is reported in `problems`; so is a
+    batch that has not ended, since its process was killed: its records are true, but not all.
     """
     batches: dict[int, Batch] = {}
     for number, line in enumerate(lines, 1):
@@ -239,14 +239,14 @@ def parse(
     for batch in batches.values():
         if not batch.whole:
             had = f"{batch.records} of {sum(batch.head['counts'].values())} records"
-            problems.lines.append(f"{file}: the batch of {batch.scope} was cut short: {had}")
+            problems.lines.append(f"{file}: the batch of {batch.scope} was truncated: {had}")
 
 
 def current(batches: Iterable[Batch]) -> dict[tuple[str, str], Batch]:
     """Return for each scope and layer the batch that has the last word, by (scope, layer).
 
-    A quick run that asks the GPUs says nothing about the burn-in of last week, so each layer is
-    kept by itself. A batch that was cut short takes the place of none. What was added later has
+    A quick run that asks the GPUs shows nothing about the burn-in of last week, so each layer is
+    kept by itself. A batch that was truncated takes the place of none. What was added later has
     the last word, whatever the clock said.
     """
     last: dict[tuple[str, str], Batch] = {}
@@ -258,7 +258,7 @@ def current(batches: Iterable[Batch]) -> dict[tuple[str, str], Batch]:
 
 
 def not_pass(last: Mapping[tuple[str, str], Batch]) -> dict[tuple[str, str], str]:
-    """Return status by (check, subject) of what is no pass in the batches with the last word."""
+    """Return status by (check, subject) of what did not pass in the batches with the last word."""
     found = {}
     for (_scope, layer), batch in last.items():
         for check, subject, status in batch.head["not_pass"]:
@@ -342,7 +342,7 @@ def history_lines(
         line["status"] = min(line["status"], status, key=_worst)
         if status == FAIL:
             line["checks"].append(check)
-            # A burn-in that is told again failed when it burnt, and not once more.
+            # A burn-in that is reported again failed when it ran, and not once more.
             failed_at.setdefault(serial, []).append(data.get("at") or head["at"])
     for serial, times in failed_at.items():
         found[serial]["at"] = max(times)

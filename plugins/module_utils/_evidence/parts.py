@@ -57,13 +57,13 @@ def merged(
 def subjects_of(node: str, replaced: Sequence[str]) -> list[str]:
     """Return the subjects of parts as the operator writes them: gpu:3, hca:rail5; node is all.
 
-    ValueError for what is no part.
+    ValueError for what is not a part.
     """
     found = []
     for part in replaced:
         named = _PART.match(part)
         if named is None:
-            raise ValueError(f"replaced: {part!r} is no part; write gpu:3, hca:rail5, or node")
+            raise ValueError(f"replaced: {part!r} is not a part; write gpu:3, hca:rail5, or node")
         kind, name = named.group("kind"), named.group("name")
         found.append(f"{kind}:{node}/{name}" if kind else f"node:{node}")
     return found

@@ -5,9 +5,9 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """The store of evidence on disk: `_evidence` says what is in its files.
 
-Whoever is told that something was added can rely on it: it has been written and synced. Whoever is
-killed before leaves at most the beginning of a batch, which is known by its missing end. The
-histories follow from the runs; what is missing there is added by the next run.
+A caller that was answered can rely on it: it has been written and synced. A run
+that is killed before leaves at most the beginning of a batch, which is known by its missing end.
+The histories follow from the runs; what is missing there is added by the next run.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Store:
     ) -> Added:
         """Add a batch to a run, and copies of files beside it; on return it is on disk.
 
-        Raises OSError; KeyError, TypeError where something is no record, ValueError for a name.
+        Raises OSError; KeyError, TypeError where something is not a record, ValueError for a name.
         """
         run_time(run)
         home = os.path.join(self.runs, run)
@@ -291,7 +291,7 @@ def now_utc() -> str:
 
 def _lines(path: str) -> Iterator[str]:
     """Yield the lines of a file, or of its compressed form; none where there is no file."""
-    # Both are there where compressing was cut short: the plain one is whole then.
+    # Both are there if compressing was interrupted: the plain one is whole then.
     if os.path.exists(path):
         with open(path, encoding="utf-8", errors="replace", newline="\n") as plain:
             yield from plain
@@ -314,7 +314,7 @@ def _size(path: str) -> int:
 
 
 def _batches(lines: Iterable[str], file: str, problems: Problems) -> Iterator[Batch]:
-    """Yield batches without reading their records as JSON: only whether each is whole is told."""
+    """Yield batches without reading their records as JSON: only whether each is whole is known."""
     counted: list[str] = []
     found: dict[int, Batch] = {}
     batch: Batch | None = None
@@ -338,7 +338,7 @@ def _batches(lines: Iterable[str], file: str, problems: Problems) -> Iterator[Ba
             counted.append(f"{file} line {number}: lacks {error}")
     for one in found.values():
         if not one.whole:
-            counted.append(f"{file}: the batch of {one.scope} was cut short")
+            counted.append(f"{file}: the batch of {one.scope} was truncated")
     problems.lines += counted
     yield from found.values()
 
@@ -396,4 +396,4 @@ def bring_about(module: AnsibleModule) -> dict[str, Any]:
     try:
         return (begin if module.params["state"] == "begun" else add)(module, store)
     except (KeyError, TypeError) as error:
-        raise ValueError(f"records: one is no record of this collection: {error}") from error
+        raise ValueError(f"records: one is not a record of this collection: {error}") from error

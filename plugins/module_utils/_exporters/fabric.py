@@ -8,7 +8,7 @@
 One run sweeps the subnet once, as the module fabric_verify does, judges it against the plan, and
 replaces one file for the textfile collector of node_exporter. The counters are compared with those
 of the run before, so that nothing has to wait. Exit status: 0, or 3 when the sweep was not made or
-is not whole. What is wrong with the fabric is told by the metrics.
+is not whole. What is wrong with the fabric is reported by the metrics.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def verdict_families(
     for name in _STATUSES:
         status.add(counts[name], status=name)
     yield status
-    told = Family(f"{PREFIX}_finding", "1 for each thing that somebody has to do.")
+    told = Family(f"{PREFIX}_finding", "1 for each thing that has to be done.")
     for finding in [*verdict.findings, *verdict.doubts]:
         node, switch, rail = _place(finding)
         told.add(
@@ -167,7 +167,7 @@ def port_families(verdict: Verdict, sweep: Sweep, reading: Reading | None) -> It
 
 
 CONFIG = "/etc/baremetal-dgx/fabric-metrics.json"
-# An older reading says nothing of now; of a shorter time there is too little to judge.
+# An older reading shows nothing about now; of a shorter time there is too little to judge.
 _OLDEST_S, _LEAST_S = 3 * 3600.0, 5.0
 # Of one switch: the next is not asked after one that hangs.
 _SWITCH_S = 20.0
@@ -207,12 +207,12 @@ def settings_from_data(data: Any) -> Settings:
 
 
 def load_plan(path: str) -> CablePlan:
-    """Return the cable plan; ValueError where it is none, OSError where it cannot be read."""
+    """Return the cable plan; ValueError if it is not one, OSError where it cannot be read."""
     data = read_json(path)
     try:
         plan = plan_from_data(data)
     except (KeyError, TypeError, AttributeError, IndexError) as error:
-        raise ValueError(f"{path} is no cable plan: {type(error).__name__}: {error}") from error
+        raise ValueError(f"{path} is not a cable plan: {type(error).__name__}: {error}") from error
     if not plan.cables:
         raise ValueError(f"{path} has no cables")
     return plan

@@ -5,7 +5,7 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """The collector of Slurm's metrics: `slurm-metrics [--config FILE] [--check-config]`.
 
-One run asks the controller, each command with a limit of its own, and replaces one file for the
+One run asks the controller, each command with its own limit, and replaces one file for the
 textfile collector of node_exporter. Only the controller that schedules publishes what is of the
 whole cluster. Exit status: 0, or 3 when something was not understood or did not answer.
 """
@@ -75,7 +75,7 @@ class Collector:
 
     def ask(self, name: str, argv: Sequence[str], read: Callable[[CommandResult], Any]) -> Any:
         """Return what `read` makes of a command's answer, None where it makes nothing of it."""
-        # A list of tasks that is cut short would be counted wrongly.
+        # A list of tasks that is truncated would be counted wrongly.
         result = self.run(
             argv,
             timeout_s=self.settings.timeout_s,

@@ -180,7 +180,7 @@ def parse_job_uses(text: str) -> list[JobUse]:
 
 
 def count_tasks(text: str) -> int:
-    """Return how many tasks `0-9,20-30:5%2` means; what Slurm has cut short counts as one."""
+    """Return how many tasks `0-9,20-30:5%2` means; what Slurm has truncated counts as one."""
     total = 0
     for part in text.split("%", 1)[0].split(","):
         found = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part.strip())
@@ -241,7 +241,7 @@ def parse_sdiag(text: str) -> dict[str, int]:
         if pair and name and pair.group(2).isdigit():
             found[name] = int(pair.group(2))
     if "slurm_server_thread_cnt" not in found:
-        raise ParseError("sdiag does not tell of its threads")
+        raise ParseError("sdiag does not show its threads")
     return found
 
 
@@ -266,7 +266,7 @@ def _whole(text: str) -> int:
     """Return a number of Slurm's, which may be 1.50K."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([KMGT]?)", text.strip())
     if found is None:
-        raise ParseError(f"{text!r} is no number")
+        raise ParseError(f"{text!r} is not a number")
     return round(float(found.group(1)) * 1000 ** " KMGT".index(found.group(2) or " "))
 
 

@@ -55,7 +55,7 @@ class Ask:
     interval_s: float = 0
     outstanding: int = 0
     environment: Mapping[str, str] = field(default_factory=dict)
-    # What each command begins with, for a device or port of its own: ["-C", "mlx5_rail0"].
+    # What each command begins with, for a separate device or port: ["-C", "mlx5_rail0"].
     options: tuple[str, ...] = ()
 
 
@@ -81,9 +81,9 @@ def ask_fabric(
 
     Takes as long as a discovery, the counters, and interval_s where a second reading is wanted.
     What the ports without a link say of themselves is asked for where states_matter(sweep): it is
-    what tells a cable that is gone from a device that is mute.
+    what tells a cable that is gone from a device that is silent.
     """
-    # The cache is of this moment: nobody must take it for a later one.
+    # The cache is of this moment: it must not be taken for a later one.
     with temporary_folder("fabric-") as folder:
         return _Asker(run, ask, folder, sleep, states_matter).all()
 
@@ -178,7 +178,8 @@ class _Asker:
             add_link_states(sweep, result.out)
         elif not trouble:
             trouble = f"{STATES} printed nothing"
-        # Reading the cache it asks nobody: what it says was said by the discovery already.
+        # When it reads the cache it asks no device: what it prints the discovery has printed
+        # already.
         extra = Sweep()
         add_errors(extra, STATES, result.err)
         sweep.complaints += extra.complaints
@@ -215,7 +216,7 @@ class _Asker:
         for lid in read_sm_lids(lids.out)[:_SMS]:
             each.append((lid, self._call(f"{SM}-{lid}", SM, str(lid)).out))
         found = gather_sms(master.out, lids.out, each)
-        # Without a manager both end with an error of their own; any other error is no answer. And
+        # Without a manager both end with their own error; any other error is not an answer. And
         # where there is a master, it must also have told of the others.
         if read_sminfo(master.out) is None and "failed: query" not in master.text:
             self._no_answer(found, master)
@@ -278,7 +279,7 @@ def load_places(data: Mapping[str, Any]) -> dict[str, Place]:
 
 
 def load_adapters(data: Mapping[str, Any]) -> dict[str, tuple[OwnHca, ...]]:
-    """What the nodes report of their own adapters; raises ToolError for anything else."""
+    """What the nodes report about their adapters; raises ToolError for anything else."""
     try:
         return adapters_from_data(data)
     except ValueError as error:
@@ -330,7 +331,7 @@ def observe(
     answers = read_files(texts, params["interval_s"])
     if not answers.observation.sweep.devices:
         raise ToolError(f"sweep_files.{DISCOVERY}: {files[DISCOVERY]} holds no device of a fabric")
-    # A saved answer that is not whole is a bad copy, and says nothing of the fabric.
+    # A saved answer that is not whole is a bad copy, and shows nothing about the fabric.
     if answers.cut and NOT_MEASURED in params["fail_on"]:
         raise ToolError(
             f"sweep_files.{DISCOVERY}: {files[DISCOVERY]}: {answers.cut[0]}; save it again, or "

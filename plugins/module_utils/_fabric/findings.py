@@ -5,8 +5,8 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """A finding about the fabric: one cause, with everything that follows from it. Pure.
 
-There is one finding for each thing that somebody has to do. What follows from it, a hundred cables
-of a leaf that is off, is named in it and is no finding of its own.
+There is one finding for each thing that has to be done. What follows from it, a hundred cables
+of a leaf that is off, is named in it and is not its own finding.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from .._core.record import FAIL, Threshold
-from .model import Cable, CablePlan, End, cage_label, cage_of
+from .model import Cable, CablePlan, End, cage_label, cage_of, twin_cages
 
 # The kinds, each with what it is about.
 MISSING = "missing"  # cable: no link, and its adapter shows nowhere else
@@ -25,17 +25,18 @@ MOVED = "moved"  # cable: one plug is in a wrong port
 UNEXPECTED = "unexpected"  # port: a link that no plan knows
 EXCHANGED = "exchanged"  # node or switch: is where another one belongs
 HCA_ABSENT = "hca_absent"  # hca: the node itself does not see it
-RENAMED = "renamed"  # hca: in its place, under a name that is not one of its own
+RENAMED = "renamed"  # hca: in its place, under a name that is not its own
 DESCRIPTION = "description"  # hca, node or switch: says that it is something else
 IDENTITY = "identity"  # hca, node, switch or fabric: only the place says what it is
 DUPLICATE_GUID = "duplicate_guid"  # guid: more than one port claims it
 NODE_ABSENT = "node_absent"  # node: none of its rails
 SWITCH_ABSENT = "switch_absent"  # switch: off, or cut off
 SPLIT = "split"  # fabric: most of it is out of reach
-SILENT = "silent"  # hca, node or switch: the link is up, but nobody answers
+SILENT = "silent"  # hca, node or switch: the link is up, but nothing answers
 WIDTH = "width"  # cable: fewer lanes than planned
 SPEED = "speed"  # cable, node or switch: slower lanes than planned
 ERRORS = "errors"  # cable: more errors in the interval than the limit
+UNHEARD = "unheard"  # node or fabric: nothing says where its cables lead
 UPLINKS = "uplinks"  # switch: fewer uplinks than its peers, or more load than allowed
 NO_SM = "no_sm"  # fabric
 TWO_MASTERS = "two_masters"  # fabric
@@ -59,7 +60,7 @@ class Finding:
     status: str = FAIL
     measured: float | None = None
     threshold: Threshold | None = None
-    # Ends that a picture should mark; those of the cables where there are none.
+    # Ends that a picture should highlight; those of the cables where there are none.
     ends: tuple[End, ...] = field(default=())
 
 
@@ -72,11 +73,6 @@ def at(plan: CablePlan, end: End) -> str:
         return f"{end.host} port {end.port}"
     label = cage_of(plan, end) if (end.host, end.rail) in plan.hcas else ""
     return f"{end.host} rail {end.rail}" + (f" ({label})" if label else "")
-
-
-def twin_cages(radix: int) -> bool:
-    """Tell whether a switch of so many ports has two of them in a cage."""
-    return cage_label(1, radix) != cage_label(1, 1)
 
 
 def several(names: list[str], most: int = 4) -> str:

@@ -5,9 +5,9 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """The judgement of a fabric: a sweep against the plan, from causes to consequences. Pure.
 
-What explains most is judged first: devices that are exchanged, absent or mute; then chains of
-cables that went astray; then single cables; and only cables that are in place are judged by rate
-and errors. So each thing that is wrong is told once.
+What explains most is judged first: devices that are exchanged, absent or silent; then chains of
+misrouted cables; then single cables; and only cables that are in place are judged by rate
+and errors. So each thing that is wrong is reported once.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .match import BY_PLACE, Matches, is_aggregation, match
 from .model import Cable, CablePlan, End, Sweep
 from .parse_counters import FoundSms, Reading
 from .thresholds import RATE
-from .wiring import Wiring, find_astray, judge_unknown, unread_links, wiring_of
+from .wiring import Wiring, find_misrouted, judge_unknown, unread_links, wiring_of
 
 # Of what was found, so much must be of the plan: else it is another cluster's fabric or plan.
 LEAST_SHARE = 0.25
@@ -126,18 +126,20 @@ def judge_fabric(
     if placed.findings:
         wiring = wiring_of(plan, sweep, placed.matches)
     absence = judge_absence(wiring, placed.absent_as)
-    # What has no record of its own was not read: its cables are neither right nor wrong.
+    # What has no own record was not read: its cables are neither right nor wrong.
     unread = unread_links(wiring)
-    astray = find_astray(wiring, absence.explained | unread.cables, absence.excused | unread.ends)
+    misrouted = find_misrouted(
+        wiring, absence.explained | unread.cables, absence.excused | unread.ends
+    )
     doubled = set(sweep.duplicate_guids)
     findings = [
         *placed.findings,
         *judge_names(plan, sweep, _without(sweep, matches, doubled)),
         *absence.findings,
-        *_as_sure_as_the_sweep(wiring, astray.findings),
-        *judge_unlinked(wiring, astray.unlinked),
+        *_as_sure_as_the_sweep(wiring, misrouted.findings),
+        *judge_unlinked(wiring, misrouted.unlinked),
         *_as_sure_as_the_sweep(
-            wiring, judge_unknown(wiring, list(astray.unknown), set(wanted.other_hosts))
+            wiring, judge_unknown(wiring, list(misrouted.unknown), set(wanted.other_hosts))
         ),
     ]
     sound = wiring.good - absence.explained - unread.cables
@@ -159,7 +161,7 @@ def judge_fabric(
         wiring=wiring,
         matches=matches,
     )
-    _judge_cables(plan, verdict, findings, absence.explained, unread.cables)
+    _judge_cables(plan, verdict, findings, unread.cables)
     verdict.information = [
         sm_line(sweep, placed.matches, seen.sms, wanted.subnet_managers),
         *load_lines(wiring, load),
@@ -174,7 +176,7 @@ def _see_that_it_is_ours(plan: CablePlan, sweep: Sweep, matches: Matches, least:
         for device in sweep.devices.values()
         if device.recorded and not is_aggregation(device)
     ]
-    # Of a sweep that is not whole nobody knows what it lacks.
+    # What an incomplete sweep lacks is not known.
     if not found or sweep.partial:
         return
     share = sum(device.guid in matches.by_guid for device in found) / len(found)
@@ -219,7 +221,6 @@ def _judge_cables(
     plan: CablePlan,
     verdict: Verdict,
     findings: list[Finding],
-    explained: set[Cable],
     unread: set[Cable],
 ) -> None:
     """Give each planned cable its status, and the finding that says why."""
@@ -238,7 +239,7 @@ def _judge_cables(
         elif cable in unread:
             text = "the sweep has no record of a device at its end: look again"
             verdict.cables[cable] = (NOT_MEASURED, text)
-        elif cable in explained or not verdict.wiring.right(cable):
+        elif not verdict.wiring.right(cable):
             verdict.cables[cable] = (NOT_MEASURED, "what is around it could not be reached")
         elif verdict.rates.get(cable) is None:
             verdict.cables[cable] = (NOT_MEASURED, "in place; its rate was not told")

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""What is not there: switches, nodes, transceivers, cables; and what is there but mute. Pure.
+"""What is not there: switches, nodes, transceivers, cables; and what is there but silent. Pure.
 
 From the fabric's side a pulled cable, a dead transceiver and a dead adapter look alike: the port of
 the switch is down. What they have in common tells more: all rails of a node, all ports of a switch,
@@ -28,9 +28,8 @@ from .findings import (
     SWITCH_ABSENT,
     Finding,
     several,
-    twin_cages,
 )
-from .model import NODE_LEAF, Cable, End, rail_end
+from .model import NODE_LEAF, Cable, End, rail_end, twin_cages
 from .parse_discovery import resolve_path
 from .wiring import Wiring
 
@@ -62,11 +61,11 @@ def is_mute(wiring: Wiring, end: End) -> bool:
     port = wiring.port(end)
     if port is None or port.peer is not None or port.state is None:
         return False
-    return port.state != "Down" and port.physical_state != _DISABLED
+    return not is_down(wiring, end)
 
 
 def judge_absence(wiring: Wiring, absent_as: Mapping[str, str]) -> Absence:
-    """Return what is absent or mute as a whole; single cables are left to judge_unlinked.
+    """Return what is absent or silent as a whole; single cables are left to judge_unlinked.
 
     `absent_as` is that of _fabric_places.Placed.
     """
@@ -81,7 +80,7 @@ def judge_absence(wiring: Wiring, absent_as: Mapping[str, str]) -> Absence:
 
 
 def _mute_ends(wiring: Wiring) -> dict[End, str]:
-    """Return each port behind which something is mute, with what says so."""
+    """Return each port behind which something is silent, with what shows it."""
     mute: dict[End, str] = {}
     for cable in wiring.plan.cables:
         for end in (cable.a, cable.b):
@@ -92,7 +91,7 @@ def _mute_ends(wiring: Wiring) -> dict[End, str]:
         mute_end = wiring.matches.end(*place) if place else None
         if mute_end is None:
             hops = ",".join(str(hop) for hop in path)
-            wiring.sweep.complaints.append(f"something at the end of route 0,{hops} is mute")
+            wiring.sweep.complaints.append(f"something at the end of route 0,{hops} is silent")
         elif mute_end not in wiring.far:
             mute[mute_end] = "no answer on route 0," + ",".join(str(hop) for hop in path)
     return mute
@@ -111,7 +110,7 @@ def _judge_duplicates(wiring: Wiring, mute: dict[End, str], absence: Absence) ->
                 own = wiring.matches.end(device.guid, number)
                 far = wiring.matches.end(*port.peer) if port.peer else None
                 ends.update(end for end in (own, far) if end is not None)
-        # The tools keep one of the two: the other is a port that is up with nobody behind it.
+        # The tools keep one of the two: the other is a port that is up with nothing behind it.
         lost = [end for end, said in mute.items() if said == "the link is up"]
         ends.update(lost)
         for end in lost:
@@ -210,7 +209,7 @@ def _judge_switches(wiring: Wiring, absence: Absence, absent_as: Mapping[str, st
     beside: set[str] = set()
     for cable in plan.cables:
         for end in (cable.a, cable.b):
-            if end.host in of_lost and end.is_switch:
+            if end.host in of_lost:
                 of_lost[end.host].append(cable)
                 if wiring.found(cable.other(end)):
                     beside.add(end.host)
@@ -232,12 +231,9 @@ def _judge_switches(wiring: Wiring, absence: Absence, absent_as: Mapping[str, st
         )
         return
     for name in lost:
-        if name in mute:
-            # Its cables are explained by what was said of it, those behind it, too.
-            absence.explained.update(of_lost[name])
-            continue
-        if name not in beside:
-            # Everything around it is out of reach, so nothing is known of it.
+        if name in mute or name not in beside:
+            # Its findings explain all its cables; and where everything around it is out of
+            # reach, nothing is known of it.
             absence.explained.update(of_lost[name])
             continue
         real = absent_as.get(name, name)
@@ -258,11 +254,11 @@ def _judge_switches(wiring: Wiring, absence: Absence, absent_as: Mapping[str, st
 def _judge_nodes(wiring: Wiring, absence: Absence, absent_as: Mapping[str, str]) -> None:
     """Find nodes of which no rail shows, of those rails that could."""
     of_node: dict[str, list[Cable]] = {}
-    # A rail that is mute is a node that is there.
+    # A rail that is silent is a node that is there.
     present = {
         finding.cables[0].a.host
         for finding in absence.findings
-        if finding.kind == SILENT and finding.subject.startswith("hca:")
+        if finding.subject.startswith("hca:")
     }
     for node, rail in wiring.plan.hcas:
         end = rail_end(node, rail)
@@ -377,8 +373,7 @@ def _switch_cages(wiring: Wiring, left: set[Cable]) -> Iterator[Finding]:
                 cages.setdefault((end.host, (end.port + 1) // 2), []).append(cable)
     for (name, cage), of_cage in sorted(cages.items()):
         ports = (2 * cage - 1, 2 * cage)
-        planned = [wiring.planned.get(End(name, -1, port)) for port in ports]
-        if len(of_cage) < 2 or None in planned or not left.issuperset(of_cage):
+        if len(of_cage) < 2 or not left.issuperset(of_cage):
             continue
         left.difference_update(of_cage)
         far = [cable.b if cable.a.host == name else cable.a for cable in of_cage]
@@ -407,7 +402,7 @@ def _unlinked(wiring: Wiring, cable: Cable) -> Finding:
     if disabled:
         text = f"no link between {where}: the port {wiring.at(disabled[0])} is disabled"
         remedy = (
-            "if nobody disabled it on purpose, enable it: on a switch with a system of its own "
+            "unless it was disabled on purpose, enable it: on a switch with its own system "
             "there, otherwise with ibportstate"
         )
     elif taken:

@@ -39,7 +39,7 @@ class OwnHca:
 class Identities:
     """What the nodes' reports make certain.
 
-    `key_of` has the rail of a GUID, `others` the owner of a GUID that is no rail, `absent` the
+    `key_of` has the rail of a GUID, `others` the owner of a GUID that is not a rail, `absent` the
     rails of which the node reports that it has no such adapter, and `own` the report on each rail.
     `counts` has the number of adapters of each node that answered.
     """
@@ -61,7 +61,7 @@ class Identities:
 
 
 def _guid(value: Any) -> str | None:
-    found = _GUID.match(str(value or ""))
+    found = _GUID.match(str(value))
     digits = found.group(1).replace(":", "").lower() if found else ""
     return digits.zfill(16) if digits.strip("0") else None
 
@@ -73,7 +73,9 @@ def adapters_from_data(data: Mapping[str, Any]) -> dict[str, tuple[OwnHca, ...]]
         if not isinstance(hcas, list) or not all(
             isinstance(hca, Mapping) and isinstance(hca.get("guids"), list) for hca in hcas
         ):
-            raise ValueError(f"adapters.{node}: is no list of adapters; write adapters of ib_info")
+            raise ValueError(
+                f"adapters.{node}: is not a list of adapters; write adapters of ib_info"
+            )
         found[str(node)] = tuple(
             OwnHca(
                 str(hca.get("device") or "?"),

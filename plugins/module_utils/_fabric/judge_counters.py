@@ -5,7 +5,7 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """Error counters of the links, judged by how fast they grow. Pure.
 
-A total says nothing: it may be of last year. Two readings give a rate, unless a counter stands at
+A total shows nothing: it may be of last year. Two readings give a rate, unless a counter is at
 its largest value, where it stops, or was cleared in between. The receiving end counts the errors.
 """
 
@@ -43,7 +43,7 @@ _QUESTIONS = {
 }
 JUDGED = tuple(_QUESTIONS)
 
-# They tell of load, of routing or of partitions, and not of the link: they are told, not judged.
+# They show load, routing or partitions, and not the link: they are reported, not judged.
 TOLD = (
     "PortXmitDiscards",
     "PortXmitWait",
@@ -90,7 +90,7 @@ class _Sick:
 def judge_counters(
     wiring: Wiring, sound: set[Cable], before: Reading | None, now: Reading | None
 ) -> Iterator[Finding]:
-    """Yield a finding for each sound cable with too many errors, or that cannot be judged.
+    """Yield a finding for each healthy cable with too many errors, or that cannot be judged.
 
     Several counters of a cable, at both its ends, are one finding. With one reading nothing is
     found, since nothing is known of the time that its totals are of.
@@ -146,16 +146,13 @@ def _of_interest(wiring: Wiring, sound: set[Cable], before: Reading, now: Readin
     """Return the cables of which a port has a counter that is not zero, or did not answer."""
     if not (before.whole and now.whole):
         return set(sound)
-    cables: set[Cable] = set()
-    unread = before.unread | now.unread
-    for guid, number in {*before.ports, *now.ports, *unread}:
+    touched = set()
+    for guid, number in {*before.ports, *now.ports, *before.unread, *now.unread}:
         numbers = [number] if number else list(wiring.sweep.devices[guid].ports)
         for one in numbers:
             end = wiring.matches.end(guid, one)
-            cable = wiring.planned.get(end) if end else None
-            if cable is not None and cable in sound:
-                cables.add(cable)
-    return cables
+            touched.add(wiring.planned.get(end) if end else None)
+    return sound & touched
 
 
 def _place(wiring: Wiring, end: End) -> tuple[str, int] | None:
@@ -189,7 +186,7 @@ def _errors(
 
 
 def told_lines(wiring: Wiring, before: Reading | None, now: Reading | None) -> Iterator[str]:
-    """Yield lines on counters that are no fault of a link, or of which only the total is known."""
+    """Yield lines on counters that are not a fault of a link, or have only a known total."""
     last = now or before
     if last is None:
         return

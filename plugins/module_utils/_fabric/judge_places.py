@@ -32,7 +32,7 @@ class Placed:
 
     matches: Matches
     findings: list[Finding] = field(default_factory=list)
-    # Place that is empty since its own device is elsewhere -> the device that nobody is.
+    # Place that is empty since its own device is elsewhere -> the device that has no place.
     absent_as: dict[str, str] = field(default_factory=dict)
 
 
@@ -42,62 +42,42 @@ def place(plan: CablePlan, sweep: Sweep, matches: Matches) -> Placed:
     partner = {}
     for cable in plan.cables:
         partner[cable.a], partner[cable.b] = cable.b, cable.a
-    for kind, votes in (("switch", _switch_votes), ("node", _node_votes)):
-        moved = dict(_elsewhere(votes(sweep, placed.matches, partner)))
+    for kind in ("switch", "node"):
+        moved = dict(_elsewhere(_votes(kind, sweep, placed.matches, partner)))
         for chain, closed in _chains(moved):
-            keys = _renamed_keys(
-                plan,
-                kind,
-                dict(zip(chain, chain[1:] + chain[:1])) if closed else dict(zip(chain, chain[1:])),
-            )
+            belongs = dict(zip(chain, chain[1:]))
+            if closed:
+                belongs[chain[-1]] = chain[0]
+            keys = _renamed_keys(plan, kind, belongs)
             relabelled = _relabel(placed.matches, keys)
             if relabelled is None:
                 continue
             sure = all(
-                placed.matches.reasons[guid] in (BY_GUID, BY_NODE)
-                for guid in (placed.matches.by_key.get(key) for key in keys)
-                if guid
+                placed.matches.reasons[placed.matches.by_key[key]] in (BY_GUID, BY_NODE)
+                for key in keys
+                if key in placed.matches.by_key
             )
             placed.matches = relabelled
-            placed.findings.append(_exchanged(plan, kind, chain, closed, sure))
+            placed.findings.append(_exchanged(plan, kind, belongs, closed, sure))
             if not closed:
                 placed.absent_as[chain[0]] = chain[-1]
     return placed
 
 
-def _switch_votes(
-    sweep: Sweep, matches: Matches, partner: Mapping[End, End]
+def _votes(
+    kind: str, sweep: Sweep, matches: Matches, partner: Mapping[End, End]
 ) -> Iterator[tuple[str, list[str | None]]]:
-    """Yield each switch with the switch whose port each of its links takes."""
-    for key, guid in sorted(matches.by_key.items()):
-        if key[1] >= 0:
-            continue
-        said: list[str | None] = []
-        for number, port in sweep.devices[guid].ports.items():
-            far = matches.end(*port.peer) if port.peer else None
-            if far is None:
-                continue
-            near = partner.get(far)
-            fits = near is not None and near.is_switch and near.port == number
-            said.append(near.host if near is not None and fits else None)
-        yield key[0], said
-
-
-def _node_votes(
-    sweep: Sweep, matches: Matches, partner: Mapping[End, End]
-) -> Iterator[tuple[str, list[str | None]]]:
-    """Yield each node with the node whose port each of its rails takes."""
+    """Yield each switch or node with the one whose port each of its links takes."""
     votes: dict[str, list[str | None]] = {}
     for key, guid in sorted(matches.by_key.items()):
-        if key[1] < 0:
+        if (key[1] < 0) != (kind == "switch"):
             continue
-        for port in sweep.devices[guid].ports.values():
-            far = matches.end(*port.peer) if port.peer else None
-            if far is None:
-                continue
+        for number, _guid, far in matches.links(sweep.devices[guid]):
             near = partner.get(far)
-            fits = near is not None and near.rail == key[1]
-            votes.setdefault(key[0], []).append(near.host if near is not None and fits else None)
+            # An adapter of the plan has one port, whatever its number.
+            own = (key[1], number if kind == "switch" else 1)
+            there = near.host if near is not None and (near.rail, near.port) == own else None
+            votes.setdefault(key[0], []).append(there)
     yield from votes.items()
 
 
@@ -110,7 +90,7 @@ def _elsewhere(votes: Iterable[tuple[str, list[str | None]]]) -> Iterator[tuple[
                 counts[host] = counts.get(host, 0) + 1
         if not counts:
             continue
-        best = max(sorted(counts), key=lambda host: counts[host])
+        best = max(counts, key=lambda host: counts[host])
         if best != name and counts[best] >= max(_FEWEST, _SHARE * len(said)):
             yield name, best
 
@@ -162,21 +142,20 @@ def _relabel(matches: Matches, keys: Mapping[Key, Key]) -> Matches | None:
     return fresh
 
 
-def _cables_of(plan: CablePlan, names: Iterable[str]) -> tuple[Cable, ...]:
-    wanted = set(names)
-    return tuple(c for c in plan.cables if c.a.host in wanted or c.b.host in wanted)
+def _cables_of(plan: CablePlan, names: set[str]) -> tuple[Cable, ...]:
+    return tuple(c for c in plan.cables if names & {c.a.host, c.b.host})
 
 
-def _exchanged(plan: CablePlan, kind: str, chain: list[str], closed: bool, sure: bool) -> Finding:
-    first = chain[0]
-    if closed and len(chain) == 2:
-        text = f"{first} and {chain[1]} are exchanged: each has all cables of the other"
+def _exchanged(
+    plan: CablePlan, kind: str, belongs: Mapping[str, str], closed: bool, sure: bool
+) -> Finding:
+    first, second = next(iter(belongs.items()))
+    text = ", ".join(f"{name} is where {there} belongs" for name, there in belongs.items())
+    if closed and len(belongs) == 2:
+        text = f"{first} and {second} are exchanged: each has all cables of the other"
     elif closed:
-        turn = ", ".join(f"{a} is where {b} belongs" for a, b in zip(chain, [*chain[1:], first]))
         several_of = "nodes" if kind == "node" else "switches"
-        text = f"{len(chain)} {several_of} are exchanged in turn: {turn}"
-    else:
-        text = ", ".join(f"{a} is where {b} belongs" for a, b in zip(chain, chain[1:]))
+        text = f"{len(belongs)} {several_of} are exchanged in turn: {text}"
     remedy = "compare the serial number of each with its rack place: "
     if sure:
         remedy = "their GUIDs are known, so the cables are wrong, or what was declared: "
@@ -188,7 +167,8 @@ def _exchanged(plan: CablePlan, kind: str, chain: list[str], closed: bool, sure:
     else:
         remedy += "if the switches are in place, give them their own names; otherwise exchange them"
     # Of those in the places, too: what hangs there is another device.
-    return Finding(EXCHANGED, f"{kind}:{first}", text, remedy, _cables_of(plan, chain))
+    cables = _cables_of(plan, {*belongs, *belongs.values()})
+    return Finding(EXCHANGED, f"{kind}:{first}", text, remedy, cables)
 
 
 def judge_names(plan: CablePlan, sweep: Sweep, matches: Matches) -> list[Finding]:
@@ -229,7 +209,7 @@ def _moved_down(node: str) -> Finding:
         RENAMED,
         f"node:{node}",
         f"the kernel's numbers of the adapters of {node} moved down, and its rails are all there: "
-        "an adapter that is no rail is gone, or was taken out",
+        "an adapter that is not a rail is gone, or was taken out",
         f"compare lspci on {node} with its profile; then run the role infiniband, which names the "
         "rails by address",
     )
@@ -261,7 +241,7 @@ def judge_identity(plan: CablePlan, matches: Matches, good: Iterable[Cable]) -> 
         )
         of_node = {}
     for node, some in of_node.items():
-        rails = sum(1 for host, rail in matches.by_key if host == node and rail >= 0)
+        rails = sum(1 for host, _rail in matches.by_key if host == node)
         if 1 < len(some) == rails:
             yield _unproved(f"node:{node}", f"the adapters of {node}", tuple(some), _NAME_THEM)
             continue
@@ -290,7 +270,7 @@ def _judge_switch_names(plan: CablePlan, sweep: Sweep, matches: Matches) -> list
         if key[1] >= 0 or matches.reasons[guid] == BY_NAME:
             continue
         said = sweep.devices[guid].description
-        # A switch without a system of its own cannot be given a name.
+        # A switch without its own system cannot be given a name.
         if key[0] not in (said.strip(), switch_name(said)) and not unnamed(said):
             wrong[key[0]] = switch_name(said)
     return list(_misnamed("switch", wrong, len(plan.switches), "on the switch itself"))
@@ -300,7 +280,7 @@ def _misnamed(kind: str, wrong: Mapping[str, str], of_all: int, where: str) -> I
     """Yield a finding for each misnamed device; one for two that have each other's name."""
     if len(wrong) >= _FEWEST and 2 * len(wrong) > of_all:
         plural = "nodes" if kind == "node" else "switches"
-        names = [f"{name} says {said or 'nothing'}" for name, said in sorted(wrong.items())]
+        names = [f"{name} shows {said or 'nothing'}" for name, said in sorted(wrong.items())]
         yield Finding(
             DESCRIPTION,
             "fabric",

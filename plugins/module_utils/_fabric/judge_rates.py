@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from typing import Iterator, Mapping
 
 from .findings import SPEED, UPLINKS, WIDTH, Finding, several
-from .model import NODE_LEAF, RATE_4X_GBPS, Cable, rate_gbps
+from .model import NODE_LEAF, Cable, rate_gbps
 from .thresholds import LEAF_UPLINKS, OVERSUBSCRIPTION, RATE
 from .wiring import Wiring
 
-_WIDTH = "4x"
+# Ethernet has no width.
+_WIDTHS = ("4x", "")
 # So many links of a device, and all of them, are slow: it is the device.
 _FEWEST = 4
 
@@ -40,13 +41,17 @@ def found_rate(wiring: Wiring, cable: Cable) -> float | None:
 def _form(wiring: Wiring, cable: Cable) -> tuple[str, str]:
     for end in (cable.a, cable.b):
         port = wiring.port(end)
-        if port and port.width and port.speed:
+        if port and port.width is not None and port.speed:
             return port.width, port.speed
     return "", ""
 
 
+def _words(form: tuple[str, str]) -> str:
+    return " ".join(filter(None, form))
+
+
 def judge_rates(wiring: Wiring, sound: set[Cable]) -> Iterator[Finding]:
-    """Yield a finding for each sound cable that is slower than planned.
+    """Yield a finding for each healthy cable that is slower than planned.
 
     Where all links of a node or of a switch are slow in the same way, that device is the finding;
     where most links are, it is the fabric, or the plan.
@@ -61,7 +66,7 @@ def judge_rates(wiring: Wiring, sound: set[Cable]) -> Iterator[Finding]:
             SPEED,
             "fabric",
             f"{len(slow)} of {len(sound)} links are slower than planned; {wiring.at(first.a)} runs "
-            f"at {' '.join(_form(wiring, first))}, {slow[first]:g} of {first.rate_gbps} Gb/s",
+            f"at {_words(_form(wiring, first))}, {slow[first]:g} of {first.rate_gbps} Gb/s",
             "see whether rate_gbps of the plan is that of these switches and adapters",
             tuple(sorted(slow)),
             measured=slow[first],
@@ -80,33 +85,34 @@ def judge_rates(wiring: Wiring, sound: set[Cable]) -> Iterator[Finding]:
         # The first is measured, in every run the same one.
         cables.sort()
         width, speed = forms.pop()
+        (rate,) = {slow[cable] for cable in cables}
         kind = "switch" if host in wiring.plan.switches else "node"
         yield Finding(
-            WIDTH if width != _WIDTH else SPEED,
+            WIDTH if width not in _WIDTHS else SPEED,
             f"{kind}:{host}",
-            f"all {len(cables)} links of {host} run at {width} {speed}, "
-            f"{slow[cables[0]]:g} of {cables[0].rate_gbps} Gb/s",
+            f"all {len(cables)} links of {host} run at {_words((width, speed))}, "
+            f"{rate:g} of {cables[0].rate_gbps} Gb/s",
             f"compare firmware and enabled speeds of {host} with its peers: so many cables are not "
             "slow at once",
             tuple(cables),
-            measured=slow[cables[0]],
+            measured=rate,
             threshold=RATE.threshold(cables[0].rate_gbps),
         )
         for cable in cables:
             slow.pop(cable, None)
     for cable, rate in sorted(slow.items()):
         width, speed = _form(wiring, cable)
-        narrow = width != _WIDTH
+        narrow = width not in _WIDTHS
         remedy = RATE.remedy
         if narrow:
             remedy = "lanes are lost: clean and " + remedy
-        elif RATE_4X_GBPS[speed] < cable.rate_gbps:
+        elif (_rate(width, speed) or 0) < cable.rate_gbps:
             remedy = "look at the enabled speeds of both ports and the type of the cable; " + remedy
         yield Finding(
             WIDTH if narrow else SPEED,
             cable.subject,
-            f"{wiring.at(cable.a)} -- {wiring.at(cable.b)} runs at {width} {speed}, {rate:g} of "
-            f"{cable.rate_gbps} Gb/s",
+            f"{wiring.at(cable.a)} -- {wiring.at(cable.b)} runs at {_words((width, speed))}, "
+            f"{rate:g} of {cable.rate_gbps} Gb/s",
             remedy,
             (cable,),
             measured=rate,
@@ -114,7 +120,7 @@ def judge_rates(wiring: Wiring, sound: set[Cable]) -> Iterator[Finding]:
         )
 
 
-@dataclass(frozen=True)
+@dataclass
 class Load:
     """What hangs on a switch and what leads on from it: links, planned and found, and rates."""
 
@@ -126,32 +132,30 @@ class Load:
     up_gbps: float = 0
 
     @property
-    def oversubscription(self) -> float | None:
-        """Rate from below over the rate upward; None without uplinks."""
-        return self.down_gbps / self.up_gbps if self.up_gbps else None
+    def oversubscription(self) -> float:
+        """Rate from below over the rate upward; 0 without uplinks."""
+        return self.down_gbps / self.up_gbps if self.up_gbps else 0.0
 
 
 def loads(wiring: Wiring) -> dict[str, Load]:
     """Return the load of each leaf that has uplinks in the plan."""
-    sums: dict[str, list[float]] = {
-        name: [0] * 6 for name, switch in wiring.plan.switches.items() if switch.tier == "leaf"
-    }
+    found = {name: Load() for name, one in wiring.plan.switches.items() if one.tier == "leaf"}
     for cable in wiring.plan.cables:
         there = wiring.right(cable)
         rate = (found_rate(wiring, cable) or cable.rate_gbps) if there else 0
-        below = cable.kind == NODE_LEAF
         for end in (cable.a, cable.b):
-            of = sums.get(end.host)
-            if of is None or not end.is_switch:
+            load = found.get(end.host)
+            if load is None or not end.is_switch:
                 continue
-            of[0 if below else 2] += 1
-            of[1 if below else 3] += there
-            of[4 if below else 5] += rate
-    return {
-        name: Load(int(of[0]), int(of[1]), int(of[2]), int(of[3]), of[4], of[5])
-        for name, of in sums.items()
-        if of[2]
-    }
+            if cable.kind == NODE_LEAF:
+                load.down_planned += 1
+                load.down_found += there
+                load.down_gbps += rate
+            else:
+                load.up_planned += 1
+                load.up_found += there
+                load.up_gbps += rate
+    return {name: load for name, load in found.items() if load.up_planned}
 
 
 def judge_uplinks(
@@ -159,7 +163,7 @@ def judge_uplinks(
 ) -> Iterator[Finding]:
     """Yield a finding for each leaf that the plan itself leaves short of uplinks.
 
-    Uplinks that are lost have findings of their own. What is left is a plan that was learned from
+    Uplinks that are lost have separate findings. What is left is a plan that was learned from
     a sweep, or read from a list: leaves with fewer uplinks than their peers, and leaves whose load
     is above `most`, where that is given.
     """
@@ -178,13 +182,13 @@ def judge_uplinks(
                 measured=load.up_found,
                 threshold=LEAF_UPLINKS.threshold(usual),
             )
-        elif most is not None and (load.oversubscription or 0) > most:
+        elif most is not None and load.oversubscription > most:
             yield Finding(
                 UPLINKS,
                 f"switch:{name}",
                 f"{name} passes {load.down_gbps:g} Gb/s from below to {load.up_gbps:g} Gb/s upward",
                 OVERSUBSCRIPTION.remedy,
-                measured=round(load.oversubscription or 0, 2),
+                measured=round(load.oversubscription, 2),
                 threshold=OVERSUBSCRIPTION.threshold(most),
             )
 

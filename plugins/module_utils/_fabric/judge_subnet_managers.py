@@ -44,7 +44,7 @@ _OF_PROVIDER = {UFM: "UFM", SWITCH_SM: "the managed switch"}
 
 @dataclass(frozen=True)
 class Managers:
-    """Who manages the subnet: with opensm these hosts; else somebody outside of the inventory.
+    """Who manages the subnet: with opensm these hosts; else a host outside of the inventory.
 
     `guids` are those of the ports that run a subnet manager, if they are declared.
     """
@@ -132,15 +132,14 @@ def _masters(
 def _by_host(
     found: FoundSms, hosts: Mapping[str, FoundSm], declared: Sequence[str]
 ) -> Iterator[Finding]:
-    # Nobody asked after a standby where there is no master at all.
+    # No standby was asked for where there is no master at all.
     for host in declared:
         if host not in hosts and found.masters:
             yield Finding(
                 STANDBY_MISSING,
                 f"sm:{host}",
                 f"no subnet manager runs on {host}",
-                f"start opensm.service on {host}: until then nobody takes over when the master "
-                "fails",
+                f"start opensm.service on {host}: until then none takes over when the master fails",
             )
     for host, sm in sorted(hosts.items()):
         if host not in declared and not (len(found.masters) > 1 and sm.state == "MASTER"):
@@ -164,7 +163,7 @@ def _by_guid(
             f"sm:0x{guid}",
             f"no subnet manager runs on the port 0x{guid}, which is declared",
             f"look at {_OF_PROVIDER.get(expected.provider, 'the host of this port')}: until then "
-            "nobody takes over when the master fails",
+            "none takes over when the master fails",
         )
     for host, sm in sorted(hosts.items()):
         double = len(found.masters) > 1 and sm.state == "MASTER"

@@ -46,7 +46,7 @@ class SwitchHealth:
     supplies: list[Supply] = field(default_factory=list)
     temperature_c: float | None = None
     fan_status: str | None = None
-    # rpm by number; None is a value that is no number
+    # rpm by number; None is a value that is not a number
     fans: dict[int, float | None] = field(default_factory=dict)
 
 
@@ -55,7 +55,7 @@ def _number(text: str) -> float | None:
 
 
 def parse_ibswinfo(text: str) -> SwitchHealth:
-    """Return what the answer says; ValueError if it is none, or cut short."""
+    """Return what the answer says; ValueError if it is none, or truncated."""
     health = SwitchHealth()
     supply: Supply | None = None
     known = False
@@ -88,7 +88,7 @@ def parse_ibswinfo(text: str) -> SwitchHealth:
     if not known:
         raise ValueError(f"{TOOL} printed nothing on a switch")
     if not lines[-1].startswith("---"):
-        raise ValueError(f"{TOOL}'s answer is cut short")
+        raise ValueError(f"{TOOL}'s answer is truncated")
     return health
 
 
@@ -117,7 +117,7 @@ def judge_switch(name: str, health: SwitchHealth) -> Iterator[Record]:
         if rpm is None:
             unread.append(f"fan {number}")
         elif rpm == 0:
-            bad.append(f"fan {number} stands still")
+            bad.append(f"fan {number} does not turn")
     yield _counted(fans, subject, bad, unread, health.fans, at)
     text = f"{at}: {TEMPERATURE.what}"
     yield TEMPERATURE.filled(switch=name).judge(subject, health.temperature_c, text=text)

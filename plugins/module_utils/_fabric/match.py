@@ -5,11 +5,11 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """Which device of a sweep is which device of the plan. Pure.
 
-What is declared counts first (GUIDs), then what a device says of itself, then where it hangs: a
-device without a name, or with a wrong one, is known by its neighbours, where only one planned
+What is declared counts first (GUIDs), then what a device reports about itself, then where it hangs:
+a device without a name, or with a wrong one, is known by its neighbours, where only one planned
 device has them. Each match says why.
 
-What the nodes report of their own adapters counts before all of these, and a GUID that is known
+What the nodes report about their adapters counts before all of these, and a GUID that is known
 contradicts a name or a place.
 """
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Mapping
+from typing import Iterator, Mapping
 
 from .judge_adapters import Identities, Key
 from .model import CA, SWITCH, CablePlan, End, FoundDevice, Sweep, rail_end, switch_end
@@ -32,13 +32,13 @@ BY_PLACE = "its place in the fabric"
 _VOUCHERS = 3
 _KERNEL_DEVICE = re.compile(r"mlx5_(\d+)\Z")
 
-# What a device calls itself before anybody has given it a name.
+# What a device calls itself before it was given a name.
 _UNNAMED = re.compile(
     r"^$|mellanox technologies|^mt\d{4,5}\b|quantum|switch-?ib|infiniscale|connectx|^hca-\d+$"
     r"|^localhost\b|^switch$|^\(none\)",
     re.IGNORECASE,
 )
-# The part of a Quantum switch that adds up for SHARP: it hangs on a port of its own.
+# The part of a Quantum switch that adds up for SHARP: it hangs on its own port.
 _AGGREGATION = re.compile(r"aggregation node", re.IGNORECASE)
 _MANAGED = re.compile(r"^MF0;(.*?)(?::[^:/]+)?(?:/.*)?$")
 
@@ -58,8 +58,6 @@ class Matches:
     by_key: dict[Key, str] = field(default_factory=dict)
     by_guid: dict[str, Key] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
-    # Descriptions that name a planned device which another device was taken for.
-    also_claims: dict[str, Key] = field(default_factory=dict)
     # Ends that were asked for before: the same object again is found in a dictionary at once.
     ends: dict[tuple[str, int], End] = field(default_factory=dict)
     # Devices of which nothing but the place is known: no cable of theirs is proved.
@@ -84,6 +82,14 @@ class Matches:
         end = switch_end(key[0], port) if key[1] < 0 else rail_end(*key)
         self.ends[guid, port] = end
         return end
+
+    def links(self, device: FoundDevice) -> Iterator[tuple[int, str, End]]:
+        """Yield each link to a known device: own port, GUID there, and the planned end there."""
+        for number, port in device.ports.items():
+            if port.peer is not None:
+                far = self.end(*port.peer)
+                if far is not None:
+                    yield number, port.peer[0], far
 
 
 def switch_name(description: str) -> str:
@@ -125,7 +131,7 @@ def match(
     """Return which found device is which planned one.
 
     `names` is a node-name map: names of switches by GUID, for those that have no description.
-    `known` is what the nodes report of their own adapters.
+    `known` is what the nodes report about their adapters.
     """
     matcher = _Matcher(plan, sweep, dict(names or {}), known or Identities())
     matcher.by_own_report()
@@ -133,8 +139,8 @@ def match(
     matcher.switches_by_name()
     matcher.adapters_by_name()
     matcher.by_place()
-    if matcher.adapters_by_order():
-        matcher.by_place()
+    matcher.adapters_by_order()
+    matcher.by_place()
     matcher.find_unproved()
     return matcher.found
 
@@ -152,31 +158,28 @@ class _Matcher:
         for cable in plan.cables:
             self.partner[cable.a] = cable.b
             self.partner[cable.b] = cable.a
+        self.rails = {
+            (short(hca.node), device): key
+            for key, hca in plan.hcas.items()
+            for device in hca.devices
+        }
 
     def open(self, kind: str) -> list[FoundDevice]:
         """Return devices of a kind that are not known yet, in a fixed order."""
         return [
             device
             for guid, device in sorted(self.sweep.devices.items())
-            if device.kind == kind
-            and guid not in self.found.by_guid
-            and not (kind == CA and (is_aggregation(device) or self._other(device)))
+            if device.kind == kind and guid not in self.found.by_guid and not is_aggregation(device)
         ]
 
-    def _other(self, device: FoundDevice) -> bool:
-        """Tell whether a node reports this adapter as one that is no rail."""
-        return any(guid in self.known.others for guid in guids_of(device))
+    def _named(self, device: FoundDevice) -> Key | None:
+        """Return the rail that an adapter says it is."""
+        said = host_and_device(device.description)
+        return self.rails.get((said.host, said.device))
 
-    def _contradicted(self, device: FoundDevice, key: Key, declared: bool = False) -> bool:
-        """Tell whether a GUID that is known says that the device is not `key`."""
-        if key[1] < 0:
-            own = self.plan.switches[key[0]].guid
-            return declared and own is not None and own != device.guid
-        known = guids_of(device)
-        if self.known.contradicts(key, known):
-            return True
-        own = self.plan.hcas[key].guid
-        return declared and own is not None and key not in self.known.own and own not in known
+    def _contradicted(self, device: FoundDevice, key: Key) -> bool:
+        """Tell whether a node reports that the adapter is not `key`."""
+        return self.known.contradicts(key, guids_of(device))
 
     def by_own_report(self) -> None:
         """Take adapters for what their own nodes report."""
@@ -189,8 +192,9 @@ class _Matcher:
 
     def by_place(self) -> None:
         """Take devices for those whose place they have, as long as one makes another known."""
-        while self.switches_by_neighbours() or self.adapters_by_place():
+        while self.switches_by_neighbours():
             pass
+        self.adapters_by_place()
 
     def by_declared_guid(self) -> None:
         declared: dict[str, Key] = {}
@@ -204,10 +208,8 @@ class _Matcher:
             if guid in self.found.by_guid:
                 continue
             for key in (declared[item] for item in guids_of(device) if item in declared):
-                is_switch = device.kind == SWITCH
-                if (key[1] < 0) != is_switch or self._contradicted(device, key):
-                    continue
-                if key not in self.found.by_key:
+                of_kind = (key[1] < 0) == (device.kind == SWITCH)
+                if of_kind and key not in self.found.by_key and not self._contradicted(device, key):
                     self.found.add(key, guid, BY_GUID)
                     break
 
@@ -223,132 +225,99 @@ class _Matcher:
         self._settle(claims)
 
     def adapters_by_name(self) -> None:
-        devices = {
-            (short(hca.node), device): key
-            for key, hca in self.plan.hcas.items()
-            for device in hca.devices
-        }
         claims: dict[Key, list[FoundDevice]] = {}
         for device in self.open(CA):
-            said = host_and_device(device.description)
-            key = devices.get((said.host, said.device))
-            if key is None:
-                continue
-            if self._contradicted(device, key):
-                self.found.also_claims[device.guid] = key
-            else:
+            key = self._named(device)
+            if key is not None and not self._contradicted(device, key):
                 claims.setdefault(key, []).append(device)
         self._settle(claims)
 
     def _settle(self, claims: dict[Key, list[FoundDevice]]) -> None:
         """Take each device for what it says; of several that say the same, the one in its place."""
-        for key, devices in claims.items():
-            if key in self.found.by_key:
-                # The declared GUID is elsewhere: this one is an impostor.
-                for device in devices:
-                    self.found.also_claims[device.guid] = key
-            elif len(devices) == 1:
+        # What has a declared GUID is known: whatever else has its name is an impostor.
+        free = {key: devices for key, devices in claims.items() if key not in self.found.by_key}
+        for key, devices in free.items():
+            if len(devices) == 1:
                 self.found.add(key, devices[0].guid, BY_NAME)
-        for key, devices in claims.items():
-            if key in self.found.by_key or len(devices) == 1:
-                continue
-            fits = [self._fit(device, key) for device in devices]
-            best = max(range(len(devices)), key=lambda index: (fits[index], -index))
-            for index, device in enumerate(devices):
-                if index == best:
-                    self.found.add(key, device.guid, BY_NAME)
-                else:
-                    self.found.also_claims[device.guid] = key
+        for key, devices in free.items():
+            if key not in self.found.by_key:
+                # Of those that fit alike the first.
+                best = max(devices, key=lambda device: self._fit(device, key))
+                self.found.add(key, best.guid, BY_NAME)
 
     def _fit(self, device: FoundDevice, key: Key) -> int:
         """Return how many links of the device are where the plan has those of `key`."""
-        fits = 0
+        fits = []
         for number, port in device.ports.items():
-            if port.peer is None:
-                continue
-            own = switch_end(key[0], number) if key[1] < 0 else rail_end(*key)
-            # A link to a stranger where the plan has none fits nothing.
-            planned = self.partner.get(own)
-            fits += planned is not None and planned == self._far(*port.peer)
-        return fits
+            if port.peer is not None:
+                own = switch_end(key[0], number) if key[1] < 0 else rail_end(*key)
+                fits.append(self.partner.get(own) == self._far(*port.peer))
+        return sum(fits)
 
-    def _far(self, guid: str, port: int) -> End | None:
+    def _far(self, guid: str, port: int) -> End:
         """Return the far end of a link: as matched, or as it calls itself."""
-        end = self.found.end(guid, port)
-        if end is None and self.sweep.devices[guid].kind == SWITCH:
-            name = switch_name(self.sweep.devices[guid].description)
-            return switch_end(name, port) if name in self.plan.switches else None
-        return end
+        name = switch_name(self.sweep.devices[guid].description)
+        return self.found.end(guid, port) or switch_end(name, port)
 
     def switches_by_neighbours(self) -> bool:
         """Take switches for those whose neighbours they have; True where there were any."""
-        wanted = {name for name in self.plan.switches if (name, -1) not in self.found.by_key}
+        wanted = {
+            name
+            for name, switch in self.plan.switches.items()
+            if (name, -1) not in self.found.by_key and not switch.guid
+        }
         if not wanted:
             return False
         scores: dict[str, dict[str, int]] = {}
         known: dict[str, int] = {}
         for device in self.open(SWITCH):
             score: dict[str, int] = {}
-            for number, port in device.ports.items():
-                far = self.found.end(*port.peer) if port.peer else None
-                if far is None:
-                    continue
+            for number, _guid, far in self.found.links(device):
                 known[device.guid] = known.get(device.guid, 0) + 1
                 near = self.partner.get(far)
-                if near is not None and near.is_switch and near.port == number:
+                if near is not None and near.port == number:
                     score[near.host] = score.get(near.host, 0) + 1
-            scores[device.guid] = {
-                name: score[name]
-                for name in score
-                if name in wanted and not self._contradicted(device, (name, -1), declared=True)
-            }
+            scores[device.guid] = {name: score[name] for name in score if name in wanted}
         taken = False
         for guid, score in scores.items():
-            name = _only_best(score)
-            # Most of the neighbours that are known must agree.
-            if name is None or 2 * score[name] <= known[guid]:
-                continue
-            if all(
-                other == guid or of_other.get(name, 0) < score[name]
-                for other, of_other in scores.items()
-            ):
-                self.found.add((name, -1), guid, BY_PLACE)
-                taken = True
+            # Most of the neighbours that are known must agree, so that it can be one name alone.
+            for name in (name for name in score if 2 * score[name] > known[guid]):
+                if all(
+                    other == guid or of_other.get(name, 0) < score[name]
+                    for other, of_other in scores.items()
+                ):
+                    self.found.add((name, -1), guid, BY_PLACE)
+                    taken = True
         return taken
 
-    def adapters_by_place(self) -> bool:
-        """Take adapters without a name of their own for those whose place they have."""
+    def adapters_by_place(self) -> None:
+        """Take adapters without their own name for those whose place they have."""
         # Which names hang in the places of a node: a name that fills most of them is that node's.
         here: dict[str, dict[str, int]] = {}
-        candidates: list[tuple[FoundDevice, Key]] = []
+        candidates: list[tuple[FoundDevice, Key, str]] = []
         for device in self.open(CA):
-            keys = set()
-            for port in device.ports.values():
-                far = self.found.end(*port.peer) if port.peer else None
-                near = self.partner.get(far) if far else None
-                if near is not None and not near.is_switch:
-                    keys.add((near.host, near.rail))
-            if len(keys) != 1:
+            key = self._place_of(device)
+            # Nothing but the GUID tells who has one that is declared.
+            if key is None or key in self.found.by_key or self.plan.hcas[key].guid:
                 continue
-            key = keys.pop()
-            if key in self.found.by_key or self._contradicted(device, key, declared=True):
+            if self._contradicted(device, key):
                 continue
-            candidates.append((device, key))
             host = host_and_device(device.description).host
+            candidates.append((device, key, host))
             counts = here.setdefault(key[0], {})
             counts[host] = counts.get(host, 0) + 1
-        taken = False
-        for device, key in candidates:
-            host = host_and_device(device.description).host
+        for device, key, host in candidates:
             rails = sum(1 for node, _rail in self.plan.hcas if node == key[0])
-            mostly = here[key[0]][host] * 2 > rails or device.guid in self.found.also_claims
-            if host.lower() == short(key[0]).lower() or unnamed(device.description) or mostly:
+            if (
+                host.lower() == short(key[0]).lower()
+                or unnamed(device.description)
+                or self._named(device)
+                or here[key[0]][host] * 2 > rails
+            ):
                 self.found.add(key, device.guid, BY_PLACE)
-                taken = True
-        return taken
 
-    def adapters_by_order(self) -> bool:
-        """Match nodes whose kernel numbers moved down by their order; True if there were any.
+    def adapters_by_order(self) -> None:
+        """Match nodes whose kernel numbers moved down by their order.
 
         The kernel numbers devices in the order of their addresses. One adapter that is gone gives
         all later ones another number, and each of them then has the name of its neighbour. Cables
@@ -356,32 +325,27 @@ class _Matcher:
         """
         of_node: dict[str, list[tuple[int, int, Key, str]]] = {}
         spoilt: set[str] = set()
-        short_names = {short(node): node for node, _rail in self.plan.hcas}
         for guid, device in sorted(self.sweep.devices.items()):
             said = host_and_device(device.description)
             number = _KERNEL_DEVICE.match(said.device)
-            node = short_names.get(said.host)
-            if device.kind != CA or node is None or number is None:
+            if number is None:
                 continue
             here = self._place_of(device)
             planned = None if here is None else self._kernel_number(here)
             sure = self.found.reasons.get(guid) in (BY_NODE, BY_GUID)
-            if here is None or here[0] != node or planned is None or sure:
-                spoilt.add(node)
+            if here is None or short(here[0]) != said.host or planned is None or sure:
+                spoilt.add(said.host)
                 continue
-            of_node.setdefault(node, []).append((planned, int(number.group(1)), here, guid))
-        taken = False
+            of_node.setdefault(here[0], []).append((planned, int(number.group(1)), here, guid))
         for node, rows in sorted(of_node.items()):
-            if node not in spoilt and self._shifted(node, sorted(rows)):
-                taken = True
-        return taken
+            if short(node) not in spoilt:
+                self._move_down(node, sorted(rows))
 
     def _place_of(self, device: FoundDevice) -> Key | None:
         """Return the rail whose port the adapter is in, None where it is in none, or several."""
         keys = set()
-        for port in device.ports.values():
-            far = self.found.end(*port.peer) if port.peer else None
-            near = self.partner.get(far) if far else None
+        for _number, _guid, far in self.found.links(device):
+            near = self.partner.get(far)
             if near is not None and not near.is_switch:
                 keys.add((near.host, near.rail))
         return keys.pop() if len(keys) == 1 else None
@@ -393,69 +357,53 @@ class _Matcher:
                 return int(number.group(1))
         return None
 
-    def _shifted(self, node: str, rows: list[tuple[int, int, Key, str]]) -> bool:
+    def _move_down(self, node: str, rows: list[tuple[int, int, Key, str]]) -> None:
         shifts = [planned - said for planned, said, _key, _guid in rows]
         ordered = all(one[1] < two[1] for one, two in zip(rows, rows[1:]))
         rising = all(one <= two for one, two in zip(shifts, shifts[1:]))
+        if not ordered or not rising or shifts[0] < 0 or not shifts[-1]:
+            return
         there = {key for _planned, _said, key, _guid in rows}
-        if not ordered or not rising or shifts[0] < 0 or not shifts[-1] or len(there) < len(rows):
-            return False
-        last = max(planned for planned, said, _key, _guid in rows if planned != said)
+        # Where numbers moved down at all, the last one did.
+        last = rows[-1][0]
         gone = [
             key[1]
             for key in self.plan.hcas
             if key[0] == node and key not in there and (self._kernel_number(key) or 0) < last
         ]
         # A card has two functions at most, so each that is gone takes two numbers at most.
-        if shifts[-1] > 2 * max(1, len(gone)) or (gone and len(gone) > shifts[-1]):
-            return False
+        if not len(gone) <= shifts[-1] <= 2 * max(1, len(gone)):
+            return
         moved = {guid: key for planned, said, key, guid in rows if planned != said}
         if any(self.found.by_key.get(key, guid) not in moved for guid, key in moved.items()):
-            return False
+            return
         for guid in moved:
             before = self.found.by_guid.pop(guid, None)
             if before is not None:
                 del self.found.by_key[before]
-            self.found.also_claims.pop(guid, None)
         for guid, key in moved.items():
             self.found.add(key, guid, BY_PLACE)
         self.found.ends.clear()
         self.found.shifted[node] = tuple(gone)
-        return True
 
     def find_unproved(self) -> None:
         """Note the devices that are known by their place alone."""
         for guid, key in self.found.by_guid.items():
             if self.found.reasons[guid] != BY_PLACE:
                 continue
-            if key[1] >= 0 or self._vouchers(guid, key) < _VOUCHERS:
+            if self._vouchers(guid, key) < _VOUCHERS:
                 self.found.unproved.add(guid)
 
     def _vouchers(self, guid: str, key: Key) -> int:
         """Return how many neighbours that are known by more than place say what a switch is."""
         count = 0
-        for number, port in self.sweep.devices[guid].ports.items():
-            far = self.found.end(*port.peer) if port.peer else None
-            if far is None or port.peer is None:
-                continue
-            near = self.partner.get(far)
+        for number, neighbour, far in self.found.links(self.sweep.devices[guid]):
             # A neighbour that is a switch without a name has more than this one link to prove it.
-            sure = not far.is_switch and self.found.reasons[port.peer[0]] == BY_PLACE
-            count += near == switch_end(key[0], number) and not sure
+            sure = far.is_switch or self.found.reasons[neighbour] != BY_PLACE
+            count += sure and self.partner.get(far) == switch_end(key[0], number)
         return count
 
 
 def guids_of(device: FoundDevice) -> list[str]:
     """Return the GUIDs of a device and of its ports."""
-    if device.kind == SWITCH:
-        return [device.guid]
     return [device.guid, *(port.guid for port in device.ports.values() if port.guid)]
-
-
-def _only_best(score: Mapping[str, int]) -> str | None:
-    """Return the key with the highest value, None where there is none, or more than one."""
-    if not score:
-        return None
-    top = max(score.values())
-    best = [key for key, value in score.items() if value == top]
-    return best[0] if len(best) == 1 else None

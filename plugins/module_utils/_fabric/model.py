@@ -32,7 +32,7 @@ _TWIN_PORTS = 64
 class End:
     """One end of a planned cable: a rail of a node, or a port of a switch.
 
-    `port` is the number the fabric knows it by: 1 for every rail, since each is an HCA of its own.
+    `port` is the number the fabric knows it by: 1 for every rail, since each is its own HCA.
     """
 
     host: str
@@ -41,7 +41,7 @@ class End:
 
     # Ends and cables are keys of most of what is worked out about a fabric, millions of times for a
     # large one: each works out its hash once. A hash of text is good in its own process only, so
-    # copies for others begin anew.
+    # copies for others begin again.
     def __post_init__(self) -> None:
         object.__setattr__(self, "_hash", hash((self.host, self.rail, self.port)))
 
@@ -99,7 +99,7 @@ class Cable:
             return self.b
         if end == self.b:
             return self.a
-        raise ValueError(f"{end} is no end of {self.subject}")
+        raise ValueError(f"{end} is not an end of {self.subject}")
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ class Sweep:
     silent: list[tuple[int, ...]] = field(default_factory=list)
     # GUIDs that more than one port claims; only one of them is among the devices.
     duplicate_guids: list[str] = field(default_factory=list)
-    # The answer is not whole: cut short, or its tool was killed or ran into its limit.
+    # The answer is not whole: truncated, or its tool was killed or ran into its limit.
     partial: bool = False
 
     def links(self) -> list[tuple[tuple[str, int], tuple[str, int]]]:
@@ -229,7 +229,12 @@ RATE_4X_GBPS = {
 
 
 def rate_gbps(width: str | None, speed: str | None) -> float | None:
-    """Return the rate of a link in Gb/s, or None where either part is not known."""
+    """Return the rate of a link in Gb/s, or None where either part is not known.
+
+    A link of Ethernet has "" as its width, and a speed such as 400GbE.
+    """
+    if width == "" and speed is not None and speed.endswith("GbE"):
+        return float(speed[:-3])
     if width is None or speed is None or speed not in RATE_4X_GBPS:
         return None
     lanes = width.rstrip("xX")
@@ -282,12 +287,15 @@ def load_plan(params: Mapping[str, Any]) -> CablePlan:
         try:
             data = json.loads(text_of_option(params["plan_file"], "plan_file"))
         except ValueError as error:
-            raise ToolError(f"{where} is no JSON: {error}; give cables.json of the plan") from error
+            raise ToolError(
+                f"{where} is not JSON: {error}; give cables.json of the plan"
+            ) from error
     try:
         return plan_from_data(data)
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
         raise ToolError(
-            f"{where} is no cable plan ({type(error).__name__}: {error}); give cables.json, which "
+            f"{where} is not a cable plan ({type(error).__name__}: {error}); give cables.json, "
+            "which "
             "check_inventory writes"
         ) from error
 
@@ -308,14 +316,19 @@ def places_of(plan_data: Mapping[str, Any]) -> dict[str, Place]:
     return places
 
 
+def twin_cages(radix: int) -> bool:
+    """Tell whether a switch of so many ports has two of them in a cage."""
+    return radix >= _TWIN_PORTS
+
+
 # A fabric has a few hundred ports, named for each of tens of thousands of ends.
 @functools.lru_cache(maxsize=None)
 def cage_label(port: int, radix: int) -> str:
-    """Return what stands beside a switch's port: `1/CAGE/PORT` with two a cage, else `1/PORT`.
+    """Return what is next to a switch's port: `1/CAGE/PORT` with two a cage, else `1/PORT`.
 
     Port 17 of 64 is 1/9/1, port 18 is 1/9/2: ASIC, cage and port in the words of ibdiagnet.
     """
-    if radix >= _TWIN_PORTS:
+    if twin_cages(radix):
         return f"1/{(port + 1) // 2}/{2 - port % 2}"
     return f"1/{port}"
 

@@ -82,7 +82,7 @@ def read_counters(
             continue
         row = _COUNTERS.match(line)
         if row is None:
-            # What stands in it is not known to be zero.
+            # What is in it is not known to be zero.
             reading.complaints.append(f"ibqueryerrors says: {line[:100]!r}")
             unread_lines = True
             continue
@@ -147,7 +147,7 @@ class FoundSm:
 
 @dataclass
 class FoundSms:
-    """The subnet managers; `asked` is False where nobody looked, or the tools are not there."""
+    """The subnet managers; `asked` is False if they were not asked for, or without tools."""
 
     asked: bool = False
     sms: list[FoundSm] = field(default_factory=list)

@@ -146,7 +146,7 @@ class _Reader:
     def _device(self, guid: str, kind: str, description: str) -> FoundDevice:
         device = self.sweep.devices.get(guid)
         if device is None:
-            # No ports of its own yet: if no record follows, the check of the links tells.
+            # No own ports yet: if no record follows, the check of the links tells.
             device = FoundDevice(guid, kind, description, 0)
             self.sweep.devices[guid] = device
         return device
@@ -172,7 +172,7 @@ class _Reader:
         port = _port(device, int(number))
         port.guid, port.lid = guid, int(lid)
         if far_kind is None:
-            # A port without a link is printed as "4x SDR": that is no width and no speed.
+            # A port without a link is printed as "4x SDR": that is neither a width nor a speed.
             return
         port.width, port.speed = width, speed
         far_guid = _guid(far_guid)
@@ -248,7 +248,7 @@ def port_index(sweep: Sweep) -> dict[tuple[str, int], tuple[str, int]]:
 
 
 def add_link_states(sweep: Sweep, text: str) -> None:
-    """Add what `iblinkinfo -l` says of each port: its states, and the ports without a link.
+    """Add what `iblinkinfo -l` reports about each port: its states, and the ports without a link.
 
     A device that ibnetdiscover did not show, or a line that cannot be read, is a complaint.
     """
@@ -272,7 +272,8 @@ def add_link_states(sweep: Sweep, text: str) -> None:
         port = _port(device, int(number))
         if port.peer is not None or not _STATE_PEER.match(rest):
             port.state, port.physical_state = state, physical.strip()
-        # Otherwise it has a link that ibnetdiscover's answer lost: that is no mute device.
+        # Otherwise it has a link that ibnetdiscover's answer lost: that is not an unresponsive
+        # device.
         port.guid = port.guid or guid
         port.lid = port.lid or int(lid)
         if width and port.width is None:

@@ -57,7 +57,7 @@ def fabric_records(
             ]
     if seen.before is None or seen.after is None:
         text = (
-            "the counters were read once: a total does not tell of what time it is"
+            "the counters were read once: a total does not show of what time it is"
             if interval_s == 0 or seen.before is not None
             else "the counters were not read"
         )
@@ -138,7 +138,7 @@ def verify(
         looks.append(first_look(plan, sweep, wanted))
         return not looks[-1].wiring.whole
 
-    # Of saved answers nobody knows here how old they are.
+    # How old saved answers are is not known here.
     at = "" if params["sweep_files"] is not None else utc_text()
     answers = observe(run, params, states_matter)
     look = looks[-1] if looks else None
@@ -155,10 +155,11 @@ def verify(
         texts = report_files(verdict, records, answers.raw, places, params["cluster_name"])
         files = write_files(params["output"], texts)
     complaints = [*verdict.complaints, *(f"{tool}: {why}" for tool, why in answers.lost)]
-    return records, {**_result(verdict, places), "complaints": complaints, "files": files}
+    return records, {**result_of(verdict, places), "complaints": complaints, "files": files}
 
 
-def _result(verdict: Verdict, places: Mapping[str, Any]) -> dict[str, Any]:
+def result_of(verdict: Verdict, places: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a module that judges a fabric returns beside the records."""
     return {
         "causes": [finding_data(finding, places) for finding in verdict.findings],
         "doubts": [finding_data(finding, places) for finding in verdict.doubts],

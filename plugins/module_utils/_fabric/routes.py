@@ -7,22 +7,24 @@
 
 A directed link is named by the end that sends into it, so a route is a tuple of ends: the rail
 itself, then the port by which each switch sends on. Routes come from the forwarding tables that the
-subnet manager has programmed (dump_fts, ibroute), or are computed from the plan where there is no
-dump; the latter is what a subnet manager may do, not what it did.
+subnet manager has programmed (dump_fts, ibroute), or are computed from the plan where there is not
+a dump; the latter is what a subnet manager may do, not what it did.
 """
 
 from __future__ import annotations
 
 import re
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Callable, Iterator, Mapping
 
 from .match import host_and_device, switch_name
-from .model import Cable, CablePlan, End, rail_end, switch_end
+from .model import NODE_LEAF, Cable, CablePlan, End, rail_end, switch_end
 
 DUMPED = "forwarding tables"
 COMPUTED = "computed from the plan"
+# Nothing to be wrong about: a switch delivers to its own ports directly.
+WITHIN_SWITCHES = "within each leaf switch"
 
 # Switch and destination -> the port that the switch sends by, None where it knows none.
 NextPort = Callable[[str, End], "int | None"]
@@ -87,7 +89,7 @@ def read_tables(text: str) -> Tables:
                 )
             table = None
         elif line.strip() and not _TITLES.match(line):
-            tables.complaints.append(f"line {number} is no row of a table: {line.strip()[:80]}")
+            tables.complaints.append(f"line {number} is not a row of a table: {line.strip()[:80]}")
     if table is not None:
         tables.complaints.append(f"the table of {name} has no end")
     if not tables.ports:
@@ -232,6 +234,19 @@ class _Keys:
         # Of some adapters the port has the next GUID after the adapter's own.
         found = self.by_guid.get(f"{max(1, int(guid, 16)) - 1:016x}")
         return found if found and found[1] >= 0 else None
+
+
+def routes_within_switches(plan: CablePlan) -> Routes:
+    """Return the routes between adapters of one switch; to all others there is none.
+
+    Ethernet switches choose among equal ways by a hash of addresses and ports, which cannot be
+    predicted. Of what stays inside a switch, the way is certain: its plan has no other cables.
+    """
+    cables = tuple(cable for cable in plan.cables if cable.kind == NODE_LEAF)
+    leaves = {end.host for cable in cables for end in (cable.a, cable.b) if end.is_switch}
+    switches = {name: switch for name, switch in plan.switches.items() if name in leaves}
+    own = replace(plan, cables=cables, switches=switches)
+    return Routes(own, _DModK(own).next_port, WITHIN_SWITCHES)
 
 
 def computed_routes(plan: CablePlan) -> Routes:

@@ -19,7 +19,7 @@ from .model import Place
 VERSION = 1
 
 _WIDTH = 118
-# Machines of a finding whose racks are told; more are a matter of the whole room.
+# Machines of a finding whose racks are listed; more are a matter of the whole room.
 _PLACES = 6
 _UNSURE = 20
 
@@ -75,7 +75,7 @@ def _lines(verdict: Verdict, places: dict[str, Place]) -> Iterator[str]:
 
 
 def _wrapped(label: str, text: str) -> Iterator[str]:
-    # Labels end in one column; a list has only its mark.
+    # Labels end in one column; a list has only its bullet.
     lead = f"   {label} " if label == "-" else f"   {label + ':':<7}"
     yield from textwrap.wrap(
         text,

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""The wiring that a sweep found, by the ends of the plan, and how cables went astray. Pure.
+"""The wiring that a sweep found, by the ends of the plan, and the misrouted cables in it. Pure.
 
 Planned cables and found links that disagree form chains: a plug is in the port of another cable,
 whose plug is in that of a third one. A chain that closes is an exchange, one that ends in a free
@@ -19,7 +19,7 @@ from .findings import MOVED, SWAPPED, UNEXPECTED, Finding, at, several
 from .match import Matches, host_and_device, is_aggregation, short, switch_name
 from .model import CA, Cable, CablePlan, End, FoundPort, Sweep
 
-# An end at a device that is not in the plan: its host is this mark and the GUID.
+# An end at a device that is not in the plan: its host is this prefix and the GUID.
 _FOREIGN = "?"
 _FOREIGN_RAIL = -2
 
@@ -75,7 +75,7 @@ class Wiring:
         return f"{description!r} (GUID 0x{guid})"
 
     def foreign_group(self, end: End) -> str:
-        """Return what is told together: the host of an adapter, or the name of a switch."""
+        """Return what is reported together: the host of an adapter, or the name of a switch."""
         guid = end.host[len(_FOREIGN) :]
         device = self.sweep.devices[guid]
         if device.kind == CA:
@@ -89,7 +89,7 @@ def foreign(end: End) -> bool:
 
 
 def wiring_of(plan: CablePlan, sweep: Sweep, matches: Matches) -> Wiring:
-    """Return the links of the sweep by ends; those between two strangers are left out."""
+    """Return the links of the sweep by ends; those between two unplanned devices are left out."""
     far: dict[End, End] = {}
     planned = plan.by_end()
     # The plan's own objects: what is the same object need not be compared.
@@ -110,7 +110,7 @@ def wiring_of(plan: CablePlan, sweep: Sweep, matches: Matches) -> Wiring:
 
 @dataclass(frozen=True)
 class Unread:
-    """Links of devices that have no record of their own: the cables of the plan, and all ends."""
+    """Links of devices that have no own record: the cables of the plan, and all ends."""
 
     cables: set[Cable]
     ends: set[End]
@@ -120,7 +120,7 @@ def unread_links(wiring: Wiring) -> Unread:
     """Return what touches a device that only the far ends of its links name.
 
     An answer that was cut off has such devices. A link that one end tells proves little, and a
-    device without a record is no stranger.
+    device without a record is not unplanned.
     """
     missing = {guid for guid, device in wiring.sweep.devices.items() if not device.recorded}
     unread = Unread(set(), set())
@@ -139,7 +139,7 @@ def unread_links(wiring: Wiring) -> Unread:
 
 
 @dataclass(frozen=True)
-class Astray:
+class Misrouted:
     """What became of the cables that are not where they belong."""
 
     findings: tuple[Finding, ...]
@@ -149,7 +149,7 @@ class Astray:
     unknown: tuple[tuple[End, End], ...]
 
 
-def find_astray(wiring: Wiring, explained: set[Cable], excused: set[End]) -> Astray:
+def find_misrouted(wiring: Wiring, explained: set[Cable], excused: set[End]) -> Misrouted:
     """Follow every chain of wrong cables and links.
 
     `explained` cables have a cause already; links at `excused` ends have one, too.
@@ -172,7 +172,7 @@ def find_astray(wiring: Wiring, explained: set[Cable], excused: set[End]) -> Ast
     unknown: list[tuple[End, End]] = []
     for chain in _chains(wrong, odd):
         _judge_chain(wiring, chain, findings, unlinked, unknown)
-    return Astray(tuple(findings), tuple(unlinked), tuple(unknown))
+    return Misrouted(tuple(findings), tuple(unlinked), tuple(unknown))
 
 
 @dataclass(frozen=True)
@@ -230,7 +230,7 @@ def _judge_chain(
         return
     links = len(cables) - len(planned)
     if links > len(planned):
-        # One link too many: the plan's own cable stays with its lower end, a stranger goes.
+        # One link too many: the plan's own cable stays with its lower end, the unplanned link goes.
         if _spare_first(ends, planned):
             unknown.append((ends[1], ends[0]))
             ends, cables = ends[1:], cables[1:]
@@ -258,7 +258,7 @@ def _spare_first(ends: list[End], planned: list[Cable]) -> bool:
     """Tell whether the first link of a chain is the one that does not belong to its cable."""
     if foreign(ends[0]) != foreign(ends[-1]):
         return foreign(ends[0])
-    # An adapter, or else the lower switch, keeps its cable: its link is no stranger's.
+    # An adapter, or else the lower switch, keeps its cable: its link is not an unplanned device's.
     return not planned or ends[1] != planned[0].a
 
 

@@ -243,21 +243,21 @@ class Gpu:
         self.driver.call("cuCtxSynchronize")
 
     def event(self) -> Any:
-        """Return a new mark in the stream's time."""
+        """Return a new event in the stream's time."""
         event = _P()
         self.driver.call("cuEventCreate", ctypes.byref(event), 0)
         return event
 
     def record(self, event: Any) -> None:
-        """Set a mark behind the work started so far."""
+        """Record an event behind the work started so far."""
         self.driver.call("cuEventRecord", event, None)
 
     def wait(self, event: Any) -> None:
-        """Wait until the stream has passed a mark."""
+        """Wait until the stream has passed an event."""
         self.driver.call("cuEventSynchronize", event)
 
     def elapsed_ms(self, start: Any, end: Any) -> float:
-        """Return the time between two marks in milliseconds, at a resolution of 0.5 us."""
+        """Return the time between two events in milliseconds, at a resolution of 0.5 us."""
         value = ctypes.c_float()
         self.driver.call("cuEventElapsedTime", ctypes.byref(value), start, end)
         return value.value

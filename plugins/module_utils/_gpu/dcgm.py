@@ -7,7 +7,7 @@
 
 Nothing is run while a process holds a GPU. Every entity of every test is judged: peers that read
 the first result only have lost failures of GPU 1 to 7. A failure that is only of settings
-(persistence mode off) is a record of the node, never of a GPU. What was skipped, cut short or not
+(persistence mode off) is a record of the node, never of a GPU. What was skipped, truncated or not
 asked is not measured.
 """
 
@@ -80,7 +80,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Report:
-    """One reading of the JSON. `errors` say why it is no full answer; `serials` are by GPU."""
+    """One reading of the JSON. `errors` say why it is not complete; `serials` are by GPU."""
 
     version: str = ""
     driver: str = ""
@@ -110,12 +110,12 @@ def command(
 
 
 def documents(text: str) -> tuple[list[dict[str, Any]], str, bool]:
-    """Return (the JSON objects of a text, the text around them, whether one was cut short)."""
+    """Return (the JSON objects of a text, the text around them, whether one was truncated)."""
     found: list[dict[str, Any]] = []
     around, place = [], 0
     decoder = json.JSONDecoder()
     while True:
-        # An object stands at the begin of a line; a brace inside a message does not.
+        # An object is at the begin of a line; a brace inside a message does not.
         start = re.compile(r"^[ \t]*\{", re.MULTILINE).search(text, place)
         if start is None:
             around.append(text[place:])
@@ -132,7 +132,7 @@ def parse(text: str) -> Report:
     """Read standard output; never raises: what could not be read is in `errors`."""
     found, around, cut = documents(text)
     report = Report()
-    errors = ["the JSON is cut short or damaged"] if cut else []
+    errors = ["the JSON is truncated or damaged"] if cut else []
     for document in found:
         for part in _iterations(document):
             report = _joined(report, _read(part))
@@ -175,7 +175,7 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 def _read(document: Any) -> Report:
     if not isinstance(document, dict):
-        return Report(errors=("a part of the JSON is no object",))
+        return Report(errors=("a part of the JSON is not an object",))
     name = next((root for root in ROOTS if isinstance(document.get(root), dict)), None)
     if name is None:
         return Report(errors=(f"none of {', '.join(ROOTS)} is in the JSON",))
@@ -189,7 +189,7 @@ def _read(document: Any) -> Report:
             if isinstance(test, dict):
                 results += _test(test)
             else:
-                errors.append("a test of the JSON is no object")
+                errors.append("a test of the JSON is not an object")
     if not results and not errors:
         errors.append("the JSON holds no test")
     serials = dict(_entities(document))
@@ -210,7 +210,7 @@ def _entities(document: Mapping[str, Any]) -> Iterator[tuple[int, str]]:
             for entity in _list(group.get("entities")):
                 number = _number(entity.get("entity_id")) if isinstance(entity, dict) else None
                 if number is not None:
-                    # "<<<NOT_SUPPORTED>>>" is no serial number.
+                    # "<<<NOT_SUPPORTED>>>" is not a serial number.
                     serial = str(entity.get("serial_num") or "")
                     yield number, "" if serial.startswith("<") else serial
 
@@ -320,7 +320,7 @@ def judge_result(
     kinds = {about[one] for one in result.complaints}
     if not kinds:
         kinds = {SETTINGS if result.test in SOFTWARE_TESTS else UNCLEAR}
-    # What DCGM calls failed is no mere note, whatever its severity.
+    # What DCGM calls failed is not a mere note, whatever its severity.
     rest = kinds - ({SETTINGS} if said == "fail" else {SETTINGS, BENIGN})
     records: list[Record] = []
     if SETTINGS in kinds:
@@ -444,7 +444,7 @@ def judge_run(result: CommandResult, report: Report | None, node: str) -> list[R
         return record("the host engine does not answer", START)
     errors = [f"on stderr: {line.strip()[:200]}" for line in unexpected(result.err)]
     found = [] if report is None else [word(one.status) for one in report.results]
-    # What stopped the diagnostics is told by the answer itself.
+    # What stopped the diagnostics is reported by the answer itself.
     explained = report is not None and bool(report.errors)
     if result.rc and not explained and "fail" not in found and "warn" not in found:
         errors.append(f"it ended with {result.rc} but names no failure")
@@ -484,7 +484,7 @@ def _measure(
         return judge_run(result, None, node), Report()
     report = parse(result.out)
     about_run = judge_run(result, report, node)
-    # An answer that is not there needs no second record that says so.
+    # An answer that is not there needs no second record that reports it.
     if about_run and not report.version:
         return about_run, report
     known = gpus.names(dict(report.serials), [*report.gpus, *options["gpus"]])

@@ -157,7 +157,7 @@ TEXTS: tuple[tuple[str, int], ...] = (
     ("uncontained error (XID 95)", 81),
 )
 
-# Known false alarms: first release, the release that mends it, test, a part of the text, source.
+# Known false alarms: first release, the release that repairs it, test, a part of the text, source.
 FALSE_ALARMS: tuple[tuple[str, str, str, str, str], ...] = (
     (
         "4.5.0",

@@ -122,10 +122,10 @@ def false_alarm(complaint: Complaint, test: str, version: str) -> str:
     return next(
         (
             source
-            for first, mended, which, part, source in FALSE_ALARMS
+            for first, repaired, which, part, source in FALSE_ALARMS
             if which == test
             and part in complaint.text
-            and _release(first) <= release < _release(mended)
+            and _release(first) <= release < _release(repaired)
         ),
         "",
     )

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""Which GPUs a node has, by NVML, and whether anybody uses them, for tools that load them.
+"""Which GPUs a node has, by NVML, and whether they are in use, for tools that load them.
 
 A GPU's place is that of its address in the profile, so that a GPU that is gone does not rename
 those behind it; without a profile it is NVML's index, which goes by PCI address too.

@@ -5,8 +5,8 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """Judgement of one GPU that NVML reaches. Pure: what was read and the thresholds give records.
 
-What a GPU does not have (its driver says "not supported") is not asked for where that is no fault;
-what could not be read is not measured, with the driver's reason.
+What a GPU does not have (its driver says "not supported") is not asked for where that is not a
+fault; what could not be read is not measured, with the driver's reason.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _UNKNOWN_TO_OLDER = tuple(
     ERRORS[code]
     for code in (NOT_SUPPORTED, INVALID_ARGUMENT, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH)
 )
-_ON = {0: "off", 1: "on"}
+_ON: dict[int | None, str] = {0: "off", 1: "on"}
 # GT/s by generation, PCI Express base specification.
-PCIE_GTS = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
+PCIE_GTS: dict[int | None, float] = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,8 @@ class Wanted:
     nvswitches: int | None = None
     driver_version: str = ""
     mig: bool = False
+    # The numbers of the GPUs that MIG divides, where not all or none of them.
+    divided: frozenset[int] = frozenset()
     ecc: bool = True
     idle: bool = True
     identities: Mapping[str, tuple[str, str]] = field(default_factory=dict)
@@ -175,7 +177,7 @@ def _identity(gpu: Gpu, ask: Asker) -> Iterator[Record]:
 def _pcie(gpu: Gpu, ask: Asker, seen: PciGpu | None) -> Iterator[Record]:
     links = links_of(seen.path) if seen else ()
     model = ask.wanted.model
-    # An idle GPU that is not in P0 slows its own link down; that says nothing about the link.
+    # An idle GPU that is not in P0 slows its own link down; that shows nothing about the link.
     asleep = gpu.pstate is not None and gpu.pstate > 0
     for kind, least in (
         ("speed", model.pcie_gts or 0 if model else 0),
@@ -198,7 +200,7 @@ def _pcie(gpu: Gpu, ask: Asker, seen: PciGpu | None) -> Iterator[Record]:
             yield ask(check, gpu.pcie_width, able, "its own link, by NVML: sysfs shows no path")
         elif not links and kind == "speed" and not asleep and _own_speed(gpu) is not None:
             # A virtual machine has no bridge above the GPU.
-            able = max(PCIE_GTS.get(gpu.pcie_generation_max or 0, 0), least)
+            able = max(PCIE_GTS.get(gpu.pcie_generation_max, 0), least)
             yield ask(check, _own_speed(gpu), able, "its own link, by NVML: sysfs shows no path")
         else:
             why = "the GPU is not in P0, where links save power" if asleep and links else ""
@@ -212,12 +214,12 @@ def _unread(gpu: Gpu, first: str, second: str) -> str:
 
 
 def _own_speed(gpu: Gpu) -> float | None:
-    return PCIE_GTS.get(gpu.pcie_generation or 0)
+    return PCIE_GTS.get(gpu.pcie_generation)
 
 
 def _memory(gpu: Gpu, ask: Asker) -> Iterator[Record]:
     modes = (gpu.ecc_mode, gpu.ecc_mode_pending)
-    mode = None if None in modes else ", ".join(_ON.get(one or 0, "?") for one in modes)
+    mode = None if None in modes else ", ".join(_ON.get(one, "?") for one in modes)
     want = "on, on" if ask.wanted.ecc else "off, off"
     yield ask("gpu.ecc_mode", mode, want, name=_unread(gpu, "ecc_mode", "ecc_mode_pending"))
     if ask.wanted.ecc:
@@ -334,7 +336,7 @@ def _worst(
     if len(read) < len(values) and (not read or limit.holds(worst[0])):
         worst = (None, None)
     where = f"{QUESTIONS[check].what}, link {worst[1]}" if worst[1] is not None else ""
-    crc = sum(link.crc_errors or 0 for link in links)
+    crc = sum(filter(None, (link.crc_errors for link in links)))
     told = (f"{crc} CRC errors on all links",) if crc else ()
     return ask(check, worst[0], value, where, name="link_" + name, evidence=told)
 
@@ -390,17 +392,19 @@ def _settings(gpu: Gpu, ask: Asker) -> Iterator[Record]:
     mode = gpu.compute_mode
     said = None if mode is None else COMPUTE_MODES.get(mode, str(mode))
     yield ask("gpu.compute_mode", said, name="compute_mode")
-    want = "on" if ask.wanted.mig else "off"
-    if not (ask.lacks("mig") and not ask.wanted.mig):
+    number = ask.subject.rpartition("/")[2]
+    wanted = ask.wanted.mig or (number.isdigit() and int(number) in ask.wanted.divided)
+    want = "on" if wanted else "off"
+    if not (ask.lacks("mig") and not wanted):
         modes = (gpu.mig, gpu.mig_pending)
-        now = None if None in modes else ", ".join(_ON.get(one or 0, "?") for one in modes)
+        now = None if None in modes else ", ".join(_ON.get(one, "?") for one in modes)
         yield ask("gpu.mig", now, f"{want}, {want}", name=_unread(gpu, "mig", "mig_pending"))
     if not ask.wanted.idle:
         return
     held = None if gpu.processes is None else len(gpu.processes)
     who = tuple(f"process {one.pid}, {one.memory_mib} MiB" for one in gpu.processes or ())
     yield ask("gpu.processes", held, name="processes", evidence=who)
-    # MIG holds memory for itself, and is a finding of its own if it is not wanted.
+    # MIG holds memory for itself, and is its own finding if it is not wanted.
     if not held and not gpu.mig:
         yield ask("gpu.memory_used", gpu.memory_used_mib, name="memory_used_mib")
 

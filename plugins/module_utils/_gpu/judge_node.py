@@ -5,9 +5,9 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """Are the GPUs of this node what its profile says, and are they and the log well? Pure.
 
-GPUs are told apart by PCI address. Their subjects are numbered in the order of the profile's
+GPUs are distinguished by PCI address. Their subjects are numbered in the order of the profile's
 addresses, so that a number means the same slot whatever else is missing. One cause gives one
-finding where that can be told: a GPU that is lost is asked nothing else, and a fabric that no GPU
+finding if that is known: a GPU that is lost is asked nothing else, and a fabric that no GPU
 has joined is a finding of the node.
 """
 
@@ -144,6 +144,7 @@ def wanted_from_profile(profile: Mapping[str, Any], **options: Any) -> Wanted:
         raise ValueError("profile: gpus.pci has an address twice; write each once")
     if count is not None and pci and len(pci) != int(count):
         raise ValueError(f"profile: gpus.count is {count}, but gpus.pci has {len(pci)} addresses")
+    divided = {int(number) for number in gpus.get("mig") or ()}
     unknown = sorted(set(options.get("thresholds") or {}) - set(QUESTIONS))
     if unknown:
         raise ValueError(f"thresholds: no check is called {', '.join(unknown)}")
@@ -155,6 +156,7 @@ def wanted_from_profile(profile: Mapping[str, Any], **options: Any) -> Wanted:
         numa=tuple(int(node) for node in gpus.get("numa") or ()),
         links=nvlink.get("links_per_gpu"),
         nvswitches=nvlink.get("nvswitches"),
+        divided=frozenset(divided),
         **options,
     )
 
@@ -374,7 +376,8 @@ def _fabric(
 ) -> Iterator[Record]:
     """Yield whether the GPUs are registered with the fabric manager.
 
-    A single GPU, and a node without NVSwitches, has no fabric: "not supported" is no fault there.
+    A single GPU, and a node without NVSwitches, has no fabric: "not supported" is not a fault
+    there.
     """
     if not ask.wanted.nvswitches or len(slots) < 2:
         return

@@ -6,8 +6,8 @@
 // plain C: the simulated libcuda of the virtual pod and tests/bench/burn_detection.py compile them too,
 // so what is tested on a CPU is the arithmetic that runs on a GPU.
 //
-// A result C[r][c] = sum over k of P[r][k] * Q[c][k] lies in memory row by row. P and Q are functions of
-// (seed, index), so every check is made against the function, never against what lies in memory.
+// A result C[r][c] = sum over k of P[r][k] * Q[c][k] is in memory row by row. P and Q are functions of
+// (seed, index), so every check is made against the function, never against what is in memory.
 
 typedef unsigned long long u64;
 typedef long long i64;

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import zlib
 
-SOURCE_SHA256 = "285c0384db41428d68dea8f9e6c0b85a7cbe1cd08db2b0b8946678c2b9141664"
+SOURCE_SHA256 = "fbc1fe549c8e6703af360370bc37e68d497710bdf69e463cb116717badd50165"
 
 _PACKED = """
 eNrtvdvOXbexLnidPIUR9AL2xoqFwTOpBBsb+7rfwBAE2ZISY8mSWraTtXaid+/Jqq84eCiOOZxuoG/6xr81B09FFquKXxWL

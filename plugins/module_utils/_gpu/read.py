@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""What NVML says of each GPU of a node, as typed values.
+"""What NVML reports about each GPU of a node, as typed values.
 
 A value that could not be had is None, and `absent` says why; nothing is ever taken as zero.
 """
@@ -139,7 +139,7 @@ class Sweep:
 
     @property
     def library_version(self) -> str | None:
-        """The driver release that the library belongs to: NVML puts a number of its own first."""
+        """The driver release that the library belongs to: NVML puts its own number first."""
         if self.nvml_version is None:
             return None
         return self.nvml_version.split(".", 1)[-1]
@@ -348,7 +348,7 @@ def _links(reading: _Reading, count: int | None) -> None:
 
 
 def read_gpu(nvml: Nvml, index: int) -> dict[str, Any]:
-    """Return what NVML says of one GPU, as scalars, lists and mappings."""
+    """Return what NVML reports about one GPU, as scalars, lists and mappings."""
     handle = nvml.handle(index)
     if not handle.ok:
         return {"index": index, "lost": handle.reason, "lost_code": handle.code}
@@ -401,7 +401,7 @@ def gpu_from_data(data: Mapping[str, Any]) -> Gpu:
 
 
 def read_system(nvml: Nvml) -> dict[str, Any]:
-    """Return what NVML says of the driver, and how many GPUs it knows."""
+    """Return what NVML reports about the driver, and how many GPUs it knows."""
     return {
         "driver_version": nvml.text("nvmlSystemGetDriverVersion").value,
         "nvml_version": nvml.text("nvmlSystemGetNVMLVersion").value,

@@ -270,7 +270,7 @@ QUESTIONS = by_check(
     Question(
         "gpu.fabric_bandwidth",
         "bandwidth of the NVLink fabric", "==", "good", "", _HEALTH_MASK,
-        _RESET_GPU + "; look which NVLinks are down or slow",
+        _RESET_GPU + "; check which NVLinks are down or slow",
     ),
     Question(
         "gpu.fabric_route_recovery",
@@ -306,7 +306,7 @@ QUESTIONS = by_check(
     Question(
         "gpu.throttle",
         "what slows its clocks", "==", "none", "",
-        "Azure healthagent: mask 0xe8; idle and the software power cap are no fault",
+        "Azure healthagent: mask 0xe8; idle and the software power cap are not a fault",
         "look: airflow, fans, filters, heat sink, power supplies and their cables; then replace",
     ),
     Question(

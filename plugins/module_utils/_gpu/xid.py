@@ -105,7 +105,7 @@ def event_of(said: Message) -> Event | None:
         address = full_pci(found["pci"])
         return Event(kind, int(found["code"]), address, text, said.uptime_s)
     if _SWITCH.match(said.text):
-        # It says something of a switch, and nobody knows what.
+        # It is about a switch, and not documented.
         return Event("sxid", 0, "", said.text, said.uptime_s)
     return None
 

@@ -29,7 +29,7 @@ SOURCES: dict[str, str] = {
     "flow 48": "NVIDIA Xid catalogue, October 2025: flow 48 ends in a reset",
     "flow 63": (
         "NVIDIA Xid catalogue, October 2025; whether a reset is due is what NVML "
-        "says of pending remaps"
+        "reports about pending remaps"
     ),
     "flow 74": "NVIDIA Xid catalogue, October 2025: NVLink flow, by the registers of the line",
     "flow 137": "NVIDIA Xid catalogue, October 2025: flow 137, most often of a remote program",

@@ -55,7 +55,7 @@ class Host:
 
 
 def count_of(text: str | None) -> int | None:
-    """Return how many CPUs a list like 0-55,112-167 has; None for what is no list."""
+    """Return how many CPUs a list like 0-55,112-167 has; None for what is not a list."""
     total = 0
     for part in (text or "").strip().split(","):
         found = re.match(r"^(\d+)(?:-(\d+))?$", part)
@@ -86,7 +86,7 @@ def load(sysfs: str, proc: str) -> Host:
     for folder in glob.glob(os.path.join(cpu, "cpu[0-9]*/topology")):
         package = _whole(os.path.join(folder, "physical_package_id"))
         core = _whole(os.path.join(folder, "core_id"))
-        # A die of its own numbers its cores anew.
+        # Its own die numbers its cores again.
         die = _whole(os.path.join(folder, "die_id")) or 0
         if package is not None and core is not None:
             packages.add(package)
@@ -195,7 +195,7 @@ def _errors(node: str, host: Host) -> Iterator[Record]:
     counts = {place: count for place, count in host.corrected.items() if count}
     value = None
     if host.uptime_s is not None:
-        # The first day counts as a whole one: two errors in a minute are no 2880 a day.
+        # The first day counts as a whole one: two errors in a minute are not 2880 a day.
         value = round(most / max(1.0, host.uptime_s / _DAY_S), 2)
     yield CORRECTED.judge(subject, value, evidence=_places(counts, host))
 

@@ -6,8 +6,8 @@
 """Loads every CPU with known answers and memory with patterns: a process bound to each CPU.
 
 It finds a core that computes wrongly in what Python uses (integers, floats, SHA), and memory that
-does not keep what was written, as far as it goes through the caches. It is no memtest86: it sees no
-page that others hold, hammers no rows, and knows nothing of the addresses behind the pages.
+does not keep what was written, as far as it goes through the caches. It is not memtest86: it sees
+no page that others hold, hammers no rows, and knows nothing of the addresses behind the pages.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""What the kernel says of PCIe errors (AER), memory errors (EDAC) and machine checks. Pure.
+"""What the kernel reports about PCIe errors (AER), memory errors (EDAC) and machine checks. Pure.
 
 The message must begin with the form of the kernel's own drivers. A GPU's PCIe errors are counted at
 the GPU and at every bridge above it, since each end of a link reports what it sees.
@@ -71,7 +71,7 @@ _UNCORRECTED = 1 << 61
 class Fault:
     """One message: where it was, and whether the hardware corrected it.
 
-    `refused`: a PCIe request that was refused, which is no fault of the hardware.
+    `refused`: a PCIe request that was refused, which is not a fault of the hardware.
     """
 
     kind: str
@@ -126,7 +126,7 @@ def fault_of(said: Message) -> Fault | None:
 def parse_faults(text: str, since_s: float = 0.0) -> list[Fault]:
     """Return the faults of a log that are later than `since_s`, each once.
 
-    What a root port says of a device counts only if the device itself has said nothing.
+    What a root port reports about a device counts only if the device itself has said nothing.
     """
     found: list[tuple[Fault, bool]] = []
     # The message of each device whose status has yet to come.

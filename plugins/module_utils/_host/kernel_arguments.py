@@ -22,7 +22,7 @@ from .._core.run import CommandRunner, ToolError
 _ARGUMENT = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.,:;=/@%+<>^~!*\[\]-]*$")
 _LINUX_LINE = re.compile(r"^\s*linux(?:16|efi)?\s+\S+[ \t]*(.*)$", re.M)
 _GRUBBY_ARGS = re.compile(r'^args="(.*)"$', re.M)
-# `slurmstepd infinity` belongs to slurmd itself and is no job.
+# `slurmstepd infinity` belongs to slurmd itself and is not a job.
 _STEP = re.compile(r"^slurmstepd: \[([^\]]+)\]")
 # Late in the order of names: what others set is there to be seen.
 _DROP_IN = "/etc/default/grub.d/99-baremetal-dgx.cfg"
@@ -33,12 +33,12 @@ _LOADER_TIMEOUT_S = 300
 
 
 def bad_arguments(arguments: Iterable[str]) -> list[str]:
-    """Return the arguments that are no single plain word."""
+    """Return the arguments that are not a single plain word."""
     return [argument for argument in arguments if not _ARGUMENT.match(argument)]
 
 
 def require_plain(arguments: Sequence[str], removed: Sequence[str]) -> None:
-    """Raise ToolError for what is no argument, or is declared and removed at once."""
+    """Raise ToolError for what is not an argument, or is declared and removed at once."""
     bad = bad_arguments([*arguments, *removed])
     if bad:
         raise ToolError(

@@ -10,7 +10,7 @@ has been overwritten, the journal is asked, which takes longer and has all of th
 
 A program chooses its own name, and the kernel prints that name when the program crashes. So a
 message counts only as a whole, from its first character on: `message` takes off the prefix of the
-record or of the tool that printed it, and whoever reads messages matches the beginning of the rest.
+record or of the tool that printed it, and a reader of messages matches the beginning of the rest.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ def message(line: str) -> Message | None:
     """Return the message of a line; None for a line of which the kernel is not the author.
 
     Not a message of the kernel are: a record of another facility, a fragment that goes on with an
-    earlier message, a line that another program wrote to syslog, and what the kernel says of a
-    process, which begins with the name that the process gave itself.
+    earlier message, a line that another program wrote to syslog, and what the kernel reports about
+    a process, which begins with the name that the process gave itself.
     """
     record = _KMSG.match(line)
     if record:

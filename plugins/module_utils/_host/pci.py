@@ -78,7 +78,7 @@ def links_of(path: Sequence[PciFunction]) -> tuple[PciLink, ...]:
     """Return the PCIe links of a way, from the device up to the root.
 
     Both ends of a link are a function and the root or downstream port above it. The upstream
-    and the downstream ports of one switch are no link, though one lies above the other.
+    and the downstream ports of one switch are not a link, though one lies above the other.
     """
     found = []
     for index, (lower, upper) in enumerate(zip(path, path[1:])):

@@ -15,7 +15,7 @@ from .._core.run import CommandRunner
 from .._host.pci import Tree
 from .counters import Sample, baseline
 from .ethtool import ask_ethernet
-from .judge import WantedRail, Wishes, find_rail, judge_node
+from .judge import Request, WantedRail, find_rail, judge_node
 from .read import ask_links, load_sample, sample_now
 from .sysfs import load_hcas
 
@@ -36,9 +36,9 @@ def ask_rails(
     ethernet = ask_ethernet(run, rails, options["timeout_s"])
     before = load_sample(options["state_file"])
     now = sample_now(rails, keys, _BOOT, ethernet)
-    wishes = Wishes(**{name: options[name] for name in Wishes.__dataclass_fields__})
+    request = Request(**{name: options[name] for name in Request.__dataclass_fields__})
     asked = ask_links(run, rails, options["timeout_s"]) if options["optics"] else {}
-    records = judge_node(node, hcas, wanted, wishes, asked, before, now, ethernet)
+    records = judge_node(node, hcas, wanted, request, asked, before, now, ethernet)
     # By its GUID an adapter is followed when it is moved.
     guids = {keys[hca.device]: (f"GUID {hca.node_guid}",) for hca in rails if hca.node_guid}
     records = [

@@ -5,7 +5,7 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """How much a port's counters grew since an earlier reading, and how much they may. Pure.
 
-A total says nothing: it may be of last year. What is judged is the growth over a known time, and
+A total shows nothing: it may be of last year. What is judged is the growth over a known time, and
 only if the counter was able to grow: one at its largest value no longer counts, one that fell was
 cleared, and a reboot starts it again. A node and a sweep of the fabric ask the same questions here.
 """
@@ -96,7 +96,7 @@ def growth(before: int, now: int, counter: str) -> Growth:
         return Growth(None, reason=f"{counter} was cleared in between (from {before} to {now})")
     # Above its own range it is one of the wide counters of newer hardware, which go on.
     if now == top and before == top:
-        return Growth(None, reason=f"{counter} stands at {top}, its largest value")
+        return Growth(None, reason=f"{counter} is at {top}, its largest value")
     return Growth(now - before, at_least=now == top)
 
 
@@ -118,7 +118,7 @@ def growth_of_port(before: Sample | None, now: Sample, port: str, counter: str) 
         return Growth(None, reason=f"{counter} is not reported")
     if before is None:
         top = largest(counter)
-        full = f"{counter} stands at {top}, its largest value; clear it with perfquery -R"
+        full = f"{counter} is at {top}, its largest value; clear it with perfquery -R"
         first = "this is the first reading; the next one has a window"
         return Growth(None, reason=full if value == top else first)
     if before.boot != now.boot:

@@ -44,7 +44,7 @@ def parse_statistics(text: str) -> dict[str, int]:
         if row is not None:
             found[row.group(1)] = int(row.group(2))
         elif line.strip():
-            raise ValueError(f"line {number} is no counter: {line.strip()[:60]!r}")
+            raise ValueError(f"line {number} is not a counter: {line.strip()[:60]!r}")
     return found
 
 

@@ -73,7 +73,7 @@ class WantedRail:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class Request:
     """What a site may set; the numbers that are facts are in thresholds.py."""
 
     firmware: str = ""  # empty: the rails must only be equal
@@ -141,7 +141,7 @@ def _one_or_declared(
 
 
 def _judge_port(
-    wanted: WantedRail, hca: Hca, port: Port, subject: str, wishes: Wishes
+    wanted: WantedRail, hca: Hca, port: Port, subject: str, request: Request
 ) -> Iterator[Record]:
     at = f"{hca.device} port {port.number}"
     layer = LINK_LAYER.filled(port=port.number)
@@ -156,9 +156,9 @@ def _judge_port(
     if wanted.link_layer == "InfiniBand":
         answers = None if port.sm_lid is None else port.sm_lid != 0
         yield SUBNET_MANAGER.judge(subject, answers, text=at)
-    if wishes.names:
+    if request.names:
         yield NAME.judge(subject, hca.device, wanted.name, text=at)
-    if wishes.names and wanted.link_layer == "InfiniBand":
+    if request.names and wanted.link_layer == "InfiniBand":
         described = f"{subject[len('hca:') :].split('/')[0]} {hca.device}"
         yield DESCRIPTION.judge(subject, hca.description or None, described, text=at)
 
@@ -176,7 +176,7 @@ def judge_node(
     node: str,
     hcas: Iterable[Hca],
     rails: Sequence[WantedRail],
-    wishes: Wishes,
+    request: Request,
     reports: Mapping[str, LinkReport | str],
     before: Sample | None,
     now: Sample,
@@ -197,26 +197,26 @@ def judge_node(
     records.insert(0, _counted(node, len(rails), len(there)))
     for wanted, hca in there:
         port, name = hca.ports[0], subject(wanted.rail)
-        records += _judge_port(wanted, hca, port, name, wishes)
+        records += _judge_port(wanted, hca, port, name, request)
         if wanted.link_layer == port.link_layer == ETHERNET:
             answer = (ethernet or {}).get(hca.device, "ethtool was not asked")
             rate, key = port.rate_gbps or wanted.rate_gbps, port.guid or name
-            records += judge_ethernet(answer, name, key, rate, before, now, wishes.window_s)
+            records += judge_ethernet(answer, name, key, rate, before, now, request.window_s)
         else:
-            records += judge_counters(port, name, wanted.rate_gbps, before, now, wishes.window_s)
+            records += judge_counters(port, name, wanted.rate_gbps, before, now, request.window_s)
         needed = (PCIE_GTS.get(wanted.pcie_generation or 0), wanted.pcie_width)
-        records += judge_pcie(hca, name, needed, wishes.max_read_request, wishes.acs_off)
-        if wishes.optics and port.physical_state in (None, "LinkUp"):
+        records += judge_pcie(hca, name, needed, request.max_read_request, request.acs_off)
+        if request.optics and port.physical_state in (None, "LinkUp"):
             report = reports.get(hca.device, "mlxlink was not asked")
             records += judge_optics(report, name, port.state)
     if there:
         by = {subject(wanted.rail): hca for wanted, hca in there}
         firmware = {name: hca.firmware for name, hca in by.items()}
         records += _one_or_declared(
-            FIRMWARE, FIRMWARE_DECLARED, f"node:{node}", firmware, wishes.firmware
+            FIRMWARE, FIRMWARE_DECLARED, f"node:{node}", firmware, request.firmware
         )
         psid = {name: hca.psid for name, hca in by.items()}
-        records += _one_or_declared(PSID, PSID_DECLARED, f"node:{node}", psid, wishes.psid)
+        records += _one_or_declared(PSID, PSID_DECLARED, f"node:{node}", psid, request.psid)
         active = {
             name: None if hca.ports[0].pkeys is None else " ".join(hca.ports[0].pkeys)
             for name, hca in by.items()
@@ -357,7 +357,7 @@ def judge_optics(
         return
     yield from _link(report, subject, state)
     raw = "not told" if report.raw_ber is None else f"{report.raw_ber:g}"
-    # Healthy links show 5e-10 to 1e-7 before correction: it is told, and fails nothing.
+    # Healthy links show 5e-10 to 1e-7 before correction: it is reported, and fails nothing.
     evidence = [f"raw BER {raw}, effective errors {report.effective_errors}, {report.minutes} min"]
     yield EFFECTIVE_BER.judge(subject, report.effective_ber, evidence=evidence)
     optics = report.optics

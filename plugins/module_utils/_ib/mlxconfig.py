@@ -23,7 +23,7 @@ _HEADER = re.compile(r"\s*Configurations:(.*)\Z")
 _FIELD = re.compile(r"(Device type|Name|Description|Device):\s+(.*\S)")
 _PARAMETER = re.compile(r"(?=\S*_|[A-Z0-9]+\Z)[A-Z][A-Za-z0-9_]*(\[\d+(\.\.\d+)?\])?\Z")
 _VALUE = re.compile(r"(.*)\((-?(?:0x[0-9A-Fa-f]+|\d+))\)\Z")
-# Marks before a name: the value differs from the factory's, and the setting is read only.
+# Prefixes of a name: the value differs from the factory's, and the setting is read only.
 _MARKS = ("*", "RO")
 
 # Settings that adapters show only once this one is on (NVIDIA network operator, nic-configuration).
@@ -75,7 +75,7 @@ class Plan:
 
 
 def parse_query(text: str) -> Query:
-    """Return what `mlxconfig -d DEVICE [-e] query` printed; ValueError where it is cut short."""
+    """Return what `mlxconfig -d DEVICE [-e] query` printed; ValueError where it is truncated."""
     fields: dict[str, str] = {}
     parameters: dict[str, Parameter] = {}
     columns = 0
@@ -188,7 +188,7 @@ def load(run: CommandRunner, device: str, timeout_s: float) -> tuple[str, Query]
                     return tool, parse_query(answer.out)
                 except ValueError as error:
                     raise ToolError(f"{device}: {tool}: {error}") from error
-            # A release without -e says so; any other error would come again.
+            # A release without -e prints an error; any other error would come again.
             if not verbose or "-e" not in answer.text:
                 raise ToolError(f"{device}: {answer.describe(2)}")
     raise ToolError(f"neither {' nor '.join(_TOOLS)} is installed; install mstflint", absent=True)

@@ -116,7 +116,7 @@ def _plain(value: Any) -> str | None:
 
 
 def parse_reading(value: Any) -> Reading | None:
-    """Return the reading "3.583,3.253 [-9.914..6.999]" is; None for N/A and what is no reading."""
+    """Return the reading "3.583,3.253 [-9.914..6.999]" is; None for N/A and other text."""
     text = _plain(value) or ""
     found = _RANGED.match(text)
     if found:
@@ -163,7 +163,7 @@ def _optics(fields: Mapping[str, Any]) -> Optics | None:
 
 
 def parse_mlxlink(text: str) -> LinkReport:
-    """Return the report; ValueError where the text is cut short, empty, or an error of the tool."""
+    """Return the report; ValueError where the text is truncated, empty, or an error of the tool."""
     begin = text.find("{")
     fields = _fields_of_json(text[begin:]) if begin >= 0 else _fields_of_text(text)
     if not fields.keys() & _KNOWN:

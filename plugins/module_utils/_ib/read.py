@@ -27,7 +27,7 @@ _ASK = ("--show_module", "--show_counters", "--json")
 
 
 def ask_link(run: CommandRunner, hca: Hca, timeout_s: float) -> LinkReport | str:
-    """Return what the first tool that is installed says of a device, or why it says nothing."""
+    """Return what the first installed tool reports about a device, or why it shows nothing."""
     if hca.pci is None:
         return f"{hca.device} has no PCI address that mlxlink could be asked for"
     for tool in _LINK_TOOLS:

@@ -166,7 +166,7 @@ def load_hca(tree: Tree, device: str) -> Hca:
     numbers = [int(name) for name in tree.names(base, "ports") if name.isdigit()]
     ports = tuple(load_port(tree, device, number) for number in sorted(numbers))
     # The vital product data is read word by word from the card, which takes its time; a port that
-    # is active in a fabric is no bridge.
+    # is active in a fabric is not a bridge.
     idle = all(port.state != "ACTIVE" for port in ports)
     return Hca(
         device=device,

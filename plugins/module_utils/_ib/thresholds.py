@@ -131,7 +131,8 @@ ACS = Question(
     "NCCL documentation: PCI access control", _SETTINGS,
 )  # fmt: skip
 
-# What mlxlink says of link and module. "15E-255" is how it writes that there was no error at all.
+# What mlxlink reports about link and module. "15E-255" is how it writes that there was no error at
+# all.
 EFFECTIVE_BER = Question(
     "ib.effective_ber", "bit error ratio after correction", "<=", 1e-12, "bit error ratio",
     "IBTA volume 2: 1e-12 on a link; OCI judges effective BER so", _RESEAT,
@@ -143,7 +144,7 @@ LINK_STATE = Question(
 )  # fmt: skip
 TROUBLESHOOTING = Question(
     "ib.troubleshooting", "the firmware recommends: {advice}", "==", 0, "Status Opcode",
-    "mlxlink, Troubleshooting Info: 0 is no issue", "follow the firmware: {advice}",
+    "mlxlink, Troubleshooting Info: 0 means no issue", "follow the firmware: {advice}",
 )  # fmt: skip
 MODULE_ALARMS = Question(
     "ib.module_faults", "alarms of the transceiver", "==", 0, "alarms",

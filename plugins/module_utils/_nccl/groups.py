@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""All groups run one after the other, the small ones first, and what is said of each. Pure but run.
+"""All groups run one after the other, the small ones first, with a result for each. Pure but run.
 
 A node that a small group has shown to be the culprit takes no part in the larger ones: each of them
 would fail for what is known already.

@@ -28,7 +28,7 @@ KINDS = (LEAF, UNIT, RAIL, ALL)
 TURNS = 3
 # In place of an answer: a finding was made of it already.
 _TOLD = "told"
-# Whole, halves, quarters: where none of so many passes, it is no question of nodes.
+# Whole, halves, quarters: where none of so many passes, the nodes are not the question.
 _NONE_PASS = 7
 
 CULPRIT, INTERACTION, SCALE = "culprit", "interaction", "scale"
@@ -82,7 +82,7 @@ def groups_of(plan: Mapping[str, Any], kinds: Sequence[str], exclude: Iterable[s
     """Return the groups of a cable plan (cables.json), the smallest first; none is there twice.
 
     A leaf's group are the nodes on it over the rails that it carries, a unit's those that hang on
-    the same leaves. One of a single node says nothing of the fabric and is left out.
+    the same leaves. One of a single node shows nothing about the fabric and is left out.
     """
     left_out = set(exclude)
     rails: dict[str, set[int]] = {}
@@ -167,7 +167,7 @@ def search(nodes: Sequence[str], good: Iterable[str] = ()) -> Steps:
             yield from _between(state, halves, outcome)
         else:
             waiting += [(half, one) for half, one in zip(halves, told) if one not in (PASS, _TOLD)]
-        # What had nobody to stand by it may have somebody now.
+        # What had no partner may have one now.
         if state.good and unclear:
             waiting += unclear
             unclear = []
@@ -182,7 +182,7 @@ def search(nodes: Sequence[str], good: Iterable[str] = ()) -> Steps:
 def _of_three(
     state: Search, nodes: tuple[str, ...], first: str
 ) -> Generator[tuple[str, ...], str, None]:
-    """Three nodes of which the first two are not good together, and nobody else to stand by."""
+    """Three nodes of which the first two are not good together, and no other partner."""
     one, two, three = nodes
     left = yield from _ask(state, (one, three))
     right = yield from _ask(state, (two, three))
@@ -231,7 +231,7 @@ def _ask_half(state: Search, half: tuple[str, ...]) -> Ask:
     second = state.partner((*half, partner))
     if outcome == PASS or second is None:
         return outcome
-    # It may be at odds with this partner only, which is no reason to blame it.
+    # It may be at odds with this partner only, which is not a reason to blame it.
     again = yield from _ask(state, (*half, second))
     if again != PASS:
         return again if outcome == NOT_MEASURED else outcome

@@ -60,7 +60,7 @@ _LOUD = re.compile(
     r"|unhandled (cuda|system) error|srun: error|error while loading shared libraries"
 )
 
-# What is said on stderr by those who are well.
+# What healthy ranks print on stderr.
 _CHATTER = re.compile(
     r"^\s*$|NCCL INFO|NCCL version|^pyxis: |^srun: (job \d+|lua|Step created|jobid \d+)"
 )
@@ -96,12 +96,12 @@ class Table:
 
     @property
     def ended(self) -> bool:
-        """Whether the last lines are there: without them the run was cut short."""
+        """Whether the last lines are there: without them the run was interrupted."""
         return self.out_of_bounds is not None
 
     @property
     def wrong(self) -> int | None:
-        """How many values were wrong, None where nobody looked."""
+        """How many values were wrong, None if it was not checked."""
         # Rows of size 0 check nothing. The last line counts what the rows have told.
         counted = [row.wrong for row in self.rows if row.size and row.wrong is not None]
         most = max(sum(counted), self.out_of_bounds or 0)
@@ -174,13 +174,13 @@ def _row(line: str, new_columns: bool | None) -> Row | None:
         if not all(_NUMBER.match(word) for word in side[:3]):
             return None
         busbw.append(float(side[2]))
-        # Before 2.11 the column is the largest deviation, which is no count.
+        # Before 2.11 the column is the largest deviation, which is not a count.
         if side[3].isdigit() and new_columns is not False:
             wrong = (wrong or 0) + int(side[3])
         elif side[3] != "N/A" and not _NUMBER.match(side[3]):
             return None
         elif side[3] != "N/A" and new_columns is False:
-            # A deviation that is within bounds: whether it is, is said at the end.
+            # A deviation that is within bounds: whether it is, the last line shows.
             wrong = wrong or 0
     return Row(int(words[0]), tuple(busbw), wrong) if busbw else None
 
@@ -205,7 +205,7 @@ def busbw_at(table: Table, size: int) -> float | None:
 def judge(
     table: Table, subject: str, size: int, question: Question | None, ranks: int | None
 ) -> list[Record]:
-    """Return nccl.correct, nccl.busbw, and nccl.run where it is no full answer."""
+    """Return nccl.correct, nccl.busbw, and nccl.run where it is not a complete answer."""
     evidence = tuple(
         [f"NCCL {table.version}"] * bool(table.version)
         + [
@@ -240,7 +240,7 @@ def judge(
 
 def _correct(table: Table, subject: str, evidence: Sequence[str], broken: bool) -> Record:
     wrong = table.wrong
-    # A run that is cut short proves that values are wrong, but not that all are right.
+    # A run that was interrupted proves that values are wrong, but not that all are right.
     if not wrong and (broken or not table.checked):
         wrong = None
     text = "values that are wrong" if wrong is not None else "the values were not checked"
@@ -253,12 +253,12 @@ def _problems(table: Table, size: int, ranks: int | None) -> list[str]:
     if not table.rows:
         problems.append("it printed no table")
     elif not table.ended:
-        problems.append("the end of the table is missing: it was cut short")
+        problems.append("the end of the table is missing: it was interrupted")
     elif busbw_at(table, size) is None:
         sizes = ", ".join(str(row.size) for row in table.rows[-3:])
         problems.append(f"size {size} is not in the table, which ends with {sizes}")
     if ranks is not None and table.ranks:
-        # Without MPI each process of srun is a run of its own, with all ranks numbered 0.
+        # Without MPI each process of srun is its own run, with all ranks numbered 0.
         numbers = {rank for rank, _host, _device in table.ranks}
         if len(numbers) != ranks:
             problems.append(

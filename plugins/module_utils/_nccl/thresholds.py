@@ -13,7 +13,7 @@ _LOOK_SLOW = (
     "look: run gpu_health (NVLink, clocks) and fabric_pairs; then this with NCCL_ALGO=Ring, which "
     "does not hide a slow link"
 )
-# Where neither the site nor anybody else has a threshold.
+# If neither the site nor a published source has a threshold.
 GIVE_ONE = "settings: give busbw_threshold_gbps, for example from equal nodes that are well"
 
 ONE_NODE, PAIR, MORE = "one node", "two nodes", "more nodes"
@@ -35,8 +35,8 @@ BUSBW = Question(
     "nccl.busbw", "bus bandwidth of all_reduce, by the site", ">=", None, "GB/s",
     "threshold_source of nccl_all_reduce", _LOOK_SLOW,
 )  # fmt: skip
-# By GPU type and number of nodes; 8 GPUs a node. Published floors only: a run that somebody once
-# measured is no floor.
+# By GPU type and number of nodes; 8 GPUs a node. Published floors only: a run that was measured
+# once is not a floor.
 PUBLISHED: dict[tuple[str, str], Question] = {
     (gpu, many): BUSBW._replace(
         what=f"bus bandwidth of all_reduce, {gpu}, {many}", value=value, source=source

@@ -89,7 +89,7 @@ class Fleet:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the wish to drain: `out` whether the node is out, `held` by the brake."""
+    """What became of a request to drain: `out` whether the node is out, `held` by the brake."""
 
     said: str
     reason: str = ""
@@ -199,7 +199,7 @@ def drain_steps(
         fleet = fleet_of(nodes, node, share, clock())
         late = not 0 <= clock() - claimed <= ENTER_S
         if late or f"{{node-health claim {claimed}}}" not in mine.comment:
-            # Without a claim of its own in what it saw, a node has not been counted by the others.
+            # Without its own claim in what it saw, a node has not been counted by the others.
             break
         if not fleet.full:
             words = plan_nodes(wanted, [mine]).updates[0].words
@@ -219,7 +219,7 @@ def _settled(mine: Node, wanted: Wanted) -> Outcome | None:
         # The first reason is the nearest to the cause.
         return Outcome(f"is drained already: {mine.reason}", mine.reason, out=True)
     if not plan_nodes(wanted, [mine]).updates:
-        said = f"is {mine.state}, by somebody else: {mine.reason or 'no reason'}"
+        said = f"is {mine.state}, for another reason: {mine.reason or 'no reason'}"
         return Outcome(said, out=True)
     return None
 

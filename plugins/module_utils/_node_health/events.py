@@ -42,7 +42,7 @@ _SETTLE_S = 0.3
 _RETRY_S = 15.0
 _FILE_POLL_S = 0.2
 # A GPU that throws Xids throws thousands. The limit is for each kind, since a user's program can
-# throw as many of its own as it likes, and must not push out those of the hardware.
+# cause as many as it likes, and must not push out those of the hardware.
 _MOST_LINES = 100
 _JOURNAL_S = 60.0
 _JUST_AFTER_S = 1e-6
@@ -232,7 +232,7 @@ class Follower:
             self.say(f"checker: {EVENTS} cannot be written: {error.strerror}")
 
     def steps(self) -> Iterator[None]:
-        """Follow for ever; one step is at most a beat. OSError where the log ends."""
+        """Follow forever; one step is at most a beat. OSError where the log ends."""
         self.store()
         while True:
             lines = self.source.read(min(BEAT_S, _RETRY_S if self.pending else BEAT_S))

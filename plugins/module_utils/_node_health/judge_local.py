@@ -45,7 +45,7 @@ _TRACKING_FIELDS = 14
 
 @dataclass(frozen=True)
 class Space:
-    """What statvfs says of a folder; `error` is its number where it failed."""
+    """What statvfs reports about a folder; `error` is its number where it failed."""
 
     free_mib: int = 0
     inodes: int = 0
@@ -69,7 +69,7 @@ def mounted(mountinfo: str) -> dict[str, str]:
 def judge_mounted(node: str, mount: Mount, table: str | None) -> Record:
     """Return whether it is mounted, by a table that can be read while the mount hangs."""
     found = None if table is None else mounted(table).get(mount.path, "not mounted")
-    # An automount is one that is mounted by whoever asks.
+    # An automount is one that is mounted by the first access.
     want = mount.fstype or "mounted"
     value = found
     if found not in (None, "not mounted") and (not mount.fstype or found == "autofs"):
@@ -136,7 +136,7 @@ def _error(space: Space) -> str:
 
 
 def count_cpus(online: str | None) -> int | None:
-    """Return how many CPUs a list such as 0-111,113 has; None for what is no list."""
+    """Return how many CPUs a list such as 0-111,113 has; None for what is not a list."""
     total = 0
     for part in (online or "").strip().split(","):
         found = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
@@ -160,9 +160,10 @@ def judge_host(
 def judge_hardware_log(
     node: str, faults: Sequence[Fault], elsewhere: Collection[str], log: KernelLog
 ) -> Iterator[Record]:
-    """Yield what the kernel says of memory, CPUs and PCIe; `elsewhere` are judged by others.
+    """Yield what the kernel reports about memory, CPUs and PCIe; `elsewhere` are judged by others.
 
-    Corrected memory errors and machine checks are no finding: EDAC's counters are what tells more.
+    Corrected memory errors and machine checks are not a finding: EDAC's counters are what tells
+    more.
     """
     aer = [one for one in faults if one.kind == AER and one.where not in elsewhere]
     hard = [one for one in aer if one.hard]
@@ -187,7 +188,7 @@ def judge_hardware_log(
 def judge_clock(node: str, most_s: float, tracking: CommandResult) -> Iterator[Record]:
     """Yield the offset, of `chronyc -c tracking` (chronyc(1), -c)."""
     fields = tracking.out.strip().split(",") if tracking.ok else []
-    offset, text = None, f"chronyc tells nothing of use: {tracking.describe(1)}"
+    offset, text = None, f"chronyc shows nothing of use: {tracking.describe(1)}"
     try:
         if len(fields) == _TRACKING_FIELDS:
             offset, text = abs(float(fields[4])), f"offset of the clock; chrony says {fields[13]}"

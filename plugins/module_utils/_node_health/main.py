@@ -47,7 +47,7 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument("--config", default=CONFIG, metavar="FILE")
     parser.add_argument("--state-dir", default=Settings("").state_dir, metavar="FOLDER",
-                        help="where a fault is told when there is no configuration")  # fmt: skip
+                        help="where a fault is reported without a configuration")  # fmt: skip
     parser.add_argument("--metrics-file", default="", metavar="FILE",
                         help="the same for the metrics; none are written without")  # fmt: skip
     return parser.parse_args(list(words))
@@ -65,14 +65,14 @@ def _say(mode: str, lines: Sequence[str]) -> None:
 
 
 def _own_fault(mode: str, folder: str, metrics: str, text: str) -> int:
-    """Tell of a fault of the program itself, whether or not there is a configuration."""
+    """Report a fault of the program itself, whether or not there is a configuration."""
     node = short_name()
     at = utc_text()
     answer = answer_of(node, mode, at, 0.0, [checker_fault(node, text).as_data()])
     _say(mode, [f"checker: {text}"])
     told = {os.path.join(folder, f"{mode}.json"): json.dumps(answer) + "\n"}
     if metrics and mode in (s.HEALTH, s.TIMER):
-        # What the last sound run has left would tell until it is too old that all is well.
+        # What the last good run has left would show until it is too old that all is well.
         told[metrics] = metrics_of(answer, time.time(), 0.0, cpu_s())
     for path, content in told.items():
         try:
@@ -110,7 +110,7 @@ def main(words: Sequence[str]) -> int:
         signal.setitimer(signal.ITIMER_REAL, MODES[mode].limit_s + _GRACE_S)
         status, lines = look(settings, mode)
     except Exception as error:  # pylint: disable=broad-exception-caught
-        # Whatever was not foreseen is no word on the node.
+        # An unexpected error shows nothing about the node.
         text = f"{type(error).__name__}: {error}"
         return _own_fault(mode, settings.state_dir, settings.metrics_file, text)
     finally:

@@ -5,8 +5,8 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """The node's own place in Slurm, as its health program sees and changes it.
 
-It drains its own node with a reason of its own, within the share of the fleet that the brake
-allows, and takes back nothing but that. A node that somebody else has taken out keeps its reason.
+It drains its own node with its own reason, within the share of the fleet that the brake
+allows, and takes back nothing but that. A node that others have taken out keeps its reason.
 Draining ends no job.
 """
 
@@ -66,7 +66,7 @@ class OwnNode:
     node: str
     command: str = "scontrol"
     share: float = 0.1
-    # The lock that one run of this node holds, and the file that tells of an unanswered update.
+    # The lock that one run of this node holds, and the file that holds an unanswered update.
     lock: str = ""
     sent: str = ""
 
@@ -77,11 +77,11 @@ class OwnNode:
             raise SlurmError(result.describe(1))
         found = parse_nodes(result.out).get(self.node)
         if found is None:
-            raise SlurmError(f"Slurm tells nothing of a node {self.node}")
+            raise SlurmError(f"Slurm does not know a node {self.node}")
         return found
 
     def drain(self, text: str, timeout_s: float, until: float | None = None) -> Outcome:
-        """Take the node out, unless somebody has or the share of the fleet is out already.
+        """Take the node out, unless it is out or the share of the fleet is out already.
 
         Every command gets `timeout_s`, all of them the time until `until` (of time.monotonic).
         Raises SlurmError.
@@ -118,7 +118,7 @@ class OwnNode:
             outcome: Outcome = end.value
             return outcome
         except KeyError:
-            raise SlurmError(f"Slurm tells nothing of a node {self.node}") from None
+            raise SlurmError(f"Slurm does not know a node {self.node}") from None
         except PendingError as error:
             raise SlurmError(str(error)) from error
 
@@ -153,7 +153,7 @@ class OwnNode:
         return parse_nodes(result.out)
 
     def _unanswered(self) -> float | None:
-        """Return when an update was sent that nobody has seen answered."""
+        """Return when an update was sent that was not seen answered."""
         found = json_if_readable(self.sent) if self.sent else None
         at = found.get("at") if isinstance(found, Mapping) else None
         return float(at) if isinstance(at, (int, float)) else None

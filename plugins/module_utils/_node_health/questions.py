@@ -5,7 +5,7 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """What the health program asks of the node: the checks of gpu_health and ib_health, and local ones.
 
-Each function returns the records of one question, and is called in a process of its own.
+Each function returns the records of one question, and is called in its own process.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .._host.kernel_log import KernelLog
 from .._host.pci import Tree
 from .._ib.counters import baseline
 from .._ib.ethtool import ask_ethernet
-from .._ib.judge import Wishes, find_rail, wanted_from_data
+from .._ib.judge import Request, find_rail, wanted_from_data
 from .._ib.judge import judge_node as judge_rails
 from .._ib.read import ask_links, load_sample, sample_now, store_sample
 from .._ib.sysfs import load_hcas
@@ -104,16 +104,18 @@ class Look:
         there = [hca for _rail, hca in found if hca is not None]
         keys = {hca.device: f"hca:{settings.node}/rail{rail.rail}" for rail, hca in found if hca}
         options = {name: settings.ib[name] for name in _IB_OPTIONS if name in settings.ib}
-        wishes = Wishes(optics=self.mode.optics, **options)
+        request = Request(optics=self.mode.optics, **options)
         kept = os.path.join(settings.state_dir, "ib.json")
         allowed_s = self.mode.one_s * _SHARE
         ethernet = ask_ethernet(run, there, allowed_s / 2)
         before, now = load_sample(kept), sample_now(there, keys, _BOOT, ethernet)
         asked = (
-            ask_links(run, there, allowed_s / 2 if ethernet else allowed_s) if wishes.optics else {}
+            ask_links(run, there, allowed_s / 2 if ethernet else allowed_s)
+            if request.optics
+            else {}
         )
-        records = judge_rails(settings.node, hcas, wanted, wishes, asked, before, now, ethernet)
-        store_sample(kept, baseline(before, now, wishes.window_s))
+        records = judge_rails(settings.node, hcas, wanted, request, asked, before, now, ethernet)
+        store_sample(kept, baseline(before, now, request.window_s))
         return records
 
     def mount(self, mount: s.Mount) -> list[Record]:

@@ -19,7 +19,7 @@ _PREFIX = "baremetal_dgx_health"
 
 
 def checker_fault(node: str, text: str) -> Record:
-    """Return the record of a fault of the program itself: nothing is said of the node."""
+    """Return the record of a fault of the program itself: it shows nothing about the node."""
     return Record(
         CHECKER, f"node:{node}", NOT_MEASURED, text,
         remedy="settings: the health program is at fault, not the node; run the role node_health",
@@ -27,7 +27,7 @@ def checker_fault(node: str, text: str) -> Record:
 
 
 def verdict_of(records: Sequence[Mapping[str, Any]]) -> str:
-    """Return the records folded into one, as Tally does for those that are no data yet."""
+    """Return the records folded into one, as Tally does for those that are not data yet."""
     found = {record["status"] for record in records}
     if FAIL in found:
         return FAIL
@@ -35,7 +35,7 @@ def verdict_of(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def reason_of(records: Iterable[Mapping[str, Any]]) -> str:
-    """Return what a drained node is told to be drained for; empty where nothing has failed.
+    """Return what a drained node is reported to be drained for; empty where nothing has failed.
 
     The first is what asks for the most.
     """
@@ -71,7 +71,7 @@ def metrics_of(
     """Return a run in the text format of Prometheus, for the textfile collector of node_exporter.
 
     `at_s` is Unix time. `held` tells whether the brake keeps an unfit node in service. What has
-    passed is counted only; numbers are told of all.
+    passed is counted only; numbers are listed for all.
     """
     records = answer["records"]
     sound = not any(record["check"] == CHECKER for record in records)
@@ -79,7 +79,7 @@ def metrics_of(
         ("records", "Records of the last run by status.",
          [(f'status="{status}"', sum(one["status"] == status for one in records))
           for status in (PASS, FAIL, NOT_MEASURED)]),
-        ("finding", "1 for each record that is no pass.",
+        ("finding", "1 for each record that did not pass.",
          [(f'{_labels(one)},status="{one["status"]}"', 1)
           for one in records if one["status"] != PASS]),
         ("measured", "What was measured, in the unit of the label.",

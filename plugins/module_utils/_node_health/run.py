@@ -89,7 +89,7 @@ def look(settings: Settings, mode: str) -> tuple[int, list[str]]:
             return _look(now), now.lines
     except BusyError as error:
         # Its answer stands for this one.
-        return OK, [f"process {error.holder} is at it already"]
+        return OK, [f"process {error.holder} is already running this check"]
     except OSError as error:
         return FAULT, [f"no lock can be had: {error}"]
 
@@ -133,7 +133,7 @@ def _own_node(now: Run) -> Node | None:
 
 
 def _settled(now: Run, state: State, node: Node | None) -> float:
-    """Return up to when Xids are settled: whoever resumed what we drained has seen them."""
+    """Return up to when Xids are settled: the operator who resumed the node has seen them."""
     if not state.drained or node is None or node.has("DRAIN", "DOWN", "FAIL"):
         return state.settled_s
     log = known_log(now.settings, state.boot, None)()
@@ -236,7 +236,7 @@ def _remember(
 
 
 def _leave(now: Run) -> None:
-    """Write records and metrics; what cannot be written is a fault of its own."""
+    """Write records and metrics; what cannot be written is its own fault."""
     settings, ended = now.settings, time.time()
     took = time.monotonic() - now.started
     at = utc_text(ended)

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""What the node's own health program is told, and what of it each mode asks. Pure."""
+"""The settings of the node's own health program, and what of it each mode asks. Pure."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def settings_from_data(data: Any) -> Settings:
     given["gpu"] = _known("gpu.", given.get("gpu", {}), _GPU)
     given["ib"] = _known("ib.", given.get("ib", {}), _IB)
     if not 0 <= given.get("share", 0) <= 1:
-        raise ValueError(f"share: {given['share']} is no share; write 0 to 1")
+        raise ValueError(f"share: {given['share']} is not a share; write 0 to 1")
     mounts = [_known("mounts.", one, _MOUNT) for one in given.get("mounts", ())]
     disks = [_known("disks.", one, _DISK) for one in given.get("disks", ())]
     for where, many in (("mounts.", mounts), ("disks.", disks)):

@@ -47,8 +47,8 @@ class State:
     """What is remembered.
 
     `drained` is the reason that this program wrote and has not seen go. Xids until `settled_s`
-    (seconds since boot) were dealt with by whoever resumed the node; the event service has acted on
-    those until `acted_s`.
+    (seconds since boot) were dealt with by the operator who resumed the node; the event service has
+    acted on those until `acted_s`.
     """
 
     boot: str = ""

@@ -67,7 +67,7 @@ class _Seeker:
         self.modulus = 1 + max((rail for _node, rail in keys), default=0)
         self.rails = [rail_end(*key) for key in keys]
         self.verdict = verdict
-        # Parts that failed, and ends that gave no answer, are no good company for a test.
+        # Parts that failed, and ends that gave no answer, do not serve as partners in a test.
         self.bad_hosts = {
             one.split(":", 1)[1].split("/")[0]
             for finding in verdict.findings

@@ -7,7 +7,7 @@
 
 A value is not good or bad by itself: it is compared with the fleet (median and spread), and counts
 for or against a fault on its way by how likely it is with and without one. A threshold decides on
-the fleet as a whole. So noise blames nobody, and a part is found that is slow but above the
+the fleet as a whole. So noise blames no part, and a part is found that is slow but above the
 threshold.
 """
 
@@ -28,7 +28,7 @@ from .suspects import BOTH, COST, IN_PART, NODE, PAIR, SWITCH, Suspect, Suspects
 _GLITCH = 1e-3
 # A bad part that lets a flow through unharmed.
 _UNHARMED = 0.03
-# An explanation that is 20 times less likely is out; what is nearer cannot be told apart.
+# An explanation that is 20 times less likely is out; what is nearer cannot be distinguished.
 _CLASS_MARGIN = 3.0
 # Of the parts of a node or switch that fails without being dead, each fails with this chance.
 _PART_FAILS = 0.75
@@ -206,7 +206,7 @@ class Localiser:
             )
             for kind in (False, True)
         }
-        # What was not measured weighs nothing: it speaks neither for nor against anybody.
+        # What was not measured weighs nothing: it speaks neither for nor against any part.
         weights = [0.0] * len(measurements)
         for index in counted:
             flow = measurements[index]
@@ -281,7 +281,7 @@ class Localiser:
         costs: dict[int, float],
         weights: Sequence[float],
     ) -> list[list[int]]:
-        """Return each chosen suspect with all that could stand in its place, the best first."""
+        """Return each chosen suspect with all that could be in its place, the best first."""
         covered: dict[int, int] = {}
         for one in chosen:
             for each in hits[one]:
@@ -325,8 +325,8 @@ class Localiser:
 def fleet_of(values: Sequence[float], threshold: Threshold, rate_gbps: float) -> Fleet:
     """Return what good flows reach, judged by the flows themselves where there are enough.
 
-    Where about half of them are bad the median is no measure. Then those above the threshold are,
-    if they are a fifth at least; and where values lie far apart, those above the middle are.
+    Where about half of them are bad the median is not a measure. Then those above the threshold
+    are, if they are a fifth at least; and where values lie far apart, those above the middle are.
     """
     if len(values) >= _FEWEST_VALUES:
         good = [value for value in values if threshold.holds(value)]

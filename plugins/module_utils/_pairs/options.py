@@ -21,7 +21,7 @@ from .._slurm.commands import allocate, release
 from .perftest import SHORTEST_S, Recipe, threshold_for
 from .remote import SLURM, SSH, Local, Slurm, Ssh, Transport
 from .run import Setup
-from .schedule import Wishes, make_schedule
+from .schedule import Request, make_schedule
 from .session import (
     TABLES,
     Outcome,
@@ -37,6 +37,9 @@ from .session import (
     round_lines,
 )
 from .thresholds import FLEET
+
+ONE_SWITCH = "one_switch"
+ROUTES = ["auto", "tables", "computed", ONE_SWITCH]
 
 
 def check(params: dict[str, Any], plan: CablePlan) -> None:
@@ -55,7 +58,7 @@ def check(params: dict[str, Any], plan: CablePlan) -> None:
     for name in params["exclude"]:
         if name not in known:
             raise ToolError(
-                f"exclude: {name} is no node of the plan, and no rail such as dgx-01/rail3"
+                f"exclude: {name} is neither a node of the plan nor a rail such as dgx-01/rail3"
             )
     for key, value in params["gpus"].items():
         if not str(key).isdigit() or not str(value).isdigit():
@@ -64,7 +67,7 @@ def check(params: dict[str, Any], plan: CablePlan) -> None:
 
 def load_tables(params: dict[str, Any], run: CommandRunner) -> tuple[str, str]:
     """The forwarding tables, or nothing and why not."""
-    if params["routes"] == "computed":
+    if params["routes"] in ("computed", ONE_SWITCH):
         return "", "asked for"
     if params["judge_only"]:
         try:
@@ -145,13 +148,13 @@ def make_session(
         schedule = read_schedule(params["output"])
     else:
         names = ("pairs_per_link", "seed", "loopback", "cross_rail")
-        wishes = Wishes(
+        request = Request(
             excluded=frozenset(params["exclude"]), **{name: params[name] for name in names}
         )
-        schedule = make_schedule(plan, routes, wishes)
+        schedule = make_schedule(plan, routes, request)
     left = sorted({node for node, _rail in plan.hcas} - set(params["exclude"]))
     if len(left) < 2:
-        # What loops back inside an adapter says nothing of a cable.
+        # What loops back inside an adapter shows nothing about a cable.
         raise ToolError(
             f"pairs: of the plan's nodes {fold(left) or 'none'} is left, and a pair needs two; "
             "write fewer nodes into exclude, or pair_tests.transport: none"
@@ -171,7 +174,8 @@ def ask_pairs(
     plan = load_plan(params)
     check(params, plan)
     tables, why = load_tables(params, run)
-    routes, problems = make_routes(plan, tables)
+    routes, problems = make_routes(plan, tables, params["routes"] == ONE_SWITCH)
+    plan = routes.plan
     result["routes"] = {"source": routes.source, "why": why, "problems": problems}
     setup = make_setup(params, plan)
     session, result["schedule"] = make_session(params, plan, routes, setup.recipe)

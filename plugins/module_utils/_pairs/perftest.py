@@ -42,6 +42,8 @@ _SAME = 0.02
 _WC_STATUS = re.compile(r"Failed status (?P<status>\d+):")
 # Work completion states that mean that packets do not arrive (ibv_wc_status).
 _NOTHING_ARRIVES = {12: "transport retries exceeded", 13: "receiver not ready, retries exceeded"}
+# On a processor that is shared: the tool takes the clock's rate for 0, and 0 is all that it prints.
+_CLOCK = re.compile(r"Correlation coefficient r\^2: \S+ < \S+")
 _PORT_STATE = re.compile(r"Port number \d+ state is (?P<state>\w+)")
 _TIMED_OUT = (124, 137)
 _NOT_INSTALLED = (126, 127)
@@ -84,7 +86,7 @@ def read_result(rc: int, text: str, json_text: str = "") -> Outcome:
     """Return what a client's output says.
 
     A value of 0 is one that was measured: the tool itself said that no packet arrives. Everything
-    else that went wrong says nothing about the way between the two.
+    else that went wrong shows nothing about the way between the two.
     """
     if rc in _TIMED_OUT:
         return Outcome(None, f"{TOOL} did not end in time")
@@ -107,6 +109,9 @@ def read_result(rc: int, text: str, json_text: str = "") -> Outcome:
         return Outcome(None, f"{TOOL} printed {printed:.2f} and wrote {value:.2f} Gb/s")
     if not math.isfinite(value):
         return Outcome(None, f"{TOOL} printed {value}")
+    clock = _CLOCK.search(text)
+    if value == 0 and clock:
+        return Outcome(None, f"{TOOL} could not measure its processor's clock: {clock[0]}")
     return Outcome(value)
 
 

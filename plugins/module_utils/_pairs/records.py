@@ -12,6 +12,7 @@ from typing import Iterable, Iterator
 
 from .._core.record import FAIL, NOT_MEASURED, PASS, Record, Threshold
 from .._fabric.model import CablePlan, End
+from .._fabric.routes import COMPUTED
 from .follow_up import FollowUp
 from .localise import Finding, Fleet, Measurement, Verdict
 from .suspects import CABLE, CAGE, HCA, IN_PART, NODE, PAIR, SWITCH, Suspect, Suspects, parts
@@ -131,7 +132,7 @@ def _sentences(finding: Finding, further: FollowUp, suspects: Suspects) -> Itera
         for one, two in further.inseparable:
             if {one, two} <= set(finding.subjects):
                 yield f"No pair tells {one} from {two}: exchange one of them."
-    if suspects.routes.source != "forwarding tables" and first.kind in (CABLE, CAGE, SWITCH):
+    if suspects.routes.source == COMPUTED and first.kind in (CABLE, CAGE, SWITCH):
         yield f"The routes are {suspects.routes.source}, not those that are programmed."
 
 
@@ -232,7 +233,10 @@ def _of_parts(
         good = [flow for flow in every.values() if id(flow) not in low]
         status, text = PASS, f"{len(good)} flows over it are as good as those of the fleet"
         if subject in alike:
-            status, text = NOT_MEASURED, f"cannot be told from {alike[subject]}, which is slow"
+            status, text = (
+                NOT_MEASURED,
+                f"cannot be distinguished from {alike[subject]}, which is slow",
+            )
         elif subject in inside:
             status, text = NOT_MEASURED, f"part of {inside[subject]}, which is slow as a whole"
         elif kind == SWITCH and good:

@@ -143,7 +143,7 @@ await() {
         echo "@pairs ${one%%:*} listens"
         continue
       fi
-      # A process that has ended is there until somebody waits for it.
+      # A process that has ended is there until its parent waits for it.
       case $(cat "/proc/${rest#*:}/stat" 2>/dev/null) in
       '' | *') Z '*) echo "@pairs ${one%%:*} ended" ;;
       *) left="$left $one" ;;

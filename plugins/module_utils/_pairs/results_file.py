@@ -74,7 +74,7 @@ def _take(results: Results, data: Mapping[str, Any]) -> None:
 
 
 class ResultsFile:
-    """A file of results that is open for adding; nobody else can add at the same time."""
+    """A file of results that is open for adding; no other process can add at the same time."""
 
     def __init__(self, path: str, identity: str, at: str, offset: int = 0) -> None:
         with open_append(path) as raw:
@@ -101,7 +101,7 @@ class ResultsFile:
         self._flush()
 
     def add(self, flow: Measurement, at: str, said: str) -> None:
-        """Add the result of a flow, and what the tool said where that is no result."""
+        """Add the result of a flow, and what the tool said where that is not a result."""
         self._add(
             {
                 "kind": "flow",

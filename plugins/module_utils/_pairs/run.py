@@ -6,7 +6,8 @@
 """Runs a schedule from one host: all servers of a half, then all clients, each step with a limit.
 
 One process drives everything, so it does not matter how many forks Ansible has. A pair that hangs
-is not measured, and holds up nobody: when the time of a step is over, the run goes on without it.
+is not measured, and holds up no other pair: when the time of a step is over, the run goes on
+without it.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class _Remote:
         self._rest = b""
         self.ended = False
         try:
-            self.process: subprocess.Popen[bytes] | None = subprocess.Popen(
+            self.process: subprocess.Popen[bytes] | None = subprocess.Popen(  # pylint: disable=ansible-bad-function
                 list(argv),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -194,7 +195,7 @@ class Runner:
     def _run_units(
         self, number: int, half: int, units: Sequence[Unit]
     ) -> Iterator[tuple[Measurement, str]]:
-        """Yield each flow of these units with what was said of it."""
+        """Yield each flow of these units with what was reported of it."""
         flows = [
             _Flow(index, source, target, self._port())
             for index, (source, target) in enumerate(

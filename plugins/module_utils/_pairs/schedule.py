@@ -24,7 +24,8 @@ from .._fabric.routes import NoRouteError, Routes
 VERSION = 1
 HALVES = (0, 1)
 
-# A link is told from the next one on the way by as many flows that use only one of the two.
+# A link is distinguished from the next one on the way by as many flows that use only one of the
+# two.
 SEPARATING_FLOWS = 2
 # How many partners of a node are weighed at a time, and how many in a fabric of over 128 nodes:
 # there, with its many more pairs, a sample of them is as good.
@@ -98,7 +99,7 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class Request:
     """What a schedule shall do; `excluded` has names of nodes, and rails as node/rail3."""
 
     pairs_per_link: int = 3
@@ -108,23 +109,23 @@ class Wishes:
     excluded: frozenset[str] = frozenset()
 
 
-def make_schedule(plan: CablePlan, routes: Routes, wishes: Wishes | None = None) -> Schedule:
-    """Return rounds that load each link by as many different pairs in each direction as wished.
+def make_schedule(plan: CablePlan, routes: Routes, request: Request | None = None) -> Schedule:
+    """Return rounds that load each link by as many different pairs in each direction as wanted.
 
     The same plan, routes and seed give the same schedule. Rails meet their like first; unlike rails
     meet only where a link is loaded in no other way.
     """
-    return _Builder(plan, routes, wishes or Wishes()).build()
+    return _Builder(plan, routes, request or Request()).build()
 
 
 class _Builder:
-    def __init__(self, plan: CablePlan, routes: Routes, wishes: Wishes) -> None:
+    def __init__(self, plan: CablePlan, routes: Routes, request: Request) -> None:
         self.routes = routes
-        self.wishes = wishes
-        self.random = random.Random(wishes.seed)
+        self.request = request
+        self.random = random.Random(request.seed)
         self.rails: dict[str, list[int]] = {}
         for node, rail in sorted(plan.hcas):
-            if {node, f"{node}/rail{rail}"} & wishes.excluded:
+            if {node, f"{node}/rail{rail}"} & request.excluded:
                 continue
             if rail_end(node, rail) in routes.by_end:
                 self.rails.setdefault(node, []).append(rail)
@@ -160,7 +161,7 @@ class _Builder:
 
     def build(self) -> Schedule:
         """Return the schedule."""
-        if self.wishes.loopback and self.nodes:
+        if self.request.loopback and self.nodes:
             self.rounds.append(
                 tuple(
                     Unit(node, node, 0, tuple(self.rails[node]), self.modulus)
@@ -172,7 +173,7 @@ class _Builder:
         self._add_rounds((0,))
         reach = same
         shifts: tuple[int, ...] = (0,)
-        if self.wishes.cross_rail:
+        if self.request.cross_rail:
             reach = self._reach(same_rail=False)
             self._ask_for(reach)
             if any(self.need):
@@ -182,7 +183,7 @@ class _Builder:
         self._add_rounds((0,))
         if len(shifts) > 1 and self.alike:
             self._add_rounds(shifts)
-        k = self.wishes.pairs_per_link
+        k = self.request.pairs_per_link
         loaded = [
             (end, len(self.pairs[index]))
             for index, end in enumerate(self.ends)
@@ -191,7 +192,7 @@ class _Builder:
         return Schedule(
             rounds=tuple(self.rounds),
             pairs_per_link=k,
-            seed=self.wishes.seed,
+            seed=self.request.seed,
             routes=self.routes.source,
             unloaded=tuple(end for end, count in loaded if not count),
             thin=tuple((end, count) for end, count in loaded if 0 < count < k),
@@ -264,7 +265,7 @@ class _Builder:
         return links if links and self.leaf_of[target] == self.ends[links[-1]].host else []
 
     def _ask_for(self, reach: Counter[int]) -> None:
-        k = self.wishes.pairs_per_link
+        k = self.request.pairs_per_link
         for link in range(len(self.ends)):
             wanted = min(k, reach[link]) if self.of_interest[link] else 0
             self.need[link] = max(0, wanted - len(self.pairs[link]))
@@ -354,7 +355,7 @@ class _Builder:
             return 0, None
         pair = (min(a, b), max(a, b))
         need, alike, first, second = self.need, self.alike, *busy
-        # Two nodes that have met with other rails are no new pair for the links they had then.
+        # Two nodes that have met with other rails are not a new pair for the links they had then.
         met = shift != 0
         rails, gain = [], 0
         mine: tuple[set[int], set[int]] = (set(), set())
@@ -442,5 +443,5 @@ def schedule_from_data(data: Mapping[str, Any]) -> Schedule:
 
 
 def all_pairs_rounds(nodes: int) -> int:
-    """Return the rounds in which everybody meets everybody (the circle method)."""
+    """Return the rounds in which each meets each other (the circle method)."""
     return max(0, nodes - 1 if nodes % 2 == 0 else nodes)

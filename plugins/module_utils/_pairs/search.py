@@ -40,9 +40,9 @@ def best_explanation(
 ) -> Explanation:
     """Return the best set of suspects; `hits` has the observations of each.
 
-    A suspect that its own observations do not speak for is no candidate: what passes elsewhere is
-    not to blame. Blocks that share no observation are solved each for itself: exactly where branch
-    and bound comes to an end, otherwise with the gap that is left.
+    A suspect that its own observations do not speak for is not a candidate: what passes elsewhere
+    is not to blame. Blocks that share no observation are solved each for itself: exactly where
+    branch and bound comes to an end, otherwise with the gap that is left.
     """
     candidates = [
         one

@@ -5,8 +5,9 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """A run of pair tests from its first to its last word: measure, judge, ask further, report.
 
-Everything is kept in one folder: schedule, forwarding tables, results. A run that was killed goes
-on where it stopped; one that is complete, or of another schedule, is set aside before a new one.
+Everything is kept in one folder: schedule, forwarding tables, results. A run that was killed
+continues where it stopped; one that is complete, or of another schedule, is set aside before a new
+one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,13 @@ from .._core.record import FAIL, NOT_MEASURED, Record, Threshold, lines_of, utc_
 from .._core.run import CommandRunner, ToolError
 from .._fabric.model import CablePlan
 from .._fabric.parse_counters import HARMLESS
-from .._fabric.routes import Routes, computed_routes, dumped_routes, read_tables
+from .._fabric.routes import (
+    Routes,
+    computed_routes,
+    dumped_routes,
+    read_tables,
+    routes_within_switches,
+)
 from .follow_up import FollowUp, follow_up
 from .localise import Localiser, Measurement, Verdict
 from .records import make_records
@@ -37,7 +44,7 @@ RESULTS = "pairs.jsonl"
 FURTHER = "pairs.follow-up-{}.jsonl"
 RECORDS = "pairs-records.json"
 FINDINGS = "pairs-findings.txt"
-# Single parts that nobody could measure are counted, not listed one by one.
+# Single parts that could not be measured are counted, not listed one by one.
 QUIET = ("fabric.pairs.part",)
 # What a half of a round takes beside the test itself: connecting, starting, ending.
 _OVERHEAD_S = 6
@@ -78,11 +85,14 @@ def ask_tables(
     return (result.out, "") if not said else ("", f"dump_fts: {said[0].strip()}")
 
 
-def make_routes(plan: CablePlan, tables: str) -> tuple[Routes, list[str]]:
+def make_routes(plan: CablePlan, tables: str, one_switch: bool = False) -> tuple[Routes, list[str]]:
     """Return the routes of these tables, or computed ones without any, and what is wrong there.
 
-    ToolError where the tables are not whole, or of another fabric.
+    With one_switch only adapters of one switch meet. ToolError where the tables are not whole, or
+    of another fabric.
     """
+    if one_switch:
+        return routes_within_switches(plan), []
     if not tables:
         return computed_routes(plan), []
     read = read_tables(tables)
@@ -156,7 +166,7 @@ def measure(
 
 
 def judge_again(session: Session, folder: str) -> Outcome:
-    """Judge what lies in a folder, without measuring anything."""
+    """Judge what is in a folder, without measuring anything."""
     localiser = Localiser(session.plan, session.routes, session.both_ways)
     measurements = _moved(_read(os.path.join(folder, RESULTS)))
     done = 0
@@ -238,7 +248,7 @@ def read_schedule(folder: str) -> Schedule:
         with open(path, encoding="utf-8") as file:
             return schedule_from_data(json.load(file))
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ToolError(f"{path} is no schedule of a run: {error}") from error
+        raise ToolError(f"{path} is not a schedule of a run: {error}") from error
 
 
 def keep_plan(folder: str, schedule: Schedule, tables: str) -> None:
@@ -247,7 +257,7 @@ def keep_plan(folder: str, schedule: Schedule, tables: str) -> None:
 
 
 def keep_records(folder: str, records: Sequence[Record]) -> None:
-    """Keep the records, and a line for each that is no pass; ToolError."""
+    """Keep the records, and a line for each that did not pass; ToolError."""
     lines = lines_of(records, FAIL) + lines_of(records, NOT_MEASURED, QUIET)
     write_files(
         folder,

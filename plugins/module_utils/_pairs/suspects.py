@@ -16,8 +16,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Iterable
 
-from .._fabric.findings import twin_cages
-from .._fabric.model import NODE_LEAF, CablePlan, End, rail_end
+from .._fabric.model import NODE_LEAF, CablePlan, End, rail_end, twin_cages
 from .._fabric.routes import NoRouteError, Routes
 
 CABLE = "cable"

@@ -152,7 +152,7 @@ def allocate(
 ) -> str:
     """Return the number of a job that has these nodes; ToolError if Slurm does not give them.
 
-    The job ends by itself after limit_s, so that nothing is held when nobody gives it back.
+    The job ends by itself after limit_s, so that nothing is held when it is not given back.
     """
     minutes = max(1, -(-int(limit_s) // 60))
     words = ["salloc", "--no-shell", "--exclusive", "--mem=0", "--job-name=fabric_pairs"]

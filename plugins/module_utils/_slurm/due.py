@@ -28,8 +28,8 @@ def due(
     """Return the nodes to look at now, the longest unseen first, at most so many.
 
     Only a node that is IDLE and nothing else: one that is drained, reserved, planned for a job or
-    not answering is left to whoever has made it so. A look at a lesser level does not count, and
-    one that is dated after now counts as none. ValueError for a level that there is not.
+    not answering is left to the operator who made it so. A look at a lesser level does not count,
+    and one that is dated after now counts as none. ValueError for a level that there is not.
     """
     if level not in LEVELS:
         raise ValueError(f"level: there is no {level!r}; write {', '.join(LEVELS)}")

@@ -5,11 +5,11 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """Whether a node may be loaded, and a job that keeps it free meanwhile.
 
-A node on which somebody's job runs is never loaded. One that Slurm could give to a job is held by a
-job of ours that does nothing, has the node to itself, and ends by its own time limit when nobody
-gives it back. One that is out of service gets no job, so a reservation keeps jobs away should it be
-resumed meanwhile. Job and reservation carry the name of the run that holds: two runs, on whatever
-machines, never load the same node. decide() is pure; the rest asks Slurm.
+A node on which a user's job runs is never loaded. One that Slurm could give to a job is held by a
+job of ours that does nothing, has the node to itself, and ends by its own time limit when it
+is not given back. One that is out of service gets no job, so a reservation keeps jobs away should
+it be resumed meanwhile. Job and reservation carry the name of the run that holds: two runs, on
+whatever machines, never load the same node. decide() is pure; the rest asks Slurm.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Reservation:
 
 @dataclass(frozen=True)
 class Seen:
-    """What Slurm says of a node.
+    """What Slurm reports about a node.
 
     `problem` is why nothing is known; `absent` is that there is no Slurm, or not this node in it.
     """
@@ -140,7 +140,7 @@ class Decision:
 
 
 def _rival(mine: Mine, seen: Seen, node: str) -> str:
-    """Return who else holds the node, one line; empty where nobody does."""
+    """Return who else holds the node, one line; empty if none does."""
     for job in mine.rivals(seen.jobs):
         who = job.name.partition(_OWNER)[2] or "another run"
         return (
@@ -243,7 +243,7 @@ def parse_reservations(text: str, node: str) -> tuple[Reservation, ...]:
 
 
 @dataclass(frozen=True)
-class Wish:
+class Request:
     """What holds a node: whose, seconds until it ends, and how long Slurm may take."""
 
     node: str
@@ -258,26 +258,26 @@ class Wish:
         return max(1, -(-int(self.seconds) // 60))
 
 
-def hold_commands(wish: Wish, partitions: Sequence[str]) -> list[list[str]]:
+def hold_commands(request: Request, partitions: Sequence[str]) -> list[list[str]]:
     """Return the commands to try, one for each partition of the node where none is asked for."""
     words = ["salloc", "--no-shell", "--exclusive", "--mem=0", "--nodes=1"]
     words += [
-        f"--job-name={wish.mine.job_name}",
-        f"--nodelist={wish.node}",
-        f"--time={wish.minutes}",
+        f"--job-name={request.mine.job_name}",
+        f"--nodelist={request.node}",
+        f"--time={request.minutes}",
     ]
-    words += [f"--immediate={wish.wait_s}", *wish.options]
-    given = any(re.match(r"^(-p|--partition|--reservation)", one) for one in wish.options)
+    words += [f"--immediate={request.wait_s}", *request.options]
+    given = any(re.match(r"^(-p|--partition|--reservation)", one) for one in request.options)
     if given or not partitions:
         return [words]
     return [[*words, f"--partition={name}"] for name in partitions[:_MOST_PARTITIONS]]
 
 
-def hold(run: CommandRunner, wish: Wish, partitions: Sequence[str]) -> tuple[str, str]:
+def hold(run: CommandRunner, request: Request, partitions: Sequence[str]) -> tuple[str, str]:
     """Return the number of the job that holds the node and "", or "" and why there is none."""
     said = []
-    for words in hold_commands(wish, partitions):
-        result = run(words, timeout_s=wish.wait_s + 30)
+    for words in hold_commands(request, partitions):
+        result = run(words, timeout_s=request.wait_s + 30)
         granted = _GRANTED.search(result.text)
         if granted and result.ok:
             return granted[1], ""
@@ -287,18 +287,19 @@ def hold(run: CommandRunner, wish: Wish, partitions: Sequence[str]) -> tuple[str
     return "", "; ".join(dict.fromkeys(said))
 
 
-def reserve_command(wish: Wish) -> list[str]:
+def reserve_command(request: Request) -> list[str]:
     """Return what reserves the node for this user alone, until the time is over."""
     return [
-        "scontrol", "create", "reservation", f"ReservationName={wish.mine.reservation(wish.node)}",
-        f"Nodes={wish.node}", f"Users={wish.mine.user}", "StartTime=now",
-        f"Duration={wish.minutes}", "Flags=IGNORE_JOBS",
+        "scontrol", "create", "reservation",
+        f"ReservationName={request.mine.reservation(request.node)}",
+        f"Nodes={request.node}", f"Users={request.mine.user}", "StartTime=now",
+        f"Duration={request.minutes}", "Flags=IGNORE_JOBS",
     ]  # fmt: skip
 
 
-def reserve(run: CommandRunner, wish: Wish) -> str:
+def reserve(run: CommandRunner, request: Request) -> str:
     """Reserve the node; returns why not, empty when done."""
-    result = run(reserve_command(wish), timeout_s=_ASK_S)
+    result = run(reserve_command(request), timeout_s=_ASK_S)
     return "" if result.ok else last_lines(result.text, 1) or result.describe(1)
 
 
@@ -309,9 +310,9 @@ def unreserve(run: CommandRunner, name: str) -> str:
     return "" if result.ok else last_lines(result.text, 1) or result.describe(1)
 
 
-def extend(run: CommandRunner, job: str, wish: Wish) -> str:
+def extend(run: CommandRunner, job: str, request: Request) -> str:
     """Give our job as much time again as is asked for; returns why not, empty when done."""
-    words = ["scontrol", "update", f"JobId={job}", f"TimeLimit+={wish.minutes}"]
+    words = ["scontrol", "update", f"JobId={job}", f"TimeLimit+={request.minutes}"]
     result = run(words, timeout_s=_ASK_S)
     return "" if result.ok else last_lines(result.text, 1) or result.describe(1)
 
@@ -323,34 +324,34 @@ def release(run: CommandRunner, job: str) -> str:
 
 
 def others_on(seen: Seen, mine: Mine) -> bool:
-    """Tell whether somebody else's job is on the node."""
+    """Tell whether another user's job is on the node."""
     return any(not mine.has(job) for job in seen.jobs)
 
 
-def own_reservations(seen: Seen, wish: Wish) -> list[str]:
+def own_reservations(seen: Seen, request: Request) -> list[str]:
     """Return the names of this run's reservations of the node."""
-    mine = wish.mine.reservations(wish.node)
+    mine = request.mine.reservations(request.node)
     return [one.name for one in seen.reservations if one.name in mine]
 
 
-def take(run: CommandRunner, wish: Wish, seen: Seen, decided: Decision) -> Decision:
+def take(run: CommandRunner, request: Request, seen: Seen, decided: Decision) -> Decision:
     """Hold the node as was decided, and look again; returns what came of it."""
     if decided.action == ADOPT:
-        why = extend(run, decided.job, wish)
+        why = extend(run, decided.job, request)
         if why:
             return Decision(REFUSE, f"the job of an earlier run cannot be given more time: {why}")
         return decided
-    for left in own_reservations(seen, wish):
+    for left in own_reservations(seen, request):
         # Of a run that was killed: its time may be nearly over, and it would keep our job away.
         unreserve(run, left)
     if decided.action == RESERVE:
-        return _reserved(run, wish, decided)
-    job, why = hold(run, wish, seen.partitions)
+        return _reserved(run, request, decided)
+    job, why = hold(run, request, seen.partitions)
     if not job:
         return Decision(REFUSE, f"Slurm does not give it: {why}")
     # A partition with OverSubscribe=FORCE gives a node to others all the same.
-    after = ask(run, wish.node)
-    if after.problem or others_on(after, wish.mine):
+    after = ask(run, request.node)
+    if after.problem or others_on(after, request.mine):
         release(run, job)
         return Decision(
             REFUSE, f"it is not ours alone: {after.problem or 'jobs have started on it'}"
@@ -358,78 +359,78 @@ def take(run: CommandRunner, wish: Wish, seen: Seen, decided: Decision) -> Decis
     return Decision(HOLD, decided.why, job)
 
 
-def _reserved(run: CommandRunner, wish: Wish, decided: Decision) -> Decision:
+def _reserved(run: CommandRunner, request: Request, decided: Decision) -> Decision:
     """Reserve a node that is out of service, and look again: it may have been resumed."""
-    why = reserve(run, wish)
-    after = ask(run, wish.node)
-    again = decide(after, SSH, wish.mine)
+    why = reserve(run, request)
+    after = ask(run, request.node)
+    again = decide(after, SSH, request.mine)
     if not again.may_load:
         if not why:
-            unreserve(run, wish.mine.reservation(wish.node))
+            unreserve(run, request.mine.reservation(request.node))
         return again
     if why:
         return Decision(FREE, f"{again.why}; it could not be reserved: {why}")
     return decided
 
 
-def still(seen: Seen, wish: Wish, transport: str) -> Decision:
+def still(seen: Seen, request: Request, transport: str) -> Decision:
     """Return whether the node may be loaded further: held as before, and without jobs of others."""
-    decided = decide(seen, transport, wish.mine)
-    if decided.action == HOLD and not own_reservations(seen, wish):
+    decided = decide(seen, transport, request.mine)
+    if decided.action == HOLD and not own_reservations(seen, request):
         return Decision(REFUSE, f"{decided.why}, and nothing holds it any more")
     return decided
 
 
-def give_back(module: AnsibleModule, run: CommandRunner, wish: Wish) -> dict[str, Any]:
+def give_back(module: AnsibleModule, run: CommandRunner, request: Request) -> dict[str, Any]:
     """End this run's jobs and reservation of the node; return what the module returns."""
-    seen = ask(run, wish.node)
-    jobs = [job.job_id for job in seen.jobs if wish.mine.has(job)]
-    reservations = own_reservations(seen, wish)
+    seen = ask(run, request.node)
+    jobs = [job.job_id for job in seen.jobs if request.mine.has(job)]
+    reservations = own_reservations(seen, request)
     said = []
     if not module.check_mode:
         said = [release(run, job) for job in jobs]
         said += [unreserve(run, one) for one in reservations]
     why = "; ".join(filter(None, said))
     if seen.problem or why:
-        module.warn(f"{wish.node} is held until its time limit: {seen.problem or why}")
+        module.warn(f"{request.node} is held until its time limit: {seen.problem or why}")
     acts = bool(jobs or reservations)
     return {
         "changed": acts, "action": "release" if acts else "none", "may_load": False,
-        "why": seen.problem or why, "busy": others_on(seen, wish.mine),
+        "why": seen.problem or why, "busy": others_on(seen, request.mine),
         "job": " ".join(jobs), "reservation": " ".join(reservations), "command": [],
     }  # fmt: skip
 
 
-def wish_of(params: Mapping[str, Any]) -> Wish:
+def request_of(params: Mapping[str, Any]) -> Request:
     """Return what the module's options ask for."""
     mine = Mine(params["job_name"], user_name(), params["owner"], tuple(params["former"]))
     options = tuple(params["slurm_options"])
-    return Wish(params["node"], mine, params["seconds"], params["wait_s"], options)
+    return Request(params["node"], mine, params["seconds"], params["wait_s"], options)
 
 
 def bring_about(module: AnsibleModule, run: CommandRunner) -> dict[str, Any]:
     """Ask, decide, hold, look again; return what the module returns."""
-    params, wish = module.params, wish_of(module.params)
+    params, request = module.params, request_of(module.params)
     if params["state"] == "released":
-        return give_back(module, run, wish)
-    seen = ask(run, wish.node)
+        return give_back(module, run, request)
+    seen = ask(run, request.node)
     if params["state"] == "checked":
-        decided, acts, command = still(seen, wish, params["transport"]), False, []
+        decided, acts, command = still(seen, request, params["transport"]), False, []
     else:
-        decided = decide(seen, params["transport"], wish.mine)
+        decided = decide(seen, params["transport"], request.mine)
         acts = decided.action in (HOLD, ADOPT, RESERVE)
-        command = hold_commands(wish, seen.partitions)[0] if decided.action == HOLD else []
-        command = reserve_command(wish) if decided.action == RESERVE else command
+        command = hold_commands(request, seen.partitions)[0] if decided.action == HOLD else []
+        command = reserve_command(request) if decided.action == RESERVE else command
         if acts and not module.check_mode:
-            decided = take(run, wish, seen, decided)
+            decided = take(run, request, seen, decided)
             acts = decided.may_load and decided.action != FREE
     return {
         "changed": acts,
         "action": decided.action,
         "may_load": decided.may_load,
         "why": decided.why,
-        "busy": others_on(seen, wish.mine),
+        "busy": others_on(seen, request.mine),
         "job": decided.job,
-        "reservation": wish.mine.reservation(wish.node) if decided.action == RESERVE else "",
+        "reservation": request.mine.reservation(request.node) if decided.action == RESERVE else "",
         "command": command,
     }

@@ -55,7 +55,7 @@ BY_PLAN = frozenset((
     "POWERING_DOWN", "POWER_DRAIN", "POWER_UP", "POW_UP", "POWERING_UP", "REBOOT",
     "REBOOT_REQUESTED", "REBOOT_ISSUED", "REBOOT_CANCEL", "CANCEL_REBOOT",
 ))  # fmt: skip
-# Marks behind a state, in short forms and in sinfo's (sinfo(1), NODE STATE CODES).
+# Suffixes of a state, in short forms and in sinfo's (sinfo(1), NODE STATE CODES).
 _STATE_MARKS = "*~#!%$@^-+"
 _MARKED = {
     "*": "NOT_RESPONDING", "~": "POWERED_DOWN", "#": "POWERING_UP", "!": "POWER_DOWN",
@@ -182,7 +182,7 @@ def nodes_of_share(share: float, fleet: int) -> int:
 
 
 def parse_states(text: str) -> tuple[str, ...]:
-    """`IDLE*+DRAIN` as (IDLE, NOT_RESPONDING, DRAIN): marks are written out."""
+    """`IDLE*+DRAIN` as (IDLE, NOT_RESPONDING, DRAIN): suffixes are written out."""
     states = []
     for word in text.split("+"):
         bare = word.rstrip(_STATE_MARKS)
@@ -233,7 +233,7 @@ def _change(want: Wanted, node: Node) -> tuple[tuple[str, ...], Node, bool]:
         return (), node, ours
     if there:
         return signed, Node(node.name, node.states, want.reason), True
-    # a reason of somebody else on a node that is not out is a leftover, and Slurm overwrites it;
+    # a reason of others on a node that is not out is a leftover, and Slurm overwrites it;
     # on one that is out in another way (drained, but not down) it must not be lost
     if node.has(*_OUT) and node.reason and not ours:
         return (), node, False

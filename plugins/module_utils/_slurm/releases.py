@@ -22,7 +22,7 @@ VERSIONS = ("22.05", "23.02", "23.11", "24.05", "24.11", "25.05", "25.11", "26.0
 FEATURES: Mapping[str, str] = {
     # exists since 23.11; recommended for new clusters from 24.11 on
     "auth/slurm": "24.11",
-    # every daemon starts anew in place and keeps the old one when the new one fails (scontrol man
+    # every daemon starts again in place and keeps the old one when the new one fails (scontrol man
     # page, reconfigure); before it, a changed set of nodes ends slurmctld (tried with 22.05.8)
     "reconfigure takes all": "23.11",
     # scontrol show config numbers them (24.11.5); 23.11.4 keeps the last one without a word
@@ -234,7 +234,7 @@ def judge_key(version: str, key: str, partition: bool = False) -> str:
         where = "a PartitionName line" if partition else "slurm.conf"
         near = difflib.get_close_matches(key.lower(), list(known), n=1)
         remedy = f"write {known[near[0]][0]}" if near else "look into the man page of slurm.conf"
-        return f"is no key of {where}; {remedy}"
+        return f"is not a key of {where}; {remedy}"
     _spelling, first, gone = known[key.lower()]
     if not is_since(version, first):
         return f"exists from {first} on, version is {version}; leave it out"

@@ -47,7 +47,7 @@ _ENOUGH = 64
 
 
 def release_of(version: str) -> str:
-    """Return 24.11 for 24.11.5 or 24.11; empty where the text is no version."""
+    """Return 24.11 for 24.11.5 or 24.11; empty where the text is not a version."""
     words = version.split(".")
     if len(words) < 2 or not (words[0].isdigit() and words[1].isdigit()):
         return ""
@@ -118,7 +118,7 @@ def state_release(data: bytes) -> str:
 
 
 def read_release(folder: str, names: Sequence[str]) -> tuple[str, str]:
-    """Return the release that wrote the state, and the file that says so; empty for none."""
+    """Return the release that wrote the state, and the file that names it; empty for none."""
     for name in names:
         path = os.path.join(folder, name)
         try:
@@ -149,8 +149,8 @@ def bring_about(run: CommandRunner, params: Mapping[str, Any], check_mode: bool)
     if why:
         raise ToolError(f"{path} is of Slurm {release}: {why}", **answer)
     if params["copies"] and release and release != release_of(params["version"]):
-        answer["copy"] = os.path.join(params["copies"], f"slurmctld-{release}")
-        answer["changed"] = not os.path.exists(answer["copy"])
+        answer["copied_to"] = os.path.join(params["copies"], f"slurmctld-{release}")
+        answer["changed"] = not os.path.exists(answer["copied_to"])
     if answer["changed"] and not check_mode:
-        make_copy(run, params["path"], answer["copy"], params["copy_limit_s"])
+        make_copy(run, params["path"], answer["copied_to"], params["copy_limit_s"])
     return answer

@@ -5,7 +5,7 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """Rolling upgrades: which nodes are changed next, and when nothing may be. Pure.
 
-What is out stands in Slurm, in the reason `dgx-upgrade: NAME`; what is done stands in a file. So a
+What is out is in Slurm, in the reason `dgx-upgrade: NAME`; what is done is in a file. So a
 run that was killed anywhere is continued by the next one: nodes that are out for this upgrade come
 first, and no other is taken out before they are back.
 """
@@ -88,7 +88,7 @@ def plan_step(
     """Return what comes next; `nodes` are all that Slurm has, as they are now.
 
     A node that the gate or its own health program holds is changed where it stands, and stays
-    theirs. One that somebody else has drained, or that is down, is left alone.
+    theirs. One that others have drained, or that is down, is left alone.
     """
     over, passed = set(done), set(skipped)
     held: list[str] = []
@@ -209,12 +209,14 @@ def progress_from_data(data: Any, name: str, what: Sequence[str]) -> Progress:
         version, before = data["version"], tuple(str(one) for one in data["what"])
         done = tuple(str(one) for one in data["done"])
     except (KeyError, TypeError):
-        raise ValueError(f"the file of upgrade {name} is none; delete it to begin anew") from None
+        raise ValueError(
+            f"the file of upgrade {name} is invalid; delete it to begin again"
+        ) from None
     if version != VERSION:
         raise ValueError(f"the file of upgrade {name} is of version {version}")
     if before != tuple(what):
         raise ValueError(
             f"upgrade {name} was begun with {', '.join(before)}, not with {', '.join(what)}; "
-            "give this one a name of its own: -e upgrade_name=..."
+            "give this one its own name: -e upgrade_name=..."
         )
     return Progress(name, tuple(what), done)

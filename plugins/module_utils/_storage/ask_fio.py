@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""Runs fio in a hidden folder of its own on the disks, which goes however the run ends."""
+"""Runs fio in its own hidden folder on the disks, which goes however the run ends."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def own_folder(parent: str) -> Iterator[str]:
     """
     folder = in_time(parent, lambda _send: make_temporary(PREFIX, parent), _MAKE_S)
     script = 'cat >/dev/null; rm -rf -- "$1"'
-    keeper = subprocess.Popen(
+    keeper = subprocess.Popen(  # pylint: disable=ansible-bad-function
         ["/bin/sh", "-c", script, "sh", folder],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -66,7 +66,7 @@ def own_folder(parent: str) -> Iterator[str]:
     try:
         yield folder
     finally:
-        # The shell goes on with it, and nobody waits for the shell for long.
+        # The shell goes on with it, and the shell is waited for only briefly.
         with contextlib.suppress(OSError, HungError, BrokenError):
             in_time(folder, lambda _send: remove_tree(folder), REMOVE_S)
         if keeper.stdin is not None:

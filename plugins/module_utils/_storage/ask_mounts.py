@@ -39,7 +39,7 @@ def write_token(path: str, node: str, run: str) -> dict[str, Any]:
     text = token_text(node, run)
     begun, step = time.monotonic(), "make the canary's folder"
     try:
-        # All nodes do this at once: another may have made it since anybody looked. Users may have
+        # All nodes do this at once: another may have made it since it was read. Users may have
         # made it, too, before any node did: then nothing is written.
         with open_folder(os.path.join(path, FOLDER), 0o700, NO_OTHER) as folder:
             step = "write and sync"
@@ -93,7 +93,7 @@ def ask_mount(canary: Canary, node: str, stage: str, run: str, check: bool) -> l
     """Return the records of one mount."""
     mountinfo = read("/proc/self/mountinfo")
     if canary.path in waiting(mountinfo) and not check:
-        # Whoever looks first mounts it.
+        # The first access mounts it.
         limited(lambda: os.listdir(canary.path) and 0, canary.limit_s)
         mountinfo = read("/proc/self/mountinfo")
     mounted = judge_mounted(node, canary, table(mountinfo).get(canary.path))

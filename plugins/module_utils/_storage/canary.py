@@ -19,7 +19,7 @@ from .mounts.plan import Live
 from .thresholds import ANSWERS, LATENCY, MOUNTED, READ_BACK, SERVED, SHARED
 
 FOLDER = ".baremetal-dgx-canary"
-# What an error of a file system means, and what to do. All others say only that nobody was asked.
+# What an error of a file system means, and what to do. All others say only that nothing was asked.
 _REMEDIES = {
     errno.ENOSPC: ("full", "look: `df`, `ceph df`; remove data or add space, then check again"),
     errno.EDQUOT: (
@@ -41,11 +41,11 @@ _REMEDIES = {
         ),
     ),
     errno.EIO: ("broken", "look: dmesg and `ceph health detail`; a blocklisted client says this"),
-    errno.ESTALE: ("stale", "mount it anew: its server does not know this mount any more"),
+    errno.ESTALE: ("stale", "mount it again: its server does not know this mount any more"),
     errno.ENOTCONN: ("without its client", "run mount_storage: ceph-fuse is gone, and is started"),
     errno.ESHUTDOWN: (
         "cut off",
-        "the cluster has blocklisted this client; `ceph osd blocklist ls`, then mount it anew",
+        "the cluster has blocklisted this client; `ceph osd blocklist ls`, then mount it again",
     ),
     errno.ENOENT: ("not there", "look: has the folder been removed, is the right path mounted?"),
     errno.ENOTDIR: ("no folder", "look: a file lies where the canary's folder should be"),
@@ -72,7 +72,7 @@ def subject_of(node: str, canary: Canary) -> str:
 
 
 def token_text(node: str, run: str) -> str:
-    """Return what a node writes: a line that says who and when, and that cannot be half."""
+    """Return what a node writes: a line with host and time, and that cannot be half."""
     line = f"{node} {run}"
     return f"{line} {hashlib.sha256(line.encode()).hexdigest()}\n" * 64
 

@@ -36,7 +36,7 @@ class Client:
 def kernel_client(
     release: str, filesystems: str, modules: str, builtin: str, can_load: bool
 ) -> tuple[bool, str]:
-    """Return whether the kernel can mount CephFS, and what says so.
+    """Return whether the kernel can mount CephFS, and what proves it.
 
     `filesystems` is /proc/filesystems; `modules` and `builtin` are modules.dep and modules.builtin
     of the running kernel; `can_load` is false where a container may not load modules.
@@ -68,7 +68,7 @@ def release_of(text: str) -> int:
 
 
 def split_address(text: str) -> tuple[str, int]:
-    """Return host and port (0 where none is written); ValueError for what is no address."""
+    """Return host and port (0 where none is written); ValueError for what is not an address."""
     found = re.fullmatch(r"(\[[0-9a-fA-F:.]+\]|[^\s:,/\[\]]+)(?::(\d{1,5}))?", text)
     if found is None:
         raise ValueError(f"monitor {text!r}: write ADDRESS or ADDRESS:PORT, IPv6 in brackets")
@@ -270,7 +270,7 @@ def changes(folder: Mapping[str, Any], found: Folder, uid: int, gid: int) -> dic
     wrong = {
         name: value
         for name, value in wanted_attributes(folder).items()
-        # No quota at all is told as 0, or as no such attribute.
+        # No quota at all is reported as 0, or as no such attribute.
         if there.get(name, "0" if name in QUOTAS.values() else None) != value
     }
     if wrong:

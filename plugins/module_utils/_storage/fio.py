@@ -75,7 +75,7 @@ def refuse(place: Place, root_ok: bool, shared_ok: bool) -> str:
 
 
 def size_mib(place: Place, asked_mib: int) -> int:
-    """Return how large the file may be; there are two of them, the other is no larger."""
+    """Return how large the file may be; there are two of them, the other is not larger."""
     room = min(place.free * MOST_OF_FREE, place.free - place.total * LEAST_LEFT) / 2
     return max(0, min(asked_mib, int(room / MIB)))
 
@@ -83,7 +83,7 @@ def size_mib(place: Place, asked_mib: int) -> int:
 def steps(
     tool: str, folder: str, mib: int, seconds: float, engine: str, jobs: int, extra: Sequence[str]
 ) -> list[Step]:
-    """Return what is run, one after the other, in a folder of its own."""
+    """Return what is run, one after the other, in its own folder."""
     common = [tool, "--output-format=json", f"--directory={folder}", f"--ioengine={engine}",
               "--direct=1", "--group_reporting=1", "--thread=1", *extra]  # fmt: skip
     timed = ["--time_based=1", f"--runtime={seconds:g}"]
@@ -109,7 +109,7 @@ def steps(
 
 @dataclass(frozen=True)
 class Answer:
-    """What fio says of one run; rates of both directions by name, times in milliseconds."""
+    """What fio reports about one run; rates of both directions by name, times in milliseconds."""
 
     version: str = ""
     error: int = 0

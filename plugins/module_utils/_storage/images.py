@@ -5,9 +5,9 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """Images in a folder that users may write into, too: which of them are the site's own.
 
-A file counts only if it is the site's beyond doubt: its owner, no link, one name, nobody else may
-write into it. What another user has put under the name of a declared image is refused, and never
-taken over or removed: a person has to look at it.
+A file counts only if it is the site's beyond doubt: its owner, no link, one name, no other user
+may write into it. What another user has put under the name of a declared image is refused, and
+never taken over or removed: a person has to look at it.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _sweep(folder: Folder) -> None:
 
 
 def begin(folder: str) -> str:
-    """Make a folder beside the images that nobody else can enter; returns its path. OSError."""
+    """Make a folder beside the images that no other user can enter; returns its path. OSError."""
     return make_temporary(f"{_PREFIX}{os.getppid()}-", folder)
 
 

@@ -54,7 +54,7 @@ def warnings_of(bits: int) -> str:
 
 
 def parse(text: str) -> Mapping[str, Any]:
-    """Return the answer; ValueError for what is no whole JSON."""
+    """Return the answer; ValueError for what is not complete JSON."""
     data = json.loads(text)
     if not isinstance(data, dict):
         raise ValueError("no object")

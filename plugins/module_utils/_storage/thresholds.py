@@ -13,8 +13,8 @@ _DECLARED = "declared in the inventory"
 
 # fio_check. What is slower than one old drive is broken, or no NVMe.
 _ONE_DRIVE = (
-    "derived: an NVMe drive for data centres on PCIe 3.0 x4 alone gives more; nobody publishes a "
-    "floor of a machine's array, so write your own into the profile"
+    "derived: an NVMe drive for data centres on PCIe 3.0 x4 alone gives more; no floor is "
+    "published for a machine's array, so write your own into the profile"
 )
 _LOOK_SLOW = (
     "look: cat /proc/mdstat (a rebuild, a drive missing?), nvme smart-log (wear, temperature), "

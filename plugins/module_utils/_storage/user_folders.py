@@ -6,12 +6,12 @@
 """Folders of users below folders of root: `PARENT/user-UID`, mode 0700, made by root.
 
 enroot takes what it finds under that name and does not look whose it is. So no user may make such a
-folder: the parents are root's, with mode 0711. What another user has left there, of a time when
-anybody could, is moved out of the way.
+folder: the parents are root's, with mode 0711. What another user has left there, from a time when
+any user could, is moved out of the way.
 
 This is a program of the nodes: Slurm's prolog runs it for the user of a job, systemd for one who
 logs in. It says what it has done and what it has refused, one line each, to syslog, too. A refused
-folder is missing, and enroot says so to the user; it is never a reason to drain a node.
+folder is missing, and enroot tells the user; it is never a reason to drain a node.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .._core.files import Folder, UnsafeError, open_folder, open_to_others, trus
 PARENT_MODE, USER_MODE = 0o711, 0o700
 # Below, there are services, which have no containers.
 FIRST_USER = 1000
-# Users that systemd makes up for services, and nobody (systemd's UIDS-GIDS.md).
+# Users that systemd makes up for services, and `nobody` (systemd's UIDS-GIDS.md).
 NO_USERS = range(61184, 65536)
 _PREFIX, _ASIDE = "user-", "refused-"
 MADE, MOVED, MENDED, REFUSED = "made", "moved", "mode", "refused"
@@ -65,7 +65,7 @@ def open_parent(path: str) -> Folder:
             raise UnsafeError(path, f"belongs to user {found.st_uid}: find out why, chown root")
         if stat.S_IMODE(found.st_mode) != PARENT_MODE:
             parent.set_attributes(PARENT_MODE)
-        # One at a time. Nobody else can open it, so nobody can hold the lock against us.
+        # One at a time. No other user can open it, so none can hold the lock against us.
         fcntl.flock(parent.descriptor, fcntl.LOCK_EX)
     except OSError:
         parent.close()

@@ -74,7 +74,7 @@ class Device:
 
 @dataclass(frozen=True)
 class Array:
-    """What mdadm says of an array."""
+    """What mdadm reports about an array."""
 
     name: str
     level: str
@@ -131,8 +131,8 @@ def _device(data: Mapping[str, Any]) -> Device:
 def signatures(text: str) -> list[dict[str, str]]:
     """Return what `wipefs --no-act --json` has found on a device; ValueError for no JSON.
 
-    lsblk repeats what udev once noted, and says of a disk with data on it that it is blank where
-    udev has not looked. Only a probe of the disk itself can call it blank.
+    lsblk repeats what udev once noted, and calls a disk with data on it blank
+    where udev has not looked. Only a probe of the disk itself can call it blank.
     """
     if not text.strip():
         return []
@@ -228,7 +228,7 @@ def plan(
 
     `paths` is stable name -> kernel's name of the disks that are there; `arrays` is by the name of
     the device; `written` are the UUIDs that this role has written before, as it noted them;
-    `consent` allows to make anew what the role has made itself, and has fallen apart.
+    `consent` allows to build again what the role has made itself, and has fallen apart.
     """
     missing = [disk for disk in volume.disks if disk not in paths]
     by_name = {device.name: device for device in found}
@@ -252,7 +252,7 @@ def plan(
         names = ", ".join(disk.name for disk in ours)
         said = (
             f"{names} carries parts of an earlier volume of this role, which is not as declared; "
-            "local_storage_wipe: true makes it anew, and destroys what is on it"
+            "local_storage_wipe: true builds it again, and destroys what is on it"
         )
         return Outcome(refused=(f"{volume.name}: {said}",))
     return Outcome(_make(volume, whole, ours), device=_target(volume, whole))
@@ -297,7 +297,9 @@ def _with_file_system(
         return Outcome(refused=(f"{volume.name}: {what}, which this role has not written",))
     if not consent:
         said = f"{what}, not {volume.fstype} {volume.label!r}"
-        return Outcome(refused=(f"{volume.name}: {said}; local_storage_wipe: true makes it anew",))
+        return Outcome(
+            refused=(f"{volume.name}: {said}; local_storage_wipe: true builds it again",)
+        )
     return Outcome((_mkfs(volume, device.name, (device.name,)),), device=device.name)
 
 
@@ -341,7 +343,7 @@ def _make(volume: Volume, disks: Sequence[Device], ours: Sequence[Device]) -> tu
     if volume.kind == MD:
         steps.append(Step(
             ("mdadm", "--create", volume.device, "--run", "--level=0", "--metadata=1.2",
-             # A name of its own host would be another one after a rename.
+             # Its own name would be another one after a rename.
              "--homehost=any", f"--name={volume.name}", f"--chunk={volume.chunk_kib}", "--force",
              f"--raid-devices={len(names)}", *names),
             f"RAID 0 over {len(names)} disks",

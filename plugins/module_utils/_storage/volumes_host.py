@@ -80,7 +80,7 @@ class Disks:
             one = array(done.out) if done.ok else None
             if one is None:
                 raise ToolError(
-                    f"{name} is an array, of which mdadm says nothing: {done.describe(2)}"
+                    f"{name} is an array, about which mdadm prints nothing: {done.describe(2)}"
                 )
             said[name] = one
         return said

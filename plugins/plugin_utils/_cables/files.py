@@ -22,7 +22,7 @@ from .netlist import netlist, node_name_map
 from .page import cables_html
 from .ufm import take_ufm, ufm_csv
 
-# What may lie in the folder of the fabric; what a plan does not have is taken away.
+# What may be in the folder of the fabric; what a plan does not have is taken away.
 FILES = (
     "cables.json",
     "cables.csv",
@@ -60,7 +60,7 @@ def fabric_files(plan: CablePlan, plan_data: Mapping[str, Any]) -> dict[str, str
 
 
 def _places_text(plan_data: Mapping[str, Any]) -> str:
-    """Return racks and units of all machines that have one, for what a technician is told."""
+    """Return racks and units of all machines that have one, for the technician's instructions."""
     places = {
         node["name"]: {"rack": node["rack"], "rack_unit": node["rack_unit"]}
         for node in plan_data["nodes"]
@@ -92,7 +92,7 @@ def read_cables(
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
         line = content[: exc.start].count(b"\n") + 1
-        return None, [Problem(f"{file}:{line}", "is no text in UTF-8", "save the list as UTF-8")]
+        return None, [Problem(f"{file}:{line}", "is not UTF-8 text", "save the list as UTF-8")]
     (take_ufm if is_ufm(text) else take_own)(rows, text)
     plan = rows.plan()
     return plan, rows.problems

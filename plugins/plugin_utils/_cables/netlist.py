@@ -19,7 +19,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.names import R
 
 from ...module_utils._fabric.model import RATE_4X_GBPS, CablePlan, End, PlannedHca, PlannedSwitch
 
-# The second bit of the first byte marks an address that no maker has given out.
+# The second bit of the first byte flags an address that no maker has given out.
 _MADE_UP = "02d6"
 
 _VENDOR = "0x2c9"

@@ -6,7 +6,7 @@
 """The cable plan in the form of UFM's topology files (NDT), written and read. Pure.
 
 The form has columns StartDevice, StartPort, EndDevice and EndPort, and often LinkType or State. A
-node stands there by its name with the adapter as its port, or by its description with `Port 1`; a
+node is there by its name with the adapter as its port, or by its description with `Port 1`; a
 port of a switch is `Port 17` or, with two ports a cage, `Port 1/9/1`. Some lists have each cable
 twice, once from either end.
 """
@@ -26,7 +26,7 @@ _HEADER = "#StartDevice,StartPort,EndDevice,EndPort,LinkType"
 _NEEDED = ("startdevice", "startport", "enddevice", "endport")
 _SIDES = (("startdevice", "startport"), ("enddevice", "endport"))
 
-# A switch with a system of its own describes itself as MF0;NAME:MODEL/U1.
+# A switch with its own system describes itself as MF0;NAME:MODEL/U1.
 _MANAGED = re.compile(r"MF\d+;([^:]+):[^/]+/[A-Z]?\d+", re.IGNORECASE)
 _CAGE = re.compile(r"\d+/(\d+)(?:/([12]))?")
 
@@ -54,7 +54,7 @@ def take_ufm(rows: Rows, text: str) -> None:
 
 
 def _column(text: str) -> str:
-    """Return the name of a column: the first one bears a mark, `#` or `#Fields:`."""
+    """Return the name of a column: the first one has a prefix, `#` or `#Fields:`."""
     return re.sub(r"^#(fields:)?", "", text.lower())
 
 
@@ -94,7 +94,7 @@ class _Ufm:
         adapter = adapter or where.rsplit(" ", 1)[-1]
         rail = self._rails[host].get(adapter.lower())
         if rail is None:
-            wrong = f"'{adapter}' is no adapter of {host}"
+            wrong = f"'{adapter}' is not an adapter of {host}"
             remedy = "write its device on a rail, like mlx5_rail0"
             rows.wrong(line, port if where.endswith(adapter) else device, wrong, remedy)
             return None

@@ -38,7 +38,7 @@ CLUSTER_GROUP = "cluster"
 # In the order in which a host's type is looked for: the type is the group that errors name it by.
 GROUPS: dict[str, str] = _CONTRACT["groups"]
 
-# Hosts of these groups run slurmd and stand in slurm.conf.
+# Hosts of these groups run slurmd and are in slurm.conf.
 COMPUTE_GROUPS: tuple[str, ...] = tuple(_CONTRACT["compute_groups"])
 
 HOST_NAME_PATTERN: str = _CONTRACT["host_name"]["pattern"]

@@ -106,7 +106,7 @@ class StoragePort:
 
 @dataclass(frozen=True)
 class IgnoredHcas:
-    """Adapters that are no part of any network, and how they are known: either mark suffices."""
+    """Adapters that are not part of any network, and how they are known: either way suffices."""
 
     reason: str
     # A field of the vital product data, "SMDL=SW_MNG".

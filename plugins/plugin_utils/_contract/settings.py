@@ -26,7 +26,7 @@ def filled(
 
     Elements of lists, and values of mappings with free keys, are filled likewise.
 
-    With refer, what is said and may be any text is not copied: refer(*keys) takes its place.
+    With refer, what is written and may be any text is not copied: refer(*keys) takes its place.
     """
     if option.type != "dict" or option.options is None:
         if refer is not None and option.type in _FREE and not option.choices:

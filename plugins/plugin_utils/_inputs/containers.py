@@ -62,6 +62,7 @@ def container_inputs(host: Host) -> dict[str, Any]:
         or ("login_nodes" in host.groups and not login_is_configless(host)),
         "pyxis_nodes": site.slurm_names,
         "pyxis_slurm_release": host.refer("slurm_base_version"),
+        "pyxis_slurm_source": host.value("slurm_base_source"),
         "pyxis_other_lines": primary.refer(plugstack) if primary.says(plugstack) else [],
         "pyxis_state_dir": STATE + "/pyxis",
         "pyxis_builder": controllers[0],

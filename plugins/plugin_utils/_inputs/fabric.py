@@ -16,14 +16,16 @@ from .host import PLAN, Host, Site
 _RAIL = re.compile(r"rail[0-9]+")
 # Where an adapter is not simulated elsewhere.
 HARDWARE = "infiniband_hardware"
-# Only a simulated fabric needs an environment of its own.
+# Only a simulated fabric needs its own environment.
 ENVIRONMENT = "subnet_manager_environment"
+_GID_INDEX = "roce_gid_index"
 _SETTINGS = (
     "topology",
     "cabling",
     "counter_interval_s",
     "subnet_manager_guids",
     "switch_health",
+    "ports_per_cage",
     "pair_tests",
     "group_tests",
 )
@@ -113,6 +115,22 @@ def _root_guids(fabric: Mapping[str, Any]) -> list[str]:
     return guids if len(guids) == len(top) else []
 
 
+def _pair_arguments(site: Site) -> list[str]:
+    """Return what ib_write_bw needs on Ethernet: the GID that the roles give the GPU nodes.
+
+    Where they differ, or leave the choice to NCCL, perftest takes one by itself.
+    """
+    if site.fabric_kind != "ethernet":
+        return []
+    indexes = {
+        one.value(_GID_INDEX) if one.says(_GID_INDEX) else site.defaults[_GID_INDEX]
+        for one in site.present
+        if "gpu_nodes" in one.groups
+    }
+    index = indexes.pop() if len(indexes) == 1 else -1
+    return ["-x", str(index)] if index >= 0 else []
+
+
 def fabric_inputs(host: Host) -> dict[str, Any]:
     """Return the inputs of a host for the fabric."""
     site = host.site
@@ -122,6 +140,7 @@ def fabric_inputs(host: Host) -> dict[str, Any]:
     given: dict[str, Any] = {
         "__fabric": {name: settings[name] for name in _SETTINGS if name in settings},
         "__fabric_kind": site.fabric_kind,
+        "__fabric_pair_arguments": _pair_arguments(site),
         "__fabric_sm_provider": subnet_manager_provider(host),
         "__fabric_simulated": (
             "switches and adapters of the fabric" if host.outline(ENVIRONMENT) else ""

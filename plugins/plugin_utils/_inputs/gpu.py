@@ -13,6 +13,14 @@ from .fabric import HARDWARE, link_layer, rail_inputs
 from .host import Host
 
 
+def _judged(host: Host) -> Any:
+    """Return the profile with the GPUs that MIG divides."""
+    numbers = [int(gpu) for gpu in host.node["mig"]]
+    if not numbers:
+        return host.profile
+    return {**host.profile, "gpus": {**host.profile["gpus"], "mig": numbers}}
+
+
 def hardware_inputs(host: Host) -> dict[str, Any]:
     """Return the inputs of a host for its hardware."""
     profile = host.profile
@@ -20,7 +28,7 @@ def hardware_inputs(host: Host) -> dict[str, Any]:
     nvme = profile.get("nvme") or {}
     # peermem comes with the fabric's software, which is installed later.
     dmabuf = host.site.fabric_kind != "none" and host.value("infiniband_gpudirect") == "dmabuf"
-    # Nodes whose adapters are simulated elsewhere have none of their own.
+    # Nodes whose adapters are simulated elsewhere have none.
     rails = rail_inputs(host) if host.value(HARDWARE) else []
     layer = link_layer(host.site)
     return {
@@ -28,7 +36,7 @@ def hardware_inputs(host: Host) -> dict[str, Any]:
         "nvidia_driver_nvswitches": (profile.get("nvlink") or {}).get("nvswitches") or 0,
         "nvidia_driver_gpudirect": "dmabuf" if dmabuf else "",
         "dcgm_gpus": gpus.get("count") or 0,
-        "node_health_profile": profile,
+        "node_health_profile": _judged(host),
         "node_health_rails": [{**rail, "link_layer": layer} for rail in rails],
         "local_storage_disks": (nvme.get("os_disks") or 0) + (nvme.get("data_disks") or 0),
     }

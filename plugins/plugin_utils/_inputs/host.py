@@ -84,13 +84,27 @@ class Site:
 
     @cached_property
     def slurm_nodes(self) -> dict[str, Mapping[str, Any]]:
-        """What Slurm is told of each node, by name."""
+        """What Slurm gets of each node, by name."""
         return {node["name"]: node for node in self.plan["slurm"]["nodes"]}
 
     @cached_property
     def slurm_names(self) -> str:
         """The template of their names. Folded: a list of all for each of them is their square."""
         return "{{ '%s' | baremetal.dgx.nodeset_expand }}" % fold(self.slurm_nodes)
+
+    @cached_property
+    def gate_names(self) -> str:
+        """The same of nodes that the gate holds: validate_nodes measures those with GPUs alone."""
+        held = [name for name, node in self.slurm_nodes.items() if node["gres"]]
+        return "{{ '%s' | baremetal.dgx.nodeset_expand }}" % fold(held)
+
+    @cached_property
+    def unwired_names(self) -> str:
+        """The template of the names of GPU nodes that have no rails."""
+        names = [
+            name for name in self.groups["gpu_nodes"] if not self.hosts[name].profile.get("rails")
+        ]
+        return "{{ '%s' | baremetal.dgx.nodeset_expand }}" % fold(names)
 
     @cached_property
     def common_rails(self) -> int:
@@ -192,7 +206,7 @@ class Host:
 
 
 def _refuse_unknown(path: str, value: Any) -> None:
-    """Raise UnknownError for the first part of the value that nobody knows yet, or may look at."""
+    """Raise UnknownError for the first part of the value that is not known yet, or is secret."""
     for where, why in _unknown(path, value):
         raise UnknownError(Problem(where, why, "write the value itself"))
 

@@ -13,13 +13,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from .fabric import HARDWARE
+from .fabric import HARDWARE, rails_of
 from .host import Host
 
 _ENVIRONMENT = "login_environment_environment"
 
 
 def _environment(host: Host) -> dict[str, str]:
+    # A shell on a node without rails, for a program that would look for them there.
+    if host.runs_jobs and not rails_of(host):
+        return {}
     devices = [f"mlx5_rail{rail}:1" for rail in range(host.site.common_rails)]
     # Where there are no adapters, a list of them would leave jobs without any network.
     if not devices or not host.value(HARDWARE):
@@ -32,7 +35,7 @@ def _environment(host: Host) -> dict[str, str]:
 
 
 def login_inputs(host: Host) -> dict[str, Any]:
-    """Return what a host's shells are told. The inventory's own values win."""
+    """Return the settings of a host's shells. The inventory's own values win."""
     said = host.outline(_ENVIRONMENT) or {}
     return {
         _ENVIRONMENT: {

@@ -20,7 +20,7 @@ _ANYWHERE = ("0.0.0.0", "::", "")
 
 # The default address of what has no address of the plan.
 _LOCAL = ("prometheus", "alertmanager")
-# Role, and the group whose hosts have it; "" is everybody.
+# Role, and the group whose hosts have it; "" is all.
 _JOBS = {
     "node": ("node_exporter", ""),
     "dcgm": ("dcgm_exporter", "gpu_nodes"),
@@ -91,7 +91,7 @@ def _named(host: Host) -> dict[str, Any]:
 
 
 def _jobs(host: Host, found: list[Exporter]) -> list[Any]:
-    """Return the jobs of Prometheus. A password is shown only where somebody asks for one."""
+    """Return the jobs of Prometheus. A password is only in a job that asks for one."""
     jobs: list[Any] = []
     for job in sorted({one.job for one in found}):
         members = [one for one in found if one.job == job]

@@ -17,11 +17,13 @@ from .gpu import hardware_inputs
 from .host import Host, Site, UnknownError
 from .logins import login_inputs
 from .monitoring import asked_exporters, asked_monitoring, exporter_inputs, monitoring_inputs
+from .network import asked_network, network_inputs
 from .slurm import is_of_slurm, slurm_inputs
 from .storage import asked_storage, lets_clients_in, storage_inputs
 from .validation import gate_inputs, report_inputs, validation_inputs
 
 _DOMAINS = (
+    network_inputs,
     fabric_inputs,
     hardware_inputs,
     slurm_inputs,
@@ -44,6 +46,7 @@ def roles_of(host: Host) -> list[str]:
     gpu = "gpu_nodes" in host.groups
     shells = host.runs_jobs or "login_nodes" in host.groups
     return [
+        *asked_network(host),
         "node_base",
         *(role for role in _GPU if gpu and host.value(f"{role}_source") != "none"),
         *(["subnet_manager"] if "subnet_managers" in host.groups and kind == "infiniband" else []),

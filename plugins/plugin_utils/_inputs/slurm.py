@@ -22,7 +22,7 @@ _GROUPS = frozenset(
 )
 
 
-# What slurmd -C finds is compared with this, of all that slurm.conf says of a node.
+# What slurmd -C finds is compared with this, of all that slurm.conf has about a node.
 _HARDWARE = ("sockets", "cores_per_socket", "threads_per_core", "real_memory_mb")
 
 
@@ -72,7 +72,7 @@ def slurm_inputs(host: Host) -> dict[str, Any]:
     given: dict[str, Any] = {
         "slurm_base_secrets_dir": secrets,
         "slurm_base_state_dir": state,
-        # What the inventory says of the controllers decides for the nodes as well.
+        # What the inventory has for the controllers decides for the nodes as well.
         "__slurm_plugstack": _said_by_primary(host, "slurm_controller_plugstack", []),
     }
     if "slurm_databases" in host.groups:

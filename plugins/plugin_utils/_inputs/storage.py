@@ -47,7 +47,7 @@ def lets_clients_in(host: Host) -> bool:
 
 
 def homes_below_mounts(host: Host) -> list[dict[str, Any]]:
-    """Return users whose home lies below a mount, where nobody sees one that was made before it."""
+    """Return users whose home is below a mount, where one that was made before it is hidden."""
     places = tuple(one["mountpoint"] + "/" for one in host.fields("cephfs_mounts", "mountpoint"))
     if not places:
         return []

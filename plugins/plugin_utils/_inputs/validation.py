@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""What the gate, validate_nodes and the report are told: the contract's settings. Pure."""
+"""What the gate, validate_nodes and the report get: the contract's settings. Pure."""
 
 from __future__ import annotations
 
@@ -52,19 +52,33 @@ def validation_inputs(host: Host) -> dict[str, Any]:
     site, name = host.site, "cluster_validation"
     settings, said = dict(site.settings(name)), site.cluster(name)
     scratch = volumes(host)
-    own = range(len(said["canary"]["mounts"]))
+    others = range(len(said["canary"]["mounts"]))
     found = [
         *mounts(host),
         *scratch,
-        *(host.refer(name, "canary", "mounts", index) for index in own),
+        *(host.refer(name, "canary", "mounts", index) for index in others),
     ]
+    # The options of node_health for this kind of node hold for validation, too.
+    gpu = host.value("node_health_gpu") or {}
+    own = gpu.get("thresholds") or {}
+    settings["health_thresholds"] = {**settings["health_thresholds"], **own}
+    settings["ecc"] = gpu.get("ecc", True)
+    kind = (host.profile.get("gpus") or {}).get("type")
+    least = said["nccl"]["busbw_thresholds_by_type"].get(kind)
+    if least is not None:
+        settings["nccl"] = {**settings["nccl"], "busbw_threshold_gbps": least}
     settings["canary"] = {"mounts": found}
     settings["fio"] = {"folder": scratch[0]["path"] if scratch else "", **settings["fio"]}
     # Parts that have nothing to ask of this node.
+    instances = ""
+    if host.node["mig"]:
+        instances = "MIG divides GPUs of it, and only whole ones are loaded"
     nothing = {
         "ib_health": "" if hardware_inputs(host)["node_health_rails"] else "no rails are declared",
         "canary": "" if found else "no mounts are declared",
-        "dcgm": "dcgm_source is none" if host.value("dcgm_source") == "none" else "",
+        "dcgm": "dcgm_source is none" if host.value("dcgm_source") == "none" else instances,
+        "burn": instances,
+        "nccl": instances,
         "fio": "" if said["fio"].get("folder", scratch) else "no scratch is declared",
     }
     return {
@@ -77,7 +91,8 @@ def gate_inputs(host: Host) -> dict[str, Any]:
     """Return the settings of the gate, the same on each host."""
     return {
         "__gate": host.site.settings("cluster_gate"),
-        "__gate_nodes": host.site.slurm_names,
+        "__gate_nodes": host.site.gate_names,
+        "__gate_without_rails": host.site.unwired_names,
     }
 
 

@@ -5,8 +5,8 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """Takes the inventory out of the running process: plain values, each with the place it is written.
 
-The running process has vaulted files open, extra variables applied and host ranges expanded; an
-ansible-inventory process of our own would have none of that, and would cost as much again.
+The running process has vaulted files open, extra variables applied and host ranges expanded; a
+separate ansible-inventory process would have none of that, and would cost as much again.
 """
 
 from __future__ import annotations
@@ -20,25 +20,26 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible.inventory.group import Group
 from ansible.inventory.helpers import sort_groups
-from ansible.template import Templar
 from ansible.vars.plugins import get_vars_from_inventory_sources, get_vars_from_path
 from jinja2 import Environment, TemplateError, meta
 
 from ...module_utils._core.schema import EXTRA, Opaque, Option, RoleSpec, Unresolved, typed
 from .._contract.contract import CLUSTER_GROUP, GROUPS, VARIABLES
 from .duplicates import find_duplicates
+from .files import find_clear_texts, find_unreadable, read_files
 from .given import READ
 from .hosts import concerned, host_path, known_hosts
 from .orphans import find_orphans
 from .role_specs import load_defaults
-from .secrets import hides
+from .secrets import hides, secret_options
+from .templates import has_template, templar
 from .values import Inventory, Value
 
 _UNDEFINED = re.compile(r"'([^']+)' is undefined")
 _NO_ATTRIBUTE = re.compile(r"has no attribute '([^']+)'")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-# What nobody knows before a host is asked, or before a task has run there.
+# What is not known before a host is asked, or before a task has run there.
 _FACTS = re.compile(r"ansible_(?!host\b|user\b|port\b|connection\b|inventory_sources\b).*")
 
 # Names through which a template reaches variables that its text does not name.
@@ -48,14 +49,6 @@ _REACHING = frozenset({"lookup", "query", "q", "vars", "varnames", "hostvars", "
 def _is_vaulted(value: Any) -> bool:
     # AnsibleVaultEncryptedUnicode up to ansible-core 2.18, EncryptedString from 2.19 on.
     return type(value).__name__ in ("AnsibleVaultEncryptedUnicode", "EncryptedString")
-
-
-def _has_template(value: Any) -> bool:
-    if isinstance(value, str):
-        return "{{" in value or "{%" in value
-    if isinstance(value, Mapping):
-        return any(_has_template(item) for item in value.values())
-    return isinstance(value, (list, tuple)) and any(_has_template(item) for item in value)
 
 
 def plain(value: Any, open_vault: bool) -> Any:
@@ -81,7 +74,7 @@ def plain(value: Any, open_vault: bool) -> Any:
 
 def _templates(value: Any) -> Iterator[str]:
     if isinstance(value, str):
-        if _has_template(value):
+        if has_template(value):
             yield value
     elif isinstance(value, Mapping):
         for item in value.values():
@@ -135,30 +128,16 @@ class _Reader:
         # What the templates refer to, directly or not; each word where that cannot be known.
         self.names: set[str] = set()
         self._defaults = defaults
-        self._templar = Templar(loader=loader, variables={})
+        self._templar = templar(loader)
         self._kept: dict[tuple[Any, ...], tuple[Any, Any]] = {}
         self._raw: dict[tuple[int, bool], tuple[Any, Any]] = {}
         self._templated: dict[int, tuple[Any, bool]] = {}
-        self._compile_once()
-
-    def _compile_once(self) -> None:
-        """Let the templating environment compile each template once instead of once a host.
-
-        Compiling is nine tenths of the time of a small template, and Ansible keeps nothing of it.
-        The attributes are private, so their absence in some release only costs that time.
-        """
-        engine = getattr(self._templar, "_engine", self._templar)
-        try:
-            environment = engine.environment
-            environment.compile = functools.cache(environment.compile)
-        except AttributeError:
-            pass
 
     def has_template(self, value: Any) -> bool:
         """Return whether there is a template in the value; shared values are searched once."""
         known = self._templated.get(id(value))
         if known is None:
-            known = self._templated[id(value)] = (value, _has_template(value))
+            known = self._templated[id(value)] = (value, has_template(value))
         return known[1]
 
     def raw(self, value: Any, open_vault: bool) -> Any:
@@ -170,7 +149,7 @@ class _Reader:
         return self._raw[key][1]
 
     def _closure(self, value: Any, scope: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Return what the value refers to, directly or not; None when nobody can say."""
+        """Return what the value refers to, directly or not; None when that is not known."""
         found: dict[str, Any] = {}
         closed = True
         waiting = list(_templates(value))
@@ -276,6 +255,11 @@ def _read(
     """Return the plain value of one variable of one host, or of a part of it."""
     templated = not _is_vaulted(value) and reader.has_template(value)
     if option is not None and option.no_log and (templated or _is_vaulted(value)):
+        for text in _templates(value) if templated else ():
+            try:
+                Environment().parse(text)
+            except TemplateError as error:
+                return Unresolved(f"the template has a mistake: {error.message}")
         # Templating it could make the secret, and would put it into this process for nothing.
         return Opaque()
     if not templated:
@@ -297,7 +281,7 @@ def _unread(variables: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: plain(value, open_vault=False)
         for name, value in variables.items()
-        if not _is_vaulted(value) and not _has_template(value)
+        if not _is_vaulted(value) and not has_template(value)
     }
 
 
@@ -319,6 +303,7 @@ def collect(
     options: dict[str, Option | None] = {}
     others: dict[str, str] = {}
     directory: str | None = None
+    by_name: list[str] = []
     found: dict[str, list[tuple[str, Any, Any, str | None]]] = {}
     # By name and object: the first result, and whether all hosts' results are equal to it.
     uniform: dict[tuple[str, int], tuple[Any, bool]] = {}
@@ -327,6 +312,8 @@ def collect(
         host_groups = sort_groups(host.get_groups())
         variables = variable_manager.get_vars(host=host)
         directory = directory or variables.get("inventory_dir")
+        if "ansible_host" not in variables and variables.get("ansible_connection") is None:
+            by_name.append(host_name)
         found[host_name] = []
         for name, value in variables.items():
             if name in others:
@@ -355,7 +342,11 @@ def collect(
         }
         for host_name, entries in found.items()
     }
-    problems = (*find_duplicates(inventory._sources), *find_orphans(inventory._sources, groups))
+    files = read_files(inventory._sources)
+    problems = (
+        *find_duplicates(files),
+        *find_orphans(inventory._sources, groups, inventory.hosts),
+    )
     unread = {
         group: _unread(origins.of_group(inventory.groups.get(group) or Group(group)))
         for group in GROUPS
@@ -370,4 +361,7 @@ def collect(
         unread,
         problems,
         frozenset(reader.names),
+        tuple(find_unreadable(files)),
+        tuple(find_clear_texts(files, secret_options(roles))),
+        tuple(by_name),
     )

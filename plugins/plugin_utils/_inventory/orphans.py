@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""Finds group_vars of a group that the inventory does not have: Ansible never reads them."""
+"""Finds group_vars and host_vars of what the inventory does not have: Ansible never reads them."""
 
 from __future__ import annotations
 
@@ -16,22 +16,33 @@ from .._contract.contract import CLUSTER_GROUP, GROUPS
 _FORMS = ("", ".yml", ".yaml", ".json")
 
 
-def find_orphans(sources: Iterable[str], groups: Collection[str]) -> Iterator[Problem]:
-    """Yield files and folders that a misspelt group is the name of.
+def find_orphans(
+    sources: Iterable[str], groups: Collection[str], hosts: Collection[str]
+) -> Iterator[Problem]:
+    """Yield files and folders that no group, or no host, is the name of.
 
-    Other names are left alone: several inventories may share a folder.
+    Beside a single file, names that are not like a known one are left alone: several inventories
+    may share that folder.
     """
-    known = {*groups, *GROUPS, CLUSTER_GROUP, "all", "ungrouped"}
+    known_groups = {*groups, *GROUPS, CLUSTER_GROUP, "all", "ungrouped"}
     seen: set[str] = set()
     for source in sources:
-        beside = source if os.path.isdir(source) else os.path.dirname(source)
-        folder = os.path.join(beside, "group_vars")
-        if folder in seen or not os.path.isdir(folder):
-            continue
-        seen.add(folder)
-        for name in sorted(os.listdir(folder)):
-            group, form = os.path.splitext(name)
-            near = closest(group, known, 0.8)
-            if form in _FORMS and not name.startswith(".") and group not in known and near:
-                wrong = f"no group is called '{group}', and this is never read"
-                yield Problem(f"group_vars/{name}", wrong, f"write {near}{form}")
+        shared = not os.path.isdir(source)
+        beside = os.path.dirname(source) if shared else source
+        for top, kind, known in (
+            ("group_vars", "group", known_groups),
+            ("host_vars", "host", {*hosts, "localhost"}),
+        ):
+            folder = os.path.join(beside, top)
+            if folder in seen or not os.path.isdir(folder):
+                continue
+            seen.add(folder)
+            for name in sorted(os.listdir(folder)):
+                # A host's full name has dots.
+                owner, form = (name, "") if name in known else os.path.splitext(name)
+                near = closest(owner, known, 0.8)
+                strange = form in _FORMS and not name.startswith(".") and owner not in known
+                if strange and (near or not shared):
+                    wrong = f"no {kind} is called '{owner}', and this is never read"
+                    remedy = f"write {near}{form}" if near else "remove it, or add the " + kind
+                    yield Problem(f"{top}/{name}", wrong, remedy)

@@ -18,6 +18,7 @@ import yaml
 
 from ...module_utils._core.schema import RoleSpec, role_spec_options
 from .given import EXTENDED, GIVEN, YIELDING
+from .templates import has_template, load_templates
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -101,23 +102,18 @@ def load_roles(root: str) -> dict[str, RoleSpec]:
 def load_defaults(root: str, roles: Mapping[str, RoleSpec], loader: Any) -> dict[str, Any]:
     """Return the roles' defaults, so that inventory values that refer to them can be templated.
 
-    Secrets are left out: their defaults generate them.
+    A default that generates a secret is left out.
     """
     defaults: dict[str, Any] = {}
     for name, role in roles.items():
-        path = os.path.join(root, "roles", name, "defaults", "main.yml")
-        if not os.path.exists(path):
-            continue
-        try:
-            # From ansible-core 2.19 on, nothing is a template that is not marked as one.
-            found = loader.load_from_file(path, cache="all", unsafe=True, trusted_as_template=True)
-        except TypeError:
-            found = loader.load_from_file(path, cache="all", unsafe=True)
+        found = load_templates(loader, root, "roles", name, "defaults", "main.yml")
         defaults.update(
             {
                 key: value
-                for key, value in (found or {}).items()
-                if key not in role.options or not role.options[key].no_log
+                for key, value in found.items()
+                if key not in role.options
+                or not role.options[key].no_log
+                or not has_template(value)
             }
         )
     return defaults

@@ -22,7 +22,7 @@ from .._contract.contract import CLUSTER_GROUP, GROUPS
 # Hosts that a list of patterns means, in the whole inventory.
 Match = Callable[[list[str]], list[str]]
 
-# What a site names by a group of its own is looked for by its name; these may be without hosts.
+# What a site names by its own group is looked for by its name; these may be without hosts.
 _KNOWN = frozenset({*GROUPS, CLUSTER_GROUP, "all", "localhost"})
 
 
@@ -78,7 +78,7 @@ def refusal(
     if not meant:
         pattern = ":".join(subject.patterns)
         return (
-            f"hosts: '{pattern}' is no host of {whose} that is present, and there is nothing to "
+            f"hosts: '{pattern}' is not a host of {whose} that is present, and there is nothing to "
             f"do; name hosts of {whose}"
         )
     if not meant & limited:
@@ -128,14 +128,19 @@ def undeclared(
 
 
 def fabric_host(plan: Mapping[str, Any], present: Collection[str]) -> str:
-    """Return the host that looks at the fabric: the inventory's, or the first subnet manager."""
-    managers = [host for host in plan["cluster"]["groups"]["subnet_managers"] if host in present]
-    return str(plan["cluster"]["fabric"]["fabric_host"] or (managers[0] if managers else ""))
+    """Return the host that looks at the fabric: the inventory's, or the first subnet manager.
+
+    An Ethernet fabric has none: the nodes hear what is next to them, and any can judge it.
+    """
+    cluster = plan["cluster"]
+    group = "gpu_nodes" if cluster["fabric_kind"] == "ethernet" else "subnet_managers"
+    hosts = [host for host in cluster["groups"][group] if host in present]
+    return str(cluster["fabric"]["fabric_host"] or (hosts[0] if hosts else ""))
 
 
-def fabric_refusal(plan: Mapping[str, Any]) -> str:
-    """Return why a playbook that looks at the InfiniBand fabric has none to look at."""
-    if plan["cluster"]["fabric_kind"] == "infiniband":
+def fabric_refusal(plan: Mapping[str, Any], kinds: Collection[str]) -> str:
+    """Return why a playbook that looks at fabrics of these kinds has none to look at."""
+    if plan["cluster"]["fabric_kind"] in kinds:
         return ""
     if plan["cluster"]["fabric_kind"] == "none":
         return (
@@ -143,6 +148,6 @@ def fabric_refusal(plan: Mapping[str, Any]) -> str:
             "or superpod with the names of the switches"
         )
     return (
-        "all.cluster_networks: the rails run Ethernet, and only InfiniBand can be looked at; this "
-        "fabric is not measured"
+        "all.cluster_networks: the rails run Ethernet, and only InfiniBand can be swept; write the "
+        "cables of this fabric in a list, cluster_fabric.cabling"
     )

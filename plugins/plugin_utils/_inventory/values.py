@@ -14,9 +14,18 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ...module_utils._core.schema import Problem
+from ...module_utils._core.schema import Opaque, Problem, Unresolved
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def is_hidden(value: Any) -> bool:
+    """Return whether the value, or a part of it, is not known here: a secret, or from a fact."""
+    if isinstance(value, Mapping):
+        return any(map(is_hidden, value.values()))
+    if isinstance(value, (list, tuple)):
+        return any(map(is_hidden, value))
+    return isinstance(value, (Opaque, Unresolved))
 
 
 @dataclass(frozen=True)
@@ -36,7 +45,7 @@ class Inventory:
     # Groups below the group that all nodes are in, itself included.
     cluster_groups: tuple[str, ...]
     hosts: Mapping[str, Mapping[str, Value]]
-    # Where variables that are none of the collection's are written, by name.
+    # Where variables that do not belong to the collection are written, by name.
     others: Mapping[str, str] = field(default_factory=dict)
     # The folder of the file that names the first of the hosts.
     directory: str | None = None
@@ -46,6 +55,12 @@ class Inventory:
     problems: tuple[Problem, ...] = ()
     # Names that its templates refer to, directly or not.
     names: frozenset[str] = frozenset()
+    # Why Ansible could not read hosts: what else would be found follows from that.
+    unreadable: tuple[Problem, ...] = ()
+    # Secrets that are written as they are, as warnings.
+    clear_texts: tuple[str, ...] = ()
+    # Hosts that SSH finds by their names alone.
+    by_name: tuple[str, ...] = ()
 
     @cached_property
     def memberships(self) -> dict[str, tuple[str, ...]]:

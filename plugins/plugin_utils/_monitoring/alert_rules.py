@@ -19,7 +19,7 @@ _DURATION = re.compile(r"([0-9]+)(ms|[smhdwy])")
 def seconds_of(duration: str) -> float:
     """Return the seconds of a duration as Prometheus writes it, `1h30m`; ValueError if none."""
     if not re.fullmatch(rf"(?:{_DURATION.pattern})+", duration):
-        raise ValueError(f"'{duration}' is no duration; write one like 5m")
+        raise ValueError(f"'{duration}' is not a duration; write one like 5m")
     return sum(int(number) * _UNITS[unit] for number, unit in _DURATION.findall(duration))
 
 
@@ -74,7 +74,7 @@ def changed_rules(
 
     Args:
         files: name -> what a rule file of Prometheus holds, all of the collection's, so that a
-            change to a rule of a file that is not used is no mistake.
+            change to a rule of a file that is not used is not a mistake.
         changes: name of an alert -> `enabled`, `expr`, `for` or `severity`.
         wait_factor: multiple of each `for` that is not changed.
         used: names of the files to return; all of them without it.

@@ -5,7 +5,7 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """Grafana's dashboards out of a small description of them. Pure.
 
-The JSON is that of Grafana 9 and later (schema 38); only what differs from its defaults is said.
+The JSON is that of Grafana 9 and later (schema 38); only what differs from its defaults is written.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def dashboards(spec: Mapping[str, Any], datasource: str) -> dict[str, dict[str, 
         datasource: uid of the data source.
 
     Raises:
-        ValueError: for a kind of panel or a key that nobody knows, and panels wider than a row.
+        ValueError: for an unknown kind of panel or key, and panels wider than a row.
     """
     source = {"type": "prometheus", "uid": datasource}
     return {one["uid"]: _dashboard(one, source) for one in spec["dashboards"]}

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What Prometheus is to ask, as its configuration and files have it. Pure.
 
-A job is an element of the role input `prometheus_jobs`. Files lie beside prometheus.yml, which
+A job is an element of the role input `prometheus_jobs`. Files are next to prometheus.yml, which
 names them without a folder.
 """
 
@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-# Of a job, what lies in a file of its own, and how that is called.
+# Of a job, what is in its own file, and how that is called.
 _SECRETS = {
     "ca": "ca-{}.pem",
     "certificate": "certificate-{}.pem",
@@ -27,7 +27,7 @@ def scrape_config(job: Mapping[str, Any], interval_s: int, timeout_s: int) -> di
 
     Args:
         job: the job.
-        interval_s: seconds between two questions, where the job says nothing else.
+        interval_s: seconds between two questions, unless the job sets another.
         timeout_s: seconds to answer, the same; never more than the interval.
     """
     name = job["name"]

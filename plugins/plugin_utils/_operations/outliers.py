@@ -25,15 +25,17 @@ from .thresholds import HIGH, LOW
 # Fewer values have no middle worth the name.
 LEAST_VALUES = 8
 # How many spreads, and at least which share of the median, an outlier lies on the wrong side.
-# 3 to 5 % below the median is where a GPU's GEMM rate is told from binning and power limits.
+# 3 to 5 % below the median is where a GPU's GEMM rate stands out from binning and power
+# limits.
 SPREADS = 5.0
 LEAST_SHARE = 0.03
 # The standard deviation of a normal distribution is so many median absolute deviations.
 _OF_MAD = 1.4826
 
-# Days after which an incident counts half: the window in which Meta's RSC clusters look for lemons.
+# Days after which an incident counts half: the window in which Meta's RSC clusters look for repeat
+# offenders.
 HALF_LIFE_DAYS = 28.0
-LEMON = 2.0
+REPEAT_OFFENDER = 2.0
 
 _LOW, _HIGH, _BOTH = "low", "high", "both"
 _BAD_SIDE = {">=": _LOW, ">": _LOW, "<=": _HIGH, "<": _HIGH}
@@ -73,7 +75,7 @@ class Fleet:
     groups: dict[tuple[str, str, str, str], _Group] = field(default_factory=dict)
 
     def add(self, record: Record) -> None:
-        """Take a record; one that is no pass is left out."""
+        """Take a record; one that did not pass is left out."""
         if record.status == PASS:
             threshold, found = record.threshold, record.measured
             kind = place_of(record.subject).kind
@@ -82,7 +84,7 @@ class Fleet:
     def put(
         self, check: str, subject: str, kind: str, found: Mapping[str, Any] | None, op: str
     ) -> None:
-        """Take a value that passes; one that is no number, or has no bad side, is left out."""
+        """Take a value that passes; one that is not a number, or has no bad side, is left out."""
         if found is None:
             return
         value = found["value"]
@@ -149,8 +151,8 @@ def _far(one: Outlier) -> float:
 
 
 @dataclass(frozen=True)
-class Lemon:
-    """How often a part failed again: `score` as lemon() documents, `incidents` at all times."""
+class RepeatOffender:
+    """How often a part failed again: `score` by repeat_offender(), `incidents` at all times."""
 
     serial: str
     score: float
@@ -161,12 +163,12 @@ class Lemon:
     ambiguous: bool = False
 
     @property
-    def is_lemon(self) -> bool:
+    def is_repeat_offender(self) -> bool:
         """Tell whether it is to be returned rather than repaired once more."""
-        return self.score >= LEMON and not self.ambiguous
+        return self.score >= REPEAT_OFFENDER and not self.ambiguous
 
 
-def lemon(serial: str, history: Sequence[Mapping[str, Any]], now: str) -> Lemon:
+def repeat_offender(serial: str, history: Sequence[Mapping[str, Any]], now: str) -> RepeatOffender:
     """Return the score of a part from its history, whose lines have at, status, node and checks.
 
     score = hosts * sum over incidents of 0.5 ** (age in days / 28)
@@ -175,7 +177,7 @@ def lemon(serial: str, history: Sequence[Mapping[str, Any]], now: str) -> Lemon:
     one. It is open until what failed passes; a run that did not measure that again, or measured
     nothing, ends none. A failure in another node is a new one. hosts is 2 where incidents were seen
     in more than one node, else 1: what fails in two machines is not the machine. At 2 it is a
-    lemon: three incidents in five weeks, or one in each of two nodes.
+    repeat offender: three incidents in five weeks, or one in each of two nodes.
     """
     today = _day(now)
     score, incidents = 0.0, 0
@@ -201,7 +203,9 @@ def lemon(serial: str, history: Sequence[Mapping[str, Any]], now: str) -> Lemon:
         elif status == PASS:
             open_layers -= measured
     hosts = 2 if len(nodes) > 1 else 1
-    return Lemon(serial, round(hosts * score, 3), incidents, tuple(nodes), tuple(checks), ambiguous)
+    return RepeatOffender(
+        serial, round(hosts * score, 3), incidents, tuple(nodes), tuple(checks), ambiguous
+    )
 
 
 def _day(at: str) -> float:

@@ -25,7 +25,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from ...module_utils._core.verdict import place_of
-from .outliers import lemon
+from .outliers import repeat_offender
 
 # A year has 8760 hours, as MTTF figures are quoted.
 HOURS_A_YEAR = 8760.0
@@ -33,7 +33,7 @@ HOURS_A_MONTH = HOURS_A_YEAR / 12
 # A guess is worth one failure: the first few that are seen outweigh it.
 PRIOR_FAILURES = 1.0
 
-# What is assumed until the cluster has a history of its own, in years. Llama 3 (arXiv 2407.21783,
+# What is assumed until the cluster has its own history, in years. Llama 3 (arXiv 2407.21783,
 # table 5): 54 days of 16,384 H100, in which 256 GPUs (148 as such, 72 HBM3, 19
 # SRAM, 17 system processors), 35 switches or cables, and 7 adapters failed.
 _SEEN_HOURS = 16384 * 54 * 24.0
@@ -108,7 +108,7 @@ def spares_needed(expected: float, confidence: float) -> int:
     if not 0 < confidence < 1:
         raise ValueError(f"confidence: is {confidence:g}; write a number between 0 and 1")
     if not 0 <= expected < math.inf:
-        raise ValueError(f"expected failures: {expected:g} is no mean")
+        raise ValueError(f"expected failures: {expected:g} is not a mean")
     if expected > _LARGE:
         return _large(expected, confidence)
     term = total = math.exp(-expected)
@@ -143,7 +143,7 @@ def reliability(
 
     A failed part is out for `repair_hours` on average; as many are out at once as fail in that time
     (Palm's theorem: however long each repair takes, the count is Poisson). `job_hours` is the
-    length of the job on all of the cluster whose luck is told.
+    length of the job on all of the cluster whose chance is computed.
     """
     month, first = expected_failures(parts, HOURS_A_MONTH), first_failure_hours(parts)
     out = expected_failures(parts, repair_hours)
@@ -192,7 +192,7 @@ def counts_of(plan: Mapping[str, Any]) -> dict[str, int]:
 def seen_in(histories: Iterable[History], now: str) -> dict[str, dict[str, float]]:
     """Return by kind how many failures were seen in how many part-hours.
 
-    A name that two parts share says nothing of either. ValueError for an invalid time.
+    A name that two parts share shows nothing about either. ValueError for an invalid time.
     """
     found = {kind: {"failures": 0.0, "part_hours": 0.0} for kind in ASSUMED_HOURS}
     for serial, lines in histories:
@@ -200,7 +200,7 @@ def seen_in(histories: Iterable[History], now: str) -> dict[str, dict[str, float
         if not times:
             continue
         kind = _KINDS.get(place_of(str(lines[-1].get("subject", ""))).kind)
-        told = lemon(serial, lines, now)
+        told = repeat_offender(serial, lines, now)
         if kind is None or told.ambiguous:
             continue
         found[kind]["failures"] += told.incidents
@@ -217,7 +217,7 @@ def parts_for(
     seen: Mapping[str, Mapping[str, float]],
     assumed_years: Mapping[str, Any],
 ) -> list[Parts]:
-    """Return the parts; `assumed_years` are the site's. ValueError names one that is no number."""
+    """Return the parts; `assumed_years` are the site's. ValueError names an invalid one."""
     parts = []
     for kind, hours in ASSUMED_HOURS.items():
         if not counts.get(kind):

@@ -7,7 +7,7 @@
 
 It is the control machine's name and a number, and is kept beside the inventory with the process
 that has it. A run takes over the name of one whose process is gone; one that still runs keeps its
-own. Another control machine has names of its own, whether it shares the folder or not.
+own. Another control machine has its own names, whether it shares the folder or not.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Process:
 
 
 def process(pid: int) -> Process:
-    """Return the process as it runs now; without a start where nobody knows it."""
+    """Return the process as it runs now; without a start if that is not known."""
     try:
         text = files.read_text(f"/proc/{pid}/stat")
     except (OSError, ValueError):

@@ -127,9 +127,9 @@ def misfits(plan: CablePlan) -> Iterator[str]:
             seen.add(end)
             if not end.is_switch:
                 if (end.host, end.rail) not in plan.hcas:
-                    yield f"{end} is no rail of the plan"
+                    yield f"{end} is not a rail of the plan"
             elif end.host not in plan.switches:
-                yield f"{end.host} is no switch of the plan"
+                yield f"{end.host} is not a switch of the plan"
             elif not 1 <= end.port <= plan.switches[end.host].radix:
                 yield f"{end} is beyond port {plan.switches[end.host].radix}, the last one"
     for node, rail in plan.hcas:
@@ -147,7 +147,7 @@ def _basepod(fabric: Fabric, nodes: list[Mapping[str, Any]], devices: CablePlan)
     first, second = fabric.leaf_switches
     used: tuple[set[int], set[int]] = (set(), set())
     for node in nodes:
-        for rail in range(fabric.rails):
+        for rail in _rails_of(node, fabric, devices):
             side = 0 if rail in fabric.rails_of_leaf[0] else 1
             rails = fabric.rails_of_leaf[side]
             port = (node["leaf_place"] - 1) * len(rails) + rails.index(rail) + 1
@@ -161,11 +161,15 @@ def _basepod(fabric: Fabric, nodes: list[Mapping[str, Any]], devices: CablePlan)
         yield Cable(switch_end(first, port), switch_end(second, port), LEAF_LEAF, fabric.rate_gbps)
 
 
+def _rails_of(node: Mapping[str, Any], fabric: Fabric, devices: CablePlan) -> list[int]:
+    return [rail for rail in range(fabric.rails) if (node["name"], rail) in devices.hcas]
+
+
 def _superpod(
     fabric: Fabric, nodes: list[Mapping[str, Any]], devices: CablePlan
 ) -> Iterator[Cable]:
     for node in nodes:
-        for rail in range(fabric.rails):
+        for rail in _rails_of(node, fabric, devices):
             leaf = fabric.leaf_switches[(node["su"] - 1) * fabric.rails + rail]
             end = switch_end(leaf, node["leaf_place"])
             rate = devices.hcas[node["name"], rail].rate_gbps
@@ -248,8 +252,8 @@ def _group_units(fabric: Fabric) -> int:
 def _three_tiers(fabric: Fabric) -> Iterator[Cable]:
     """Yield the cables of a fabric with core switches.
 
-    A group is one rail of up to half a radix of units: its leaves meet on as many spines of their
-    own, so that traffic of a rail does not see the core. Spine j of every group goes to the same
+    A group is one rail of up to half a radix of units: its leaves meet on as many separate
+    spines, so that traffic of a rail does not see the core. Spine j of every group goes to the same
     cores, plane j: through it any group reaches any other. Spines are listed by block of units,
     then rail; cores by plane.
     """

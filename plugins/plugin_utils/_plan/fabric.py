@@ -195,7 +195,7 @@ def check_managed(
 ) -> Iterator[Problem]:
     """Yield that no host would manage the subnet, or look at it, or measure between nodes.
 
-    described is the sound cluster_fabric, kind what the rails run, managers the hosts of
+    described is the valid cluster_fabric, kind what the rails run, managers the hosts of
     subnet_managers, present the nodes that are not declared absent.
     """
     host = described.get("fabric_host")
@@ -211,14 +211,6 @@ def check_managed(
             f"put a host into this group, or, where UFM or a switch manages the subnet, write a "
             f"host on the fabric as {path}.fabric_host",
         )
-    if kind == "ethernet":
-        for key in ("pair_tests", "group_tests"):
-            if _measures(described, key):
-                yield Problem(
-                    f"{path}.{key}.transport",
-                    "the rails run Ethernet, and only InfiniBand is measured between nodes",
-                    "write none",
-                )
 
 
 def check_partners(described: Mapping[str, Any], path: str, count: int) -> Iterator[Problem]:
@@ -270,7 +262,7 @@ def check_fabric(
                 remedy = "write topology: basepod or superpod, or remove them"
                 yield Problem(f"{path}.{key}", wrong, remedy)
     elif not fabric.computed:
-        # Whoever lists the cables decides how many switches there are.
+        # A list of cables decides how many switches there are.
         if not fabric.leaf_switches:
             remedy = "write the names of the leaf switches"
             yield Problem(path + ".leaf_switches", "no switches", remedy)
@@ -287,7 +279,7 @@ def _check_switch_names(fabric: Fabric, path: str, hosts: Mapping[str, str]) -> 
             where = f"{path}.{key}[{index}]"
             if name.lower() in seen:
                 wrong = f"'{name}' is also the name of {seen[name.lower()]}"
-                yield Problem(where, wrong, "write a name of its own")
+                yield Problem(where, wrong, "write another name")
             seen.setdefault(name.lower(), where)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import posixpath
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from ...module_utils._core.schema import Problem, words
 from .._inventory.values import Value
@@ -39,12 +39,12 @@ def check_mounts(variables: Mapping[str, Value]) -> Iterator[Problem]:
     for _name, path, place in _mounted(variables):
         if place in seen:
             wrong = f"'{place}' is also the place of {seen[place]}"
-            yield Problem(f"{path}.mountpoint", wrong, "write a place of its own")
+            yield Problem(f"{path}.mountpoint", wrong, "write another place")
         seen.setdefault(place, path)
 
 
 def _address(text: str) -> str | None:
-    """Return the address in the text; None for a host's name, which nobody knows here."""
+    """Return the address in the text; None for a host's name, which is not known here."""
     found = _ADDRESS.fullmatch(text.strip())
     if found is None:
         return None
@@ -63,6 +63,10 @@ def check_monitors(
     value = variables["cephfs_monitors"]
     for index, text in enumerate(value.value):
         where = f"{value.path}[{index}]"
+        if isinstance(text, str) and re.search(r"[,\s]", text.strip()):
+            wrong = f"'{text}' is more than one monitor"
+            yield Problem(where, wrong, "write each as an item of the list")
+            continue
         given = _address(text) if isinstance(text, str) else None
         if given is None:
             continue
@@ -79,28 +83,36 @@ def check_monitors(
 
 
 def check_state_folder(
-    variables: Mapping[str, Value], controllers: Sequence[str]
-) -> tuple[list[Problem], list[str]]:
-    """Return that the stand-by controller would not find the state of the primary."""
+    variables: Mapping[str, Value], controllers: Sequence[str], others: Iterable[str] = ()
+) -> Iterator[Problem]:
+    """Yield that the stand-by controller would not find the state of the primary.
+
+    others are mount points of the site's own.
+    """
     name = "slurm_controller_state_save_location"
     value = variables.get(name)
     if len(controllers) < 2 or value is None or not isinstance(value.value, str):
-        return [], []
+        return
     folder = posixpath.normpath(value.value)
     above: list[tuple[str, str]] = [
         (place, kind)
-        for kind, _path, place in _mounted(variables)
+        for kind, place in [
+            *((kind, place) for kind, _path, place in _mounted(variables)),
+            *((_SHARED, posixpath.normpath(place)) for place in others),
+        ]
         if folder == place or folder.startswith(place.rstrip("/") + "/")
     ]
     if not above:
-        note = (
-            f"{value.path}: '{folder}' is on no mount of the inventory; "
-            f"{words(controllers, 'and')} must find the same folder there"
+        whose = words(controllers, "and")
+        wrong = f"'{folder}' is on no mount of the inventory, and {whose} must share it"
+        remedy = (
+            "write a folder below one of cephfs_mounts, or what the site mounts there as "
+            "cluster_validation.canary.mounts"
         )
-        return [], [note]
+        yield Problem(value.path, wrong, remedy)
+        return
     place, kind = max(above, key=lambda item: len(item[0]))
-    if kind == _SHARED:
-        return [], []
-    wrong = f"'{folder}' is on {place}, a disk of each controller's own"
-    remedy = f"write a folder that {words(controllers, 'and')} share"
-    return [Problem(value.path, wrong, remedy)], []
+    if kind != _SHARED:
+        wrong = f"'{folder}' is on {place}, a disk of each controller's own"
+        remedy = f"write a folder that {words(controllers, 'and')} share"
+        yield Problem(value.path, wrong, remedy)

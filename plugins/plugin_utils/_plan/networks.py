@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -68,7 +69,7 @@ def _parse_cidr(path: str, text: str) -> AnyNetwork | Problem:
         meant = ipaddress.ip_network(text.strip(), strict=False)
     except ValueError:
         return Problem(
-            path, f"'{text}' is no network", "write it as ADDRESS/BITS, like 10.1.0.0/24"
+            path, f"'{text}' is not a network", "write it as ADDRESS/BITS, like 10.1.0.0/24"
         )
     wrong = f"'{text}' has address bits beyond its prefix"
     return Problem(path, wrong, f"write {meant}")
@@ -125,7 +126,7 @@ def parse_networks(
         for other in networks.values():
             if other.net.version == net.version and other.net.overlaps(net):
                 wrong = f"{net} overlaps {other.net} of {other.name}"
-                remedy = "write a network of its own"
+                remedy = "write a network without overlap"
                 problems.append(Problem(where + ".cidr", wrong, remedy))
         mtu, vlan = item.get("mtu"), item.get("vlan")
         networks[name] = Network(
@@ -137,6 +138,16 @@ def parse_networks(
             vlan=None if vlan is None else int(vlan),
         )
     return networks, problems
+
+
+def check_rails(networks: Mapping[str, Network], path: str) -> Iterator[Problem]:
+    """Yield rails whose packets have another size than those of the first."""
+    rails = [network for name, network in networks.items() if re.fullmatch(r"rail[0-9]+", name)]
+    for rail in rails[1:]:
+        if rail.mtu != rails[0].mtu:
+            mtu = "missing" if rail.mtu is None else str(rail.mtu)
+            wrong = f"{mtu}, but {rails[0].name} has {rails[0].mtu or 'none'}"
+            yield Problem(f"{path}.{rail.name}.mtu", wrong, "write the same for all rails")
 
 
 def unknown_network(path: str, name: str, known: Mapping[str, Any]) -> Problem:
@@ -232,7 +243,7 @@ def check_addresses(placed: list[Placed], networks: Mapping[str, Network]) -> It
         # An address written for one host is what to correct, not the range that counts past it.
         late, early = (owner, item) if item.counted and not owner.counted else (item, owner)
         same_count = late.counted and early.counted and late.path == early.path
-        # Two nodes of one group with one number are told so.
+        # Two nodes of one group with one number are reported as such.
         if not (same_count and _type(late) == _type(early)):
             clashes.setdefault((late.path, early.path), []).append((late, early))
     for (path, _early_path), pairs in clashes.items():

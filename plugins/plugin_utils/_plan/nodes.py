@@ -17,6 +17,7 @@ from .._contract.contract import COMPUTE_GROUPS, NODE_VARIABLES
 from .._contract.profiles import BUILT_IN, Profile
 from .._inventory.values import Value, trailing_number
 from .fabric import Fabric, guid_text
+from .mig import Layout, layout_for
 
 
 @dataclass(frozen=True)
@@ -33,11 +34,13 @@ class Node:
     rack: str | None
     rack_unit: int | None
     su: int | None
-    # From 1; what has no number and no place of its own has None.
+    # From 1; what has no own number and place has None.
     leaf_place: int | None
     features: tuple[str, ...]
     serial: str | None
     hca_guids: Mapping[str, str]
+    # The MIG instances of each GPU that is divided.
+    mig: Layout
 
     @property
     def present(self) -> bool:
@@ -46,7 +49,7 @@ class Node:
 
     @property
     def runs_jobs(self) -> bool:
-        """Whether the node stands in slurm.conf."""
+        """Whether the node is in slurm.conf."""
         return self.present and any(group in self.groups for group in COMPUTE_GROUPS)
 
 
@@ -56,6 +59,7 @@ def make_node(
     groups: tuple[str, ...],
     variables: Mapping[str, Value],
     fabric: Fabric,
+    profiles: Mapping[str, Profile],
 ) -> Node:
     """Return the node that its checked variables describe."""
 
@@ -90,6 +94,7 @@ def make_node(
             str(rail): guid_text(guid)
             for rail, guid in sorted(get("hca_guids").items(), key=lambda item: int(item[0]))
         },
+        mig=layout_for(variables, profiles.get(get("profile") or "")),
     )
 
 
@@ -99,6 +104,7 @@ def check_profiles(
     profiles: Mapping[str, Profile],
     broken: list[str],
     all_written: Mapping[str, Mapping[str, Value]],
+    fabric: Fabric,
 ) -> Iterator[Problem]:
     """Yield profiles that lack, are unknown, or lack what the node's use needs."""
     known = sorted(set(profiles) | set(broken))
@@ -111,7 +117,7 @@ def check_profiles(
             )
         )
         if kind == "cpu_nodes" and remedy == "write ":
-            remedy = "write one of your own from cluster_profiles, with cpu and real_memory_mb"
+            remedy = "write your own from cluster_profiles, with cpu and real_memory_mb"
         if without and len(without) == len(members):
             yield Problem(f"{kind}.node_profile", "missing", remedy)
         else:
@@ -129,22 +135,25 @@ def check_profiles(
             wrong = f"no profile is called '{value.value}'"
             found[Problem(value.path, wrong, remedy)] = None
         elif value.value in profiles and node.runs_jobs:
-            found.update(dict.fromkeys(_check_figures(value, profiles[value.value], node)))
+            found.update(dict.fromkeys(_check_figures(value, profiles[value.value], node, fabric)))
     yield from found
 
 
-def _check_figures(value: Value, profile: Profile, node: Node) -> Iterator[Problem]:
+def _check_figures(value: Value, profile: Profile, node: Node, fabric: Fabric) -> Iterator[Problem]:
     lacking = profile.open_figures()
+    if node.type == "gpu_nodes" and profile.gpus is not None:
+        # One socket is next to all GPUs.
+        if not profile.gpus.cores and (profile.cpu is None or profile.cpu.sockets > 1):
+            lacking.append("gpus.cores")
+        if fabric.topology != "none" and any(rail.hca_pci is None for rail in profile.rails):
+            lacking.append("hca_pci of rails")
     if lacking:
-        remedy = "write cluster_profiles: {{{}: {{{}}}}}".format(
-            profile.name,
-            ", ".join(f"{name}: …" for name in lacking),
-        )
-        wrong = "profile {} leaves open what Slurm needs: {}".format(
-            profile.name,
-            words(lacking, "and"),
-        )
+        wrong = f"profile {profile.name} leaves open {words(lacking, 'and')}"
+        remedy = f"write them in cluster_profiles.{profile.name}, as this machine has them"
         yield Problem(value.path, wrong, remedy)
+    if node.type == "cpu_nodes" and profile.gpus is not None:
+        wrong = f"profile {profile.name} has GPUs, and hosts of cpu_nodes get no driver for them"
+        yield Problem(value.path, wrong, "put the host into gpu_nodes, or write another profile")
     if node.type == "gpu_nodes" and profile.gpus is None:
         wrong = f"profile {profile.name} has no GPUs"
         yield Problem(value.path, wrong, "write another, or put the host into cpu_nodes")
@@ -162,7 +171,7 @@ def check_numbers(nodes: list[Node]) -> Iterator[Problem]:
         owner = owners.setdefault((node.type, node.number), node)
         if owner is not node:
             wrong = f"{node.number} is also the number of {owner.path}"
-            yield Problem(node.path + ".node_number", wrong, "write a number of its own")
+            yield Problem(node.path + ".node_number", wrong, "write another number")
 
 
 def check_identities(nodes: list[Node]) -> Iterator[Problem]:
@@ -189,10 +198,13 @@ def check_identities(nodes: list[Node]) -> Iterator[Problem]:
 def check_rails(
     nodes: list[Node], profiles: Mapping[str, Profile], fabric: Fabric, fabric_path: str
 ) -> tuple[list[Problem], list[str]]:
-    """Return where profile and fabric disagree on rails, as problems, and on rates, as warnings."""
+    """Return where profile and fabric disagree on rails, as problems, and on rates, as warnings.
+
+    A node may have fewer rails than the fabric, or none; its places on the others stay free.
+    """
     problems: list[Problem] = []
     warnings: list[str] = []
-    judged: dict[str, None] = {}
+    judged: dict[str, Profile] = {}
     for node in nodes:
         profile = profiles.get(node.profile or "")
         if profile is None or profile.gpus is None or node.type != "gpu_nodes":
@@ -204,17 +216,27 @@ def check_rails(
                 problems.append(Problem(where, wrong, "write one of them"))
         if profile.name in judged or fabric.topology == "none" or not node.present:
             continue
-        judged[profile.name] = None
-        if len(profile.rails) != fabric.rails:
-            wrong = f"{fabric.rails}, but profile {profile.name} has {len(profile.rails)}"
-            remedy = f"write {len(profile.rails)}"
-            problems.append(Problem(fabric_path + ".rails", wrong, remedy))
-        if profile.link_rate_gbps not in (None, fabric.rate_gbps):
+        judged[profile.name] = profile
+        if profile.rails and profile.link_rate_gbps not in (None, fabric.rate_gbps):
             warnings.append(
                 f"{fabric_path}.rate_gbps: {fabric.rate_gbps}, but profile {profile.name} runs at "
                 f"{profile.link_rate_gbps}"
             )
+    if judged:
+        widest = max(judged.values(), key=lambda profile: len(profile.rails))
+        if len(widest.rails) != fabric.rails:
+            wrong = f"{fabric.rails}, but profile {widest.name} has {len(widest.rails)}"
+            remedy = f"write {len(widest.rails)}"
+            if not widest.rails:
+                wrong, remedy = f"{fabric.rails}, but no node has a rail", "write topology: none"
+            problems.append(Problem(fabric_path + ".rails", wrong, remedy))
     return problems, warnings
+
+
+def has_place(node: Node, profiles: Mapping[str, Profile]) -> bool:
+    """Tell whether the node may stand on the leaf switches: not if it is known to lack rails."""
+    profile = profiles.get(node.profile or "")
+    return node.type != "gpu_nodes" or profile is None or bool(profile.rails)
 
 
 def check_racks(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ...module_utils._core.schema import Problem, RoleSpec
@@ -20,11 +20,14 @@ from .._inventory.hosts import type_of
 from .._inventory.values import Inventory, Value
 from . import cabling as _plan_cabling
 from . import fabric as _plan_fabric
+from . import interfaces as _plan_interfaces
+from . import mig as _plan_mig
 from . import monitoring as _plan_monitoring
 from . import mounts as _plan_mounts
 from . import networks as _plan_networks
 from . import nodes as _plan_nodes
 from . import slurm as _plan_slurm
+from . import slurm_values as _plan_slurm_values
 from . import users as _plan_users
 from . import variables as _plan_variables
 from .fabric import Fabric
@@ -100,7 +103,7 @@ def _without_address(nodes: list[Node], inventory: Inventory, network: str) -> l
         for name in ("node_address", "node_first_address"):
             value = inventory.hosts[node.name].get(name)
             if value is not None:
-                # What is no mapping has been reported as that.
+                # What is not a mapping has been reported as that.
                 written.update(value.value if isinstance(value.value, Mapping) else [network])
         if node.present and network not in written:
             lacking.append(node)
@@ -141,17 +144,22 @@ def _check_addresses(
 def _check_fabric(
     nodes: list[Node], profiles: Mapping[str, Profile], fabric: Fabric, path: str, found: _Findings
 ) -> None:
-    gpu_nodes = [node for node in nodes if node.present and node.type == "gpu_nodes"]
+    wired = [node for node in nodes if _plan_nodes.has_place(node, profiles)]
+    gpu_nodes = [node for node in wired if node.present and node.type == "gpu_nodes"]
     units = {node.name: node.su or 0 for node in gpu_nodes}
     hosts = {node.name: node.path for node in nodes}
     found.problems.extend(_plan_fabric.check_fabric(fabric, path, hosts, units))
-    found.problems.extend(_plan_cabling.check_cabling(fabric, path, nodes))
+    found.problems.extend(_plan_cabling.check_cabling(fabric, path, wired))
     found.warnings.extend(_plan_fabric.fabric_warnings(fabric, path, len(gpu_nodes)))
     found.add(_plan_nodes.check_rails(nodes, profiles, fabric, path))
 
 
 def _check_slurm(
-    inventory: Inventory, sound: Variables, nodes: list[Node], findings: _Findings
+    inventory: Inventory,
+    sound: Variables,
+    nodes: list[Node],
+    cluster: Mapping[str, Value],
+    findings: _Findings,
 ) -> None:
     controllers = inventory.groups.get("slurm_controllers", ())
     if not controllers:
@@ -162,11 +170,50 @@ def _check_slurm(
     if all(name in values or name not in inventory.hosts[controllers[0]] for name in names):
         partitions, node_sets = (_value(values, name, ()) for name in names)
         findings.add(_plan_slurm.check_partitions(nodes, partitions, node_sets))
+    # What the site mounts itself.
+    asked = _setting(cluster, "cluster_validation").value or {}
+    others = [item["path"] for item in (asked.get("canary") or {}).get("mounts") or ()]
     databases = inventory.groups.get("slurm_databases", ())
     findings.problems.extend(_plan_slurm.check_accounting(values, databases))
     findings.problems.extend(_plan_slurm.check_databases(sound, databases))
-    findings.add(_plan_mounts.check_state_folder(values, controllers))
+    findings.problems.extend(_plan_mounts.check_state_folder(values, controllers, others))
     findings.warnings.extend(_plan_slurm.controller_warnings(values, controllers))
+
+
+def _check_slurm_values(
+    inventory: Inventory,
+    sound: Variables,
+    nodes: list[Node],
+    profiles: Mapping[str, Profile],
+    fabric: Fabric,
+    networks: Mapping[str, Network],
+    cluster: Mapping[str, Value],
+    findings: _Findings,
+) -> None:
+    """Ask Slurm's modules what they would refuse on the primary."""
+    controllers = inventory.groups.get("slurm_controllers", ())
+    if not controllers:
+        return
+    values = sound[controllers[0]]
+    described = {
+        "cluster_name": "cluster",
+        "controllers": list(controllers),
+        "databases": list(inventory.groups.get("slurm_databases", ()))[:2],
+        "nodes": _plan_slurm.slurm_nodes(nodes, profiles),
+        "topology": _plan_slurm.slurm_topology(nodes, fabric, profiles),
+    }
+    names = [node.name for node in nodes if node.runs_jobs]
+    findings.problems.extend(
+        _plan_slurm_values.check_conf(values, described, names, findings.problems)
+    )
+    findings.problems.extend(_plan_slurm_values.check_entries(values))
+    access = networks.get(_setting(cluster, "cluster_access_network").value)
+    if access is not None and access.net.version == 6:
+        findings.problems.extend(_plan_slurm_values.check_ipv6(values, access.name))
+    users = None
+    if "node_base_users" in values and not _setting(cluster, "cluster_user_directory").value:
+        users = _plan_users.names_of(values["node_base_users"])
+    findings.problems.extend(_plan_slurm_values.check_names(values, users))
 
 
 def _check_hosts(
@@ -192,9 +239,44 @@ def _check_hosts(
             findings.problems.extend(_plan_users.check_users(values))
 
 
-def make_plan(inventory: Inventory, roles: Mapping[str, RoleSpec]) -> Plan:
+def _check_interfaces(
+    nodes: list[Node],
+    sound: Variables,
+    known: Mapping[str, Any],
+    networks: Mapping[str, Network],
+    placed: list[Placed],
+    access: str,
+    findings: _Findings,
+) -> None:
+    """Compare each host's interfaces with its networks; one finding for one list."""
+    addressed: dict[str, set[str]] = {}
+    for item in placed:
+        addressed.setdefault(item.host, set()).add(item.network)
+    found: dict[Problem, None] = {}
+    for node in nodes:
+        if node.present:
+            here = addressed.get(node.name, set())
+            problems = _plan_interfaces.check_interfaces(
+                sound[node.name], known, networks, here, access
+            )
+            found.update(dict.fromkeys(problems))
+    findings.problems.extend(found)
+
+
+# What roles refuse: written variables, those without mistakes, and the hosts of each group.
+Refuse = Callable[
+    [Mapping[str, Mapping[str, Value]], Variables, Mapping[str, tuple[str, ...]]], Iterable[Problem]
+]
+
+
+def make_plan(
+    inventory: Inventory, roles: Mapping[str, RoleSpec], refuse: Refuse | None = None
+) -> Plan:
     """Return the plan of the cluster, or everything that is wrong with its inventory."""
-    findings = _Findings(list(inventory.problems))
+    if inventory.unreadable:
+        return Plan(None, tuple(sorted(map(str, inventory.unreadable))), ())
+    findings = _Findings(list(inventory.problems), list(inventory.clear_texts))
+    findings.warnings.extend(_plan_variables.name_warnings(inventory))
     findings.problems.extend(_plan_variables.check_groups(inventory))
     findings.problems.extend(_plan_variables.check_names(inventory))
     findings.add(_plan_variables.check_strays(inventory))
@@ -203,6 +285,8 @@ def make_plan(inventory: Inventory, roles: Mapping[str, RoleSpec]) -> Plan:
     findings.problems.extend(checked.problems)
     findings.warnings.extend(checked.warnings)
     findings.problems.extend(_plan_variables.check_required(inventory, roles, checked.meant))
+    if refuse is not None:
+        findings.problems.extend(refuse(inventory.hosts, sound, inventory.groups))
     cluster, problems = _plan_variables.cluster_values(checked, inventory)
     findings.problems.extend(problems)
 
@@ -210,6 +294,7 @@ def make_plan(inventory: Inventory, roles: Mapping[str, RoleSpec]) -> Plan:
     known = _value(cluster, "cluster_networks", {})
     networks, problems = _plan_networks.parse_networks(known.value, known.path)
     findings.problems.extend(problems)
+    findings.problems.extend(_plan_networks.check_rails(networks, known.path))
     site = _setting(cluster, "cluster_profiles")
     profiles, problems, broken = resolve_profiles(site.value, site.path)
     findings.problems.extend(problems)
@@ -223,12 +308,17 @@ def make_plan(inventory: Inventory, roles: Mapping[str, RoleSpec]) -> Plan:
             tuple(group for group in GROUPS if group in inventory.memberships[host]),
             sound[host],
             fabric,
+            profiles,
         )
         for host in sound
     ]
     findings.problems.extend(
-        _plan_nodes.check_profiles(nodes, sound, profiles, broken, inventory.hosts)
+        _plan_nodes.check_profiles(nodes, sound, profiles, broken, inventory.hosts, fabric)
     )
+    for node in nodes:
+        if node.present:
+            layout = _plan_mig.check_mig(sound[node.name], profiles.get(node.profile or ""))
+            findings.problems.extend(layout)
     findings.problems.extend(_plan_nodes.check_numbers(nodes))
     findings.problems.extend(_plan_nodes.check_identities(nodes))
     findings.problems.extend(_plan_nodes.check_racks(nodes, profiles, inventory.hosts))
@@ -257,9 +347,13 @@ def make_plan(inventory: Inventory, roles: Mapping[str, RoleSpec]) -> Plan:
     placed: list[Placed] = []
     if "cluster_networks" in cluster:
         placed = _check_addresses(nodes, sound, inventory, cluster, networks, findings)
-    _check_slurm(inventory, sound, nodes, findings)
+        access = _setting(cluster, "cluster_access_network").value
+        _check_interfaces(nodes, sound, known.value, networks, placed, access, findings)
+    _check_slurm(inventory, sound, nodes, cluster, findings)
+    _check_slurm_values(inventory, sound, nodes, profiles, fabric, networks, cluster, findings)
+    wired = [node for node in nodes if _plan_nodes.has_place(node, profiles)]
     findings.problems.extend(
-        _plan_cabling.check_places(fabric, described.path, nodes, findings.problems)
+        _plan_cabling.check_places(fabric, described.path, wired, findings.problems)
     )
 
     lines = tuple(sorted({str(problem) for problem in findings.problems}))
@@ -315,13 +409,14 @@ def _data(
                 "features": list(node.features),
                 "serial": node.serial,
                 "hca_guids": dict(node.hca_guids),
+                "mig": {str(gpu): list(names) for gpu, names in node.mig.items()},
             }
             for node in nodes
         ],
         "profiles": {name: _as_data(profiles[name]) for name in used},
         "slurm": {
             "nodes": _plan_slurm.slurm_nodes(nodes, profiles),
-            "topology": _plan_slurm.slurm_topology(nodes, fabric),
+            "topology": _plan_slurm.slurm_topology(nodes, fabric, profiles),
         },
     }
 

@@ -52,7 +52,7 @@ def hosts_text(plan: Mapping[str, Any]) -> str:
 
 
 def node_texts(plan: Mapping[str, Any]) -> dict[str, str]:
-    """Return the text of nodes/NAME.json by name: what the plan says of one node.
+    """Return the text of nodes/NAME.json by name: what the plan has about one node.
 
     Each node's tasks read only this. Were it the whole plan, the work of a run would grow with the
     square of the cluster: 0.17 CPU seconds a node and look-up at 1,024 nodes.

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""What Slurm is told about the nodes, and whether partitions name nodes that exist. Pure."""
+"""What Slurm gets about the nodes, and whether partitions name nodes that exist. Pure."""
 
 from __future__ import annotations
 
@@ -14,16 +14,19 @@ from ...module_utils._core.nodeset import expand, fold
 from ...module_utils._core.schema import Problem, closest, words
 from .._contract.profiles import Profile
 from .._inventory.values import Value
+from . import mig
 from .fabric import Fabric
-from .nodes import Node
+from .nodes import Node, has_place
 
 
-def _gres(profile: Profile) -> list[dict[str, Any]]:
+def _gres(profile: Profile, layout: mig.Layout) -> list[dict[str, Any]]:
     gpus, nvlink = profile.gpus, profile.nvlink
     if gpus is None:
         return []
     links: list[str] = []
-    if nvlink and nvlink.links_per_gpu:
+    whole = [gpu for gpu in range(gpus.count) if gpu not in layout]
+    # A GPU that is divided has no link that a job could use, and all count in Links.
+    if nvlink and nvlink.links_per_gpu and not layout:
         # gres.conf man page, Links: one number for each GPU, -1 for the GPU itself.
         links = [
             ",".join(
@@ -31,16 +34,15 @@ def _gres(profile: Profile) -> list[dict[str, Any]]:
             )
             for gpu in range(gpus.count)
         ]
-    return [
-        {
-            "name": "gpu",
-            "type": gpus.type,
-            "count": gpus.count,
-            "files": [f"/dev/nvidia{index}" for index in range(gpus.count)],
-            "cores": list(gpus.cores),
-            "links": links,
-        }
-    ]
+    undivided = {
+        "name": "gpu",
+        "type": gpus.type,
+        "count": len(whole),
+        "files": [f"/dev/nvidia{index}" for index in whole],
+        "cores": [gpus.cores[index] for index in whole if gpus.cores],
+        "links": links,
+    }
+    return [*([undivided] if whole else []), *mig.gres(profile, layout)]
 
 
 def slurm_nodes(nodes: Iterable[Node], profiles: Mapping[str, Profile]) -> list[dict[str, Any]]:
@@ -58,26 +60,29 @@ def slurm_nodes(nodes: Iterable[Node], profiles: Mapping[str, Profile]) -> list[
                 "cores_per_socket": profile.cpu.cores_per_socket,
                 "threads_per_core": profile.cpu.threads_per_core,
                 "real_memory_mb": profile.real_memory_mb,
-                "gres": _gres(profile),
+                "gres": _gres(profile, node.mig),
                 "features": list(node.features),
             }
         )
     return described
 
 
-def slurm_topology(nodes: Iterable[Node], fabric: Fabric) -> list[dict[str, Any]]:
+def slurm_topology(
+    nodes: Iterable[Node], fabric: Fabric, profiles: Mapping[str, Profile]
+) -> list[dict[str, Any]]:
     """Return a pseudo-switch for each scalable unit and one above them; none for a flat fabric.
 
     Not the leaf switches: on a rail-optimised fabric each node hangs on all of its unit's, and
-    topology/tree wants a node below one. Nodes without a unit get a pseudo-switch of their own,
-    since Slurm lets no job span nodes without a common parent.
+    topology/tree wants a node below one. Nodes without a unit or without rails get their own
+    pseudo-switch, since Slurm lets no job span nodes without a common parent.
     """
     if fabric.topology != "superpod":
         return []
     below: dict[str, list[str]] = {}
     for node in nodes:
         if node.runs_jobs:
-            below.setdefault(f"su{node.su}" if node.su else "others", []).append(node.name)
+            in_unit = node.su and has_place(node, profiles)
+            below.setdefault(f"su{node.su}" if in_unit else "others", []).append(node.name)
     names = sorted(below, key=lambda name: (name == "others", len(name), name))
     leaves: list[dict[str, Any]] = [{"switch": name, "nodes": below[name]} for name in names]
     return [*leaves, {"switch": "core", "switches": names}]
@@ -115,7 +120,7 @@ def _check_unique(path: str, items: list[Mapping[str, Any]]) -> Iterator[Problem
         if first != index:
             where = f"{path}[{index}].name"
             wrong = "'{}' is also the name of [{}]".format(item["name"], first)
-            yield Problem(where, wrong, "write a name of its own")
+            yield Problem(where, wrong, "write another name")
 
 
 def check_partitions(
@@ -175,7 +180,7 @@ def controller_warnings(variables: Mapping[str, Value], controllers: tuple[str, 
 def check_databases(
     variables: Mapping[str, Mapping[str, Value]], databases: tuple[str, ...]
 ) -> Iterator[Problem]:
-    """Yield that two slurmdbd keep their records on localhost: each has a database of its own.
+    """Yield that two slurmdbd keep their records on localhost: each has its own database.
 
     variables are those of each host.
     """
@@ -189,19 +194,18 @@ def check_databases(
             where = f"{value.path if value else 'slurm_databases.' + name}.host"
             yield Problem(
                 where,
-                f"'{server}', and {words(databases, 'and')} would each keep an accounting of "
-                "their own",
+                f"'{server}', and {words(databases, 'and')} would each keep their own accounting",
                 "write the database server that both use, or leave one host in slurm_databases",
             )
             return
 
 
 def check_spares(gate: Value | None, nodes: Iterable[Node]) -> Iterator[Problem]:
-    """Yield spares of the gate that are no nodes of Slurm."""
-    known = [node.name for node in nodes if node.runs_jobs]
+    """Yield spares that the gate cannot hold: it lets in nodes with GPUs."""
+    known = [node.name for node in nodes if node.present and node.type == "gpu_nodes"]
     for index, name in enumerate((gate.value.get("spares") or ()) if gate else ()):
         if gate and name not in known:
             near = closest(str(name), known)
             where = f"{gate.path}.spares[{index}]"
-            wrong = f"no compute node is called '{name}'"
+            wrong = f"no node of gpu_nodes is called '{name}'"
             yield Problem(where, wrong, f"write {near or 'nodes out of ' + fold(known)}")

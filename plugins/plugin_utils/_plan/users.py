@@ -13,6 +13,11 @@ from ...module_utils._core.schema import Problem
 from .._inventory.values import Value
 
 
+def names_of(users: Value) -> list[str]:
+    """Return the names of the users that are not declared absent."""
+    return [str(item["name"]) for item in users.value if item.get("state") != "absent"]
+
+
 def check_users(variables: Mapping[str, Value]) -> Iterator[Problem]:
     """Yield names and numbers that two users, or two groups, have in common."""
     for name, number in (("node_base_users", "uid"), ("node_base_groups", "gid")):
@@ -29,4 +34,4 @@ def check_users(variables: Mapping[str, Value]) -> Iterator[Problem]:
                 first = seen.setdefault((key, str(item[key])), index)
                 if first != index:
                     wrong = f"'{item[key]}' is also the {key} of [{first}]"
-                    yield Problem(f"{value.path}[{index}].{key}", wrong, "write one of its own")
+                    yield Problem(f"{value.path}[{index}].{key}", wrong, "write another one")

@@ -52,12 +52,12 @@ def check_groups(inventory: Inventory) -> Iterator[Problem]:
         if hosts and group not in inventory.cluster_groups and CLUSTER_GROUP in inventory.groups:
             wrong = f"not below the group {CLUSTER_GROUP}"
             yield Problem(group, wrong, f"list it among the children of {CLUSTER_GROUP}")
-    for group, use in (
-        ("slurm_controllers", "a cluster needs one that runs slurmctld"),
-        ("gpu_nodes", "a cluster needs one that runs jobs"),
+    for groups, use in (
+        (("slurm_controllers",), "a cluster needs one that runs slurmctld"),
+        (("gpu_nodes", "cpu_nodes"), "a cluster needs one that runs jobs"),
     ):
-        if not inventory.groups.get(group):
-            yield Problem(group, f"no host in it; {use}", "put a host into this group")
+        if not any(inventory.groups.get(group) for group in groups):
+            yield Problem(groups[0], f"no host in it; {use}", "put a host into this group")
     databases = inventory.groups.get("slurm_databases", ())
     if len(databases) > 2:
         wrong = f"{len(databases)} hosts, but Slurm knows one slurmdbd and one stand-by"
@@ -92,7 +92,7 @@ def check_strays(inventory: Inventory) -> tuple[list[Problem], list[str]]:
 
 
 def check_names(inventory: Inventory) -> Iterator[Problem]:
-    """Yield host names that are none, and hosts that differ only in case or domain."""
+    """Yield invalid host names, and hosts that differ only in case or domain."""
     seen: dict[str, str] = {}
     for host in known_hosts(inventory):
         short = host.split(".")[0].lower()
@@ -107,7 +107,7 @@ def check_names(inventory: Inventory) -> Iterator[Problem]:
         if not re.fullmatch(HOST_NAME_PATTERN, host):
             fits = re.fullmatch(HOST_NAME_PATTERN, short) is not None
             remedy = "write %s" % (short if fits else HOST_NAME_WORDS)
-            yield Problem(host_path(inventory, host), f"'{host}' is no short host name", remedy)
+            yield Problem(host_path(inventory, host), f"'{host}' is not a short host name", remedy)
 
 
 def _options(roles: Mapping[str, RoleSpec]) -> dict[str, Option]:
@@ -187,11 +187,43 @@ def check_variables(inventory: Inventory, roles: Mapping[str, RoleSpec]) -> Chec
         warnings.append(f"{path}: not used, the playbooks set {name} themselves")
     for name, path in inventory.others.items():
         near = closest(name, options, 0.88)
-        if near:
-            warnings.append(f"{path}: not a variable of the collection; {near} was meant?")
+        if near and name not in inventory.names:
+            problems.append(Problem(path, "no such variable", f"write {near}"))
+    problems.extend(_unread(inventory, sound, roles))
     unknown = {name for host in sound for name in inventory.hosts.get(host, {})} - options.keys()
     meant = {closest(name, options, 0.75) or "" for name in unknown}
     return Checked(sound, tuple(problems), tuple(warnings), frozenset(meant))
+
+
+def name_warnings(inventory: Inventory) -> list[str]:
+    """Return that SSH asks DNS for hosts whose addresses are known."""
+    if not inventory.by_name:
+        return []
+    where = f"group_vars/{CLUSTER_GROUP}/node.yml"
+    lacking = f"{fold(inventory.by_name)}: no ansible_host, and SSH goes where DNS says"
+    return [f"{lacking}; write ansible_host in {where}, as the examples have it"]
+
+
+def _unread(
+    inventory: Inventory, sound: Variables, roles: Mapping[str, RoleSpec]
+) -> Iterator[Problem]:
+    """Yield inputs of a role that are written for groups whose hosts do not have the role."""
+    for role in roles.values():
+        members = {host for group in role.groups for host in inventory.groups.get(group, ())}
+        if not members:
+            continue
+        # Where a host of the role has the input, others are exceptions from what all have.
+        read = {name for host in members & sound.keys() for name in sound[host]}
+        others = role.options.keys() - read - role.wired - inventory.names
+        written = {
+            (name, variables[name].path)
+            for variables in sound.values()
+            for name in others & variables.keys()
+        }
+        for name, path in sorted(written):
+            if path.split(".")[0] not in EVERYBODY and not name.endswith("_enabled"):
+                wrong = f"only hosts of {words(role.groups, 'and')} read it"
+                yield Problem(path, wrong, f"write it in group_vars/{words(role.groups)}")
 
 
 def _check_one(

@@ -31,7 +31,7 @@ from ...module_utils._core.verdict import (
     record_from_data,
 )
 from ...module_utils._evidence.batch import Batch, Changes
-from .._operations.outliers import Fleet, Lemon, outlier_records
+from .._operations.outliers import Fleet, RepeatOffender, outlier_records
 
 VERSION = 1
 # What a threshold is known by.
@@ -112,7 +112,7 @@ class Redactor:
 
 
 @dataclass
-class Wishes:
+class Request:
     """What a report is made with; `thresholds` and `fleet_failing` are the site's own."""
 
     cluster: str = ""
@@ -145,10 +145,10 @@ class _Map:
 class Collector:
     """Takes the records that have the last word, and makes the mapping when all are there."""
 
-    def __init__(self, nodes: Sequence[Mapping[str, Any]], wishes: Wishes) -> None:
+    def __init__(self, nodes: Sequence[Mapping[str, Any]], request: Request) -> None:
         self.nodes = [node for node in nodes if node.get("state", "present") == "present"]
-        self.wishes = wishes
-        self.fold = Fold(wishes.cables_condemn)
+        self.request = request
+        self.fold = Fold(request.cables_condemn)
         self.fleet = Fleet()
         self.counts = {PASS: 0, FAIL: 0, NOT_MEASURED: 0}
         self.maps: dict[str, _Map] = {}
@@ -171,15 +171,15 @@ class Collector:
         self.levels[batch.scope] = (head["at"], head["level"])
 
     def record(self, batch: Batch, data: Mapping[str, Any]) -> None:
-        """Take a record of a batch. KeyError, TypeError where it is none."""
+        """Take a record of a batch. KeyError, TypeError if it is not one."""
         status, at = data["status"], data["at"] or batch.head["at"]
-        if status == PASS and data["check"] not in self.wishes.thresholds:
+        if status == PASS and data["check"] not in self.request.thresholds:
             self.fold.add_pass(place_of(data["subject"]), data["evidence"], at)
             self._keep(data)
             return
         record = record_from_data(data)
-        if record.check in self.wishes.thresholds:
-            record = judge_again(record, self.wishes.thresholds, self.wishes.whose)
+        if record.check in self.request.thresholds:
+            record = judge_again(record, self.request.thresholds, self.request.whose)
         if batch.head["simulated"] and record.status != PASS:
             self.of_simulated.add((record.check, record.subject))
         self._take(record, at)
@@ -263,7 +263,7 @@ class Collector:
         one.put(name, value)
 
     def flow(self, data: Mapping[str, Any]) -> None:
-        """Take a line of pairs.jsonl; one that is no measured flow of two nodes is left out."""
+        """Take a line of pairs.jsonl; one that is not a measured flow of two nodes is left out."""
         rate = data.get("gbps")
         if data.get("kind") == "flow" and isinstance(rate, (int, float)) and not number_flaw(rate):
             source, target = str(data["from"][0]), str(data["to"][0])
@@ -276,7 +276,7 @@ class Collector:
         self,
         at: str,
         changes: Changes,
-        lemons: Sequence[Lemon],
+        repeat_offenders: Sequence[RepeatOffender],
         runs: Sequence[Mapping[str, Any]],
         problems: Sequence[str],
         versions: Mapping[str, str],
@@ -285,20 +285,20 @@ class Collector:
     ) -> dict[str, Any]:
         """Return what the report shows. `more` are tables of others: title to rows of texts."""
         found = self.fleet.outliers()
-        for record in outlier_records(found, self.wishes.fleet_failing):
+        for record in outlier_records(found, self.request.fleet_failing):
             self._take(record, at)
         names = [str(node["name"]) for node in self.nodes]
         levels = {scope: level for scope, (_at, level) in self.levels.items()}
         judged = [self.fold.verdict(name, levels.get(name, "")) for name in names]
         fabric = self.fold.verdict(FABRIC)
         of_fabric = fabric.passed + len(fabric.failing) + len(fabric.unmeasured)
-        counts = self.wishes.fabric or of_fabric > 0
-        strangers = sorted(set(self.fold.newest) - set(names) - {FABRIC})
+        counts = self.request.fabric or of_fabric > 0
+        unplanned = sorted(set(self.fold.newest) - set(names) - {FABRIC})
         verdicts = {one.node: one for one in judged}
-        every = [*judged, *map(self.fold.verdict, strangers), fabric]
+        every = [*judged, *map(self.fold.verdict, unplanned), fabric]
         return {
             "version": VERSION,
-            "cluster": self.wishes.cluster,
+            "cluster": self.request.cluster,
             "at": at,
             "verdict": _whole([*judged, fabric] if counts else judged),
             "simulated": [
@@ -313,11 +313,11 @@ class Collector:
                 "records_by_kind": dict(sorted(self.subjects.items())),
             },
             "nodes": [self._node(node, verdicts[str(node["name"])], states) for node in self.nodes],
-            "strangers": strangers,
+            "unplanned": unplanned,
             "gate": gate_data(judged),
             "questions": [
                 {"check": one.check, "nodes": list(one.nodes), "share": round(one.share, 3)}
-                for one in questions(judged, self.wishes.most_share)
+                for one in questions(judged, self.request.most_share)
             ],
             "failed": [self._told(one) for one in _once(each.failing for each in every)],
             "not_measured": _grouped(_once(each.unmeasured for each in every)),
@@ -326,9 +326,9 @@ class Collector:
             "pairs": self._pairs(),
             "outliers": [{**vars(one), "text": one.text} for one in found[:_SHOWN]],
             "outliers_in_all": len(found),
-            "lemons": [
-                {**vars(one), "is_lemon": one.is_lemon}
-                for one in sorted(lemons, key=lambda one: -one.score)
+            "repeat_offenders": [
+                {**vars(one), "is_repeat_offender": one.is_repeat_offender}
+                for one in sorted(repeat_offenders, key=lambda one: -one.score)
                 if one.incidents
             ][:_SHOWN],
             "changes": {"new": changes.new, "gone": changes.gone, "since": changes.since},

@@ -111,7 +111,8 @@ def _badges(report: Mapping[str, Any]) -> dict[str, int]:
         "unmeasured": report["summary"]["records"]["not_measured"]
         + sum(not one["at"] for one in report["nodes"]),
         "changes": len(report["changes"]["new"]) + len(report["changes"]["gone"]),
-        "fleet": report["outliers_in_all"] + sum(one["is_lemon"] for one in report["lemons"]),
+        "fleet": report["outliers_in_all"]
+        + sum(one["is_repeat_offender"] for one in report["repeat_offenders"]),
     }
 
 
@@ -123,7 +124,7 @@ def _unreal(report: Mapping[str, Any]) -> set[str]:
 
 
 def _failed(report: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return what failed by node, with where the node is and what Slurm says of it."""
+    """Return what failed by node, with where the node is and what Slurm reports about it."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for one in report["failed"][:MOST_FAILED]:
         groups.setdefault(one["node"], []).append({**one, "tells": _tells(one)})

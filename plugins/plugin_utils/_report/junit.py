@@ -5,7 +5,7 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """A report as JUnit: a suite for each node, a failure or an error for each check. Pure.
 
-What was not measured is an error: whoever reads JUnit takes a skipped test for green.
+What was not measured is an error: readers of JUnit take a skipped test for green.
 """
 
 from __future__ import annotations

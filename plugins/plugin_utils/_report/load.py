@@ -26,10 +26,10 @@ from ...module_utils._evidence.batch import (
     parse_time,
 )
 from ...module_utils._evidence.store import Store
-from .._operations.outliers import Lemon, lemon
-from .data import Collector, Wishes
+from .._operations.outliers import RepeatOffender, repeat_offender
+from .data import Collector, Request
 
-# Longer ones are keys and certificates in files of their own, whose lines are left out one by one.
+# Longer ones are keys and certificates in their own files, whose lines are left out one by one.
 _MOST_SECRET = 1 << 20
 
 
@@ -64,7 +64,7 @@ def read_secrets(folder: str) -> list[str]:
 def load_report(
     evidence: str,
     nodes: Sequence[Mapping[str, Any]] | None,
-    wishes: Wishes,
+    request: Request,
     at: str,
     pairs: str = "",
     states: Mapping[str, Mapping[str, str]] | None = None,
@@ -87,7 +87,7 @@ def load_report(
     if nodes is None:
         scopes = sorted({scope for scope, _layer in last if scope != FABRIC})
         nodes = [{"name": scope} for scope in scopes]
-    collector = Collector(nodes, wishes)
+    collector = Collector(nodes, request)
     layers: dict[tuple[str, int], set[str]] = {}
     for (_scope, layer), batch in last.items():
         layers.setdefault(batch.key, set()).add(layer)
@@ -115,13 +115,13 @@ def load_report(
                 collector.record(used[key], _unreadable(used[key]))
         problems.lines += [line for line in told.lines if line not in problems.lines]
     for line in read_text(pairs).splitlines() if pairs else ():
-        # One that was cut short when a run was killed has no flow.
+        # One that was truncated when a run was killed has no flow.
         with contextlib.suppress(ValueError, KeyError, TypeError, IndexError):
             collector.flow(json.loads(line))
     return collector.report(
         at=at,
         changes=changes(batches),
-        lemons=list(_lemons(store, at, problems)),
+        repeat_offenders=list(_repeat_offenders(store, at, problems)),
         runs=_runs(used, counted),
         problems=problems.lines,
         versions=versions or {},
@@ -151,10 +151,10 @@ def _unreadable(batch: Batch) -> dict[str, Any]:
     ).as_data()
 
 
-def _lemons(store: Store, at: str, problems: Problems) -> Iterator[Lemon]:
+def _repeat_offenders(store: Store, at: str, problems: Problems) -> Iterator[RepeatOffender]:
     for serial, lines in store.histories(problems):
         if any(line.get("status") == "fail" for line in lines):
-            yield lemon(serial, lines, at)
+            yield repeat_offender(serial, lines, at)
 
 
 def _runs(

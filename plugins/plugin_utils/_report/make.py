@@ -14,7 +14,7 @@ from typing import Any
 
 from ...module_utils._core.files import make_folder, write_atomic
 from ...module_utils._evidence.store import now_utc
-from .data import Redactor, Wishes
+from .data import Redactor, Request
 from .html import report_html
 from .junit import junit
 from .load import load_report, planned_nodes, read_secrets, read_text
@@ -30,14 +30,14 @@ def make_report(options: Mapping[str, Any], write: bool) -> dict[str, Any]:
     try:
         return _made(options, known, write)
     except (KeyError, TypeError) as error:
-        why = f"the store holds what is no record: {error}"
+        why = f"the store holds what is not a record: {error}"
         raise ValueError(Redactor(known).text(why)) from error
     except ValueError as error:
         raise ValueError(Redactor(known).text(str(error))) from error
 
 
 def _made(options: Mapping[str, Any], known: list[str], write: bool) -> dict[str, Any]:
-    wishes = Wishes(
+    request = Request(
         cluster=options["cluster"],
         thresholds=options["thresholds"],
         whose=options["threshold_source"],
@@ -50,7 +50,7 @@ def _made(options: Mapping[str, Any], known: list[str], write: bool) -> dict[str
     found = load_report(
         options["evidence"],
         nodes,
-        wishes,
+        request,
         now_utc(),
         pairs=options["pairs"] or "",
         states=options["states"],

@@ -60,7 +60,7 @@ class Box(NamedTuple):
     shown: str
     title: str
     state: str
-    # A cable beside it failed: shown, though the node is not condemned for it.
+    # A cable beside it failed: shown, though it does not fail the node.
     beside: bool
     leads: bool
 
@@ -157,7 +157,7 @@ def script_data(report: Mapping[str, Any]) -> dict[str, Any]:
 def rack_map(report: Mapping[str, Any]) -> dict[str, list[Box]]:
     """Return the nodes of each rack, the highest on top; a node that failed leads there."""
     shown = {one["node"] for one in report["failed"][:1000]}
-    # What all names begin with says nothing a thousand times.
+    # A prefix of all names helps no reader.
     names = [node["name"] for node in report["nodes"]] if is_wide(report) else []
     same = commonprefix(names).rstrip("0123456789")  # noqa: RUF071 (no paths, but names)
     return {
@@ -222,7 +222,7 @@ def _state_grid(
     )
     lines = [(name, [list(states(node)) for node in nodes]) for name, nodes in groups]
     if is_wide(report):
-        # The worst first: nobody reads hundreds of rows.
+        # The worst first: hundreds of rows are not read.
         lines.sort(key=lambda item: _worst_of(state for one in item[1] for state in one))
         caption += "; the worst racks first"
     rows = [

@@ -30,7 +30,7 @@ def environment(folder: Path, **filters: Any) -> Environment:
     """Return what renders the templates of a folder, with more filters.
 
     `inline` puts a style or a script of the folder into the page as it is. KeyError, ValueError and
-    the like are a template's own faults: what is undefined is no empty text.
+    the like are a template's own faults: what is undefined is not an empty text.
     """
     made = Environment(
         loader=FileSystemLoader(folder),

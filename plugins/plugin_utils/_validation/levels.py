@@ -6,7 +6,7 @@
 """Parts of validate_nodes: which are asked of a node, and one answer. Pure.
 
 A part that is asked for and gives no record is a record by itself, which says why: not measured. A
-part that is not asked for is absent, and the reason is told.
+part that is not asked for is absent, and the reason is reported.
 """
 
 from __future__ import annotations
@@ -48,7 +48,9 @@ _NO_ANSWER = "look: is the node up? ssh, ping, the BMC's console"
 _DECLARE = {
     "ib_health": "cluster_fabric.topology, and rails in the node's profile",
     "canary": "cephfs_mounts, local_storage_volumes or cluster_validation.canary.mounts",
-    "dcgm": "dcgm_source",
+    "dcgm": "dcgm_source, and no nvidia_driver_mig",
+    "burn": "no nvidia_driver_mig",
+    "nccl": "no nvidia_driver_mig",
     "fio": "local_storage_volumes or cluster_validation.fio.folder",
 }
 _REMEDY = "look: what is in the way, and validate the node again"
@@ -60,7 +62,7 @@ def reasons(
     """Return for each part why it is not asked for, "" where it is; ValueError.
 
     `switches` are the parts that the inventory switches off or on; `nothing` says why a part has
-    nothing to ask. What is switched on by name is asked all the same, and then says itself what it
+    nothing to ask. What is switched on by name is asked all the same, and then reports what it
     lacks.
     """
     if level not in LEVELS:
@@ -95,7 +97,7 @@ def fold(
     in_the_way: Mapping[str, str] | None = None,
     nothing: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return one answer: records, verdict, counts, lines of what is no pass, what was not asked.
+    """Return one answer: records, verdict, counts, lines of what did not pass, what was not asked.
 
     `asked` is of reasons(); `answers` has what the task of each part returned; `in_the_way` says
     why a part was not begun, `nothing` why it has nothing to ask. `at` is the time of the records

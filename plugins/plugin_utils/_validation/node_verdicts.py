@@ -6,12 +6,12 @@
 """Verdicts for the gate, of what validate_nodes and validate_fabric left on the controller. Pure.
 
 A node has its own records, and those of the cables it is plugged into: for the gate a node behind a
-bad cable is no good. What cannot be read, or is about another node, measured nothing.
+bad cable is not good. What cannot be read, or is about another node, measured nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...module_utils._core.record import FAIL, NOT_MEASURED, VERSION, Record, flaw
@@ -32,15 +32,16 @@ def gate_verdicts(
     pairs: Sequence[Any],
     needs_fabric: bool,
     own_age: bool = False,
+    without_rails: Collection[str] = (),
 ) -> list[dict[str, Any]]:
     """Return the gate's plain verdict of each node.
 
     `files` has each node with the content of its file, or with the text of why there is none.
     `fabric` are the records of the sweep, None where there was none, and `pairs` those of the pair
     tests; of these only failures count, since they are not run each time. With `needs_fabric` a
-    node whose cables nobody looked at is not measured. A verdict that is no failure is as old as
-    its oldest record; with `own_age` those of the cables do not count, which are swept for all
-    nodes at once and not when one of them is validated.
+    node whose cables were not checked is not measured, unless it is one `without_rails`. A verdict
+    that is not a failure is as old as its oldest record; with `own_age` those of the cables do not
+    count, which are swept for all nodes at once and not when one of them is validated.
     """
     fold, levels, oldest = Fold(cables_condemn=True), {}, {}
     for node, data in files:
@@ -65,8 +66,8 @@ def gate_verdicts(
         if record.status == FAIL:
             fold.add(record)
     if needs_fabric:
-        for node in sorted(set(oldest) - seen):
-            why = "nobody looked at its cables"
+        for node in sorted(set(oldest) - seen - set(without_rails)):
+            why = "its cables were not checked"
             fold.add(_missing(node, "fabric.records", why, "run validate_fabric"))
     told = gate_data([fold.verdict(node, levels[node]) for node in oldest])
     for one in told:
@@ -92,7 +93,7 @@ def _own_records(node: str, data: Any) -> tuple[list[Record], str]:
         return [], "some records cannot be read"
     foreign = [one.subject for one in records if is_about_another(one.subject, node)]
     if foreign:
-        # what it says of itself still counts, so that it cannot hide a failure behind them
+        # what it reports about itself still counts, so that it cannot hide a failure behind them
         own = [one for one in records if not is_about_another(one.subject, node)]
         return own, f"{len(foreign)} records are about another node: {foreign[0]}"
     return records, "" if records else "there are no records"

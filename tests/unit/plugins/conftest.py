@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A small sound cluster as the files of an inventory, and its way to a plan."""
+"""A small valid cluster as the files of an inventory, and its way to a plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.vars.manager import VariableManager
 from checkout import ROOT
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.schema import RoleSpec
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.collect import collect
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.refusals import Refusals
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.role_specs import load_roles
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.values import Inventory
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.plan import Plan, make_plan
@@ -94,6 +96,7 @@ FILES = {
     "hosts.yml": HOSTS,
     "group_vars/all/cluster.yml": CLUSTER,
     "group_vars/all/slurm_base.yml": SLURM,
+    "group_vars/cluster/node.yml": 'ansible_host: "{{ inventory_hostname }}"\n',
     "group_vars/slurm_controllers/node.yml": (
         "node_first_address: {management: 10.1.0.11, storage: 10.2.0.11}\n"
     ),
@@ -208,9 +211,13 @@ def collected(
 ) -> Callable[..., Inventory]:
     """Write an inventory and read it with Ansible: `collected(files, extra_vars={})`."""
     numbers = itertools.count()
-    roles = load_roles(str(small_collection))
+    own = load_roles(str(small_collection)), small_collection
 
-    def read(files: Mapping[str, str], extra_vars: Mapping[str, object] | None = None) -> Inventory:
+    def read(
+        files: Mapping[str, str],
+        extra_vars: Mapping[str, object] | None = None,
+        against: tuple[dict[str, RoleSpec], Path] = own,
+    ) -> Inventory:
         # A folder for each, since Ansible remembers which variable files a folder has.
         folder = _write(tmp_path_factory.mktemp(f"inventory{next(numbers)}"), files)
         loader = DataLoader()
@@ -218,7 +225,7 @@ def collected(
         inventory = InventoryManager(loader=loader, sources=[str(folder)])
         manager = VariableManager(loader=loader, inventory=inventory)
         manager._extra_vars = dict(extra_vars or {})
-        return collect(loader, inventory, manager, roles, str(small_collection))
+        return collect(loader, inventory, manager, against[0], str(against[1]))
 
     return read
 
@@ -230,6 +237,18 @@ def planned(collected: Callable[..., Inventory], small_collection: Path) -> Call
 
     def plan(files: Mapping[str, str], extra_vars: Mapping[str, object] | None = None) -> Plan:
         return make_plan(collected(files, extra_vars), roles)
+
+    return plan
+
+
+@pytest.fixture(scope="session")
+def planned_by_roles(collected: Callable[..., Inventory]) -> Callable[..., Plan]:
+    """The same against the collection's own roles, and what they refuse."""
+    roles = load_roles(str(ROOT))
+    refuse = Refusals(DataLoader(), roles, str(ROOT)).find
+
+    def plan(files: Mapping[str, str], extra_vars: Mapping[str, object] | None = None) -> Plan:
+        return make_plan(collected(files, extra_vars, (roles, ROOT)), roles, refuse)
 
     return plan
 
@@ -277,7 +296,7 @@ class SimulatedNode:
         """Put a state in force, with a kernel log and the GPUs of a profile."""
         (self.folder / "state").write_text(text)
         self.kernel_log.write_text(log)
-        # Hundreds of files are only written anew for what PCI shows.
+        # Hundreds of files are only written again for what PCI shows.
         pci = [line for line in text.splitlines() if _PCI_KEYS.search(line)], gpus
         if pci == self._pci:
             return

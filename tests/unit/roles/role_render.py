@@ -104,11 +104,11 @@ def render_many(
                     "cacheable": True,
                 }
             },
-            # as arguments of a task, so that what the role omits is gone
-            {"ansible.builtin.set_fact": {f"shown_{k}": "{{ %s }}" % v for k, v in shown.items()}},
+            # As arguments of a task: what the role omits is gone, and nothing is templated twice,
+            # which up to ansible-core 2.18 would read the content of files as templates.
             {
                 "shown": {
-                    "shown": {name: "{{ shown_%s }}" % name for name in shown},
+                    "shown": {name: "{{ %s }}" % value for name, value in shown.items()},
                     "shared": str(SHARED),
                     "dest": f"{folder}/{{{{ inventory_hostname }}}}.out",
                 }
@@ -144,5 +144,5 @@ def by_path(entries: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def lines(entry: dict[str, Any]) -> list[str]:
-    """What stands in a file, without comments and empty lines."""
+    """What is in a file, without comments and empty lines."""
     return [line for line in entry["content"].splitlines() if line and not line.startswith("#")]

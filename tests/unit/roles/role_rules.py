@@ -182,7 +182,7 @@ def defaults_pass_the_spec(role: Role) -> Iterator[str]:
 
 
 def spec_is_complete(role: Role) -> Iterator[str]:
-    """Every option has a type and a description, every list says of what."""
+    """Every option has a type and a description, every list names the type of its elements."""
     for entry_point, spec in role.specs.items():
         if not spec.get("short_description"):
             yield f"{entry_point}: no short_description"
@@ -245,7 +245,7 @@ def no_forbidden_words(role: Role) -> Iterator[str]:
 
 
 def inputs_have_one_default(role: Role) -> Iterator[str]:
-    """An input's default stands in defaults/main.yml, never again where it is read."""
+    """An input's default is in defaults/main.yml, never again where it is read."""
     names = "|".join(sorted(role.inputs, key=len, reverse=True)) or "(?!)"
     pattern = re.compile(rf"\b({names})\s*\|\s*(default|d)\(")
     for name, text in role.texts.items():
@@ -295,7 +295,7 @@ def vars_hold_no_program(role: Role) -> Iterator[str]:
 
 
 def private_names(role: Role) -> Iterator[str]:
-    """What is no input starts with two underscores and the role's name."""
+    """What is not an input starts with two underscores and the role's name."""
     prefix = f"__{role.name.lstrip('_')}_"
     for path in sorted((role.path / "vars").glob("*.yml")):
         for name in read_yaml(path) or {}:
@@ -320,7 +320,7 @@ def line_feeds_are_some(role: Role) -> Iterator[str]:
             for text in _texts(read_yaml(path)):
                 for code in re.findall(r"\{[{%].*?[%}]\}", text, re.DOTALL):
                     for found in re.findall(r"'[^'\n]*\\n[^'\n]*'", code):
-                        yield f"{folder}/{path.name}: {found} is no line feed; name a variable"
+                        yield f"{folder}/{path.name}: {found} is not a line feed; name a variable"
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -355,7 +355,7 @@ def internal_roles_get_what_they_read(role: Role) -> Iterator[str]:
                 yield f"{where} gives {idle}, which {name} does not read there"
     if role.internal:
         read = set().union(*(_read_by(role, name) for name in role.texts))
-        yield from (f"{name} is no input" for name in sorted(read - set(role.inputs)))
+        yield from (f"{name} is not an input" for name in sorted(read - set(role.inputs)))
         yield from (f"nothing reads the input {name}" for name in sorted(set(role.inputs) - read))
 
 
@@ -374,11 +374,30 @@ def _read_by(role: Role, name: str) -> set[str]:
 
 
 def tasks_carry_the_stem(role: Role) -> Iterator[str]:
-    """In a run's output a task's name tells the file it stands in."""
+    """In a run's output a task's name tells the file it is in."""
     for stem, task in role.tasks:
         name = task.get("name", "")
         if stem != "main" and not name.startswith(f"{stem} | "):
             yield f"tasks/{stem}.yml: '{name}' does not start with '{stem} | '"
+
+
+SAYS = re.compile(r"(\{\{ _service_name \}\}_[a-z_]+|[a-z0-9_]+)[^ :]*: .+; .+")
+
+
+def refusals_are_asked_of_the_inventory(role: Role) -> Iterator[str]:
+    """check_inventory asks a preflight's refusals: each is an input, what is wrong, a remedy."""
+    for stem, task in role.tasks:
+        for name, refusals in (task.get("vars") or {}).items():
+            if not name.endswith("_refusals"):
+                continue
+            if not isinstance(refusals, list):
+                yield f"tasks/{stem}.yml: {name} is not a list of `when` and `say`"
+                continue
+            for say in (" ".join(item["say"].split()) for item in refusals):
+                found = SAYS.fullmatch(say)
+                inputs = (role.name, "_service", "slurm_controller", "slurm_base")
+                if found is None or not found.group(1).startswith(("{{", *inputs)):
+                    yield f"tasks/{stem}.yml: write `input: what is wrong; what to write`: {say}"
 
 
 TOUCHING = (*COMMANDS, "stat", "slurp", "find")
@@ -398,7 +417,7 @@ def no_task_waits_for_a_mount(role: Role) -> Iterator[str]:
             words = set(re.findall(r"\w+", str(value))) if short(key) in TOUCHING else set()
             for name in words.intersection(places):
                 yield (
-                    f"tasks/{stem}.yml: {task.get('name')}: {short(key)} waits for ever if {name}"
+                    f"tasks/{stem}.yml: {task.get('name')}: {short(key)} waits forever if {name}"
                     " is on a mount that does not answer; take path_status, or a module"
                 )
 
@@ -430,6 +449,7 @@ RULES: tuple[Callable[[Role], Iterator[str]], ...] = (
     line_feeds_are_some,
     half_an_archive_is_not_final,
     no_task_waits_for_a_mount,
+    refusals_are_asked_of_the_inventory,
 )
 
 

@@ -174,7 +174,7 @@ def test_texts_name_labels_that_are_there(name: str) -> None:
     }
     texts = [*ALERTS[name]["annotations"].values(), *ALERTS[name]["labels"].values()]
     named = set(re.findall(r"\$labels\.([A-Za-z_]+)", " ".join(texts)))
-    assert named <= had, f"{named - had} is no label of the alert"
+    assert named <= had, f"{named - had} is not a label of the alert"
 
 
 # The lists of Xids

@@ -104,7 +104,7 @@ def test_enroot_on_scratch(enroot: dict[str, dict[str, Any]]) -> None:
         "ENROOT_TEMP_PATH /raid/enroot/tmp",
         "ENROOT_MAX_PROCESSORS 8",
     ]
-    # nobody but root makes folders where users' own are: enroot takes whatever it finds there
+    # only root makes folders where users' own are: enroot takes whatever it finds there
     modes = {path: entry["mode"] for path, entry in found["folders"].items()}
     assert modes == {
         "/run/enroot": "0711",
@@ -197,6 +197,7 @@ PYXIS = {
     "leftovers": "__pyxis_leftovers",
     "runtime": "__pyxis_runtime_files",
     "refusals": f"__pyxis_{REFUSALS}",
+    "needs": "__pyxis_build_needs",
 }
 MARK, OLD = "0123456789ab", "ba9876543210"
 PATH = "/usr/local/lib/slurm/spank_pyxis-{}.so"
@@ -229,6 +230,7 @@ PYXIS_CASES: dict[str, dict[str, Any]] = {
         "options": {"runtime_pat": "/x"},
         "other_lines": ["required /usr/lib/spank_pyxis.so"],
     },
+    "schedmd": {"slurm_source": "repository"},
     "refused-url": {"source": "url", "sha256": "12"},
 }
 
@@ -256,6 +258,11 @@ def pyxis(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
             **{f"pyxis_{key}": value for key, value in values.items() if key != "in-use"},
         }
     return render_many(folder, "pyxis", "Debian", hosts, PYXIS)
+
+
+def test_headers_of_slurm_by_their_source(pyxis: dict[str, dict[str, Any]]) -> None:
+    assert pyxis["first"]["needs"][-1] == "libslurm-dev"
+    assert pyxis["schedmd"]["needs"][-1] == "slurm-smd-dev"
 
 
 def test_first_build(pyxis: dict[str, dict[str, Any]]) -> None:

@@ -63,11 +63,13 @@ def test_dcgm_elsewhere_and_watching(tmp_path: Path) -> None:
         health_watches=["pcie", "nvlink"],
     )  # fmt: skip
     assert "datacenter-gpu-manager-4-cuda12=4.6.0-*" in found["packages"]
+    health = "/usr/bin/dcgmi health --host 10.0.0.1:5556 -s pn"
+    again = "n=$$((n + 1)); [ $$n -lt 60 ] || exit 1; sleep 1"
     assert lines(found["files"][DCGM_DROP_IN]) == [
         "[Service]",
         "ExecStart=",
         "ExecStart=/usr/bin/nv-hostengine -n --service-account nvidia-dcgm -b 10.0.0.1 -p 5556",
-        "ExecStartPost=/usr/bin/dcgmi health --host 10.0.0.1:5556 -s pn",
+        f"ExecStartPost=/bin/sh -c 'n=0; until {health}; do {again}; done'",
     ]
     assert found["probes"][0]["command"] == [
         "dcgmi", "discovery", "--host", "10.0.0.1:5556", "-l"

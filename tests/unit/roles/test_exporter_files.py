@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the exporters' roles write: units that listen where they are told, collectors that start."""
+"""What the exporters' roles write: units that listen where configured, collectors that start."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
 REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     "node_exporter": [
         ({"port": 0}, "not a port"),
-        ({"address": "head-01"}, "no address"),
+        ({"address": "head-01"}, "is not an address"),
         ({"source": "directory"}, "path or sha256"),
         ({"source": "archive", "archive": {"url": "http://x", "sha256": "1"}}, "sha256"),
         ({"tls": {"certificate": "x"}}, "private key"),
@@ -101,7 +101,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
     ],
     "dcgm_exporter": [
         ({"port": 70000}, "port"),
-        ({"address": "::x"}, "no address"),
+        ({"address": "::x"}, "is not an address"),
         ({"host_engine": "localhost"}, "host_engine"),
         ({"interval_s": 0}, "interval"),
         ({"source": "binary"}, "where the program lies"),
@@ -111,7 +111,7 @@ REFUSED: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"tls": {"certificate": "x"}}, "private key"),
         ({"users": {"a": "secret"}}, "bcrypt"),
         ({"counters": [{"field": "FAN", "type": "gauge", "help": "x"}]}, "no fields"),
-        ({"counters": [{"field": "DCGM_FI_A", "type": "gauge", "help": "a, b"}]}, "no commas"),
+        ({"counters": [{"field": "DCGM_FI_A", "type": "gauge", "help": "a, b"}]}, "commas or"),
     ],
     "slurm_exporter": [
         ({"interval_s": 5}, "interval_s"),
@@ -347,7 +347,7 @@ def test_prolog_and_epilog_tell_who_has_which_gpu(roles: Any, tmp_path: Path) ->
     run("prolog", "10", "")
     run("prolog", "10", "../x,N/A,*")
     assert have() == {"3": "9\n", "1": "8\n"}
-    # What cannot be written is no reason to take a node out.
+    # What cannot be written is not a reason to take a node out.
     file = tmp_path / "file"
     file.write_text("")
     run("prolog", "11", "0", file)

@@ -1,13 +1,16 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""admit_nodes with the gate off has admitted nothing, and says so."""
+"""The gate holds what it can prove, and admit_nodes with the gate off admits nothing."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from jinja2.nativetypes import NativeEnvironment
 from role_render import ROLES
 from role_rules import read_yaml
+from wiring import Wiring, example, write
 
 PLAYBOOKS = ROLES.parent / "playbooks"
 
@@ -42,3 +45,30 @@ def test_the_checks_of_idle_nodes_go_on_without_the_gate():
         if play.get("ansible.builtin.import_playbook") == "admit_nodes.yml"
     )
     assert play["vars"]["admit_nodes_is_part"] is True
+
+
+PROFILE = {"cpu": {"sockets": 2, "cores_per_socket": 32, "threads_per_core": 2, "numa_nodes": 2}}
+
+
+def test_cpu_nodes_are_not_held(tmp_path: Path) -> None:
+    """Nothing measures them: drained for want of evidence, they would stay so."""
+    inventory = example(tmp_path, "core_12")
+    more = {"cluster": {"children": {"cpu_nodes": {"hosts": {"cpu-01": None, "cpu-02": None}}}}}
+    write(inventory, "more.yml", more)
+    profiles = {"cpu_node": {**PROFILE, "real_memory_mb": 250000}}
+    write(inventory, "group_vars/all/profiles.yml", {"cluster_profiles": profiles})
+    write(inventory, "group_vars/all/gate.yml", {"cluster_gate": {"enabled": True}})
+    address = {"management": "10.1.0.61", "storage": "10.1.2.61"}
+    node = {"node_profile": "cpu_node", "node_first_address": address}
+    write(inventory, "group_vars/cpu_nodes/node.yml", node)
+    values = Wiring(inventory).of("head-01")
+    assert [node["name"] for node in values["slurm_controller_nodes"][-2:]] == ["cpu-01", "cpu-02"]
+    held = [f"dgx-{number:02d}" for number in range(1, 13)]
+    assert values["__gate_nodes"] == held
+    (task,) = (
+        task
+        for task in read_yaml(ROLES / "slurm_controller/tasks/service.yml")
+        if task["name"].endswith("Drain the new nodes")
+    )
+    nodes = task["baremetal.dgx.slurm_gate"]["nodes"]
+    assert NativeEnvironment().from_string(nodes).render(values) == held

@@ -39,7 +39,7 @@ def test_an_example_watches_its_nodes(tmp_path: Path) -> None:
 def test_slurm_is_as_before_where_it_is_off(tmp_path: Path, settings: dict[str, Any]) -> None:
     wired = wiring(tmp_path, settings)
     assert wired.of("head-01")[CHECK] == {}
-    # What was installed once is removed where the inventory says so, and promised by nobody.
+    # What was installed once is removed if the inventory says it, and not promised.
     assert ("node_health" in wired.of("dgx-07")["__cluster_roles"]) == bool(settings)
     assert "node_health" not in wired.of("dgx-07")["__cluster_verified"]
 

@@ -239,7 +239,7 @@ def test_networkmanager(rocky: dict[str, Any]) -> None:
 
 
 def test_interfaces_that_lack_their_address(ubuntu: dict[str, Any], debian: dict[str, Any]) -> None:
-    # 10.1.17.10 is no 10.1.17.101
+    # 10.1.17.10 is not 10.1.17.101
     assert ubuntu["lacking"] == ["ibrail1"]
     assert debian["lacking"] == ["ibrail0", "ibrail1"]
     assert [probe["name"] for probe in debian["probes"]] == [
@@ -282,8 +282,8 @@ def test_refusals(tmp_path: Path) -> None:
     only = {"refusals": SHOWN["refusals"]}
     said = render(tmp_path, "infiniband", "Debian", inputs, only)["refusals"]
     expected = [
-        "infiniband_rails, infiniband_ports: no PCI addresses: x; write one like '18:00.0'",
-        "infiniband_rails, infiniband_ports: a name or a PCI address is written twice",
+        "infiniband_rails: of these or infiniband_ports no PCI addresses: x; write one like",
+        "infiniband_rails: a name or a PCI address of these or infiniband_ports is written twice",
         "infiniband_ports: no names of ports: Storage;",
         "infiniband_addresses: no port is called rail9; write one of rail0, rail1, rail2",
         "infiniband_addresses: 10.1.1.1; write ADDRESS/BITS",
@@ -308,7 +308,7 @@ test "$FAIL" != "$2"
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Any:
-    """Runs the script on two adapters and a GPU; returns (rc, what setpci was told)."""
+    """Runs the script on two adapters and a GPU; returns (rc, what setpci got)."""
     for path in (
         "pci0000:10/0000:10:01.0/0000:11:00.0/0000:18:00.0",
         "pci0000:10/0000:10:01.0/0000:11:00.0/0000:1b:00.0",

@@ -58,7 +58,7 @@ def alertmanager() -> list[str]:
     """
     apart = ["unshare", "--user", "--map-root-user", "--mount"]
     if subprocess.run([*apart, "true"], capture_output=True, check=False).returncode != 0:
-        pytest.skip("no mount namespace of our own can be had here")
+        pytest.skip("a mount namespace cannot be made here")
     return [*apart, "sh", "-c", script, "sh", program]
 
 

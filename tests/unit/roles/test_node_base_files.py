@@ -8,6 +8,7 @@ import re
 import subprocess
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import role_render
@@ -51,6 +52,7 @@ SHOWN = {
     "accounts": "__node_base_accounts",
     "refusals": "__node_base_refusals | selectattr('when') | map(attribute='say') | list",
     "sysctl": "__node_base_sysctl",
+    "required": "__node_base_required_packages",
     "hosts": "lookup('ansible.builtin.template', role_path ~ '/templates/etc/hosts.j2')",
 }
 
@@ -133,6 +135,20 @@ def test_yum_repository(redhat: dict[str, Any]) -> None:
         "", "[site]", "name=site", "baseurl=https://repo.example.org/x", "enabled=1", "gpgcheck=1",
         "gpgkey=file:///etc/pki/site",
     ]  # fmt: skip
+
+
+def test_firewalld_trusts_what_is_declared(tmp_path: Path) -> None:
+    networks = {"node_base_firewalld_trusted": ["10.1.0.0/24", "fd00:1::/64"]}
+    shown = render(tmp_path, "RedHat", {**INPUTS, **networks})
+    zone = shown["files"]["/etc/firewalld/zones/trusted.xml"]["content"]
+    assert re.findall('<source address="(.*)"/>', zone) == networks["node_base_firewalld_trusted"]
+    assert ElementTree.fromstring(zone).get("target") == "ACCEPT"
+    assert shown["units"][-1]["name"] == "firewalld.service"
+    assert shown["required"][0] == "python3-dnf-plugin-versionlock"
+
+
+def test_firewalld_is_left_alone(redhat: dict[str, Any]) -> None:
+    assert not [path for path in redhat["files"] if "firewalld" in path]
 
 
 def test_sshd(debian: dict[str, Any]) -> None:
@@ -263,3 +279,14 @@ def test_what_is_empty_is_taken_away_or_left_alone(bare: dict[str, Any]) -> None
     # an entry to be taken away carries nothing else that managed_files would refuse
     for path in gone:
         assert not {"content", "target"} & set(bare["files"][path])
+
+
+@pytest.mark.parametrize(("keys", "refused"), [(0, True), (1, False), (None, False)])
+def test_the_login_of_the_run_is_not_locked_out(
+    tmp_path: Path, keys: int | None, refused: bool
+) -> None:
+    plan = {"__node_base_accounts_plan": {"login": {"user": "ops", "key_count": keys}}}
+    said = role_render.render(
+        tmp_path, "node_base", "Debian", plan, {"refusals": SHOWN["refusals"]}
+    )
+    assert any("would lock ops out" in line for line in said["refusals"]) is refused

@@ -31,12 +31,11 @@ DRIVER = {
     "refusals": "__nvidia_driver_refusals | selectattr('when') | map(attribute='say') | list",
     "units": "__nvidia_driver_units | selectattr('when') | map(attribute='sync') | list",
     "probes": "__nvidia_driver_probes",
-    "wish": "__nvidia_driver_wish",
+    "request": "__nvidia_driver_request",
     "act": "__nvidia_driver_act",
     "fetches": "__nvidia_driver_fetches_key",
     "key_url": "__nvidia_driver_key_url",
     "initramfs": "__nvidia_driver_initramfs_script",
-    "reload": "__nvidia_driver_reload_script",
     "settings": "__nvidia_driver_settings_findings",
 }
 Render = Callable[..., dict[str, Any]]
@@ -176,7 +175,7 @@ def test_what_installs_nothing_has_no_source(driver: Render) -> None:
     states = {path: entry.get("state") for path, entry in found["files"].items()}
     assert states["/etc/modprobe.d/baremetal-dgx-nvidia.conf"] == "absent"
     assert states["/etc/modules-load.d/baremetal-dgx-nvidia.conf"] == "absent"
-    assert found["wish"]["source"] == "preinstalled"
+    assert found["request"]["source"] == "preinstalled"
 
 
 def test_all_parts_are_pinned(ubuntu: dict[str, Any]) -> None:
@@ -189,8 +188,8 @@ def test_all_parts_are_pinned(ubuntu: dict[str, Any]) -> None:
 
 def test_user_space_is_that_of_the_table(ubuntu: dict[str, Any], rocky: dict[str, Any]) -> None:
     nccl = "2.30.4-1+cuda13.0"
-    assert ubuntu["wish"]["extra"] == ["cuda-libraries-13-0", f"libnccl2={nccl}"]
-    assert rocky["wish"]["extra"] == [f"libnccl={nccl}"]
+    assert ubuntu["request"]["extra"] == ["cuda-libraries-13-0", f"libnccl2={nccl}"]
+    assert rocky["request"]["extra"] == [f"libnccl={nccl}"]
 
 
 def test_module_parameters(ubuntu: dict[str, Any]) -> None:
@@ -214,9 +213,9 @@ def test_units(ubuntu: dict[str, Any], debian: dict[str, Any]) -> None:
     for name, found in (("nvidia-persistenced", ubuntu), ("nvidia-fabricmanager", ubuntu)):
         assert found["files"][drop_in.format(name)]["state"] == "file"
         assert debian["files"][drop_in.format(name)]["state"] == "absent"
-    assert "ExecStartPost=/usr/bin/nvidia-smi -pm 1" in lines(
-        ubuntu["files"][drop_in.format("nvidia-persistenced")]
-    )
+    persistence = lines(ubuntu["files"][drop_in.format("nvidia-persistenced")])
+    assert "ExecStartPost=/usr/bin/nvidia-smi -pm 1" in persistence
+    assert "Before=slurmd.service nvidia-dcgm.service" in persistence
 
 
 def prefixed(inputs: dict[str, Any]) -> dict[str, Any]:
@@ -320,12 +319,61 @@ def test_initramfs_is_made_anew_once(tmp_path: Path, ubuntu: dict[str, Any]) -> 
     assert run() == ""
     image.write_text("")
     os.utime(image, (1, 1))
-    assert "was made anew" in run()
+    assert "was rebuilt" in run()
     assert run() == ""
 
 
-def test_reload_script_is_a_script(ubuntu: dict[str, Any]) -> None:
-    subprocess.run(["sh", "-n", "-c", ubuntu["reload"]], check=True)
+# Reload of the driver
+
+RELOAD = ROLES / "nvidia_driver/files/baremetal-dgx-driver-reload"
+SYSTEMCTL = """\
+#!/bin/sh
+here="$(dirname "$0")"
+case "$1" in
+-q) exec test -e "$here/runs/$3" ;;
+stop) rm "$here/runs/$2" ;;
+start) touch "$here/runs/$2" ;;
+esac
+echo "$1 $2" >> "$here/log"
+"""
+MODPROBE = """\
+#!/bin/sh
+here="$(dirname "$0")"
+case "$1" in
+-r) test ! -e "$here/held.$2" && rm "$here/module/$2" ;;
+*) touch "$here/module/$1" ;;
+esac
+"""
+DAEMONS = ["nvidia-dcgm", "nvidia-fabricmanager", "nvidia-persistenced"]
+MODULES = ["nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_peermem", "gdrdrv"]
+
+
+@pytest.mark.parametrize("held", ["", "nvidia_uvm", "nvidia"])
+def test_a_reload_leaves_running_what_ran(tmp_path: Path, held: str) -> None:
+    """Also when a module is held: the node must not lose its fabric manager over it."""
+    for name, text in (("systemctl", SYSTEMCTL), ("modprobe", MODPROBE)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    for folder, names in (("runs", [f"{one}.service" for one in DAEMONS]), ("module", MODULES)):
+        (tmp_path / folder).mkdir()
+        for name in names:
+            (tmp_path / folder / name).touch()
+    if held:
+        (tmp_path / f"held.{held}").touch()
+    done = subprocess.run(
+        ["sh", str(RELOAD)],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "SYS": str(tmp_path)},
+        check=False,
+    )
+    assert done.returncode == (1 if held else 0)
+    assert {path.name for path in (tmp_path / "module").iterdir()} == set(MODULES)
+    running = {path.name for path in (tmp_path / "runs").iterdir()}
+    assert running == {f"{one}.service" for one in DAEMONS}
+    stops, starts = DAEMONS, reversed(DAEMONS)
+    assert (tmp_path / "log").read_text().splitlines() == [
+        *(f"stop {one}.service" for one in stops),
+        *(f"start {one}.service" for one in starts),
+    ]
 
 
 # MIG at boot
@@ -336,6 +384,7 @@ here="$(dirname "$0")"
 case "$*" in
 -L) cat "$here/list" ;;
 *--query-gpu=mig.mode.current*) cat "$here/mode.$2" ;;
+"mig -i "*" -lgi") cat "$here/instances.$3" ;;
 *) echo "$@" >> "$here/log" ;;
 esac
 """
@@ -346,6 +395,22 @@ GPU 6: NVIDIA H100 80GB HBM3 (UUID: GPU-6)
   MIG 3g.40gb     Device  0: (UUID: MIG-b)
   MIG 1g.10gb     Device  1: (UUID: MIG-c)
 GPU 7: NVIDIA H100 80GB HBM3 (UUID: GPU-7)
+"""
+
+
+# As nvidia-smi prints them (MIG user guide): a profile, its number, the number of the instance.
+INSTANCES = """\
++-------------------------------------------------------+
+| GPU instances:                                        |
+| GPU   Name             Profile  Instance   Placement  |
+|                          ID       ID       Start:Size |
+|=======================================================|
+|{gpu:4}  MIG 1g.10gb            19        9          2:1     |
++-------------------------------------------------------+
+|{gpu:4}  MIG 1g.10gb            19       13          6:1     |
++-------------------------------------------------------+
+|{gpu:4}  MIG 3g.40gb             9        1          0:4     |
++-------------------------------------------------------+
 """
 
 
@@ -362,9 +427,37 @@ def test_mig_layout_is_made(tmp_path: Path, ubuntu: dict[str, Any]) -> None:
     (tmp_path / "list").write_text(LIST)
     for gpu, mode in ((0, "Enabled"), (6, "Enabled"), (7, "Disabled")):
         (tmp_path / f"mode.{gpu}").write_text(mode)
+    # The numbers are the driver's: 3 + 135 for each GPU, 9 for each instance.
+    for gpu in (6, 7):
+        (tmp_path / f"instances.{gpu}").write_text(INSTANCES.format(gpu=gpu))
+        for own in (1, 9, 13):
+            for place, minor in ((f"gi{own}", 0), (f"gi{own}/ci0", 1)):
+                access = tmp_path / f"proc/driver/nvidia/capabilities/gpu{gpu}/mig/{place}/access"
+                access.parent.mkdir(parents=True)
+                number = 3 + 135 * gpu + 9 * own + minor
+                access.write_text(f"DeviceFileMinor: {number}\nDeviceFileMode: 292\n")
+    (tmp_path / "nvidia-modprobe").write_text(f"#!/bin/sh\necho $@ >> {tmp_path}/modprobe\n")
+    (tmp_path / "nvidia-modprobe").chmod(0o755)
+    caps = tmp_path / "dev/nvidia-caps"
+    caps.mkdir(parents=True)
+    (caps / "nvidia-cap822").touch()
     script = ROLES / "nvidia_driver/files/baremetal-dgx-mig"
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    subprocess.run(["sh", str(script), str(config)], check=True, env=environment)
+    simulated = [str(tmp_path / "proc"), str(tmp_path / "dev")]
+    subprocess.run(["sh", str(script), str(config), *simulated], check=True, env=environment)
+    links = tmp_path / "dev/baremetal-dgx/mig"
+    assert sorted(path.name for path in links.iterdir()) == [
+        f"gpu{gpu}-{kind}-{part}"
+        for gpu in (6, 7)
+        for kind in ("1g.10gb-0", "1g.10gb-1", "3g.40gb-0")
+        for part in ("ci", "gi")
+    ]
+    assert str((links / "gpu6-3g.40gb-0-gi").readlink()) == "../../nvidia-caps/nvidia-cap822"
+    assert (links / "gpu6-3g.40gb-0-gi").exists()
+    assert str((links / "gpu7-1g.10gb-1-ci").readlink()) == "../../nvidia-caps/nvidia-cap1066"
+    made = (tmp_path / "modprobe").read_text().splitlines()
+    assert len(made) == 11, "one device file is there already"
+    assert made[0].endswith("capabilities/gpu6/mig/gi9/access")
     assert (tmp_path / "log").read_text().splitlines() == [
         "mig -i 0 -dci",
         "mig -i 0 -dgi",

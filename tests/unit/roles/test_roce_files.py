@@ -33,12 +33,15 @@ def test_files(tmp_path: Path, distribution: str, package: str) -> None:
     assert result["runs"] is True
     assert lines(files["/etc/nccl.conf"]) == [
         "NCCL_DEBUG=1", "NCCL_IB_GID_INDEX=3", "NCCL_IB_HCA==mlx5_rail0:1,mlx5_rail1:1",
-        # DSCP 26 and the mark that ECN is known
+        # DSCP 26 and the bit that ECN is known
         "NCCL_IB_TC=106",
     ]  # fmt: skip
     assert lines(files["/etc/baremetal-dgx/roce-settings.env"]) == [
         'RAILS="0 1"', "PRIORITY=3", "DSCP=26",
     ]  # fmt: skip
+    assert lines(files["/etc/lldpd.d/baremetal-dgx.conf"]) == [
+        "configure lldp portidsubtype ifname"
+    ]
     assert files["/usr/local/sbin/baremetal-dgx-roce-settings"]["content"] == SCRIPT.read_text()
 
 
@@ -52,13 +55,13 @@ def test_a_pod_and_refusals(tmp_path: Path) -> None:
     result = render(tmp_path, "roce", "Debian", inputs, SHOWN)
     assert result["runs"] is False
     expected = [
-        "roce_dscp: 64;", "roce_rails: a rail is", "roce_rails: a negative", "roce_nccl_settings:",
+        "roce_dscp: 64 is", "roce_rails: a rail is", "roce_rails: a negative", "roce_nccl",
     ]  # fmt: skip
     for line, start in zip(result["refusals"], expected, strict=True):
         assert line.startswith(start)
 
 
-# They keep what they are told in files of $STATE, and print it as the real ones do.
+# They keep what they are reported in files of $STATE, and print it as the real ones do.
 DCB = """\
 #!/bin/sh
 test "$1" = -N && shift

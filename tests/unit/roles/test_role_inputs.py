@@ -20,7 +20,8 @@ from wiring import ROOT, Wiring, example, roles, write
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.schema import check_value
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.given import GIVEN, YIELDING
 
-SECRET = "no-real-secret"
+# As a hash: the roles refuse other passwords of node_exporter_users.
+SECRET = "$2y$10$no-real-secret"
 VAULT = "a test's own"
 # Given by playbooks/vars/cluster.yml, since they are known only while a playbook runs.
 LATER = {"slurm_base_plugins", "slurm_controller_plugstack"}
@@ -30,6 +31,8 @@ LATER = {"slurm_base_plugins", "slurm_controller_plugstack"}
 def wired(tmp_path_factory: pytest.TempPathFactory) -> Wiring:
     inventory = example(tmp_path_factory.mktemp("core"), "core_12")
     write(inventory, "group_vars/all/zz.yml", {"fabric_exporter_enabled": True})
+    interfaces = [{"name": "eno1", "network": "management"}]
+    write(inventory, "group_vars/gpu_nodes/zz.yml", {"node_interfaces": interfaces})
     return Wiring(inventory)
 
 
@@ -58,6 +61,13 @@ def test_roles_take_what_the_plan_writes(tmp_path: Path, name: str) -> None:
         assert wrong == [], host
 
 
+def test_the_inventory_says_how_many_disks_there_are(tmp_path: Path, wired: Wiring) -> None:
+    assert wired.of("dgx-01")["local_storage_disks"] == 10, "as the profile"
+    inventory = example(tmp_path, "core_12")
+    write(inventory, "group_vars/gpu_nodes/zz.yml", {"local_storage_disks": 2})
+    assert "local_storage_disks" not in json.loads(Wiring(inventory).texts["dgx-01"])
+
+
 def test_what_grows_with_the_cluster_is_written_for_few(wired: Wiring) -> None:
     """A node's file must not hold what grows with the number of nodes."""
     for host in ("dgx-01", "login-01"):
@@ -77,6 +87,7 @@ SAID: dict[str, dict[str, Any]] = {
         "cluster_validation": {"nccl": {"environment": {"TOKEN": SECRET}}},
     },
     "group_vars/cluster/zz_users.yml": {
+        "cluster_user_directory": True,
         "node_base_users": [
             {"name": "alice", "uid": 4000, "home": "/home/alice", "password": SECRET}
         ],

@@ -66,6 +66,7 @@ SHARED = {
     "tasks/install.yml": "- debug: {msg: '{{ _shared_a }}', template: x.j2}\n",
     "templates/x.j2": "{{ _shared_b }} {{ __shared_c }}",
 }
+REFUSE = "- assert: {{that: true}}\n  vars: {{__demo_refusals: {}}}\n"
 CALL = "- import_role: {{name: baremetal.dgx._shared, tasks_from: install}}\n  vars: {{{}}}\n"
 
 # rule -> (file, its text instead of the good one or None for no file, what the finding names)
@@ -110,7 +111,7 @@ BAD = {
         (INSTALL, "- ansible.builtin.unarchive: {src: a, creates: b/Makefile}\n", ".complete"),
     ],
     "no_task_waits_for_a_mount": [
-        (SPECS, SPEC.replace("type: str", "type: path"), "for ever if demo_name is on a mount"),
+        (SPECS, SPEC.replace("type: str", "type: path"), "forever if demo_name is on a mount"),
     ],
     "inputs_have_one_default": [
         (VARS, '__demo_x: "{{ demo_name | default(1) }}"\n', "main.yml:1"),
@@ -149,6 +150,15 @@ BAD = {
         (INSTALL, CALL.format("_shared_a: 1"), "does not give _shared_b"),
         (INSTALL, CALL.format("_shared_a: 1, _shared_b: 2, _shared_c: 3"), "gives _shared_c"),
     ],
+    "refusals_are_asked_of_the_inventory": [
+        (INSTALL, REFUSE.format('"{{ [1] }}"'), "not a list"),
+        (
+            INSTALL,
+            REFUSE.format("[{when: true, say: 'demo_ports: 0 is not a port'}]"),
+            "demo_ports: 0",
+        ),
+        (INSTALL, REFUSE.format("[{when: true, say: 'a port: is wrong; write 22'}]"), "a port"),
+    ],
     "tasks_carry_the_stem": [(INSTALL, "- name: Install it\n", "'install | '")],
 }
 
@@ -176,8 +186,8 @@ def test_an_internal_role_declares_what_it_reads(tmp_path: Path) -> None:
     role = Role(tmp_path / "_shared")
     rules = {rule.__name__: list(rule(role)) for rule in RULES}
     assert rules["internal_roles_get_what_they_read"] == [
-        "_shared_a is no input",
-        "_shared_b is no input",
+        "_shared_a is not an input",
+        "_shared_b is not an input",
     ]
     assert "README.md is missing" in rules["files_are_there"]
     assert "defaults/main.yml is missing" not in rules["files_are_there"]

@@ -184,7 +184,7 @@ def test_refusals(tmp_path: Path) -> None:
         "subnet_manager_hosts": ["head-01", "head-01"],
         "subnet_manager_fabrics": [{"name": "a b"}, {"name": "c", "guid": "0xzz"}],
         "subnet_manager_partitions": [
-            {"name": "p", "pkey": "0x7fff", "full": ["everybody"]},
+            {"name": "p", "pkey": "0x7fff", "full": ["all hosts"]},
             {"name": "q", "pkey": "0x8001"},
         ],
         "subnet_manager_settings": {"Bad Key": 1},
@@ -197,14 +197,66 @@ def test_refusals(tmp_path: Path) -> None:
     expected = [
         "subnet_manager_hosts: head-03 is not among them",
         "subnet_manager_hosts: a host is written twice",
-        "subnet_manager_fabrics: with several, each needs the guid",
-        "not GUIDs: 0xzz, everybody;",
-        "not names of fabrics or partitions: a b;",
+        "subnet_manager_fabrics: several, and one without a guid",
+        "subnet_manager_fabrics: of these or subnet_manager_partitions no GUIDs: 0xzz, all hosts;",
+        "subnet_manager_fabrics: of these or subnet_manager_partitions no names: a b;",
         "subnet_manager_partitions: no PKeys: 0x8001, 0x7fff;",
         "subnet_manager_settings: no options of opensm.conf: Bad Key",
         "subnet_manager_environment: not names of variables: 1X",
-        "subnet_manager_routing_engine: adaptive routing needs",
+        "subnet_manager_routing_engine: adaptive routing is",
         "subnet_manager_node_names_file: there is no",
     ]
     for line, start in zip(said, expected, strict=True):
         assert line.startswith(start)
+
+
+UFM = {
+    "subnet_manager_ufm_url": "https://ufm.example.org",
+    "subnet_manager_ufm_token": "not a real one",
+}
+PORTS = [{"name": "tenant", "pkey": "0x0010", "full": ["946dae0300a1b2c3"]}]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "start"),
+    [
+        ({**UFM, "subnet_manager_provider": "ufm"}, ""),
+        (UFM, "subnet_manager_ufm_url: opensm manages the subnet"),
+        ({"subnet_manager_provider": "ufm"}, "subnet_manager_partitions: UFM keeps the partitions"),
+        (
+            {**UFM, "subnet_manager_provider": "ufm", "subnet_manager_ufm_url": "http://ufm"},
+            "subnet_manager_ufm_url: http://ufm; write https://",
+        ),
+        (
+            {**UFM, "subnet_manager_provider": "ufm", "subnet_manager_ufm_token": ""},
+            "subnet_manager_ufm_token: no account, or two; write",
+        ),
+        (
+            {
+                **UFM,
+                "subnet_manager_provider": "ufm",
+                "subnet_manager_partitions": [{"name": "p", "pkey": "0x0010", "full": ["ALL"]}],
+            },
+            "subnet_manager_partitions: ALL: only opensm knows such members",
+        ),
+    ],
+)
+def test_partitions_of_ufm(tmp_path: Path, inputs: dict[str, Any], start: str) -> None:
+    only = {"refusals": SHOWN["refusals"]}
+    given = {"subnet_manager_hosts": ["head-01"], "subnet_manager_partitions": PORTS, **inputs}
+    said = render(tmp_path, "subnet_manager", "Debian", given, only, "head-01")["refusals"]
+    assert [line[: len(start)] for line in said] == ([start] if start else [])
+
+
+@pytest.mark.parametrize(("rate", "code"), [(100, 16), (400, 21), (800, 23)])
+def test_codes_of_rates(tmp_path: Path, rate: int, code: int) -> None:
+    files = shown(tmp_path, {**INPUTS, "subnet_manager_rate_gbps": rate})["files"]
+    assert f", rate={code} :" in files["/etc/opensm/baremetal-dgx-partitions.conf"]["content"]
+
+
+def test_an_absent_partition_is_not_in_opensm_s_file(tmp_path: Path) -> None:
+    gone = [{"name": "old", "pkey": "0x0020", "state": "absent"}]
+    files = shown(tmp_path, {**INPUTS, "subnet_manager_partitions": PORTS + gone})["files"]
+    text = files["/etc/opensm/baremetal-dgx-partitions.conf"]["content"]
+    assert "tenant=0x0010" in text
+    assert "old" not in text

@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
 from .conftest import podlib
 
@@ -56,3 +57,11 @@ def test_what_python_caches_is_no_other_hardware(tmp_path: Path) -> None:
     assert gpus._digest(tmp_path) == first
     (tmp_path / "sysfs.py").write_text("x = 1")
     assert gpus._digest(tmp_path) != first
+
+
+def test_the_instances_of_the_pod_are_those_of_its_inventory() -> None:
+    path = gpus.host.CHECKOUT / "virtual_pod/inventories/mixed/group_vars/mig_nodes/node.yml"
+    declared = yaml.safe_load(path.read_text())["nvidia_driver_mig"]
+    assert gpus._MIG_LAYOUT.splitlines() == [
+        f"{item['gpus'][0]} {','.join(item['profiles'])}" for item in declared
+    ]

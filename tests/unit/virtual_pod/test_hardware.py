@@ -269,3 +269,20 @@ def test_pci_of_another_profile(tool: Tool, tmp_path: Path) -> None:
     assert (tmp_path / "sys/bus/pci/devices/0000:0f:00.0/numa_node").read_text() == "3\n"
     wrong = tool("sysfs.py", "--root", str(tmp_path), "--gpus", "07:00.0", "--numa", "3,3")
     assert "1 addresses, but 2 NUMA nodes" in wrong.stderr
+
+
+def test_mig_instances_are_made_listed_and_taken_away(tool: Tool, tmp_path: Path) -> None:
+    (tmp_path / "state").touch()
+    for arguments in (
+        ("-i", "6", "-mig", "1"),
+        ("mig", "-i", "6", "-cgi", "1g.10gb,3g.40gb", "-C"),
+    ):
+        assert tool("nvidia-smi", *arguments).returncode == 0
+    assert [line.split()[:2] for line in tool("nvidia-smi", "-L").stdout.splitlines()[8:10]] == [
+        ["MIG", "3g.40gb"], ["MIG", "1g.10gb"],
+    ]  # fmt: skip
+    access = tmp_path / "proc/driver/nvidia/capabilities/gpu6/mig/gi7/ci0/access"
+    assert access.read_text().splitlines()[0] == "DeviceFileMinor: 877"
+    assert "MIG 1g.10gb" in tool("nvidia-smi", "mig", "-i", "6", "-lgi").stdout
+    assert tool("nvidia-smi", "mig", "-i", "6", "-dgi").returncode == 0
+    assert "MIG " not in tool("nvidia-smi", "-L").stdout

@@ -94,3 +94,11 @@ def test_silence_is_broken(capsys, monkeypatch):
     script = "import time; time.sleep(1.5)"
     progress.run_visible(progress.Progress("t"), "work", [sys.executable, "-c", script])
     assert "work: at work (no output yet)" in capsys.readouterr().out
+
+
+def test_the_package_cache_stays_while_another_pod_comes_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(host, "CACHE", tmp_path)
+    monkeypatch.setattr(cache.daemons, "stop", lambda _path: True)
+    with cache.in_use(), cache.in_use():
+        assert not cache.stop_cache()
+    assert cache.stop_cache()

@@ -140,3 +140,20 @@ def test_a_node_for_storage_is_there_only_when_asked_for_and_stays():
 def test_named_hosts_say_themselves_whether_there_is_storage():
     with pytest.raises(layout.PodError, match="stor-01=IP among the hosts"):
         layout.resolve(layout.Request("x", hosts="a=10.77.0.5", storage=True), None)
+
+
+def test_the_mixed_layout_has_nodes_of_three_kinds() -> None:
+    pod = layout.resolve(layout.Request("t", inventory="mixed"), None)
+    models = {node.name: node.model for node in pod.nodes if node.is_gpu}
+    assert models == {
+        **{f"dgx-0{n}": "h100" for n in range(1, 5)},
+        "debug-01": "a6000",
+        "mig-01": "h100",
+    }
+    assert layout.pod_from_record(layout.pod_to_record(pod)) == pod
+    assert layout.resolve(layout.Request("t"), pod) == pod
+    assert layout.resolve(layout.Request("t", nodes=2), pod).inventory == ""
+    with pytest.raises(layout.PodError, match="write mixed"):
+        layout.resolve(layout.Request("t", inventory="minimal"), None)
+    with pytest.raises(layout.PodError, match="its own nodes"):
+        layout.resolve(layout.Request("t", inventory="mixed", nodes=3), None)

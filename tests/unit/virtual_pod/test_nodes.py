@@ -44,6 +44,7 @@ def test_only_whole_containers_are_used_again(state, action):
 
 def test_a_host_without_podman_has_no_nodes(monkeypatch, tmp_path):
     monkeypatch.setattr(host, "PODMAN", tmp_path / "podman")
+    monkeypatch.setattr(nodes.machines, "found", lambda _name: [])
     monkeypatch.setattr(host, "podman", lambda *_args: pytest.fail("podman was called"))
     assert nodes.containers() == []
 
@@ -85,13 +86,13 @@ def test_only_dgx_nodes_get_gpus():
     rule = "--device-cgroup-rule=c 195:* rwm"
     assert rule in run_argv(DGX)
     assert rule not in run_argv(HEAD)
-    assert run_argv(DGX)[-3:] == ["1", "ssh-ed25519 KEY", "0"]
-    assert run_argv(HEAD)[-3:] == ["0", "ssh-ed25519 KEY", "0"]
+    assert run_argv(DGX)[-3:] == ["ssh-ed25519 KEY", "0", "1"]
+    assert run_argv(HEAD)[-3:] == ["ssh-ed25519 KEY", "0", "0"]
 
 
 def test_bare_node_gets_no_key():
     bare = layout.Node("fresh", "10.77.0.9", "trixie", bare=True)
-    assert run_argv(bare)[-3:] == ["0", "", "1"]
+    assert run_argv(bare)[-3:] == ["", "1", "0"]
 
 
 def test_cgroup_folders_and_the_shared_folder_are_mounted():
@@ -137,6 +138,7 @@ def test_podman_is_not_believed_that_a_container_runs(monkeypatch):
         for i, s in (("alive", "running"), ("lost", "running"), ("stopped", "exited"))
     ]
     monkeypatch.setattr(host, "podman_json", lambda *_: listed)
+    monkeypatch.setattr(nodes.machines, "found", lambda _name: [])
     monkeypatch.setattr(nodes.leftovers, "monitored", lambda: {"alive"})
     states = {c.identity: c.state for c in nodes.containers()}
     assert states == {"alive": "running", "lost": "dead", "stopped": "exited"}

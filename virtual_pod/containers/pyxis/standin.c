@@ -155,7 +155,7 @@ VISIBLE int slurm_spank_user_init(spank_t spank, int count, char **arguments)
 	(void)arguments;
 	if (!image[0])
 		return 0;
-	/* As the real one: slurmd makes the folder when it starts with the plug-in, and nobody else. */
+	/* As the real one: slurmd makes the folder when it starts with the plug-in, and no other process. */
 	if (stat(runtime_path, &found)) {
 		slurm_error("pyxis: %s: %s; was slurmd started with the plug-in?", runtime_path, strerror(errno));
 		return -1;

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""A cable plan out of a sweep, for a fabric that somebody has cabled in a way of their own. Pure.
+"""A cable plan out of a sweep, for a fabric that does not follow the cabling rules. Pure.
 
 What is learned once is the reference from then on: so it must be whole, and rates are those of the
 inventory, since a link that is slow on the day of learning must not become the threshold.
@@ -20,7 +20,7 @@ from .lists import Rows
 
 @dataclasses.dataclass(frozen=True)
 class Learned:
-    """A reference, or None and what keeps the sweep from being one; `notes` are no mistakes."""
+    """A reference, or None and what keeps the sweep from being one; `notes` are not mistakes."""
 
     plan: CablePlan | None
     problems: tuple[str, ...]
@@ -35,11 +35,11 @@ def learn(devices: CablePlan, sweep: Sweep, names: Mapping[str, tuple[str, int]]
     """
     problems = [f"the sweep is not whole: {complaint}" for complaint in sweep.complaints]
     problems += [
-        f"something at the directed route 0,{','.join(map(str, route))} does not answer; mend it"
+        f"something at the directed route 0,{','.join(map(str, route))} does not answer; repair it"
         for route in sweep.silent
     ]
     problems += [
-        f"more than one port claims the GUID {guid}; mend one of them"
+        f"more than one port claims the GUID {guid}; correct one of them"
         for guid in sweep.duplicate_guids
     ]
     problems += _doubtful(devices, sweep, names)
@@ -63,7 +63,7 @@ def learn(devices: CablePlan, sweep: Sweep, names: Mapping[str, tuple[str, int]]
     problems += [f"{item.wrong}; {item.remedy}" for item in rows.problems]
     plan = rows.plan() if not problems else None
     if plan is None and not problems:
-        problems = [f"{item.wrong}; mend it, then sweep again" for item in rows.problems]
+        problems = [f"{item.wrong}; repair it, then sweep again" for item in rows.problems]
     if plan is not None:
         # For people: a sweep has devices in the order of their GUIDs.
         by_place = sorted(plan.cables, key=lambda cable: (cable.kind != NODE_LEAF, cable))
@@ -96,7 +96,7 @@ def _doubtful(devices: CablePlan, sweep: Sweep, names: Mapping[str, tuple[str, i
             host = key[0] if key[1] < 0 else f"{key[0]}/rail{key[1]}"
             wrong.append(f"{host} is both {first} and {guid}; tell them apart by their GUIDs")
     wrong += [
-        f"switch {name} is not in the sweep; mend it, or leave it out of the inventory"
+        f"switch {name} is not in the sweep; repair it, or leave it out of the inventory"
         for name in devices.switches
         if (name, -1) not in found
     ]

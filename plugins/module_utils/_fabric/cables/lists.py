@@ -6,7 +6,7 @@
 """The cable plan as CSV: our own form, written and read, and how every row is judged. Pure.
 
 A row is one cable. Read are the columns that say which end is where; rack, cage and label are for
-people, and a list may have columns of its own.
+people, and a list may have its own columns.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ class Rows:
         """Return the end at a switch, or note that it has no such port."""
         radix = self.devices.switches[switch].radix
         if not re.fullmatch("[0-9]{1,4}", text) or not 1 <= int(text) <= radix:
-            wrong = f"'{text}' is no port of {switch}" if text else "empty"
+            wrong = f"'{text}' is not a port of {switch}" if text else "empty"
             self.wrong(line, column, wrong, f"write a number from 1 to {radix}")
             return None
         return switch_end(switch, int(text))
@@ -165,13 +165,13 @@ class Rows:
         if re.fullmatch("[0-9]{1,2}", text) and (node, int(text)) in self.devices.hcas:
             return rail_end(node, int(text))
         rails = [rail for name, rail in self.devices.hcas if name == node]
-        wrong = f"'{text}' is no rail of {node}" if text else "empty"
+        wrong = f"'{text}' is not a rail of {node}" if text else "empty"
         self.wrong(line, column, wrong, f"write a number from {min(rails)} to {max(rails)}")
         return None
 
     def reserve(self, line: int, end: End) -> None:
         """Keep a port free of the plan's cables."""
-        # One that the inventory reserves stands in the list, too.
+        # One that the inventory reserves is in the list, too.
         if end not in self.devices.reserved and self._free(line, "to_port", end):
             self.reserved.append(end)
 
@@ -236,7 +236,7 @@ class Rows:
         if not text:
             return
         if not _GUID.fullmatch(text):
-            wrong = f"'{text}' is no GUID"
+            wrong = f"'{text}' is not a GUID"
             self.wrong(line, column, wrong, "write 16 hexadecimal digits, or leave it empty")
             return
         guid = text.lower().replace(":", "").replace("0x", "", 1).zfill(16)
@@ -259,7 +259,7 @@ class Rows:
         if len(self.problems) > _MOST_PROBLEMS:
             more = len(self.problems) - _MOST_PROBLEMS
             del self.problems[_MOST_PROBLEMS:]
-            self.problems.append(Problem(self.file, f"{more} more mistakes", "mend these first"))
+            self.problems.append(Problem(self.file, f"{more} more mistakes", "correct these first"))
         if self.problems:
             return None
         return with_guids(
@@ -316,7 +316,7 @@ def take_table(
 ) -> None:
     """Read the table and give each of its lines to `take`, with the columns by name.
 
-    column_of makes a column's name of what stands in the header.
+    column_of makes a column's name of what is in the header.
     """
     header: list[str] = []
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -339,7 +339,9 @@ def take_table(
                 take(rows, line, {name: cell.strip() for name, cell in zip(header, cells)})
     except csv.Error as exc:
         where = f"{rows.file}:{reader.line_num}"
-        rows.problems.append(Problem(where, f"is no CSV ({exc})", "mend the quotes of this line"))
+        rows.problems.append(
+            Problem(where, f"is not CSV ({exc})", "correct the quotes of this line")
+        )
     if not header and not rows.problems:
         remedy = "write a line with the names of the columns, and one for each cable"
         rows.problems.append(Problem(rows.file, "empty", remedy))
@@ -367,7 +369,7 @@ def is_ufm(text: str) -> bool:
 
 
 def take_own(rows: Rows, text: str) -> None:
-    """Take in a list of our own form."""
+    """Take in our own list form."""
     take_table(rows, text, _NEEDED, str.lower, _take_row)
 
 
@@ -382,7 +384,7 @@ def _take_row(rows: Rows, line: int, cells: Mapping[str, str]) -> None:
     lower, column = _lower(rows, line, cells)
     rate = cells.get("rate_gbps", "")
     if rate and rate not in map(str, _RATES):
-        rows.wrong(line, "rate_gbps", f"'{rate}' is no rate", f"write {words(_RATES)}")
+        rows.wrong(line, "rate_gbps", f"'{rate}' is not a rate", f"write {words(_RATES)}")
         return
     if lower is None or not upper:
         return
@@ -405,5 +407,5 @@ def _lower(rows: Rows, line: int, cells: Mapping[str, str]) -> tuple[End | None,
     known = rows.devices.hcas[host, end.rail].pci if end else None
     if pci and known and pci not in (known, known.split(":", 1)[1]):
         wrong = f"{pci}, but the profile has rail {cells['from_rail']} at {known}"
-        rows.wrong(line, "from_pci", wrong, "mend the rail or the address")
+        rows.wrong(line, "from_pci", wrong, "correct the rail or the address")
     return end, "from_rail"

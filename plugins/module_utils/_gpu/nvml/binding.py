@@ -6,7 +6,7 @@
 """A binding of NVML by ctypes: each call gives an Answer, a value or why there is none.
 
 No call raises because of what a driver lacks or a GPU does; only loading the library does. Calls of
-NVML may hang or crash where a GPU is broken: use _nvml_sweep, which reads in a process of its own.
+NVML may hang or crash where a GPU is broken: use _nvml_sweep, which reads in its own process.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Nvml:
     """An initialized NVML.
 
     `library` is the path of libnvidia-ml.so.1, or empty for the one that the loader finds. `watch`
-    is told the name of each function before it is called. Raises NvmlError.
+    gets the name of each function before it is called. Raises NvmlError.
     """
 
     def __init__(self, library: str = "", watch: Callable[[str], None] | None = None) -> None:

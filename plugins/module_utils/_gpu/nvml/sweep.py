@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""Reads all GPUs in a process of its own, which may hang or crash without harm.
+"""Reads all GPUs in its own process, which may hang or crash without harm.
 
 A call into a broken GPU may never return, and then nothing in the same process can go on. The child
 sends what it has read GPU by GPU and leaves the name of each call in shared memory before it makes

@@ -184,7 +184,7 @@ def load_state(
 
 
 def run_account_tool(run: CommandRunner, command: Sequence[str]) -> CommandResult:
-    """Run useradd and its siblings; waits while somebody else holds the account files."""
+    """Run useradd and its siblings; waits while another process holds the account files."""
     result = run(command)
     for _attempt in range(_LOCK_TRIES):
         if result.ok or "try again later" not in result.text:
@@ -205,7 +205,7 @@ def create_home(path: str, uid: int, gid: int, mode: int) -> None:
         parent.require_no_exchange()
         parent.remove_tree(unfinished)
         try:
-            # Closed until all in it is the user's: nobody can put anything in between.
+            # Closed until all in it is the user's: nothing can be put in between.
             parent.folder(unfinished, 0o700, NO_OTHER).close()
             home = os.path.join(above, unfinished, "home")
             if os.path.isdir(_SKELETON):
@@ -272,7 +272,7 @@ def parse_sshd_settings(text: str) -> dict[str, str]:
 
 
 def login_keys(run: CommandRunner, user: str) -> int | None:
-    """How many keys admit a user by now, or None when that cannot be told.
+    """How many keys admit a user by now, or None when that is not known.
 
     It cannot where sshd asks a command or trusts certificates, or where there is no sshd.
     """
@@ -301,7 +301,9 @@ def mode_of(text: str) -> int:
     try:
         return int(text, 8)
     except ValueError as error:
-        raise ToolError(f"home_mode: {text!r} is no octal mode; write one like '0700'") from error
+        raise ToolError(
+            f"home_mode: {text!r} is not an octal mode; write one like '0700'"
+        ) from error
 
 
 def set_password(module: AnsibleModule, step: Step) -> None:
@@ -334,7 +336,7 @@ def login(run: CommandRunner, state: State, users: list[WantedUser]) -> dict[str
     if keys is not None:
         declared = [user for user in users if user.name == state.login_user and user.present]
         keys = max(keys, sum(len(user.keys) for user in declared))
-    return {"user": state.login_user, "keys": keys}
+    return {"user": state.login_user, "key_count": keys}
 
 
 def see_homes(users: Iterable[WantedUser], limit_s: float = LIMIT_S) -> None:
@@ -344,7 +346,7 @@ def see_homes(users: Iterable[WantedUser], limit_s: float = LIMIT_S) -> None:
 
 
 def time_for(users: Iterable[WantedUser]) -> float:
-    """Return the seconds that all steps may take together; useradd must not be cut short."""
+    """Return the seconds that all steps may take together; useradd must not be interrupted."""
     return _WORK_S + sum(_REMOVE_S if user.remove_home else _USER_S for user in users)
 
 

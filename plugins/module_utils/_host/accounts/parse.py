@@ -120,7 +120,7 @@ class Plan:
 
 
 def parse_passwd(text: str) -> dict[str, UserEntry]:
-    """Return the entries of passwd(5) by name; lines that are no entry are skipped."""
+    """Return the entries of passwd(5) by name; lines that are not an entry are skipped."""
     entries: dict[str, UserEntry] = {}
     for line in text.splitlines():
         parts = line.split(":")
@@ -168,7 +168,7 @@ def key_identity(line: str) -> str | None:
                 raw = base64.b64decode(body, validate=True)
             except (binascii.Error, ValueError):
                 return None
-            # RFC 4253, 6.6: the blob starts with the length and the name of its own type.
+            # RFC 4253, 6.6: the blob starts with the length and the name of its type.
             name = word.encode("ascii")
             if raw[:4] != len(name).to_bytes(4, "big") or raw[4 : 4 + len(name)] != name:
                 return None

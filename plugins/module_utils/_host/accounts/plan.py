@@ -271,7 +271,7 @@ def _steps_of_user(
         if user.group is None:
             steps += _private_group_steps(state, groups, leaving, user, errors)
         home = user.home or f"/home/{user.name}"
-        # The home is a step of its own: useradd killed half-way would leave a home without skel.
+        # The home is its own step: useradd killed half-way would leave a home without skel.
         command = ["useradd", "--no-create-home", "--gid", group, "--home-dir", home]
         command += ["--shell", user.shell or ("/usr/sbin/nologin" if user.system else "/bin/bash")]
         command += ["--system"] if user.system else []
@@ -311,7 +311,7 @@ def _steps_of_removal(
         if user.present or entry is None:
             continue
         subject = f"user {user.name}"
-        # The home goes first: without the account nobody would know later whose it was.
+        # The home goes first: without the account its owner would not be known later.
         if user.remove_home and entry.home in state.homes:
             steps.append(Step("remove_home", subject, f"remove home {entry.home}", path=entry.home))
         steps.append(Step("command", subject, "remove", ("userdel", user.name)))

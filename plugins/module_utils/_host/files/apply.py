@@ -51,7 +51,7 @@ from .plan import (
     staged_names,
 )
 
-# What is larger is no configuration.
+# What is larger is not a configuration.
 _MOST_BYTES = 1 << 30
 _STAGE = re.compile(r"^baremetal-dgx-stage-(\d+)-")
 
@@ -174,7 +174,7 @@ def _lookup(name: str, find: Callable[[str], int]) -> int | None:
 def stage(wanted: Sequence[Wanted], observed: Mapping[str, Observed]) -> Iterator[str]:
     """A 0700 folder with a 0600 copy of every regular file as it will be; removed afterwards.
 
-    It lies in /run (memory), where a reboot clears what a killed run left; the next run does, too.
+    It is in /run (memory), where a reboot clears what a killed run left; the next run does, too.
     """
     base = "/run" if os.access("/run", os.W_OK) else tempfile.gettempdir()
     for name in os.listdir(base):

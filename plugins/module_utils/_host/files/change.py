@@ -96,14 +96,14 @@ def judge_validation(
 
 
 def check_patterns(validations: Sequence[Mapping[str, Any]]) -> list[str]:
-    """One sentence for each reject_output that is no regular expression."""
+    """One sentence for each reject_output that is not a regular expression."""
     problems = []
     for validation in validations:
         try:
             re.compile(validation["reject_output"] or "")
         except re.error as error:
             problems.append(
-                f"validate: {validation['command']}: reject_output is no pattern: {error}"
+                f"validate: {validation['command']}: reject_output is not a pattern: {error}"
             )
     return problems
 

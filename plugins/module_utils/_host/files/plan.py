@@ -49,7 +49,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Observed:
-    """One path as it is. `parent` says that the folder it lies in exists."""
+    """One path as it is. `parent` says that the folder it is in exists."""
 
     kind: str = ABSENT
     content: bytes = b""
@@ -268,7 +268,7 @@ def _obstacle(want: Wanted, now: Observed, removed: int) -> str:
     replaced = want.state == LINK or (want.state == FILE and _new_content(want, now) is not None)
     if now.mount_point and replaced and not (want.unsafe_writes and want.state == FILE):
         return (
-            "is a mount point of its own (as /etc/hosts in a container), so it cannot be replaced"
+            "is itself a mount point (as /etc/hosts in a container), so it cannot be replaced"
             " atomically; set unsafe_writes: true to write into it in place"
         )
     return ""
@@ -386,7 +386,7 @@ def _content_diff(step: Step) -> dict[str, str]:
 
 
 def _shown(content: bytes) -> str:
-    """Content as text, or its size when it is no text."""
+    """Content as text, or its size when it is not a text."""
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:

@@ -170,7 +170,7 @@ def index(run: CommandRunner, folder: str, sums: Mapping[str, str]) -> None:
             path = os.path.join(folder, name)
             answer = run(["dpkg-deb", "-f", path])
             if not answer.ok:
-                raise _refusal(f"{name} is no package: {answer.describe()}; nothing was changed")
+                raise _refusal(f"{name} is not a package: {answer.describe()}; nothing was changed")
             entries.append(index_entry(answer.out, name, os.path.getsize(path), sums[name]))
     text = "\n".join(entries)
     write_atomic(os.path.join(folder, "Packages"), text)

@@ -41,10 +41,10 @@ _DPKG_JOURNAL = "/var/lib/dpkg/updates"
 _APT_ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
     "APT_LISTCHANGES_FRONTEND": "none",
-    # needrestart would restart daemons behind everybody's back
+    # needrestart would restart daemons without being asked
     "NEEDRESTART_SUSPEND": "1",
 }
-# A configuration file that somebody has changed stays; roles write their own afterwards.
+# A configuration file that was changed stays; roles write their own afterwards.
 _APT_OPTIONS = (
     "-o", "Dpkg::Options::=--force-confdef",
     "-o", "Dpkg::Options::=--force-confold",

@@ -196,7 +196,7 @@ def parse_simulation(text: str) -> tuple[list[str], list[str]]:
 
 
 def surplus_removals(removes: Iterable[str], allowed: Iterable[str]) -> list[str]:
-    """Return the packages that would be removed though nobody has allowed it."""
+    """Return the packages that would be removed though that was not allowed."""
     permitted = set(allowed)
     return sorted({name for name in removes if name.split(":", 1)[0] not in permitted})
 

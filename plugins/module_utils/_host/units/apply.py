@@ -63,7 +63,7 @@ def desired(params: Mapping[str, Any]) -> list[Wanted]:
                 restart_on=tuple(entry["restart_on"]),
                 reload_on=tuple(entry["reload_on"]),
                 reload_command=tuple(entry["reload_command"]),
-                # whatever somebody puts into the key must not be readable in the stamp
+                # whatever is put into the key must not be readable in the stamp
                 restart_key=hashlib.sha256(key.encode()).hexdigest() if key else "",
                 settle_s=entry["settle_s"],
                 timeout_s=entry["timeout_s"],
@@ -109,7 +109,7 @@ def load(
 def wait_for_rest(
     run: CommandRunner, wanted: Sequence[Wanted], states: dict[str, UnitState]
 ) -> dict[str, UnitState]:
-    """The states once nobody is starting or stopping a unit any more, or its time is up."""
+    """The states once no unit is being started or stopped, or its time is up."""
     started = time.monotonic()
     while True:
         waited = time.monotonic() - started

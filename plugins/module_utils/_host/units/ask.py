@@ -159,7 +159,7 @@ def parse_probes(entries: Sequence[dict[str, Any]]) -> list[Probe]:
                 re.compile(entry[option])
             except re.error as error:
                 raise ToolError(
-                    f"probes: {entry['name']}: {option} is no regular expression: {error}"
+                    f"probes: {entry['name']}: {option} is not a regular expression: {error}"
                 ) from error
         probes.append(Probe(**{**entry, "command": tuple(entry["command"])}))
     return probes
@@ -174,7 +174,7 @@ def measure(
     try:
         states = show(run, list(units))
     except ToolError as error:
-        # systemd itself does not answer: that says nothing about the units
+        # systemd itself does not answer: that shows nothing about the units
         states = {}
         records += [
             Record("service.running", f"unit:{name}", NOT_MEASURED, str(error)) for name in units
@@ -221,7 +221,7 @@ def may_recover(
 def ask_again(
     run: CommandRunner, units: Mapping[str, bool], probes: Sequence[Probe], wait_s: float
 ) -> list[Record]:
-    """Return the records, asked again for so many seconds while one of them is no pass.
+    """Return the records, asked again for so many seconds while one of them did not pass.
 
     For longer where a unit was started again a moment ago, and may be believed after a while. A
     negative `wait_s` asks once.

@@ -140,7 +140,7 @@ class PathDigest:
 
 @dataclass(frozen=True)
 class OnDisk:
-    """What is on disk now for one unit: its definition, and every path it is told to watch."""
+    """What is on disk now for one unit: its definition, and every path that it has to watch."""
 
     definition: PathDigest = PathDigest({})
     paths: Mapping[str, PathDigest] = field(default_factory=dict)
@@ -187,7 +187,7 @@ class Stamp:
 
 @dataclass(frozen=True)
 class UnitPlan:
-    """Actions in order, why, what stands in the way, and whether a new stamp is due."""
+    """Actions in order, why, what blocks them, and whether a new stamp is due."""
 
     name: str
     actions: tuple[str, ...] = ()
@@ -437,7 +437,7 @@ def in_use(
     - Untouched since the stamp: whatever start or reload came after has read the same.
     - Otherwise the content may have been another one in between, though it is what it was. It is
       proven only by a start after the last change, or because the process is still the one that
-      was stamped and has read it once for all: a file that a reload reads as well, by whomever,
+      was stamped and has read it once for all: a file that a reload reads as well, by any process,
       is not.
     """
     if known is not None:

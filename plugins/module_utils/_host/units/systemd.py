@@ -75,7 +75,7 @@ def show(run: CommandRunner, names: Sequence[str]) -> dict[str, UnitState]:
 def with_started(names: Sequence[str]) -> list[str]:
     """Return the units and the services that timers, paths and sockets among them start.
 
-    A timer's service is nobody's unit, and yet it runs by the definition that is loaded.
+    A timer's service is not a declared unit, and yet it runs by the definition that is loaded.
     """
     kinds = (".timer", ".path", ".socket")
     started = [f"{name.rpartition('.')[0]}.service" for name in names if name.endswith(kinds)]
@@ -167,7 +167,7 @@ def digest_path(path: str) -> PathDigest:
     """Digests of a file, of all files below a directory, or of all that match a pattern.
 
     The time of change is the inode's (ctime): renaming a file into place moves it, and unlike the
-    content's time nobody can set it back. A path that is absent has the time of its directory,
+    content's time it cannot be set back. A path that is absent has the time of its directory,
     which a removal moves.
     """
     pattern = glob.has_magic(path)

@@ -83,7 +83,7 @@ class _Process:
         # What libraries leave behind when they are killed goes with the folder of the run.
         environment.update(settings.environment, TMPDIR=os.path.dirname(log))
         with open_append(log) as stderr:
-            self.process = subprocess.Popen(
+            self.process = subprocess.Popen(  # pylint: disable=ansible-bad-function
                 list(command()),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -189,7 +189,7 @@ def _follow(
             continue
         running -= 1
         if not processes[rank].state.done:
-            # The others wait for it for ever.
+            # The others wait for it forever.
             until = min(until, time.monotonic() + _GRACE_S)
 
 
@@ -208,7 +208,7 @@ def judge(
 ) -> list[Record]:
     """Return the records: nccl.correct for each GPU, nccl.busbw of the node, nccl.run if it broke.
 
-    `subjects` and `evidence` are by rank. A hang blames nobody: every rank waits for every other.
+    `subjects` and `evidence` are by rank. A hang blames no rank: every rank waits for every other.
     """
     records: list[Record] = []
     broken = _broken(states, node, subjects)

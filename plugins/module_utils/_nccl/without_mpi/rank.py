@@ -61,7 +61,7 @@ class Rank:
         self.task, self._out = task, out
         self.rank, self.ranks = int(task["rank"]), int(task["ranks"])
         self.comm: Any = None
-        # Whoever asks about the group must not do so while it is left.
+        # The group must not be asked about while it is left.
         self._lock = threading.Lock()
 
     def report(self, event: str, **fields: Any) -> None:
@@ -210,7 +210,7 @@ def main() -> int:
 def command() -> Sequence[str]:
     """Return what starts this program, with the path by which this process finds its modules.
 
-    Not by PYTHONPATH: Ansible's archive of a module has a sitecustomize of its own, which Python
+    Not by PYTHONPATH: Ansible's archive of a module has its own sitecustomize, which Python
     would run before all else.
     """
     path = [each for each in sys.path if each]

@@ -10,7 +10,7 @@
 Accounts form a tree below `root`; a user's membership in an account is an association. Slurm has
 rules that dictate the order of commands, all of them seen with 22.05 and 24.11:
 - an account that is removed while it has others below it leaves them without parent, and slurmdbd
-  24.11 then loops over them for ever: accounts go from the leaves up, and never before their users;
+  24.11 then loops over them forever: accounts go from the leaves up, and never before their users;
 - the association with a user's default account cannot be removed while there are others.
 """
 
@@ -63,7 +63,7 @@ class User:
 
 @dataclass(frozen=True)
 class Account:
-    """A declared account; texts that are None may be anything."""
+    """A declared account; a text of None may be anything."""
 
     name: str
     parent: str
@@ -175,21 +175,28 @@ def _parse_users(entries: Sequence[Any], where: str) -> tuple[list[User], list[s
     for number, entry in enumerate(entries):
         given = {"name": entry} if isinstance(entry, str) else entry
         if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
-            errors.append(f"{where}.users.{number}: is neither a name nor a dictionary with a name")
+            errors.append(
+                f"{where}.users.{number}: is neither a name nor a mapping with a name; write alice"
+            )
             continue
         name = given["name"]
         place = f"{where}.users.{name}"
         errors += _name_errors(place, name, lower=False)
         for option in sorted(set(given) - known):
-            errors.append(f"{place}.{option}: is not an option of a user")
+            errors.append(
+                f"{place}.{option}: is not an option of a user; "
+                f"write one of {', '.join(sorted(known))}"
+            )
         settings, problems = values.wanted_settings(FIELDS, given, place)
         errors += problems
         level = str(given.get("admin_level") or "").lower()
         if level and level not in ADMIN_LEVELS:
-            errors.append(f"{place}.admin_level: {level!r} is not one of {', '.join(ADMIN_LEVELS)}")
+            errors.append(
+                f"{place}.admin_level: {level!r} is not known; write {', '.join(ADMIN_LEVELS)}"
+            )
         state = given.get("state") or "present"
         if state not in ("present", "absent"):
-            errors.append(f"{place}.state: {state!r} is not one of present, absent")
+            errors.append(f"{place}.state: {state!r} is not known; write present or absent")
         users.append(
             User(name, settings, level, given.get("default_account") is True, state == "absent")
         )
@@ -198,9 +205,9 @@ def _parse_users(entries: Sequence[Any], where: str) -> tuple[list[User], list[s
 
 def _name_errors(where: str, name: str, lower: bool) -> list[str]:
     if not values.is_name(name):
-        return [f"{where}.name: {name!r} is not a name"]
+        return [f"{where}.name: {name!r} is not a name; write letters, digits and _.@+-"]
     if lower and name != name.lower():
-        return [f"{where}.name: Slurm keeps it in lower case, write {name.lower()!r}"]
+        return [f"{where}.name: Slurm keeps it in lower case; write {name.lower()!r}"]
     return []
 
 
@@ -208,22 +215,28 @@ def _contradictions(accounts: Sequence[Account]) -> list[str]:
     """What is wrong between entries: duplicates, loops, a user who is declared in two ways."""
     errors = []
     names = [account.name for account in accounts]
-    errors += [f"accounts.{n}: is declared twice" for n in sorted(set(names)) if names.count(n) > 1]
+    errors += [
+        f"accounts.{n}: is declared twice; leave one"
+        for n in sorted(set(names))
+        if names.count(n) > 1
+    ]
     parents = {account.name: account.parent for account in accounts if not account.absent}
     for name in sorted(parents):
         way = [name]
         while parents.get(way[-1]) and parents[way[-1]] not in way:
             way.append(parents[way[-1]])
         if parents.get(way[-1]) == name and name == min(way):
-            errors.append(f"accounts.{name}.parent: is a loop: {' > '.join([*way, name])}")
+            errors.append(
+                f"accounts.{name}.parent: is a loop: {' > '.join([*way, name])}; leave one out"
+            )
     levels: dict[str, set[str]] = defaultdict(set)
     defaults: dict[str, list[str]] = defaultdict(list)
     for account in accounts:
         if account.absent and account.name == ROOT:
-            errors.append("accounts.root: is Slurm's own and cannot be removed")
+            errors.append("accounts.root: is Slurm's own and cannot be removed; leave state out")
         listed = [user.name for user in account.users]
         for name in sorted({name for name in listed if listed.count(name) > 1}):
-            errors.append(f"accounts.{account.name}.users.{name}: is declared twice")
+            errors.append(f"accounts.{account.name}.users.{name}: is declared twice; leave one")
         for user in account.users:
             if account.absent or user.absent:
                 continue
@@ -232,13 +245,15 @@ def _contradictions(accounts: Sequence[Account]) -> list[str]:
         for where, settings in _places(account):
             default = settings.get("default_qos")
             if default and settings["qos"] and default not in settings["qos"]:
-                errors.append(f"{where}.default_qos: {default} is not in qos")
+                errors.append(f"{where}.default_qos: {default} is not in qos; write it there too")
     for name, given in sorted(levels.items()):
         if len(given) > 1:
-            errors.append(f"user {name}: has admin_level {' and '.join(sorted(given))}")
+            errors.append(f"user {name}: has admin_level {' and '.join(sorted(given))}; leave one")
     for name, given_in in sorted(defaults.items()):
         if len(given_in) > 1:
-            errors.append(f"user {name}: has default_account in {' and '.join(given_in)}")
+            errors.append(
+                f"user {name}: has default_account in {' and '.join(given_in)}; leave one"
+            )
     return errors
 
 

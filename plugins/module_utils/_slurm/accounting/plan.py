@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 # sacctmgr takes a list of users in one command; a command line has its limits
 _BATCH = 100
 # Some versions drop the record of a user or account with its last association, some leave it to a
-# second command: so the plan is made again until nothing is left.
+# second command: so the plan is rebuilt until nothing is left.
 _ROUNDS = 3
 
 
@@ -156,7 +156,7 @@ def _reference_errors(accounts: Sequence[Account], removal: Removal, present: Pr
 def _removal_errors(
     accounts: Sequence[Account], removal: Removal, present: Present, jobs: Sequence[Job]
 ) -> list[str]:
-    """Accounts that others still lie below, and members who have jobs."""
+    """Accounts that others are still below, and members who have jobs."""
     errors = []
     parents = dict(present.parents)
     parents.update({item.name: item.parent for item in accounts if not item.absent})

@@ -101,13 +101,15 @@ def parse_declared(
         name = str(entry["name"])
         where = f"qos.{name}"
         if not values.is_name(name):
-            errors.append(f"qos.{number}.name: {name!r} is not a name")
+            errors.append(
+                f"qos.{number}.name: {name!r} is not a name; write letters, digits and _.@+-"
+            )
         if name in declared or name in absent:
-            errors.append(f"{where}: is declared twice")
+            errors.append(f"{where}: is declared twice; leave one")
         if entry.get("state") == "absent":
             absent.add(name)
             if name == BUILT_IN:
-                errors.append(f"{where}: is Slurm's own and cannot be removed")
+                errors.append(f"{where}: is Slurm's own and cannot be removed; leave state out")
             continue
         settings, problems = values.wanted_settings(FIELDS, entry, where)
         declared[name] = _fold_flags(settings)
@@ -177,7 +179,7 @@ def _preempt_errors(
     """Preempted QOS that do not exist, and loops, which slurmdbd refuses."""
     known = {*declared, *present} - set(removed)
     errors = [
-        f"qos.{name}.preempt: there is no QOS {other}"
+        f"qos.{name}.preempt: there is no QOS {other}; declare it, or leave it out"
         for name, settings in declared.items()
         for other in sorted(settings["preempt"] - known)
     ]
@@ -186,9 +188,11 @@ def _preempt_errors(
     }
     for name in declared:
         path = _way_back(name, preempts)
-        # each loop is told once, from its first name
+        # each loop is reported once, from its first name
         if path and name == min(path):
-            errors.append(f"qos.{name}.preempt: is a loop: {' > '.join([*path, name])}")
+            errors.append(
+                f"qos.{name}.preempt: is a loop: {' > '.join([*path, name])}; leave one out"
+            )
     return errors
 
 

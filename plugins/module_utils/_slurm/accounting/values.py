@@ -37,7 +37,7 @@ _UNFIT_FOR_TEXT = re.compile(r"[|\"'`\\\n]")
 class Field:
     """One setting: its option, the column that shows it, the keyword that sets it, its kind.
 
-    unset is its canonical value when it is not set, clear what sacctmgr is told to unset it.
+    unset is its canonical value when it is not set, clear what sacctmgr gets to unset it.
     """
 
     option: str
@@ -66,17 +66,19 @@ def parse_wanted(field: Field, value: Any) -> Any:
         names = [str(name) for name in value or []]
         wrong = [name for name in names if not _NAME.match(name)]
         if wrong:
-            raise ValueError(f"{wrong[0]!r} is not a name")
+            raise ValueError(f"{wrong[0]!r} is not a name; write letters, digits and _.@+-")
         return frozenset(names)
     if field.kind == TRES:
         if not isinstance(value, Mapping):
-            raise ValueError("must be a dictionary such as {gres/gpu: 16}")
+            raise ValueError("is not a mapping; write one such as {gres/gpu: 16}")
         return canonical_tres(value)
     if field.kind in (MINUTES, SECONDS) and isinstance(value, bool):
-        raise ValueError(f"{value!r} is not a time")
+        raise ValueError(f"{value!r} is not a time; write one such as 2-00:00:00 in quotes")
     if field.kind == MINUTES and not isinstance(value, str):
         # YAML reads an unquoted 2:00:00 as the number 7200, which would be taken for minutes
-        raise ValueError(f'{value!r}: write times in quotes, such as "2-00:00:00" or "90"')
+        raise ValueError(
+            f'{value!r} is a number; write times in quotes, such as "2-00:00:00" or "90"'
+        )
     return _canonical(field, str(value).strip())
 
 
@@ -91,14 +93,14 @@ def _canonical(field: Field, text: str) -> Any:
         return round(float(text), 6)
     if field.kind == NAME:
         if not _NAME.match(text):
-            raise ValueError(f"{text!r} is not a name")
+            raise ValueError(f"{text!r} is not a name; write letters, digits and _.@+-")
         return text
     if field.kind == WORD:
         if not _WORD.match(text):
-            raise ValueError(f"{text!r} is not a word")
+            raise ValueError(f"{text!r} is not a word; write letters, digits and _-")
         return ",".join(sorted(text.lower().split(",")))
     if _UNFIT_FOR_TEXT.search(text):
-        raise ValueError("must not contain quotes, | or line ends")
+        raise ValueError("has a quote, a | or a line end; leave it out")
     # sacctmgr stores descriptions in lower case
     return text.lower()
 
@@ -107,7 +109,7 @@ def _number(text: str, field: Field) -> int | None:
     if text in ("-1", "UNLIMITED"):
         return None
     if not text.isdigit():
-        raise ValueError(f"{text!r} is not a number")
+        raise ValueError(f"{text!r} is not a number; write a whole one, or -1 for no limit")
     return int(text)
 
 
@@ -115,7 +117,7 @@ def seconds(text: str) -> int:
     """Seconds of `MM:SS`, `HH:MM:SS`, `D-HH`, `D-HH:MM`, `D-HH:MM:SS`, or minutes alone."""
     found = re.match(r"^(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?$", text)
     if not found:
-        raise ValueError(f"{text!r} is not a time such as 2-00:00:00")
+        raise ValueError(f"{text!r} is not a time; write one such as 2-00:00:00")
     days, first, second, third = (int(part) if part else 0 for part in found.groups())
     if found.group(1) is not None:
         return days * 86400 + first * 3600 + second * 60 + third
@@ -139,7 +141,9 @@ def canonical_tres(values: Mapping[Any, Any]) -> dict[str, int]:
     tres = {}
     for name, value in values.items():
         if not isinstance(name, str) or not _TRES_NAME.match(name):
-            raise ValueError(f"{name!r} is not the name of a TRES such as cpu or gres/gpu")
+            raise ValueError(
+                f"{name!r} is not the name of a TRES; write one such as cpu or gres/gpu"
+            )
         tres[name] = _tres_number(name, str(value).strip())
     # -1 is how sacctmgr says "no limit"
     return {name: number for name, number in sorted(tres.items()) if number >= 0}
@@ -150,7 +154,7 @@ def _tres_number(name: str, text: str) -> int:
         return -1
     found = re.match(r"^(\d+(?:\.\d+)?)([KMGTPE])?(?:i?B)?$", text, re.IGNORECASE)
     if not found:
-        raise ValueError(f"{name}={text} is not a number such as 16 or 512G")
+        raise ValueError(f"{name}={text} is not a number; write one such as 16 or 512G")
     number, unit = float(found.group(1)), (found.group(2) or "").upper()
     if name.startswith(_MEMORY):
         number *= 1024.0 ** (_UNITS.index(unit) - 1) if unit else 1.0

@@ -96,7 +96,7 @@ _ENTRIES: Mapping[str, Mapping[str, type]] = {
 }
 _KINDS = {str: "a text", int: "a whole number", list: "a list"}
 
-# All that may stand in an entry; a slip of the pen would be as good as nothing written.
+# All that may be in an entry; a typo would be as good as nothing written.
 _KEYS: Mapping[str, Sequence[str]] = {
     "node_sets": ("name", "nodes", "feature"),
     "partitions": ("name", "options", *PARTITION_INPUTS.values()),
@@ -132,7 +132,7 @@ def _check_shape(values: Mapping[str, Any]) -> Iterator[str]:
             path = name if isinstance(given, Mapping) else f"{name}[{index}]"
             for key in entry if isinstance(entry, Mapping) else ():
                 if key not in known:
-                    yield f"{path}.{key}: is no input; write one of {', '.join(known)}"
+                    yield f"{path}.{key}: is not an input; write one of {', '.join(known)}"
     plugin = (values.get("cgroup") or {}).get("plugin")
     if plugin is not None and plugin not in _CGROUP_PLUGINS:
         yield f"cgroup.plugin: {plugin} is not known; write one of {', '.join(_CGROUP_PLUGINS)}"
@@ -140,13 +140,13 @@ def _check_shape(values: Mapping[str, Any]) -> Iterator[str]:
 
 def _check_entry(path: str, entry: Any, wanted: Mapping[str, type]) -> Iterator[str]:
     if not isinstance(entry, Mapping):
-        yield f"{path}: is no mapping; write {', '.join(wanted)}"
+        yield f"{path}: is not a mapping; write {', '.join(wanted)}"
         return
     for key, kind in wanted.items():
         if entry.get(key) is None:
             yield f"{path}.{key}: missing; write {_KINDS[kind]}"
         elif not isinstance(entry[key], kind) or isinstance(entry[key], bool):
-            yield f"{path}.{key}: {entry[key]!r} is not {_KINDS[kind]}"
+            yield f"{path}.{key}: {entry[key]!r} is not {_KINDS[kind]}; write one"
 
 
 def _check_texts(values: Mapping[str, Any]) -> Iterator[str]:
@@ -173,9 +173,9 @@ def _texts(path: str, value: Any) -> Iterator[tuple[str, str]]:
 
 def _check_name(path: str, name: str, what: str) -> Iterator[str]:
     if not _NAME.fullmatch(name):
-        yield f"{path}: {name!r} is no name of a {what}; write letters, digits, dots and dashes"
+        yield f"{path}: {name!r} is not a name of a {what}; write letters, digits, dots and dashes"
     elif name.lower() in _RESERVED.get(what, ()):
-        yield f"{path}: {name} has a meaning of its own to Slurm; choose another name"
+        yield f"{path}: {name} has its own meaning to Slurm; choose another name"
 
 
 def _repeated(path: str, names: Iterable[str]) -> Iterator[str]:
@@ -205,7 +205,7 @@ def _check_nodes(nodes: Sequence[Mapping[str, Any]], names: Sequence[str]) -> It
         if node["cpus"] != threads:
             yield (
                 f"{path}.cpus: {node['cpus']}, but sockets x cores_per_socket x threads_per_core "
-                f"is {threads}; mend the profile"
+                f"is {threads}; correct the profile"
             )
         for key in ("cpus", "real_memory_mb"):
             if node[key] < 1:
@@ -236,7 +236,7 @@ def _unknown(path: str, item: str, names: Sequence[str], sets: Iterable[str]) ->
         yield f"{path}: {problem}; write a node set like dgx-[01-04]"
         return
     if missing:
-        yield f"{path}: {fold(missing)} is no node of the cluster; mend the name"
+        yield f"{path}: {fold(missing)} is not a node of the cluster; write one that is"
 
 
 def _check_sets(sets: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Iterator[str]:
@@ -278,7 +278,7 @@ def _check_times(path: str, entry: Mapping[str, Any]) -> Iterator[str]:
             continue
         lengths[key] = seconds(text)
         if lengths[key] is None:
-            yield f"{path}.{key}: {text} is no time; write minutes, HH:MM:SS or D-HH:MM:SS"
+            yield f"{path}.{key}: {text} is not a time; write minutes, HH:MM:SS or D-HH:MM:SS"
     longest, default = lengths.get("max_time"), lengths.get("default_time")
     if longest is not None and default is not None and default > longest:
         yield f"{path}.default_time: is longer than max_time; shorten it"
@@ -291,7 +291,7 @@ def _check_partition_options(path: str, options: Mapping[str, Any], version: str
         if wrong:
             yield f"{path}.options.{key}: {wrong}"
         elif owner:
-            yield f"{path}.options.{key}: has an input of its own; write {owner}"
+            yield f"{path}.options.{key}: has its own input; write {owner}"
 
 
 def _check_topology(values: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
@@ -308,10 +308,10 @@ def _check_topology(values: Mapping[str, Any], names: Sequence[str]) -> Iterator
             yield f"{path}: has neither nodes nor switches, or both; write one of them"
         strange = sorted(set(switch.get("nodes") or ()) - set(names))
         if strange:
-            yield f"{path}.nodes: {fold(strange)} is no node of the cluster; mend the name"
+            yield f"{path}.nodes: {fold(strange)} is not a node of the cluster; write one that is"
         lost = sorted(set(switch.get("switches") or ()) - set(known))
         if lost:
-            yield f"{path}.switches: {', '.join(lost)} is no switch of the topology; mend the name"
+            yield f"{path}.switches: {', '.join(lost)} is not a switch of the topology; name one"
         above.update(switch.get("nodes") or ())
     twice = sorted(name for name, count in above.items() if count > 1)
     if twice:
@@ -400,13 +400,13 @@ def _check_options(values: Mapping[str, Any]) -> Iterator[str]:
         name = spell(str(key))
         wrong = judge_key(values["version"], str(key))
         if seen[str(key).lower()] > 1:
-            yield f"{path}: is given more than once; Slurm does not mind upper case"
+            yield f"{path}: is given more than once, since Slurm ignores case; leave one"
         if wrong:
             yield f"{path}: {wrong}"
         elif name in OWNED:
             yield f"{path}: is written by the role; use {OWNED[name]}"
         if isinstance(value, Mapping) or value is None:
-            yield f"{path}: is no value; write a text, a number or a list"
+            yield f"{path}: is not a value; write a text, a number or a list"
             continue
         for problem in judge_values(values["version"], name, as_list(value)):
             yield f"{path}: {problem}"

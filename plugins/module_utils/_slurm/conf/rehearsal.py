@@ -6,7 +6,7 @@
 """A rehearsal of slurmctld: what it is given, how it is run, and what its log means.
 
 Slurm has no option to test a configuration, and only slurmctld itself reads all of it: nodes,
-partitions, topology, plug-ins. So the real slurmctld is started on a copy, in a network of its own
+partitions, topology, plug-ins. So the real slurmctld is started on a copy, in its own network
 with every node's name pointing to itself. It can reach neither nodes nor slurmdbd, knows no jobs,
 and is killed as soon as it says that it has taken everything (0.1 s; tried with 22.05.8, 23.11.4,
 24.11.5, 25.11.2 and 26.05.5).
@@ -40,7 +40,7 @@ _SECRET = ("slurmdbd.conf", ".key", ".jwks", ".pem")
 _LINKED = ("slurm.key", "slurm.jwks")
 _UNRESOLVED_SHOWN = 10
 ACCEPTED = "Running as primary controller"
-# Documentation address (RFC 5737): nobody has it, and only one that is not loopback makes
+# Documentation address (RFC 5737): no host has it, and only one that is not loopback makes
 # getaddrinfo answer (AI_ADDRCONFIG).
 ADDRESS = "192.0.2.1"
 
@@ -163,7 +163,7 @@ def compact(lines: list[str], most: int = 20) -> list[str]:
 
 
 def lay(folder: str, files: Mapping[str, str], installed: str) -> None:
-    """Write the files into the folder, with what lies beside the installed ones."""
+    """Write the files into the folder, with what is next to the installed ones."""
     make_folder(folder)
     for name in os.listdir(installed) if os.path.isdir(installed) else ():
         source = os.path.join(installed, name)

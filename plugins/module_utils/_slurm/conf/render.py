@@ -369,7 +369,7 @@ def _partition_line(
 
 
 def load(directory: str) -> dict[str, str]:
-    """Return the files that lie in the directory now."""
+    """Return the files that are in the directory now."""
     found = {}
     for name in FILES:
         path = os.path.join(directory, name)
@@ -433,7 +433,7 @@ def text(lines: Iterable[str]) -> str:
 
 
 def has_topology(values: Mapping[str, Any]) -> bool:
-    """Tell whether Slurm is told of a topology at all."""
+    """Tell whether Slurm gets a topology at all."""
     return values["topology_plugin"] != "none" and bool(values["topology"])
 
 
@@ -492,11 +492,15 @@ def _gres_lines(gres: Mapping[str, Any]) -> list[str]:
     if not files:
         return [f"{head} Count={gres['count']}"]
     lines: dict[str, list[str]] = {}
+    several: list[str] = []
     for index, path in enumerate(files):
         tail = f" Cores={cores[index]}" if cores else ""
         tail += f" Links={links[index]}" if links else ""
-        lines.setdefault(tail, []).append(path)
-    return [f"{head} File={fold(paths)}{tail}" for tail, paths in lines.items()]
+        if "," in path:
+            several.append(f"{head} MultipleFiles={path}{tail}")
+        else:
+            lines.setdefault(tail, []).append(path)
+    return [*(f"{head} File={fold(paths)}{tail}" for tail, paths in lines.items()), *several]
 
 
 def _topology_conf(values: Mapping[str, Any]) -> str:

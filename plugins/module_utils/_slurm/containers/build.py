@@ -92,7 +92,7 @@ def build(run: CommandRunner, params: Mapping[str, Any], target: str) -> None:
             raise ToolError(f"make ended well, and made no {params['plugin']}")
         with open(made, "rb") as handle:
             if handle.read(4) != _ELF:
-                raise ToolError(f"make made a {params['plugin']} that is no library")
+                raise ToolError(f"make made a {params['plugin']} that is not a library")
         # Slurm's daemons load it as root.
         with open_folder(params["destination"], 0o755, NO_OTHER_WRITER) as kept:
             kept.write(os.path.basename(target), read_bytes(made))

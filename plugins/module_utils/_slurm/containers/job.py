@@ -27,7 +27,7 @@ SCRIPT = (
     'token=none; read -r token < {marker} || :; echo "container-job: $SLURMD_NODENAME in=$token"'
 )
 _SAID = re.compile(r"^container-job: (\S+) in=(\S*)$", re.MULTILINE)
-# Of these no job was made, which says nothing of containers.
+# Of these no job was made, which shows nothing about containers.
 _NO_JOB = (
     r"Requested nodes are busy|Unable to allocate resources|Requested node configuration|"
     r"Unable to contact slurm controller|Socket timed out|Invalid account|Invalid partition|"

@@ -8,7 +8,7 @@
 """SPANK plug-ins: what a build depends on, and what a host's plugstack.conf does to its jobs.
 
 How Slurm behaves on a broken plugstack was measured with 22.05.8 and 24.11.5; the return code of
-srun tells nothing of it, so that every judgement here reads text.
+srun does not show it, so that every judgement here reads text.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NUMBER = re.compile(r"^\s*#\s*define\s+SLURM_VERSION_NUMBER\s+0x([0-9a-fA-F]{6}
 _FLAGS = ("required", "optional")
 # What brings the controller's file back, where hosts fetch it and where they hold their own.
 _FETCH = "run `scontrol reconfigure` on the controller, or configure_scheduler"
-# What a build leaves behind, and what tells nothing of the source.
+# What a build leaves behind, and what does not depend on the source.
 _NO_SOURCE = re.compile(r"(\.(o|so|lo|la|pyc)|~)$|(^|/)\.git(/|$)")
 # Keys of slurm.conf that lead elsewhere, which a staged copy must not follow.
 _OWN_STACK = re.compile(r"^\s*PlugStackConfig\s*=.*\n?", re.MULTILINE | re.IGNORECASE)
@@ -60,7 +60,7 @@ class Stack:
 
 
 def parse_stack(text: str) -> Stack:
-    """Return what stands in a plugstack.conf; comments and empty lines count for nothing."""
+    """Return what is in a plugstack.conf; comments and empty lines count for nothing."""
     lines, includes, junk = [], [], []
     for raw in text.splitlines():
         words = raw.split("#", 1)[0].split()

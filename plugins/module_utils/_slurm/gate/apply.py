@@ -6,7 +6,7 @@
 """The gate's steps: carried out with scontrol, written to a journal, shown to Ansible.
 
 scontrol changes a node whatever it has become since it was looked at. So each node is read again
-right before its step, and passed over when somebody else has touched it; what is left is the time
+right before its step, and passed over when it was touched by others; what is left is the time
 between two calls of scontrol. A node is let in by UNDRAIN, which unlike RESUME brings back none
 that has gone down, and a reason is changed alone, which does nothing to a node that was resumed.
 """
@@ -49,8 +49,8 @@ class Slurm:
         if result.outcome == MISSING:
             raise NoAnswerError("scontrol is not installed; install Slurm's client commands")
         found = parse_nodes(result.out)
-        # Of a node that has left the configuration it says so, and gives the others. An answer that
-        # was cut short is none: the share would be that of the nodes that were printed.
+        # Of a node that has left the configuration it prints an error, and gives the others. A
+        # truncated answer is none: the share would be that of the nodes that were printed.
         if not result.ok and "not found" not in result.text:
             said = last_lines(result.text, 3) or result.describe()
             raise NoAnswerError(f"`{' '.join(argv[:4])}` failed: {said}")
@@ -126,8 +126,8 @@ def carry_out(slurm: Slurm, decide: Decide, note: Callable[[Step], None]) -> Out
     """Plan, take steps of one kind, and plan again until nothing is left to try.
 
     Drains come after resumes, and are planned on what the resumes have come to: one that failed
-    makes no room in the share. `note` is told of every step right after it. Raises StoppedError or
-    NoAnswerError.
+    makes no room in the share. `note` is called after every step. Raises StoppedError
+    or NoAnswerError.
     """
     sent: list[Step] = []
     passed: list[Action] = []

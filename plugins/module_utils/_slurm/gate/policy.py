@@ -5,7 +5,7 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """The gate: which nodes enter service and leave it, by verdicts, states and policy. Pure.
 
-It remembers nothing. What it has done stands in Slurm, in reasons that it signs, so that a run that
+It remembers nothing. What it has done is in Slurm, in reasons that it signs, so that a run that
 was killed anywhere is finished by the next one. It only ever drains: no job is ended by it.
 """
 
@@ -38,7 +38,7 @@ LEVELS = ("quick", "standard", "burn_in")
 
 RESUME, REWORD, DRAIN, SWAP_IN, LEAVE = "resume", "reword", "drain", "swap_in", "leave"
 
-# Slurm or an operator is at work on such a node, or nobody knows what it does.
+# Slurm or an operator is at work on such a node, or it is not known what it does.
 _HANDS_OFF = (
     "DOWN", "UNKNOWN", "NOT_RESPONDING", "FAIL", "INVAL", "INVALID_REG", "FUTURE", "ERROR", "MAINT",
     "MAINTENANCE", "BLOCKED", "REBOOT", "REBOOT_ISSUED", "REBOOT_REQUESTED", "POWERED_DOWN",
@@ -98,7 +98,7 @@ class Action:
 class GatePlan:
     """Steps in their order, the nodes left alone with why, and why nothing is done, if so.
 
-    `out` nodes are out by the gate's hand now and `out_after` would be, `most_out` may be. With a
+    `out` nodes are drained by the gate now and `out_after` would be, `most_out` may be. With a
     refusal, `actions` is empty and `withheld` has what would have been done.
     """
 
@@ -223,7 +223,7 @@ def plan_introduction(
 ) -> tuple[Action, ...]:
     """Return the drains of nodes that are new; what is drained already is left to who did it.
 
-    A new node is unknown to Slurm until its slurmd registers. Here that keeps nobody off it: it
+    A new node is unknown to Slurm until its slurmd registers. Here that keeps no job off it: it
     must be drained before it can take a job.
     """
     return tuple(
@@ -314,12 +314,13 @@ def _not_enough(node: Node, mine: Reason, verdict: Verdict, policy: Policy) -> s
         return ""
     since = seconds_of(node.reason_at)
     if since is None or verdict.at is None or verdict.at <= since:
-        return "passes, on evidence from before it was taken out; validate it again"
+        again = "run validate_fabric, and validate_nodes -e again=true"
+        return f"passes, on evidence from before it was taken out; {again}"
     return ""
 
 
 def _doubt(verdict: Verdict | None, now: float, policy: Policy) -> str:
-    """Why a verdict says nothing of the present; empty when it does."""
+    """Why a verdict shows nothing about the present; empty when it does."""
     if verdict is None:
         return "no evidence"
     if verdict.at is None:
@@ -347,7 +348,7 @@ def _same_finding(text: str, head: str) -> bool:
 
 
 def _taken_out(nodes: Mapping[str, Node], policy: Policy) -> set[str]:
-    """Nodes that are out by the gate's hand: they were in service, and it drained them."""
+    """Nodes that are drained by the gate: they were in service, and it drained them."""
     kinds = {name: ours(node, policy) for name, node in nodes.items()}
     return {name for name, mine in kinds.items() if mine and mine.kind == FAILED}
 
@@ -420,8 +421,9 @@ def _refusal(
     )
     if out + len(drains) > most:
         return (
-            f"{len(drains)} nodes would be drained ({times} for {often}) and {out} are out by the "
-            f"gate's hand; {most} of {fleet} may be (share {policy.share:g}): {tail}"
+            f"{len(drains)} nodes would be drained ({times} for {often}) and {out} are drained "
+            "by the "
+            f"gate; {most} of {fleet} may be (share {policy.share:g}): {tail}"
         )
     for verdict in found:
         wide = round((verdict.fleet_share or 0.0) * fleet)

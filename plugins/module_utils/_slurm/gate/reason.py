@@ -8,8 +8,8 @@
 A reason is `dgx-gate: WHAT #KDDDDDDDD`. `sinfo -R` prints the node beside it and cuts it at 20
 characters, so that WHAT begins with the part of the node and the question: `gpu3 ecc_volatile`. The
 last word is a signature over node, kind and text. It makes an edited reason tell itself from ours
-without any memory of what was written, on every controller and after every restart. It is no
-secret, and keeps out mistakes, not forgers.
+without any memory of what was written, on every controller and after every restart. It is not
+a secret, and keeps out mistakes, not forgers.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def sign(node: str, kind: str, text: str) -> str:
 
 
 def read_reason(node: str, reason: str) -> Reason | None:
-    """Return what was written; None where it is somebody else's, or was ours and was edited."""
+    """Return what was written; None if it belongs to others, or was ours and was edited."""
     found = _SIGNED.match(reason)
     if not found:
         return None
@@ -76,7 +76,7 @@ def read_reason(node: str, reason: str) -> Reason | None:
 
 
 def claims_ours(reason: str) -> bool:
-    """Tell whether a reason begins like ours, whoever wrote the rest."""
+    """Tell whether a reason begins like ours, whatever the rest is."""
     return reason.startswith((f"{OWNER}:", f"{NODE_HEALTH}:"))
 
 

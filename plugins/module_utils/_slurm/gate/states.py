@@ -106,7 +106,7 @@ def introduce(
     noted = load_known(params["known_file"])
     if noted is None:
         raise ToolError(
-            f"{params['known_file']} is missing, so that nobody knows which nodes are new; call "
+            f"{params['known_file']} is missing, so that it is not known which nodes are new; call "
             "state: remembered before Slurm is given new nodes"
         )
     known = noted - set(params["renewed"])

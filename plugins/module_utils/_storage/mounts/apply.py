@@ -32,6 +32,7 @@ from .plan import (
     table,
     unit_of,
     units,
+    wanted_by,
     where_of,
 )
 
@@ -87,7 +88,7 @@ def survey(owner: str, mounts: Sequence[Mount], answer_s: float) -> tuple[Plan, 
     for mount in mounts:
         at = seen[mount.where]
         if at.live is not None and not at.applied and mount.where in owned:
-            # Mounted at boot, by the definition that lies there.
+            # Mounted at boot, by the definition that is there.
             text = files.get(os.path.join(host.UNITS, unit_of(mount.where)), "")
             same = text == units(owner, mount)[unit_of(mount.where)]
             applied = digests[mount.where] if same or not text else "another definition"
@@ -110,7 +111,7 @@ class Applier:
             if step.action == REMOVE:
                 self._stop(step.where, disable=True)
         self._write(files)
-        # systemd says itself when a unit's file is newer than what it knows, but not of fstab.
+        # systemd itself reports when a unit's file is newer than what it knows, but not of fstab.
         if files:
             self._systemctl("daemon-reload")
         for step in steps:
@@ -141,7 +142,7 @@ class Applier:
             self._systemctl("stop", unit_of(where, "automount"))
         done = self._systemctl("stop", unit_of(where), limit_s=_STOP_S)
         if where in table(host.read("/proc/self/mountinfo")):
-            # Somebody came between our look and now, or systemd does not know of it.
+            # It was changed since it was read, or systemd does not know of it.
             self.run(["umount", where], timeout_s=_STOP_S)
         if where in table(host.read("/proc/self/mountinfo")):
             said = ", ".join(host.users(where)) or done.describe(2)
@@ -154,7 +155,7 @@ class Applier:
         for path, text in files.written.items():
             write_atomic(path, text)
         for path in files.removed:
-            # What could not be unmounted keeps its unit, else nobody would know whose it is.
+            # What could not be unmounted keeps its unit, else its owner would not be known.
             where = where_of(files.before[path])
             if not any(line.startswith(f"{where} ") for line in self.failed):
                 remove(path)
@@ -189,9 +190,9 @@ class Applier:
     def _enable(self, mount: Mount) -> None:
         unit = unit_of(mount.where, "automount" if mount.automount else "mount")
         path = os.path.join(host.UNITS, unit)
-        if os.path.exists(path):
-            if self._systemctl("is-enabled", unit).out.strip() != "enabled":
-                self._systemctl("enable", unit)
+        links = [os.path.join(host.UNITS, f"{by}.wants", unit) for by in wanted_by(mount)]
+        if os.path.exists(path) and not all(os.path.lexists(link) for link in links):
+            self._systemctl("reenable", unit)
 
 
 def mounts_of(data: list[dict[str, Any]]) -> list[Mount]:
@@ -200,7 +201,7 @@ def mounts_of(data: list[dict[str, Any]]) -> list[Mount]:
     for one in data:
         where = one["where"].rstrip("/")
         if not where.startswith("/") or "//" in where or "/.." in where:
-            raise ValueError(f"{one['name']}: {one['where']!r} is no mount point; write /PATH")
+            raise ValueError(f"{one['name']}: {one['where']!r} is not a mount point; write /PATH")
         lists = {key: tuple(one[key]) for key in _LISTS}
         mounts.append(Mount(**{**one, **lists, "where": where}))
     for what in ("name", "where"):

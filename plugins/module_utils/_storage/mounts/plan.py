@@ -5,7 +5,7 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """Mounts as they must be and as they are: units, fstab, the steps between, what errors mean. Pure.
 
-Only units and fstab lines that carry the owner's mark are ever changed or removed.
+Only units and fstab lines that carry the owner's label are ever changed or removed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MEANINGS = (
      "this kernel has no ceph module; write driver: fuse, or auto"),
     (r"unable to find a keyring|error reading secret file|secret is not valid base64",
      "the key does not lie where it should, or is none; see cephfs_keys"),
-    # ceph-fuse says of a wrong key only that it knows no other way to log in.
+    # ceph-fuse reports of a wrong key only that it knows no other way to log in.
     (r"mount error 13|\(13\) Permission denied|mount error 1 |not permitted|handle_auth_bad_method",
      "the cluster refuses the key or the path; compare `ceph auth get client.NAME`"),
     (r"mount error 2 |\(2\) No such file|No such file or directory",
@@ -135,7 +135,7 @@ def mark(owner: str) -> str:
 
 
 def owner_of(text: str) -> str:
-    """Return whose mount a unit is; empty for anybody else's."""
+    """Return whose mount a unit is; empty for any other."""
     found = re.match(r"# Managed by Ansible: baremetal\.dgx, mounts of (\S+)\. Do not edit\.", text)
     return found.group(1) if found else ""
 
@@ -149,6 +149,18 @@ def where_of(text: str) -> str:
 def _percent(text: str) -> str:
     # A percent sign begins a specifier in units.
     return text.replace("%", "%%")
+
+
+def wanted_by(mount: Mount) -> list[str]:
+    """Return the units that bring a mount up at a boot.
+
+    A device does, too: an array that is there only after the time in which the boot waits for it
+    would otherwise stay unmounted until the next one.
+    """
+    if mount.network:
+        return ["remote-fs.target"]
+    late = mount.what.startswith("/dev/") and not mount.automount
+    return ["local-fs.target", *([unit_of(mount.what, "device")] if late else [])]
 
 
 def units(owner: str, mount: Mount) -> dict[str, str]:
@@ -166,8 +178,7 @@ def units(owner: str, mount: Mount) -> dict[str, str]:
     if options:
         lines.append(f"Options={_percent(','.join(options))}")
     lines.append(f"TimeoutSec={mount.limit_s}")
-    target = "remote-fs.target" if mount.network else "local-fs.target"
-    install = ["", "[Install]", f"WantedBy={target}"]
+    install = ["", "[Install]", f"WantedBy={' '.join(wanted_by(mount))}"]
     files = {unit_of(mount.where): "\n".join(lines + ([] if mount.automount else install)) + "\n"}
     if mount.automount:
         lines = [mark(owner), "[Unit]", f"Description=Mount {mount.name} when it is used"]
@@ -286,8 +297,8 @@ def plan(
             refused.append(f"{where} is no longer declared, but in use by {users_text(at.users)}")
             kept.add(where)
         elif at.live is not None and at.dead == "hang":
-            refused.append(f"{where} is no longer declared, but does not answer: nobody can tell "
-                           "who uses it")  # fmt: skip
+            refused.append(f"{where} is no longer declared, but does not answer: its users are "
+                           "not known")  # fmt: skip
             kept.add(where)
         else:
             steps.append(Step(REMOVE, where, "no longer declared"))
@@ -303,7 +314,7 @@ def plan(
                 steps.append(Step(START, mount.where, "not mounted"))
         elif not same_kind(mount, at.live) and mount.where not in owned:
             refused.append(
-                f"{mount.where} is a mount of somebody else: {at.live.source} "
+                f"{mount.where} is a foreign mount: {at.live.source} "
                 f"({at.live.fstype}); unmount it, and take it out of what mounts it"
             )
         elif at.dead == "hang":

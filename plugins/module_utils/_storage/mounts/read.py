@@ -94,8 +94,8 @@ def _name(pid: str, proc: str) -> str:
 def users(where: str, proc: str = "/proc", limit_s: float = 10) -> tuple[str, ...]:
     """Return the processes that have something below a mount point open, as `name (pid, uid)`.
 
-    The memory map of a process that hangs in a fault cannot be read; then nobody is named, and the
-    mount counts as in use by what cannot be looked at.
+    The memory map of a process that hangs in a fault cannot be read; then no process is named, and
+    the mount counts as in use by what cannot be looked at.
     """
 
     def look() -> list[str]:
@@ -116,7 +116,7 @@ def dead(where: str, limit_s: float) -> str:
         return "hang"
     if outcome.how == BROKEN:
         return outcome.said
-    # A user who may not look is told so by a file system that is well.
+    # A healthy file system refuses a user who may not look.
     if outcome.value in (0, errno.EACCES, errno.EPERM):
         return ""
     return errno.errorcode.get(outcome.value, str(outcome.value))

@@ -198,9 +198,9 @@ def test_as_a_play_runs_it(tmp_path, check):
 
 @pytest.mark.slow
 def test_the_playbook_takes_its_settings_from_the_plan(tmp_path):
-    """The report's folder, marks and secrets are those of the inventory; no node is asked."""
+    """The report's folder, thresholds and secrets are those of the inventory; no node is asked."""
     inventory = example(tmp_path, "core_12")
-    secret = "hunter2-of-a-vault"
+    secret = "hunter2-of-a-vault-that-is-long-enough"
     write(
         inventory,
         "group_vars/all/zz.yml",

@@ -177,14 +177,14 @@ NOTHING = {
     "target_that_gets_nothing_from_it": Scenario(
         playbook="baremetal.dgx.install_gpu_stack",
         arguments=("-e", "target=head-01"),
-        says="hosts: 'head-01' is no host of gpu_nodes that is present, and there is nothing to "
+        says="hosts: 'head-01' is not a host of gpu_nodes that is present, and there is nothing to "
         "do; name hosts of gpu_nodes",
     ),
     "target_that_is_absent": Scenario(
         playbook="baremetal.dgx.validate_nodes",
         arguments=("-e", "target=dgx-03"),
         edits=(("hosts.yml", "dgx-03: {", "dgx-03: {node_state: absent, "),),
-        says="hosts: 'dgx-03' is no host of gpu_nodes that is present, and there is nothing to "
+        says="hosts: 'dgx-03' is not a host of gpu_nodes that is present, and there is nothing to "
         "do; name hosts of gpu_nodes",
     ),
     "one_target_of_two": Scenario(
@@ -270,7 +270,7 @@ GOOD = {
 
 
 def _run(folder: Path, scenario: Scenario, cluster: Mapping[str, str]) -> list[Run]:
-    """Run ansible-playbook on the edited small cluster, with an ssh that only leaves a mark."""
+    """Run ansible-playbook on the edited small cluster, with an ssh that only leaves a file."""
     files = {**cluster, **scenario.files}
     for name, old, new in scenario.edits:
         assert old in files[name]
@@ -452,7 +452,7 @@ def test_a_list_that_is_still_to_be_learned_is_no_mistake(tmp_path: Path) -> Non
     assert found.warnings == ()
     assert found.plan is not None
     assert [cable.subject for cable in found.plan.cables] == ["cable:leaf-01/64--leaf-02/64"]
-    # A folder in its place cannot be read, and is told from what is not there.
+    # A folder in its place cannot be read, and is distinguished from what is not there.
     os.mkdir(tmp_path / "folder")
     fabric["cabling"] = {"source": "learned", "file": "folder"}
     found = find_cables(data, str(tmp_path))

@@ -76,7 +76,7 @@ def test_rules_of_the_site_are_a_file_of_their_own(folder: str) -> None:
         (["one"], {"changes": {"Hott": {"for": "1m"}}}, "no rule is called Hott"),
         (["one"], {"changes": {"Hot": {"labels": {}}}}, "Hot: labels cannot be changed"),
         (["one"], {"changes": {"Hot": False}}, "Hot: write some of enabled"),
-        (["one"], {"changes": {"Hot": {"for": "soon"}}}, "'soon' is no duration"),
+        (["one"], {"changes": {"Hot": {"for": "soon"}}}, "'soon' is not a duration"),
         (["one"], {"wait_factor": 0}, "not above 0"),
     ],
 )

@@ -27,7 +27,7 @@ FABRIC = {"name": "compute", "guids": ["0x1"], "rate": 400}
         ([FABRIC], {"vars": {"guids": "{guids}"}}, [{"vars": {"guids": ["0x1"]}}]),
         ([FABRIC], ["opensm", "{name}", True, None], [["opensm", "compute", True, None]]),
         ([FABRIC], {"{name}": "{}"}, [{"compute": FABRIC}]),
-        # What is no place stays: a shell's variable, a pattern, the stage of a validation.
+        # What is not a place stays: a shell's variable, a pattern, the stage of a validation.
         (["a"], "${HOME} x{2,3} {3} {A} %(stage)s/{}", ["${HOME} x{2,3} {3} {A} %(stage)s/a"]),
         # A value is not filled again.
         ([{"name": "{rate}", "rate": 1}], "{name}!", ["{rate}!"]),
@@ -47,7 +47,7 @@ def test_each_item_gets_a_form_of_its_own() -> None:
     ("items", "form", "message"),
     [
         ([FABRIC], "{nmae}", r"'\{nmae\}': an item has no nmae"),
-        (["a"], "{name}", r"an item is no mapping: 'a'; write \{\}"),
+        (["a"], "{name}", r"an item is not a mapping: 'a'; write \{\}"),
     ],
 )
 def test_a_place_without_a_value_is_refused(items: list[Any], form: str, message: str) -> None:

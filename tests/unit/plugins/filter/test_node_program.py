@@ -19,7 +19,7 @@ def test_it_is_started_by_the_python_of_the_host() -> None:
 
 @pytest.mark.parametrize("python", ["python3", "", "/usr/bin/python3 -v"])
 def test_what_is_no_path_is_refused(python: str) -> None:
-    with pytest.raises(AnsibleFilterError, match="no absolute path"):
+    with pytest.raises(AnsibleFilterError, match="not an absolute path"):
         node_program(python, "user-folders")
 
 

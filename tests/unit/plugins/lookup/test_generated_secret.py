@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A secret that is made once, whoever comes first, and whatever a killed run left."""
+"""A secret that is made once, by the first caller, whatever a killed run left."""
 
 from __future__ import annotations
 

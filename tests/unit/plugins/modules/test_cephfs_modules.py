@@ -57,7 +57,7 @@ json.dump(clients, open(path, "w"))
 
 @pytest.fixture
 def cluster(run_module, tmp_path, monkeypatch):
-    """`cluster(*clients)`: a cluster whose clients lie in a file."""
+    """`cluster(*clients)`: a cluster whose clients are in a file."""
     (tmp_path / "bin").mkdir()
     tool = tmp_path / "bin" / "ceph"
     tool.write_text(CEPH.replace("#!/usr/bin/env python", f"#!{sys.executable}"))

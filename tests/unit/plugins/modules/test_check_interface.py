@@ -46,7 +46,7 @@ RETURN = """\
 records:
   description:
     - One record for each question; C(verdict) folds them into one, C(counts) has how many there are
-      of each status, C(findings) and C(not_measured) a line for each that is no pass.
+      of each status, C(findings) and C(not_measured) a line for each that did not pass.
       C(docs/records.md) describes them all.
   returned: always
   type: list
@@ -77,7 +77,7 @@ def lines_after_documentation(text: str) -> int:
 
 
 def test_who_finishes_as_a_check_says_so():
-    """Nobody uses the one end without the one documentation."""
+    """No module uses the one end without the one documentation."""
     users = {
         path.stem for path in MODULES.glob("*.py") if "check_module" in path.read_text("utf-8")
     }
@@ -114,7 +114,7 @@ def test_returns_are_the_same(name):
 def test_a_module_is_documentation_spec_and_main(name):
     count = lines_after_documentation((MODULES / f"{name}.py").read_text("utf-8"))
     most, why = LONGER.get(name, (MOST_LINES, "every module"))
-    assert count <= most, f"{count} lines; move what is no wiring to module_utils"
+    assert count <= most, f"{count} lines; move what is not a wiring to module_utils"
     assert most <= 90, why
 
 

@@ -10,7 +10,7 @@ from ansible_collections.baremetal.dgx.plugins.modules import container_check
 
 TOKEN = "0123456789ab"
 SINFO = "#!/bin/sh\ncat {states}\n"
-# srun that always returns 0, as the real one did; what each node prints stands in a file.
+# srun that always returns 0, as the real one did; what each node prints is in a file.
 SRUN = """\
 #!/bin/sh
 echo "$@" >> {log}

@@ -80,7 +80,7 @@ def test_what_was_skipped_is_not_measured(diag):
     answer = diag("", level=3, skips_ok=["eud"])
     assert answer["verdict"] == "pass"
     assert len(answer["left_out"]) == 8
-    # A failure is no skip.
+    # A failure is not a skip.
     answer = diag("gpu.1.dcgm.eud = Fail", level=3, skips_ok=["eud"])
     assert answer["gpus_failed"] == ["gpu:dgx-01/1"]
 
@@ -98,7 +98,7 @@ def test_a_hang_is_ended_in_time_and_condemns_nobody(diag):
     ("state", "said"),
     [
         ("dcgm.host_engine = down", "systemctl start nvidia-dcgm"),
-        ("dcgm.truncate = 900", "cut short"),
+        ("dcgm.truncate = 900", "truncated"),
         ("dcgm.runtime_error = the driver is not recommended", "the driver is not recommended"),
         ("dcgm.stderr = a plug-in says something", "on stderr: a plug-in says something"),
         ("dcgm.stdout = NVRM: strange", "unexpected text: NVRM: strange"),

@@ -56,7 +56,7 @@ def test_a_missing_image_is_imported_once(bring, images, tmp_path):
     assert os.listdir(images) == [NAME]
     found = (images / NAME).stat()
     assert (found.st_uid, found.st_mode & 0o7777) == (0, 0o644)
-    # never under its own name before it is whole, and where nobody else can enter
+    # never under its own name before it is whole, and where no other user can enter
     (where,) = (tmp_path / "log").read_text().splitlines()
     assert where.startswith(f"{images}/.enroot-import-")
     assert bring()["changed"] is False

@@ -53,7 +53,7 @@ def test_a_second_run_tells_what_the_first_left_cut_short(keep, tmp_path):
     path = tmp_path / "evidence/runs" / run / "records.jsonl"
     path.write_bytes(path.read_bytes()[:-30])
     problems = keep(state="begun", playbook="validate_nodes")["problems"]
-    assert any("cut short" in line for line in problems)
+    assert any("truncated" in line for line in problems)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_second_run_tells_what_the_first_left_cut_short(keep, tmp_path):
         ({"state": "begun"}, "playbook"),
         ({"state": "begun", "playbook": "../x"}, "letters"),
         ({"records": [RECORD]}, "run"),
-        ({"run": "../../etc", "records": [RECORD]}, "no name of a run"),
+        ({"run": "../../etc", "records": [RECORD]}, "not a name of a run"),
         ({"run": "20260301T000000Z-x", "records": [RECORD]}, "no such run"),
     ],
 )
@@ -75,6 +75,6 @@ def test_what_is_refused(keep, params, word):
 def test_what_is_no_record_is_refused(keep):
     run = keep(state="begun", playbook="validate_nodes")["run"]
     for check in (False, True):
-        assert "no record" in keep(check, run=run, records=[{"check": "a"}])["msg"]
+        assert "not a record" in keep(check, run=run, records=[{"check": "a"}])["msg"]
     bad = {**RECORD, "status": "fine"}
-    assert "no record" in keep(run=run, records=[bad])["msg"]
+    assert "not a record" in keep(run=run, records=[bad])["msg"]

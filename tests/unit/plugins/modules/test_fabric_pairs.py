@@ -95,10 +95,36 @@ def test_a_good_fabric_passes_and_a_bad_cable_is_found(run_module, site, tmp_pat
     assert again["findings"] == answer["findings"]
     records = json.loads((tmp_path / "out" / "pairs-records.json").read_text())
     assert {record["status"] for record in records} == {"pass", "fail"}
-    # A mark of the site's own judges the same values otherwise, and keeps its source.
+    # A threshold of the site judges the same values otherwise, and keeps its source.
     lower = {"threshold_gbps": 100.0, "threshold_source": "contract", "fail_on": ["not_measured"]}
     other = run_module(main, {**site, **lower, "judge_only": True})
     assert "They reach the threshold, but not what the others do." in other["findings"][0]
+
+
+def test_on_ethernet_each_leaf_is_measured_for_itself(run_module, site, tmp_path) -> None:
+    """Two leaves and a spine: no flow crosses it, and a slow cable has its name all the same."""
+    plan = small_plan(nodes=8, rails=1, units=2, spines=1)
+    for node, rail in plan.hcas:
+        device = tmp_path / "sys" / node / f"class/infiniband/mlx5_rail{rail}"
+        device.mkdir(parents=True, exist_ok=True)
+    site |= {
+        "plan": plan_to_data(plan),
+        "routes": "one_switch",
+        "cross_rail": False,
+        "addresses": {node: "127.0.0.1" for node, _rail in plan.hcas},
+        "extra_arguments": ["-x", "3"],
+    }
+    ways = [("dgx-06", other) for other in ("dgx-05", "dgx-07", "dgx-08")]
+    ways += [(two, one) for one, two in ways]
+    state(tmp_path, {"figures": {f"{a}/mlx5_rail0>{b}/mlx5_rail0": 195.0 for a, b in ways}})
+    answer = run_module(main, site)
+    assert answer["routes"]["source"] == "within each leaf switch"
+    failed = [one["subject"] for one in answer["records"] if one["status"] == "fail"]
+    assert failed == ["cable:dgx-06/rail0--leaf-20/2"]
+    (line,) = answer["findings"]
+    assert "The routes are" not in line
+    # Cables between switches have no record: they neither pass nor fail.
+    assert not [one for one in answer["records"] if "spine" in one["subject"]]
 
 
 def test_what_was_not_measured_is_red_unless_allowed(run_module, site, tmp_path) -> None:
@@ -116,21 +142,27 @@ def test_what_was_not_measured_is_red_unless_allowed(run_module, site, tmp_path)
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        # An adapter that turns its own data round says nothing of a cable.
+        # An adapter that turns its own data round shows nothing about a cable.
         (
             {"exclude": ["dgx-02", "dgx-03", "dgx-04"]},
             "pairs: of the plan's nodes dgx-01 is left, and a pair needs two; write fewer nodes",
         ),
-        ({"plan": {"hcas": []}}, "plan is no cable plan (KeyError: 'switches'); give cables.json"),
+        (
+            {"plan": {"hcas": []}},
+            "plan is not a cable plan (KeyError: 'switches'); give cables.json",
+        ),
         (
             {"plan": plan_to_data(small_plan(0))},
             "plan: has no cable to a node; there is nothing to test",
         ),
         ({"duration_s": 2}, "duration_s: 2 is too short; write 3 or more"),
         ({"pairs_per_link": 0}, "pairs_per_link: 0; write 1 or more"),
-        ({"exclude": ["dgx-99"]}, "exclude: dgx-99 is no node of the plan, and no rail such as"),
+        (
+            {"exclude": ["dgx-99"]},
+            "exclude: dgx-99 is neither a node of the plan nor a rail such as",
+        ),
         ({"gpus": {"x": 1}}, "gpus.x: 1; write a rail and the number of its GPU"),
-        ({"judge_only": True}, "/out/schedule.json is no schedule of a run: "),
+        ({"judge_only": True}, "/out/schedule.json is not a schedule of a run: "),
         ({"routes": "auto", "tables_file": "/nowhere"}, "tables_file: /nowhere cannot be read: No"),
     ],
 )

@@ -163,7 +163,7 @@ def test_a_node_that_reports_its_adapters_tells_a_dead_one_from_a_cable(verify):
     answer = verify(twin.world)
     assert kinds(answer["causes"]) == twin.expected
     assert "the node itself sees this adapter" in answer["causes"][0]["text"]
-    # Nobody was asked: from outside both look alike.
+    # No manager was asked: from outside both look alike.
     answer = verify(case.world, adapters={})
     assert {item["kind"] for item in answer["causes"]} == {"missing"}
 
@@ -203,7 +203,9 @@ def test_a_rail_swap_never_passes_whatever_the_adapters_are_called(verify, form)
 def test_adapters_that_are_none_are_one_clear_error(verify, healthy):
     answer = verify(healthy, adapters={"dgx-0001": ["0000:10:00.0"]})
     assert answer["failed"]
-    assert answer["msg"] == ("adapters.dgx-0001: is no list of adapters; write adapters of ib_info")
+    assert answer["msg"] == (
+        "adapters.dgx-0001: is not a list of adapters; write adapters of ib_info"
+    )
 
 
 def test_numbers_that_moved_down_are_one_adapter_that_is_gone(verify):
@@ -244,7 +246,7 @@ UFM_GUID = "0x0400000000000001"
 
 @pytest.fixture
 def ufm():
-    """A fabric with UFM on a host of its own."""
+    """A fabric with UFM on its own host."""
     world = fresh("superpod-32-of-64")
     choose_start(world, set())
     guid = UFM_GUID[2:]
@@ -326,10 +328,10 @@ def test_a_lost_power_supply_is_found_if_switches_are_asked(verify, healthy):
     assert kinds(answer["causes"]) == {("switch_psu", "switch:leaf-002")}
     assert "PSU1 (serial MT2308X01001)" in answer["msg"]
     assert answer["summary"]["cables"]["pass"] == 112
-    # Its twin: both are sound.
+    # Its twin: both are healthy.
     answer = verify(healthy, cut={"ibswinfo": sound}, switch_health=True)
     assert answer["verdict"] == "pass"
-    # Nobody asked.
+    # Not asked.
     assert verify(healthy, cut={"ibswinfo": failed})["verdict"] == "pass"
 
 
@@ -444,8 +446,8 @@ def test_bad_sweeps_are_one_clear_error_and_nothing_is_written(
 @pytest.mark.parametrize(
     ("plan", "said"),
     [
-        ({}, "is no cable plan (KeyError: 'hcas'); give cables.json"),
-        ({"hcas": [1], "switches": [], "cables": []}, "is no cable plan (TypeError"),
+        ({}, "is not a cable plan (KeyError: 'hcas'); give cables.json"),
+        ({"hcas": [1], "switches": [], "cables": []}, "is not a cable plan (TypeError"),
         ({"hcas": [], "switches": [], "cables": [], "reserved": []}, "has no cables"),
     ],
 )
@@ -458,7 +460,7 @@ def test_bad_plans_are_one_clear_error(verify, healthy, plan, said):
 def test_bad_files_are_one_clear_error(verify, healthy, tmp_path):
     (tmp_path / "plan.json").write_text("{")
     for params, said in (
-        ({"plan_file": str(tmp_path / "plan.json")}, "is no JSON"),
+        ({"plan_file": str(tmp_path / "plan.json")}, "is not JSON"),
         ({"plan_file": str(tmp_path / "none.json")}, "cannot be read: No such file"),
         ({"sweep_files": {}}, "ibnetdiscover is missing"),
         ({"sweep_files": {"ibnetdiscover": "/none"}}, "sweep_files.ibnetdiscover: /none cannot"),

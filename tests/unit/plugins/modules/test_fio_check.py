@@ -30,7 +30,7 @@ from ansible_collections.baremetal.dgx.plugins.modules import fio_check
 pytestmark = pytest.mark.slow
 
 GIB = 1024 * MIB
-# Answers like fio 3.33: what it was told on the command line decides what it says.
+# Answers like fio 3.33: its command line decides what it says.
 FAKE = """\
 import json, os, sys, time
 from pathlib import Path

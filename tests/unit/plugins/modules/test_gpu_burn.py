@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """gpu_burn from the task to the records, its program unmodified, on simulated libraries.
 
-Each GPU of a run has a fault of its own: one run asks whether each is found on the right GPU and
+Each GPU of a run has its own fault: one run asks whether each is found on the right GPU and
 nothing on the others.
 """
 
@@ -111,7 +111,7 @@ def test_eight_sound_gpus_pass_everything(node):
     assert first["evidence"][0] == "PCI 0000:1b:00.0"
     assert any("SIMULATED" in line for line in first["evidence"])
 
-    # What is over is reported again, and not burnt again. It counts by the time of the burn.
+    # What is over is reported again, and not burned in again. It counts by the time of the burn.
     kept = json.loads((node.work / "state.json").read_text())
     kept["updated"] -= 3 * 86400
     (node.work / "state.json").write_text(json.dumps(kept))
@@ -224,7 +224,7 @@ def test_no_cuda_driver(node, libraries, tmp_path, monkeypatch):
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path / "only_nvml"))
     known = subprocess.run(["ldconfig", "-p"], stdout=subprocess.PIPE, check=False).stdout
     if b"libcuda.so.1" in known:
-        pytest.skip("this machine has a CUDA driver of its own")
+        pytest.skip("this machine has its own CUDA driver")
     answer = node.burn(phases=["gemm_bf16"], gpus=TWO)
     assert answer["verdict"] == "not_measured"
     assert "libcuda.so.1 cannot be used" in node.of(0, "not_measured")["burn.run"]

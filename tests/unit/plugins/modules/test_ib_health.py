@@ -74,7 +74,7 @@ def test_check_mode_keeps_no_reading(health):
     assert not (health.folder / "state").exists()
 
 
-def test_a_spoilt_state_file_is_as_none(health):
+def test_a_broken_state_file_is_as_none(health):
     health()
     (health.folder / "state/ib.json").write_text('{"version": 1, "por')
     assert health()["verdict"] == "not_measured"

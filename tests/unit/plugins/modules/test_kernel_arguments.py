@@ -18,7 +18,7 @@ from ansible_collections.baremetal.dgx.plugins.modules import kernel_arguments
 
 @pytest.fixture
 def node(monkeypatch, tmp_path):
-    """A node whose kernel was booted with `ro quiet`; paths lie below tmp_path."""
+    """A node whose kernel was booted with `ro quiet`; paths are below tmp_path."""
     (tmp_path / "cmdline").write_text("BOOT_IMAGE=/vmlinuz ro quiet\n")
     (tmp_path / "grub.cfg").write_text("linux /vmlinuz ro quiet\n")
     for name, path in {

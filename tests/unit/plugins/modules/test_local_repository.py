@@ -182,7 +182,7 @@ def test_a_file_that_is_no_package(site):
     (site.folder / "broken.deb").write_bytes(b"no package")
     answer = site()
     assert answer["failed"]
-    assert "broken.deb is no package" in answer["msg"]
+    assert "broken.deb is not a package" in answer["msg"]
     assert not site.target.exists()
 
 

@@ -153,7 +153,7 @@ def test_a_bad_pattern_is_named(bring):
     answer = bring(
         [{"path": "a", "content": ""}], validate=[{"command": "true", "reject_output": "("}]
     )
-    assert "validate: true: reject_output is no pattern" in answer["msg"]
+    assert "validate: true: reject_output is not a pattern" in answer["msg"]
 
 
 def test_an_attribute_change_alone_is_not_validated(bring, tmp_path):

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def canary_at(run_module, monkeypatch):
-    """`canary_at(path)(**options)`: the folder is what the kernel is said to have mounted."""
+    """`canary_at(path)(**options)`: the folder is what the kernel seems to have mounted."""
     monkeypatch.setattr(ask_mounts, "_SEEN_S", 0.2)
     monkeypatch.setattr(ask_mounts, "_PAUSE_S", 0.05)
 

@@ -78,7 +78,7 @@ def all_reduce(run_module, simulated_node, cuda_libraries):
 
 @pytest.fixture
 def by_ctypes(all_reduce):
-    """The same by ctypes alone, with a small message, for which a small mark is right."""
+    """The same by ctypes alone, with a small message, for which a small threshold is right."""
 
     def run(state="", **params):
         options = {
@@ -145,7 +145,7 @@ def test_a_hang_is_ended_in_time(all_reduce):
     [
         ("nccl_tests.truncate = 14", "not measured"),
         ("nccl_tests.stderr = a library says something", "on stderr: a library says something"),
-        ("nccl_tests.truncate = 18", "cut short"),
+        ("nccl_tests.truncate = 18", "interrupted"),
         ("nccl_tests.error = Cuda failure 802 'system not yet initialized'", "802"),
         ("gpu.3.absent = 1", "Test CUDA failure"),
     ],

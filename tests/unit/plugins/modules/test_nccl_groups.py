@@ -214,10 +214,10 @@ def test_where_nothing_passes_the_checker_is_asked(groups, cluster):
 
 
 def test_who_is_good_on_one_rail_is_no_measure_for_another(groups, cluster):
-    """A group of two is told apart by a third node, which must be good on those rails."""
+    """A group of two is distinguished by a third node, which must be good on those rails."""
     cluster.slow = {"dgx-02"}
     answer = groups(plan=cables(units=2, each=2), kinds=["leaf"], fail_on=["not_measured"])
-    # The first leaf has nobody else yet.
+    # The first leaf has no other yet.
     assert ("groups.unseparated", "nodes:dgx-01,dgx-02") in of(answer, "fail")
     assert ("groups.busbw", "nodes:dgx-03,dgx-04") in of(answer, "pass")
 

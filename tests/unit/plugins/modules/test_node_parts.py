@@ -67,7 +67,7 @@ def test_without_a_file_there_is_nothing_to_forget(parts):
 def test_what_is_wrong_is_named_and_nothing_is_written(parts, tmp_path):
     parts(seen={3: 1})
     answer, kept = parts(node="dgx-07", replaced=["fan:1"])
-    assert "'fan:1' is no part; write gpu:3" in answer["msg"]
+    assert "'fan:1' is not a part; write gpu:3" in answer["msg"]
     assert kept == {"gpu:dgx-07/3": 1}
     assert parts(records_file=str(tmp_path / "none.json"))[0]["failed"]
     parts.path.write_text("[]")

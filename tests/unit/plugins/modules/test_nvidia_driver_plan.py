@@ -12,7 +12,7 @@ from ansible_collections.baremetal.dgx.plugins.modules import nvidia_driver_plan
 
 V = "580.126.20"
 KERNEL = "6.8.0-60-generic"
-WISH = {"source": "nvidia_repository", "version": V, "gpu": "h100", "nvswitches": 4}
+REQUEST = {"source": "nvidia_repository", "version": V, "gpu": "h100", "nvswitches": 4}
 NAMES = [
     "nvidia-driver-580-open", "nvidia-dkms-580-open", "nvidia-fabricmanager", "libnvidia-nscq"
 ]  # fmt: skip
@@ -84,7 +84,7 @@ def node(tmp_path, monkeypatch):
 def ask(run_module, node):
     def run(state, check=False, **params):
         names = nvidia_driver_plan.ARGUMENT_SPEC["driver"]["options"]
-        driver = {**WISH, **{name: params.pop(name) for name in names if name in params}}
+        driver = {**REQUEST, **{name: params.pop(name) for name in names if name in params}}
         given = {
             "state": state,
             "node": "dgx-01",
@@ -196,7 +196,7 @@ def test_a_source_that_nobody_signed(ask, node):
     answer = ask("offered")
     assert answer["failed"]
     assert "NO_PUBKEY A4B469963BF863CC" in answer["msg"]
-    # where nothing is missing, nobody is asked
+    # where nothing is missing, nothing is asked
     node.install()
     assert "failed" not in ask("offered")
 

@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""docs/records.schema.json holds for what the modules answer, and refuses what is no record."""
+"""docs/records.schema.json holds for what the modules answer, and refuses what is not a record."""
 
 from __future__ import annotations
 

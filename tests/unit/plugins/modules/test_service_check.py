@@ -71,7 +71,7 @@ def test_every_finding_has_its_line(probe):
             {"name": "hangs", "command": ["sleep", "60"], "timeout_s": 0.2},
             {"name": "missing", "command": ["no-such-tool"]},
             {"name": "good", "command": ["true"]},
-            {"name": "bad", "command": ["false"], "remedy": "mend it"},
+            {"name": "bad", "command": ["false"], "remedy": "repair it"},
         ],
     )
     assert answer["failed"]
@@ -80,7 +80,7 @@ def test_every_finding_has_its_line(probe):
     assert lines[0].startswith(
         "unit:a.service service.running is failed (exit-code 1): fatal: no such key; do: "
     )
-    assert lines[1] == "probe:bad service.answers: `false` ended with 1; do: mend it"
+    assert lines[1] == "probe:bad service.answers: `false` ended with 1; do: repair it"
     assert lines[2].startswith(
         "probe:hangs service.answers not measured: `sleep 60` did not end within "
     )
@@ -178,7 +178,7 @@ def test_it_asks_again_while_time_is_left(probe, tmp_path):
         ({"units": [{"nam": "a"}]}, "units: {'nam': 'a'} is neither"),
         (
             {"probes": [{"name": "p", "command": ["true"], "expect": "("}]},
-            "probes: p: expect is no regular expression",
+            "probes: p: expect is not a regular expression",
         ),
     ],
 )

@@ -410,7 +410,7 @@ def test_a_daemon_that_died_a_moment_ago_is_watched_for_the_rest_of_a_minute(hos
 
 
 def test_another_hand_writes_while_the_unit_is_started(host, slurmd):
-    """Nobody knows what the process has read: the next run decides."""
+    """What the process has read is not known: the next run decides."""
     sync(host, want(slurmd))
     host.write(slurmd.reads[0], "key 2")
     act = host.act

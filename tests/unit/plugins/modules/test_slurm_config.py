@@ -99,7 +99,7 @@ def test_every_error_is_listed_and_nothing_is_written(render, tmp_path):
     )
     assert answer["failed"] is True
     assert answer["errors"] == [
-        "partitions[0].nodes[0]: dgx-99 is no node of the cluster; mend the name",
+        "partitions[0].nodes[0]: dgx-99 is not a node of the cluster; write one that is",
         "auth: slurm needs 24.11 or later, version is 22.05; write munge",
     ]
     assert answer["msg"] == "\n".join(answer["errors"])

@@ -14,8 +14,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm import hold as _hold
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.hold import (
     Mine,
+    Request,
     Seen,
-    Wish,
     decide,
     hold_commands,
     parse_jobs,
@@ -172,7 +172,7 @@ def test_what_is_out_of_service_is_reserved_so_that_no_job_starts_when_it_is_res
     (words,) = slurm.changes
     assert {"Nodes=dgx-01", "Users=root", "Duration=10", "Flags=IGNORE_JOBS"} <= set(words)
     assert hold(owner="ctl-1", state="checked")["may_load"]
-    # Resumed by hand meanwhile: nobody else's job can start, and the load may go on.
+    # Resumed by hand meanwhile: no other job can start, and the load may go on.
     slurm.state = "IDLE+RESERVED"
     assert hold(owner="ctl-1", state="checked")["may_load"]
     answer = hold(owner="ctl-1", state="released")
@@ -336,14 +336,14 @@ def test_check_mode_tells_and_does_nothing(hold, slurm):
 
 
 def test_a_partition_of_the_sites_own_is_the_only_one():
-    wish = Wish("n", Mine("dgx-validate", "root"), 30, 60, ("--reservation=repair",))
-    (words,) = hold_commands(wish, ["a", "b"])
+    request = Request("n", Mine("dgx-validate", "root"), 30, 60, ("--reservation=repair",))
+    (words,) = hold_commands(request, ["a", "b"])
     assert "--time=1" in words
     assert not [word for word in words if word.startswith("--partition")]
 
 
 def test_every_state_with_a_job_of_others_is_refused():
-    """Whatever the flags: load and somebody's job never meet."""
+    """Whatever the flags: load and a user's job never meet."""
     flags = ("DRAIN", "DOWN", "FAIL", "PLANNED", "RESERVED", "MAINTENANCE", "NOT_RESPONDING")
     job = parse_jobs("9|bob|RUNNING|N/A|x")
     for base in ("IDLE", "MIXED", "ALLOCATED", "DOWN", "UNKNOWN"):

@@ -12,7 +12,7 @@ import pytest
 from ansible_collections.baremetal.dgx.plugins.modules import slurm_plugin_build
 
 needs_make = pytest.mark.skipif(not shutil.which("make"), reason="there is no make")
-# Stands in for a compiler: a file that begins like a library.
+# Is in for a compiler: a file that begins like a library.
 MAKEFILE = "spank_pyxis.so: code.c\n\tprintf '\\177ELF' > $@\n\tcat code.c >> $@\n"
 
 
@@ -95,7 +95,7 @@ def test_headers_that_are_not_there(site):
     [
         ("all:\n\tfalse\n", "cannot be built"),
         ("all:\n\ttrue\n", "made no spank_pyxis.so"),
-        ("all:\n\techo text > spank_pyxis.so\n", "is no library"),
+        ("all:\n\techo text > spank_pyxis.so\n", "is not a library"),
     ],
 )
 def test_make_that_makes_nothing(site, makefile, words):

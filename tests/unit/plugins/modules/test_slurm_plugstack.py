@@ -123,4 +123,4 @@ def test_waiting_ends_as_soon_as_it_is_right(host, monkeypatch):
 
 def test_no_line(host):
     host.line = "nonsense"
-    assert "no line of plugstack.conf" in host("tried")["msg"]
+    assert "not a line of plugstack.conf" in host("tried")["msg"]

@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""State that a release cannot take over is refused; none, or one that says nothing, is not."""
+"""State that a release cannot take over is refused; none, or one that shows nothing, is not."""
 
 from __future__ import annotations
 

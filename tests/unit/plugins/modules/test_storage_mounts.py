@@ -71,8 +71,11 @@ class World:
         elif words[0] == "umount":
             self.live.pop(unit, None)
             self.dead.pop(unit, None)
-        elif words[1:2] == ["is-enabled"]:
-            out = "enabled\n"
+        elif words[1:2] == ["reenable"]:
+            for by in path.read_text().partition("WantedBy=")[2].split():
+                link = self.units / f"{by}.wants" / unit
+                link.parent.mkdir(exist_ok=True)
+                link.symlink_to(path)
         return CommandResult(tuple(argv), ENDED, rc, out, "")
 
     def mount(self, name, **more):
@@ -98,7 +101,7 @@ def world(tmp_path, monkeypatch, run_module):
 def test_check_mode_then_mounted_then_nothing_to_do(world):
     home = world.mount("home")
     assert world.apply(home, check=True)["changed"]
-    assert not list(world.units.iterdir())
+    assert not list(world.units.glob("*.*mount"))
     assert not world.calls
     first = world.apply(home)
     assert first["steps"] == [f"start {home['where']}: not mounted"]
@@ -106,6 +109,18 @@ def test_check_mode_then_mounted_then_nothing_to_do(world):
     again = world.apply(home)
     assert (again["changed"], again["steps"]) == (False, [])
     assert not [call for call in world.calls if "start" in call or "stop" in call]
+
+
+def test_a_local_mount_follows_its_device_also_where_an_older_unit_did_not(world):
+    scratch = world.mount("scratch", what="/dev/disk/by-label/a-b", fstype="xfs", network=False)
+    world.apply(scratch)
+    link = world.units / r"dev-disk-by\x2dlabel-a\x2db.device.wants" / world.calls[-1].split()[-1]
+    assert link.is_symlink()
+    assert not world.apply(scratch)["changed"]
+    assert not world.calls, "enabled as it is"
+    link.unlink()
+    world.apply(scratch)
+    assert world.calls == [f"systemctl reenable {link.name}"]
 
 
 def test_a_failed_mount_is_told_in_words(world):
@@ -124,7 +139,7 @@ def test_what_is_no_longer_declared_goes_with_its_unit(world):
     said = world.apply(home)
     assert said["steps"] == [f"remove {data['where']}: no longer declared"]
     assert list(world.live) == [home["where"]]
-    assert len(list(world.units.iterdir())) == 1
+    assert len(list(world.units.glob("*.mount"))) == 1
     assert not world.apply(home)["changed"]
 
 
@@ -135,7 +150,7 @@ def test_what_is_in_use_stays_with_its_unit(world):
     said = world.apply()
     assert "vim (pid 7, uid 2001)" in said["msg"]
     assert home["where"] in world.live
-    assert len(list(world.units.iterdir())) == 1
+    assert len(list(world.units.glob("*.mount"))) == 1
 
 
 def test_another_definition_is_mounted_when_nobody_looks(world):
@@ -182,7 +197,7 @@ def test_files_below_are_not_hidden(world):
     home = world.mount("home")
     os.makedirs(os.path.join(home["where"], "alice"))
     assert "holds 1 files or folders" in world.apply(home)["msg"]
-    assert not list(world.units.iterdir())
+    assert not list(world.units.glob("*.*mount"))
     assert not world.apply({**home, "over": True}).get("failed")
 
 
@@ -190,7 +205,7 @@ def test_units_of_others_are_not_touched(world):
     (world.units / "srv.mount").write_text("[Mount]\nWhat=x\nWhere=/srv\n")
     world.apply(world.mount("home"))
     world.apply()
-    assert [path.name for path in world.units.iterdir()] == ["srv.mount"]
+    assert [path.name for path in world.units.glob("*.mount")] == ["srv.mount"]
 
 
 def test_style_fstab_moves_the_mounts_there(world):
@@ -198,7 +213,7 @@ def test_style_fstab_moves_the_mounts_there(world):
     world.apply(home)
     said = world.apply(home, style="fstab")
     assert said["changed"]
-    assert not list(world.units.iterdir())
+    assert not list(world.units.glob("*.*mount"))
     assert home["where"] in world.fstab.read_text()
     assert world.fstab.read_text().startswith("UUID=1 / ext4")
 
@@ -206,8 +221,8 @@ def test_style_fstab_moves_the_mounts_there(world):
 @pytest.mark.parametrize(
     ("mounts", "part"),
     [
-        ([{"where": "relative"}], "is no mount point"),
-        ([{"where": "/a/../b"}], "is no mount point"),
+        ([{"where": "relative"}], "is not a mount point"),
+        ([{"where": "/a/../b"}], "is not a mount point"),
         ([{"where": "/a"}, {"where": "/a"}], "is declared twice"),
     ],
 )

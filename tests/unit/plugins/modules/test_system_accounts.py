@@ -115,12 +115,12 @@ def test_login_is_told(run_module, node, monkeypatch, present, declared, keys):
     monkeypatch.setattr(_accounts_host, "login_keys", lambda run, user: present)
     params = {"users": [{"name": "ops", "ssh_keys": declared}], "login_check": True}
     answer = run_module(system_accounts.main, params, check=True)
-    assert answer["login"] == {"user": "ops", "keys": keys}
+    assert answer["login"] == {"user": "ops", "key_count": keys}
 
 
 def test_bad_mode(run_module, node):
     answer = run_module(system_accounts.main, {"home_mode": "rwx"})
-    assert answer["msg"].startswith("home_mode: 'rwx' is no octal mode")
+    assert answer["msg"].startswith("home_mode: 'rwx' is not an octal mode")
 
 
 def test_an_error_of_the_file_system_names_user_and_file(run_module, node, monkeypatch):

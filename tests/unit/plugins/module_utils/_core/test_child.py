@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Calls in processes of their own: each ends, hangs or breaks for itself."""
+"""Calls in separate processes: each ends, hangs or breaks for itself."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_one_that_was_left_behind_is_not_asked_again():
     assert found["a"].left == there
     assert found["b"].how == DONE
     assert not is_alive(there)
-    # A number that somebody else has now is another process.
+    # A number that was given out again is another process.
     assert not is_alive(Process(os.getpid(), "1"))
     assert ask(left={"a": there}, a=lambda: SOUND)["a"].how == DONE
 
@@ -197,7 +197,7 @@ def test_a_child_that_is_left_behind_holds_no_lock(tmp_path, monkeypatch):
 
 
 def test_this_is_the_only_place_that_forks():
-    # A burn-in goes on after its caller: it has no limit, and nobody waits for it.
+    # A burn-in goes on after its caller: it has no limit, and no process waits for it.
     plugins = ROOT / "plugins"
     found = {path.name for path in plugins.rglob("*.py") if "os.fork()" in path.read_text()}
     assert found == {"child.py", "program.py"}

@@ -34,8 +34,8 @@ def test_expand(text: str, names: list[str]) -> None:
     [
         ("dgx-[01-02", "the brackets of 'dgx-[01-02' do not match"),
         ("dgx-01]", "the brackets of 'dgx-01]' do not match"),
-        ("dgx-[a-b]", "'a-b' in 'dgx-[a-b]' is no range like 01-12"),
-        ("dgx-[]", "'' in 'dgx-[]' is no range like 01-12"),
+        ("dgx-[a-b]", "'a-b' in 'dgx-[a-b]' is not a range like 01-12"),
+        ("dgx-[]", "'' in 'dgx-[]' is not a range like 01-12"),
         ("dgx-[3-1]", "the range 3-1 in 'dgx-[3-1]' runs backwards"),
         ("dgx-[1-99999999]", "'dgx-[1-99999999]' means more than 65536 nodes"),
         ("a[1-9999]b[1-9999]", "'a[1-9999]b[1-9999]' means more than 65536 nodes"),

@@ -58,9 +58,9 @@ def test_the_first_of_two_counts() -> None:
 
 
 def test_names_that_are_none_are_refused() -> None:
-    with pytest.raises(ValueError, match="no name of a metric"):
+    with pytest.raises(ValueError, match="not a name of a metric"):
         Family("a-b", "")
-    with pytest.raises(ValueError, match="no name of a label"):
+    with pytest.raises(ValueError, match="not a name of a label"):
         Family("a", "").add(1, **{"a-b": "c"})
     with pytest.raises(ValueError, match="there twice"):
         exposition([Family("a", ""), Family("a", "")])

@@ -99,17 +99,17 @@ NAN, HUGE = float("nan"), 10**21
         ({"threshold": {"op": "~", "value": 1}}, "threshold has no operator"),
         ({"threshold": {"op": ">=", "value": NAN}}, "threshold: it is not a number"),
         ({"took_s": NAN}, "took_s: it is not a number"),
-        ({"text": 5}, "text is no text"),
-        ({"remedy": ["a"]}, "remedy is no text"),
-        ({"at": 5}, "at is no text"),
+        ({"text": 5}, "text is not a text"),
+        ({"remedy": ["a"]}, "remedy is not a text"),
+        ({"at": 5}, "at is not a text"),
         ({"at": "yesterday"}, "at is not like 2026-01-31T23:59:59Z"),
-        ({"evidence": "a line"}, "evidence is no list of lines"),
-        ({"evidence": ["a", 5]}, "evidence is no list of lines"),
+        ({"evidence": "a line"}, "evidence is not a list of lines"),
+        ({"evidence": ["a", 5]}, "evidence is not a list of lines"),
     ],
 )
 def test_flaws(change, said):
     assert flaw({**SOUND, **change}) == said
-    # More than a value and a unit is no flaw.
+    # More than a value and a unit is not a flaw.
     assert flaw({**SOUND, "measured": {"value": 1, "unit": "", "more": 2}}) == ""
 
 

@@ -61,7 +61,7 @@ def test_children_of_a_command_that_hangs_end_with_it(run, tmp_path):
     run(["sh", "-c", f"sleep 60 & echo $! > {tmp_path}/pid; wait"], timeout_s=0.3)
     time.sleep(0.2)
     status = Path("/proc", (tmp_path / "pid").read_text().strip(), "status")
-    # where nobody reaps it, it stays behind as a zombie
+    # if it is not reaped, it stays behind as a zombie
     assert not status.exists() or "State:\tZ" in status.read_text()
 
 

@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Records of many subjects, folded: who fails, who was not measured, and who only stands beside."""
+"""Records of many subjects, folded: who fails, who was not measured, and who only touches them."""
 
 from __future__ import annotations
 
@@ -355,7 +355,8 @@ def test_judged_again_keeps_its_remedy_and_its_time():
         ("gpu:dgx-01/3", False),
         ("node:dgx-02", True),
         ("gpu:dgx-02/3", True),
-        # What nobody owns may be said by each; a cable, pair or group by the nodes in it alone.
+        # What no node owns may be reported by each; a cable, pair or group by the nodes in it
+        # alone.
         ("switch:ib-leaf-01", False),
         ("cable:dgx-01/rail1--ib-leaf-01/6", False),
         (CABLE, True),

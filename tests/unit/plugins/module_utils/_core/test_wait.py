@@ -12,7 +12,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.wait import at
 
 
 class Clock:
-    """Time that passes only while somebody sleeps."""
+    """Time that passes only during a sleep."""
 
     def __init__(self) -> None:
         self.now = 100.0

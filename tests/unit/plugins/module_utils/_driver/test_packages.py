@@ -10,7 +10,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._driver.packages imp
     BRANCHES,
     ROWS,
     SYSTEMS,
-    Wish,
+    Request,
     flavour_of,
     headers_package,
     is_driver_package,
@@ -24,8 +24,8 @@ H100 = {"gpu": "h100", "nvswitches": 4}
 B200 = {"gpu": "b200", "nvswitches": 2}
 
 
-def selected(system, kernel=NOBLE, **wish):
-    return select(system, Wish(**wish), kernel)
+def selected(system, kernel=NOBLE, **asked):
+    return select(system, Request(**asked), kernel)
 
 
 @pytest.mark.parametrize(
@@ -145,14 +145,14 @@ def test_b200_needs_the_nvlink_subnet_manager_and_no_nscq():
     ],
 )
 def test_flavours(modules, gpu, flavour, said):
-    found, problem = flavour_of(Wish("directory", modules=modules, gpu=gpu))
+    found, problem = flavour_of(Request("directory", modules=modules, gpu=gpu))
     assert found == flavour
     assert said in problem
     assert bool(said) == bool(problem)
 
 
 @pytest.mark.parametrize(
-    ("system", "wish", "said"),
+    ("system", "asked", "said"),
     [
         ("ubuntu24.04", {"source": "directory", "branch": "581"}, "branch 581 is not known"),
         ("ubuntu24.04", {"source": "directory"}, "branch (none) is not known"),
@@ -173,8 +173,8 @@ def test_flavours(modules, gpu, flavour, said):
         ),
     ],
 )
-def test_what_cannot_be_had_is_one_line(system, wish, said):
-    errors = selected(system, **wish).errors
+def test_what_cannot_be_had_is_one_line(system, asked, said):
+    errors = selected(system, **asked).errors
     assert len(errors) == 1
     assert said in errors[0]
     assert "\n" not in errors[0]
@@ -202,8 +202,8 @@ def test_every_branch_is_to_be_had_from_nvidia_where_it_has_repositories():
     for system in ("ubuntu22.04", "ubuntu24.04", "debian12", "debian13", "rhel9"):
         for branch in BRANCHES:
             for modules in ("open", "proprietary"):
-                wish = {"source": "nvidia_repository", "branch": branch, "modules": modules}
-                assert selected(system, **wish).errors == ()
+                asked = {"source": "nvidia_repository", "branch": branch, "modules": modules}
+                assert selected(system, **asked).errors == ()
 
 
 def test_own_packages_take_the_place_of_the_tables():

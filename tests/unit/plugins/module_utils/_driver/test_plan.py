@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What has to be done to a driver, what stands in the way, and whether its parts agree."""
+"""What has to be done to a driver, what blocks it, and whether its parts agree."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import lines_of
 from ansible_collections.baremetal.dgx.plugins.module_utils._driver.judge import agree
-from ansible_collections.baremetal.dgx.plugins.module_utils._driver.packages import Wish, select
+from ansible_collections.baremetal.dgx.plugins.module_utils._driver.packages import Request, select
 from ansible_collections.baremetal.dgx.plugins.module_utils._driver.plan import (
     Consent,
     Seen,
@@ -32,7 +32,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._host.packages.plan 
 V = "580.126.20"
 OLD = "570.86.15"
 KERNEL = "6.8.0-60-generic"
-WISH = Wish("nvidia_repository", version=V, gpu="h100", nvswitches=4)
+REQUEST = Request("nvidia_repository", version=V, gpu="h100", nvswitches=4)
 NAMES = (
     "nvidia-driver-580-open",
     "nvidia-dkms-580-open",
@@ -63,14 +63,14 @@ SOUND = Seen(
 BARE = Seen(system="ubuntu24.04", kernel=KERNEL, on_disk="")
 
 
-def said(seen, wish=WISH, consent=None):
-    selection = select(seen.system, wish, seen.kernel)
-    work = plan(seen, wish, selection)
-    return obstacles(seen, wish, selection, work, consent or Consent())
+def said(seen, request=REQUEST, consent=None):
+    selection = select(seen.system, request, seen.kernel)
+    work = plan(seen, request, selection)
+    return obstacles(seen, request, selection, work, consent or Consent())
 
 
-def worked(seen, wish=WISH, extra=()):
-    return plan(seen, wish, select(seen.system, wish, seen.kernel), extra)
+def worked(seen, request=REQUEST, extra=()):
+    return plan(seen, request, select(seen.system, request, seen.kernel), extra)
 
 
 # Texts
@@ -153,20 +153,20 @@ def test_nothing_is_left_to_do_on_a_sound_node():
 
 
 def test_prebuilt_modules_have_the_version_of_their_kernel():
-    wish = replace(WISH, source="distribution")
-    work = worked(replace(BARE, headers=False), wish)
+    request = replace(REQUEST, source="distribution")
+    work = worked(replace(BARE, headers=False), request)
     assert f"linux-modules-nvidia-580-server-open-{KERNEL}" in work.present
     assert f"nvidia-fabricmanager-580={V}-*" in work.present
     assert not any(entry.startswith("linux-headers") for entry in work.present)
 
 
 def test_a_branch_takes_the_version_that_is_there():
-    wish = replace(WISH, version="", branch="580")
-    assert "nvidia-fabricmanager=580.*" in worked(BARE, wish).present
+    request = replace(REQUEST, version="", branch="580")
+    assert "nvidia-fabricmanager=580.*" in worked(BARE, request).present
     there = replace(BARE, packages=packages(("nvidia-driver-580-open", "580.105.08-1ubuntu1")))
-    selection = select(there.system, wish, KERNEL)
-    assert exact_version(there, wish, selection) == "580.105.08"
-    work = worked(there, wish)
+    selection = select(there.system, request, KERNEL)
+    assert exact_version(there, request, selection) == "580.105.08"
+    work = worked(there, request)
     assert "nvidia-fabricmanager=580.105.08-*" in work.present
     assert work.missing == NAMES[1:]
 
@@ -193,7 +193,7 @@ def test_a_held_package_stands_in_the_way():
     assert "apt-mark unhold" in line
     # what the role itself has held is its own to change
     assert said(replace(BARE, packages=old, own_holds=frozenset(old))) == []
-    # what is held in the declared version is in nobody's way
+    # what is held in the declared version is not in the way
     fine = {name: replace(package, held=True) for name, package in SOUND.packages.items()}
     assert said(replace(SOUND, packages=fine)) == []
 
@@ -217,7 +217,7 @@ def test_nothing_is_changed_under_a_job(consent):
     (line,) = said(replace(BARE, steps=("4711.0",)), consent=consent)
     assert "job steps run here (4711.0)" in line
     assert "drain" in line
-    # where nothing is to be done, jobs are nobody's business
+    # where nothing is to be done, jobs do not matter
     assert said(replace(SOUND, steps=("4711.0",)), consent=consent) == []
 
 
@@ -246,7 +246,7 @@ def test_secure_boot(key, enrolled, words):
     assert words in line
     assert "declare distribution" in line
     assert "declare distribution" not in said(replace(seen, system="debian12"))[0]
-    assert said(seen, replace(WISH, source="distribution")) == []
+    assert said(seen, replace(REQUEST, source="distribution")) == []
     assert said(replace(seen, key_enrolled=True)) == []
     assert said(replace(seen, secure_boot=False)) == []
 
@@ -259,7 +259,7 @@ def test_a_package_manager_does_not_go_back():
 
 def test_what_cannot_be_had_is_all_that_is_said():
     seen = replace(BARE, modules=frozenset({"nouveau"}), steps=("1.0",))
-    (line,) = said(seen, replace(WISH, version="", branch="581"))
+    (line,) = said(seen, replace(REQUEST, version="", branch="581"))
     assert "branch 581 is not known" in line
 
 
@@ -296,14 +296,14 @@ def test_patterns(version, pattern, yes):
 # Agreement
 
 
-def failed(seen, wish=WISH, **more):
-    records = agree(seen, wish, "dgx-01", **more)
+def failed(seen, request=REQUEST, **more):
+    records = agree(seen, request, "dgx-01", **more)
     assert all(record.subject == "node:dgx-01" for record in records)
     return {record.check: record for record in records if record.status == "fail"}
 
 
 def test_a_sound_node_agrees():
-    records = agree(SOUND, WISH, "dgx-01", "dmabuf")
+    records = agree(SOUND, REQUEST, "dgx-01", "dmabuf")
     assert {record.status for record in records} == {"pass"}
     assert [record.check for record in records] == [
         "stack.driver", "stack.declared", "stack.on_disk", "stack.libnvidia-ml", "stack.libcuda",
@@ -347,17 +347,17 @@ def test_each_disagreement_is_one_line(change, check, words):
 
 
 def test_a_loaded_driver_is_not_the_declared_one():
-    found = failed(SOUND, replace(WISH, version="580.173.01"))
+    found = failed(SOUND, replace(REQUEST, version="580.173.01"))
     assert list(found) == ["stack.declared"]
-    assert failed(SOUND, replace(WISH, version="", branch="580")) == {}
-    assert list(failed(SOUND, replace(WISH, version="", branch="570"))) == ["stack.declared"]
+    assert failed(SOUND, replace(REQUEST, version="", branch="580")) == {}
+    assert list(failed(SOUND, replace(REQUEST, version="", branch="570"))) == ["stack.declared"]
 
 
 def test_the_flavour_counts_where_it_is_declared_or_the_only_one():
     closed = replace(SOUND, loaded_flavour="proprietary")
     assert failed(closed) == {}
-    assert list(failed(closed, replace(WISH, modules="open"))) == ["stack.modules"]
-    assert "stack.modules" in failed(closed, replace(WISH, gpu="b200"))
+    assert list(failed(closed, replace(REQUEST, modules="open"))) == ["stack.modules"]
+    assert "stack.modules" in failed(closed, replace(REQUEST, gpu="b200"))
     assert list(failed(closed, gpudirect="dmabuf")) == ["stack.dma_buf"]
     assert (
         "older than 5.12"
@@ -369,25 +369,25 @@ def test_the_flavour_counts_where_it_is_declared_or_the_only_one():
 
 
 def test_blackwell_has_nvlsm_in_place_of_nscq():
-    wish = replace(WISH, gpu="b200", nvswitches=2)
+    request = replace(REQUEST, gpu="b200", nvswitches=2)
     seen = replace(SOUND, packages=packages(("nvidia-fabricmanager", V)))
-    assert list(failed(seen, wish)) == ["stack.nvlsm"]
+    assert list(failed(seen, request)) == ["stack.nvlsm"]
     seen = replace(seen, packages={**seen.packages, "nvlsm": Package("nvlsm", "2025.10.11-1")})
-    assert failed(seen, wish) == {}
+    assert failed(seen, request) == {}
 
 
 def test_no_driver_at_all():
-    (record,) = agree(BARE, WISH, "dgx-01")
+    (record,) = agree(BARE, REQUEST, "dgx-01")
     assert (record.check, record.status) == ("stack.driver", "fail")
     assert "there is no driver for kernel" in record.text
     built = replace(BARE, packages=packages(("nvidia-dkms-580-open", V)))
-    assert "dkms status" in agree(built, WISH, "dgx-01")[0].remedy
-    (record,) = agree(replace(BARE, on_disk=None), WISH, "dgx-01")
+    assert "dkms status" in agree(built, REQUEST, "dgx-01")[0].remedy
+    (record,) = agree(replace(BARE, on_disk=None), REQUEST, "dgx-01")
     assert "modinfo is not there" in record.text
 
 
 def test_what_cannot_be_asked_is_not_measured():
-    records = agree(replace(SOUND, on_disk=None), WISH, "dgx-01")
+    records = agree(replace(SOUND, on_disk=None), REQUEST, "dgx-01")
     assert [r.check for r in records if r.status == "not_measured"] == ["stack.on_disk"]
 
 
@@ -403,7 +403,7 @@ def test_what_cannot_be_asked_is_not_measured():
 )
 def test_dcgm_fits_the_driver(names, status, words):
     more = packages(*((f"datacenter-gpu-manager{name}", version) for name, version in names))
-    records = agree(replace(SOUND, packages={**SOUND.packages, **more}), WISH, "dgx-01")
+    records = agree(replace(SOUND, packages={**SOUND.packages, **more}), REQUEST, "dgx-01")
     (record,) = [record for record in records if record.check == "stack.dcgm"]
     assert record.status == status
     assert words in record.text
@@ -419,10 +419,10 @@ def test_user_space_of_a_later_cuda_does_not_start():
             ("cuda-libraries-12-8", "12.8.1-1"),
         ),
     )  # fmt: skip
-    wish = Wish("preinstalled", gpu="h100")
-    assert sorted(failed(old, wish)) == ["stack.cuda", "stack.nccl"]
+    request = Request("preinstalled", gpu="h100")
+    assert sorted(failed(old, request)) == ["stack.cuda", "stack.nccl"]
     unknown = replace(old, loaded="999.1.1", proc="999.1.1", on_disk="999.1.1")
-    kinds = {r.check: r.status for r in agree(unknown, wish, "dgx-01")}
+    kinds = {r.check: r.status for r in agree(unknown, request, "dgx-01")}
     assert kinds["stack.cuda"] == kinds["stack.nccl"] == "not_measured"
 
 

@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The store of evidence: what is whole, what was cut short, what has the last word, what is old."""
+"""The store of evidence: what is whole, what was truncated, what has the last word, what is old."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ def test_a_line_is_json_that_proves_itself():
 def test_every_line_cut_short_or_changed_is_known():
     line = pack({"kind": "record", "n": 12345})
     for length in range(len(line)):
-        with pytest.raises(ValueError, match=r"cut short|no line|checksum"):
+        with pytest.raises(ValueError, match=r"truncated|no line|checksum"):
             unpack(line[:length])
     for place in range(len(line)):
         changed = line[:place] + ("x" if line[place] != "x" else "y") + line[place + 1 :]
-        with pytest.raises(ValueError, match=r"cut short|no line|checksum"):
+        with pytest.raises(ValueError, match=r"truncated|no line|checksum"):
             unpack(changed)
 
 
@@ -85,7 +85,7 @@ def test_a_batch_is_read_as_it_was_written():
     assert head.head["layers"] == ["gpu"]
     assert (head.head["level"], head.head["simulated"]) == ("quick", "GPUs")
     assert [data["check"] for _batch, data in found[1:]] == ["gpu.ecc", "gpu.xid"]
-    # Checks without a time of their own have that of the batch.
+    # Checks without their own time have that of the batch.
     assert {data["at"] for _batch, data in found[1:]} == {"2026-03-01T00:00:00Z"}
 
 
@@ -210,7 +210,7 @@ def test_file_names_lead_nowhere_else():
     assert file_name("../../etc/passwd") == "_.._etc_passwd"
     assert file_name("a088:c203:0046") == "a088_c203_0046"
     for bad in ("", "..", "."):
-        with pytest.raises(ValueError, match="no name"):
+        with pytest.raises(ValueError, match="not a name"):
             file_name(bad)
 
 
@@ -273,11 +273,11 @@ HUGE = 10**400
         ({"threshold": {"op": ">=", "value": float("nan"), "unit": "", "source": ""}}, "threshold"),
         ({"threshold": {"op": "~", "value": 1, "unit": "", "source": ""}}, "no operator"),
         ({"took_s": float("nan")}, "took_s"),
-        ({"text": 3}, "text is no text"),
+        ({"text": 3}, "text is not a text"),
         ({"at": "tomorrow"}, "at is not like"),
         ({"at": "9999"}, "at is not like"),
-        ({"evidence": "one line"}, "evidence is no list"),
-        ({"evidence": [3]}, "evidence is no list"),
+        ({"evidence": "one line"}, "evidence is not a list"),
+        ({"evidence": [3]}, "evidence is not a list"),
     ],
 )
 def test_a_record_that_cannot_be_used_has_measured_nothing(change, why):
@@ -369,8 +369,8 @@ def test_names_of_files_have_150_characters_at_most():
 
 def test_a_line_that_is_none_is_told_from_one_that_was_cut():
     line = pack({"kind": "end", "batch": 1, "records": 0})
-    for bad, why in ((line[1:], "no line of the store"), (line[:-1], "cut short"),
-                     (line[:-3], "cut short"), ("", "no line of the store")):  # fmt: skip
+    for bad, why in ((line[1:], "no line of the store"), (line[:-1], "truncated"),
+                     (line[:-3], "truncated"), ("", "no line of the store")):  # fmt: skip
         with pytest.raises(ValueError, match=why):
             unpack(bad)
 
@@ -381,7 +381,7 @@ def test_problems_name_the_line_and_what_is_there():
     read(["noise", "", *lines[:1]], problems)
     assert problems.lines == [
         "records.jsonl line 1: no line of the store",
-        "records.jsonl: the batch of n was cut short: 0 of 2 records",
+        "records.jsonl: the batch of n was truncated: 0 of 2 records",
     ]
     problems = Problems()
     # An empty line is none, and ends nothing.

@@ -44,5 +44,5 @@ def test_parts_as_the_operator_writes_them():
     assert without(known, subjects_of("n", ["gpu:4"])) == {"gpu:n/3": 1, "hca:n/rail5": 3}
     assert without(known, subjects_of("n", ["node"])) == {}
     for wrong in ("gpu", "gpu:", "disk:3", "gpu:n/3", "node:n", ""):
-        with pytest.raises(ValueError, match="is no part; write gpu:3"):
+        with pytest.raises(ValueError, match="is not a part; write gpu:3"):
             subjects_of("n", [wrong])

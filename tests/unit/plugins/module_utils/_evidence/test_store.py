@@ -32,7 +32,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.store impo
 AT = "2026-03-01T00:00:00Z"
 UUID = "gpu-51a7ed00-0000-4000-8000-{:012d}"
 
-# Adds batches until it is killed; says so when each is acknowledged.
+# Adds batches until it is killed; prints each when it is acknowledged.
 WRITER = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -264,7 +264,7 @@ def test_killed_at_random_moments(store: Store, tmp_path: Path, seed: int):
     found = whole(store, run, problems)
     assert {number: count for number, count in told if found.get(number) != count} == {}
     # Whatever is not whole has been told: at most the last batch of each writer.
-    cut = [line for line in problems.lines if "was cut short" in line]
+    cut = [line for line in problems.lines if "was truncated" in line]
     assert len(cut) <= 2
     assert len(found) - len(told) <= 2
     for path in (tmp_path / "evidence/runs" / run / "raw").rglob("said.txt"):
@@ -393,8 +393,8 @@ def test_problems_of_a_run_name_its_line(store: Store, tmp_path: Path):
     problems = Problems()
     assert [one.whole for one in store.batches(problems)] == [False]
     assert problems.lines == [
-        f"{run}/{RECORDS_FILE} line 3: cut short",
-        f"{run}/{RECORDS_FILE}: the batch of n was cut short",
+        f"{run}/{RECORDS_FILE} line 3: truncated",
+        f"{run}/{RECORDS_FILE}: the batch of n was truncated",
     ]
     history = next((tmp_path / "evidence/history").glob("*.jsonl"))
     history.write_text("noise\n" + history.read_text())
@@ -430,7 +430,7 @@ def test_files_beside_compressed_ones_are_compressed(store: Store, tmp_path: Pat
     run = store.begin("validate_nodes", AT)
     store.add(run, "n", "", records(), AT)
     raw = tmp_path / "evidence/runs" / run / "raw"
-    # Compressing was cut short: some are done, and the folder lists them in any order.
+    # Compressing was interrupted: some are done, and the folder lists them in any order.
     for number in range(8):
         (raw / f"{number}.txt").write_text("said")
     for number in range(8, 16):

@@ -272,7 +272,7 @@ def test_an_unlinked_cable_is_told_by_what_its_ports_and_its_node_say() -> None:
     world.disabled.add(world.place(disabled.b))
     verdict = world.judge()
     assert told(verdict) == {("missing", c.subject, "fail") for c in (disabled, plain, seen)}
-    assert "is disabled | if nobody disabled it" in remedy(verdict, "missing", disabled.subject)
+    assert "is disabled | unless it was disabled" in remedy(verdict, "missing", disabled.subject)
     assert "it shows nowhere else" in remedy(verdict, "missing", plain.subject)
     assert "does ib_info show" in remedy(verdict, "missing", plain.subject)
     assert "itself sees this adapter (mlx5_7)" in remedy(verdict, "missing", seen.subject)
@@ -397,7 +397,7 @@ def test_most_nodes_are_the_fabric(count: int, form: str) -> None:
     if (form, count) == ("nameless", 7):
         text = remedy(verdict, "description", "fabric")
         assert text.startswith("7 of 12 nodes are not named as planned: ")
-        assert f"{nodes[0]} says nothing" in text
+        assert f"{nodes[0]} shows nothing" in text
     subjects = {"fabric"} if count == 7 else {f"node:{node}" for node in nodes}
     assert found == {(kind, s, "fail") for s in subjects} | {
         ("identity", s, "not_measured") for s in subjects

@@ -10,6 +10,19 @@ from dataclasses import replace
 
 import pytest
 from library import build, fresh
+from small_fabric import (
+    L0,
+    L1,
+    NO_NAME,
+    NO_SWITCH_NAME,
+    NODES,
+    S1,
+    S2,
+    STRANGER,
+    A,
+    B,
+    Small,
+)
 from world import World, plan_of, rail_end, switch_end
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import (
@@ -17,6 +30,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import
     Expectation,
     Observation,
     OtherClusterError,
+    first_look,
     judge_fabric,
     records_of,
 )
@@ -35,6 +49,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.match import
     unnamed,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import (
+    CA,
     CablePlan,
     Place,
     Sweep,
@@ -167,7 +182,7 @@ def test_nothing_seen_condemns_nothing() -> None:
 
 def test_words_on_standard_error_make_absence_doubtful_unless_the_port_is_down() -> None:
     case = build(BASEPOD, ("uplink_dark",), 1)
-    case.world.errors = ["ibwarn: something nobody has seen before"]
+    case.world.errors = ["ibwarn: something new"]
     found, unsure = case.run()
     # iblinkinfo says that the port is down: that is proof.
     assert (found, unsure) == (case.expected, set())
@@ -190,6 +205,107 @@ def test_a_node_is_not_absent_because_a_sweep_was_disturbed() -> None:
     verdict = judge_fabric(case.world.plan, observed, case.world.wanted)
     assert verdict.findings == []
     assert [doubt.kind for doubt in verdict.doubts] == ["node_absent"]
+
+
+def test_what_is_around_a_cable_that_could_not_be_reached() -> None:
+    small = Small()
+    # Of l0 nothing is known, since all that it is linked to is gone.
+    small.remove(L0, S1, S2, *((node, 0) for node in NODES))
+    verdict = judge_fabric(small.plan, Observation(small.sweep))
+    said = {verdict.cables[c] for c in small.plan.cables if c.a.host in NODES and c.a.rail == 0}
+    assert said == {("not_measured", "what is around it could not be reached")}
+
+
+def test_a_cable_of_a_device_without_a_record_is_not_measured() -> None:
+    small = Small()
+    small.device(L0).port_count = 0
+    verdict = judge_fabric(small.plan, Observation(small.sweep))
+    text = "the sweep has no record of a device at its end: look again"
+    own = {c for c in small.plan.cables if "l0" in (c.a.host, c.b.host)}
+    assert {verdict.cables[cable] for cable in own} == {("not_measured", text)}
+
+
+def test_the_first_look_is_not_taken_again() -> None:
+    small = Small()
+    look = first_look(small.plan, small.sweep)
+    assert judge_fabric(small.plan, Observation(small.sweep), look=look).matches is look.matches
+
+
+@pytest.mark.parametrize("partial", [False, True])
+@pytest.mark.parametrize("recorded", [False, True])
+def test_only_devices_with_a_record_of_a_whole_sweep_tell_another_cluster(
+    partial: bool, recorded: bool
+) -> None:
+    small = Small()
+    small.remove(*(key for key in small.guid if key[0] not in ("n1", "l0")))
+    for number in range(20):
+        guid = f"{0xE0 + number:016x}"
+        small.add(guid, CA, f"other-{number} mlx5_0")
+        small.sweep.devices[guid].port_count = int(recorded)
+    small.sweep.partial = partial
+    # 5 of 25 are of the plan, or 5 of 5.
+    if recorded and not partial:
+        with pytest.raises(OtherClusterError, match="of 25 devices that were found 5 are in the"):
+            judge_fabric(small.plan, Observation(small.sweep))
+    else:
+        judge_fabric(small.plan, Observation(small.sweep))
+
+
+@pytest.mark.parametrize("partial", [False, True])
+@pytest.mark.parametrize("unsure", ["nothing", "far end", "own end", "stranger"])
+def test_of_a_sweep_that_is_not_whole_a_link_is_as_sure_as_all_its_ends(
+    partial: bool, unsure: str
+) -> None:
+    small = Small()
+    # The plug of a rail, or of something unplanned, is in a free port of l1.
+    if unsure == "stranger":
+        small.add(STRANGER, CA, "ufm mlx5_0")
+        small.link((STRANGER, 1), small.at(switch_end("l1", 30)))
+    else:
+        small.link(small.at(rail_end("n1", 0)), small.at(switch_end("l1", 30)))
+    if unsure == "far end":
+        small.call(NO_SWITCH_NAME, L1)
+    if unsure == "own end":
+        small.call(NO_SWITCH_NAME, L0)
+    small.sweep.partial = partial
+    verdict = judge_fabric(small.plan, Observation(small.sweep))
+    found = {
+        f.status for f in verdict.findings + verdict.doubts if f.kind in ("moved", "unexpected")
+    }
+    assert found == {"not_measured" if partial and unsure != "nothing" else "fail"}
+
+
+@pytest.mark.parametrize("of", ["adapter", "port"])
+def test_what_shares_a_guid_is_not_judged_by_its_name(of: str) -> None:
+    small = Small()
+    small.call("n9 mlx5_0", A, B)
+    for key in (A, B):
+        small.declare(key, small.guid[key])
+    guid = small.guid[A] if of == "adapter" else str(small.port((small.guid[A], 1)).guid)
+    small.sweep.duplicate_guids = [guid]
+    verdict = judge_fabric(small.plan, Observation(small.sweep))
+    said = {f.subject for f in verdict.findings if f.kind == "description"}
+    assert said == {"hca:n2/rail0"}
+
+
+def test_links_at_a_doubled_guid_are_not_judged_a_second_time() -> None:
+    small = Small()
+    # One of the two is in an unplanned port.
+    small.link(small.at(rail_end("n1", 0)), small.at(switch_end("l1", 30)))
+    small.sweep.duplicate_guids = [small.guid[A]]
+    verdict = judge_fabric(small.plan, Observation(small.sweep))
+    assert [f.kind for f in verdict.findings] == ["duplicate_guid"]
+
+
+def test_of_two_doubts_of_a_cable_the_first_says_what_it_has() -> None:
+    small = Small()
+    small.call(NO_NAME, A)
+    end = rail_end("n1", 0)
+    readings = [Reading(at, unread={small.at(end)}) for at in (0.0, 60.0)]
+    verdict = judge_fabric(small.plan, Observation(small.sweep, *readings))
+    kinds = [doubt.kind for doubt in verdict.doubts]
+    assert kinds == ["errors", "identity"]
+    assert verdict.cables[small.plan.by_end()[end]][1].startswith("errors cable:n1/rail0--l0/1: ")
 
 
 # counters
@@ -294,7 +410,7 @@ def test_tools_that_hang_leave_the_managers_unknown() -> None:
     observed.sms = FoundSms(asked=True, complaints=["`sminfo` did not end within 30 s"])
     verdict = judge_fabric(world.plan, observed, world.wanted)
     assert verdict.findings == []
-    assert [doubt.kind for doubt in verdict.doubts] == ["no_sm"]
+    assert [(doubt.kind, doubt.status) for doubt in verdict.doubts] == [("no_sm", "not_measured")]
     observed.sms = FoundSms()
     assert judge_fabric(world.plan, observed, world.wanted).doubts == []
 
@@ -387,7 +503,7 @@ def test_swapped_plugs_are_those_whose_exchange_mends_it() -> None:
     world = case.world
     finding = world.judge().findings[0]
     one, two = finding.cables
-    # Both ways mend it; the plugs that are named are on one side.
+    # Both ways repair it; the plugs that are named are on one side.
     sides = [(one.a, two.a), (one.b, two.b)]
     named = [
         pair for pair in sides if all(f"{e.host} port {e.port} " in finding.remedy for e in pair)

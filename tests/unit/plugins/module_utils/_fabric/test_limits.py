@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from library import fresh
+from small_fabric import Small
 from world import World, plan_of
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.findings import several
@@ -28,6 +29,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge_counte
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge_rates import (
     Load,
+    found_rate,
     judge_rates,
     judge_uplinks,
     load_lines,
@@ -145,6 +147,33 @@ def test_a_slow_link_is_judged_at_the_rate_that_it_has() -> None:
     now = Reading(720.0, {world.place(cable.b): {"SymbolErrorCounter": 2880}})
     (finding,) = judge_counters(wiring, wiring.good, Reading(0.0), now)
     assert "(bit error ratio 2.0e-11)" in finding.text
+
+
+def test_a_link_whose_rate_was_not_told_is_judged_at_the_planned_one() -> None:
+    world = healthy()
+    (cable,) = rails(world, 1)
+    for end in (cable.a, cable.b):
+        world.port(world.place(end)).speed = None
+    sweep = world.observe().sweep
+    for end in (cable.a, cable.b):
+        guid, number = world.place(end)
+        sweep.devices[guid].ports[number].speed = None
+    wiring = first_look(world.plan, sweep).wiring
+    now = Reading(720.0, {world.place(cable.b): {"SymbolErrorCounter": 2880}})
+    (finding,) = judge_counters(wiring, wiring.good, Reading(0.0), now)
+    assert "(bit error ratio 1.0e-11)" in finding.text
+
+
+def test_counters_of_what_is_not_in_the_plan_are_not_told() -> None:
+    world = healthy()
+    wiring, (cable,) = wiring_of(world), rails(world, 1)
+    # In the order of the places what is unknown comes first.
+    one = Reading(0.0, {("0" * 16, 1): {"LinkDownedCounter": 9}})
+    one.ports[world.place(cable.b)] = {"LinkDownedCounter": 3}
+    (line,) = told_lines(wiring, None, one)
+    assert line.startswith("LinkDownedCounter is 3 since it was cleared at leaf-")
+    (found,) = judge_counters(wiring, wiring.good, Reading(-60.0), one)
+    assert found.measured == 3
 
 
 @pytest.mark.parametrize("seconds", [0.0, -5.0])
@@ -350,6 +379,43 @@ def test_a_rate_that_was_not_told_is_not_slow() -> None:
     assert verdict.counts() == {"pass": 111, "fail": 0, "not_measured": 1}
 
 
+@pytest.mark.parametrize(
+    ("one", "two", "rate"),
+    [
+        (("4x", "HDR"), ("4x", "HDR"), 200),
+        (("4x", None), ("4x", "HDR"), 200),
+        ((None, "NDR"), ("4x", "HDR"), 200),
+        (("4x", "HDR"), (None, None), 200),
+        # Two ends that differ: the first one counts.
+        (("4x", "HDR"), ("2x", "HDR"), 200),
+        (("2x", "HDR"), ("4x", "HDR"), 100),
+        (None, ("4x", "HDR"), 200),
+        (("4x", "HDR"), None, 200),
+        (("4x", "NDR"), ("4x", "HDR"), None),
+        (("4x", None), ("4x", None), None),
+        (None, None, None),
+    ],
+)
+def test_the_rate_of_a_cable_is_that_of_the_first_end_that_tells_it(
+    one: tuple | None, two: tuple | None, rate: float | None
+) -> None:
+    small = Small()
+    (cable,) = (c for c in small.plan.cables if c.a == rail_end("n1", 0))
+    for end, form in ((cable.a, one), (cable.b, two)):
+        if form is None:
+            small.remove((end.host, end.rail))
+        else:
+            port = small.port(small.at(end))
+            port.width, port.speed = form
+    wiring = first_look(small.plan, small.sweep).wiring
+    assert (found_rate(wiring, cable) or 400) == (rate or 400)
+    found = list(judge_rates(wiring, {cable}))
+    assert len(found) == (rate is not None)
+    if rate is not None:
+        width = one[0] if one and one[0] and one[1] else "4x"
+        assert f"runs at {width} HDR, {rate} of 400 Gb/s" in found[0].text
+
+
 # load
 
 
@@ -381,6 +447,8 @@ def test_load_at_its_limit_passes() -> None:
     assert list(judge_uplinks(found, set(), 2.0)) == []
     (above,) = judge_uplinks(found, set(), 1.99)
     assert (above.subject, above.measured, above.threshold.value) == ("switch:a", 2.0, 1.99)
+    (above,) = judge_uplinks({"a": load(3, 4000.0)}, set(), 3.0)
+    assert above.measured == 3.33
     # Without uplinks that lead on there is no ratio.
     assert list(judge_uplinks({"a": Load(up_planned=2, down_gbps=400.0)}, set(), 0.5)) == []
 
@@ -401,7 +469,7 @@ def test_loads_count_what_is_planned_found_and_how_fast() -> None:
     assert here.down_gbps == 400 * (len(downs) - 1) - 200
     assert here.oversubscription == here.down_gbps / here.up_gbps
     assert Load() == Load(0, 0, 0, 0, 0, 0)
-    assert Load().oversubscription is None
+    assert Load().oversubscription == 0
 
 
 def test_a_node_with_the_name_of_a_leaf_is_no_load_of_it() -> None:
@@ -434,6 +502,13 @@ def test_the_line_on_lost_uplinks_names_the_spines() -> None:
     (line,) = load_lines(wiring, loads(wiring))
     assert line.startswith(f"leaf-003 has {len(ups) - 1} of {len(ups)} uplinks")
     assert line.endswith(f"short: {spine} {each - 1} of {each}")
+    # What hangs on it is none of them, and where there is nothing, there is no ratio.
+    world.unplug(next(c for c in sorted(world.of_device["leaf-003"]) if not c.a.is_switch))
+    wiring = wiring_of(world)
+    (other,) = load_lines(wiring, loads(wiring))
+    assert other.endswith(f" to 1 of what hangs on it; short: {spine} {each - 1} of {each}")
+    (bare,) = load_lines(wiring, {"leaf-003": Load(up_planned=2, up_found=1)})
+    assert bare.startswith("leaf-003 has 1 of 2 uplinks; short: ")
 
 
 def test_a_leaf_that_is_absent_has_no_line_on_its_uplinks() -> None:
@@ -496,7 +571,7 @@ M, S = "MASTER", "STANDBY"
          [("two_masters", "fabric", "fail")]),
         ([(1, M), (3, M), (4, S)], {"guids": ["0x1"], "provider": "ufm"},
          [("two_masters", "fabric", "fail"), ("sm_unexpected", "sm:h4", "fail")]),
-        # The only master is no second one: what is not declared is said of it.
+        # The only master is not a second one: that it is not declared is reported.
         ([(3, M)], {"guids": ["0x1"], "provider": "ufm"},
          [("standby_missing", "sm:0x0000000000000001", "fail"),
           ("sm_unexpected", "sm:h3", "fail")]),
@@ -509,6 +584,37 @@ M, S = "MASTER", "STANDBY"
 )  # fmt: skip
 def test_managers(lines: list, wanted: dict, expected: list) -> None:
     assert sm_findings(*lines, **wanted) == expected
+
+
+@pytest.mark.parametrize(
+    ("wanted", "remedy"),
+    [
+        (Managers(["h1", "h2"]), "start the subnet manager on h1, h2"),
+        (Managers(), "start the subnet manager on one host of the fabric"),
+        (Managers((), "ufm"), "see that UFM runs and is attached to the fabric"),
+        (Managers((), "switch"), "see that the managed switch runs and is attached to the fabric"),
+    ],
+)
+def test_who_is_to_start_without_a_master(wanted: Managers, remedy: str) -> None:
+    (found,) = judge_sms(*managed((1, S)), wanted)
+    assert (found.kind, found.remedy) == ("no_sm", remedy)
+
+
+@pytest.mark.parametrize(("partial", "status"), [(False, "fail"), (True, "not_measured")])
+def test_of_a_sweep_that_is_not_whole_no_manager_is_missing(partial: bool, status: str) -> None:
+    sweep, matches, found = managed((1, M), (3, S))
+    sweep.partial = partial
+    every = list(judge_sms(sweep, matches, found, Managers(["h1", "h2"])))
+    assert [(f.kind, f.status) for f in every] == [
+        ("standby_missing", status), ("sm_unexpected", status),
+    ]  # fmt: skip
+
+
+def test_a_manager_without_a_guid_is_not_a_port_without_one() -> None:
+    sweep, matches, found = managed()
+    sweep.devices[f"{1:016x}"].ports[1].guid = None
+    found.sms = [FoundSm(5, None, None, M)]
+    assert sm_line(sweep, matches, found) == "subnet managers: h5 master"
 
 
 def test_of_two_masters_both_are_named_and_no_standby() -> None:
@@ -584,6 +690,9 @@ def test_adapters_are_known_by_their_address() -> None:
     found = identities(plan, {"dgx-0002": own(plan), "elsewhere": own(plan)})
     assert found.key_of == {f"{rail + 1:016x}": ("dgx-0002", rail) for rail in range(8)}
     assert (found.absent, found.others, found.counts) == (set(), {}, {"dgx-0002": 8})
+    assert found.own == {("dgx-0002", rail): hca for rail, hca in enumerate(own(plan))}
+    # What is not of the plan counts for nothing, wherever it stands.
+    assert identities(plan, {"elsewhere": own(plan), "dgx-0002": own(plan)}) == found
 
 
 def test_an_adapter_that_is_no_rail_is_another() -> None:
@@ -624,6 +733,42 @@ def test_a_guid_of_two_adapters_tells_neither() -> None:
     assert len(found.key_of) == 6
 
 
+def test_a_guid_of_a_rail_and_of_an_adapter_that_is_none_tells_neither() -> None:
+    plan = plan_of(BASEPOD)
+    (first, *_rest) = own(plan)
+    stranger = OwnHca("mlx5_9", "0000:ff:00.0", first.guids)
+    found = identities(
+        plan, {"dgx-0002": [first], "dgx-0003": [stranger, *own(plan, "dgx-0003")[1:]]}
+    )
+    assert found.key_of.get(first.guids[0]) is None
+    assert found.others == {}
+    assert ("dgx-0002", 0) not in found.own
+
+
+def test_an_adapter_whose_guids_were_not_read_is_there() -> None:
+    plan = plan_of(BASEPOD)
+    silent = OwnHca("mlx5_0", own(plan)[0].pci)
+    found = identities(plan, {"dgx-0002": [silent, *own(plan)[1:]]})
+    assert found.own["dgx-0002", 0] == silent
+    assert found.absent == set()
+
+
+def test_an_address_decides_before_a_name() -> None:
+    plan = plan_of(BASEPOD)
+    named = OwnHca("mlx5_rail0", "0000:ff:00.0", ("a" * 16,))
+    found = identities(plan, {"dgx-0002": [named, *own(plan)[1:]]})
+    assert ("dgx-0002", 0) not in found.own
+    assert found.absent == {("dgx-0002", 0)}
+    assert found.others == {"a" * 16: "dgx-0002 mlx5_rail0"}
+
+
+def test_without_a_planned_address_the_names_of_the_kernel_prove_no_absence() -> None:
+    plan = plan_of(BASEPOD)
+    plan = replace(plan, hcas={key: replace(hca, pci=None) for key, hca in plan.hcas.items()})
+    reported = own(plan_of(BASEPOD))[1:]
+    assert identities(plan, {"dgx-0002": reported}).absent == set()
+
+
 def test_what_contradicts_a_rail() -> None:
     key, other = ("n", 0), ("n", 1)
     known = Identities(
@@ -643,9 +788,9 @@ def test_what_contradicts_a_rail() -> None:
         assert known.contradicts(unknown, ["x"])
 
 
-@pytest.mark.parametrize("data", ["mlx5_0", ["mlx5_0"], [{"guids": "0x1"}], [{}], [[]]])
+@pytest.mark.parametrize("data", [None, 5, "mlx5_0", ["mlx5_0"], [{"guids": "0x1"}], [{}], [[]]])
 def test_reports_that_are_no_adapters_are_refused(data: object) -> None:
-    with pytest.raises(ValueError, match=r"adapters\.n: is no list of adapters"):
+    with pytest.raises(ValueError, match=r"adapters\.n: is not a list of adapters"):
         adapters_from_data({"n": data})
 
 

@@ -46,7 +46,7 @@ def test_names_of_ends_and_cables():
     assert CABLE.other(CABLE.a) == CABLE.b
     assert CABLE.b.is_switch
     assert not CABLE.a.is_switch
-    with pytest.raises(ValueError, match="dgx-02/rail3 is no end"):
+    with pytest.raises(ValueError, match="dgx-02/rail3 is not an end"):
         CABLE.other(rail_end("dgx-02", 3))
 
 

@@ -207,7 +207,7 @@ COUNTS = {
     "selene-compute-hdr.txt": (666, 4341, 12852, 0),
     "selene-storage-hdr.txt": (160, 1247, 3286, 0),
     "small-topo.txt": (2, 13, 16, 0),
-    # One adapter has no record of its own.
+    # One adapter has no own record.
     "hdr-cs8500-faked.txt": (8, 11, 18, 1),
     # Extracts: far ends are not in them.
     "edr-osc-p-test.out": (4, 3, 4, 1),

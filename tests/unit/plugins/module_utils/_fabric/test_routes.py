@@ -100,7 +100,7 @@ def changed(switch: str, lid: int, port: int | None) -> dict[str, dict[int, int]
 def test_a_packet_that_does_not_arrive(ports: dict[str, dict[int, int]], said: str) -> None:
     text = dump(ports)
     if 255 in ports["leaf-10"].values():
-        # A LID that leads nowhere is no valid one to the tool.
+        # A LID that leads nowhere is not a valid one to the tool.
         text = text.replace("5 valid lids", "4 valid lids", 1)
     tables = read_tables(text)
     assert not tables.complaints
@@ -147,7 +147,7 @@ def test_managed_switches_and_other_names_of_an_adapter() -> None:
         (dump()[:-60], "the table of spine-0 has no end"),
         (dump().replace("5 valid lids dumped", "", 1), "the table of leaf-10 has no end"),
         (dump().replace("5 valid lids", "6 valid lids", 1), "leaf-10 has 5 rows, but says 6"),
-        (dump() + "ibwarn: [1] mad_rpc: timeout\n", "is no row of a table: ibwarn: [1] mad_rpc"),
+        (dump() + "ibwarn: [1] mad_rpc: timeout\n", "is not a row of a table: ibwarn: [1] mad_rpc"),
     ],
 )  # fmt: skip
 def test_text_that_is_not_whole(text: str, said: str) -> None:

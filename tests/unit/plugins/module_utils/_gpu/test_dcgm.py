@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Answers of dcgmi diag, whole and broken: who is condemned, who is not, and what is not known."""
+"""Answers of dcgmi diag, whole and broken: who is failed, who is not, and what is not known."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.dcgm import (
     judge_result,
     judge_run,
     parse,
+    without_skips,
     word,
     worst,
 )
@@ -177,7 +178,7 @@ def test_every_word_has_one_meaning(said: str, complaints: Any, status: str) -> 
 @pytest.mark.parametrize(
     ("number", "severity", "category", "status", "remedy"),
     [
-        # The number decides: severity isolate is no reason to return a GPU.
+        # The number decides: severity isolate is not a reason to return a GPU.
         (4, ISOLATE, 10, FAIL, "reset:"),
         (81, ISOLATE, 5, FAIL, "reset:"),
         (120, ISOLATE, 15, FAIL, "reboot:"),
@@ -206,7 +207,7 @@ def test_every_word_has_one_meaning(said: str, complaints: Any, status: str) -> 
 def test_the_number_decides_then_the_category_then_the_severity(
     number: int, severity: int, category: int, status: str, remedy: str
 ) -> None:
-    told = Complaint("it says so", number, severity, category)
+    told = Complaint("it reports it", number, severity, category)
     records = judge_result(Result("memory", "gpu", 0, "Fail", (told,)), "gpu:n/0", "n", ())
     if status == "settings":
         assert [(one.check, one.status) for one in records] == [
@@ -347,8 +348,8 @@ def test_the_worst_of_all_iterations_counts() -> None:
         ("{}", "none of DCGM Diagnostic"),
         ("[1, 2]", "no JSON"),
         ('{"DCGM Diagnostic": {}}', "holds no test"),
-        ('{"DCGM Diagnostic": {"test_categories": [{"tests": [7]}]}}', "is no object"),
-        ('{"iterations": [4]}', "is no object"),
+        ('{"DCGM Diagnostic": {"test_categories": [{"tests": [7]}]}}', "is not an object"),
+        ('{"iterations": [4]}', "is not an object"),
     ],
 )
 def test_what_is_no_answer(text: str, said: str) -> None:
@@ -508,7 +509,7 @@ def test_captures(captures: Path) -> None:
         "dcgm.pcie gpu:spark/0": PASS,
     }
     assert "GPU to Host bandwidth: 58.62 GB/s" in found["dcgm.pcie", "gpu:spark/0"].evidence
-    # The table for people is no answer to -j.
+    # The table for people is not an answer to -j.
     text = parse((folder / "r4-text-pass.txt").read_text())
     assert text.results == ()
     assert text.errors[0] == "there is no JSON in what it printed"
@@ -556,7 +557,7 @@ def test_the_form_of_every_release(name: str, version: str, driver: str, level: 
     ],
 )
 def test_one_fault_has_one_kind_of_remedy_in_both_modules(number: int, check: str) -> None:
-    told = remedy_of([Complaint("it says so", number, ISOLATE, 10)])
+    told = remedy_of([Complaint("it reports it", number, ISOLATE, 10)])
     assert told.partition(":")[0] == QUESTIONS[check].remedy.partition(":")[0]
 
 
@@ -590,7 +591,7 @@ def test_an_error_that_no_table_has_is_of_its_category_then_its_severity(
     category: str, number: int | None
 ) -> None:
     for severity, word_of in enumerate(BY_SEVERITY):
-        told = Complaint("it says so", number, severity, CATEGORIES.index(category))
+        told = Complaint("it reports it", number, severity, CATEGORIES.index(category))
         expected = BY_SEVERITY[word_of]
         if category in ("SOFTWARE_CONFIG", "SOFTWARE_LIBRARY", "SOFTWARE_OTHER"):
             expected = "settings"
@@ -711,10 +712,10 @@ def test_serials_are_those_of_the_gpus_that_have_one() -> None:
 def test_what_was_cut_is_said_to_be_cut() -> None:
     whole = of_4({"memory": [entity(0), entity(1)]})
     assert documents('{"a": 1') == ([], "", True)
-    assert parse(whole[:-3]).errors == ("the JSON is cut short or damaged",)
+    assert parse(whole[:-3]).errors == ("the JSON is truncated or damaged",)
     report = parse(f"{whole}\n{whole[:-3]}")
     assert len(report.results) == 2
-    assert report.errors == ("the JSON is cut short or damaged",)
+    assert report.errors == ("the JSON is truncated or damaged",)
     assert documents(whole) == ([json.loads(whole)], "", False)
 
 
@@ -797,7 +798,7 @@ def test_gpus_have_the_subjects_that_are_given_for_them() -> None:
         ("dcgm.gpus", "node:dgx-01", NOT_MEASURED),
     ]
     assert found[0].evidence == ("PCI 0000:9d:00.0",)
-    # A node's or a CPU's number is no GPU's.
+    # A node's or a CPU's number is not a GPU's.
     cpu = parse(of_tests({"name": "a", "results": [{"cpu_id": 0, "status": "Pass"}]}))
     assert [one.subject for one in judge(cpu, "dgx-01", 1, names)] == ["cpu:dgx-01/0"]
 
@@ -826,7 +827,7 @@ def test_one_record_of_each_check_and_subject_the_worst() -> None:
         assert (record.status, record.text) == (FAIL, FAIL)
     (record,) = worst([one(NOT_MEASURED, "x"), one(PASS, "y")])
     assert (record.status, record.text) == (NOT_MEASURED, "x")
-    # Of the same status, both texts and the first remedy; what is the same is said once.
+    # Of the same status, both texts and the first remedy; what is the same is written once.
     (record,) = worst([one(FAIL, "x", "reset:"), one(FAIL, "y", "look:"), one(FAIL, "x")])
     assert (record.text, record.remedy) == ("x; y", "reset:")
     (record,) = worst([one(FAIL), one(FAIL, "y")])
@@ -851,5 +852,15 @@ def test_an_end_with_a_code_needs_a_reason() -> None:
         assert record.text == "it ended with 3 but names no failure"
     for status in ("Fail", "Warn"):
         assert judge_run(ended, parse(of_4({"memory": [entity(0, status)]})), "n") == []
-    # The answer says itself what stopped it.
+    # The answer reports what stopped it.
     assert judge_run(ended, parse('{"DCGM Diagnostic": {"runtime_error": "paused"}}'), "n") == []
+
+
+def test_only_what_was_skipped_may_be_left_out_and_only_by_its_name() -> None:
+    records = [
+        Record(f"dcgm.{name}", "gpu:n/0", status)
+        for name in ("memory", "pcie")
+        for status in (PASS, FAIL, NOT_MEASURED)
+    ]
+    assert without_skips(records, ["memory"]) == (records[:2] + records[3:], [records[2]])
+    assert without_skips(records, []) == (records, [])

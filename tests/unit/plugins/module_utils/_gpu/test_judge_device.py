@@ -213,7 +213,7 @@ def test_the_link_of_the_gpu(changes: dict[str, Any], checks: tuple[str, ...]) -
         ({}, 0, (), ""),
         ({"speed_gts": 16.0}, 0, ("pcie_speed",), "0000:41:00.0 below 0000:40:01.0"),
         ({"width": 8}, 0, ("pcie_width",), "0000:41:00.0 below 0000:40:01.0"),
-        # A GPU asleep says nothing of its own link, and the links above it do not sleep.
+        # A GPU asleep shows nothing about its own link, and the links above it do not sleep.
         ({"speed_gts": 16.0}, 8, ("pcie_speed",), "0000:41:00.0 below 0000:40:01.0"),
         ({}, 8, ("?pcie_speed",), ""),
         ({}, 1, ("?pcie_speed",), ""),
@@ -326,6 +326,9 @@ def test_settings_that_the_inventory_wants_otherwise() -> None:
     assert outcome(records({"ecc_mode_pending": 1}, everywhere=off, ecc=False)) == expect(
         "ecc_mode"
     )
+    divided = {**PROFILE, "gpus": {**PROFILE["gpus"], "mig": [1]}}
+    assert outcome(records({"mig": 1, "mig_pending": 1}, profile=divided)) == SOUND
+    assert outcome(records(profile=divided)) == expect("mig")
     lacks = {"mig": None, "mig_pending": None}
     absent = {**GPU.absent, "mig": t.ERRORS[t.NOT_SUPPORTED]}
     found = records({**lacks, "absent": absent})

@@ -236,7 +236,7 @@ FATAL, CORRECTED = "Uncorrected (Fatal)", "Correctable"
 @pytest.mark.parametrize("address", [BUSES[1], PORTS[1]])
 def test_pcie_errors_of_both_ends_of_its_link_are_the_gpus(address: str) -> None:
     assert outcome(judged(log=AER.format(address, FATAL))) == expect("pcie_errors")
-    # A corrected error is counted by the minute: up to 8 are sound.
+    # A corrected error is counted by the minute: up to 8 are fine.
     assert outcome(judged(log=AER.format(address, CORRECTED) * 8)) == SOUND
     assert outcome(judged(log=AER.format(address, CORRECTED) * 9)) == expect("pcie_corrected")
 
@@ -326,7 +326,7 @@ def test_the_fabric_state_of_one_gpu() -> None:
         with_gpus(gpu(0, fabric_state=2), count=1), replace(node, gpus=node.gpus[:1]), alone
     )
     assert of(found, "fabric") == {}
-    # Its health says nothing as long as it is not registered.
+    # Its health shows nothing as long as it is not registered.
     assert outcome(records({"fabric_state": 2, "fabric_health": 0x1A9})) == expect("fabric")
 
 

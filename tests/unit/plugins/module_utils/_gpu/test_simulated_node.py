@@ -169,7 +169,7 @@ def test_one_fault_of_one_gpu(judged, state: str, checks: set[str], action: str)
     [
         "throttle = 0x1",  # idle
         "throttle = 0x4",  # software power cap
-        "throttle = 0x112",  # clocks that somebody set
+        "throttle = 0x112",  # clocks that were set
         "temperature = 86",
         "memory_temperature = 94",
         "memory_used_mib = 15",
@@ -286,7 +286,7 @@ def test_a_newer_generation(judged) -> None:
     profile = {"gpus": {**PROFILE["gpus"], **newer["gpus"]}, "nvlink": newer["nvlink"]}
     records = judged(B200, profile=profile)
     assert found(records) == found(records, "not_measured") == set()
-    # Its NVSwitches are not on PCIe, so that nobody can count them there.
+    # Its NVSwitches are not on PCIe, so that they cannot be counted there.
     assert "gpu.nvswitch_count" not in {record.check for record in records}
     hopper = found(judged("", profile=profile))
     assert {check for _subject, check in hopper} >= {"model", "memory", "nvlink_speed"}
@@ -317,7 +317,7 @@ def test_a_driver_that_is_not_loaded_measures_nothing_and_blames_nobody(judged) 
     open_ = found(records, "not_measured")
     assert {("node", "nvml"), ("node", "count"), ("node", "versions")} <= open_
     assert "not loaded" in one(records, "gpu.nvml", "node:n").text
-    # PCI still tells that the GPUs are there.
+    # PCI still shows that the GPUs are there.
     assert one(records, "gpu.present").status == "pass"
 
 

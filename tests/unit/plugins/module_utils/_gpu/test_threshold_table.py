@@ -27,7 +27,7 @@ NVLINK_FABRIC = [
     "gpu.fabric_configuration",
 ]
 
-# What is asked, the threshold and its unit, and who says so.
+# What is asked, the threshold and its unit, and who reports it.
 PUBLISHED: list[tuple[str, str, Any, str, str]] = [
     ("gpu.nvml", "==", True, "answers", "NVML return codes"),
     (
@@ -108,7 +108,7 @@ PUBLISHED: list[tuple[str, str, Any, str, str]] = [
         "==",
         "none",
         "",
-        "Azure healthagent: mask 0xe8; idle and the software power cap are no fault",
+        "Azure healthagent: mask 0xe8; idle and the software power cap are not a fault",
     ),
     ("gpu.temperature", ">", 0, "C", "what the device itself states"),
     (
@@ -131,7 +131,7 @@ PUBLISHED: list[tuple[str, str, Any, str, str]] = [
 def test_published_thresholds(check: str, op: str, value: Any, unit: str, source: str) -> None:
     found = threshold(check)
     assert (found.op, found.value, found.unit, found.source) == (op, value, unit, source)
-    # 0 is no False, and 1 no True: reports write them otherwise.
+    # 0 is not False, and 1 no True: reports write them otherwise.
     assert type(found.value) is type(value)
 
 

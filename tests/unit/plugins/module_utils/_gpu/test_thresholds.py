@@ -22,6 +22,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.thresholds impo
     KINDS,
     MODELS,
     QUESTIONS,
+    actions,
     model_of,
     same_part,
 )
@@ -128,7 +129,7 @@ def test_the_models_cover_the_profiles() -> None:
         ("h100", 81559, 2619),
         ("NVIDIA H100 80GB HBM3", 81559, 2619),
         ("b200", 183359, 3996),
-        # Parts of their own, without figures.
+        # Separate parts, without figures.
         ("gb200", 189471, None),
         ("b300", None, None),
     ],
@@ -171,7 +172,30 @@ def test_bits_that_nvml_does_not_define_have_no_name() -> None:
         ("h100_pcie", "NVIDIA H100 PCIe", True),
         ("h200", "NVIDIA H200 NVL", False),
         ("h100", "NVIDIA H200", False),
+        ("nvidia h100", "H100 NVIDIA", True),
     ],
 )
 def test_a_product_is_of_a_type_by_whole_words(kind: str, name: str, same: bool) -> None:
     assert same_part(kind, name) is same
+
+
+@pytest.mark.parametrize(
+    ("found", "most"),
+    [
+        ([], {}),
+        ([("pass", "replace: it")], {}),
+        ([("not_measured", "replace: it")], {}),
+        ([("fail", "settings: write it")], {"g": "settings"}),
+        # What names no kind asks to look.
+        ([("fail", "see what it is")], {"g": "look"}),
+        ([("fail", "reboot: it"), ("fail", "job: it"), ("fail", "reset: it")], {"g": "reboot"}),
+        ([("fail", "job: it"), ("fail", "replace: it"), ("pass", "reset: it")], {"g": "replace"}),
+    ],
+)
+def test_a_subject_is_asked_for_the_most_of_its_findings(
+    found: list[tuple[str, str]], most: dict[str, str]
+) -> None:
+    records = [Record("gpu.x", "g", status, remedy=remedy) for status, remedy in found]
+    assert actions(records) == most
+    other = Record("gpu.x", "h", "fail", remedy="settings: write it")
+    assert actions([*records, other]) == {**most, "h": "settings"}

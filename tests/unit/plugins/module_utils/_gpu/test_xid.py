@@ -139,7 +139,7 @@ def test_the_driver_says_what_to_do(words: str, action: str | None) -> None:
         (150, "MSE_WATCHDOG Fatal XC0 i0 Link -1 (0x00000000 0x00000000 0x0)", table.RESET),
         # A driver before R575 prints one word.
         (149, "NETIR_LINK_EVT Fatal XC 1 i 2 Link 01 [0x0000000a]", table.RESET),
-        (149, "something that nobody can decode", None),
+        (149, "something that cannot be decoded", None),
     ],
 )
 def test_fifth_generation_links(code: int, text: str, action: str | None) -> None:
@@ -184,7 +184,7 @@ def test_the_driver_settles_what_came_before_on_this_gpu_only() -> None:
     assert [(event.pci[5:7], event.code) for event in left] == [("43", 95), ("1b", 31)]
 
 
-def test_of_several_wishes_of_the_driver_the_last_counts() -> None:
+def test_of_several_requests_of_the_driver_the_last_counts() -> None:
     log = "\n".join(
         CHANGED.format(bus="1b", to=to)
         for to in ("0x2 (Node Reboot Required)", "0x1 (GPU Reset Required)")
@@ -197,7 +197,7 @@ def test_events_before_a_time_do_not_count() -> None:
     assert [event.text for event in open_events(parse_log(log), 15.0)] == ["b"]
 
 
-def test_of_what_came_before_only_the_same_wish_is_replaced() -> None:
+def test_of_what_came_before_only_the_same_request_is_replaced() -> None:
     log = "\n".join(
         [
             "NVRM: Xid (PCI:0000:1b:00): 79, a",
@@ -316,7 +316,7 @@ def test_capture_of_fifth_generation_links(captures: Path) -> None:
     assert len(events) == 23
     assert [event.code for event in events].count(154) == 4
     actions = [meaning(event).action for event in events]
-    # By eye: nine lines of one incident, all of them fatal or a wish of the driver.
+    # By eye: nine lines of one incident, all of them fatal or a request of the driver.
     assert actions[:9] == [table.RESET] * 9
     fatal = [event for event in events if " Fatal " in event.text]
     assert {meaning(event).action for event in fatal} == {table.RESET}

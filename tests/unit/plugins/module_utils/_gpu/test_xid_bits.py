@@ -251,7 +251,7 @@ def test_more_lines_of_one_switch_error_are_one_event() -> None:
     assert [(event.pci[5:7], event.code) for event in found] == [
         ("08", 20034), ("09", 20034), ("08", 12028), ("08", 20034),
     ]  # fmt: skip
-    # An Xid of such a text is an event of its own.
+    # An Xid of such a text is its own event.
     xid = "NVRM: Xid (PCI:0000:1b:00): 62, Data {0x1}\n"
     assert len(parse_log(xid * 2)) == 2
 
@@ -280,7 +280,7 @@ def test_an_action_that_is_done_settles_neither_later_events_nor_switches() -> N
         2.0,
         4.0,
     ]
-    # A number of a switch that is that of the driver's wish is none.
+    # A number of a switch that is that of the driver's request is none.
     sxid = [Event("sxid", 154, PCI, done), Event("xid", 95, PCI, "a")]
     assert open_events([sxid[1], sxid[0]]) == [sxid[1], sxid[0]]
 

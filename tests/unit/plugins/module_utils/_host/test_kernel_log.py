@@ -110,7 +110,7 @@ def test_what_the_kernel_says_in_every_form(line: str, found: Message) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        # Facility 1 is user space, and 3 a daemon: what somebody has written to /dev/kmsg.
+        # Facility 1 is user space, and 3 a daemon: what was written to /dev/kmsg.
         f"11,917,5000001,-;{XID}",
         f"30,917,5000001,-;{XID}",
         f"<11>[    5.000001] {XID}",

@@ -87,7 +87,7 @@ def test_the_limit_and_its_source(rate, seconds, allowed, source):
     assert symbol_errors_allowed(rate, seconds) == (allowed, source)
 
 
-# IBTA volume 1, 16.1.3.5, written out again: a wrong width would pass a counter that stands still.
+# IBTA volume 1, 16.1.3.5, written out again: a wrong width would pass a counter that does not move.
 WIDTHS = {
     4: ("LocalLinkIntegrityErrors", "ExcessiveBufferOverrunErrors"),
     8: (
@@ -124,7 +124,7 @@ def test_a_full_counter_is_not_measured(counter: str, bits: int) -> None:
     top = (1 << bits) - 1
     full = growth(top, top, counter)
     assert full.count is None
-    assert f"stands at {top}, its largest value" in full.reason
+    assert f"is at {top}, its largest value" in full.reason
     # One below its end it still counts, and on the way there it did.
     assert growth(top - 1, top - 1, counter).count == 0
     assert growth(top - 1, top, counter).at_least

@@ -60,8 +60,8 @@ def test_the_form_of_every_supported_release(name: str) -> None:
     [
         ("", "does not begin"),
         ("no stats available\n", "does not begin"),
-        (TEXT[: TEXT.index("rx_prio0") + 6], "is no counter"),
-        (TEXT.replace("rx_crc_errors_phy: 0", "rx_crc_errors_phy: -"), "line 12 is no counter"),
+        (TEXT[: TEXT.index("rx_prio0") + 6], "is not a counter"),
+        (TEXT.replace("rx_crc_errors_phy: 0", "rx_crc_errors_phy: -"), "line 12 is not a counter"),
     ],
 )
 def test_half_a_text_is_refused(text: str, said: str) -> None:

@@ -21,8 +21,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._ib.counters import 
     sample_to_data,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._ib.judge import (
+    Request,
     WantedRail,
-    Wishes,
     judge_node,
     wanted_from_data,
 )
@@ -52,19 +52,21 @@ HEALTHY = {
 REPORT = LinkReport(
     "Active", "4x", OPTICS, 15e-255, 0, 5e-10, 2718.0, "No issue was observed", 0, HEALTHY
 )
-WISHES = Wishes(max_read_request=4096, acs_off=True)
+REQUEST = Request(max_read_request=4096, acs_off=True)
 
 
 def sample(hcas, seconds, boot="b"):
     return Sample(boot, seconds, {h.ports[0].guid: h.ports[0].counters for h in hcas if h.ports})
 
 
-def records(path, wishes=WISHES, wanted=WANTED, reports=None, window=3600.0, before=None, **report):
+def records(
+    path, request=REQUEST, wanted=WANTED, reports=None, window=3600.0, before=None, **report
+):
     hcas = load_hcas(Tree(str(path)))
     now = sample(hcas, 10000.0)
     earlier = sample(hcas, 10000.0 - window) if before is None else before(now)
     told = {hca.device: replace(REPORT, **report) for hca in hcas} if reports is None else reports
-    return judge_node("dgx-01", hcas, wanted, wishes, told, earlier, now)
+    return judge_node("dgx-01", hcas, wanted, request, told, earlier, now)
 
 
 def bad(found):
@@ -146,7 +148,7 @@ def test_two_ends_that_are_both_able_to_less(tmp_path):
 
 
 def test_declared_firmware(tmp_path):
-    found = records(dgx(tmp_path), replace(WISHES, firmware="28.40.0"))
+    found = records(dgx(tmp_path), replace(REQUEST, firmware="28.40.0"))
     assert len(bad(found)) == 8
     assert {check for check, _subject, _status in bad(found)} == {"ib.firmware"}
 
@@ -175,7 +177,7 @@ def test_the_name_is_a_finding_of_its_own(tmp_path):
     for rail, bus in enumerate(RAILS):
         add_hca(tmp_path, f"mlx5_{rail}", bus, number=rail)
     assert {check for check, _s, _st in bad(records(tmp_path))} == {"ib.name"}
-    assert bad(records(tmp_path, replace(WISHES, names=False))) == []
+    assert bad(records(tmp_path, replace(REQUEST, names=False))) == []
 
 
 def test_a_tree_without_addresses_is_matched_by_name(capture):
@@ -192,7 +194,7 @@ def test_a_tree_without_addresses_is_matched_by_name(capture):
     names = ("mlx5_0", "mlx5_1", "mlx5_4", "mlx5_5", "mlx5_6", "mlx5_7", "mlx5_8", "mlx5_9")
     wanted = [WantedRail(rail, None, 400, devices=(name,)) for rail, name in enumerate(names)]
     now = Sample("b", 1.0, {})
-    found = judge_node("h100", hcas, wanted, Wishes(names=False), {}, None, now)
+    found = judge_node("h100", hcas, wanted, Request(names=False), {}, None, now)
     assert not [record for record in found if record.status == FAIL]
     rates = [record for record in found if record.check == "ib.rate"]
     assert [record.status for record in rates] == [PASS] * 8
@@ -222,7 +224,7 @@ def earlier(window, **changes):
     [
         ({"link_downed": 3}, {"link_downed": 3}, 3600, PASS),
         ({"link_downed": 3}, {"link_downed": 2}, 3600, FAIL),
-        # a full counter cannot grow: that it did not is no proof
+        # a full counter cannot grow: that it did not is not proof
         ({"link_downed": 255}, {"link_downed": 255}, 3600, NOT_MEASURED),
         # but on its way there it did
         ({"link_downed": 255}, {"link_downed": 250}, 3600, FAIL),
@@ -335,7 +337,7 @@ def test_optics(tmp_path, change, check, status):
         ({"Rx LOS": (0, 1, 0, 0)}, FAIL, "Rx LOS on lane 2"),
         ({"Rx CDR LOL": (0, 0, 0, 1)}, FAIL, "Rx CDR LOL on lane 4"),
         ({"Tx CDR LOL": (0, 0, 0, 1)}, FAIL, "Tx CDR LOL on lane 4"),
-        # The other port of a twin module is dark, which is no fault of this one ...
+        # The other port of a twin module is dark, which is not a fault of this one ...
         ({"Rx LOS": (0, 0, 0, 0, 1, 1, 1, 1)}, NOT_MEASURED, "of 8 lanes of which the port uses 4"),
         # ... unless fewer lanes are left than the port uses.
         ({"Rx LOS": (0, 0, 0, 1, 1, 1, 1, 1)}, FAIL, "Rx LOS on lane 4, 5, 6, 7, 8"),

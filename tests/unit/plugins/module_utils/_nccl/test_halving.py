@@ -245,7 +245,7 @@ def test_groups_that_are_the_same_are_run_once():
 def test_groups_without_those_that_take_no_part():
     groups = groups_of(cable_plan(2, 2, 2), KINDS, ["dgx-001"])
     assert all("dgx-001" not in group.nodes for group in groups)
-    # A leaf with one node left says nothing of the fabric.
+    # A leaf with one node left shows nothing about the fabric.
     assert "su1-leaf-0" not in {group.name for group in groups}
     assert [group.kind for group in groups_of(cable_plan(2, 2, 2), [ALL], [])] == [ALL]
     assert groups_of(cable_plan(1, 1, 2), KINDS, []) == []

@@ -101,7 +101,7 @@ def test_wrong_values_fail_at_any_speed():
     assert found["nccl.correct"].status == FAIL
     assert found["nccl.correct"].measured["value"] == 6
     assert found["nccl.busbw"].status == PASS
-    # Also where the run was cut short after that, and where only the last line knows.
+    # Also where the run was interrupted after that, and where only the last line knows.
     assert judged(table(row(wrong="1"), end=""))["nccl.correct"].status == FAIL
     found = judged(table(row(wrong="5e-07"), end="# Out of bounds values : 3 FAILED\n", head=OLD))
     assert found["nccl.correct"].measured["value"] == 3
@@ -206,7 +206,7 @@ def test_how_the_command_ended():
         return judge_run(done, parse(done.text), "node:n")
 
     assert run(ENDED, 0, table(row())) == []
-    # It ends with 1 where values are wrong, and the table says so.
+    # It ends with 1 where values are wrong, and the table reports it.
     assert run(ENDED, 1, table(row(wrong="1"))) == []
     (record,) = run(ENDED, 3, "n:1:1 [0] NCCL WARN Cuda failure 802 'system not yet initialized'")
     assert "802" in record.text

@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A simulated node with the health program's configuration, and a Slurm of its own."""
+"""A simulated node with the health program's configuration, and its own Slurm."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Node:
         return found["records"]
 
     def odd(self, mode: str = "health") -> dict[tuple[str, str], str]:
-        """Subject and check of what is no pass -> status."""
+        """Subject and check of what did not pass -> status."""
         return {
             (one["subject"], one["check"]): one["status"]
             for one in self.records(mode)

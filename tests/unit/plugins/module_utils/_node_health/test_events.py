@@ -39,7 +39,7 @@ APPLICATION = "[{}] NVRM: Xid (PCI:0000:9d:00): 31, pid=1, name=a, MMU Fault\n"
 
 @pytest.fixture
 def service(node, monkeypatch):
-    """`service()` starts the service anew, and returns (one step, what it has said)."""
+    """`service()` starts the service again, and returns (one step, what it has said)."""
     monkeypatch.setattr(_health_events, "BEAT_S", 0.3)
     monkeypatch.setattr(_health_events, "_SETTLE_S", 0.05)
 
@@ -107,7 +107,7 @@ def test_a_fatal_switch_error_drains(node, service):
 def test_what_was_acted_on_is_not_acted_on_again(node, service):
     append(node, LOST.format("20.5"))
     service()[0]()
-    # Somebody mends and resumes it; the service is restarted, and an application fails.
+    # It is repaired and resumed; the service is restarted, and an application fails.
     node.set_slurm("IDLE")
     step, _said, _follower = service()
     step()
@@ -132,7 +132,7 @@ def test_a_drain_that_somebody_else_made_stays(node, service):
     _step, said, follower = service()
     follower.take(follower.source.read(0.1))
     assert node.in_slurm == ("IDLE+DRAIN", "fan, Ann")
-    assert said == ["dgx-01 is IDLE+DRAIN, by somebody else: fan, Ann"]
+    assert said == ["dgx-01 is IDLE+DRAIN, for another reason: fan, Ann"]
 
 
 def test_slurm_that_does_not_answer_is_told_later(node, service, monkeypatch):

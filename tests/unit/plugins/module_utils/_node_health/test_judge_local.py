@@ -146,7 +146,7 @@ def test_services_are_told_apart_by_their_place():
     assert {one.status for one in local.judge_services("n", units, cut)} == {"not_measured"}
 
 
-# What is said of it.
+# What the record says.
 
 
 def fail(check, value, remedy):

@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The one file that the nodes get: what it needs, what it costs, and what a spoilt one does."""
+"""The one file that the nodes get: what it needs, what it costs, and what a broken one does."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_nothing_that_hangs_holds_the_output_of_the_program(program_file, node):
     assert "did not end within" in done.stdout
 
 
-def test_a_spoilt_cache_is_left_for_the_archive(program_file, node):
+def test_a_broken_cache_is_left_for_the_archive(program_file, node):
     assert run(program_file, node, "health")[0].returncode == 0
     (cache,) = (node.folder / "cache").iterdir()
     for path in cache.rglob("_node_health/run.py"):

@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The modes of the health program on a simulated node: what is found, and what Slurm is told."""
+"""The modes of the health program on a simulated node: what is found, and what Slurm gets."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_each_mode_finds_a_broken_gpu_and_the_timer_only_tells(node, mode, monke
         )
 
 
-# A hang, a crash, an answer cut short: each costs only itself, and condemns nothing.
+# A hang, a crash, a truncated answer: each costs only itself, and fails nothing.
 
 
 def _hang(*_args):
@@ -327,7 +327,7 @@ def test_only_an_idle_node_is_asked_for_what_jobs_have_left(node):
         (lambda node: node.set_slurm(down={}), "Unable to contact slurm controller"),
         (lambda node: (node.tools / "scontrol").unlink(), "is not installed"),
         (lambda node: node.slurm.write_text('{"dgx-02": {"state": "IDLE"}}'), "not found"),
-        (lambda node: node.tool("scontrol", "echo gibberish"), "tells nothing of a node"),
+        (lambda node: node.tool("scontrol", "echo gibberish"), "does not know a node"),
     ],
 )
 def test_without_slurm_the_checks_still_run_and_the_program_says_so(node, change, said):
@@ -438,7 +438,7 @@ def test_metrics_say_that_there_is_no_configuration(node):
     words += ["--metrics-file", str(node.metrics)]
     node.run("timer")
     assert "baremetal_dgx_health_checker_ok 1" in node.metrics.read_text()
-    # A job that starts says nothing of the node's own checks.
+    # A job that starts shows nothing about the node's own checks.
     assert main(["--prolog", *words]) == FAULT
     assert "baremetal_dgx_health_checker_ok 1" in node.metrics.read_text()
     assert main(["--timer", *words]) == FAULT

@@ -244,7 +244,7 @@ def test_both_ways_depend_on_both_directions() -> None:
         names = {made.suspects.all[one].name for one in ways.suspects[0]}
         assert ("hca:dgx-01/rail0 (receives)" in names) is both_ways
         assert ("cable:dgx-01/rail0--leaf-10/1 (from leaf-10/1)" in names) is both_ways
-        # A loopback takes no link, and is no collision with itself.
+        # A loopback takes no link, and is not a collision with itself.
         assert ways.crowded == {}
         assert made.judge(flows, THRESHOLD, 800.0).both_ways is both_ways
     # Two flows that cross on a link meet in both directions only.
@@ -280,7 +280,7 @@ def test_one_way_is_what_a_flow_is_unless_said() -> None:
     assert not made.judge(every_flow(LEAF, lambda _a, _b: GOOD), THRESHOLD, 400.0).both_ways
 
 
-# What could stand in the place of a chosen part: 0 explains the flows 0 to 3 for a cost of 8.
+# What could take the place of a chosen part: 0 explains the flows 0 to 3 for a cost of 8.
 WEIGHTS = [5.0, 5.0, 5.0, 5.0, 2.0, -1.0]
 
 

@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Known faults, noisy values: the right part is named, alone or with what cannot be told from it.
+"""Known faults, noisy values: the right part is named, alone or with what looks the same.
 
 tests/soak/pairs_localise does the same at length, on routes of the real opensm.
 """
@@ -88,7 +88,7 @@ def test_what_is_not_measured_speaks_for_nobody(lab: Lab) -> None:
 def test_two_halves_that_pass_and_a_whole_that_fails_are_named_as_a_pair(lab: Lab) -> None:
     dice = random.Random(7)
     values = lab.measure([], dice, noise=0.01)
-    # Two nodes that meet are slow with each other on all rails, and with nobody else.
+    # Two nodes that meet are slow with each other on all rails, and with no other.
     chosen = next(one for one in values if not one.loopback)
     two = {chosen.source.host, chosen.target.host}
     slow = [

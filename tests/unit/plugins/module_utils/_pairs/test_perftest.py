@@ -62,6 +62,19 @@ def test_the_form_of_every_supported_version(name: str) -> None:
     assert read_result(0, text).gbps == pytest.approx(391.98, abs=0.01)
 
 
+# As 25.01 printed it in a machine under QEMU, on a host with other work.
+NO_CLOCK = "Correlation coefficient r^2: 0.621004 < 0.9\n"
+
+
+def test_zero_of_a_processor_without_a_clock_is_not_measured() -> None:
+    row = " 65536      135           0.000000            0.000000            0.000000\n"
+    outcome = read_result(0, CLIENT.format(row) + NO_CLOCK)
+    assert outcome.gbps is None
+    assert "processor's clock: Correlation coefficient r^2: 0.621004 < 0.9" in outcome.reason
+    assert read_result(0, CLIENT.format(row)).gbps == 0, "nothing explains it"
+    assert read_result(0, CLIENT.format(ROW) + NO_CLOCK).gbps == 391.98
+
+
 def test_a_row_with_other_columns_is_no_result() -> None:
     text = CLIENT.format(ROW.replace("0.005841", "0.005841  12.50  7.00"))
     assert read_result(0, text).gbps is None

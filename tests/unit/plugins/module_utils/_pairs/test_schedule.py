@@ -19,11 +19,12 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.routes impor
     COMPUTED,
     Routes,
     computed_routes,
+    routes_within_switches,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.schedule import (
+    Request,
     Schedule,
     Unit,
-    Wishes,
     all_pairs_rounds,
     make_schedule,
     schedule_from_data,
@@ -40,9 +41,9 @@ PLANS = {
 }
 
 
-def planned(plan: CablePlan, **wishes: object) -> tuple[Schedule, Routes]:
+def planned(plan: CablePlan, **request: object) -> tuple[Schedule, Routes]:
     routes = computed_routes(plan)
-    return make_schedule(plan, routes, Wishes(**wishes)), routes  # type: ignore[arg-type]
+    return make_schedule(plan, routes, Request(**request)), routes  # type: ignore[arg-type]
 
 
 def pairs_by_link(schedule: Schedule, routes: Routes) -> dict[End, set[frozenset[str]]]:
@@ -202,3 +203,24 @@ def test_data_and_back() -> None:
 @pytest.mark.parametrize(("nodes", "rounds"), [(0, 0), (2, 1), (126, 125), (127, 127), (128, 127)])
 def test_everybody_with_everybody(nodes: int, rounds: int) -> None:
     assert all_pairs_rounds(nodes) == rounds
+
+
+@pytest.mark.parametrize("name", ["small", "basepod", "two units"])
+def test_where_ways_are_not_known_only_adapters_of_one_switch_meet(name: str) -> None:
+    whole = PLANS[name]
+    routes = routes_within_switches(whole)
+    assert {cable.kind for cable in whole.cables} > {cable.kind for cable in routes.plan.cables}
+    assert list(routes.plan.switches) == [
+        switch for switch, planned in whole.switches.items() if planned.tier == "leaf"
+    ]
+    schedule = make_schedule(routes.plan, routes, Request(cross_rail=False, loopback=False))
+    assert schedule.routes == "within each leaf switch"
+    met: Counter[End] = Counter()
+    for _round, _half, _unit, source, target in schedule.flows():
+        assert source.rail == target.rail
+        assert routes.leaf_port(source).host == routes.leaf_port(target).host
+        met.update((source, routes.leaf_port(target)))
+    # Each cable of a node is loaded both ways, by as many pairs as its leaf has partners.
+    assert schedule.unloaded == ()
+    assert set(met) == {end for cable in routes.plan.cables for end in (cable.a, cable.b)}
+    assert min(met.values()) >= 3

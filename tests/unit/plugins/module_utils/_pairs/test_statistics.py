@@ -62,7 +62,7 @@ def test_where_values_lie_far_apart_the_upper_ones_are_the_fleet() -> None:
     median, spread, _count = fleet(near, LOW_THRESHOLD)
     assert median == 300.0
     assert 29 < spread < 30
-    # Of values in between, those above the middle have a spread of their own.
+    # Of values in between, those above the middle have their own spread.
     median, spread, _count = fleet([200.0 + 25 * n for n in range(9)], LOW_THRESHOLD)
     assert median == 350.0
     assert 37 < spread < 38

@@ -68,13 +68,13 @@ def test_every_key_of_the_tables_was_measured() -> None:
             "24.11",
             "MaxArraySise",
             False,
-            "is no key of slurm.conf; write MaxArraySize",
+            "is not a key of slurm.conf; write MaxArraySize",
         ),
         (
             "24.11",
             "zzz",
             False,
-            "is no key of slurm.conf; look into the man page of slurm.conf",
+            "is not a key of slurm.conf; look into the man page of slurm.conf",
         ),
         (
             "25.05",
@@ -92,7 +92,7 @@ def test_every_key_of_the_tables_was_measured() -> None:
         ("23.11", "CryptoType", False, "is a name of old; write CredType"),
         ("24.11", "Shared", True, "is a name of old; write OverSubscribe"),
         ("22.05", "Topology", True, "exists from 25.05 on, version is 22.05; leave it out"),
-        ("24.11", "MaxTimes", True, "is no key of a PartitionName line; write MaxTime"),
+        ("24.11", "MaxTimes", True, "is not a key of a PartitionName line; write MaxTime"),
     ],
 )
 def test_judge_key(version: str, key: str, partition: bool, said: str) -> None:

@@ -60,7 +60,7 @@ def test_the_floor_makes_batches_small_and_then_refuses():
     assert none.batch == ()
     assert none.refusal == "8 nodes are in service, and 8 must be: none may leave"
     assert none.remaining == 8
-    # Who is down serves nobody.
+    # A node that is down serves no job.
     down = [Node(name, ("DOWN", "NOT_RESPONDING")) for name in NODES[4:]]
     assert "4 nodes are in service" in step(fleet(*down)).refusal
     assert preview(fleet(*down), NODES, (), (), NAME, Policy(3, 4)) == []
@@ -132,7 +132,7 @@ def test_what_is_done_is_read_again_and_a_name_means_one_thing():
     with pytest.raises(ValueError, match="was begun with install_gpu_stack, not with kernel"):
         progress_from_data(progress_data(progress), NAME, ["kernel"])
     for torn in ({}, [], {"version": 1, "what": 3, "done": []}):
-        with pytest.raises(ValueError, match="is none; delete it"):
+        with pytest.raises(ValueError, match="is invalid; delete it"):
             progress_from_data(torn, NAME, ["a"])
     with pytest.raises(ValueError, match="of version 9"):
         progress_from_data({"version": 9, "what": [], "done": []}, NAME, [])

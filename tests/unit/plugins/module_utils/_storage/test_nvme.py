@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Wear of disks, out of what smartctl says of them, whole or broken."""
+"""Wear of disks, out of what smartctl reports about them, whole or broken."""
 
 from __future__ import annotations
 

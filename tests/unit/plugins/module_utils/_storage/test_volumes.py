@@ -151,7 +151,7 @@ def test_an_old_array_is_taken_apart_before_its_disks_are_wiped():
     outcome = planned(wrong, disks, ("md-uuid", "fs"), True, ARRAYS)
     assert commands(outcome)[0] == "mdadm"
     assert outcome.steps[0].argv[1] == "--stop"
-    # Without the note on the file system the same is somebody else's.
+    # Without the note on the file system the same is foreign.
     assert planned(wrong, disks, ("md-uuid",), True, ARRAYS).refused
 
 

@@ -77,7 +77,7 @@ def default(option: Option) -> str:
 
 
 def rows(name: str, option: Option) -> Iterator[list[str]]:
-    """A row for the variable and one for each key in it; profiles have a section of their own."""
+    """A row for the variable and one for each key in it; profiles have their own section."""
     yield [f"`{name}`", values(option), default(option), plain(option.description)]
     if name == "cluster_profiles":
         return

@@ -50,5 +50,5 @@ def test_what_is_in_lists_and_under_free_keys_is_filled_too() -> None:
     listed = Option(type="list", each=item)
     assert filled(listed, [{}]) == [{"kind": "ethernet"}]
     assert (filled(listed, None), filled(by_name, None)) == (None, None)
-    # A whole that is referred to says nothing of what is in it.
+    # A whole that is referred to shows nothing about what is in it.
     assert filled(by_name, {"a": {}}, lambda *keys: "->") == "->"

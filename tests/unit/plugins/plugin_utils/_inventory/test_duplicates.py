@@ -7,12 +7,14 @@ from pathlib import Path
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.duplicates import (
     find_duplicates,
 )
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.files import read_files
 
 TWICE = "{}:{}: '{}' is written here and on line {}, and only one of the two counts; leave one"
 
 
 def lines(*sources: Path) -> list[str]:
-    return [str(problem) for problem in find_duplicates(str(source) for source in sources)]
+    files = read_files(str(source) for source in sources)
+    return [str(problem) for problem in find_duplicates(files)]
 
 
 def test_every_yaml_file_of_an_inventory_is_read(tmp_path: Path) -> None:

@@ -38,11 +38,11 @@ def match(patterns: list[str]) -> list[str]:
         (("gpu_nodes",), ("head-01",), "--limit head-01: leaves out dgx-01,"),
         (("gpu_nodes",), ("dgx-07",), "--limit: no host of the inventory is called dgx-07"),
         (("dgx-01", "dgx-09"), (), "hosts: no host of the inventory is called dgx-09"),
-        (("head-01",), (), "hosts: 'head-01' is no host of gpu_nodes that is present"),
+        (("head-01",), (), "hosts: 'head-01' is not a host of gpu_nodes that is present"),
         # Declared absent.
-        (("dgx-02",), (), "hosts: 'dgx-02' is no host of gpu_nodes that is present"),
+        (("dgx-02",), (), "hosts: 'dgx-02' is not a host of gpu_nodes that is present"),
         # A group of the contract without hosts.
-        (("login_nodes",), (), "hosts: 'login_nodes' is no host of gpu_nodes"),
+        (("login_nodes",), (), "hosts: 'login_nodes' is not a host of gpu_nodes"),
     ],
 )
 def test_who_is_left(patterns: tuple[str, ...], limits: tuple[str, ...], says: str) -> None:
@@ -66,16 +66,23 @@ def test_the_host_that_looks_at_the_fabric() -> None:
         "cluster": {
             "fabric": {"fabric_host": None},
             "fabric_kind": "infiniband",
-            "groups": {"subnet_managers": ["head-01", "head-02"]},
+            "groups": {
+                "subnet_managers": ["head-01", "head-02"],
+                "gpu_nodes": ["dgx-01", "dgx-02"],
+            },
         }
     }
     assert fabric_host(plan, ["head-02"]) == "head-02"
     assert fabric_host(plan, []) == ""
     plan["cluster"]["fabric"] = {"fabric_host": "dgx-01"}
     assert fabric_host(plan, ["head-02"]) == "dgx-01"
-    assert fabric_refusal(plan) == ""
+    assert fabric_refusal(plan, ["infiniband"]) == ""
     plan["cluster"]["fabric_kind"] = "ethernet"
-    assert "not measured" in fabric_refusal(plan)
+    assert "only InfiniBand can be swept" in fabric_refusal(plan, ["infiniband"])
+    assert fabric_refusal(plan, ["infiniband", "ethernet"]) == ""
+    assert fabric_host(plan, ["head-02", "dgx-02"]) == "dgx-01"
+    plan["cluster"]["fabric"] = {"fabric_host": None}
+    assert fabric_host(plan, ["head-02", "dgx-02"]) == "dgx-02", "a node judges what it heard"
 
 
 def test_a_playbook_of_which_nothing_is_declared_has_nothing_to_do() -> None:

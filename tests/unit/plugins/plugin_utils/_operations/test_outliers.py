@@ -14,9 +14,9 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import 
     judge,
 )
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._operations.outliers import (
-    lemon,
     outlier_records,
     outliers,
+    repeat_offender,
 )
 
 RATE = Threshold(">=", 600, "TFLOP/s", "x")
@@ -101,23 +101,23 @@ def line(day, status, node="dgx-01", checks=("gpu.ecc",), layers=("gpu",)):
 NOW = "2026-03-29T00:00:00Z"
 
 
-def test_one_failure_is_no_lemon():
-    found = lemon("s", [line(29, FAIL)], NOW)
-    assert (found.score, found.incidents, found.is_lemon) == (1.0, 1, False)
+def test_one_failure_is_no_repeat_offender():
+    found = repeat_offender("s", [line(29, FAIL)], NOW)
+    assert (found.score, found.incidents, found.is_repeat_offender) == (1.0, 1, False)
 
 
 def test_it_fades_by_half_in_four_weeks():
-    assert lemon("s", [line(1, FAIL)], NOW).score == 0.5
+    assert repeat_offender("s", [line(1, FAIL)], NOW).score == 0.5
 
 
 def test_ten_runs_over_an_unmended_part_are_one_incident():
-    found = lemon("s", [line(day, FAIL) for day in range(20, 30)], NOW)
+    found = repeat_offender("s", [line(day, FAIL) for day in range(20, 30)], NOW)
     assert found.incidents == 1
 
 
 def test_what_was_not_measured_ends_no_incident():
     history = [line(27, FAIL), line(28, NOT_MEASURED), line(29, FAIL)]
-    assert lemon("s", history, NOW).incidents == 1
+    assert repeat_offender("s", history, NOW).incidents == 1
 
 
 def test_a_quick_run_does_not_end_what_the_burn_in_found():
@@ -128,31 +128,31 @@ def test_a_quick_run_does_not_end_what_the_burn_in_found():
         line(23, PASS, layers=("burn",)),
         line(29, FAIL, checks=("burn.gemm_bf16",), layers=("burn",)),
     ]
-    assert lemon("s", history, NOW).incidents == 2
+    assert repeat_offender("s", history, NOW).incidents == 2
 
 
-def test_three_incidents_in_five_weeks_are_a_lemon():
+def test_three_incidents_in_five_weeks_are_a_repeat_offender():
     history = [line(1, FAIL), line(2, PASS), line(15, FAIL), line(16, PASS), line(29, FAIL)]
-    found = lemon("s", history, NOW)
+    found = repeat_offender("s", history, NOW)
     assert found.score == pytest.approx(0.5 + 0.5**0.5 + 1, abs=0.001)
-    assert found.is_lemon
+    assert found.is_repeat_offender
 
 
 def test_what_fails_in_two_nodes_is_not_the_node():
     history = [line(1, FAIL, "dgx-01"), line(29, FAIL, "dgx-02")]
-    found = lemon("s", history, NOW)
+    found = repeat_offender("s", history, NOW)
     assert found.score == 3.0
-    assert found.is_lemon
+    assert found.is_repeat_offender
     assert found.nodes == ("dgx-01", "dgx-02")
 
 
 def test_the_order_of_lines_does_not_matter():
     history = [line(1, FAIL), line(2, PASS), line(15, FAIL)]
-    assert lemon("s", history[::-1], NOW) == lemon("s", history, NOW)
+    assert repeat_offender("s", history[::-1], NOW) == repeat_offender("s", history, NOW)
 
 
 def test_a_name_in_two_places_at_once_is_no_part():
     history = [{**line(29, FAIL, node), "run": "r"} for node in ("dgx-01", "dgx-02")]
-    found = lemon("s", history, NOW)
+    found = repeat_offender("s", history, NOW)
     assert found.ambiguous
-    assert not found.is_lemon
+    assert not found.is_repeat_offender

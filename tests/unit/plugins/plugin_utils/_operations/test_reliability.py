@@ -91,7 +91,7 @@ def test_history_moves_a_guess() -> None:
     # 30 failures in 100,000 part-hours say 3333 hours, and the guess hardly counts
     seen = Parts("links", 1000, 40_000, failures=30, part_hours=100_000)
     assert seen.mttf_now_hours == pytest.approx(140_000 / 31)
-    # nothing failed for a while: better than guessed, but not for ever
+    # nothing failed for a while: better than guessed, but not forever
     quiet = Parts("links", 1000, 40_000, failures=0, part_hours=40_000)
     assert quiet.mttf_now_hours == 80_000
     firm = Parts("links", 1000, 40_000, failures=30, part_hours=100_000, prior_failures=100)

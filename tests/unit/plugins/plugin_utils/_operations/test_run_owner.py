@@ -59,7 +59,7 @@ def test_a_broken_file_is_named(tmp_path: Path) -> None:
 
 
 def test_of_several_that_are_gone_all_are_taken_over(tmp_path: Path) -> None:
-    """One of them was killed, and which one nobody knows."""
+    """One of them was killed, and which one is not known."""
     path, running = str(tmp_path / "runs" / "ctl.json"), {10, 20}
 
     def take(pid: int) -> list[str]:

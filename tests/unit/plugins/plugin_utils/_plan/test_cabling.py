@@ -41,7 +41,7 @@ def superpod(leaf: int = 16, spine: int = 8, core: int = 0, **given: Any) -> Fab
 
 def node(name: str, kind: str = "gpu_nodes", **given: Any) -> Node:
     values = {f"node_{key}": Value(value, "") for key, value in given.items()}
-    return make_node(name, kind, (kind,), values, basepod())
+    return make_node(name, kind, (kind,), values, basepod(), {})
 
 
 def said(fabric: Fabric, *nodes: Node) -> list[str]:
@@ -109,7 +109,7 @@ def test_cables_that_three_tiers_cannot_have() -> None:
     ]
     assert said(superpod(**planes, cabling=CSV)) == []
     assert said(superpod(**{**planes, "radix": 64})) == []
-    # Two tiers have no planes, and what is no unit yet has been reported as that.
+    # Two tiers have no planes, and what is not a unit yet has been reported as that.
     assert said(superpod(16, 8, radix=24, rails=1)) == []
     assert said(superpod(3, 9, 9, radix=16, rails=9)) == []
     assert said(basepod(core_switches=["c"], radix=24, rails=1)) == []
@@ -212,7 +212,7 @@ def test_places_on_the_switches_of_a_superpod() -> None:
             "write a free place from 1 to 32"
         )
     ]
-    # Without a unit they are next to nobody who has one.
+    # Without a unit they are next to none that has one.
     assert places(ufm, at("a", 1, 5), at("b", None, 5), at("c", None, 5), at("d", None, 32)) == [
         (
             "gpu_nodes.c.node_leaf_place: 5 is also the place of gpu_nodes.b; "

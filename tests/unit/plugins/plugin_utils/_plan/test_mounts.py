@@ -39,7 +39,7 @@ def test_two_mounts_on_one_place() -> None:
     assert [str(one) for one in check_mounts(found)] == [
         (
             "all.local_storage_volumes[0].mountpoint: '/scratch' is also the place of "
-            "all.cephfs_mounts[0]; write a place of its own"
+            "all.cephfs_mounts[0]; write another place"
         )
     ]
     later = Unresolved("a fact", later=True)
@@ -87,17 +87,18 @@ def test_a_network_that_is_wrong_itself_makes_no_monitor_wrong() -> None:
 def test_the_state_that_a_stand_by_must_find() -> None:
     both, name = ("head-01", "head-02"), "slurm_controller_state_save_location"
     mounts = {"cephfs_mounts": [mount("/shared")], "local_storage_volumes": [mount("/raid")]}
-    assert check_state_folder(values(**mounts, **{name: "/shared/slurm"}), both) == ([], [])
-    (problem,), warnings = check_state_folder(values(**mounts, **{name: "/raid/slurm"}), both)
+    assert not list(check_state_folder(values(**mounts, **{name: "/shared/slurm"}), both))
+    (problem,) = check_state_folder(values(**mounts, **{name: "/raid/slurm"}), both)
     assert str(problem) == (
         f"all.{name}: '/raid/slurm' is on /raid, a disk of each controller's own; write a folder "
         "that head-01 and head-02 share"
     )
-    assert warnings == []
-    problems, (warning,) = check_state_folder(values(**mounts, **{name: "/sharedx"}), both)
-    assert problems == []
-    assert "is on no mount of the inventory" in warning
-    assert check_state_folder(values(**{name: "/raid"}), ("head-01",)) == ([], [])
+    (problem,) = check_state_folder(values(**mounts, **{name: "/sharedx"}), both)
+    assert "is on no mount of the inventory, and head-01 and head-02 must" in problem.wrong
+    # What the site mounts itself, as it says for the canary.
+    mounted = check_state_folder(values(**mounts, **{name: "/nfs/slurm"}), both, ["/nfs/"])
+    assert not list(mounted)
+    assert not list(check_state_folder(values(**{name: "/raid"}), ("head-01",)))
 
 
 def test_two_users_with_one_number() -> None:
@@ -111,8 +112,8 @@ def test_two_users_with_one_number() -> None:
     ]
     groups = [{"name": "a", "gid": 5}, {"name": "b", "gid": 5}]
     assert [str(one) for one in check_users(values(node_base_users=users))] == [
-        "all.node_base_users[1].uid: '2001' is also the uid of [0]; write one of its own",
-        "all.node_base_users[2].name: 'alice' is also the name of [0]; write one of its own",
+        "all.node_base_users[1].uid: '2001' is also the uid of [0]; write another one",
+        "all.node_base_users[2].name: 'alice' is also the name of [0]; write another one",
     ]
     (problem,) = check_users(values(node_base_groups=groups))
     assert str(problem).startswith("all.node_base_groups[1].gid: '5' is also the gid of [0]")
@@ -132,7 +133,7 @@ def test_what_is_no_address_hides_no_monitor() -> None:
         "all.cephfs_monitors[2]",
         "all.cephfs_monitors[3]",
     ]
-    # Which are in no network cannot be told while one is wrong; what is no address can.
+    # Which are in no network cannot be known while one is wrong; what is not an address can.
     found = check_monitors(given, NETWORKS, False)
     assert [problem.path for problem in found] == ["all.cephfs_monitors[2]"]
     assert not list(check_monitors({}, NETWORKS, True))
@@ -143,11 +144,11 @@ def test_the_mount_that_holds_the_state() -> None:
 
     def found(folder: Any, shared: str, own: str) -> str:
         given = values(cephfs_mounts=[mount(shared)], local_storage_volumes=[mount(own)])
-        problems, warnings = check_state_folder({**given, **values(**{name: folder})}, both)
-        assert len(problems) + len(warnings) < 2
+        problems = list(check_state_folder({**given, **values(**{name: folder})}, both))
+        assert len(problems) < 2
         if problems:
             return problems[0].wrong.split(" is on ")[1].split(",")[0]
-        return "none" if warnings else "shared"
+        return "shared"
 
     assert found("/shared", "/shared", "/raid") == "shared"
     assert found("/raid/", "/shared", "/raid") == "/raid"
@@ -156,10 +157,10 @@ def test_the_mount_that_holds_the_state() -> None:
     assert found("/a/b/c", "/a", "/a/b") == "/a/b"
     assert found("/x/y", "/", "/raid") == "shared"
     assert found("/x/y", "/shared", "/") == "/"
-    assert found("/raid2", "/shared", "/raid") == "none"
-    # What nobody can know yet is not judged.
+    assert found("/raid2", "/shared", "/raid") == "no mount of the inventory"
+    # What cannot be known yet is not judged.
     assert found(Unresolved("a fact", later=True), "/shared", "/raid") == "shared"
-    assert check_state_folder({}, both) == ([], [])
+    assert not list(check_state_folder({}, both))
 
 
 def test_users_that_are_unfinished_hide_no_other() -> None:
@@ -171,5 +172,5 @@ def test_users_that_are_unfinished_hide_no_other() -> None:
     ]
     found = check_users(values(node_base_users=users, node_base_groups=[]))
     assert [str(problem) for problem in found] == [
-        "all.node_base_users[2].uid: '5' is also the uid of [1]; write one of its own"
+        "all.node_base_users[2].uid: '5' is also the uid of [1]; write another one"
     ]

@@ -100,17 +100,17 @@ def test_networks_may_touch_but_not_overlap() -> None:
     assert wrong(lower=lower, inside={"cidr": "10.0.0.64/26"}) == [
         (
             f"{PATH}.inside.cidr: 10.0.0.64/26 overlaps 10.0.0.0/25 of lower; "
-            "write a network of its own"
+            "write a network without overlap"
         )
     ]
     assert wrong(lower=lower, upper=upper, around={"cidr": "10.0.0.0/24"}) == [
         (
             f"{PATH}.around.cidr: 10.0.0.0/24 overlaps 10.0.0.0/25 of lower; "
-            "write a network of its own"
+            "write a network without overlap"
         ),
         (
             f"{PATH}.around.cidr: 10.0.0.0/24 overlaps 10.0.0.128/25 of upper; "
-            "write a network of its own"
+            "write a network without overlap"
         ),
     ]
 
@@ -126,7 +126,10 @@ def test_a_network_that_cannot_be_read_hides_no_other() -> None:
         PATH,
     )
     assert [str(problem) for problem in problems] == [
-        f"{PATH}.none.cidr: '10.0.0/24' is no network; write it as ADDRESS/BITS, like 10.1.0.0/24",
+        (
+            f"{PATH}.none.cidr: '10.0.0/24' is not a network; write it as ADDRESS/BITS, "
+            "like 10.1.0.0/24"
+        ),
         f"{PATH}.bits.cidr: '10.0.1.9/24' has address bits beyond its prefix; write 10.0.1.0/24",
     ]
     assert {name: network.as_data() for name, network in found.items()} == {

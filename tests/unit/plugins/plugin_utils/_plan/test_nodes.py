@@ -45,7 +45,7 @@ def node(name: str = "dgx-01", kind: str = "gpu_nodes", **given: Any) -> Node:
     variables = {
         f"node_{key}": Value(value, f"{kind}.{name}.node_{key}") for key, value in given.items()
     }
-    return make_node(name, kind, (kind,), variables, fabric)
+    return make_node(name, kind, (kind,), variables, fabric, PROFILES)
 
 
 def test_unit_and_place_are_counted_where_the_fabric_has_them() -> None:
@@ -73,7 +73,7 @@ def test_who_runs_jobs() -> None:
     assert node(kind="cpu_nodes").runs_jobs
     assert not node(kind="login_nodes").runs_jobs
     assert not node(state="absent").runs_jobs
-    assert make_node("h", "login_nodes", ("login_nodes", "cpu_nodes"), {}, NONE).runs_jobs
+    assert make_node("h", "login_nodes", ("login_nodes", "cpu_nodes"), {}, NONE, {}).runs_jobs
 
 
 def profile_lines(
@@ -94,7 +94,8 @@ def profile_lines(
         if one.profile
     }
     everything = {**written, **{name: {"node_profile": Value(0, "")} for name in unsound}}
-    found = check_profiles(nodes, written, profiles, list(broken), everything)
+    fabric = parse_fabric({"topology": "basepod"})
+    found = check_profiles(nodes, written, profiles, list(broken), everything, fabric)
     return [str(problem) for problem in found]
 
 
@@ -119,7 +120,7 @@ def test_a_profile_that_is_missing() -> None:
     assert profile_lines([cpu_node]) == ["cpu_nodes.node_profile: missing; write head or slow"]
     assert profile_lines([cpu_node], profiles=BUILT_IN) == [
         (
-            "cpu_nodes.node_profile: missing; write one of your own from cluster_profiles, "
+            "cpu_nodes.node_profile: missing; write your own from cluster_profiles, "
             "with cpu "
             "and real_memory_mb"
         )
@@ -141,8 +142,8 @@ def test_a_profile_that_is_unknown() -> None:
 
 
 OPEN = (
-    "profile hgx_h100 leaves open what Slurm needs: cpu and real_memory_mb; write "
-    "cluster_profiles: {hgx_h100: {cpu: …, real_memory_mb: …}}"
+    "profile hgx_h100 leaves open cpu, real_memory_mb, gpus.cores and hca_pci of rails; write "
+    "them in cluster_profiles.hgx_h100, as this machine has them"
 )
 
 
@@ -159,7 +160,12 @@ def test_a_profile_that_leaves_open_what_slurm_needs() -> None:
         )
     ]
     assert profile_lines([node("c-1", "cpu_nodes", profile="head")]) == []
-    assert profile_lines([node("c-1", "cpu_nodes", profile="dgx_h100")]) == []
+    assert profile_lines([node("c-1", "cpu_nodes", profile="dgx_h100")]) == [
+        (
+            "cpu_nodes.c-1.node_profile: profile dgx_h100 has GPUs, and hosts of cpu_nodes get no "
+            "driver for them; put the host into gpu_nodes, or write another profile"
+        )
+    ]
 
 
 @pytest.mark.parametrize(
@@ -167,7 +173,7 @@ def test_a_profile_that_leaves_open_what_slurm_needs() -> None:
     [
         node("a-0", "login_nodes", profile="hgx_h100"),
         node("a-0", profile="hgx_h100", state="absent"),
-        node("a-0", "cpu_nodes", profile="dgx_h100"),
+        node("a-0", "cpu_nodes", profile="head"),
     ],
     ids=["of another group", "absent", "with another value"],
 )
@@ -181,7 +187,7 @@ def test_a_host_that_shares_the_variable_hides_nothing(first: Node) -> None:
 def test_an_open_profile_for_all_hosts_makes_no_plan(
     planned: Callable[..., Plan], small_files: dict[str, str]
 ) -> None:
-    """The head node is the first that has it, and nobody asks for its figures."""
+    """The head node is the first that has it, and its figures are not asked for."""
     place = "group_vars/gpu_nodes/node.yml"
     small_files[place] = small_files[place].replace("node_profile: dgx_h100\n", "")
     small_files["group_vars/all/cluster.yml"] += "node_profile: hgx_h100\n"
@@ -198,10 +204,7 @@ def test_numbers_begin_with_1_and_are_each_nodes_own() -> None:
     assert lines(node("a-1", state="absent"), node("b-c"), node("b-1")) == []
     assert lines(node("x"), node("y-0", state="absent"), node("a-0"), node("a-1"), node("b-1")) == [
         "gpu_nodes.a-0.node_number: 0, from the host name; write a number from 1 on",
-        (
-            "gpu_nodes.b-1.node_number: 1 is also the number of gpu_nodes.a-1; "
-            "write a number of its own"
-        ),
+        ("gpu_nodes.b-1.node_number: 1 is also the number of gpu_nodes.a-1; write another number"),
     ]
 
 
@@ -266,6 +269,19 @@ def test_profile_and_fabric_agree_on_rails_and_rate() -> None:
         ["f.rate_gbps: 400, but profile slow runs at 200"],
     )
     assert rails([node("a-2", profile="slow")], rate_gbps=200) == ([], [])
+    # Fewer rails than the fabric, or none: the widest node decides.
+    few = dataclasses.replace(
+        PROFILES["dgx_h100"], name="few", rails=PROFILES["dgx_h100"].rails[:4]
+    )
+    none = dataclasses.replace(PROFILES["dgx_h100"], name="none", rails=())
+    some = {**PROFILES, "few": few, "none": none}
+    described = parse_fabric({"topology": "basepod", "rails": 8})
+    mixed = [fast, node("a-2", profile="few"), node("a-3", profile="none")]
+    assert check_rails(mixed, some, described, "f") == ([], [])
+    (problem,), _warnings = check_rails(mixed[1:], some, described, "f")
+    assert str(problem) == "f.rails: 8, but profile few has 4; write 4"
+    (problem,), _warnings = check_rails(mixed[2:], some, described, "f")
+    assert str(problem) == "f.rails: 8, but no node has a rail; write topology: none"
     # A profile that leaves its rate open agrees with any.
     open_rate = dataclasses.replace(PROFILES["dgx_h100"], link_rate_gbps=None)
     described = parse_fabric({"topology": "basepod", "rate_gbps": 100})

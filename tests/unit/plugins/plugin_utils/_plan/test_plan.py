@@ -65,6 +65,7 @@ def test_a_sound_inventory_has_no_warnings(
     assert list(data["profiles"]) == ["dgx_h100"]
     assert by_name(data)["dgx-03"] == {
         "name": "dgx-03",
+        "mig": {},
         "number": 3,
         "groups": ["gpu_nodes"],
         "state": "present",
@@ -242,7 +243,7 @@ def test_warnings(planned: Callable[..., Plan], small_files: dict[str, str]) -> 
     ).replace("        dgx-01:", "        dgx-[05:09]:\n        dgx-01:")
     small_files[CLUSTER] = small_files[CLUSTER].replace(
         "cluster_fabric:\n",
-        "  bmc: {cidr: 10.9.0.0/24}\nclustr_domain: x\ncluster_fabric:\n  rate_gbps: 200\n",
+        "  bmc: {cidr: 10.9.0.0/24}\ncluster_fabric:\n  rate_gbps: 200\n",
     )
     small_files[CONTROLLER] += "  - {name: big, nodes: [ALL]}\nslurm_controller_hosts: [head-01]\n"
     small_files[CONTROLLER] = small_files[CONTROLLER].replace(
@@ -257,7 +258,6 @@ def test_warnings(planned: Callable[..., Plan], small_files: dict[str, str]) -> 
             "switch are left to join the two, 36 would not block"
         ),
         "all.cluster_networks.bmc: no node has an address on it",
-        "all.clustr_domain: not a variable of the collection; cluster_domain was meant?",
         "others: backup-[01-02] are not part of the cluster and will be left alone",
         (
             "slurm_controllers.slurm_controller_hosts: not used, the playbooks set "
@@ -369,8 +369,8 @@ def test_users_of_each_host_are_compared(
     edited(small_files, CONTROLLER, ", dgx-04]", "]")
     small_files["group_vars/login_nodes/users.yml"] = f"node_base_users: {twice(7)}\n"
     assert planned(small_files).problems == (
-        "gpu_nodes.dgx-03.node_base_users[1].uid: '3' is also the uid of [0]; write one of its own",
-        "login_nodes.node_base_users[1].uid: '7' is also the uid of [0]; write one of its own",
+        "gpu_nodes.dgx-03.node_base_users[1].uid: '3' is also the uid of [0]; write another one",
+        "login_nodes.node_base_users[1].uid: '7' is also the uid of [0]; write another one",
     )
 
 

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -45,7 +46,7 @@ PROFILES = resolve_profiles(
 
 def node(name: str, kind: str = "gpu_nodes", **given: Any) -> Node:
     values = {f"node_{key}": Value(value, "") for key, value in given.items()}
-    return make_node(name, kind, (kind,), values, NONE)
+    return make_node(name, kind, (kind,), values, NONE, PROFILES)
 
 
 def test_who_is_in_slurm_conf() -> None:
@@ -59,7 +60,7 @@ def test_who_is_in_slurm_conf() -> None:
     ]
     described = slurm_nodes(nodes, PROFILES)
     assert [one["name"] for one in described] == ["g-1", "c-1"]
-    # Without NVLink there are no links to tell of.
+    # Without NVLink there are no links to report.
     assert described[0]["gres"] == [
         {
             "name": "gpu",
@@ -74,6 +75,31 @@ def test_who_is_in_slurm_conf() -> None:
     assert described[1]["gres"] == []
 
 
+def test_instances_of_divided_gpus_are_types_of_their_own() -> None:
+    layout = Value([{"gpus": [6], "profiles": ["3g.40gb", "1g.10gb", "3g.40gb"]}], "gpu_nodes.x")
+    made = make_node(
+        "g-1",
+        "gpu_nodes",
+        ("gpu_nodes",),
+        {"node_profile": Value("dgx_h100", ""), "nvidia_driver_mig": layout},
+        NONE,
+        PROFILES,
+    )
+    (described,) = slurm_nodes([made], PROFILES)
+    whole, small, large = described["gres"]
+    assert (whole["type"], whole["count"]) == ("h100", 7)
+    assert whole["files"][5:] == ["/dev/nvidia5", "/dev/nvidia7"]
+    # Links counts all GPUs of a node, and a divided one has none.
+    assert whole["links"] == []
+    assert (small["type"], small["count"]) == ("1g.10gb", 1)
+    link = "/dev/baremetal-dgx/mig/gpu6-3g.40gb-"
+    assert large["files"] == [
+        f"/dev/nvidia6,{link}0-gi,{link}0-ci",
+        f"/dev/nvidia6,{link}1-gi,{link}1-ci",
+    ]
+    assert large["cores"] == ["56-111", "56-111"]
+
+
 def test_units_are_switches_in_the_order_of_their_numbers() -> None:
     nodes = [
         node("c-1", "cpu_nodes"),
@@ -83,13 +109,20 @@ def test_units_are_switches_in_the_order_of_their_numbers() -> None:
         node("h", "login_nodes", su=1),
         node("c", su=10),
     ]
-    assert slurm_topology(nodes, parse_fabric({"topology": "superpod"})) == [
+    assert slurm_topology(nodes, parse_fabric({"topology": "superpod"}), PROFILES) == [
         {"switch": "su2", "nodes": ["b"]},
         {"switch": "su10", "nodes": ["a", "c"]},
         {"switch": "others", "nodes": ["c-1"]},
         {"switch": "core", "switches": ["su2", "su10", "others"]},
     ]
-    assert slurm_topology(nodes, parse_fabric({"topology": "basepod"})) == []
+    assert slurm_topology(nodes, parse_fabric({"topology": "basepod"}), PROFILES) == []
+    profiles = {**PROFILES, "own": dataclasses.replace(next(iter(PROFILES.values())), rails=())}
+    unwired = [node("b", su=2), node("d", su=2, profile="own")]
+    assert slurm_topology(unwired, parse_fabric({"topology": "superpod"}), profiles) == [
+        {"switch": "su2", "nodes": ["b"]},
+        {"switch": "others", "nodes": ["d"]},
+        {"switch": "core", "switches": ["su2", "others"]},
+    ]
 
 
 def partitions(
@@ -136,8 +169,8 @@ def test_nodes_of_partitions() -> None:
 def test_names_and_the_default_of_partitions() -> None:
     several = [named(name="a", default=True), named(name="b"), named(name="A")]
     assert partitions([*several, named(name="a"), named(name="d", default=False)])[0] == [
-        "p[2].name: 'A' is also the name of [0]; write a name of its own",
-        "p[3].name: 'a' is also the name of [0]; write a name of its own",
+        "p[2].name: 'A' is also the name of [0]; write another name",
+        "p[3].name: 'a' is also the name of [0]; write another name",
     ]
     # One of them may be named as a set is.
     assert partitions([named(name="a")], [named(name="a")]) == ([], [])
@@ -188,7 +221,7 @@ def test_two_databases_keep_one_accounting() -> None:
         }
         return [str(problem) for problem in check_databases(values, databases)]
 
-    each = "and a and b would each keep an accounting of their own; write the database server "
+    each = "and a and b would each keep their own accounting; write the database server "
     each += "that both use, or leave one host in slurm_databases"
     assert lines("a") == []
     assert lines("a", "b", "c") == []
@@ -205,7 +238,7 @@ def test_two_databases_keep_one_accounting() -> None:
     ]
 
 
-def test_spares_are_nodes_of_slurm() -> None:
+def test_spares_are_nodes_that_the_gate_holds() -> None:
     nodes = [node("g-1"), node("g-2", state="absent"), node("h-9", "login_nodes")]
 
     def lines(gate: Any) -> list[str]:
@@ -219,8 +252,8 @@ def test_spares_are_nodes_of_slurm() -> None:
         [],
     )
     assert lines({"spares": ["g-1", "g-2", "h-9"]}) == [
-        "gate.spares[1]: no compute node is called 'g-2'; write g-1",
-        "gate.spares[2]: no compute node is called 'h-9'; write nodes out of g-1",
+        "gate.spares[1]: no node of gpu_nodes is called 'g-2'; write g-1",
+        "gate.spares[2]: no node of gpu_nodes is called 'h-9'; write nodes out of g-1",
     ]
 
 

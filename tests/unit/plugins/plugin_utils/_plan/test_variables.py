@@ -116,7 +116,7 @@ def test_a_node_has_gpus_or_not() -> None:
             f"ungrouped: b-[1-2] are in no group of the contract; put it into {ALL}",
             None,
         ),
-        # Ansible's own host is in every inventory that names it, and a known one is no stray.
+        # Ansible's own host is in every inventory that names it, and a known one is not a stray.
         ("ungrouped", ("localhost",), None, None),
         ("racks", ("dgx-1", "dgx-2"), None, None),
     ],
@@ -150,13 +150,14 @@ def test_host_names_are_short_and_each_hosts_own() -> None:
         f"gpu_nodes.DGX-1: is gpu_nodes.dgx-1 {again}",
         f"gpu_nodes.dgx-1.a: is gpu_nodes.dgx-1 {again}",
         (
-            "gpu_nodes.dgx_2: 'dgx_2' is no short host name; write lower-case letters, digits and "
+            "gpu_nodes.dgx_2: 'dgx_2' is not a short host name; write lower-case letters, digits "
+            "and "
             "hyphens, at most 63, without a domain"
         ),
     ]
     assert lines("dgx-1.a.b", "dgx-2.a.b") == [
-        "gpu_nodes.dgx-1.a.b: 'dgx-1.a.b' is no short host name; write dgx-1",
-        "gpu_nodes.dgx-2.a.b: 'dgx-2.a.b' is no short host name; write dgx-2",
+        "gpu_nodes.dgx-1.a.b: 'dgx-1.a.b' is not a short host name; write dgx-1",
+        "gpu_nodes.dgx-2.a.b: 'dgx-2.a.b' is not a short host name; write dgx-2",
     ]
 
 
@@ -178,7 +179,7 @@ ROLES = {
 
 
 def checked(others: Mapping[str, str] | None = None, **values: Any) -> Checked:
-    """What is said of these variables of dgx-1, which is the first of two hosts."""
+    """What is reported of these variables of dgx-1, which is the first of two hosts."""
     given = {name: Value(value, f"gpu_nodes.{name}") for name, value in values.items()}
     hosts = {"dgx-1": given, "dgx-2": given, "stray": {"node_x": Value(1, "stray.node_x")}}
     return check_variables(inventory(SOUND, hosts, others=others), ROLES)
@@ -194,7 +195,7 @@ def test_a_variable_that_hosts_share_is_judged_once_and_for_all_of_them() -> Non
         "gpu_nodes.ntp_pool: text is wanted, this is the number 7; put it in quotes"
     ]
     assert found.warnings == ()
-    # A host without variables, one that has none written, and none that is no node.
+    # A host without variables, one that has none written, and none that is not a node.
     assert {host: sorted(values) for host, values in found.sound.items()} == {
         "head-1": [],
         "dgx-1": ["ntp_servers"],
@@ -222,9 +223,9 @@ def test_variables_that_nobody_knows() -> None:
 
 def test_other_variables_that_are_nearly_the_collections() -> None:
     others = {"clustr_name": "all.clustr_name", "my_pool": "all.my_pool"}
-    assert checked(others).warnings == (
-        "all.clustr_name: not a variable of the collection; cluster_name was meant?",
-    )
+    assert [str(problem) for problem in checked(others).problems] == [
+        "all.clustr_name: no such variable; write cluster_name",
+    ]
 
 
 def test_what_the_playbooks_set_themselves() -> None:
@@ -288,7 +289,7 @@ def test_variables_of_the_cluster_are_the_same_for_all() -> None:
         [],
     )
     assert of_cluster({"head-1": NET, "dgx-1": NET}) == ({"cluster_networks": {"m": {}}}, [MISSING])
-    # What is written but unsound has been reported, and is no value of the cluster.
+    # What is written but unsound has been reported, and is not a value of the cluster.
     assert of_cluster({"head-1": same, "dgx-1": same}, ("cluster_name",)) == (
         {"cluster_networks": {"m": {}}},
         [],

@@ -22,7 +22,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.batch impo
     unpack,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.store import Store
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.data import Redactor, Wishes
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.data import Redactor, Request
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.html import report_html
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.junit import junit
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.load import (
@@ -68,9 +68,9 @@ class Page(HTMLParser):
         return [attributes for name, attributes in self.tags if name == tag]
 
 
-def make(folder: Path, count: int, wishes: Wishes | None = None, **more) -> dict:
+def make(folder: Path, count: int, request: Request | None = None, **more) -> dict:
     return load_report(
-        str(folder / "evidence"), world.plan(count), wishes or Wishes(cluster="demo"), NOW, **more
+        str(folder / "evidence"), world.plan(count), request or Request(cluster="demo"), NOW, **more
     )
 
 
@@ -118,7 +118,7 @@ def test_exactly_the_faults_are_told(found):
 
 
 def test_cables_condemn_their_nodes_where_a_site_says_so(small):
-    report = make(small, 12, Wishes(cables_condemn=True))
+    report = make(small, 12, Request(cables_condemn=True))
     assert report["nodes"][1]["verdict"] == FAIL
     assert len(report["failed"]) == 2
 
@@ -141,14 +141,14 @@ def test_a_cluster_without_a_fabric_needs_no_records_of_one(tmp_path):
     world.fill(store, 2)
     shutil.rmtree(next((tmp_path / "evidence/runs").glob("*fabric")))
     assert make(tmp_path, 2)["verdict"] == "not_measured"
-    report = make(tmp_path, 2, Wishes(fabric=False))
+    report = make(tmp_path, 2, Request(fabric=False))
     assert report["verdict"] == "pass"
     assert '<testsuite name="fabric"' not in junit(report)
     assert "nothing failed" in Page(report_html(report)).text
 
 
 def test_judged_again_without_measuring(small):
-    report = make(small, 12, Wishes(thresholds={"burn.rate_bf16": 660}, whose="a site"))
+    report = make(small, 12, Request(thresholds={"burn.rate_bf16": 660}, whose="a site"))
     assert ("gpu:dgx-04/2", "burn.rate_bf16") in {
         (one["subject"], one["check"]) for one in report["failed"]
     }
@@ -157,7 +157,7 @@ def test_judged_again_without_measuring(small):
 
 
 def test_a_site_may_let_outliers_fail(small):
-    report = make(small, 12, Wishes(fleet_failing=frozenset({"burn.rate_bf16"})))
+    report = make(small, 12, Request(fleet_failing=frozenset({"burn.rate_bf16"})))
     assert report["nodes"][3]["verdict"] == FAIL
 
 
@@ -269,7 +269,7 @@ def test_nothing_that_a_tool_says_can_change_the_page(tmp_path):
             {"name": f"{HOSTILE}{n or ''}", "rack": HOSTILE, "rack_unit": 1} for n in range(count)
         ]
         report = load_report(
-            str(tmp_path / "evidence"), nodes, Wishes(cluster=HOSTILE), NOW,
+            str(tmp_path / "evidence"), nodes, Request(cluster=HOSTILE), NOW,
             states={HOSTILE: {"state": HOSTILE, "reason": HOSTILE}},
             versions={HOSTILE: HOSTILE}, more={HOSTILE: [[HOSTILE]]},
         )  # fmt: skip
@@ -301,25 +301,30 @@ def hostile(data, keys=False):
     return data
 
 
-def with_lemons(report):
+def with_repeat_offenders(report):
     """The report with parts that failed before, which the worlds do not have."""
     one = {"serial": "S1", "score": 2.5, "incidents": 3, "nodes": ["dgx-01"], "checks": ["c"],
-           "ambiguous": True, "is_lemon": True}  # fmt: skip
-    return {**report, "lemons": [one], "more": {"More": [["a", 1]]}, "store_problems": ["cut"]}
+           "ambiguous": True, "is_repeat_offender": True}  # fmt: skip
+    return {
+        **report,
+        "repeat_offenders": [one],
+        "more": {"More": [["a", 1]]},
+        "store_problems": ["cut"],
+    }
 
 
 @pytest.mark.parametrize("count", [12, 70])
 def test_whatever_a_report_is_made_of_is_escaped(found, count):
     """Of each text of a report, not of some: the elements of the page stay what they were."""
-    report = with_lemons(found)
+    report = with_repeat_offenders(found)
     more = [{**report["nodes"][0], "name": f"more-{n}"} for n in range(count - 12)]
     report = {**report, "nodes": [*report["nodes"], *more]}
-    plain, spoilt = Page(report_html(report)), Page(report_html(hostile(report)))
-    assert [tag for tag, _attributes in spoilt.tags] == [tag for tag, _attributes in plain.tags]
-    assert spoilt.of("script") == plain.of("script")
+    plain, broken = Page(report_html(report)), Page(report_html(hostile(report)))
+    assert [tag for tag, _attributes in broken.tags] == [tag for tag, _attributes in plain.tags]
+    assert broken.of("script") == plain.of("script")
     assert not re.search("[\x1b\u202e]", report_html(hostile(report)))
     for words in (f"S1{HOSTILE}", f"mlxlink ran longer than 20 s{HOSTILE}", f"580.105.08{HOSTILE}"):
-        assert words.replace("\x1b", "\ufffd").replace("\u202e", "\ufffd") in spoilt.text, words
+        assert words.replace("\x1b", "\ufffd").replace("\u202e", "\ufffd") in broken.text, words
 
 
 def test_no_template_writes_a_value_as_markup():

@@ -47,7 +47,7 @@ def test_why_a_part_is_not_asked():
     )
     assert found["dcgm"] == "switched off"
     assert found["canary"] == "no mount"
-    # Switched on by name it is asked, and says itself what it lacks.
+    # Switched on by name it is asked, and reports what it lacks.
     assert found["fio"] == ""
     assert reasons("quick", {"burn": True})["burn"] == "level standard"
 

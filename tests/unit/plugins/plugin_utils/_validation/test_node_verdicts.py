@@ -23,7 +23,7 @@ EARLY, LATE = "2026-11-21T08:00:00Z", "2026-11-21T09:00:00Z"
 def record(check: str, subject: str, status: str = "pass", at: str = LATE) -> dict[str, Any]:
     mark = Threshold("==", 0, "errors", "a test")
     measured = {"value": 1, "unit": "errors"}
-    return Record(check, subject, status, "text", measured, mark, (), "mend it", at).as_data()
+    return Record(check, subject, status, "text", measured, mark, (), "repair it", at).as_data()
 
 
 def node_file(node: str, *records: dict[str, Any], level: str = "standard") -> tuple[str, Any]:
@@ -71,6 +71,12 @@ def test_a_pass_is_as_old_as_its_oldest_record() -> None:
     assert told([node_file("n1")], [cable("n1", 0, at=EARLY)], [], True) == {"n1": ("pass", EARLY)}
 
 
+def test_a_node_without_rails_has_no_cables_to_prove() -> None:
+    files = [node_file("n1"), node_file("n2")]
+    found = gate_verdicts(files, [], [], True, without_rails=["n2"])
+    assert [one["verdict"] for one in found] == ["not_measured", "pass"]
+
+
 def test_who_validates_a_node_asks_for_its_own_age() -> None:
     swept = [cable("n1", 0, at=EARLY)]
     (found,) = gate_verdicts([node_file("n1")], swept, [], True, own_age=True)
@@ -87,7 +93,7 @@ def test_a_failure_is_as_new_as_its_newest() -> None:
     found = gate_verdicts(files, None, [], False)
     assert (found[0]["verdict"], found[0]["at"], found[0]["fleet_share"]) == ("fail", LATE, 0.5)
     assert found[0]["first_failing"] == {
-        "check": "gpu.ecc", "subject": "gpu:n1/3", "text": "text", "remedy": "mend it",
+        "check": "gpu.ecc", "subject": "gpu:n1/3", "text": "text", "remedy": "repair it",
     }  # fmt: skip
     assert found[1]["verdict"] == "pass"
 
@@ -159,7 +165,7 @@ def look(folder: Path, *names: Any, **options: Any) -> list[dict[str, Any]]:
 
         def set_options(self, task_keys: Any = None, var_options: Any = None,
                         direct: Any = None) -> None:  # fmt: skip
-            self.given = {"fabric": False, "own_age": False, **direct}
+            self.given = {"fabric": False, "own_age": False, "without_rails": [], **direct}
 
         def get_option(self, option: str, hostvars: Any = None) -> Any:
             return self.given[option]
@@ -187,7 +193,8 @@ def test_the_lookup_reads_what_the_playbooks_leave(tmp_path: Path) -> None:
     path.write_text(json.dumps(pairs), encoding="utf-8")
     assert look(tmp_path, "n1")[0]["verdict"] == "fail"
     path.unlink()
-    # A culprit of the group tests is its node's; two nodes that only fail together are nobody's.
+    # A culprit of the group tests is its node's; what only fails with two nodes together blames
+    # neither.
     groups = [
         record("groups.culprit", "node:n1", "fail"),
         record("groups.interaction", "nodes:n2,n3", "fail"),

@@ -61,7 +61,7 @@ def swept(plan: CablePlan) -> tuple[Sweep, Names]:
 
 
 def join(sweep: Sweep, guid: str, port: int, other: FoundDevice, other_port: int) -> None:
-    """Plug a device that nobody planned into a port."""
+    """Plug an unplanned device into a port."""
     sweep.devices[other.guid] = other
     other.ports[other_port] = FoundPort(other_port, peer=(guid, port))
     sweep.devices[guid].ports[port] = FoundPort(port, peer=(other.guid, other_port))
@@ -142,14 +142,14 @@ def test_what_is_not_whole_teaches_nothing() -> None:
     learned = learn(devices, sweep, names)
     assert learned.plan is None
     assert learned.problems == (
-        "something at the directed route 0,1,17 does not answer; mend it",
-        "more than one port claims the GUID 946dae0300a1b2c3; mend one of them",
+        "something at the directed route 0,1,17 does not answer; repair it",
+        "more than one port claims the GUID 946dae0300a1b2c3; correct one of them",
     )
 
     dark = replace(plan, cables=plan.cables[:3] + plan.cables[4:])
     learned = learn(devices, *swept(dark))
     assert learned.plan is None
-    assert learned.problems == ("rail 3 of dgx-0001 has no cable; mend it, then sweep again",)
+    assert learned.problems == ("rail 3 of dgx-0001 has no cable; repair it, then sweep again",)
 
     sweep, names = swept(plan)
     gone = switch_guid(plan.switches["leaf-002"])
@@ -157,7 +157,7 @@ def test_what_is_not_whole_teaches_nothing() -> None:
     learned = learn(devices, sweep, names)
     assert learned.plan is None
     assert (
-        "switch leaf-002 is not in the sweep; mend it, or leave it out of the inventory"
+        "switch leaf-002 is not in the sweep; repair it, or leave it out of the inventory"
         in learned.problems
     )
 

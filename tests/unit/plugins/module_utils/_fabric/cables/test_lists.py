@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Cable lists of both forms: what is written is read, and what is wrong is said in one line."""
+"""Cable lists of both forms: what is written is read, and what is wrong is reported in one line."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ BROKEN = {
     ),
     "open_quote": (
         LIST.replace("leaf-002,1\n", '"leaf-002,1\n'),
-        "cables.csv:4: is no CSV (unexpected end of data); mend the quotes of this line",
+        "cables.csv:4: is not CSV (unexpected end of data); correct the quotes of this line",
     ),
     "no_such_node": (
         LIST.replace("dgx-0001,1", "dgx-0002,1"),
@@ -229,7 +229,7 @@ BROKEN = {
     ),
     "no_such_rail": (
         LIST.replace("dgx-0001,1", "dgx-0001,2"),
-        "cables.csv:3:from_rail: '2' is no rail of dgx-0001; write a number from 0 to 1",
+        "cables.csv:3:from_rail: '2' is not a rail of dgx-0001; write a number from 0 to 1",
     ),
     "no_rail": (
         LIST.replace("dgx-0001,1", "dgx-0001,"),
@@ -237,15 +237,15 @@ BROKEN = {
     ),
     "port_beyond_the_last": (
         LIST.replace("leaf-002,1\n", "leaf-002,65\n"),
-        "cables.csv:3:to_port: '65' is no port of leaf-002; write a number from 1 to 64",
+        "cables.csv:3:to_port: '65' is not a port of leaf-002; write a number from 1 to 64",
     ),
     "port_zero": (
         LIST.replace("leaf-001,,64", "leaf-001,,0"),
-        "cables.csv:4:from_port: '0' is no port of leaf-001; write a number from 1 to 64",
+        "cables.csv:4:from_port: '0' is not a port of leaf-001; write a number from 1 to 64",
     ),
     "port_in_words": (
         LIST.replace("leaf-002,1\n", "leaf-002,1/1/1\n"),
-        "cables.csv:3:to_port: '1/1/1' is no port of leaf-002; write a number from 1 to 64",
+        "cables.csv:3:to_port: '1/1/1' is not a port of leaf-002; write a number from 1 to 64",
     ),
     "port_twice": (
         LIST.replace("leaf-002,1\n", "leaf-001,1\n"),
@@ -290,7 +290,7 @@ BROKEN = {
         LIST.replace("to_port\n", "to_port,rate_gbps\n")
         .replace("1\n", "1,\n")
         .replace("64\n", "64,NDR\n"),
-        "cables.csv:4:rate_gbps: 'NDR' is no rate; write 100, 200, 400 or 800",
+        "cables.csv:4:rate_gbps: 'NDR' is not a rate; write 100, 200, 400 or 800",
     ),
     "another_adapter": (
         LIST.replace("from_port,", "from_port,from_pci,")
@@ -298,14 +298,15 @@ BROKEN = {
         .replace("0,,leaf", "0,,10:00.0,leaf")
         .replace(",,64", ",,64,"),
         (
-            "cables.csv:3:from_pci: 10:00.0, but the profile has rail 1 at 0000:11:00.0; mend the "
+            "cables.csv:3:from_pci: 10:00.0, but the profile has rail 1 at 0000:11:00.0; correct "
+            "the "
             "rail or the address"
         ),
     ),
     "no_guid": (
         GUIDS.replace("leaf-002,1,,", "leaf-002,1,946dae,"),
         (
-            "cables.csv:3:from_guid: '946dae' is no GUID; write 16 hexadecimal digits, or leave "
+            "cables.csv:3:from_guid: '946dae' is not a GUID; write 16 hexadecimal digits, or leave "
             "it empty"
         ),
     ),
@@ -334,14 +335,14 @@ BROKEN = {
     "ufm_adapter": (
         UFM + "dgx-0001,dgx-0001 mlx5_9,leaf-001,Port 1,Data\n",
         (
-            "cables.csv:2:startport: 'mlx5_9' is no adapter of dgx-0001; write its device on a "
+            "cables.csv:2:startport: 'mlx5_9' is not an adapter of dgx-0001; write its device on a "
             "rail, like mlx5_rail0"
         ),
     ),
     "ufm_director": (
         UFM + "leaf-001,Port 64,leaf-002,Blade 16_Port 2/20,Data\n",
         (
-            "cables.csv:2:endport: 'Blade 16_Port 2/20' is no port of leaf-002; write a number "
+            "cables.csv:2:endport: 'Blade 16_Port 2/20' is not a port of leaf-002; write a number "
             "from 1 to 64"
         ),
     ),
@@ -379,14 +380,14 @@ def test_what_is_no_text() -> None:
     plan, problems = read_cables(plan_devices(SMALL), content, "cables.csv")
     assert plan is None
     (problem,) = problems
-    assert str(problem) == "cables.csv:5: is no text in UTF-8; save the list as UTF-8"
+    assert str(problem) == "cables.csv:5: is not UTF-8 text; save the list as UTF-8"
 
 
 def test_many_mistakes_are_cut_short() -> None:
     text = LIST + "nobody,0,,leaf-001,5\n" * 100
     _plan, problems = read_cables(plan_devices(SMALL), text.encode(), "cables.csv")
     assert len(problems) == 21
-    assert str(problems[-1]) == "cables.csv: 80 more mistakes; mend these first"
+    assert str(problems[-1]) == "cables.csv: 80 more mistakes; correct these first"
     assert len({problem.path for problem in problems}) == 21
 
 

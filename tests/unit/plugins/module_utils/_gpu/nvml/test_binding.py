@@ -244,7 +244,7 @@ def test_an_xid_reaches_one_who_waits(simulated_node, nvml) -> None:
 
 def test_an_event_is_told_once_to_each(simulated_node, nvml) -> None:
     simulated_node.state("gpu.1.xid = 31\n")
-    # What was there before is no event; the same Xid again is one.
+    # What was there before is not an event; the same Xid again is one.
     events = XidEvents(nvml, [nvml.handle(1).value])
     assert events.wait(10).code == t.TIMEOUT
     simulated_node.state("gpu.1.xid = 31\ngpu.1.xid_serial = 1\n")

@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reading in a child: hangs, crashes and lost GPUs cost themselves and nobody else."""
+"""Reading in a child: hangs, crashes and lost GPUs cost only themselves."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ def test_keys_are_private_and_leave_nothing_beside_them(tmp_path):
     assert stat.S_IMODE((folder / "authorized_keys").stat().st_mode) == 0o600
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as somebody else")
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can act as another user")
 def test_root_does_not_follow_a_users_link(tmp_path):
     target = tmp_path / "etc"
     target.mkdir(mode=0o700)
@@ -127,7 +127,7 @@ def test_a_link_is_removed_and_not_followed(tmp_path):
 
 def test_login_user_is_the_one_behind_sudo(monkeypatch):
     assert host.login_user({"SUDO_USER": "ops"}) == "ops"
-    # what /proc/self/loginuid says where nobody has logged in
+    # what /proc/self/loginuid says before a login
     monkeypatch.setattr(host, "read_text", lambda path: "4294967295")
     assert host.login_user({}) == ME.pw_name
     monkeypatch.setattr(host, "read_text", lambda path: "0\n")

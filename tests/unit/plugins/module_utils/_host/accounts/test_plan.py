@@ -2,7 +2,7 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Plans are carried out on a model of the node, killed at every step, and made again."""
+"""Plans are carried out on a model of the node, killed at every step, and rebuilt."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def test_home_goes_only_with_consent():
     users = [WantedUser("old", present=False, remove_home=True)]
     assert "node_base_home_removal_allowed" in make_plan(NODE, [], users).errors[0]
     steps = make_plan(NODE, [], users, home_removal_allowed=True).steps
-    # without the account nobody would know whose the rest of a half removed home is
+    # without the account the owner of a half removed home is not known
     assert [step.kind for step in steps] == ["remove_home", "command"]
 
 

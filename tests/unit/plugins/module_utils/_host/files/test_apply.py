@@ -242,7 +242,7 @@ def test_a_directory_that_is_a_users_link_is_refused(scratch, as_user):
     assert f"is a link of user {MALLORY}" in refused(Wanted(f"{scratch}/images/new", "file", b""))
     assert modes(root) == (0o755, 0o600)
     assert os.listdir(root) == ["secret"]
-    # Where nobody else can have made it, a link to a directory is as good as one.
+    # If no other user can have made it, a link to a directory is as good as one.
     scratch.chmod(0o755)
     (scratch / "images").unlink()
     (scratch / "images").symlink_to(root)

@@ -149,7 +149,7 @@ def test_plan(want, now, expected):
         (
             Wanted("/f", "file", b"new"),
             Observed(_files.FILE, b"old", mount_point=True),
-            "/f: is a mount point of its own (as /etc/hosts in a container)",
+            "/f: is itself a mount point (as /etc/hosts in a container)",
         ),
         (
             Wanted("/f", "absent"),

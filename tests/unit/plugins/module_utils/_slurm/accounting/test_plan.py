@@ -298,16 +298,16 @@ def test_in_check_mode_a_qos_may_be_missing():
 @pytest.mark.parametrize(
     ("entries", "error"),
     [
-        ([{"name": "A"}], "accounts.A.name: Slurm keeps it in lower case, write 'a'"),
+        ([{"name": "A"}], "accounts.A.name: Slurm keeps it in lower case; write 'a'"),
         ([{"name": "a b"}], "accounts.a b.name: 'a b' is not a name"),
         ([{"name": "a"}, {"name": "a"}], "accounts.a: is declared twice"),
         ([{"name": "a", "users": ["u", "u"]}], "accounts.a.users.u: is declared twice"),
-        ([{"name": "a", "users": [3]}], "accounts.a.users.0: is neither a name nor a dict"),
+        ([{"name": "a", "users": [3]}], "accounts.a.users.0: is neither a name nor a map"),
         ([{"name": "a", "users": [{"name": "u", "limit": 3}]}], "accounts.a.users.u.limit: is not"),
         ([{"name": "a", "users": [{"name": "u", "state": "off"}]}], "accounts.a.users.u.state: "),
         (
             [{"name": "a", "users": [{"name": "u", "admin_level": "boss"}]}],
-            "accounts.a.users.u.admin_level: 'boss' is not one of none, operator, administrator",
+            "accounts.a.users.u.admin_level: 'boss' is not known; write none, operator",
         ),
         (
             [
@@ -330,7 +330,7 @@ def test_in_check_mode_a_qos_may_be_missing():
         ([{"name": "a", "parent": "a"}], "accounts.a.parent: is a loop: a > a"),
         ([{"name": "root", "state": "absent"}], "accounts.root: is Slurm's own"),
         ([{"name": "a", "qos": ["x"], "default_qos": "y"}], "accounts.a.default_qos: y is not in"),
-        ([{"name": "a", "max_wall": 7200}], "accounts.a.max_wall: 7200: write times in quotes"),
+        ([{"name": "a", "max_wall": 7200}], "accounts.a.max_wall: 7200 is a number; write times"),
     ],
 )
 def test_declarations_that_are_refused(entries, error):

@@ -115,15 +115,15 @@ def test_written_and_printed_meet(field, written, printed):
     ("field", "written", "complaint"),
     [
         (NUMBER, "many", "'many' is not a number"),
-        (WALL, 7200, "7200: write times in quotes"),
+        (WALL, 7200, "7200 is a number; write times in quotes"),
         (WALL, True, "True is not a time"),
         (WALL, "soon", "'soon' is not a time"),
-        (TRES, ["gres/gpu=1"], "must be a dictionary"),
+        (TRES, ["gres/gpu=1"], "is not a mapping"),
         (QOS, ["a b"], "'a b' is not a name"),
         (MODE, "a b", "'a b' is not a word"),
         (DEFAULT, "a,b", "'a,b' is not a name"),
-        (TEXT, 'say "x"', "must not contain quotes"),
-        (TEXT, "a|b", "must not contain quotes, |"),
+        (TEXT, 'say "x"', "has a quote"),
+        (TEXT, "a|b", "has a quote"),
     ],
 )
 def test_parse_wanted_refuses(field, written, complaint):
@@ -173,6 +173,6 @@ def test_errors_have_their_path():
     asked = {"max_jobs": "x", "max_wall": 5}
     _settings, errors = values.wanted_settings((NUMBER, WALL), asked, "qos.x")
     assert errors == [
-        "qos.x.max_jobs: 'x' is not a number",
-        'qos.x.max_wall: 5: write times in quotes, such as "2-00:00:00" or "90"',
+        "qos.x.max_jobs: 'x' is not a number; write a whole one, or -1 for no limit",
+        'qos.x.max_wall: 5 is a number; write times in quotes, such as "2-00:00:00" or "90"',
     ]

@@ -60,11 +60,14 @@ BAD: list[tuple[dict[str, Any], str]] = [
             "25.11, 26.05"
         ),
     ),
-    ({"cluster_name": "my cluster"}, "cluster_name: 'my cluster' is no name of a cluster; write "),
+    (
+        {"cluster_name": "my cluster"},
+        "cluster_name: 'my cluster' is not a name of a cluster; write ",
+    ),
     ({"controllers": []}, "controllers: empty; name the hosts that run slurmctld"),
     ({"controllers": ["a", "a"]}, "controllers: a is declared 2 times; declare it once"),
     ({"controllers": [{"address": "10.0.0.1"}]}, "controllers[0].name: missing; write a text"),
-    ({"controllers": [7]}, "controllers[0]: is no mapping; write name"),
+    ({"controllers": [7]}, "controllers[0]: is not a mapping; write name"),
     (
         {"databases": ["a", "b", "c"]},
         "databases: Slurm knows one stand-by of slurmdbd; name two hosts at most",
@@ -99,7 +102,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"node_sets": [{"name": "half", "nodes": ["dgx-09"]}]},
-        "node_sets[0].nodes[0]: dgx-09 is no node of the cluster; mend the name",
+        "node_sets[0].nodes[0]: dgx-09 is not a node of the cluster; write one that is",
     ),
     (
         {"node_sets": [{"name": "half", "nodes": ["dgx-01"], "feature": "x"}]},
@@ -147,7 +150,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"health_check": {"programme": "/x"}},
-        "health_check.programme: is no input; write one of program, interval_s, node_state, ",
+        "health_check.programme: is not an input; write one of program, interval_s, node_state, ",
     ),
     (
         {"cgroup": {"plugin": "v2"}},
@@ -155,7 +158,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"cgroup": {"constrain_gpus": True}},
-        "cgroup.constrain_gpus: is no input; write one of plugin, mountpoint, constrain_cores, ",
+        "cgroup.constrain_gpus: is not an input; write one of plugin, mountpoint, constrain_cores",
     ),
     (
         {"options": {"NodeName": "x"}},
@@ -171,13 +174,16 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"options": {"SlurmdTimout": 30}},
-        "options.SlurmdTimout: is no key of slurm.conf; write SlurmdTimeout",
+        "options.SlurmdTimout: is not a key of slurm.conf; write SlurmdTimeout",
     ),
     (
         {"options": {"CgroupAutomount": "yes"}},
         "options.CgroupAutomount: is a name of old; write nothing, Slurm mounts no cgroups any",
     ),
-    ({"options": {"KillWait": None}}, "options.KillWait: is no value; write a text, a number or"),
+    (
+        {"options": {"KillWait": None}},
+        "options.KillWait: is not a value; write a text, a number or",
+    ),
     (
         {"options": {"PrologFlags": "NoHold"}},
         "options.PrologFlags: nohold excludes contain; leave it out",
@@ -212,13 +218,13 @@ EDITS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     (lambda v: v["nodes"][0].pop("cpus"), "nodes[0].cpus: missing; write a whole number"),
     (
         lambda v: v["nodes"][0].update(cpus="224"),
-        "nodes[0].cpus: '224' is not a whole number",
+        "nodes[0].cpus: '224' is not a whole number; write one",
     ),
     (
         lambda v: v["nodes"][0].update(cpus=112),
         (
             "nodes.dgx-01.cpus: 112, but sockets x cores_per_socket x "
-            "threads_per_core is 224; mend "
+            "threads_per_core is 224; correct "
             "the profile"
         ),
     ),
@@ -228,7 +234,7 @@ EDITS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     ),
     (
         lambda v: v["nodes"][0].update(name="ALL"),
-        "nodes.ALL: ALL has a meaning of its own to Slurm; choose another name",
+        "nodes.ALL: ALL has its own meaning to Slurm; choose another name",
     ),
     (
         lambda v: v["nodes"][0]["gres"][0].update(count=4),
@@ -261,19 +267,19 @@ EDITS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     ),
     (
         lambda v: v["partitions"][1].update(name="DEFAULT"),
-        "partitions[1].name: DEFAULT has a meaning of its own to Slurm; choose another name",
+        "partitions[1].name: DEFAULT has its own meaning to Slurm; choose another name",
     ),
     (
         lambda v: v["topology"][0].update(node=["dgx-01"]),
-        "topology[0].node: is no input; write one of switch, nodes, switches",
+        "topology[0].node: is not an input; write one of switch, nodes, switches",
     ),
     (
         lambda v: v["partitions"][1].update(nodes="ALL"),
-        "partitions[1].nodes: 'ALL' is not a list",
+        "partitions[1].nodes: 'ALL' is not a list; write one",
     ),
     (
         lambda v: v["partitions"][1].update(nodes=["dgx-[03-06]"]),
-        "partitions[1].nodes[0]: dgx-[05-06] is no node of the cluster; mend the name",
+        "partitions[1].nodes[0]: dgx-[05-06] is not a node of the cluster; write one that is",
     ),
     (
         lambda v: v["partitions"][1].update(nodes=["dgx-[03"]),
@@ -284,7 +290,7 @@ EDITS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     ),
     (
         lambda v: v["partitions"][1].update(max_time="3 days"),
-        "partitions[1].max_time: 3 days is no time; write minutes, HH:MM:SS or D-HH:MM:SS",
+        "partitions[1].max_time: 3 days is not a time; write minutes, HH:MM:SS or D-HH:MM:SS",
     ),
     (
         lambda v: v["partitions"][1].update(default_time="01:00:00"),
@@ -296,7 +302,7 @@ EDITS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     ),
     (
         lambda v: v["partitions"][1].update(options={"maxtime": 3}),
-        "partitions[1].options.maxtime: has an input of its own; write max_time",
+        "partitions[1].options.maxtime: has its own input; write max_time",
     ),
     (
         lambda v: v["partitions"][1].update(options={"Topology": "x"}),
@@ -308,7 +314,7 @@ EDITS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     ),
     (
         lambda v: v["topology"][0]["nodes"].append("dgx-99"),
-        "topology.su1.nodes: dgx-99 is no node of the cluster; mend the name",
+        "topology.su1.nodes: dgx-99 is not a node of the cluster; write one that is",
     ),
     (
         lambda v: v["topology"][0]["nodes"].remove("dgx-02"),
@@ -320,7 +326,7 @@ EDITS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     ),
     (
         lambda v: v["topology"][2]["switches"].append("su3"),
-        "topology.core.switches: su3 is no switch of the topology; mend the name",
+        "topology.core.switches: su3 is not a switch of the topology; name one",
     ),
     (
         lambda v: v["topology"][2].update(nodes=["dgx-01"]),
@@ -343,7 +349,7 @@ EDITS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     ),
     (
         lambda v: v.update(options={"KillWait": 30, "killwait": 60}),
-        "options.KillWait: is given more than once; Slurm does not mind upper case",
+        "options.KillWait: is given more than once, since Slurm ignores case; leave one",
     ),
 ]
 

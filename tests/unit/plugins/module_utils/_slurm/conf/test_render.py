@@ -41,7 +41,7 @@ def slurm_conf(**other: Any) -> str:
 
 
 def value(text: str, key: str) -> str | None:
-    """The value of a key that stands there at most once."""
+    """The value of a key that is there at most once."""
     found = re.findall(rf"^{key}=(.*)$", text, re.MULTILINE)
     assert len(found) < 2
     return found[0] if found else None
@@ -227,6 +227,18 @@ def test_gpus_without_links_share_a_line() -> None:
         "NodeName=dgx-01 Name=gpu Type=h100 File=/dev/nvidia[0-3] Cores=0-55",
         "NodeName=dgx-01 Name=gpu Type=h100 File=/dev/nvidia[4-7] Cores=56-111",
     ]
+
+
+def test_a_device_of_several_files_has_a_line_of_its_own() -> None:
+    files = [f"/dev/nvidia7,/dev/gpu7-{number}-gi,/dev/gpu7-{number}-ci" for number in range(2)]
+    mig = {"name": "gpu", "type": "3g.40gb", "count": 2, "files": files, "cores": ["56-111"] * 2}
+    node = dgx_h100("dgx-01")
+    rendered = render(cluster(nodes=[{**node, "gres": [*node["gres"], mig]}]))
+    assert rendered["gres.conf"].splitlines()[-2:] == [
+        f"NodeName=dgx-01 Name=gpu Type=3g.40gb MultipleFiles={one} Cores=56-111" for one in files
+    ]
+    assert " Gres=gpu:h100:8,gpu:3g.40gb:2 " in rendered["slurm.conf"]
+    assert "gres/gpu:3g.40gb" in rendered["slurm.conf"]
 
 
 def test_a_resource_without_files_is_counted() -> None:

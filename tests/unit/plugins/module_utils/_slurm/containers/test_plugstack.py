@@ -142,7 +142,7 @@ HELP = "Usage: srun [OPTIONS]\n\nOptions provided by plugins:\n      --container
             "srun: error: Incompatible Slurm plugin /x.so version (22.05.8)\nsrun: error: failed\n",
             "Incompatible Slurm plugin",
         ),
-        # an optional plug-in that fails: srun goes on, and says so
+        # an optional plug-in that fails: srun goes on, and reports it
         ("srun: error: spank: /x.so: Plugin file not found\n" + HELP, "Plugin file not found"),
     ],
 )

@@ -49,7 +49,7 @@ KEPT = replace(SERVES, reason="why")
         *((what, OUT, False) for what in ("resume", "swap_in")),
         *((what, OUT, True) for what in ("drain", "reword")),
         *((what, OTHER, False) for what in ("drain", "reword")),
-        # Slurm keeps the reason of a node that was resumed: that is no drain.
+        # Slurm keeps the reason of a node that was resumed: that is not a drain.
         *((what, KEPT, False) for what in ("drain", "reword")),
         *((what, SERVES, False) for what in ("drain", "reword")),
         *((what, None, False) for what in ("resume", "swap_in", "drain", "reword")),
@@ -215,7 +215,7 @@ def test_a_node_that_slurm_no_longer_has_is_an_answer_and_no_error() -> None:
     assert answers(gone).nodes(["n9"]) == {}
     some = replace(gone, out="NodeName=n1 State=IDLE\n")
     assert list(answers(some).nodes(["n1", "n9"])) == ["n1"]
-    # A Slurm without nodes is no error either.
+    # A Slurm without nodes is not an error either.
     assert answers(CommandResult((), ENDED, 0, "No nodes in the system\n", "")).nodes() == {}
 
 

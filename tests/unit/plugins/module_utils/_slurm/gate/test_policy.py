@@ -78,13 +78,14 @@ IN_SERVICE = Node("n1", ("IDLE",))
         (held("n"), says("not_measured"), "leave", "not measured; stays out"),
         (held("n"), says("fail"), "reword", "gpu3 ecc_volatile"),
         (held("f"), says("pass"), "resume", "passes"),
-        (held("f"), says("pass", hours=2), "leave", "evidence from before it was taken out"),
+        (held("f"), says("pass", hours=2), "leave",
+         "it was taken out; run validate_fabric, and validate_nodes -e again=true"),
         (held("b"), says("pass", hours=3), "leave", "evidence from before it was taken out"),
         (replace(held("f"), reason_at="Unknown"), says("pass"), "leave", "evidence from before"),
         (held("f", "gpu3 ecc_volatile: 11 errors"), says("fail"), "leave", "still fails: gpu3 ecc"),
         (held("f", "gpu3 ecc_volatile"), says("fail"), "leave", "still fails: gpu3 ecc"),
         (held("f", "gpu4 clock: slow"), says("fail"), "reword", "gpu3 ecc_volatile"),
-        # What a node was held for while it was new is no finding, whatever its words are.
+        # What a node was held for while it was new is not a finding, whatever its words are.
         (held("n", "gpu3 ecc_volatile: 11 errors"), says("fail"), "reword", "gpu3 ecc_volatile"),
         (held("f", by="bob"), says("pass"), "leave", "the reason was changed (by bob)"),
         (replace(held("f"), reason=held("f").reason + " "), says("pass"), "leave", "was changed"),
@@ -213,7 +214,7 @@ def test_a_refusal_stops_everything_of_the_run() -> None:
     assert [(s.node, s.what) for s in made.withheld] == [
         ("n5", "resume"), ("n1", "drain"), ("n2", "drain"),
     ]  # fmt: skip
-    assert "2 nodes would be drained (2 for gpu.ecc_volatile) and 0 are out" in made.refusal
+    assert "2 nodes would be drained (2 for gpu.ecc_volatile) and 0 are drained" in made.refusal
 
 
 def test_what_is_resumed_makes_room() -> None:

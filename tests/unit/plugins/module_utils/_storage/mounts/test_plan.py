@@ -82,6 +82,10 @@ def test_local_mounts_wait_for_no_network_and_a_percent_sign_is_itself():
     assert "What=/dev/disk/by-label/a%%b" in text
     assert "network" not in text
     assert "Options" not in text
+    # An array may be late, after the boot has ceased to wait for it.
+    assert r"WantedBy=local-fs.target dev-disk-by\x2dlabel-a\x25b.device" in text
+    fuse = Mount("s", "none", "/scratch", "fuse.x", network=False)
+    assert "WantedBy=local-fs.target\n" in _mounts.units("local", fuse)["scratch.mount"]
 
 
 def test_fstab_keeps_every_line_that_is_not_ours():

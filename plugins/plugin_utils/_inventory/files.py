@@ -1,0 +1,153 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""The YAML files of an inventory as they are written, with the lines that Ansible does not keep."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from ...module_utils._core.schema import Option, Problem
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_SUFFIXES = (".yml", ".yaml")
+_VARIABLES = ("group_vars", "host_vars")
+# What Slurm and nodesets write, and Ansible takes for a name that it refuses.
+_DASHED = re.compile(r"\[(\w+)-(\w+)\]")
+# A hash is not a secret's text, a path none either.
+_NO_TEXT = re.compile(r"|[$/].*|.*\{\{.*", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class File:
+    """One file: its name beside the inventory, and the root of what it holds; None without it."""
+
+    name: str
+    node: Any = None
+    problem: Problem | None = None
+
+
+def _paths(source: str) -> Iterator[str]:
+    """Yield the YAML files that Ansible reads for an inventory source, hidden ones left out."""
+    if os.path.isfile(source):
+        if source.endswith(_SUFFIXES):
+            yield source
+        folders = [os.path.join(os.path.dirname(source), name) for name in _VARIABLES]
+    else:
+        folders = [source]
+    for top in folders:
+        for folder, names, files in os.walk(top):
+            names[:] = sorted(name for name in names if not name.startswith("."))
+            for name in sorted(files):
+                if name.endswith(_SUFFIXES) and not name.startswith("."):
+                    yield os.path.join(folder, name)
+
+
+def read_files(sources: Iterable[str]) -> list[File]:
+    """Return the files of the inventory's sources; vaulted ones are left out."""
+    found: list[File] = []
+    for source in sources:
+        if not os.path.exists(source):
+            continue
+        base = source if os.path.isdir(source) else os.path.dirname(source)
+        for path in _paths(source):
+            # Ansible has refused what it cannot decode, where it matters.
+            with open(path, encoding="utf-8", errors="replace") as stream:
+                text = stream.read()
+            if text.startswith("$ANSIBLE_VAULT"):
+                continue
+            name = os.path.relpath(path, base)
+            try:
+                found.append(File(name, yaml.compose(text, Loader=_LOADER)))
+            except yaml.YAMLError as error:
+                # Of variables Ansible has said why; of hosts it only warns, and goes on without.
+                if not name.startswith(_VARIABLES):
+                    found.append(File(name, problem=_unreadable(name, text, error)))
+    return found
+
+
+def _unreadable(name: str, text: str, error: yaml.YAMLError) -> Problem:
+    mark = getattr(error, "problem_mark", None)
+    line = mark.line if mark else 0
+    lines = text.splitlines()
+    tab = line < len(lines) and "\t" in lines[line]
+    wrong = "has a tab, which YAML does not take" if tab else f"is not YAML: {_reason(error)}"
+    remedy = "write spaces" if tab else "correct this line, or the one above it"
+    return Problem(f"{name}:{line + 1}", wrong, remedy)
+
+
+def _reason(error: yaml.YAMLError) -> str:
+    return str(getattr(error, "problem", None) or "it cannot be read")
+
+
+def mappings(node: Any) -> Iterator[Any]:
+    """Yield each mapping in the node, itself included, once."""
+    waiting, seen = [node], set()
+    while waiting:
+        node = waiting.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            waiting.extend(node.value)
+        elif isinstance(node, yaml.MappingNode):
+            yield node
+            waiting.extend(value for _key, value in node.value)
+
+
+def find_unreadable(files: Iterable[File]) -> Iterator[Problem]:
+    """Yield why Ansible has not read hosts: files that are not YAML, and ranges with a hyphen."""
+    for file in files:
+        if file.problem is not None:
+            yield file.problem
+        elif not file.name.startswith(_VARIABLES):
+            for node in mappings(file.node):
+                for key, value in node.value:
+                    if key.value == "hosts" and isinstance(value, yaml.MappingNode):
+                        yield from _ranges(file.name, value)
+
+
+def _ranges(name: str, hosts: Any) -> Iterator[Problem]:
+    for key, _value in hosts.value:
+        text = str(key.value)
+        if _DASHED.search(text):
+            where = f"{name}:{key.start_mark.line + 1}"
+            wrong = f"'{text}' is not a range of hosts to Ansible"
+            yield Problem(where, wrong, "write " + _DASHED.sub(r"[\1:\2]", text))
+
+
+def find_clear_texts(files: Iterable[File], secrets: Mapping[str, Option]) -> Iterator[str]:
+    """Yield a warning for each secret that is written as it is."""
+    for file in files:
+        for node in mappings(file.node):
+            for key, value in node.value:
+                option = secrets.get(key.value) if isinstance(key.value, str) else None
+                if option is not None:
+                    for place in _clear(key.value, value, option, option.no_log):
+                        yield (
+                            f"{file.name}:{value.start_mark.line + 1}: {place} is a secret in "
+                            "clear text; encrypt it with ansible-vault encrypt_string, or refer to "
+                            "a variable of a vaulted file"
+                        )
+
+
+def _clear(path: str, node: Any, option: Option | None, secret: bool) -> Iterator[str]:
+    secret = secret or (option is not None and option.no_log)
+    if isinstance(node, yaml.MappingNode):
+        known = (option.options if option else None) or {}
+        for key, value in node.value:
+            inner = known.get(key.value, option.each if option else None)
+            yield from _clear(f"{path}.{key.value}", value, inner, secret)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            yield from _clear(f"{path}[{index}]", value, option.each if option else None, secret)
+    elif secret and node.tag == "tag:yaml.org,2002:str" and not _NO_TEXT.fullmatch(node.value):
+        yield path

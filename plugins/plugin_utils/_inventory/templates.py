@@ -1,0 +1,57 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Ansible's templating in the running process, and the collection's own files of templates."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ansible import template
+from ansible.template import Templar
+
+# Up to ansible-core 2.18 every text may be a template.
+trusted = getattr(template, "trust_as_template", str)
+
+
+def has_template(value: Any) -> bool:
+    """Return whether there is a template in the value or a part of it."""
+    if isinstance(value, str):
+        return "{{" in value or "{%" in value
+    if isinstance(value, Mapping):
+        return any(has_template(item) for item in value.values())
+    return isinstance(value, (list, tuple)) and any(has_template(item) for item in value)
+
+
+def templar(loader: Any) -> Any:
+    """Return a Templar that compiles each template once instead of once a host.
+
+    Compiling is nine tenths of the time of a small template, and Ansible keeps nothing of it. The
+    attributes are private, so their absence in some release only costs that time.
+    """
+    made = Templar(loader=loader, variables={})
+    engine = getattr(made, "_engine", made)
+    try:
+        environment = engine.environment
+        environment.compile = functools.cache(environment.compile)
+    except AttributeError:
+        pass
+    return made
+
+
+def load_templates(loader: Any, *parts: str) -> Any:
+    """Return what a YAML file of the collection holds, its templates included; {} without one."""
+    path = os.path.join(*parts)
+    if not os.path.exists(path):
+        return {}
+    try:
+        # From ansible-core 2.19 on, nothing is a template that is not marked as one.
+        found = loader.load_from_file(path, cache="all", unsafe=True, trusted_as_template=True)
+    except TypeError:
+        found = loader.load_from_file(path, cache="all", unsafe=True)
+    return found or {}

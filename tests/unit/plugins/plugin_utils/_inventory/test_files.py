@@ -1,0 +1,51 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the files of an inventory say that Ansible does not hand on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.plan import Plan
+
+OWN = "group_vars/all/own.yml"
+
+
+def test_a_secret_in_clear_text_is_a_warning(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    """Hashes, templates, paths and vaulted values are none."""
+    small_files[OWN] = """\
+slurm_base_key: 0123456789012345678901234567890123456789
+node_base_users:
+  - {name: eve, password: hunter2}
+  - {name: eva, password: "$6$x$y"}
+  - {name: bob, password: "{{ one_of_the_vault | default('') }}"}
+"""
+    plan = planned(small_files)
+    assert plan.problems == ()
+    after = "a secret in clear text; encrypt it with ansible-vault encrypt_string, or refer to a "
+    assert plan.warnings == (
+        f"{OWN}:1: slurm_base_key is {after}variable of a vaulted file",
+        f"{OWN}:3: node_base_users[0].password is {after}variable of a vaulted file",
+    )
+
+
+def test_hosts_without_an_address_for_ssh_are_a_warning(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    del small_files["group_vars/cluster/node.yml"]
+    plan = planned(small_files)
+    assert plan.problems == ()
+    (warning,) = plan.warnings
+    assert warning.startswith("dgx-[01-04],head-01,login-[01-02]: no ansible_host, and SSH goes")
+
+
+def test_hosts_that_were_not_read_are_the_only_mistake(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    """What else is missing follows from it."""
+    small_files["hosts.yml"] = small_files["hosts.yml"].replace("dgx-01:", "dgx[1-4]:", 1)
+    assert planned(small_files).problems == (
+        "hosts.yml:17: 'dgx[1-4]' is not a range of hosts to Ansible; write dgx[1:4]",
+    )

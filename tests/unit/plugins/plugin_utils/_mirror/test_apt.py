@@ -1,0 +1,154 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""apt in a folder: its output read, what is missing fetched, nothing kept that is not right."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
+    ENDED,
+    CommandResult,
+    ToolError,
+)
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._mirror.apt import (
+    File,
+    fetch,
+    keys_at,
+    parse_uris,
+    prepare,
+    resolve,
+)
+
+DIGEST = "48118435a4580a822734482155f1e59d21d82eb295ea311965d547bd892acae0"
+# apt 2.6.1 on Debian 12, with Acquire::ForceHash=SHA256, 23 November 2026.
+URIS = (
+    "Reading package lists...\n"
+    "'http://deb.debian.org/debian/pool/main/libc/libcap2/libpam-cap_2.75-10%2bdeb13u1%2bb3_amd64.deb'"
+    f" libpam-cap_1%3a2.75-10+deb13u1+b3_amd64.deb 16612 SHA256:{DIGEST}\n"
+    f"'file:/srv/own/x.deb' x_1_amd64.deb 7 SHA256:{DIGEST}\n"
+)
+
+
+def file_of(name: str, text: str) -> File:
+    return File(
+        f"http://example.org/{name}", name, len(text), hashlib.sha256(text.encode()).hexdigest()
+    )
+
+
+class Helper:
+    """Answers as apt-helper: has some files, and checks digests as it does."""
+
+    def __init__(self, files: dict[str, str]) -> None:
+        self.files = files
+        self.asked: list[str] = []
+
+    def __call__(
+        self, argv: Sequence[str], timeout_s: float = 30, env: object = None
+    ) -> CommandResult:
+        words = list(argv)[list(argv).index("download-file") + 1 :]
+        for uri, path, digest in zip(words[::3], words[1::3], words[2::3], strict=True):
+            self.asked.append(uri)
+            text = self.files.get(uri)
+            if text is None:
+                return self._failed(argv, f"E: Failed to fetch {uri} Connection failed")
+            if "SHA256:" + hashlib.sha256(text.encode()).hexdigest() != digest:
+                Path(path + ".FAILED").write_text(text, encoding="utf-8")
+                return self._failed(argv, f"E: Failed to fetch {uri}  Hash Sum mismatch")
+            Path(path).write_text(text, encoding="utf-8")
+        return CommandResult(tuple(argv), ENDED, 0)
+
+    def _failed(self, argv: Sequence[str], text: str) -> CommandResult:
+        return CommandResult(tuple(argv), ENDED, 100, "", text)
+
+
+def test_names_are_those_of_the_source_without_epoch() -> None:
+    assert parse_uris(URIS) == [
+        File(
+            "http://deb.debian.org/debian/pool/main/libc/libcap2/"
+            "libpam-cap_2.75-10%2bdeb13u1%2bb3_amd64.deb",
+            "libpam-cap_2.75-10+deb13u1+b3_amd64.deb",
+            16612,
+            DIGEST,
+        )
+    ]
+
+
+def test_a_second_run_fetches_nothing_and_a_damaged_file_comes_again(tmp_path: Path) -> None:
+    files = [file_of("a.deb", "aaa"), file_of("b.deb", "bbb")]
+    helper = Helper({one.uri: one.name[0] * 3 for one in files})
+    lines: list[str] = []
+    target = str(tmp_path / "apt")
+    assert fetch(helper, lines.append, files, target) == 2
+    assert lines == ["apt: 2 of 2 files fetched"]
+    assert fetch(helper, lines.append, files, target) == 0
+    assert len(helper.asked) == 2
+    (tmp_path / "apt" / "b.deb").write_text("bbx", encoding="utf-8")
+    assert fetch(helper, lines.append, files, target) == 1
+    assert (tmp_path / "apt" / "b.deb").read_text(encoding="utf-8") == "bbb"
+    assert sorted(path.name for path in (tmp_path / "apt").iterdir()) == ["a.deb", "b.deb"]
+
+
+def test_a_wrong_checksum_is_refused_and_nothing_has_its_name(tmp_path: Path) -> None:
+    files = [file_of("a.deb", "aaa"), file_of("b.deb", "bbb")]
+    helper = Helper({files[0].uri: "aaa", files[1].uri: "evil"})
+    target = str(tmp_path / "apt")
+    with pytest.raises(ToolError, match=r"example.org/b.deb has the wrong checksum: not kept"):
+        fetch(helper, print, files, target)
+    assert (tmp_path / "apt" / "a.deb").exists()
+    assert not (tmp_path / "apt" / "b.deb").exists()
+    helper.files[files[1].uri] = "bbb"
+    assert fetch(helper, print, files, target) == 1
+
+
+def test_what_cannot_be_fetched_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ToolError, match=r"a.deb cannot be fetched: .*with Internet access"):
+        fetch(Helper({}), print, [file_of("a.deb", "aaa")], str(tmp_path / "apt"))
+
+
+def test_without_a_way_out_nothing_is_resolved(tmp_path: Path) -> None:
+    def run(argv: Sequence[str], timeout_s: float = 30, env: object = None) -> CommandResult:
+        return CommandResult(tuple(argv), ENDED, 100, "", "Could not resolve 'deb.debian.org'")
+
+    with pytest.raises(
+        ToolError, match=r"the package sources cannot be reached: .*Could not resolve"
+    ):
+        resolve(run, str(tmp_path), ["chrony"])
+
+
+def test_closures_with_and_without_recommended_packages_are_one(tmp_path: Path) -> None:
+    calls: list[Sequence[str]] = []
+
+    def run(argv: Sequence[str], timeout_s: float = 30, env: object = None) -> CommandResult:
+        calls.append(argv)
+        name = "less" if "--no-install-recommends" in argv else "more"
+        line = f"'http://x/{name}_1.deb' {name}_1.deb 3 SHA256:{DIGEST}\n"
+        return CommandResult(tuple(argv), ENDED, 0, line if "install" in argv else "")
+
+    found = resolve(run, str(tmp_path), ["chrony"])
+    assert [one.name for one in found] == ["less_1.deb", "more_1.deb"]
+    assert [call[-1] for call in calls] == ["-q", "chrony", "chrony"]
+
+
+def test_keys_are_those_of_the_mirror_machine_or_of_the_role(tmp_path: Path) -> None:
+    here = tmp_path / "here.gpg"
+    here.touch()
+    text = f"Signed-By: {here}\nSigned-By: /etc/apt/keyrings/role.asc\nSigned-By: /none.gpg\n"
+    assert keys_at(text, "/root", ["/etc/apt/keyrings/role.asc"]) == (
+        f"Signed-By: {here}\nSigned-By: /root/etc/apt/keyrings/role.asc\nSigned-By: /none.gpg\n",
+        ["/none.gpg"],
+    )
+    with pytest.raises(ToolError, match=r"/role.asc: not on this machine"):
+        prepare(str(tmp_path / "root"), {"/etc/apt/sources.list.d/x.sources": text})
+
+
+def test_sources_of_an_earlier_run_are_gone(tmp_path: Path) -> None:
+    root = str(tmp_path / "root")
+    prepare(root, {"/etc/apt/sources.list.d/x.sources": "Types: deb\n"})
+    prepare(root, {"/etc/apt/preferences.d/y": "Package: *\n"})
+    names = [p.name for p in (tmp_path / "root").rglob("*") if p.is_file()]
+    assert sorted(names) == ["status", "y"]

@@ -1,0 +1,381 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the role node_network would write for each backend, and its script with the way back."""
+
+from __future__ import annotations
+
+import configparser
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from role_render import ROLES, by_path, lines, render
+
+SCRIPT = ROLES / "node_network/files/baremetal-dgx-network"
+WANTED = "/var/lib/baremetal-dgx/network/wanted/"
+SHOWN = {
+    "own": "__node_network_own_files",
+    "files": "__node_network_wanted",
+    "refusals": "__node_network_refusals | selectattr('when') | map(attribute='say') | list",
+    "conflicts": "__node_network_conflicts | selectattr('when') | map(attribute='say') | list",
+}
+BOND = {
+    "name": "bond0", "members": ["enp1s0f0", "enp1s0f1"], "mtu": 9000,
+    "addresses": ["10.1.0.11/24", "fd00::b/64"], "gateway": "10.1.0.1",
+    "routes": [{"to": "10.8.0.0/16", "via": "10.1.0.2", "metric": 50}],
+}  # fmt: skip
+VLAN = {"name": "bond0.20", "parent": "bond0", "vlan": 20, "addresses": ["10.2.0.11/24"]}
+PLAIN = {"name": "eno1", "dhcp": True}
+INPUTS: dict[str, Any] = {
+    "node_network_interfaces": [BOND, VLAN, PLAIN],
+    "node_network_dns_servers": ["10.1.0.53", "fd00::53"],
+    "node_network_dns_search": ["cluster.example.org"],
+    "__node_network_found": {"stdout_lines": ["networkd"]},
+}
+
+
+def written(folder: Path, backend: str, distribution: str = "Debian") -> dict[str, str]:
+    result = render(
+        folder, "node_network", distribution, {**INPUTS, "node_network_backend": backend}, SHOWN
+    )
+    assert result["refusals"] == result["conflicts"] == []
+    files = by_path(result["files"])
+    assert all(path.startswith(WANTED) for path in files)
+    settings = by_path(result["own"])["/var/lib/baremetal-dgx/network/settings"]["content"]
+    named = next(line for line in settings.splitlines() if line.startswith("FILES="))
+    assert named == 'FILES="{}"'.format(" ".join(path[len(WANTED) :] for path in files))
+    # In the order of the inventory: a set's own would change from run to run.
+    assert 'PHYSICAL="eno1 enp1s0f0 enp1s0f1"' in settings
+    assert 'VIRTUAL="bond0 bond0.20"' in settings
+    return {path[len(WANTED) :]: one["content"] for path, one in files.items()}
+
+
+def test_netplan(tmp_path: Path) -> None:
+    files = written(tmp_path, "netplan", "Ubuntu")
+    assert list(files) == ["60-baremetal-dgx-host.yaml"]
+    assert yaml.safe_load(files["60-baremetal-dgx-host.yaml"])["network"] == {
+        "version": 2,
+        "ethernets": {
+            "eno1": {"dhcp4": True, "dhcp6": False},
+            "enp1s0f0": {"dhcp4": False, "dhcp6": False, "mtu": 9000},
+            "enp1s0f1": {"dhcp4": False, "dhcp6": False, "mtu": 9000},
+        },
+        "bonds": {
+            "bond0": {
+                "interfaces": ["enp1s0f0", "enp1s0f1"],
+                "parameters": {
+                    "mode": "802.3ad",
+                    "mii-monitor-interval": 100,
+                    "transmit-hash-policy": "layer3+4",
+                    "lacp-rate": "fast",
+                },
+                "dhcp4": False,
+                "dhcp6": False,
+                "mtu": 9000,
+                "addresses": ["10.1.0.11/24", "fd00::b/64"],
+                "routes": [
+                    {"to": "default", "via": "10.1.0.1"},
+                    {"to": "10.8.0.0/16", "via": "10.1.0.2", "metric": 50},
+                ],
+                "nameservers": {
+                    "addresses": ["10.1.0.53", "fd00::53"],
+                    "search": ["cluster.example.org"],
+                },
+            }
+        },
+        "vlans": {
+            "bond0.20": {
+                "id": 20, "link": "bond0", "dhcp4": False, "dhcp6": False,
+                "addresses": ["10.2.0.11/24"],
+            }
+        },
+    }  # fmt: skip
+
+
+def test_networkd(tmp_path: Path) -> None:
+    files = written(tmp_path, "networkd")
+    shown = {
+        name.removeprefix("60-baremetal-dgx-host-"): lines({"content": text})
+        for name, text in files.items()
+    }
+    assert shown == {
+        "bond0.network": [
+            "[Match]", "Name=bond0", "[Link]", "MTUBytes=9000", "[Network]", "DHCP=no",
+            "IPv6AcceptRA=no", "Address=10.1.0.11/24", "Address=fd00::b/64", "Gateway=10.1.0.1",
+            "DNS=10.1.0.53", "DNS=fd00::53", "Domains=cluster.example.org", "VLAN=bond0.20",
+            "[Route]", "Destination=10.8.0.0/16", "Gateway=10.1.0.2", "Metric=50",
+        ],
+        "bond0.20.network": [
+            "[Match]", "Name=bond0.20", "[Network]", "DHCP=no", "IPv6AcceptRA=no",
+            "Address=10.2.0.11/24",
+        ],
+        "eno1.network": [
+            "[Match]", "Name=eno1", "[Network]", "DHCP=ipv4", "IPv6AcceptRA=no",
+        ],
+        "enp1s0f0.network": [
+            "[Match]", "Name=enp1s0f0", "[Link]", "MTUBytes=9000", "[Network]", "Bond=bond0",
+        ],
+        "enp1s0f1.network": [
+            "[Match]", "Name=enp1s0f1", "[Link]", "MTUBytes=9000", "[Network]", "Bond=bond0",
+        ],
+        "bond0.netdev": [
+            "[NetDev]", "Name=bond0", "Kind=bond", "MTUBytes=9000", "[Bond]", "Mode=802.3ad",
+            "MIIMonitorSec=100ms", "TransmitHashPolicy=layer3+4", "LACPTransmitRate=fast",
+        ],
+        "bond0.20.netdev": ["[NetDev]", "Name=bond0.20", "Kind=vlan", "[VLAN]", "Id=20"],
+    }  # fmt: skip
+
+
+def test_networkmanager(tmp_path: Path) -> None:
+    files = written(tmp_path, "networkmanager", "Rocky")
+    read = {}
+    for name, text in files.items():
+        parser = configparser.ConfigParser(strict=True)
+        parser.read_string(text)
+        own = {part: dict(parser[part]) for part in parser.sections()}
+        assert len(own["connection"].pop("uuid")) == 36
+        read[name.removeprefix("baremetal-dgx-host-").removesuffix(".nmconnection")] = own
+    assert list(read) == ["bond0", "bond0.20", "eno1", "enp1s0f0", "enp1s0f1"]
+    assert read["bond0"] == {
+        "connection": {
+            "id": "baremetal-dgx-host-bond0", "type": "bond", "interface-name": "bond0",
+            "autoconnect": "true", "autoconnect-priority": "100", "autoconnect-slaves": "1",
+        },
+        "ethernet": {"mtu": "9000"},
+        "bond": {
+            "mode": "802.3ad", "miimon": "100", "xmit_hash_policy": "layer3+4", "lacp_rate": "fast",
+        },
+        "ipv4": {
+            "method": "manual", "address1": "10.1.0.11/24", "gateway": "10.1.0.1",
+            "route1": "10.8.0.0/16,10.1.0.2,50", "dns": "10.1.0.53;",
+            "dns-search": "cluster.example.org;",
+        },
+        "ipv6": {
+            "method": "manual", "address1": "fd00::b/64", "dns": "fd00::53;",
+            "dns-search": "cluster.example.org;",
+        },
+    }  # fmt: skip
+    assert read["bond0.20"]["vlan"] == {"id": "20", "parent": "bond0"}
+    assert read["bond0.20"]["ipv6"] == {"method": "link-local"}
+    assert read["eno1"]["ipv4"] == {"method": "auto"}
+    assert (
+        read["enp1s0f1"]["connection"] | {"master": "bond0", "slave-type": "bond"}
+        == (read["enp1s0f1"]["connection"])
+    )
+    assert "ipv4" not in read["enp1s0f1"]
+
+
+def test_refusals(tmp_path: Path) -> None:
+    inputs = {
+        "node_network_interfaces": [
+            {"name": "eth 0"},
+            {"name": "bond0", "members": ["eth1", "eth1"], "gateway": "10.1.0.1"},
+            {"name": "eth3.7", "parent": "eth3", "vlan": 7},
+            {"name": "eth2.7", "parent": "eth2", "gateway": "10.2.0.1"},
+        ],
+        "node_network_confirm_s": 5,
+        "__node_network_found": {"stdout_lines": ["none", "/etc/network/interfaces"]},
+    }
+    result = render(
+        tmp_path, "node_network", "Debian", inputs, {**SHOWN, "files": "[]", "own": "[]"}
+    )
+    starts = [
+        "node_network_interfaces: eth 0 is not the name",
+        "node_network_interfaces: eth1: written twice",
+        "node_network_interfaces: eth2.7 has no VLAN tag",
+        "node_network_interfaces: gateway: two default routes",
+        "node_network_confirm_s: 5; write 30",
+    ]
+    for line, start in zip(result["refusals"], starts, strict=True):
+        assert line.startswith(start)
+    assert [line.split(":")[0] for line in result["conflicts"]] == [
+        "node_network_backend", "/etc/network/interfaces",
+    ]  # fmt: skip
+
+
+# Each notes what it was called with. systemd-run keeps what it is to start, and the test starts it.
+TOOLS = {
+    "systemd-run": """#!/bin/sh
+unit= ; for word; do case $word in --unit=*) unit=${word#--unit=} ;; esac; done
+echo "$*" > "$HOME/$unit.timer"
+""",
+    "systemctl": """#!/bin/sh
+echo "systemctl $*" >> "$HOME/calls"
+case "$*" in
+*is-active*) for unit; do :; done; test -e "$HOME/$unit" ;;
+"stop "*) rm "$HOME/$2" ;;
+esac
+""",
+    "networkctl": """#!/bin/sh
+echo "networkctl $*" >> "$HOME/calls"
+test "$*" != reload || ! test -e "$HOME/broken" || { rm "$HOME/broken"; exit 1; }
+""",
+    "ip": """#!/bin/sh
+echo "ip $*" >> "$HOME/calls"
+case "$*" in *show*) echo '2: lo    inet 10.1.0.11/24 brd 10.1.0.255 scope global lo' ;; esac
+""",
+}
+APPLY, BACK = "baremetal-dgx-network-change.timer", "baremetal-dgx-network-return-in-time.timer"
+
+
+class Node:
+    """The script on a node whose tools are scripts and whose files are below a temporary folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home, self.state = folder, folder / "state"
+        self.live = folder / "etc"
+        (folder / "bin").mkdir()
+        (self.state / "wanted").mkdir(parents=True)
+        self.live.mkdir()
+        for name, text in TOOLS.items():
+            (folder / "bin" / name).write_text(text)
+            (folder / "bin" / name).chmod(0o755)
+        (self.live / "60-baremetal-dgx-host-old.network").write_text("old\n")
+        (self.live / "20-dhcp.network").write_text("dhcp\n")
+        (self.live / "70-baremetal-dgx-rail0.network").write_text("rail\n")
+        (self.state / "wanted/60-baremetal-dgx-host-lo.network").write_text("lo\n")
+        (self.state / "wanted/60-baremetal-dgx-host-new9.network").write_text("new9\n")
+        self.settings("lo 0 10.1.0.11/24")
+
+    def settings(self, shows: str) -> None:
+        (self.state / "settings").write_text(
+            f"BACKEND=networkd\nFOLDER={self.live}\n"
+            'FILES="60-baremetal-dgx-host-lo.network 60-baremetal-dgx-host-new9.network"\n'
+            f'REPLACES="{self.live}/20-dhcp.network"\n'
+            f'PHYSICAL="lo"\nVIRTUAL="new9"\nSHOWS="\n{shows}\n"\n'
+        )
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {
+            "PATH": f"{self.home}/bin:{os.environ['PATH']}",
+            "HOME": str(self.home),
+            "NETWORK_STATE": str(self.state),
+        }
+        return subprocess.run(
+            ["sh", str(SCRIPT), *arguments],
+            env=environment, capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+
+    def ok(self, *arguments: str) -> str:
+        done = self.run(*arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    @property
+    def files(self) -> dict[str, str]:
+        return {path.name: path.read_text() for path in sorted(self.live.iterdir())}
+
+    @property
+    def calls(self) -> list[str]:
+        return (self.home / "calls").read_text().splitlines()
+
+
+BEFORE = {
+    "20-dhcp.network": "dhcp\n",
+    "60-baremetal-dgx-host-old.network": "old\n",
+    "70-baremetal-dgx-rail0.network": "rail\n",
+}
+AFTER = {
+    "60-baremetal-dgx-host-lo.network": "lo\n",
+    "60-baremetal-dgx-host-new9.network": "new9\n",
+    "70-baremetal-dgx-rail0.network": "rail\n",
+}
+
+
+@pytest.fixture(name="node")
+def a_node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_a_change_that_is_confirmed(node: Node) -> None:
+    assert node.ok("differs").splitlines() == [
+        f"write {node.live}/60-baremetal-dgx-host-lo.network",
+        f"write {node.live}/60-baremetal-dgx-host-new9.network",
+        f"remove {node.live}/60-baremetal-dgx-host-old.network",
+        f"remove {node.live}/20-dhcp.network",
+    ]
+    node.ok("change", "90")
+    assert node.files == BEFORE, "nothing is written while the connection is open"
+    assert "--on-active=90" in (node.home / BACK).read_text()
+    assert (node.home / APPLY).read_text().endswith(" apply\n")
+    node.ok("apply")
+    assert node.files == AFTER
+    assert "networkctl reconfigure lo" in node.calls
+    node.ok("confirm")
+    assert not (node.home / BACK).exists(), "the way back is disarmed"
+    assert node.ok("differs") == ""
+    node.ok("return")
+    assert node.files == AFTER
+
+
+@pytest.mark.parametrize("how", ["return", "return-at-boot"])
+def test_a_change_that_is_not_confirmed(node: Node, how: str) -> None:
+    node.ok("change", "90")
+    node.ok("apply")
+    node.ok(how)
+    assert node.files == BEFORE
+    assert ("ip link delete new9" in node.calls) == (how == "return")
+    late = node.run("confirm")
+    assert late.returncode == 1
+    assert "the network is as before the change" in late.stderr
+    assert ("booted before" if how == "return-at-boot" else "did not confirm") in late.stderr
+
+
+def test_a_boot_before_the_files_were_written(node: Node) -> None:
+    node.ok("change", "90")
+    node.ok("return-at-boot")
+    node.ok("apply")
+    assert node.files == BEFORE
+
+
+def test_a_network_that_is_not_as_declared_is_not_kept(node: Node) -> None:
+    node.settings("lo 9001 10.1.0.11/24")
+    (node.home / "bin/sleep").write_text("#!/bin/sh\n")
+    (node.home / "bin/sleep").chmod(0o755)
+    node.ok("change", "90")
+    node.ok("apply")
+    late = node.run("confirm")
+    assert late.returncode == 1
+    assert "instead of 9001; the node returns to the old network" in late.stderr
+    assert (node.home / BACK).exists(), "the way back stays armed"
+
+
+def test_a_configuration_that_cannot_be_loaded_is_taken_back_at_once(node: Node) -> None:
+    (node.home / "broken").touch()
+    node.ok("change", "90")
+    node.ok("apply")
+    assert node.files == BEFORE
+    assert "could not be loaded" in node.run("confirm").stderr
+
+
+def test_a_second_change_waits_for_the_first(node: Node) -> None:
+    node.ok("change", "90")
+    assert "an earlier change waits" in node.run("change", "90").stderr
+    node.ok("return")
+    node.ok("change", "90")
+
+
+def test_nothing_changes_without_the_way_back(node: Node) -> None:
+    (node.home / "bin/systemd-run").write_text("#!/bin/sh\nexit 1\n")
+    assert node.run("change", "90").returncode == 1
+    node.ok("apply")
+    assert node.files == BEFORE
+
+
+@pytest.mark.parametrize(
+    ("shows", "said"),
+    [
+        ("lo 0 10.1.0.11/24", "as declared"),
+        ("lo 0 10.1.0.12/24", "lo lacks 10.1.0.12/24"),
+        ("lo 0 10.1.0.11/2", "lo lacks 10.1.0.11/2"),
+        ("lo 9001 10.1.0.11/24", "instead of 9001"),
+    ],
+)
+def test_what_an_interface_shows(node: Node, shows: str, said: str) -> None:
+    node.settings(shows)
+    done = node.run("shows", "lo")
+    assert said in done.stdout + done.stderr
+    assert (done.returncode == 0) == (said == "as declared")
