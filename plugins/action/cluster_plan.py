@@ -15,7 +15,7 @@ from ansible.errors import AnsibleActionFail
 from ansible.inventory.manager import split_host_pattern
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._core.files import remove, write_atomic
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.files import Folder, open_folder
 from ansible_collections.baremetal.dgx.plugins.modules.cluster_plan import ARGUMENTS
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._cables.files import (
     FILES,
@@ -57,27 +57,29 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.report import 
 _FABRIC_HOST = "__fabric_host"
 
 
-def write_text(path: str, text: str) -> bool:
-    """Write the file as a whole when its text differs; return whether it did."""
-    try:
-        with open(path, encoding="utf-8") as stream:
-            if stream.read() == text:
-                return False
-    except FileNotFoundError:
-        pass
-    # A plan holds no secrets.
-    write_atomic(path, text)
-    return True
-
-
 def write_texts(folder: str, texts: dict[str, str], ours: Iterable[str] | None = None) -> bool:
-    """Write each text under its name and remove the others: any file, or only those of `ours`."""
-    changed = [write_text(os.path.join(folder, name), text) for name, text in texts.items()]
-    there = set(os.listdir(folder) if os.path.isdir(folder) else ())
-    stale = there - set(texts) if ours is None else there.intersection(ours) - set(texts)
-    for name in stale:
-        remove(os.path.join(folder, name))
-    return any(changed) or bool(stale)
+    """Write each text that differs and remove the other files: all, or only those of `ours`."""
+    with open_folder(folder, make=0o755) as here:
+        changed = []
+        for name, text in texts.items():
+            data = text.encode()
+            if not _holds(here, name, data):
+                # It holds no secrets, and each playbook makes it anew: a lost one is no loss.
+                here.write(name, data, sync=False)
+                changed.append(name)
+        there = here.names()
+        stale = set(there if ours is None else ours).intersection(there) - set(texts)
+        for name in stale:
+            here.remove(name)
+    return bool(changed or stale)
+
+
+def _holds(folder: Folder, name: str, data: bytes) -> bool:
+    try:
+        same_size = folder.lstat(name).st_size == len(data)
+    except FileNotFoundError:
+        return False
+    return same_size and folder.read(name, len(data)) == data
 
 
 def roles_of(plan_dir: str, hosts: Iterable[str]) -> dict[str, list[str]]:
@@ -220,8 +222,9 @@ class ActionModule(ActionBase):
         # In check mode too: the plan is a copy of the inventory beside it, and later tasks read it.
         result["changed"] = any(
             [
-                write_text(os.path.join(folder, "plan.json"), plan.plan_text()),
-                write_text(os.path.join(folder, "hosts"), hosts_text(plan.data)),
+                write_texts(
+                    folder, {"plan.json": plan.plan_text(), "hosts": hosts_text(plan.data)}, ()
+                ),
                 write_texts(
                     os.path.join(folder, "nodes"),
                     {f"{name}.json": text for name, text in node_texts(plan.data).items()},

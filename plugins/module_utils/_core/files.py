@@ -85,6 +85,9 @@ class Folder:
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
         self.descriptor = descriptor
+        # Which files killed writers have left temporary ones of; looked up once, since who writes
+        # a thousand files would list a thousand names for each.
+        self._left: frozenset[str] | None = None
 
     def __enter__(self) -> Folder:
         """Return itself."""
@@ -416,7 +419,11 @@ class Folder:
 
     def _temporary(self, name: str) -> str:
         short = _plain(name)[:180]
-        self.sweep(short)
+        if self._left is None:
+            found = map(_TEMPORARY.match, os.listdir(self.descriptor))
+            self._left = frozenset(old["name"] for old in found if old)
+        if short in self._left:
+            self.sweep(short)
         return f".{short}.baremetal-dgx-{os.getpid()}-{os.urandom(4).hex()}~"
 
 

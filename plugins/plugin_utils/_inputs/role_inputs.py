@@ -36,6 +36,7 @@ _DOMAINS = (
     validation_inputs,
     report_inputs,
 )
+_ENCODE = json.JSONEncoder(ensure_ascii=False).encode
 _GPU = ("nvidia_driver", "dcgm", "nvidia_container_toolkit")
 
 
@@ -86,7 +87,7 @@ def inputs_of(host: Host) -> dict[str, Any]:
 
 def _text(inputs: dict[str, Any]) -> str:
     """Return the inputs with a line for each: json's own indent is slow."""
-    lines = [f"{json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}" for k, v in inputs.items()]
+    lines = [f"{_ENCODE(key)}: {_ENCODE(value)}" for key, value in inputs.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 

@@ -66,7 +66,6 @@ def node_texts(plan: Mapping[str, Any]) -> dict[str, str]:
                 "profile_data": plan["profiles"].get(node["profile"]),
                 "slurm": hardware.get(node["name"]),
             },
-            indent=1,
             ensure_ascii=False,
         )
         + "\n"

@@ -17,7 +17,7 @@ import pytest
 from ansible.constants import DEFAULT_VAULT_ID_MATCH
 from ansible.parsing.vault import VaultLib, VaultSecret
 
-from ansible_collections.baremetal.dgx.plugins.action.cluster_plan import write_text, write_texts
+from ansible_collections.baremetal.dgx.plugins.action.cluster_plan import write_texts
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import plan_from_data
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._cables.files import FILES
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.role_specs import (
@@ -475,32 +475,44 @@ def test_the_plan_is_written_in_check_mode_too(runs: dict[str, list[Run]]) -> No
     assert "10.1.0.103 dgx-03" in (folder / "hosts").read_text(encoding="utf-8")
 
 
-def test_write_text_replaces_only_what_differs(tmp_path: Path) -> None:
+def test_only_what_differs_is_written(tmp_path: Path) -> None:
     path = tmp_path / "plan" / "plan.json"
-    assert write_text(str(path), "a\n")
+    folder = str(path.parent)
+    assert write_texts(folder, {"plan.json": "a\n"}, ())
     inode = path.stat().st_ino
-    assert not write_text(str(path), "a\n")
+    assert not write_texts(folder, {"plan.json": "a\n"}, ())
     assert path.stat().st_ino == inode
-    assert write_text(str(path), "b\n")
+    assert write_texts(folder, {"plan.json": "b\n"}, ())
+    assert write_texts(folder, {"plan.json": "longer\n"}, ())
     # A new file in its place: who reads the old one reads it to its end.
     assert path.stat().st_ino != inode
     assert path.stat().st_mode & 0o777 == 0o644
     assert [item.name for item in path.parent.iterdir()] == ["plan.json"]
 
 
-def test_write_text_leaves_nothing_behind_when_it_fails(
+def test_nothing_is_left_behind_when_writing_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(_source: str, _target: str, **_folders: int) -> None:
         raise OSError("disk full")
 
     path = tmp_path / "plan.json"
-    assert write_text(str(path), "a\n")
+    assert write_texts(str(tmp_path), {"plan.json": "a\n"}, ())
     monkeypatch.setattr(os, "rename", fail)
     with pytest.raises(OSError, match="disk full"):
-        write_text(str(path), "b\n")
+        write_texts(str(tmp_path), {"plan.json": "b\n"}, ())
     assert path.read_text(encoding="utf-8") == "a\n"
     assert [item.name for item in tmp_path.iterdir()] == ["plan.json"]
+
+
+def test_a_thousand_files_are_not_a_thousand_looks_into_the_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = []
+    listdir = os.listdir
+    monkeypatch.setattr(os, "listdir", lambda where: looks.append(where) or listdir(where))
+    assert write_texts(str(tmp_path), {f"dgx-{number}.json": "a" for number in range(50)})
+    assert len(looks) <= 2
 
 
 def test_files_of_nodes_that_left_are_removed(tmp_path: Path) -> None:
