@@ -64,7 +64,7 @@ def write_texts(folder: str, texts: dict[str, str], ours: Iterable[str] | None =
         for name, text in texts.items():
             data = text.encode()
             if not _holds(here, name, data):
-                # It holds no secrets, and each playbook makes it anew: a lost one is no loss.
+                # No secrets, and each playbook writes it again: no waiting for the disk.
                 here.write(name, data, sync=False)
                 changed.append(name)
         there = here.names()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -53,6 +54,31 @@ def test_one_line_and_nothing_left(tmp_path: Path, apt: str | None, said: str) -
     assert done.returncode == 1
     assert done.stderr.splitlines() == [said]
     assert [item.name for item in tmp_path.iterdir()] == ["tools"]
+
+
+def test_who_waited_for_the_tools_does_not_build_them_again(tmp_path: Path) -> None:
+    """Two workers ask at once; the second one removed the libraries that the first one used."""
+    for name, text in {
+        ".ci/unpack": 'mkdir -p "$1/usr/bin"; touch "$1/usr/bin/opensm"; sleep 1',
+        "tests/fabric/get_ibsim": "echo built >> built; printf 'ibsim\\nlibumad2sim.so\\n'",
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True)
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+    shutil.copy(ROOT / ".ci" / "tools", tmp_path / ".ci" / "tools")
+    runs = [
+        subprocess.Popen(
+            [tmp_path / ".ci" / "tools"],
+            env={**os.environ, "PATH": "/usr/bin:/bin"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _run in range(2)
+    ]
+    assert [run.communicate()[0] for run in runs] == [f"{tmp_path}/.cache/tools/bin\n"] * 2
+    assert [run.returncode for run in runs] == [0, 0]
+    assert (tmp_path / "built").read_text() == "built\n"
 
 
 EARLY = re.compile(r"\|\s*(head\b|grep -\w*[qm]|sed [^|]*\dq\b|awk [^|]*\bexit\b)")
