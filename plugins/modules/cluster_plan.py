@@ -25,7 +25,7 @@ description:
     C(extra_plans/DIGEST) instead of C(plan), and leave the plan of the inventory's files as it is.
   - Where there is a compute fabric, plans every cable of it and writes C(plan/fabric), with
     C(cables.json) for other modules, C(cables.csv) and C(cables.html) for technicians, C(ufm.csv),
-    C(node-name-map), C(ibsim.net), and for a SuperPOD Slurm's C(topology.conf) and
+    C(node-name-map), C(ibsim.net), and for leaf and spine Slurm's C(topology.conf) and
     C(topology.yaml). The cables are those of the reference design, or those of the list that
     C(cluster_fabric.cabling) names; every mistake in that list is reported as one of the inventory.
   - Runs on the controller, as an action plugin.

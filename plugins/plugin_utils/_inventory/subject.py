@@ -144,8 +144,8 @@ def fabric_refusal(plan: Mapping[str, Any], kinds: Collection[str]) -> str:
         return ""
     if plan["cluster"]["fabric_kind"] == "none":
         return (
-            "all.cluster_fabric.topology: none, and there is no fabric to look at; write basepod "
-            "or superpod with the names of the switches"
+            "all.cluster_fabric.topology: none, and there is no fabric to look at; write basepod, "
+            "superpod or leaf_spine with the names of the switches"
         )
     return (
         "all.cluster_networks: the rails run Ethernet, and only InfiniBand can be swept; write the "

@@ -8,7 +8,8 @@
 Sources: the published tables of DGX SuperPOD (H100, B200) and DGX BasePOD for the counts of
 switches and cables. Which port a cable takes is published nowhere; the convention here is that of
 cabling vendors: the place of a node in its scalable unit is the port of each of its leaves, the
-upper half of a leaf's ports goes up, and cables to one switch lie side by side.
+upper half of a leaf's ports goes up, and cables to one switch lie side by side. Fabrics by rule
+(_plan/leaf_spine.py) follow it too.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from ...module_utils._fabric.model import (
     switch_end,
 )
 from .fabric import UFM_CABLES, Fabric, parse_fabric, upper_tiers
+from .leaf_spine import upper_cables
 
 
 def plan_cables(plan_data: Mapping[str, Any]) -> CablePlan:
@@ -45,10 +47,15 @@ def plan_cables(plan_data: Mapping[str, Any]) -> CablePlan:
     nodes = _gpu_nodes(plan_data)
     if fabric.topology == "none":
         return devices
-    design = _basepod if fabric.topology == "basepod" else _superpod
-    cables = tuple(design(fabric, nodes, devices))
+    cables = list(_node_cables(fabric, nodes, devices))
+    if fabric.topology == "basepod":
+        cables += _basepod(fabric, cables)
+    elif fabric.rule:
+        cables += upper_cables(fabric)
+    else:
+        cables += _superpod(fabric)
     reserved = tuple(sorted({*devices.reserved, *_ufm_ports(fabric)}))
-    plan = CablePlan(devices.hcas, devices.switches, cables, reserved)
+    plan = CablePlan(devices.hcas, devices.switches, tuple(cables), reserved)
     wrong = list(misfits(plan))
     if wrong:
         raise ValueError(wrong[0])
@@ -99,15 +106,17 @@ def _gpu_nodes(plan_data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def _switches(fabric: Fabric) -> dict[str, PlannedSwitch]:
     switches: dict[str, PlannedSwitch] = {}
     # The order of the list says unit and rail only where the cables are those of the design.
-    by_rail = fabric.topology == "superpod" and fabric.computed
+    by_unit = fabric.grouped and fabric.computed
     for tier in ("leaf", "spine", "core"):
         for index, name in enumerate(getattr(fabric, tier + "_switches")):
-            of_rail = by_rail and tier == "leaf"
+            unit, leaf = divmod(index, fabric.unit_leaves)
+            rails = fabric.rails_of_leaf[leaf]
+            of_unit = by_unit and tier == "leaf"
             switches[name] = PlannedSwitch(
                 name=name,
                 tier=tier,
-                unit=index // fabric.rails + 1 if of_rail else None,
-                rail=index % fabric.rails if of_rail else None,
+                unit=unit + 1 if of_unit else None,
+                rail=rails[0] if of_unit and len(rails) == 1 else None,
                 radix=fabric.radix,
                 guid=_digits(fabric.switch_guids.get(name)),
             )
@@ -137,24 +146,34 @@ def misfits(plan: CablePlan) -> Iterator[str]:
             yield f"{node}/rail{rail} has no cable"
 
 
-def _basepod(fabric: Fabric, nodes: list[Mapping[str, Any]], devices: CablePlan) -> Iterator[Cable]:
-    """Yield the cables of a BasePOD: each node to both switches, the rest joins the two.
+def _node_cables(
+    fabric: Fabric, nodes: list[Mapping[str, Any]], devices: CablePlan
+) -> Iterator[Cable]:
+    """Yield the cables of each node to the leaves of its unit: those of a leaf lie side by side."""
+    leaf_of = {
+        rail: (leaf, rails.index(rail), len(rails))
+        for leaf, rails in enumerate(fabric.rails_of_leaf)
+        for rail in rails
+    }
+    for node in nodes:
+        first = (node["su"] - 1) * fabric.unit_leaves if fabric.grouped else 0
+        for rail in _rails_of(node, fabric, devices):
+            leaf, index, count = leaf_of[rail]
+            port = (node["leaf_place"] - 1) * count + index + 1
+            end = switch_end(fabric.leaf_switches[first + leaf], port)
+            rate = devices.hcas[node["name"], rail].rate_gbps
+            yield Cable(rail_end(node["name"], rail), end, NODE_LEAF, rate)
+
+
+def _basepod(fabric: Fabric, below: list[Cable]) -> Iterator[Cable]:
+    """Yield the cables that join the two switches of a BasePOD.
 
     Between the switches there are as many cables as one of them has nodes' cables, which does not
     block, or as many as ports are left. They count down from the last port, so that a node that is
     added moves none of them.
     """
     first, second = fabric.leaf_switches
-    used: tuple[set[int], set[int]] = (set(), set())
-    for node in nodes:
-        for rail in _rails_of(node, fabric, devices):
-            side = 0 if rail in fabric.rails_of_leaf[0] else 1
-            rails = fabric.rails_of_leaf[side]
-            port = (node["leaf_place"] - 1) * len(rails) + rails.index(rail) + 1
-            used[side].add(port)
-            rate = devices.hcas[node["name"], rail].rate_gbps
-            leaf = switch_end((first, second)[side], port)
-            yield Cable(rail_end(node["name"], rail), leaf, NODE_LEAF, rate)
+    used = [{cable.b.port for cable in below if cable.b.host == leaf} for leaf in (first, second)]
     kept = {port for ports in fabric.reserved_ports.values() for port in ports}
     left = [port for port in range(fabric.radix, 0, -1) if port not in used[0] | used[1] | kept]
     for port in left[: max(len(used[0]), len(used[1]))]:
@@ -165,15 +184,7 @@ def _rails_of(node: Mapping[str, Any], fabric: Fabric, devices: CablePlan) -> li
     return [rail for rail in range(fabric.rails) if (node["name"], rail) in devices.hcas]
 
 
-def _superpod(
-    fabric: Fabric, nodes: list[Mapping[str, Any]], devices: CablePlan
-) -> Iterator[Cable]:
-    for node in nodes:
-        for rail in _rails_of(node, fabric, devices):
-            leaf = fabric.leaf_switches[(node["su"] - 1) * fabric.rails + rail]
-            end = switch_end(leaf, node["leaf_place"])
-            rate = devices.hcas[node["name"], rail].rate_gbps
-            yield Cable(rail_end(node["name"], rail), end, NODE_LEAF, rate)
+def _superpod(fabric: Fabric) -> Iterator[Cable]:
     if fabric.core_switches:
         yield from _three_tiers(fabric)
     else:

@@ -45,7 +45,8 @@ def _check_source(fabric: Fabric, path: str) -> Iterator[Problem]:
         yield Problem(where + ".file", wrong, remedy)
     if not fabric.computed and fabric.topology == "none":
         wrong = f"{source}, but the topology is none"
-        yield Problem(where + ".source", wrong, "write topology: basepod or superpod")
+        remedy = "write topology: basepod, superpod or leaf_spine"
+        yield Problem(where + ".source", wrong, remedy)
 
 
 def _is_read_as_hosts(file: str) -> bool:
@@ -110,22 +111,22 @@ def check_places(
             wrong = "missing, and the host name has no number to count it from"
             yield Problem(where, wrong, remedy)
             continue
-        unit = (node.su or 0) if fabric.topology == "superpod" else 0
+        unit = (node.su or 0) if fabric.grouped else 0
         owner = owners.setdefault((unit, node.leaf_place), node)
         if node.leaf_place > room:
             wrong = f"{node.leaf_place}, but the leaf switches have places for {room} nodes"
             yield Problem(where, wrong, remedy)
         elif unit and unit == fabric.ufm_unit and node.leaf_place == room:
-            wrong = f"{room} of scalable unit {unit}, whose ports are UFM's"
+            wrong = f"{room} of {fabric.unit_word} {unit}, whose ports are UFM's"
             yield Problem(where, wrong, f"write a free place from 1 to {room - 1}")
         elif owner is not node:
-            of_unit = f" in scalable unit {unit}" if unit else ""
+            of_unit = f" in {fabric.unit_word} {unit}" if unit else ""
             wrong = f"{node.leaf_place}{of_unit} is also the place of {owner.path}"
             yield Problem(where, wrong, remedy)
 
 
 def _room(fabric: Fabric) -> int:
     """Return how many places the leaf switches have; in a BasePOD some ports join the two."""
-    if fabric.topology == "superpod":
+    if fabric.grouped:
         return fabric.unit_size
     return (fabric.radix - 1) // max(len(rails) for rails in fabric.rails_of_leaf)

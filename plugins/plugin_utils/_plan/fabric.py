@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...module_utils._core.nodeset import expand
 from ...module_utils._core.schema import Problem, closest, words
 from .._contract.contract import CLUSTER_VARIABLES
 from .._contract.settings import filled
@@ -30,6 +31,10 @@ _RAIL = re.compile(r"rail[0-9]+")
 COMPUTED = "computed"
 
 _FABRIC = CLUSTER_VARIABLES["cluster_fabric"]
+
+# The ways on for a fabric that is not as a rule has it.
+A_LIST = "cabling: {source: csv} or {source: learned}"
+OTHER_DESIGN = f"for another design write topology: leaf_spine, or {A_LIST}"
 
 # A pair of UFM appliances with two ports each (published tables: 8 cables a node, and 4).
 UFM_CABLES = 4
@@ -49,6 +54,34 @@ class SwitchPlace:
 
     rack: str | None = None
     rack_unit: int | None = None
+
+
+@dataclass(frozen=True)
+class Island:
+    """Groups with separate spine switches, and how many cables join a pair of switches."""
+
+    groups: int
+    spines: int
+    # From each leaf switch to each spine switch, and from each spine switch to each core switch.
+    trunk: int
+    core_trunk: int
+
+
+@dataclass(frozen=True)
+class LeafSpine:
+    """The rule of a fabric of leaf and spine switches."""
+
+    # A group of nodes shares its leaf switches: a rack, for example.
+    nodes_per_group: int
+    rails_per_leaf: int
+    trunk: int
+    core_trunk: int
+    # The cores are divided into so many planes, as the spines of each island are.
+    core_planes: int
+    # The port of a leaf at which its cables to the spines begin; None is for the rule to say.
+    first_uplink: int | None
+    # As written: none for a fabric that is one island.
+    islands: tuple[Island, ...]
 
 
 @dataclass(frozen=True)
@@ -72,6 +105,7 @@ class Fabric:
     reserved_ports: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     # The host that looks at it, where the inventory names one.
     fabric_host: str | None = None
+    leaf_spine: LeafSpine | None = None
 
     @property
     def computed(self) -> bool:
@@ -84,17 +118,47 @@ class Fabric:
         return self.leaf_switches + self.spine_switches + self.core_switches
 
     @property
+    def rule(self) -> LeafSpine | None:
+        """The rule that is in force."""
+        return self.leaf_spine if self.topology == "leaf_spine" else None
+
+    @property
+    def grouped(self) -> bool:
+        """Whether nodes share leaf switches by unit: a scalable unit, or a group of the rule."""
+        return self.topology == "superpod" or self.rule is not None
+
+    @property
+    def unit_word(self) -> str:
+        """What a unit is called."""
+        return "group" if self.topology == "leaf_spine" else "scalable unit"
+
+    @property
     def unit_size(self) -> int:
-        """Nodes of a scalable unit: half of a leaf's ports go down."""
-        return self.radix // 2
+        """Nodes of a unit; of a scalable unit, half of a leaf's ports go down."""
+        return self.rule.nodes_per_group if self.rule else self.radix // 2
+
+    @property
+    def unit_leaves(self) -> int:
+        """Leaf switches that the rails of a node are shared out among."""
+        if self.topology == "basepod":
+            return 2
+        return -(-self.rails // (self.rule.rails_per_leaf if self.rule else 1))
 
     @property
     def units(self) -> int:
-        """Scalable units that the leaf switches suffice for."""
-        return len(self.leaf_switches) // self.rails
+        """Units that the leaf switches suffice for."""
+        return len(self.leaf_switches) // self.unit_leaves
+
+    @property
+    def islands(self) -> tuple[Island, ...]:
+        """The islands of the rule; a fabric without any is one."""
+        rule = self.rule
+        if rule is None or rule.islands:
+            return rule.islands if rule else ()
+        return (Island(self.units, len(self.spine_switches), rule.trunk, rule.core_trunk),)
 
     def unit_of(self, number: int) -> int:
-        """Return the scalable unit of the node with this number."""
+        """Return the unit of the node with this number."""
         return (number - 1) // self.unit_size + 1
 
     def place_of(self, number: int) -> int:
@@ -103,21 +167,56 @@ class Fabric:
         Counted from the number and not from the neighbours, so that a node that comes or goes moves
         no other node's cable.
         """
-        return (number - 1) % self.unit_size + 1 if self.topology == "superpod" else number
+        return (number - 1) % self.unit_size + 1 if self.grouped else number
 
     @property
     def rails_of_leaf(self) -> tuple[tuple[int, ...], ...]:
-        """The rails of the first and the second switch of a BasePOD."""
-        rails = range(self.rails)
-        half = (self.rails + 1) // 2
+        """The rails of each leaf switch of a unit, or of each switch of a BasePOD."""
+        rails, count = range(self.rails), self.unit_leaves
         if self.rail_groups == "even_odd":
-            return tuple(rails[0::2]), tuple(rails[1::2])
-        return tuple(rails[:half]), tuple(rails[half:])
+            return tuple(tuple(rails[leaf::count]) for leaf in range(count))
+        each = -(-self.rails // count)
+        return tuple(tuple(rails[leaf * each : (leaf + 1) * each]) for leaf in range(count))
 
 
 def guid_text(text: str) -> str:
     """Return the GUID as sysfs and the InfiniBand tools compare it: 0x and 16 lower-case digits."""
     return "0x" + text.lower().replace(":", "").replace("0x", "", 1).zfill(16)
+
+
+def _names(written: Sequence[str]) -> tuple[str, ...]:
+    """Return the names, each range in brackets expanded; what means nothing stays as it is."""
+    names: list[str] = []
+    for text in written:
+        try:
+            names += expand(text.replace(":", "-"))
+        except ValueError:
+            names.append(text)
+    return tuple(names)
+
+
+def _parse_leaf_spine(data: Mapping[str, Any] | None) -> LeafSpine | None:
+    if not data or data.get("nodes_per_group") is None:
+        return None
+    trunk, core_trunk = int(data["trunk"]), int(data["core_trunk"])
+    first = data.get("first_uplink")
+    return LeafSpine(
+        nodes_per_group=int(data["nodes_per_group"]),
+        rails_per_leaf=int(data["rails_per_leaf"]),
+        trunk=trunk,
+        core_trunk=core_trunk,
+        core_planes=int(data["core_planes"]),
+        first_uplink=None if first is None else int(first),
+        islands=tuple(
+            Island(
+                int(island["groups"]),
+                int(island["spines"]),
+                int(island.get("trunk") or trunk),
+                int(island.get("core_trunk") or core_trunk),
+            )
+            for island in data["islands"]
+        ),
+    )
 
 
 def parse_fabric(data: Mapping[str, Any]) -> Fabric:
@@ -126,9 +225,9 @@ def parse_fabric(data: Mapping[str, Any]) -> Fabric:
     cabling = data["cabling"]
     return Fabric(
         topology=data["topology"],
-        leaf_switches=tuple(data["leaf_switches"]),
-        spine_switches=tuple(data["spine_switches"]),
-        core_switches=tuple(data["core_switches"]),
+        leaf_switches=_names(data["leaf_switches"]),
+        spine_switches=_names(data["spine_switches"]),
+        core_switches=_names(data["core_switches"]),
         radix=int(data["radix"]),
         rails=int(data["rails"]),
         rate_gbps=int(data["rate_gbps"]),
@@ -150,6 +249,7 @@ def parse_fabric(data: Mapping[str, Any]) -> Fabric:
             for name, ports in (data.get("reserved_ports") or {}).items()
         },
         fabric_host=data.get("fabric_host"),
+        leaf_spine=_parse_leaf_spine(data.get("leaf_spine")),
     )
 
 
@@ -239,27 +339,35 @@ def upper_tiers(fabric: Fabric, units: int) -> tuple[int, int]:
     return leaves, leaves // 2
 
 
-def _switches(count: int, kind: str = "") -> str:
+def count_switches(count: int, kind: str = "") -> str:
+    """Return a count of switches for a sentence."""
     return "{} {}switch{}".format(count, kind + " " if kind else "", "" if count == 1 else "es")
 
 
-def _units(count: int) -> str:
-    return f"{count} scalable unit{'' if count == 1 else 's'}"
+def count_units(count: int, word: str = "scalable unit") -> str:
+    """Return a count of units for a sentence."""
+    return f"{count} {word}{'' if count == 1 else 's'}"
 
 
 def check_fabric(
     fabric: Fabric, path: str, hosts: Mapping[str, str], units: Mapping[str, int]
 ) -> Iterator[Problem]:
-    """Yield where switches lack or are too many.
+    """Yield where switches lack or are too many; of a rule, check_leaf_spine says that.
 
     hosts has the path of each host, units the scalable unit of each GPU node.
     """
     yield from _check_switch_names(fabric, path, hosts)
+    if fabric.leaf_spine is not None and fabric.topology != "leaf_spine":
+        wrong = f"given, but the topology is {fabric.topology}"
+        remedy = "write topology: leaf_spine, or remove it"
+        yield Problem(path + ".leaf_spine", wrong, remedy)
+    if any("[" in name for name in fabric.switches):
+        return
     if fabric.topology == "none":
         for key in ("leaf_switches", "spine_switches", "core_switches"):
             if getattr(fabric, key):
-                wrong = f"{_switches(len(getattr(fabric, key)))}, but the topology is none"
-                remedy = "write topology: basepod or superpod, or remove them"
+                wrong = f"{count_switches(len(getattr(fabric, key)))}, but the topology is none"
+                remedy = "write topology: basepod, superpod or leaf_spine, or remove them"
                 yield Problem(f"{path}.{key}", wrong, remedy)
     elif not fabric.computed:
         # A list of cables decides how many switches there are.
@@ -268,7 +376,7 @@ def check_fabric(
             yield Problem(path + ".leaf_switches", "no switches", remedy)
     elif fabric.topology == "basepod":
         yield from _check_basepod(fabric, path, len(units))
-    else:
+    elif fabric.topology == "superpod":
         yield from _check_superpod(fabric, path, hosts, units)
 
 
@@ -277,6 +385,12 @@ def _check_switch_names(fabric: Fabric, path: str, hosts: Mapping[str, str]) -> 
     for key in ("leaf_switches", "spine_switches", "core_switches"):
         for index, name in enumerate(getattr(fabric, key)):
             where = f"{path}.{key}[{index}]"
+            if "[" in name:
+                try:
+                    expand(name.replace(":", "-"))
+                except ValueError as exc:
+                    said = str(exc).replace(name.replace(":", "-"), name)
+                    yield Problem(where, said, "write a range like leaf-[01:32]")
             if name.lower() in seen:
                 wrong = f"'{name}' is also the name of {seen[name.lower()]}"
                 yield Problem(where, wrong, "write another name")
@@ -285,11 +399,11 @@ def _check_switch_names(fabric: Fabric, path: str, hosts: Mapping[str, str]) -> 
 
 def _check_basepod(fabric: Fabric, path: str, nodes: int) -> Iterator[Problem]:
     if len(fabric.leaf_switches) != 2:
-        wrong = f"{_switches(len(fabric.leaf_switches))} for a BasePOD"
+        wrong = f"{count_switches(len(fabric.leaf_switches))} for a BasePOD"
         yield Problem(path + ".leaf_switches", wrong, "write the names of its two")
     for key in ("spine_switches", "core_switches"):
         if getattr(fabric, key):
-            wrong = f"{_switches(len(getattr(fabric, key)))}, but a BasePOD has none"
+            wrong = f"{count_switches(len(getattr(fabric, key)))}, but a BasePOD has none"
             yield Problem(f"{path}.{key}", wrong, "remove them, or write topology: superpod")
     used = nodes * fabric.rails // 2
     if used >= fabric.radix:
@@ -297,7 +411,7 @@ def _check_basepod(fabric: Fabric, path: str, nodes: int) -> Iterator[Problem]:
             path + ".topology",
             f"{nodes} nodes take {used} of {fabric.radix} ports of each switch, none is left to "
             "join the two",
-            "write superpod, with leaf and spine switches",
+            "write superpod or leaf_spine, with leaf and spine switches",
         )
 
 
@@ -307,37 +421,43 @@ def _check_superpod(
     leaves = len(fabric.leaf_switches)
     needed = max(units.values(), default=1)
     if leaves % fabric.rails or not leaves:
-        wrong = (
-            f"{_switches(leaves)}, but each of {fabric.rails} rails needs one in each scalable unit"
-        )
-        remedy = f"write {needed * fabric.rails}, for {_units(needed)}"
-        yield Problem(path + ".leaf_switches", wrong, remedy)
+        each = f"each of {fabric.rails} rails needs one in each scalable unit"
+        wrong = f"{count_switches(leaves)}, but {each}"
+        remedy = f"write {needed * fabric.rails}, for {count_units(needed)}"
+        yield Problem(path + ".leaf_switches", wrong, f"{remedy}; {OTHER_DESIGN}")
         return
-    for host, unit in units.items():
-        if not unit:
-            wrong = "missing, and the host name has no number to count it from"
-            yield Problem(hosts[host] + ".node_su", wrong, "write its scalable unit")
-        elif unit > fabric.units:
-            wrong = "in scalable unit {}, but {} make {}".format(
-                unit,
-                _switches(leaves, "leaf"),
-                fabric.units,
-            )
-            remedy = "write %s leaf switches, or another unit" % (unit * fabric.rails)
-            yield Problem(hosts[host] + ".node_su", wrong, remedy)
+    yield from check_units(fabric, hosts, units)
     if fabric.ufm_unit > fabric.units:
-        wrong = f"{fabric.ufm_unit}, but the leaf switches make {_units(fabric.units)}"
+        wrong = f"{fabric.ufm_unit}, but the leaf switches make {count_units(fabric.units)}"
         yield Problem(path + ".ufm_unit", wrong, "write a unit that exists")
     spines, cores = upper_tiers(fabric, fabric.units)
     for key, count in (("spine_switches", spines), ("core_switches", cores)):
         given = len(getattr(fabric, key))
         if given != count:
-            wrong = "{} for {}".format(_switches(given), _switches(leaves, "leaf"))
-            yield Problem(f"{path}.{key}", wrong, f"write {count}, as the reference design has")
-    yield from _check_unit_sizes(fabric, path, units)
+            wrong = "{} for {}".format(count_switches(given), count_switches(leaves, "leaf"))
+            remedy = f"write {count}, as the reference design has; {OTHER_DESIGN}"
+            yield Problem(f"{path}.{key}", wrong, remedy)
+    yield from check_unit_sizes(fabric, path, units)
 
 
-def _check_unit_sizes(fabric: Fabric, path: str, units: Mapping[str, int]) -> Iterator[Problem]:
+def check_units(
+    fabric: Fabric, hosts: Mapping[str, str], units: Mapping[str, int]
+) -> Iterator[Problem]:
+    """Yield nodes without a unit, and those of a unit that has no leaf switches."""
+    for host, unit in units.items():
+        if not unit:
+            wrong = "missing, and the host name has no number to count it from"
+            yield Problem(hosts[host] + ".node_su", wrong, f"write its {fabric.unit_word}")
+        elif unit > fabric.units:
+            leaves = count_switches(len(fabric.leaf_switches), "leaf")
+            wrong = f"in {fabric.unit_word} {unit}, but {leaves} make {fabric.units}"
+            word = fabric.unit_word.rpartition(" ")[2]
+            remedy = f"write {unit * fabric.unit_leaves} leaf switches, or another {word}"
+            yield Problem(hosts[host] + ".node_su", wrong, remedy)
+
+
+def check_unit_sizes(fabric: Fabric, path: str, units: Mapping[str, int]) -> Iterator[Problem]:
+    """Yield units with more nodes than places."""
     for unit in sorted(set(units.values()) - {0}):
         count = sum(1 for other in units.values() if other == unit)
         # The node whose ports UFM takes: this is why there are 31, 63, 95 and 127 of them.
@@ -345,7 +465,7 @@ def _check_unit_sizes(fabric: Fabric, path: str, units: Mapping[str, int]) -> It
         if count > room:
             ufm = ", one node's ports being UFM's" if unit == fabric.ufm_unit else ""
             wrong = (
-                f"{count} nodes in scalable unit {unit}, but its leaf switches have ports for "
+                f"{count} nodes in {fabric.unit_word} {unit}, but its leaf switches have ports for "
                 f"{room}{ufm}"
             )
             yield Problem(path, wrong, "write another node_su for %s of them" % (count - room))

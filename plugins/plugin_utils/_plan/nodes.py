@@ -70,7 +70,7 @@ def make_node(
     number = get("number")
     number = trailing_number(name) if number is None else int(number)
     unit, su = get("rack_unit"), get("su")
-    in_fabric = fabric.topology == "superpod" and kind == "gpu_nodes"
+    in_fabric = fabric.grouped and kind == "gpu_nodes"
     if su is None and in_fabric and number:
         su = fabric.unit_of(number)
     place = get("leaf_place")

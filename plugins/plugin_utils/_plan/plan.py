@@ -21,6 +21,7 @@ from .._inventory.values import Inventory, Value
 from . import cabling as _plan_cabling
 from . import fabric as _plan_fabric
 from . import interfaces as _plan_interfaces
+from . import leaf_spine as _plan_leaf_spine
 from . import mig as _plan_mig
 from . import monitoring as _plan_monitoring
 from . import mounts as _plan_mounts
@@ -149,6 +150,7 @@ def _check_fabric(
     units = {node.name: node.su or 0 for node in gpu_nodes}
     hosts = {node.name: node.path for node in nodes}
     found.problems.extend(_plan_fabric.check_fabric(fabric, path, hosts, units))
+    found.problems.extend(_plan_leaf_spine.check_leaf_spine(fabric, path, hosts, units))
     found.problems.extend(_plan_cabling.check_cabling(fabric, path, wired))
     found.warnings.extend(_plan_fabric.fabric_warnings(fabric, path, len(gpu_nodes)))
     found.add(_plan_nodes.check_rails(nodes, profiles, fabric, path))

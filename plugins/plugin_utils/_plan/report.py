@@ -14,6 +14,8 @@ from typing import Any
 from ...module_utils._core.nodeset import fold
 from ...module_utils._core.schema import words
 from .._contract.contract import GROUPS
+from .fabric import parse_fabric
+from .leaf_spine import describe
 
 _MANAGED = "# Managed by Ansible: baremetal.dgx. Local changes will be overwritten.\n"
 
@@ -126,4 +128,5 @@ def report(plan: Mapping[str, Any]) -> list[str]:
         lines.append(
             f"fabric {fabric['topology']}: {words(tiers, 'and')} switches, {fabric['rails']} rails"
         )
+        lines += describe(parse_fabric(fabric))
     return lines

@@ -70,13 +70,13 @@ def slurm_nodes(nodes: Iterable[Node], profiles: Mapping[str, Profile]) -> list[
 def slurm_topology(
     nodes: Iterable[Node], fabric: Fabric, profiles: Mapping[str, Profile]
 ) -> list[dict[str, Any]]:
-    """Return a pseudo-switch for each scalable unit and one above them; none for a flat fabric.
+    """Return a pseudo-switch for each unit and island, and one above; none for a flat fabric.
 
     Not the leaf switches: on a rail-optimised fabric each node hangs on all of its unit's, and
     topology/tree wants a node below one. Nodes without a unit or without rails get their own
     pseudo-switch, since Slurm lets no job span nodes without a common parent.
     """
-    if fabric.topology != "superpod":
+    if not fabric.grouped:
         return []
     below: dict[str, list[str]] = {}
     for node in nodes:
@@ -84,8 +84,17 @@ def slurm_topology(
             in_unit = node.su and has_place(node, profiles)
             below.setdefault(f"su{node.su}" if in_unit else "others", []).append(node.name)
     names = sorted(below, key=lambda name: (name == "others", len(name), name))
-    leaves: list[dict[str, Any]] = [{"switch": name, "nodes": below[name]} for name in names]
-    return [*leaves, {"switch": "core", "switches": names}]
+    switches: list[dict[str, Any]] = [{"switch": name, "nodes": below[name]} for name in names]
+    first = 1
+    for number, island in enumerate(fabric.islands if len(fabric.islands) > 1 else (), 1):
+        units = [f"su{unit}" for unit in range(first, first + island.groups)]
+        own = [name for name in names if name in units]
+        if own:
+            switches.append({"switch": f"island{number}", "switches": own})
+            start = names.index(own[0])
+            names[start : start + len(own)] = [f"island{number}"]
+        first += island.groups
+    return [*switches, {"switch": "core", "switches": names}]
 
 
 def _check_expression(

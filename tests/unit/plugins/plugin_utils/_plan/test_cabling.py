@@ -94,7 +94,10 @@ def test_source_and_file_belong_together() -> None:
     ]
     assert said(parse_fabric({})) == []
     assert said(parse_fabric({"cabling": CSV})) == [
-        "f.cabling.source: csv, but the topology is none; write topology: basepod or superpod"
+        (
+            "f.cabling.source: csv, but the topology is none; "
+            "write topology: basepod, superpod or leaf_spine"
+        )
     ]
 
 

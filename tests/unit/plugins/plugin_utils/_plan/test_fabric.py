@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.fabric import (
+    OTHER_DESIGN,
     Cabling,
     Fabric,
     SwitchPlace,
@@ -77,7 +78,7 @@ def test_published_designs_are_sound(
             95,
             (
                 "all.cluster_fabric.spine_switches: 12 switches for 24 leaf switches; write 16, as "
-                "the reference design has"
+                f"the reference design has; {OTHER_DESIGN}"
             ),
         ),
         (
@@ -85,7 +86,7 @@ def test_published_designs_are_sound(
             512,
             (
                 "all.cluster_fabric.core_switches: 0 switches for 128 leaf switches; write 64, as "
-                "the reference design has"
+                f"the reference design has; {OTHER_DESIGN}"
             ),
         ),
         (
@@ -291,14 +292,14 @@ def units_said(fabric: Fabric, **units: int) -> list[str]:
 def test_leaf_switches_of_a_superpod_are_whole_units() -> None:
     needs = "but each of 8 rails needs one in each scalable unit"
     assert units_said(superpod(0, 0)) == [
-        f"f.leaf_switches: 0 switches, {needs}; write 8, for 1 scalable unit"
+        f"f.leaf_switches: 0 switches, {needs}; write 8, for 1 scalable unit; {OTHER_DESIGN}"
     ]
     assert units_said(superpod(9, 4), a=1, b=2) == [
-        f"f.leaf_switches: 9 switches, {needs}; write 16, for 2 scalable units"
+        f"f.leaf_switches: 9 switches, {needs}; write 16, for 2 scalable units; {OTHER_DESIGN}"
     ]
     one = superpod(1, 0)
     assert units_said(one, a=1) == [
-        f"f.leaf_switches: 1 switch, {needs}; write 8, for 1 scalable unit"
+        f"f.leaf_switches: 1 switch, {needs}; write 8, for 1 scalable unit; {OTHER_DESIGN}"
     ]
 
 
@@ -340,7 +341,9 @@ def test_units_that_nodes_are_in() -> None:
 
 def test_switches_of_other_topologies() -> None:
     none = {"leaf_switches": ["l"], "spine_switches": ["s1", "s2"], "core_switches": ["c"]}
-    but = "but the topology is none; write topology: basepod or superpod, or remove them"
+    but = (
+        "but the topology is none; write topology: basepod, superpod or leaf_spine, or remove them"
+    )
     assert units_said(parse_fabric(none)) == [
         f"f.leaf_switches: 1 switch, {but}",
         f"f.spine_switches: 2 switches, {but}",
