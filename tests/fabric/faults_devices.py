@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hand import (
-    FORMS,
     Done,
     Expected,
     Hand,
@@ -16,7 +17,7 @@ from hand import (
     protected,
     turn,
 )
-from world import NoRoomError, rail_end, switch_end
+from world import CA, NoRoomError, rail_end, switch_end
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import NODE_LEAF
 
@@ -308,7 +309,7 @@ def adapter_gone_and_renumbered_as_the_node_reports(hand: Hand) -> Done:
 def rails_swapped_under_any_names_and_nodes_answer(hand: Hand) -> Done:
     node = hand.nodes(1)[0]
     one, two = hand.rng.sample(sorted(hand.of_device(node)), 2)
-    form = hand.rng.choice(sorted(FORMS))
+    form = hand.rng.choice(["capitals", "hca", "none"])
     name_all(hand.world, form, [node])
     hand.world.ask_nodes(node)
     done = turn(hand, [one, two])
@@ -318,12 +319,71 @@ def rails_swapped_under_any_names_and_nodes_answer(hand: Hand) -> Done:
 
 @fault
 def rails_swapped_under_default_names(hand: Hand) -> Done:
-    # Ambiguous: two adapters in their node's places, under names that say no rail.
     node = hand.nodes(1)[0]
     one, two = hand.rng.sample(sorted(hand.of_device(node)), 2)
     name_all(hand.world, "hca", [node])
+    done = turn(hand, [one, two])
+    return Done(done.findings, hand.of_device(node))
+
+
+@fault
+def rails_swapped_under_foreign_names(hand: Hand) -> Done:
+    # Ambiguous: two adapters in their node's places, under names that say no rail.
+    node = hand.nodes(1)[0]
+    one, two = hand.rng.sample(sorted(hand.of_device(node)), 2)
+    for cable in hand.of_device(node):
+        describe(hand, cable, f"{node} ibp{cable.a.rail}s0")
     turn(hand, [one, two])
     return Done({("renamed", f"node:{node}")}, hand.of_device(node), by_place(f"node:{node}"))
+
+
+@fault
+def rails_swapped_under_the_usual_names(hand: Hand) -> Done:
+    # Everywhere the kernel's numbers are two higher than those of the profile.
+    if hand.avoid - protected(hand.world):
+        raise NoRoomError
+    name_all(hand.world, "shifted")
+    node = hand.nodes(1)[0]
+    one, two = hand.rng.sample(sorted(hand.of_device(node)), 2)
+    done = turn(hand, [one, two])
+    return Done(done.findings | {("renamed", "fabric")}, hand.of_device(node))
+
+
+@fault
+def numbers_of_a_node_moved_up(hand: Hand) -> Done:
+    node = hand.nodes(1)[0]
+    name_all(hand.world, "shifted", [node])
+    return Done({("renamed", f"node:{node}")}, hand.of_device(node), by_place(f"node:{node}"))
+
+
+@fault
+def rail_in_the_storage_adapter_of_its_node(hand: Hand) -> Done:
+    cable = hand.rail()
+    world, node = hand.world, cable.a.host
+    world.remove(world.key_of[node, cable.a.rail])
+    world.add("0600000000000001", CA, f"{node} mlx5_storage0")
+    world.link(("0600000000000001", 1), world.place(cable.b))
+    return Done({("moved", cable.subject)}, hand.near(cable))
+
+
+@fault
+def adapter_replaced(hand: Hand) -> Done:
+    cable = hand.rail()
+    declare(hand, [cable.a.host])
+    hcas = {**hand.world.plan.hcas}
+    key = (cable.a.host, cable.a.rail)
+    hcas[key] = replace(hcas[key], guid="0600000000000002")
+    hand.world.plan = replace(hand.world.plan, hcas=hcas)
+    return Done({("replaced", f"hca:{cable.a}")}, hand.of_device(cable.a.host))
+
+
+@fault
+def leaf_replaced(hand: Hand) -> Done:
+    name = hand.switches("leaf", 1)[0]
+    switches = {**hand.world.plan.switches}
+    switches[name] = replace(switches[name], guid="0600000000000003")
+    hand.world.plan = replace(hand.world.plan, switches=switches)
+    return Done({("replaced", f"switch:{name}")}, hand.of_device(name))
 
 
 @fault

@@ -227,6 +227,21 @@ def all_nodes_answer(hand: Hand) -> Done:
 
 
 @harmless
+def default_names(hand: Hand) -> Done:
+    name_all(hand.world, "hca")
+    return Done(set())
+
+
+@harmless
+def names_in_capitals(hand: Hand) -> Done:
+    name_all(hand.world, "capitals")
+    for name in hand.world.plan.switches:
+        device = hand.world.fabric.devices[hand.world.key_of[name, -1]]
+        device.description = device.description.replace(name, name.upper())
+    return Done(set())
+
+
+@harmless
 def default_names_and_all_nodes_answer(hand: Hand) -> Done:
     name_all(hand.world, "hca")
     hand.world.ask_nodes()

@@ -164,6 +164,7 @@ def describe(hand: Hand, cable: Cable, text: str) -> None:
 FORMS: dict[str, Callable[[str, int], str]] = {
     "hca": lambda node, rail: f"{node} HCA-{rail + 1}",
     "capitals": lambda node, rail: f"{node.upper()} mlx5_rail{rail}",
+    "shifted": lambda node, rail: f"{node} mlx5_{rail + 2}",
     "none": lambda _node, _rail: "MT4129 ConnectX7   Mellanox Technologies",
 }
 

@@ -27,6 +27,7 @@ EXCHANGED = "exchanged"  # node or switch: is where another one belongs
 HCA_ABSENT = "hca_absent"  # hca: the node itself does not see it
 RENAMED = "renamed"  # hca: in its place, under a name that is not its own
 DESCRIPTION = "description"  # hca, node or switch: says that it is something else
+REPLACED = "replaced"  # hca or switch: has another GUID than declared
 IDENTITY = "identity"  # hca, node, switch or fabric: only the place says what it is
 DUPLICATE_GUID = "duplicate_guid"  # guid: more than one port claims it
 NODE_ABSENT = "node_absent"  # node: none of its rails

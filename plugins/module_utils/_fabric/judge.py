@@ -20,7 +20,7 @@ from .findings import DUPLICATE_GUID, HCA_ABSENT, NODE_ABSENT, SILENT, SPLIT, SW
 from .judge_absent import judge_absence, judge_unlinked
 from .judge_adapters import OwnHca, identities
 from .judge_counters import judge_counters, told_lines
-from .judge_places import Placed, judge_identity, judge_names, place
+from .judge_places import Placed, judge_identity, judge_names, judge_replaced, place
 from .judge_rates import found_rate, judge_rates, judge_uplinks, load_lines, loads
 from .judge_subnet_managers import Managers, judge_sms, sm_line
 from .match import BY_PLACE, Matches, is_aggregation, match
@@ -135,6 +135,7 @@ def judge_fabric(
     findings = [
         *placed.findings,
         *judge_names(plan, sweep, _without(sweep, matches, doubled)),
+        *judge_replaced(plan, sweep, _without(sweep, matches, doubled)),
         *absence.findings,
         *_as_sure_as_the_sweep(wiring, misrouted.findings),
         *judge_unlinked(wiring, misrouted.unlinked),

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import Iterable, Iterator, Mapping
 
 from .._core.record import NOT_MEASURED
-from .findings import DESCRIPTION, EXCHANGED, IDENTITY, RENAMED, Finding, several
+from .findings import DESCRIPTION, EXCHANGED, IDENTITY, RENAMED, REPLACED, Finding, several
 from .judge_adapters import Key
-from .match import BY_GUID, BY_NAME, BY_NODE, Matches, host_and_device, short, switch_name, unnamed
+from .match import BY_GUID, BY_NAME, BY_NODE, BY_PLACE, Matches, guids_of
 from .model import Cable, CablePlan, End, Sweep
+from .names import device_key, host_and_device, host_key, switch_name, unnamed
 
 # So many links of a device, and this share of them, must say that it is elsewhere: fewer are
 # cables that were exchanged one by one.
@@ -185,31 +186,59 @@ def judge_names(plan: CablePlan, sweep: Sweep, matches: Matches) -> list[Finding
         if matches.reasons[guid] == BY_NAME:
             continue
         said = host_and_device(sweep.devices[guid].description)
-        if matches.reasons[guid] == BY_NODE and said.host.lower() == short(node).lower():
+        if matches.reasons[guid] == BY_NODE and host_key(said.host) == host_key(node):
             # The node itself says which rail it is: what it calls it is judged there (ib_health).
             continue
         if unnamed(sweep.devices[guid].description):
             hosts.setdefault(node, {})[rail] = ""
-        elif said.host != short(node):
+        elif host_key(said.host) != host_key(node):
             hosts.setdefault(node, {})[rail] = said.host
         elif node in matches.shifted:
             continue
-        elif said.device not in plan.hcas[key].devices:
+        elif device_key(said.device) not in plan.hcas[key].devices:
             renamed.setdefault(node, {})[rail] = said.device
     findings += _wrong_hosts(plan, sweep, matches, hosts, found)
     findings += _wrong_devices(plan, renamed, found)
     for node, gone in sorted(matches.shifted.items()):
         if not gone:
-            findings.append(_moved_down(node))
+            findings.append(_moved(node))
     return findings
 
 
-def _moved_down(node: str) -> Finding:
+def judge_replaced(plan: CablePlan, sweep: Sweep, matches: Matches) -> Iterator[Finding]:
+    """Yield a finding for each device that is known, and has another GUID than is declared."""
+    here = {guid: device for device in sweep.devices.values() for guid in guids_of(device)}
+    for key, guid in sorted(matches.by_key.items()):
+        planned = plan.switches[key[0]] if key[1] < 0 else plan.hcas[key]
+        device = sweep.devices[guid]
+        # A device that only the far end of a link names has not told all of its GUIDs.
+        if planned.guid in (None, *guids_of(device)) or not device.recorded:
+            continue
+        if matches.reasons[guid] == BY_PLACE:
+            continue
+        name, variable = f"{key[0]} rail {key[1]}", f"node_hca_guids of {key[0]}"
+        subject = f"hca:{key[0]}/rail{key[1]}"
+        if key[1] < 0:
+            name, variable, subject = key[0], f"switch_guids: {key[0]}", f"switch:{key[0]}"
+        text = f"{name} has the GUID 0x{guid}, and 0x{planned.guid} is declared: it was replaced"
+        other = here.get(str(planned.guid))
+        if other is not None:
+            text += f", and what is declared shows as {other.description.strip()!r}"
+        yield Finding(
+            REPLACED,
+            subject,
+            text,
+            f"if it was replaced on purpose, declare its GUID ({variable}); otherwise compare it "
+            "with the label of the device",
+        )
+
+
+def _moved(node: str) -> Finding:
     return Finding(
         RENAMED,
         f"node:{node}",
-        f"the kernel's numbers of the adapters of {node} moved down, and its rails are all there: "
-        "an adapter that is not a rail is gone, or was taken out",
+        f"the kernel's numbers of the adapters of {node} moved, and its rails are all there: "
+        "an adapter that is not a rail is gone, or came",
         f"compare lspci on {node} with its profile; then run the role infiniband, which names the "
         "rails by address",
     )

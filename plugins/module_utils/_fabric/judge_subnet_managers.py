@@ -12,8 +12,9 @@ from typing import Container, Iterator, Mapping, Sequence
 
 from .._core.record import NOT_MEASURED
 from .findings import NO_SM, SM_UNEXPECTED, STANDBY_MISSING, TWO_MASTERS, Finding, several
-from .match import Matches, host_and_device, short, switch_name
+from .match import Matches
 from .model import SWITCH, Sweep
+from .names import host_and_device, host_key, switch_name
 from .parse_counters import FoundSm, FoundSms
 
 
@@ -78,11 +79,11 @@ def judge_sms(
         )
         return
     declared = expected.hosts if expected.provider == OPENSM else ()
-    in_full = {short(host).lower(): host for host in declared}
+    in_full = {host_key(host): host for host in declared}
     hosts: dict[str, FoundSm] = {}
     for sm in found.sms:
         host = sm_host(sweep, matches, sm)
-        hosts[in_full.get(short(host).lower(), host)] = sm
+        hosts[in_full.get(host_key(host), host)] = sm
     yield from _masters(found, hosts, expected, declared)
     if expected.guids:
         yield from _by_guid(found, hosts, expected)

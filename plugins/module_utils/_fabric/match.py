@@ -17,38 +17,27 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Iterator, Mapping
+from typing import Iterable, Iterator, Mapping, TypeVar
 
 from .judge_adapters import Identities, Key
 from .model import CA, SWITCH, CablePlan, End, FoundDevice, Sweep, rail_end, switch_end
+from .names import host_and_device, host_key, is_storage, kernel_number, switch_name, unnamed
+from .usual import MOST, Usual, usual_names
 
 BY_NODE = "its node reports this GUID"
 BY_GUID = "its GUID is declared"
 BY_NAME = "its description"
+BY_USUAL = "the name that its rail has on most nodes"
 BY_PLACE = "its place in the fabric"
 
 # A switch without a name is known by its neighbours: so many of them, known by something else than
 # their own place, and it is no longer the place of a single cable that vouches for itself.
 _VOUCHERS = 3
-_KERNEL_DEVICE = re.compile(r"mlx5_(\d+)\Z")
+_Name = TypeVar("_Name")
+_Owner = TypeVar("_Owner")
 
-# What a device calls itself before it was given a name.
-_UNNAMED = re.compile(
-    r"^$|mellanox technologies|^mt\d{4,5}\b|quantum|switch-?ib|infiniscale|connectx|^hca-\d+$"
-    r"|^localhost\b|^switch$|^\(none\)",
-    re.IGNORECASE,
-)
 # The part of a Quantum switch that adds up for SHARP: it hangs on its own port.
 _AGGREGATION = re.compile(r"aggregation node", re.IGNORECASE)
-_MANAGED = re.compile(r"^MF0;(.*?)(?::[^:/]+)?(?:/.*)?$")
-
-
-@dataclass(frozen=True)
-class Named:
-    """What a description says: a host and its device, or the name of a switch."""
-
-    host: str
-    device: str
 
 
 @dataclass
@@ -62,7 +51,7 @@ class Matches:
     ends: dict[tuple[str, int], End] = field(default_factory=dict)
     # Devices of which nothing but the place is known: no cable of theirs is proved.
     unproved: set[str] = field(default_factory=set)
-    # Nodes whose kernel numbers moved down, with the rails whose adapters are gone.
+    # Nodes whose kernel numbers moved, with the rails whose adapters are gone.
     shifted: dict[str, tuple[int, ...]] = field(default_factory=dict)
     identities: Identities = field(default_factory=Identities)
 
@@ -92,31 +81,6 @@ class Matches:
                     yield number, port.peer[0], far
 
 
-def switch_name(description: str) -> str:
-    """Return the name in a switch's description, also in that of a switch with an own system."""
-    text = description.strip()
-    managed = _MANAGED.match(text)
-    return (managed.group(1) if managed else text).strip()
-
-
-def short(host: str) -> str:
-    """Return a host's name without its domain: descriptions may have it or not."""
-    return host.split(".")[0]
-
-
-def host_and_device(description: str) -> Named:
-    """Return host and device of an adapter's description, the host without its domain."""
-    words = description.split()
-    if not words:
-        return Named("", "")
-    return Named(short(words[0]), " ".join(words[1:]))
-
-
-def unnamed(description: str) -> bool:
-    """Tell whether a description is what the maker put there, or none."""
-    return bool(_UNNAMED.search(description.strip()))
-
-
 def is_aggregation(device: FoundDevice) -> bool:
     """Tell whether the device is the part of a switch that works for SHARP."""
     return bool(_AGGREGATION.search(device.description))
@@ -137,6 +101,7 @@ def match(
     matcher.by_own_report()
     matcher.by_declared_guid()
     matcher.switches_by_name()
+    matcher.learn_usual_names()
     matcher.adapters_by_name()
     matcher.by_place()
     matcher.adapters_by_order()
@@ -158,11 +123,18 @@ class _Matcher:
         for cable in plan.cables:
             self.partner[cable.a] = cable.b
             self.partner[cable.b] = cable.a
-        self.rails = {
-            (short(hca.node), device): key
+        # Names of the plan, and who has them; what two have tells neither.
+        self.rails = _unique(
+            ((host_key(hca.node), device.lower()), key)
             for key, hca in plan.hcas.items()
             for device in hca.devices
-        }
+        )
+        self.node_of = _unique((host_key(node), node) for node, _rail in plan.hcas)
+        self.switch_of = _unique((name.lower(), name) for name in plan.switches)
+        self.usual = Usual()
+        self.rails_of: dict[str, list[Key]] = {}
+        for key in plan.hcas:
+            self.rails_of.setdefault(key[0], []).append(key)
 
     def open(self, kind: str) -> list[FoundDevice]:
         """Return devices of a kind that are not known yet, in a fixed order."""
@@ -174,8 +146,58 @@ class _Matcher:
 
     def _named(self, device: FoundDevice) -> Key | None:
         """Return the rail that an adapter says it is."""
+        said = host_and_device(device.description).key
+        if kernel_number(said[1]) is not None and said[0] in self.usual.nodes:
+            # What the kernel calls it counts by what it calls the others.
+            return self.usual.rails.get(said)
+        return self.rails.get(said) or self.usual.rails.get(said)
+
+    def _another_of_its_node(self, device: FoundDevice, key: Key) -> bool:
+        """Tell whether an adapter in the place of `key` is another one of that node by its name.
+
+        It is called a port for storage; or it has a number of the kernel that lies among those of
+        the rails, none of them has, and all other rails of the node have theirs.
+        """
         said = host_and_device(device.description)
-        return self.rails.get((said.host, said.device))
+        if host_key(said.host) != host_key(key[0]):
+            return False
+        if is_storage(said.device):
+            return True
+        number = kernel_number(said.device)
+        numbers = {other: self._kernel_number(other) for other in self.rails_of[key[0]]}
+        if number is None or number in numbers.values() or None in numbers.values():
+            return False
+        if number > max(one for one in numbers.values() if one is not None):
+            return False
+        others = [other for other in numbers if other != key and other in self.found.by_key]
+        named = [
+            other
+            for other in others
+            if self.found.reasons[self.found.by_key[other]] in (BY_NAME, BY_USUAL)
+            and numbers[other] == self._number_of(other)
+        ]
+        return len(named) == len(others) >= MOST
+
+    def _number_of(self, key: Key) -> int | None:
+        description = self.sweep.devices[self.found.by_key[key]].description
+        return kernel_number(host_and_device(description).device)
+
+    def learn_usual_names(self) -> None:
+        """Learn what most nodes call their rails, where that is not what the plan has."""
+        known: dict[str, Key] = {}
+        places: dict[str, Key] = {}
+        for device in self.sweep.devices.values():
+            host = host_and_device(device.description).key[0]
+            if device.kind != CA or host not in self.node_of:
+                continue
+            key = self.found.by_guid.get(device.guid)
+            if key is None:
+                key = self._place_of(device)
+                if key is not None and key[0] == self.node_of[host]:
+                    places[device.guid] = key
+            elif key[0] == self.node_of[host]:
+                known[device.guid] = key
+        self.usual = usual_names(self.plan, self.sweep, known, places)
 
     def _contradicted(self, device: FoundDevice, key: Key) -> bool:
         """Tell whether a node reports that the adapter is not `key`."""
@@ -220,6 +242,7 @@ class _Matcher:
             if name not in self.plan.switches:
                 # The name of a director is that of all its parts: these are planned in full.
                 name = switch_name(name)
+            name = self.switch_of.get(name.lower(), name)
             if name in self.plan.switches:
                 claims.setdefault((name, -1), []).append(device)
         self._settle(claims)
@@ -238,12 +261,16 @@ class _Matcher:
         free = {key: devices for key, devices in claims.items() if key not in self.found.by_key}
         for key, devices in free.items():
             if len(devices) == 1:
-                self.found.add(key, devices[0].guid, BY_NAME)
+                self.found.add(key, devices[0].guid, self._by_name(devices[0]))
         for key, devices in free.items():
             if key not in self.found.by_key:
                 # Of those that fit alike the first.
                 best = max(devices, key=lambda device: self._fit(device, key))
-                self.found.add(key, best.guid, BY_NAME)
+                self.found.add(key, best.guid, self._by_name(best))
+
+    def _by_name(self, device: FoundDevice) -> str:
+        said = host_and_device(device.description).key
+        return BY_USUAL if device.kind == CA and said in self.usual.rails else BY_NAME
 
     def _fit(self, device: FoundDevice, key: Key) -> int:
         """Return how many links of the device are where the plan has those of `key`."""
@@ -300,16 +327,16 @@ class _Matcher:
             # Nothing but the GUID tells who has one that is declared.
             if key is None or key in self.found.by_key or self.plan.hcas[key].guid:
                 continue
-            if self._contradicted(device, key):
+            if self._contradicted(device, key) or self._another_of_its_node(device, key):
                 continue
             host = host_and_device(device.description).host
             candidates.append((device, key, host))
             counts = here.setdefault(key[0], {})
             counts[host] = counts.get(host, 0) + 1
         for device, key, host in candidates:
-            rails = sum(1 for node, _rail in self.plan.hcas if node == key[0])
+            rails = len(self.rails_of[key[0]])
             if (
-                host.lower() == short(key[0]).lower()
+                host_key(host) == host_key(key[0])
                 or unnamed(device.description)
                 or self._named(device)
                 or here[key[0]][host] * 2 > rails
@@ -317,29 +344,31 @@ class _Matcher:
                 self.found.add(key, device.guid, BY_PLACE)
 
     def adapters_by_order(self) -> None:
-        """Match nodes whose kernel numbers moved down by their order.
+        """Match nodes whose kernel numbers moved by their order.
 
         The kernel numbers devices in the order of their addresses. One adapter that is gone gives
         all later ones another number, and each of them then has the name of its neighbour. Cables
-        that were moved never look so: order kept, numbers lower, the more so the later.
+        that were moved never look so: order kept, numbers lower, the more so the later. The same
+        holds upward for an adapter that came, as long as all rails are there.
         """
         of_node: dict[str, list[tuple[int, int, Key, str]]] = {}
         spoilt: set[str] = set()
         for guid, device in sorted(self.sweep.devices.items()):
             said = host_and_device(device.description)
-            number = _KERNEL_DEVICE.match(said.device)
+            number = kernel_number(said.device)
             if number is None:
                 continue
             here = self._place_of(device)
             planned = None if here is None else self._kernel_number(here)
             sure = self.found.reasons.get(guid) in (BY_NODE, BY_GUID)
-            if here is None or short(here[0]) != said.host or planned is None or sure:
-                spoilt.add(said.host)
+            host = host_key(said.host)
+            if here is None or host_key(here[0]) != host or planned is None or sure:
+                spoilt.add(host)
                 continue
-            of_node.setdefault(here[0], []).append((planned, int(number.group(1)), here, guid))
+            of_node.setdefault(here[0], []).append((planned, number, here, guid))
         for node, rows in sorted(of_node.items()):
-            if short(node) not in spoilt:
-                self._move_down(node, sorted(rows))
+            if host_key(node) not in spoilt:
+                self._by_order(node, sorted(rows))
 
     def _place_of(self, device: FoundDevice) -> Key | None:
         """Return the rail whose port the adapter is in, None where it is in none, or several."""
@@ -351,28 +380,21 @@ class _Matcher:
         return keys.pop() if len(keys) == 1 else None
 
     def _kernel_number(self, key: Key) -> int | None:
-        for name in self.plan.hcas[key].devices:
-            number = _KERNEL_DEVICE.match(name)
-            if number:
-                return int(number.group(1))
+        for name in (self.usual.names.get(key, ""), *self.plan.hcas[key].devices):
+            number = kernel_number(name)
+            if number is not None:
+                return number
         return None
 
-    def _move_down(self, node: str, rows: list[tuple[int, int, Key, str]]) -> None:
+    def _by_order(self, node: str, rows: list[tuple[int, int, Key, str]]) -> None:
         shifts = [planned - said for planned, said, _key, _guid in rows]
-        ordered = all(one[1] < two[1] for one, two in zip(rows, rows[1:]))
-        rising = all(one <= two for one, two in zip(shifts, shifts[1:]))
-        if not ordered or not rising or shifts[0] < 0 or not shifts[-1]:
+        if any(one[1] >= two[1] for one, two in zip(rows, rows[1:])):
             return
-        there = {key for _planned, _said, key, _guid in rows}
-        # Where numbers moved down at all, the last one did.
-        last = rows[-1][0]
-        gone = [
-            key[1]
-            for key in self.plan.hcas
-            if key[0] == node and key not in there and (self._kernel_number(key) or 0) < last
-        ]
-        # A card has two functions at most, so each that is gone takes two numbers at most.
-        if not len(gone) <= shifts[-1] <= 2 * max(1, len(gone)):
+        gone = self._moved_down(node, rows, shifts)
+        moved_up = len(rows) == len(self.rails_of[node]) >= MOST and shifts[0] <= 0 > shifts[-1]
+        if gone is None and moved_up and all(one >= two for one, two in zip(shifts, shifts[1:])):
+            gone = []
+        if gone is None:
             return
         moved = {guid: key for planned, said, key, guid in rows if planned != said}
         if any(self.found.by_key.get(key, guid) not in moved for guid, key in moved.items()):
@@ -386,10 +408,29 @@ class _Matcher:
         self.found.ends.clear()
         self.found.shifted[node] = tuple(gone)
 
+    def _moved_down(
+        self, node: str, rows: list[tuple[int, int, Key, str]], shifts: list[int]
+    ) -> list[int] | None:
+        """Return the rails whose going made the numbers of the later ones lower."""
+        rising = all(one <= two for one, two in zip(shifts, shifts[1:]))
+        if not rising or shifts[0] < 0 or not shifts[-1]:
+            return None
+        there = {key for _planned, _said, key, _guid in rows}
+        # Where numbers moved down at all, the last one did.
+        last = rows[-1][0]
+        gone = [
+            key[1]
+            for key in self.rails_of[node]
+            if key not in there and (self._kernel_number(key) or 0) < last
+        ]
+        # A card has two functions at most, so each that is gone takes two numbers at most.
+        return gone if len(gone) <= shifts[-1] <= 2 * max(1, len(gone)) else None
+
     def find_unproved(self) -> None:
         """Note the devices that are known by their place alone."""
         for guid, key in self.found.by_guid.items():
-            if self.found.reasons[guid] != BY_PLACE:
+            usual = self.found.reasons[guid] == BY_USUAL and key[0] not in self.usual.proved
+            if self.found.reasons[guid] != BY_PLACE and not usual:
                 continue
             if self._vouchers(guid, key) < _VOUCHERS:
                 self.found.unproved.add(guid)
@@ -402,6 +443,14 @@ class _Matcher:
             sure = far.is_switch or self.found.reasons[neighbour] != BY_PLACE
             count += sure and self.partner.get(far) == switch_end(key[0], number)
         return count
+
+
+def _unique(pairs: Iterable[tuple[_Name, _Owner]]) -> dict[_Name, _Owner]:
+    """Return the owner of each name that only one has."""
+    owners: dict[_Name, set[_Owner]] = {}
+    for name, owner in pairs:
+        owners.setdefault(name, set()).add(owner)
+    return {name: some.pop() for name, some in owners.items() if len(some) == 1}
 
 
 def guids_of(device: FoundDevice) -> list[str]:

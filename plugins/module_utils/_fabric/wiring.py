@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 from typing import Iterator, Mapping
 
 from .findings import MOVED, SWAPPED, UNEXPECTED, Finding, at, several
-from .match import Matches, host_and_device, is_aggregation, short, switch_name
+from .match import Matches, is_aggregation
 from .model import CA, Cable, CablePlan, End, FoundPort, Sweep
+from .names import host_and_device, host_key, switch_name
 
 # An end at a device that is not in the plan: its host is this prefix and the GUID.
 _FOREIGN = "?"
@@ -346,14 +347,14 @@ def judge_unknown(
 ) -> Iterator[Finding]:
     """Yield a finding for each device, or pair of ports, with links that no plan knows."""
     reserved = set(wiring.plan.reserved)
-    other_hosts = {short(host) for host in other_hosts}
+    other_hosts = {host_key(host) for host in other_hosts}
     groups: dict[str, list[tuple[End, End]]] = {}
     for end, other in unknown:
         if foreign(end):
             end, other = other, end
         if foreign(other):
             group = wiring.foreign_group(other)
-            if end in reserved or short(group) in other_hosts:
+            if end in reserved or host_key(group) in other_hosts:
                 continue
             groups.setdefault(f"device:{group}", []).append((end, other))
         else:

@@ -20,7 +20,6 @@ from typing import Any, Iterable, Mapping, Sequence
 
 from .._core.record import NOT_MEASURED
 from .._fabric.findings import UNHEARD, Finding, several
-from .._fabric.match import short
 from .._fabric.model import (
     CA,
     SWITCH,
@@ -32,6 +31,7 @@ from .._fabric.model import (
     Sweep,
     rail_end,
 )
+from .._fabric.names import host_key
 
 _RAIL = re.compile(r"rail(\d+)")
 # Cumulus Linux: swp12 or, a cage in parts, swp12s1, counted from 0. Onyx: Eth1/12 or Eth1/12/2,
@@ -118,7 +118,7 @@ class _Listener:
         per_cage: int,
     ) -> None:
         self._plan, self._nodes, self._switches, self._per_cage = plan, nodes, switches, per_cage
-        self._names = {short(name).lower(): name for name in plan.switches}
+        self._names = {host_key(name): name for name in plan.switches}
         self._sweep = Sweep()
         # Ends that nothing was heard at, with the reason.
         self._deaf: dict[End, str] = {}
@@ -189,7 +189,7 @@ class _Listener:
 
     def _join(self, device: FoundDevice, port: FoundPort, name: str, ports: list[str]) -> str:
         """Link a port to that of a switch, or return why that cannot be."""
-        far = self._switch(self._names.get(short(name).lower(), name))
+        far = self._switch(self._names.get(host_key(name), name))
         number = port_number(ports, self._per_cage)
         if number is None:
             return f"port {' or '.join(ports) or 'without a name'} of {name} has no known form"
@@ -223,13 +223,13 @@ class _Listener:
         """Add the links between switches; return the switches that were asked."""
         asked = set()
         for name, heard in sorted(self._switches.items()):
-            own = self._names.get(short(name).lower())
+            own = self._names.get(host_key(name))
             if own is None:
                 continue
             asked.add(own)
             device = self._switch(own)
             for one in heard:
-                far = self._names.get(short(one.name).lower())
+                far = self._names.get(host_key(one.name))
                 number = port_number([one.interface], self._per_cage)
                 if far is None or number is None or number in device.ports:
                     continue

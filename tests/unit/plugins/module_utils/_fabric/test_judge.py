@@ -43,16 +43,18 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge_subnet
     Managers,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.match import (
-    host_and_device,
     match,
-    switch_name,
-    unnamed,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import (
     CA,
     CablePlan,
     Place,
     Sweep,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.names import (
+    host_and_device,
+    switch_name,
+    unnamed,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.parse_counters import (
     FoundSm,

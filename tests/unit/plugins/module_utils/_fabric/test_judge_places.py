@@ -257,7 +257,8 @@ def test_names_that_are_right_or_cannot_be_given(small: Small) -> None:
         (NO_NAME, True, "description hca:n1/rail0"),
         ("n1 mlx5_rail0", False, None),
         ("n1 mlx5_9", False, "renamed hca:n1/rail0"),
-        ("N1 mlx5_rail0", False, "description hca:n1/rail0"),
+        ("N1.site HCA-1", False, None),
+        ("n1 HCA-10", False, "renamed hca:n1/rail0"),
         (NO_NAME, False, "description hca:n1/rail0"),
     ],
 )

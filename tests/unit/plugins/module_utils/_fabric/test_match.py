@@ -37,6 +37,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.match import
     BY_NAME,
     BY_NODE,
     BY_PLACE,
+    BY_USUAL,
     Matches,
     match,
 )
@@ -289,6 +290,7 @@ def test_a_device_with_the_name_of_a_declared_one_only_says_so(small: Small) -> 
         ("MF0;old:MQM/U1", None, (L0, BY_PLACE)),
         # A map that names something else is believed; then the place tells.
         ("MF0;l0:MQM/U1", "old", (L0, BY_PLACE)),
+        ("MF0;L0:MQM/U1", None, (L0, BY_NAME)),
         # Of the empty name nothing is known.
         ("MF0;l0:MQM/U1", "", (L0, BY_NAME)),
     ],
@@ -323,8 +325,11 @@ def test_the_full_name_of_a_part_counts_before_that_of_its_director(small: Small
         ("n1.site.example mlx5_0", (A, BY_NAME)),
         ("n1 mlx5_1", (A, BY_PLACE)),  # the name of a rail that is there
         ("n1 mlx5_9", (A, BY_PLACE)),
-        ("N1 mlx5_rail0", (A, BY_PLACE)),
-        ("N1.site.example HCA-1", (A, BY_PLACE)),
+        # Case and domain are not compared, and HCA-1 is the kernel's mlx5_0.
+        ("N1 MLX5_Rail0", (A, BY_NAME)),
+        ("N1.site.example HCA-1", (A, BY_NAME)),
+        ("n1 HCA-2", (A, BY_PLACE)),
+        ("n1 HCA-0", (A, BY_PLACE)),
         ("n1", (A, BY_PLACE)),
         ("", (A, BY_PLACE)),
         ("n11 mlx5_rail0", UNKNOWN),
@@ -433,6 +438,136 @@ def test_switches_that_are_not_known_yet_speak_by_their_own_names(small: Small) 
     found = taken(small)
     assert L1 not in found
     assert S2 not in found
+
+
+# what most nodes call a rail
+
+
+def call_all(small: Small, device: str, nodes: tuple[str, ...] = NODES) -> None:
+    """Let adapters have this name: {0} is the rail."""
+    for node in nodes:
+        for rail in RAILS:
+            small.call(f"{node} {device.format(rail, rail + 2, 3 - rail)}", (node, rail))
+
+
+def swap(small: Small, one: Key, two: Key) -> None:
+    small.exchange(rail_end(*one), rail_end(*two))
+
+
+@pytest.mark.parametrize(
+    ("device", "proved"), [("mlx5_{1}", True), ("HCA-{1}", True), ("ibp{0}s0", False)]
+)
+def test_what_most_nodes_call_a_rail_tells_the_others(
+    small: Small, device: str, proved: bool
+) -> None:
+    call_all(small, device)
+    swap(small, ("n2", 1), ("n2", 2))
+    taken(small)
+    assert small.found.by_key == small.guid
+    adapters = {guid for key, guid in small.guid.items() if key[1] >= 0}
+    assert {small.found.reasons[guid] for guid in adapters} == {BY_USUAL}
+    # Numbers that moved by the same prove the rails, names that were only seen there do not.
+    assert small.found.unproved == (set() if proved else adapters)
+
+
+def test_adapters_that_are_known_otherwise_prove_the_names_of_the_rest(small: Small) -> None:
+    call_all(small, "ibp{0}s0")
+    swap(small, ("n4", 1), ("n4", 2))
+    sure = [(node, rail) for node in NODES[:3] for rail in RAILS]
+    known = Identities({small.guid[key]: key for key in sure})
+    found = taken(small, known=known)
+    assert {rail: found["n4", rail] for rail in RAILS} == {
+        rail: (("n4", rail), BY_USUAL) for rail in RAILS
+    }
+    assert small.found.unproved == set()
+
+
+@pytest.mark.parametrize(("seen", "learned"), [(3, True), (2, False)])
+def test_numbers_that_moved_alike_tell_rails_that_no_node_shows(
+    small: Small, seen: int, learned: bool
+) -> None:
+    call_all(small, "mlx5_{1}")
+    for rail in range(seen, 4):
+        for node in NODES:
+            small.unlink(small.at(rail_end(node, rail)))
+    taken(small)
+    last = small.guid["n4", 3]
+    assert (small.found.reasons.get(last) == BY_USUAL) is learned
+    assert last not in small.found.unproved
+
+
+@pytest.mark.parametrize(
+    "spoilt",
+    ["two nodes", "one rail", "no name", "one name for two rails", "names of the plan", "reversed"],
+)
+def test_no_name_is_learned_from_too_little(small: Small, spoilt: str) -> None:
+    call_all(small, "ibp{0}s0")
+    if spoilt == "two nodes":
+        call_all(small, "mlx5_rail{0}", NODES[:2])
+    elif spoilt == "one rail":
+        small.call(NO_NAME, *((node, 3) for node in NODES[:2]))
+    elif spoilt == "no name":
+        for node in NODES:
+            small.call(node, (node, 3))
+    elif spoilt == "one name for two rails":
+        for node in NODES:
+            small.call(f"{node} ibp0s0", (node, 3))
+    elif spoilt == "reversed":
+        # Names of the plan, at the wrong rails of all nodes: so all nodes may be cabled wrongly.
+        call_all(small, "mlx5_{2}")
+    else:
+        call_all(small, "MLX5_RAIL{0}")
+    swap(small, ("n4", 1), ("n4", 2))
+    taken(small)
+    assert BY_USUAL not in small.found.reasons.values()
+
+
+def test_reports_that_say_otherwise_than_the_places_teach_nothing() -> None:
+    # Of three nodes that are known otherwise, all have rails 0 and 1 exchanged.
+    other = {0: 1, 1: 0, 2: 2, 3: 3}
+    small = Small(("n1", "n2", "n3", "n4", "n5", "n6"))
+    nodes = tuple(node for node, rail in small.plan.hcas if rail == 0)
+    call_all(small, "ibp{0}s0", nodes)
+    known = Identities({small.guid[n, r]: (n, other[r]) for n in nodes[:3] for r in RAILS})
+    taken(small, known=known)
+    assert BY_USUAL not in small.found.reasons.values()
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("n1 mlx5_storage0", True),
+        ("N1.site mlx5_storage0", True),
+        ("n1 mlx5_1", True),
+        ("n1 HCA-2", True),
+        # After the last rail a device that came late has its number, and each may have a new name.
+        ("n1 mlx5_9", False),
+        ("n1 ibp0s0", False),
+        ("n9 mlx5_storage0", None),
+    ],
+)
+def test_another_adapter_of_the_node_in_the_place_of_a_rail(
+    small: Small, name: str, other: bool | None
+) -> None:
+    for node in NODES:
+        plan_numbers(small, 0, 2, 4, 6, node=node)
+        number(small, {rail: 2 * rail for rail in RAILS}, node)
+    small.call(name, A)
+    expected = UNKNOWN if other is not False else (A, BY_PLACE)
+    assert taken(small) == {A: expected}
+    if name == "n1 mlx5_1":
+        # If another rail does not have its number either, none of them tells anything.
+        small.call("n1 mlx5_5", ("n1", 2))
+        assert taken(small)[A] == (A, BY_PLACE)
+
+
+def test_names_that_two_nodes_have_tell_neither(small: Small) -> None:
+    twin = ("N1", 0)
+    hcas = {**small.plan.hcas, twin: replace(small.plan.hcas[A], node="N1")}
+    small.plan = replace(small.plan, hcas=hcas)
+    found = taken(small)
+    assert found[A] == (A, BY_PLACE)
+    assert twin not in small.found.by_key
 
 
 # switches by their neighbours
@@ -621,7 +756,11 @@ def plan_numbers(small: Small, *numbers: int | None, node: str = "n1") -> None:
         ((0, 4, 8, 12), {0: 0, 1: 4, 2: 8, 3: 10}, ()),
         ((0, 4, 8, 12), {0: 0, 1: 4, 2: 8, 3: 9}, None),
         ((1, 2, 3, 4), {0: 0, 1: 1, 2: 2, 3: 3}, ()),
-        # Numbers that moved up, or not in order, or less the later: cables, or another machine.
+        # An adapter that is not a rail came: numbers moved up, and all rails are there.
+        ((0, 1, 2, 3), {0: 1, 1: 2, 2: 3, 3: 4}, ()),
+        ((0, 1, 2, 3), {0: 0, 1: 1, 2: 3, 3: 4}, ()),
+        ((0, 1, 2, 3), {0: None, 1: 2, 2: 3, 3: 4}, None),
+        # Numbers that moved up and down, or not in order, or less the later: cables.
         ((0, 4, 8, 12), {0: 1, 1: 4, 2: 8, 3: 11}, None),
         ((0, 5, 10, 15), {0: 0, 1: 3, 2: 9, 3: 13}, None),
         ((0, 4, 8, 12), {0: None, 1: 2, 2: 8, 3: 12}, None),
