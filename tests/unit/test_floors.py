@@ -45,7 +45,7 @@ ARROWS: dict[str, set[str]] = {
     # floor 5
     "_cables": {"_core", "_fabric", "_slurm", "_templating"},
     "_exporters": {"_core", "_fabric", "_slurm"},
-    "_lldp": {"_core", "_fabric"},
+    "_lldp": {"_core", "_fabric", "_ib"},
     "_pairs": {"_core", "_fabric", "_slurm"},
     # floor 6
     "_inventory": {"_contract", "_core"},

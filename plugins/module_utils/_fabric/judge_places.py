@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from typing import Iterable, Iterator, Mapping
 
 from .._core.record import NOT_MEASURED
+from .._ib.descriptions import device_key, host_and_device, host_key, switch_name, unnamed
 from .findings import DESCRIPTION, EXCHANGED, IDENTITY, RENAMED, REPLACED, Finding, several
 from .judge_adapters import Key
 from .match import BY_GUID, BY_NAME, BY_NODE, BY_PLACE, Matches, guids_of
 from .model import Cable, CablePlan, End, Sweep
-from .names import device_key, host_and_device, host_key, switch_name, unnamed
 
 # So many links of a device, and this share of them, must say that it is elsewhere: fewer are
 # cables that were exchanged one by one.

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Container, Iterator, Mapping, Sequence
 
 from .._core.record import NOT_MEASURED
+from .._ib.descriptions import host_and_device, host_key, switch_name
 from .findings import NO_SM, SM_UNEXPECTED, STANDBY_MISSING, TWO_MASTERS, Finding, several
 from .match import Matches
 from .model import SWITCH, Sweep
-from .names import host_and_device, host_key, switch_name
 from .parse_counters import FoundSm, FoundSms
 
 

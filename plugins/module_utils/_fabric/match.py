@@ -19,10 +19,16 @@ import re
 from dataclasses import dataclass, field
 from typing import Iterable, Iterator, Mapping, TypeVar
 
-from .judge_adapters import Identities, Key
+from .._ib.descriptions import (
+    host_and_device,
+    host_key,
+    is_storage,
+    kernel_number,
+    switch_name,
+    unnamed,
+)
+from .judge_adapters import MOST, Identities, Key, Usual, usual_names
 from .model import CA, SWITCH, CablePlan, End, FoundDevice, Sweep, rail_end, switch_end
-from .names import host_and_device, host_key, is_storage, kernel_number, switch_name, unnamed
-from .usual import MOST, Usual, usual_names
 
 BY_NODE = "its node reports this GUID"
 BY_GUID = "its GUID is declared"

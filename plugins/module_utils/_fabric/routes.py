@@ -18,8 +18,8 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import Callable, Iterator, Mapping
 
+from .._ib.descriptions import host_and_device, switch_name
 from .model import NODE_LEAF, Cable, CablePlan, End, rail_end, switch_end
-from .names import host_and_device, switch_name
 
 DUMPED = "forwarding tables"
 COMPUTED = "computed from the plan"

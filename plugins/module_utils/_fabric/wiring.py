@@ -15,10 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Iterator, Mapping
 
+from .._ib.descriptions import host_and_device, host_key, switch_name
 from .findings import MOVED, SWAPPED, UNEXPECTED, Finding, at, several
 from .match import Matches, is_aggregation
 from .model import CA, Cable, CablePlan, End, FoundPort, Sweep
-from .names import host_and_device, host_key, switch_name
 
 # An end at a device that is not in the plan: its host is this prefix and the GUID.
 _FOREIGN = "?"

@@ -31,7 +31,7 @@ from .._fabric.model import (
     Sweep,
     rail_end,
 )
-from .._fabric.names import host_key
+from .._ib.descriptions import host_key
 
 _RAIL = re.compile(r"rail(\d+)")
 # Cumulus Linux: swp12 or, a cage in parts, swp12s1, counted from 0. Onyx: Eth1/12 or Eth1/12/2,
@@ -148,7 +148,10 @@ class _Listener:
         left = tuple(cable for cable in self._plan.cables if cable not in unheard)
         # A cage where nothing was heard may hold what was not heard.
         free = tuple(cable.b for cable in unheard)
-        plan = replace(self._plan, cables=left, reserved=(*self._plan.reserved, *free))
+        # Devices are known by their names alone: their GUIDs here are made up.
+        hcas = {key: replace(hca, guid=None) for key, hca in self._plan.hcas.items()}
+        switches = {name: replace(one, guid=None) for name, one in self._plan.switches.items()}
+        plan = CablePlan(hcas, switches, left, (*self._plan.reserved, *free))
         return Heard(self._sweep, plan, unheard, _doubts(unheard))
 
     def _switch(self, name: str) -> FoundDevice:

@@ -51,11 +51,6 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import
     Place,
     Sweep,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.names import (
-    host_and_device,
-    switch_name,
-    unnamed,
-)
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.parse_counters import (
     FoundSm,
     FoundSms,
@@ -72,6 +67,11 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.text import 
     verdict_data,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._ib.counters import Growth
+from ansible_collections.baremetal.dgx.plugins.module_utils._ib.descriptions import (
+    host_and_device,
+    switch_name,
+    unnamed,
+)
 
 BASEPOD = "basepod-12"
 
