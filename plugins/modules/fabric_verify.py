@@ -182,7 +182,8 @@ records:
   elements: dict
 causes:
   description: One for each thing that has to be done, with both ends and the cables that it
-    explains, as C(findings) of C(records.json) in C(docs/fabric.md).
+    explains, as C(findings) of C(records.json) in C(docs/fabric.md); what costs the jobs most
+    comes first.
   returned: when the fabric was judged
   type: list
   elements: dict
@@ -197,10 +198,17 @@ complaints:
   type: list
   elements: str
 information:
-  description: Subnet managers, uplinks that are left, counters that are not a fault of a link.
+  description: Subnet managers, bandwidth and uplinks that are left, counters that are not a fault
+    of a link.
   returned: when the fabric was judged
   type: list
   elements: str
+bandwidth:
+  description: What the fabric can carry in Gb/s, as planned and as found. C(of) is C(bisection),
+    half of what all leaves together can pass on, or a rail. Empty where the sweep is doubtful.
+  returned: when the fabric was judged
+  type: list
+  elements: dict
 summary:
   description: The verdict in one line, and numbers of cables by status.
   returned: when the fabric was judged

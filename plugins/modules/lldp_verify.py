@@ -98,7 +98,8 @@ records:
   elements: dict
 causes:
   description: One for each thing that has to be done, with both ends and the cables that it
-    explains, as C(findings) of C(records.json) in C(docs/fabric.md).
+    explains, as C(findings) of C(records.json) in C(docs/fabric.md); what costs the jobs most
+    comes first.
   returned: when the fabric was judged
   type: list
   elements: dict
@@ -112,6 +113,11 @@ information:
   returned: when the fabric was judged
   type: list
   elements: str
+bandwidth:
+  description: Empty; RV(baremetal.dgx.fabric_verify#module:bandwidth) has it.
+  returned: when the fabric was judged
+  type: list
+  elements: dict
 summary:
   description: The verdict in one line, and numbers of cables by status, of all and, as
     C(node_cables), of nodes.

@@ -12,6 +12,7 @@ of a leaf that is off, is named in it and is not its own finding.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Iterable, NamedTuple
 
 from .._core.record import FAIL, Threshold
 from .model import Cable, CablePlan, End, cage_label, cage_of, twin_cages
@@ -43,6 +44,62 @@ NO_SM = "no_sm"  # fabric
 TWO_MASTERS = "two_masters"  # fabric
 STANDBY_MISSING = "standby_missing"  # node or switch
 SM_UNEXPECTED = "sm_unexpected"  # node or switch
+SWITCH_PSU = "switch_psu"
+SWITCH_FAN = "switch_fan"
+SWITCH_TEMPERATURE = "switch_temperature"
+
+CRITICAL = "critical"  # jobs fail, or all jobs of a node or a rail are slow
+MAJOR = "major"  # a link or a device is lost or hurt: jobs that use it fail or are slow
+MINOR = "minor"  # a reserve is lost, or something is not known
+HARMLESS = "harmless"  # traffic is as planned; people are misled
+LEVELS = (CRITICAL, MAJOR, MINOR, HARMLESS)
+
+
+class Cost(NamedTuple):
+    """What a finding costs the jobs, and why."""
+
+    severity: str
+    why: str
+
+
+_SLOWEST = Cost(MAJOR, "a collective is as slow as its slowest link")
+_NAMES = Cost(HARMLESS, "traffic is as planned; tools name another device")
+
+# In the order of the findings: of one severity the upper ones come first.
+COSTS = {
+    NO_SM: Cost(CRITICAL, "no port becomes active, and no route changes (IBTA, MasterSMLID)"),
+    SPLIT: Cost(CRITICAL, "most of the fabric cannot be reached"),
+    SWITCH_ABSENT: Cost(CRITICAL, "nodes below it lose a rail; or all leaves lose a share"),
+    # Of cables in wrong ports it depends on where they are: these are the rails.
+    SWAPPED: Cost(CRITICAL, "a rail is at the leaf of another: its rings cross the spines"),
+    MOVED: Cost(CRITICAL, "a rail is at the leaf of another: its rings cross the spines"),
+    NODE_ABSENT: Cost(CRITICAL, "no job can run on the node"),
+    HCA_ABSENT: Cost(CRITICAL, "NCCL finds fewer adapters than its peers have, and jobs fail"),
+    SILENT: Cost(CRITICAL, "what does not answer gets no new route"),
+    DUPLICATE_GUID: Cost(CRITICAL, "two ports have one address: only one of them is served"),
+    TWO_MASTERS: Cost(CRITICAL, "two masters write different routes into one subnet"),
+    CAGE: Cost(MAJOR, "both links of a transceiver are lost"),
+    MISSING: Cost(MAJOR, "a rail has no link: a job that opens this adapter fails"),
+    DARK: Cost(MAJOR, "a link between switches is lost, with its share of the bandwidth"),
+    UPLINKS: Cost(MAJOR, "traffic out of this leaf has fewer ways than out of the others"),
+    WIDTH: _SLOWEST,
+    SPEED: _SLOWEST,
+    ERRORS: Cost(MAJOR, "packets are sent again, and such a link is likely to go down"),
+    SWITCH_TEMPERATURE: Cost(MAJOR, "a hot switch slows down or turns itself off"),
+    SWITCH_PSU: Cost(MINOR, "the switch is off when its other power supply fails"),
+    SWITCH_FAN: Cost(MINOR, "the switch gets hot when another fan fails"),
+    STANDBY_MISSING: Cost(MINOR, "no subnet manager takes over when the master fails"),
+    SM_UNEXPECTED: Cost(MINOR, "it may become master, with other settings"),
+    UNEXPECTED: Cost(MINOR, "a port is taken, and routes count in what is there"),
+    EXCHANGED: Cost(MINOR, "what is done to one device is done to another"),
+    IDENTITY: Cost(MINOR, "a rail may be at the leaf of another"),
+    UNHEARD: Cost(MINOR, "nothing is known of these cables"),
+    REPLACED: Cost(HARMLESS, "traffic is as planned; the inventory is out of date"),
+    DESCRIPTION: _NAMES,
+    RENAMED: _NAMES,
+}
+UNEVEN = Cost(MINOR, "a leaf has more cables to one spine than to another: routes are uneven")
+SAME_SWITCHES = Cost(HARMLESS, "each pair of devices has as many links as planned")
 
 
 @dataclass(frozen=True)
@@ -63,6 +120,22 @@ class Finding:
     threshold: Threshold | None = None
     # Ends that a picture should highlight; those of the cables where there are none.
     ends: tuple[End, ...] = field(default=())
+    # What it costs, where the kind alone does not tell.
+    graded: Cost | None = None
+
+    @property
+    def cost(self) -> Cost:
+        """What it costs the jobs."""
+        return self.graded or COSTS[self.kind]
+
+
+def by_cost(findings: Iterable[Finding]) -> list[Finding]:
+    """Return the findings in order: what costs most comes first, then what concerns more cables."""
+    rank = {kind: number for number, kind in enumerate(COSTS)}
+    return sorted(
+        findings,
+        key=lambda one: (LEVELS.index(one.cost.severity), rank[one.kind], -len(one.cables)),
+    )
 
 
 def at(plan: CablePlan, end: End) -> str:

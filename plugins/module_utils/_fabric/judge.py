@@ -16,12 +16,30 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from .._core.record import FAIL, NOT_MEASURED, PASS, Record, Threshold
-from .findings import DUPLICATE_GUID, HCA_ABSENT, NODE_ABSENT, SILENT, SPLIT, SWITCH_ABSENT, Finding
+from .findings import (
+    DUPLICATE_GUID,
+    HCA_ABSENT,
+    NODE_ABSENT,
+    SILENT,
+    SPLIT,
+    SWITCH_ABSENT,
+    Finding,
+    by_cost,
+)
 from .judge_absent import judge_absence, judge_unlinked
 from .judge_adapters import OwnHca, identities
 from .judge_counters import judge_counters, told_lines
 from .judge_places import Placed, judge_identity, judge_names, judge_replaced, place
-from .judge_rates import found_rate, judge_rates, judge_uplinks, load_lines, loads
+from .judge_rates import (
+    Bandwidth,
+    bandwidth_lines,
+    bandwidths,
+    found_rate,
+    judge_rates,
+    judge_uplinks,
+    load_lines,
+    loads,
+)
 from .judge_subnet_managers import Managers, judge_sms, sm_line
 from .match import BY_PLACE, Matches, is_aggregation, match
 from .model import Cable, CablePlan, End, Sweep
@@ -72,6 +90,7 @@ class Verdict:
     information: list[str]
     wiring: Wiring
     matches: Matches
+    bandwidths: list[Bandwidth] = field(default_factory=list)
 
     def counts(self) -> dict[str, int]:
         """Return how many cables there are of each status."""
@@ -153,18 +172,20 @@ def judge_fabric(
     nodes = {node for node, _rail in plan.hcas}
     findings += judge_sms(sweep, placed.matches, seen.sms, wanted.subnet_managers, nodes)
     verdict = Verdict(
-        findings=[finding for finding in findings if finding.status == FAIL],
-        doubts=[finding for finding in findings if finding.status != FAIL],
+        findings=by_cost(finding for finding in findings if finding.status == FAIL),
+        doubts=by_cost(finding for finding in findings if finding.status != FAIL),
         complaints=list(dict.fromkeys(sweep.complaints)),
         cables={},
         rates={cable: found_rate(wiring, cable) for cable in sound},
         information=[],
         wiring=wiring,
         matches=matches,
+        bandwidths=list(bandwidths(wiring, load)),
     )
     _judge_cables(plan, verdict, findings, unread.cables)
     verdict.information = [
         sm_line(sweep, placed.matches, seen.sms, wanted.subnet_managers),
+        *bandwidth_lines(verdict.bandwidths),
         *load_lines(wiring, load),
         *told_lines(wiring, seen.before, seen.after),
     ]

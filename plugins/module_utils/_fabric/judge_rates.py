@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Iterator, Mapping
+from typing import Iterable, Iterator, Mapping
 
 from .findings import SPEED, UPLINKS, WIDTH, Finding, several
-from .model import NODE_LEAF, Cable, rate_gbps
+from .model import NODE_LEAF, Cable, End, rate_gbps
 from .thresholds import LEAF_UPLINKS, OVERSUBSCRIPTION, RATE
-from .wiring import Wiring
+from .wiring import Wiring, foreign
 
 # Ethernet has no width.
 _WIDTHS = ("4x", "")
@@ -130,6 +130,8 @@ class Load:
     up_found: int = 0
     down_gbps: float = 0
     up_gbps: float = 0
+    down_planned_gbps: float = 0
+    up_planned_gbps: float = 0
 
     @property
     def oversubscription(self) -> float:
@@ -137,24 +139,91 @@ class Load:
         return self.down_gbps / self.up_gbps if self.up_gbps else 0.0
 
 
-def loads(wiring: Wiring) -> dict[str, Load]:
-    """Return the load of each leaf that has uplinks in the plan."""
-    found = {name: Load() for name, one in wiring.plan.switches.items() if one.tier == "leaf"}
+@dataclass(frozen=True)
+class Bandwidth:
+    """What a part of the fabric can carry: its bisection, or a rail."""
+
+    of: str
+    planned_gbps: float
+    found_gbps: float
+
+
+def bandwidths(wiring: Wiring, found: Mapping[str, Load]) -> Iterator[Bandwidth]:
+    """Yield what the fabric can carry, as planned and as found; nothing of a doubtful sweep.
+
+    The bisection is half of what all leaves together can pass on: of each the smaller of what comes
+    from below and what leads upward. A rail counts that is at a leaf of its rail, in any port.
+    """
+    if wiring.sweep.partial or wiring.sweep.complaints:
+        return
+    planned = sum(min(load.down_planned_gbps, load.up_planned_gbps) for load in found.values())
+    if planned:
+        left = sum(min(load.down_gbps, load.up_gbps) for load in found.values())
+        yield Bandwidth("bisection", planned / 2, left / 2)
+    wanted: dict[int, float] = {}
+    carried: dict[int, float] = {}
+    leaves = {(cable.a.rail, cable.b.host) for cable in wiring.plan.cables}
     for cable in wiring.plan.cables:
-        there = wiring.right(cable)
-        rate = (found_rate(wiring, cable) or cable.rate_gbps) if there else 0
+        if cable.kind == NODE_LEAF:
+            rail, far = cable.a.rail, wiring.far.get(cable.a)
+            wanted[rail] = wanted.get(rail, 0) + cable.rate_gbps
+            there = far is not None and (rail, far.host) in leaves
+            carried[rail] = carried.get(rail, 0) + (_link_rate(wiring, cable.a) if there else 0)
+    for rail in sorted(wanted):
+        yield Bandwidth(f"rail {rail}", wanted[rail], carried[rail])
+
+
+def bandwidth_lines(found: Iterable[Bandwidth]) -> Iterator[str]:
+    """Yield a line on each part that carries less than planned."""
+    for one in found:
+        lost = 1 - one.found_gbps / one.planned_gbps
+        if lost > 0:
+            yield (
+                f"{one.of}: {one.found_gbps:g} of {one.planned_gbps:g} Gb/s are left, "
+                f"{100 * lost:.2g} % are lost"
+            )
+
+
+def _link_rate(wiring: Wiring, end: End) -> float:
+    """Return the rate of the link at an end: where the tools did not say, that of the plan."""
+    for one in (end, wiring.far[end]):
+        port = wiring.port(one) if (one.host, one.rail) in wiring.matches.by_key else None
+        rate = _rate(port.width, port.speed) if port else None
+        if rate is not None:
+            return rate
+    cable = wiring.planned.get(end) or wiring.planned.get(wiring.far[end])
+    return cable.rate_gbps if cable else 0
+
+
+def loads(wiring: Wiring) -> dict[str, Load]:
+    """Return the load of each leaf that has uplinks in the plan.
+
+    What counts is where a cable leads, not its port: crossed cables carry as much.
+    """
+    found = {name: Load() for name, one in wiring.plan.switches.items() if one.tier == "leaf"}
+    uppers: set[str] = set()
+    for cable in wiring.plan.cables:
         for end in (cable.a, cable.b):
             load = found.get(end.host)
             if load is None or not end.is_switch:
                 continue
             if cable.kind == NODE_LEAF:
                 load.down_planned += 1
-                load.down_found += there
-                load.down_gbps += rate
+                load.down_planned_gbps += cable.rate_gbps
             else:
                 load.up_planned += 1
-                load.up_found += there
-                load.up_gbps += rate
+                load.up_planned_gbps += cable.rate_gbps
+                uppers.add(cable.other(end).host)
+    for end, far in wiring.far.items():
+        load = found.get(end.host) if end.is_switch else None
+        if load is None or foreign(far):
+            continue
+        if not far.is_switch:
+            load.down_found += 1
+            load.down_gbps += _link_rate(wiring, end)
+        elif far.host in uppers:
+            load.up_found += 1
+            load.up_gbps += _link_rate(wiring, end)
     return {name: load for name, load in found.items() if load.up_planned}
 
 
@@ -202,9 +271,10 @@ def load_lines(wiring: Wiring, found: Mapping[str, Load]) -> Iterator[str]:
         for cable in wiring.plan.cables:
             for end in (cable.a, cable.b):
                 if end.host == name and cable.kind != NODE_LEAF:
-                    of = by_upper.setdefault(cable.other(end).host, [0, 0])
-                    of[0] += wiring.right(cable)
-                    of[1] += 1
+                    by_upper.setdefault(cable.other(end).host, [0, 0])[1] += 1
+        for end, far in wiring.far.items():
+            if end.host == name and far.host in by_upper:
+                by_upper[far.host][0] += 1
         short = [
             f"{upper} {now} of {all_}"
             for upper, (now, all_) in sorted(by_upper.items())

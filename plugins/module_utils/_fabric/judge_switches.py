@@ -17,7 +17,7 @@ from typing import Iterator, Mapping, Sequence
 from .._core.question import Question
 from .._core.record import FAIL, NOT_MEASURED, PASS, Record
 from .._core.run import MISSING, TIMED_OUT, CommandRunner
-from .findings import Finding
+from .findings import Finding, by_cost
 from .judge import FirstLook, Verdict
 from .thresholds import FANS, SUPPLIES, TEMPERATURE
 
@@ -189,4 +189,5 @@ def add_findings(verdict: Verdict, records: Sequence[Record]) -> list[Record]:
                     threshold=record.threshold,
                 )
             )
+    verdict.findings, verdict.doubts = by_cost(verdict.findings), by_cost(verdict.doubts)
     return [record for record in records if record.status == PASS]

@@ -32,7 +32,7 @@ from .judge_switches import add_findings, ask_switches
 from .match import match
 from .model import CablePlan, Place, Sweep
 from .picture import fabric_svg
-from .text import finding_data, findings_text, json_text, summary, verdict_data
+from .text import bandwidth_data, finding_data, findings_text, json_text, summary, verdict_data
 
 _CABLE = "fabric.cable"
 # The findings say what is wrong with the cables.
@@ -164,6 +164,7 @@ def result_of(verdict: Verdict, places: Mapping[str, Any]) -> dict[str, Any]:
         "causes": [finding_data(finding, places) for finding in verdict.findings],
         "doubts": [finding_data(finding, places) for finding in verdict.doubts],
         "information": verdict.information,
+        "bandwidth": bandwidth_data(verdict),
         "summary": {"text": summary(verdict), "cables": verdict.counts()},
         "text": findings_text(verdict, places),
     }

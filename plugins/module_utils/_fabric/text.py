@@ -55,6 +55,7 @@ def _lines(verdict: Verdict, places: dict[str, Place]) -> Iterator[str]:
         where = where_of(finding, places)
         if where:
             yield from _wrapped("where", where)
+        yield from _wrapped("cost", f"{finding.cost.severity}: {finding.cost.why}")
         yield from _wrapped("do", finding.remedy)
         for line in finding.evidence:
             yield from _wrapped("seen", line)
@@ -122,6 +123,8 @@ def finding_data(finding: Finding, places: Mapping[str, Place]) -> dict[str, Any
         "kind": finding.kind,
         "subject": finding.subject,
         "status": finding.status,
+        "severity": finding.cost.severity,
+        "cost": finding.cost.why,
         "text": finding.text,
         "where": where_of(finding, places),
         "remedy": finding.remedy,
@@ -130,6 +133,11 @@ def finding_data(finding: Finding, places: Mapping[str, Place]) -> dict[str, Any
         "threshold": None if threshold is None else dict(vars(threshold)),
         "evidence": list(finding.evidence),
     }
+
+
+def bandwidth_data(verdict: Verdict) -> list[dict[str, Any]]:
+    """Return what the fabric can carry, as planned and as found."""
+    return [dict(vars(one)) for one in verdict.bandwidths]
 
 
 def verdict_data(
@@ -149,6 +157,7 @@ def verdict_data(
         "not_measured": [finding_data(finding, places) for finding in verdict.doubts],
         "complaints": list(verdict.complaints),
         "information": list(verdict.information),
+        "bandwidth": bandwidth_data(verdict),
         "records": [record.as_data() for record in records],
     }
 

@@ -16,9 +16,23 @@ from dataclasses import dataclass, field
 from typing import Iterator, Mapping
 
 from .._ib.descriptions import host_and_device, host_key, switch_name
-from .findings import MOVED, SWAPPED, UNEXPECTED, Finding, at, several
+from .findings import (
+    COSTS,
+    DARK,
+    LEVELS,
+    MISSING,
+    MOVED,
+    SAME_SWITCHES,
+    SWAPPED,
+    UNEVEN,
+    UNEXPECTED,
+    Cost,
+    Finding,
+    at,
+    several,
+)
 from .match import Matches, is_aggregation
-from .model import CA, Cable, CablePlan, End, FoundPort, Sweep
+from .model import CA, NODE_LEAF, Cable, CablePlan, End, FoundPort, Sweep
 
 # An end at a device that is not in the plan: its host is this prefix and the GUID.
 _FOREIGN = "?"
@@ -290,6 +304,7 @@ def _exchange(wiring: Wiring, ends: list[End], planned: list[Cable]) -> Finding:
             text,
             f"exchange the two plugs at {here} and {there}",
             tuple(planned),
+            graded=_cost(wiring, planned),
         )
     steps = []
     lower_first = ends[0] == planned[0].a
@@ -304,7 +319,27 @@ def _exchange(wiring: Wiring, ends: list[End], planned: list[Cable]) -> Finding:
         [_is(wiring, cable) for cable in planned], 8
     )
     remedy = "take out these plugs, then move each: " + "; ".join(steps)
-    return Finding(SWAPPED, subject.subject, text, remedy, tuple(planned))
+    cost = _cost(wiring, planned)
+    return Finding(SWAPPED, subject.subject, text, remedy, tuple(planned), graded=cost)
+
+
+def _cost(wiring: Wiring, cables: list[Cable]) -> Cost:
+    """Return what cables in wrong ports cost: it depends on where they are."""
+    costs = [_cost_of(wiring, cable) for cable in cables]
+    return min(costs, key=lambda cost: LEVELS.index(cost.severity))
+
+
+def _cost_of(wiring: Wiring, cable: Cable) -> Cost:
+    here, there = wiring.far.get(cable.a), wiring.far.get(cable.b)
+    if cable.kind == NODE_LEAF:
+        if here is None or foreign(here):
+            return COSTS[MISSING]
+        return SAME_SWITCHES if here.host == cable.b.host else COSTS[SWAPPED]
+    if here is not None and here.host == cable.b.host:
+        return SAME_SWITCHES
+    if there is not None and there.host == cable.a.host:
+        return SAME_SWITCHES
+    return COSTS[DARK] if here is None and there is None else UNEVEN
 
 
 def _is(wiring: Wiring, cable: Cable) -> str:
@@ -339,7 +374,8 @@ def _move(wiring: Wiring, ends: list[End], planned: list[Cable]) -> Finding:
         steps.append(f"move the plug from {wiring.at(wrong)} to {wiring.at(empty)}")
     text = said[0] if len(said) == 1 else f"{len(said)} cables are moved on: " + "; ".join(said)
     remedy = ", then ".join(steps)
-    return Finding(MOVED, planned[0].subject, text, remedy, tuple(planned))
+    cost = _cost(wiring, planned)
+    return Finding(MOVED, planned[0].subject, text, remedy, tuple(planned), graded=cost)
 
 
 def judge_unknown(

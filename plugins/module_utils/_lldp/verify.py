@@ -16,6 +16,7 @@ from .._core.hang import write_files
 from .._core.record import FAIL, NOT_MEASURED, PASS, Record, utc_text
 from .._core.run import ToolError
 from .._fabric.ask import Answers, load_places
+from .._fabric.findings import by_cost
 from .._fabric.judge import Expectation, Observation, Verdict, judge_fabric, records_of
 from .._fabric.model import NODE_LEAF, CablePlan
 from .._fabric.report import report_files, result_of
@@ -39,12 +40,12 @@ def judge(plan: CablePlan, params: Mapping[str, Any]) -> tuple[Answers, Verdict]
     wanted = Expectation(other_hosts=params["other_hosts"], least_share=params["least_share"])
     verdict = judge_fabric(heard.plan, Observation(heard.sweep), wanted)
     verdict.wiring = replace(verdict.wiring, plan=plan)
-    verdict.doubts += heard.doubts
+    verdict.doubts = by_cost([*verdict.doubts, *heard.doubts])
     why_not = {cable: (NOT_MEASURED, why) for cable, why in heard.unheard.items()}
     # In the order of the plan.
     cables = {**verdict.cables, **why_not}
     verdict.cables = {cable: cables[cable] for cable in plan.cables}
-    verdict.information = []
+    verdict.information, verdict.bandwidths = [], []
     raw = {"neighbors": json.dumps(params["neighbors"], indent=1), **saved}
     return Answers(Observation(heard.sweep), raw), verdict
 
