@@ -128,7 +128,15 @@ options:
       - Path of a list of cables (CSV) to make of this sweep, for C(cluster_fabric.cabling) with
         C(source=learned). The fabric is then not compared with the plan's cables, only with its
         devices.
+      - What breaks the pattern of most of the fabric, an exchanged cable or a missing uplink, is
+        refused, since it would be the reference from then on.
     type: path
+  learn_allowed:
+    description: Findings that O(learn) takes into the list as they are, each as the refusal names
+      it, V(swapped cable:dgx-01/rail0--leaf-01/1) for example. The list names them in comments.
+    type: list
+    elements: str
+    default: []
   timeout_s:
     description: Seconds that one command may take.
     default: 120
@@ -250,11 +258,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge_subnet
     PROVIDERS,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import load_plan
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.report import (
-    COUNTED,
-    learn,
-    verify,
-)
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.report import COUNTED, verify
+from ansible_collections.baremetal.dgx.plugins.module_utils._inspection.learn import learn
 
 ARGUMENT_SPEC: dict[str, Any] = {
     **check_options(timeout_s=120),
@@ -275,6 +280,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "switch_health": {"type": "bool", "default": False},
     "output": {"type": "path"},
     "learn": {"type": "path"},
+    "learn_allowed": {"type": "list", "elements": "str", "default": []},
     "outstanding": {"type": "int", "default": 0},
     "tool_options": {"type": "list", "elements": "str", "default": []},
     "tool_environment": {"type": "dict", "default": {}},

@@ -4,6 +4,7 @@
 
 .venv/bin/python tests/fabric/library.py [PAIRS_PER_FABRIC]
 .venv/bin/python tests/fabric/library.py knowledge    by what is known of the adapters
+.venv/bin/python tests/fabric/library.py noplan       without a plan, and what learning refuses
 """
 
 from __future__ import annotations
@@ -21,8 +22,20 @@ from hand import FAULTS, FORMS, HARMLESS, Done, Hand, name_all, protected  # noq
 import faults_cables  # noqa: E402, F401  (they enter themselves in the list)
 import faults_devices  # noqa: E402, F401
 import faults_links  # noqa: E402, F401
+from irregular import IRREGULAR  # noqa: E402
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import Sweep  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ToolError  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.ask import Answers  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.findings import (  # noqa: E402
+    Finding,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._inspection.judge import (  # noqa: E402
+    inspect,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._inspection.learn import (  # noqa: E402
+    learned_csv,
+)
 
 _worlds: dict[str, World] = {}
 
@@ -232,7 +245,126 @@ def knowledge(seeds: int = 1) -> int:
     return 1 if wrong else 0
 
 
+# Faults that a list would freeze when it is learned.
+FROZEN = (
+    "rails_of_a_node_swapped", "nodes_on_a_leaf_swapped", "rails_of_two_nodes_swapped_across",
+    "two_nodes_exchanged", "uplink_dark", "uplinks_of_a_leaf_swapped", "rail_in_a_free_port",
+    "uplink_at_two_lanes", "rail_at_hdr", "rail_missing",
+)  # fmt: skip
+# Not a matter of cables, devices and rates, or of a plan alone: a host or a switch that may as well
+# be meant to be there, which hosts manage the subnet, the name of one switch among others.
+_PLAN_ONLY = {
+    "unplanned_host_in_a_free_port", "node_that_is_not_in_the_plan", "standby_missing",
+    "switch_that_is_not_in_the_plan", "subnet_manager_on_a_node_beside_ufm",
+    "leaf_with_a_foreign_name", "spine_with_a_foreign_name",
+}  # fmt: skip
+CLEAN = [name for name in FAULTS if name not in _OF_NAMES | _PLAN_ONLY]
+CLEAN += ["two_nodes_exchanged", "three_nodes_exchanged"]
+
+
+@dataclass
+class Unplanned:
+    """How fabrics were judged without a plan."""
+
+    fabrics: int = 0
+    due: int = 0
+    exact: int = 0
+    found: int = 0
+    guessed: int = 0
+    false: int = 0
+    missed: list[str] = field(default_factory=list)
+
+    def take(self, size: str, fault: str, seed: int) -> None:
+        try:
+            case = build(size, (fault,), seed)
+        except NoRoomError:
+            return
+        verdict = inspect(case.world.observe())
+        self.fabrics += 1
+        self.due += len(case.expected)
+        exact = {(one.kind, one.subject) for one in verdict.findings} & case.expected
+        rest = case.expected - exact
+        named = {item for item in rest if any(tells(one, item, case) for one in verdict.findings)}
+        guessed = {
+            item for item in rest - named if any(tells(one, item, case) for one in verdict.doubts)
+        }
+        self.exact += len(exact)
+        self.found += len(exact | named)
+        self.guessed += len(guessed)
+        self.missed += [f"{case}: {item}" for item in sorted(rest - named - guessed)]
+        self.false += sum(
+            not any(tells(one, item, case) for item in case.expected) for one in verdict.findings
+        )
+
+
+def tells(finding: Finding, item: tuple[str, str], case: Case) -> bool:
+    """Tell whether a finding names what is due: itself, or a cable or port that the fault broke."""
+    broken = {cable for cable in case.touched if not case.world.in_place(cable)}
+    # What is silent is in place.
+    broken = broken or case.touched
+    ends = {str(end) for cable in broken for end in (cable.a, cable.b)}
+    names = {cable.subject for cable in broken}
+    return (
+        finding.subject == item[1]
+        or any(cable.subject in names for cable in finding.cables)
+        or finding.subject in names
+        or finding.subject.partition(":")[2] in ends
+    )
+
+
+def learned(size: str, fault: str, seed: int) -> bool | None:
+    """Tell whether a fault is named before its fabric is learned; None where there is no room."""
+    try:
+        case = build(size, (fault,), seed)
+    except NoRoomError:
+        return None
+    try:
+        learned_csv(case.world.plan, Answers(case.world.observe()), {})
+    except ToolError as error:
+        return all(subject.partition(":")[2] in str(error) for _kind, subject in case.expected)
+    return False
+
+
+def sound(size: str, condition: str, seed: int) -> list[Finding] | None:
+    """Return findings and guesses of a fabric that is irregular and sound; None without room."""
+    world = fresh(size)
+    try:
+        IRREGULAR[condition](Hand(world, random.Random(f"{size} {condition} {seed}"), set()))
+    except NoRoomError:
+        return None
+    there = [key for key, guid in sorted(world.key_of.items()) if guid in world.fabric.devices]
+    world.start = world.key_of[next(key for key in there if key[1] >= 0)]
+    world.sms = {there[0][0]: "MASTER"}
+    verdict = inspect(world.observe())
+    return [one for one in verdict.findings + verdict.doubts if one.kind != "no_sm"]
+
+
+def noplan(seeds: int = 3) -> int:
+    """Print the rates without a plan."""
+    wrong = 0
+    for size in SIZES:
+        rates = Unplanned()
+        for name in CLEAN:
+            for seed in range(seeds):
+                rates.take(size, name, seed)
+        said = [sound(size, name, seed) for name in IRREGULAR for seed in range(seeds)]
+        kept = [learned(size, name, seed) for name in FROZEN for seed in range(100 // len(FROZEN))]
+        wrong += rates.false + sum(len(one) for one in said if one)
+        print(
+            f"| {size} | {rates.fabrics} | {rates.due} | {rates.exact} | {rates.found} | "
+            f"{rates.guessed} | {len(rates.missed)} | {rates.false} | "
+            f"{sum(len(one) for one in said if one)} in {sum(one is not None for one in said)} | "
+            f"{kept.count(True)} of {len(kept) - kept.count(None)} |",
+            flush=True,
+        )
+        for line in rates.missed:
+            print("  missed", line)
+    return 1 if wrong else 0
+
+
 def main() -> int:
+    if sys.argv[1:] == ["noplan"]:
+        return noplan()
     if sys.argv[1:] == ["knowledge"]:
         return knowledge()
     per_fabric = int(sys.argv[1]) if len(sys.argv) > 1 else 300

@@ -45,6 +45,7 @@ ARROWS: dict[str, set[str]] = {
     # floor 5
     "_cables": {"_core", "_fabric", "_slurm", "_templating"},
     "_exporters": {"_core", "_fabric", "_slurm"},
+    "_inspection": {"_core", "_fabric", "_ib"},
     "_lldp": {"_core", "_fabric", "_ib"},
     "_pairs": {"_core", "_fabric", "_slurm"},
     # floor 6

@@ -3,21 +3,17 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""What fabric_verify hands over: records, files, and a plan that was learned."""
+"""What fabric_verify hands over: records and files."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping
 
 from .._core.hang import write_files
 from .._core.record import FAIL, NOT_MEASURED, Record, utc_text
-from .._core.run import CommandRunner, ToolError
+from .._core.run import CommandRunner
 from .ask import Answers, environment_of, load_places, observe
-from .cables.learn import learn as learn_cables
-from .cables.lists import cables_csv
-from .findings import several
 from .judge import (
     EmptyPlanError,
     Expectation,
@@ -27,9 +23,7 @@ from .judge import (
     judge_fabric,
     records_of,
 )
-from .judge_adapters import OwnHca, identities
 from .judge_switches import add_findings, ask_switches
-from .match import match
 from .model import CablePlan, Place, Sweep
 from .picture import fabric_svg
 from .text import bandwidth_data, finding_data, findings_text, json_text, summary, verdict_data
@@ -79,44 +73,6 @@ def report_files(
     files["fabric.svg"] = fabric_svg(verdict, name)
     files["records.json"] = json_text(verdict_data(verdict, records, places))
     return files
-
-
-def learned_csv(
-    devices: CablePlan,
-    answers: Answers,
-    places: Mapping[str, Place],
-    adapters: Mapping[str, Sequence[OwnHca]] | None = None,
-) -> tuple[str, list[str]]:
-    """Return a list of the cables that a sweep found, and lines on it.
-
-    ToolError where the sweep cannot be a reference.
-    """
-    sweep = answers.observation.sweep
-    if answers.lost:
-        raise ToolError(f"learn: {answers.lost[0][1]}")
-    alone = CablePlan(devices.hcas, devices.switches, ())
-    names = match(alone, sweep, known=identities(alone, adapters or {})).by_guid
-    learned = learn_cables(devices, sweep, names)
-    if learned.plan is None:
-        raise ToolError("learn: " + several(list(learned.problems)))
-    count = len(learned.plan.cables)
-    return cables_csv(learned.plan, places), [f"{count} cables were learned", *learned.notes]
-
-
-def learn(
-    run: CommandRunner,
-    plan: CablePlan,
-    wanted: Expectation,
-    params: Mapping[str, Any],
-    check: bool,
-) -> dict[str, Any]:
-    """Make a list of cables of what is found, and return what the module returns; ToolError."""
-    answers = observe(run, params, lambda sweep: not first_look(plan, sweep, wanted).wiring.whole)
-    path = params["learn"]
-    text, notes = learned_csv(plan, answers, load_places(params["places"]), wanted.adapters)
-    texts = {} if check else {os.path.basename(path): text}
-    files = write_files(os.path.dirname(path) or ".", texts) if texts else []
-    return {"changed": bool(files), "files": files, "information": notes, "msg": notes[0]}
 
 
 def verify(
