@@ -55,9 +55,12 @@ RATE_GBPS = 400.0
 LEAVES = (0.1, 0.75)
 DEAD = 0.2
 KINDS = ("cable", "port", "hca", "link")
+_RACKS = {"nodes_per_group": 12, "trunk": 4}
 SIZES = {
     "basepod-12": (12, (), {}),
     "superpod-31": (31, (8, 4), {"ufm_unit": 1}),
+    # Two racks by rule: 4 leaves each, 12 cables up to three spines.
+    "trays-24": (24, (8, 3), {"topology": "leaf_spine", "rails": 4, "leaf_spine": _RACKS}),
     "superpod-127": (127, (32, 16), {"ufm_unit": 4}),
 }
 

@@ -6,19 +6,20 @@
 """A picture of the fabric with its faults: an SVG that needs nothing beside itself. Pure.
 
 Lines between a thousand ports show nothing, so cables are the cells of a table: a row for each rail
-and its leaf, a column for each node, then one for each spine. A cell has a frame and a sign as well
-as a colour, and the number of its finding, which is listed below.
+and its leaf, a column for each node, then one for each spine. Nodes that share leaves are one
+table, also where the plan is a list without units. A cell has a frame and a sign as well as a
+colour, and the number of its finding, which is listed below.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Iterator, Mapping
+from typing import Iterator, Mapping, Sequence
 from xml.sax.saxutils import escape
 
 from .._core.record import FAIL, NOT_MEASURED, PASS
 from .judge import Verdict
-from .model import NODE_LEAF, Cable
+from .model import NODE_LEAF, Cable, CablePlan
 from .text import summary
 
 # Above so many nodes a unit is one row.
@@ -163,20 +164,29 @@ def _legend(drawing: _Drawing) -> None:
     drawing.y += 30
 
 
-def _unit_of(verdict: Verdict) -> dict[str, int]:
-    """Return the unit of each node: that of its first leaf."""
-    units: dict[str, int] = {}
-    for cable in verdict.wiring.plan.cables:
+def _units(plan: CablePlan) -> dict[str, int]:
+    """Return the unit of each node and leaf: the plan's, or what shares leaves; 0 if it is one."""
+    leaves: dict[str, set[str]] = {}
+    for cable in plan.cables:
         if cable.kind == NODE_LEAF:
-            unit = verdict.wiring.plan.switches[cable.b.host].unit
-            units.setdefault(cable.a.host, unit or 0)
-    return units
+            leaves.setdefault(cable.a.host, set()).add(cable.b.host)
+    units = {name: one.unit for name, one in plan.switches.items() if one.unit is not None}
+    if not units:
+        groups: list[set[str]] = []
+        for names in leaves.values():
+            joined = names.union(*(group for group in groups if group & names))
+            groups = [*(group for group in groups if not group & names), joined]
+        for number, group in enumerate(sorted(groups, key=min), 1):
+            units.update(dict.fromkeys(group, number if len(groups) > 1 else 0))
+    nodes = {node: units.get(min(names), 0) for node, names in leaves.items()}
+    spare = {name: 0 for name, one in plan.switches.items() if one.tier == "leaf"}
+    return {**spare, **units, **nodes}
 
 
 def _by_node(drawing: _Drawing) -> None:
     """Draw a table for each unit: rails by nodes, and the leaves' cables upward."""
     plan = drawing.verdict.wiring.plan
-    units = _unit_of(drawing.verdict)
+    units = _units(plan)
     rails: dict[tuple[int, int], set[str]] = {}
     cells: dict[tuple[int, int, str], _Mark] = {}
     ups: dict[tuple[str, str], _Mark] = {}
@@ -190,7 +200,7 @@ def _by_node(drawing: _Drawing) -> None:
                 ups.setdefault((end.host, cable.other(end).host), _Mark()).cables.append(cable)
     uppers = sorted({upper for leaf, upper in ups if _is_leaf(drawing, leaf)})
     for unit in sorted(set(units.values())):
-        nodes = sorted(node for node, of in units.items() if of == unit)
+        nodes = sorted({node for node, _rail in plan.hcas if units.get(node) == unit})
         rows = sorted(rail for of, rail in rails if of == unit)
         longest = max([len(name) for name in nodes + uppers] + [0])
         top = drawing.y + 22 + 6 * longest
@@ -210,11 +220,28 @@ def _by_node(drawing: _Drawing) -> None:
                 drawing.cell(_LEFT + column * _CELL, y, mark, f"{node} rail {rail}")
             if len(leaves) == 1 and leaves[0] not in seen:
                 seen.add(leaves[0])
-                for column, upper in enumerate(uppers):
-                    x = start + column * _CELL
-                    mark = ups.get((leaves[0], upper))
-                    drawing.cell(x, y, mark, f"{leaves[0]} to {upper}")
-        drawing.y = top + len(rows) * _CELL + 18
+                _uplinks(drawing, leaves[0], start, y, ups, uppers)
+        drawing.y = top + len(rows) * _CELL
+        # Leaves that share their rails with others, or have no node.
+        others = [name for name in plan.switches if _is_leaf(drawing, name) and name not in seen]
+        for name in others:
+            if units.get(name, 0) == unit and any((name, upper) in ups for upper in uppers):
+                drawing.text(10, drawing.y + 11, name)
+                _uplinks(drawing, name, start, drawing.y, ups, uppers)
+                drawing.y += _CELL
+        drawing.y += 18
+
+
+def _uplinks(
+    drawing: _Drawing,
+    leaf: str,
+    start: int,
+    y: int,
+    ups: Mapping[tuple[str, str], _Mark],
+    uppers: Sequence[str],
+) -> None:
+    for column, upper in enumerate(uppers):
+        drawing.cell(start + column * _CELL, y, ups.get((leaf, upper)), f"{leaf} to {upper}")
 
 
 def _is_leaf(drawing: _Drawing, name: str) -> bool:
@@ -224,7 +251,12 @@ def _is_leaf(drawing: _Drawing, name: str) -> bool:
 def _by_unit(drawing: _Drawing) -> None:
     """Draw one table: a row for each unit, and for each rail its nodes and its uplinks."""
     plan = drawing.verdict.wiring.plan
-    units = _unit_of(drawing.verdict)
+    units = _units(plan)
+    rail_of: dict[str, int] = {}
+    for cable in plan.cables:
+        if cable.kind == NODE_LEAF:
+            leaf, rail = cable.b.host, cable.a.rail
+            rail_of[leaf] = min(rail, rail_of.get(leaf, rail))
     below: dict[tuple[int, int], _Mark] = {}
     above: dict[tuple[int, int], _Mark] = {}
     for cable in plan.cables:
@@ -233,7 +265,8 @@ def _by_unit(drawing: _Drawing) -> None:
         else:
             leaf = plan.switches[cable.a.host]
             if leaf.tier == "leaf":
-                place = (leaf.unit or 0, leaf.rail or 0)
+                # With several rails, a leaf is in the column of the first.
+                place = (units.get(leaf.name, 0), rail_of.get(leaf.name, leaf.rail or 0))
                 above.setdefault(place, _Mark()).cables.append(cable)
     rails = sorted({rail for _unit, rail in (*below, *above)})
     wide = 3

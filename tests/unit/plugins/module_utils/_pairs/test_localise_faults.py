@@ -34,7 +34,7 @@ SINGLE = ("cable", "port", "hca", "link", "node", "leaf")
 DOUBLE = (("cable", "hca"), ("port", "link"), ("hca", "hca"), ("cable", "cable"))
 
 
-@pytest.fixture(scope="module", params=["basepod-12", "superpod-31"])
+@pytest.fixture(scope="module", params=["basepod-12", "superpod-31", "trays-24"])
 def lab(request: pytest.FixtureRequest) -> Lab:
     plan = plan_of(request.param)
     return Lab.of(plan, computed_routes(plan))
