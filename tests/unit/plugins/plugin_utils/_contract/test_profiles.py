@@ -75,6 +75,42 @@ def test_other_machines_differ_where_they_differ() -> None:
     assert profiles["hgx_h100"].open_figures() == ["cpu", "real_memory_mb"]
 
 
+@pytest.mark.parametrize(("name", "rate"), [("gb200_nvl72", 400), ("gb300_nvl72", 800)])
+def test_a_tray_of_an_nvl72_has_four_gpus_and_four_rails(name: str, rate: int) -> None:
+    profile = resolved({})[name]
+    assert profile.gpus is not None
+    assert profile.cpu is not None
+    assert profile.nvlink is not None
+    # What slurmd reports as memory depends on the settings of the driver.
+    assert profile.open_figures() == ["real_memory_mb"]
+    assert (profile.gpus.count, len(profile.gpus.pci), len(profile.rails)) == (4, 4, 4)
+    assert (profile.link_rate_gbps, profile.rack_units) == (rate, 1)
+    assert (profile.cpu.cores, profile.cpu.logical) == (144, 144)
+    assert profile.gpus.cores == ("0-71", "0-71", "72-143", "72-143")
+    assert [rail.hca_pci for rail in profile.rails] == [
+        "0000:03:00.0",
+        "0002:03:00.0",
+        "0010:03:00.0",
+        "0012:03:00.0",
+    ]
+    # Two GPUs and two adapters are beside each CPU; the NVSwitches are the rack's.
+    assert [rail.numa for rail in profile.rails] == list(profile.gpus.numa) == [0, 0, 1, 1]
+    assert profile.nvlink.nvswitches == 0
+    assert profile.gpus.type == name.partition("_")[0]
+
+
+def test_what_is_not_known_of_a_tray_is_left_open() -> None:
+    profiles = resolved({})
+    older, newer = profiles["gb200_nvl72"], profiles["gb300_nvl72"]
+    assert older.rail_pcie is not None
+    assert (newer.rail_pcie, [rail.device for rail in newer.rails]) == (None, [None] * 4)
+    assert older.gpus is not None
+    assert newer.gpus is not None
+    assert (older.gpus.memory_mib, newer.gpus.memory_mib) == (189471, None)
+    for profile in (older, newer):
+        assert (profile.product_names, profile.storage_ports, profile.power_w) == ((), (), None)
+
+
 def test_inheriting_merges_mappings_and_replaces_lists() -> None:
     site = {
         "my_node": {
@@ -159,7 +195,8 @@ def test_b200_ports_that_belong_to_nvlink_are_no_rails() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "generation"), [("dgx_h100", 5), ("dgx_h200", 5), ("dgx_b200", 5), ("dgx_a100", 4)]
+    ("name", "generation"),
+    [("dgx_h100", 5), ("dgx_h200", 5), ("dgx_b200", 5), ("gb200_nvl72", 5), ("dgx_a100", 4)],
 )
 def test_pcie_carries_the_rate_of_a_port(name: str, generation: int) -> None:
     profile = resolved({})[name]

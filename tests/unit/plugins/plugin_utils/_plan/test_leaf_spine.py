@@ -54,10 +54,7 @@ cluster_fabric:
 """
 TRAY = """\
 cluster_profiles:
-  tray:
-    inherit: dgx_h100
-    rails: [{rail: 0, hca_pci: "03:00.0"}, {rail: 1, hca_pci: "0002:03:00.0"},
-            {rail: 2, hca_pci: "0010:03:00.0"}, {rail: 3, hca_pci: "0012:03:00.0"}]
+  gb200_nvl72: {real_memory_mb: 800000}
 """
 
 
@@ -70,7 +67,7 @@ def real(small_files: dict[str, str]) -> dict[str, str]:
         rest.pop(0)
     files = {**small_files, "group_vars/all/cluster.yml": head + REAL + TRAY + "".join(rest)}
     files["group_vars/gpu_nodes/node.yml"] = files["group_vars/gpu_nodes/node.yml"].replace(
-        "dgx_h100", "tray"
+        "dgx_h100", "gb200_nvl72"
     )
     files["hosts.yml"] = files["hosts.yml"].replace(
         "        dgx-01:", "        dgx-[005:139]:\n        dgx-01:"

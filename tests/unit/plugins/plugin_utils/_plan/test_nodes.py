@@ -99,7 +99,7 @@ def profile_lines(
     return [str(problem) for problem in found]
 
 
-KNOWN = "dgx_a100, dgx_b200, dgx_h100, dgx_h200, head, hgx_h100 or slow"
+KNOWN = "dgx_a100, dgx_b200, dgx_h100, dgx_h200, gb200_nvl72, gb300_nvl72, head, hgx_h100 or slow"
 
 
 def test_a_profile_that_is_missing() -> None:
