@@ -255,8 +255,8 @@ def _by_unit(drawing: _Drawing) -> None:
     rail_of: dict[str, int] = {}
     for cable in plan.cables:
         if cable.kind == NODE_LEAF:
-            leaf, rail = cable.b.host, cable.a.rail
-            rail_of[leaf] = min(rail, rail_of.get(leaf, rail))
+            name, rail = cable.b.host, cable.a.rail
+            rail_of[name] = min(rail, rail_of.get(name, rail))
     below: dict[tuple[int, int], _Mark] = {}
     above: dict[tuple[int, int], _Mark] = {}
     for cable in plan.cables:
