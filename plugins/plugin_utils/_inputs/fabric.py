@@ -111,7 +111,7 @@ def _root_guids(fabric: Mapping[str, Any]) -> list[str]:
     A list that lacks some would misguide the routing.
     """
     top = fabric["core_switches"] or fabric["spine_switches"]
-    guids = [guid.replace(":", "") for name, guid in fabric["switch_guids"].items() if name in top]
+    guids = [guid for name, guid in fabric["switch_guids"].items() if name in top]
     return guids if len(guids) == len(top) else []
 
 
@@ -160,7 +160,7 @@ def fabric_inputs(host: Host) -> dict[str, Any]:
         given |= {
             "subnet_manager_hosts": site.groups["subnet_managers"],
             "subnet_manager_topology": site.fabric["topology"],
-            "subnet_manager_root_guids": _root_guids(site.fabric),
+            "subnet_manager_root_guids": _root_guids(site.plan["cluster"]["fabric"]),
             "subnet_manager_node_names_file": (
                 names if "node-name-map" in site.fabric_files else ""
             ),

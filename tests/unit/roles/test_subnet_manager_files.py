@@ -260,3 +260,8 @@ def test_an_absent_partition_is_not_in_opensm_s_file(tmp_path: Path) -> None:
     text = files["/etc/opensm/baremetal-dgx-partitions.conf"]["content"]
     assert "tenant=0x0010" in text
     assert "old" not in text
+
+
+def test_a_fabric_by_rule_is_routed_as_the_fat_tree_that_it_is(tmp_path: Path) -> None:
+    inputs = {"subnet_manager_hosts": ["head-01"], "subnet_manager_topology": "leaf_spine"}
+    assert "\nrouting_engine ftree,updn\n" in shown(tmp_path, inputs)["files"][CONF]["content"]

@@ -125,6 +125,40 @@ def test_units_are_switches_in_the_order_of_their_numbers() -> None:
     ]
 
 
+def test_groups_of_a_rule_are_switches_below_their_islands() -> None:
+    islands = [{"groups": 2, "spines": 1}, {"groups": 1, "spines": 1}, {"groups": 1, "spines": 1}]
+    described = {
+        "topology": "leaf_spine",
+        "rails": 1,
+        "leaf_switches": ["leaf-[1:4]"],
+        "spine_switches": ["spine-[1:3]"],
+        "core_switches": ["core-1"],
+        "leaf_spine": {"nodes_per_group": 4, "islands": islands},
+    }
+    nodes = [node("a", su=1), node("b", su=3), node("c", su=2), node("d", "cpu_nodes")]
+    groups = [
+        {"switch": "su1", "nodes": ["a"]},
+        {"switch": "su2", "nodes": ["c"]},
+        {"switch": "su3", "nodes": ["b"]},
+        {"switch": "others", "nodes": ["d"]},
+    ]
+    # The third island has no node yet, and Slurm wants no switch without any.
+    assert slurm_topology(nodes, parse_fabric(described), PROFILES) == [
+        *groups,
+        {"switch": "island1", "switches": ["su1", "su2"]},
+        {"switch": "island2", "switches": ["su3"]},
+        {"switch": "core", "switches": ["island1", "island2", "others"]},
+    ]
+    described["leaf_spine"] = {"nodes_per_group": 4}
+    assert slurm_topology(nodes, parse_fabric(described), PROFILES) == [
+        *groups,
+        {"switch": "core", "switches": ["su1", "su2", "su3", "others"]},
+    ]
+    # A list of cables may go without the rule, and then no group is known.
+    del described["leaf_spine"]
+    assert slurm_topology(nodes, parse_fabric(described), PROFILES) == []
+
+
 def partitions(
     given: list[dict[str, Any]], sets: list[dict[str, Any]] | None = None
 ) -> tuple[list[str], list[str]]:
