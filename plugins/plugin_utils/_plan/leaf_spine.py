@@ -179,7 +179,10 @@ def _check_counts(fabric: Fabric, rule: LeafSpine, path: str, units: int) -> Ite
 
 def _check_cores(fabric: Fabric, rule: LeafSpine, path: str) -> Iterator[Problem]:
     cores, where = len(fabric.core_switches), path + ".leaf_spine.core_planes"
-    if not cores and len(fabric.islands) > 1:
+    if cores and not fabric.spine_switches:
+        wrong = f"{count_switches(cores)}, but there are no spine switches below"
+        yield Problem(path + ".core_switches", wrong, "write spine_switches, or remove them")
+    elif not cores and len(fabric.islands) > 1:
         wrong = f"none, and nothing joins the {len(fabric.islands)} islands"
         yield Problem(path + ".core_switches", wrong, "write the names of the core switches")
     elif not cores and rule.core_planes > 1:

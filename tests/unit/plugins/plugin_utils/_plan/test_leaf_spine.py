@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -35,7 +36,10 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.cables import 
     plan_cables,
     plan_devices,
 )
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.fabric import parse_fabric
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.fabric import (
+    check_fabric,
+    parse_fabric,
+)
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.leaf_spine import (
     check_leaf_spine,
     describe,
@@ -266,3 +270,61 @@ def test_a_list_of_cables_needs_no_rule() -> None:
     assert parsed.leaf_switches == ("LEAF-1", "LEAF-2", "LEAF-3")
     assert list(check_leaf_spine(parsed, "f", {}, {})) == []
     assert (parsed.grouped, describe(parsed)) == (False, [])
+
+
+def any_rule(dice: random.Random) -> tuple[int, tuple[int, ...], dict[str, Any]]:
+    """Nodes, switches of each tier and cluster_fabric: as often wrong as right."""
+    rails = dice.choice([1, 2, 4, 8])
+    described: dict[str, Any] = {
+        "nodes_per_group": dice.randint(1, 20),
+        "rails_per_leaf": dice.choice([each for each in (1, 2, 3, 4, 8) if each <= rails]),
+        "trunk": dice.randint(1, 5),
+        "core_trunk": dice.randint(1, 4),
+        "core_planes": dice.choice([1, 1, 2]),
+        "islands": [
+            {
+                "groups": dice.randint(1, 3),
+                "spines": dice.randint(1, 4),
+                "trunk": dice.randint(1, 3),
+            }
+            for _island in range(dice.choice([0, 0, 2, 3]))
+        ],
+    }
+    if dice.random() < 0.2:
+        described["first_uplink"] = dice.randint(1, 64)
+    groups = sum(island["groups"] for island in described["islands"]) or dice.randint(1, 5)
+    spines = sum(island["spines"] for island in described["islands"]) or dice.randint(0, 6)
+    leaves = rails // described["rails_per_leaf"] * groups + (dice.random() < 0.1)
+    nodes = dice.randint(1, described["nodes_per_group"] * groups)
+    fabric = {"rails": rails, "radix": dice.choice([16, 36, 40, 64]), "leaf_spine": described}
+    return nodes, (leaves, spines, dice.choice([0, 1, 2, 4])), fabric
+
+
+def test_a_rule_that_is_not_refused_can_be_cabled() -> None:
+    dice, cabled, refused = random.Random(15), 0, 0
+    for _run in range(2000):
+        nodes, tiers, given = any_rule(dice)
+        data = rule(nodes, tiers, **given)
+        fabric = parse_fabric(data["cluster"]["fabric"])
+        units = {node["name"]: node["su"] for node in data["nodes"]}
+        hosts = dict.fromkeys(units, "gpu_nodes.x")
+        if [
+            *check_fabric(fabric, "f", hosts, units),
+            *check_leaf_spine(fabric, "f", hosts, units),
+        ]:
+            refused += 1
+            continue
+        cabled += 1
+        # plan_cables raises for two cables in a port, and for ports that no switch has.
+        plan = plan_cables(data)
+        reached = {next(iter(plan.switches))}
+        before = 0
+        while len(reached) > before:
+            before = len(reached)
+            for cable in plan.cables:
+                if {cable.a.host, cable.b.host} & reached:
+                    reached |= {cable.a.host, cable.b.host}
+        assert not set(plan.switches) - reached
+        assert len(plan.hcas) == counts(plan)[NODE_LEAF]
+        assert all(describe(fabric))
+    assert min(cabled, refused) > 200
