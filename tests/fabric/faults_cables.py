@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from hand import Done, Hand, exchange, fault, turn
-from world import CA, SWITCH, NoRoomError
+from world import CA, SWITCH, NoRoomError, switch_end
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import NODE_LEAF
 
@@ -105,6 +105,40 @@ def four_nodes_of_a_leaf_in_turn(hand: Hand) -> Done:
 def all_rails_of_a_node_in_turn(hand: Hand) -> Done:
     node = hand.nodes(1)[0]
     return turn(hand, sorted(hand.of_device(node)))
+
+
+@fault
+def two_trunks_exchanged(hand: Hand) -> Done:
+    one = hand.uplink(lambda c: not c.b.host.startswith("leaf"))
+    trunks: dict[str, list] = {}
+    for cable in sorted(hand.of_device(one.a.host)):
+        if cable.a.host == one.a.host:
+            trunks.setdefault(cable.b.host, []).append(cable)
+    free = [cables for cables in trunks.values() if not set(cables) & hand.avoid]
+    if len(free) < 2 or len(free[0]) < 2:
+        raise NoRoomError
+    first, second = hand.rng.sample(free, 2)
+    for here, there in zip(first, second, strict=True):
+        exchange(hand, here.b, there.b)
+    return Done({("swapped", min(*first, *second).subject)}, {*first, *second})
+
+
+@fault
+def node_at_another_place(hand: Hand) -> Done:
+    node = hand.nodes(1)[0]
+    world, cables = hand.world, sorted(hand.of_device(node))
+    free = [{end.port for end in world.free_ports(cable.b.host)} for cable in cables]
+    common = sorted(
+        by for by in range(1, 64)
+        if all(cable.b.port + by in ports for cable, ports in zip(cables, free, strict=True))
+    )  # fmt: skip
+    if not common:
+        raise NoRoomError
+    by = hand.rng.choice(common)
+    for cable in cables:
+        world.unplug(cable)
+        world.plug(cable.a, switch_end(cable.b.host, cable.b.port + by))
+    return Done({("moved", f"node:{node}")}, hand.of_device(node))
 
 
 @fault

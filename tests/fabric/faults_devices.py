@@ -213,6 +213,66 @@ def spine_absent(hand: Hand) -> Done:
 
 
 @fault
+def half_of_a_leaf_dead(hand: Hand) -> Done:
+    return _half_dead(hand, "leaf")
+
+
+@fault
+def half_of_a_spine_dead(hand: Hand) -> Done:
+    return _half_dead(hand, "spine")
+
+
+def _half_dead(hand: Hand, tier: str) -> Done:
+    name = hand.switches(tier, 1)[0]
+    world = hand.world
+    of = {c.a.port if c.a.host == name else c.b.port: c for c in hand.of_device(name)}
+    numbers = sorted(of)
+    half = numbers[: len(numbers) // 2] if hand.rng.random() < 0.5 else numbers[len(numbers) // 2 :]
+    if len(half) < 8 or (tier == "leaf" and len(world.plan.switches) == 2):
+        raise NoRoomError
+    for number in half:
+        world.unplug(of[number])
+        if of[number].kind == NODE_LEAF:
+            end = of[number].a
+            world.remove(world.key_of[end.host, end.rail])
+    near = set().union(*(hand.near(of[number]) for number in half))
+    if near & hand.avoid:
+        raise NoRoomError
+    return Done({("ports", f"switch:{name}")}, hand.of_device(name) | near)
+
+
+@fault
+def spine_that_loses_most(hand: Hand) -> Done:
+    name = hand.switches("spine", 1)[0]
+    cables = sorted(hand.of_device(name))
+    lost = hand.rng.sample(cables, (2 * len(cables)) // 3)
+    for cable in lost:
+        hand.world.unplug(cable)
+    return Done({("ports", f"switch:{name}")}, set(cables))
+
+
+@fault
+def rails_exchanged_and_one_has_no_name(hand: Hand) -> Done:
+    one = hand.rail()
+    two = hand.rail(lambda c: c.b.host == one.b.host and c.a.host != one.a.host)
+    describe(hand, two, "MT4129 ConnectX7   Mellanox Technologies")
+    done = turn(hand, [one, two])
+    touched = hand.of_nodes([one.a.host, two.a.host])
+    return Done(done.findings | {("description", f"hca:{two.a}")}, touched)
+
+
+@fault
+def three_in_turn_and_one_has_no_name(hand: Hand) -> Done:
+    one = hand.rail()
+    others = hand.cables(lambda c: c.kind == NODE_LEAF and c.b.host == one.b.host and c != one)
+    cables = [one, *others[:2]]
+    describe(hand, one, "MT4129 ConnectX7   Mellanox Technologies")
+    done = turn(hand, cables)
+    touched = hand.of_nodes([cable.a.host for cable in cables])
+    return Done(done.findings | {("description", f"hca:{one.a}")}, touched)
+
+
+@fault
 def cage_of_a_node_dead(hand: Hand) -> Done:
     cable = hand.rail()
     hca = hand.world.plan.hcas[cable.a.host, cable.a.rail]

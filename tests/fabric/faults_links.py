@@ -19,7 +19,7 @@ from hand import (
     protected,
     same_rate,
 )
-from world import CA, NoRoomError
+from world import CA, Cable, NoRoomError
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import NODE_LEAF
 
@@ -73,6 +73,25 @@ def spine_at_hdr(hand: Hand) -> Done:
     name = hand.switches("spine", 1)[0]
     same_rate(hand, "HDR", "4x", *hand.of_device(name))
     return Done({("speed", f"switch:{name}")}, hand.of_device(name))
+
+
+@fault
+def leaf_at_hdr_on_most_links(hand: Hand) -> Done:
+    return _most_at_hdr(hand, sorted(hand.of_device(hand.switches("leaf", 1)[0])), "switch")
+
+
+@fault
+def node_at_hdr_on_most_links(hand: Hand) -> Done:
+    return _most_at_hdr(hand, sorted(hand.of_device(hand.nodes(1)[0])), "node")
+
+
+def _most_at_hdr(hand: Hand, cables: list[Cable], kind: str) -> Done:
+    slow = hand.rng.sample(cables, len(cables) - len(cables) // 5)
+    same_rate(hand, "HDR", "4x", *slow)
+    hosts = set.intersection(*({cable.a.host, cable.b.host} for cable in cables))
+    if len(hosts) != 1 or 2 * len(slow) > len(hand.world.plan.cables):
+        raise NoRoomError
+    return Done({("speed", f"{kind}:{hosts.pop()}")}, set(cables))
 
 
 # --- counters

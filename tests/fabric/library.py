@@ -159,6 +159,7 @@ _OF_NAMES = {
     "names_of_declared_nodes_exchanged", "declared_switch_with_the_name_of_another",
     "rails_swapped_under_any_names_and_nodes_answer", "rails_swapped_under_default_names",
     "rails_swapped_under_foreign_names", "rails_swapped_under_the_usual_names",
+    "rails_exchanged_and_one_has_no_name", "three_in_turn_and_one_has_no_name",
     "numbers_of_a_node_moved_up", "adapter_replaced", "leaf_replaced",
     "declared_guid_in_the_place_of_another", "adapter_gone_and_later_ones_renumbered",
     "adapter_gone_and_renumbered_as_the_node_reports", "duplicate_guid",

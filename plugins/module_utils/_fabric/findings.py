@@ -31,6 +31,7 @@ DESCRIPTION = "description"  # hca, node or switch: says that it is something el
 REPLACED = "replaced"  # hca or switch: has another GUID than declared
 IDENTITY = "identity"  # hca, node, switch or fabric: only the place says what it is
 DUPLICATE_GUID = "duplicate_guid"  # guid: more than one port claims it
+PORTS = "ports"  # switch: a block of its ports, or most of them, has no link
 NODE_ABSENT = "node_absent"  # node: none of its rails
 SWITCH_ABSENT = "switch_absent"  # switch: off, or cut off
 SPLIT = "split"  # fabric: most of it is out of reach
@@ -73,6 +74,7 @@ COSTS = {
     # Of cables in wrong ports it depends on where they are: these are the rails.
     SWAPPED: Cost(CRITICAL, "a rail is at the leaf of another: its rings cross the spines"),
     MOVED: Cost(CRITICAL, "a rail is at the leaf of another: its rings cross the spines"),
+    PORTS: Cost(CRITICAL, "a part of a switch is dead, for all nodes that it serves"),
     NODE_ABSENT: Cost(CRITICAL, "no job can run on the node"),
     HCA_ABSENT: Cost(CRITICAL, "NCCL finds fewer adapters than its peers have, and jobs fail"),
     SILENT: Cost(CRITICAL, "what does not answer gets no new route"),

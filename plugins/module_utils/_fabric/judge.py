@@ -29,7 +29,7 @@ from .findings import (
 from .judge_absent import judge_absence, judge_unlinked
 from .judge_adapters import OwnHca, identities
 from .judge_counters import judge_counters, told_lines
-from .judge_places import Placed, judge_identity, judge_names, judge_replaced, place
+from .judge_places import Placed, as_a_whole, judge_identity, judge_names, judge_replaced, place
 from .judge_rates import (
     Bandwidth,
     bandwidth_lines,
@@ -156,7 +156,7 @@ def judge_fabric(
         *judge_names(plan, sweep, _without(sweep, matches, doubled)),
         *judge_replaced(plan, sweep, _without(sweep, matches, doubled)),
         *absence.findings,
-        *_as_sure_as_the_sweep(wiring, misrouted.findings),
+        *_as_sure_as_the_sweep(wiring, as_a_whole(wiring, misrouted.findings)),
         *judge_unlinked(wiring, misrouted.unlinked),
         *_as_sure_as_the_sweep(
             wiring, judge_unknown(wiring, list(misrouted.unknown), set(wanted.other_hosts))

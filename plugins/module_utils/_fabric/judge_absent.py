@@ -23,6 +23,7 @@ from .findings import (
     HCA_ABSENT,
     MISSING,
     NODE_ABSENT,
+    PORTS,
     SILENT,
     SPLIT,
     SWITCH_ABSENT,
@@ -34,6 +35,8 @@ from .parse_discovery import resolve_path
 from .wiring import Wiring
 
 _DISABLED = "Disabled"
+# So many ports side by side, or half of a switch, are dead: it is not their cables.
+_BLOCK = 8
 
 
 @dataclass
@@ -335,10 +338,53 @@ def _judge_adapters(wiring: Wiring, absence: Absence) -> None:
 def judge_unlinked(wiring: Wiring, cables: Iterable[Cable]) -> Iterator[Finding]:
     """Yield findings for cables without a link: by cage where it is the cage, else one by one."""
     left = set(cables)
+    yield from _blocks(wiring, left)
     yield from _node_cages(wiring, left)
     yield from _switch_cages(wiring, left)
     for cable in sorted(left):
         yield _unlinked(wiring, cable)
+
+
+def _blocks(wiring: Wiring, left: set[Cable]) -> Iterator[Finding]:
+    """Yield a finding for each switch of which a block of ports, or half of them, has no link."""
+    ports: dict[str, list[tuple[int, Cable]]] = {}
+    for cable in wiring.plan.cables:
+        for end in (cable.a, cable.b):
+            if end.is_switch and wiring.found(end):
+                ports.setdefault(end.host, []).append((end.port, cable))
+    lost = {name: sum(cable in left for _port, cable in of) for name, of in ports.items()}
+    for name in sorted(lost, key=lambda one: (-lost[one], one)):
+        block = _block_of(sorted(ports[name]), left)
+        if not block:
+            continue
+        cables = tuple(sorted(cable for _port, cable in block))
+        left.difference_update(cables)
+        numbers = [port for port, _cable in block]
+        yield Finding(
+            PORTS,
+            f"switch:{name}",
+            f"{len(cables)} of {len(ports[name])} cables of {name} have no link, those of ports "
+            f"{min(numbers)} to {max(numbers)}; its other cables are in use",
+            f"look at the log and the temperature of {name}: so many cables are not lost at once; "
+            "restart it, then replace it, or its line card",
+            cables,
+            status=_status(wiring, cables),
+        )
+
+
+def _block_of(ports: list[tuple[int, Cable]], left: set[Cable]) -> list[tuple[int, Cable]]:
+    """Return the ports that are dead together: a run of them, or all where they are half."""
+    runs: list[list[tuple[int, Cable]]] = [[]]
+    for port, cable in ports:
+        if cable in left:
+            runs[-1].append((port, cable))
+        elif runs[-1]:
+            runs.append([])
+    dead = [one for run in runs for one in run]
+    if len(dead) >= _BLOCK and 2 * len(dead) >= len(ports):
+        return dead
+    longest = max(runs, key=len)
+    return longest if len(longest) >= _BLOCK else []
 
 
 def _node_cages(wiring: Wiring, left: set[Cable]) -> Iterator[Finding]:

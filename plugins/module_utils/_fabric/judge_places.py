@@ -16,10 +16,21 @@ from typing import Iterable, Iterator, Mapping
 
 from .._core.record import NOT_MEASURED
 from .._ib.descriptions import device_key, host_and_device, host_key, switch_name, unnamed
-from .findings import DESCRIPTION, EXCHANGED, IDENTITY, RENAMED, REPLACED, Finding, several
+from .findings import (
+    DESCRIPTION,
+    EXCHANGED,
+    IDENTITY,
+    MOVED,
+    RENAMED,
+    REPLACED,
+    SWAPPED,
+    Finding,
+    several,
+)
 from .judge_adapters import Key
 from .match import BY_GUID, BY_NAME, BY_NODE, BY_PLACE, Matches, guids_of
 from .model import Cable, CablePlan, End, Sweep
+from .wiring import Wiring
 
 # So many links of a device, and this share of them, must say that it is elsewhere: fewer are
 # cables that were exchanged one by one.
@@ -242,6 +253,62 @@ def _moved(node: str) -> Finding:
         f"compare lspci on {node} with its profile; then run the role infiniband, which names the "
         "rails by address",
     )
+
+
+def as_a_whole(wiring: Wiring, findings: Iterable[Finding]) -> list[Finding]:
+    """Return findings of cables: those of a trunk, and of a node that is elsewhere, are one."""
+    left: list[Finding] = []
+    trunks: dict[frozenset[tuple[str, str]], list[Finding]] = {}
+    nodes: dict[tuple[str, int], list[Finding]] = {}
+    for finding in findings:
+        pairs = frozenset((cable.a.host, cable.b.host) for cable in finding.cables)
+        switches = all(cable.a.is_switch for cable in finding.cables)
+        if finding.kind == SWAPPED and len(finding.cables) == len(pairs) == 2 and switches:
+            trunks.setdefault(pairs, []).append(finding)
+        elif finding.kind == MOVED and len(finding.cables) == 1 and not switches:
+            cable = finding.cables[0]
+            far = wiring.far.get(cable.a, cable.b)
+            by = far.port - cable.b.port if far.host == cable.b.host else 0
+            (nodes.setdefault((cable.a.host, by), []) if by else left).append(finding)
+        else:
+            left.append(finding)
+    sizes: dict[tuple[str, str], int] = {}
+    rails: dict[str, int] = {}
+    for cable in wiring.plan.cables:
+        sizes[cable.a.host, cable.b.host] = sizes.get((cable.a.host, cable.b.host), 0) + 1
+        rails[cable.a.host] = rails.get(cable.a.host, 0) + 1
+    for pairs, some in trunks.items():
+        one, two = sorted(pairs)
+        whole = 1 < len(some) == sizes[one] == sizes[two]
+        left += [_trunk(one, two, some)] if whole else some
+    for (node, by), some in nodes.items():
+        whole = len(some) >= max(_FEWEST, _SHARE * rails[node])
+        left += [_elsewhere_node(node, by, some)] if whole else some
+    return left
+
+
+def _trunk(one: tuple[str, str], two: tuple[str, str], some: list[Finding]) -> Finding:
+    text = (
+        f"the {len(some)} cables of {one[0]} to {one[1]} are exchanged as a whole with those of "
+        f"{two[0]} to {two[1]}"
+    )
+    return _joined(some, some[0].subject, text, "; ".join(finding.remedy for finding in some))
+
+
+def _elsewhere_node(node: str, by: int, some: list[Finding]) -> Finding:
+    text = (
+        f"{node} is at another place: {len(some)} of its cables are {abs(by)} ports "
+        f"{'higher' if by > 0 else 'lower'} on their leaves than planned"
+    )
+    remedy = f"if {node} belongs there, correct its node_leaf_place; otherwise " + "; ".join(
+        finding.remedy for finding in some
+    )
+    return _joined(some, f"node:{node}", text, remedy)
+
+
+def _joined(some: list[Finding], subject: str, text: str, remedy: str) -> Finding:
+    cables = tuple(sorted(cable for finding in some for cable in finding.cables))
+    return replace(some[0], subject=subject, text=text, remedy=remedy, cables=cables)
 
 
 _NAME_THEM = (

@@ -18,8 +18,9 @@ from .wiring import Wiring, foreign
 
 # Ethernet has no width.
 _WIDTHS = ("4x", "")
-# So many links of a device, and all of them, are slow: it is the device.
+# So many links of a device, and this share of them, are slow: it is the device.
 _FEWEST = 4
+_SHARE = 0.75
 
 
 _rate = functools.lru_cache(maxsize=None)(rate_gbps)
@@ -53,8 +54,8 @@ def _words(form: tuple[str, str]) -> str:
 def judge_rates(wiring: Wiring, sound: set[Cable]) -> Iterator[Finding]:
     """Yield a finding for each healthy cable that is slower than planned.
 
-    Where all links of a node or of a switch are slow in the same way, that device is the finding;
-    where most links are, it is the fabric, or the plan.
+    Where nearly all links of a node or of a switch are slow in the same way, that device is the
+    finding; where most links are, it is the fabric, or the plan.
     """
     rates = {cable: found_rate(wiring, cable) for cable in sound}
     slow = {c: rate for c, rate in rates.items() if rate is not None and rate < c.rate_gbps}
@@ -78,28 +79,29 @@ def judge_rates(wiring: Wiring, sound: set[Cable]) -> Iterator[Finding]:
         for end in (cable.a, cable.b):
             if rate is not None:
                 of_device.setdefault(end.host, []).append(cable)
-    for host, cables in sorted(of_device.items()):
-        forms = {_form(wiring, cable) if cable in slow else ("", "") for cable in cables}
-        if len(cables) < _FEWEST or len(forms) > 1 or ("", "") in forms:
+    # Of two devices the one of which more links are slow has the fault.
+    alike = {host: _slow_alike(wiring, cables, slow) for host, cables in of_device.items()}
+    for host in sorted(alike, key=lambda one: (-len(alike[one]) / len(of_device[one]), one)):
+        same = _slow_alike(wiring, of_device[host], slow)
+        if not same:
             continue
-        # The first is measured, in every run the same one.
-        cables.sort()
-        width, speed = forms.pop()
-        (rate,) = {slow[cable] for cable in cables}
+        (rate,) = {slow[cable] for cable in same}
+        form = _form(wiring, same[0])
         kind = "switch" if host in wiring.plan.switches else "node"
+        count = len(of_device[host])
+        many = f"all {count}" if len(same) == count else f"{len(same)} of {count}"
         yield Finding(
-            WIDTH if width not in _WIDTHS else SPEED,
+            WIDTH if form[0] not in _WIDTHS else SPEED,
             f"{kind}:{host}",
-            f"all {len(cables)} links of {host} run at {_words((width, speed))}, "
-            f"{rate:g} of {cables[0].rate_gbps} Gb/s",
+            f"{many} links of {host} run at {_words(form)}, {rate:g} of {same[0].rate_gbps} Gb/s",
             f"compare firmware and enabled speeds of {host} with its peers: so many cables are not "
             "slow at once",
-            tuple(cables),
+            tuple(same),
             measured=rate,
-            threshold=RATE.threshold(cables[0].rate_gbps),
+            threshold=RATE.threshold(same[0].rate_gbps),
         )
-        for cable in cables:
-            slow.pop(cable, None)
+        for cable in same:
+            del slow[cable]
     for cable, rate in sorted(slow.items()):
         width, speed = _form(wiring, cable)
         narrow = width not in _WIDTHS
@@ -118,6 +120,17 @@ def judge_rates(wiring: Wiring, sound: set[Cable]) -> Iterator[Finding]:
             measured=rate,
             threshold=RATE.threshold(cable.rate_gbps),
         )
+
+
+def _slow_alike(wiring: Wiring, cables: list[Cable], slow: Mapping[Cable, float]) -> list[Cable]:
+    """Return the links of a device that are slow in the same way, none where they are not most."""
+    of_form: dict[tuple[str, str], list[Cable]] = {}
+    for cable in sorted(cables):
+        form = _form(wiring, cable)
+        if cable in slow and form != ("", ""):
+            of_form.setdefault(form, []).append(cable)
+    same = max(of_form.values(), key=len, default=[])
+    return same if len(same) >= max(_FEWEST, _SHARE * len(cables)) else []
 
 
 @dataclass

@@ -35,6 +35,7 @@ BY_GUID = "its GUID is declared"
 BY_NAME = "its description"
 BY_USUAL = "the name that its rail has on most nodes"
 BY_PLACE = "its place in the fabric"
+BY_ELIMINATION = "what is in its place is in its own"
 
 # A switch without a name is known by its neighbours: so many of them, known by something else than
 # their own place, and it is no longer the place of a single cable that vouches for itself.
@@ -112,6 +113,7 @@ def match(
     matcher.by_place()
     matcher.adapters_by_order()
     matcher.by_place()
+    matcher.by_elimination()
     matcher.find_unproved()
     return matcher.found
 
@@ -375,6 +377,26 @@ class _Matcher:
         for node, rows in sorted(of_node.items()):
             if host_key(node) not in spoilt:
                 self._by_order(node, sorted(rows))
+
+    def by_elimination(self) -> None:
+        """Take adapters without a name for those whose places were taken in turn.
+
+        One is where A belongs, A is where B belongs, and B is nowhere: then it is B.
+        """
+        claims: dict[Key, list[FoundDevice]] = {}
+        for device in self.open(CA):
+            key = self._place_of(device) if unnamed(device.description) else None
+            seen: set[Key] = set()
+            while key in self.found.by_key and key not in seen:
+                seen.add(key)
+                key = self._place_of(self.sweep.devices[self.found.by_key[key]])
+            if key is None or key in self.found.by_key or self.plan.hcas[key].guid or not seen:
+                continue
+            if not self._contradicted(device, key):
+                claims.setdefault(key, []).append(device)
+        for key, devices in claims.items():
+            if len(devices) == 1:
+                self.found.add(key, devices[0].guid, BY_ELIMINATION)
 
     def _place_of(self, device: FoundDevice) -> Key | None:
         """Return the rail whose port the adapter is in, None where it is in none, or several."""

@@ -8,7 +8,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from library import fresh
+from library import build, fresh
 from world import World, plan_of
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import (
@@ -1015,3 +1015,74 @@ def test_of_a_sweep_that_is_not_whole_what_is_known_by_place_condemns_no_cable(
     verdict = judge_fabric(world.plan, observed, world.wanted)
     swapped = {status for kind, _subject, status in told(verdict) if kind == "swapped"}
     assert swapped == {"not_measured" if partial and not named else "fail"}
+
+
+# causes above the cable
+
+
+def dark(world: World, name: str, ports: range | list[int]) -> list:
+    """Pull the cables of these ports of a switch, by their place among its cables."""
+    of = sorted(world.of_device[name], key=lambda c: c.a.port if c.a.host == name else c.b.port)
+    for index in ports:
+        world.unplug(of[index])
+    return [of[index] for index in ports]
+
+
+@pytest.mark.parametrize(
+    ("ports", "blamed"),
+    [
+        (range(8), True),
+        (range(7), False),
+        # Not side by side, and fewer than half.
+        (range(0, 60, 2), False),
+        (range(0, 64, 2), True),
+        ([*range(4), *range(10, 14)], False),
+    ],
+)
+def test_a_block_of_ports_of_a_spine_is_one_cause(ports, blamed: bool) -> None:
+    case = build("superpod-32-of-64", ("old_totals",), 1)
+    cables = dark(case.world, "spine-002", ports)
+    found = case.world.judge().findings
+    kinds = {finding.kind for finding in found}
+    assert {cable for finding in found for cable in finding.cables} == set(cables)
+    if blamed:
+        (one,) = found
+        assert (one.kind, one.subject) == ("ports", "switch:spine-002")
+        assert one.text.startswith(f"{len(cables)} of 64 cables of spine-002 have no link")
+    else:
+        assert kinds <= {"dark", "cage"}
+
+
+def test_a_part_of_a_trunk_is_told_cable_by_cable() -> None:
+    case = build("superpod-32-of-64", ("two_trunks_exchanged",), 1)
+    (found,) = case.world.judge().findings
+    assert "are exchanged as a whole with those of" in found.text
+    assert found.remedy.count("exchange the two plugs at") == len(found.cables) // 2 == 4
+    # One pair of it is put right.
+    one = found.cables[0]
+    (two,) = (
+        c
+        for c in found.cables
+        if case.world.port(case.world.place(c.b)).peer == case.world.place(one.a)
+    )
+    for cable in (one, two):
+        case.world.unplug(cable)
+    for cable in (one, two):
+        case.world.plug(cable.a, cable.b)
+    assert len(case.world.judge().findings) == 3
+
+
+def test_a_node_at_another_place_is_told_with_how_far_it_is() -> None:
+    case = build("superpod-32-of-64", ("node_at_another_place",), 1)
+    world = case.world
+    (found,) = world.judge().findings
+    node = found.subject[5:]
+    assert found.text.startswith(f"{node} is at another place: 8 of its cables are ")
+    assert "correct its node_leaf_place; otherwise move the plug" in found.remedy
+    # Half of its cables are where they belong: then it is the others.
+    for cable in found.cables[:4]:
+        world.unplug(cable)
+        world.plug(cable.a, cable.b)
+    assert [one.subject for one in world.judge().findings] == [
+        cable.subject for cable in found.cables[4:]
+    ]

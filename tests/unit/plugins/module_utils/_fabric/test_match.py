@@ -33,6 +33,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge_adapte
     OwnHca,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.match import (
+    BY_ELIMINATION,
     BY_GUID,
     BY_NAME,
     BY_NODE,
@@ -706,6 +707,41 @@ def test_an_adapter_is_in_one_place_or_in_none(small: Small, ends: tuple, expect
     small.call(NO_NAME, C)
     assert taken(small) == {C: (C, BY_PLACE)}
     assert small.found.by_guid.get(first) == expected
+
+
+# adapters by elimination
+
+
+@pytest.mark.parametrize("spoilt", ["", "guid", "report", "second", "name", "there", "alone"])
+def test_an_adapter_without_a_name_is_what_is_left_of_an_exchange(
+    small: Small, spoilt: str
+) -> None:
+    # B is in the place of A, and the other way round; one of them has no name.
+    swap(small, A, B)
+    small.call(NO_NAME, B)
+    if spoilt == "guid":
+        small.declare(B, STRANGER)
+    elif spoilt == "report":
+        assert taken(small, known=Identities(absent={B})) == {B: UNKNOWN}
+        return
+    elif spoilt == "second":
+        # Another one without a name is where C belongs, which is where B belongs as well.
+        small.add(STRANGER, CA, NO_NAME)
+        small.link((STRANGER, 1), small.at(switch_end("l0", 3)))
+        small.remove(C)
+    elif spoilt == "name":
+        small.call("storage-1 mlx5_0", B)
+    elif spoilt == "there":
+        small.call("n2 mlx5_rail0", C)
+        small.unlink(small.at(rail_end(*C)))
+    elif spoilt == "alone":
+        small.unlink(small.at(rail_end(*A)))
+    expected = {
+        "": (B, BY_ELIMINATION),
+        "second": (B, BY_ELIMINATION),
+        "alone": UNKNOWN,
+    }.get(spoilt, UNKNOWN)
+    assert taken(small).get(B) == expected
 
 
 # kernel numbers that moved down
