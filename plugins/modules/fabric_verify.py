@@ -101,7 +101,7 @@ options:
     default: ""
   least_share:
     description: Share of the devices found that must be in the plan. Below it the sweep is of
-      another cluster, which is an error.
+      another cluster, which is an error, unless more than half of the plan was found.
     type: float
     default: 0.25
   sweep_files:

@@ -45,6 +45,11 @@ def _names_in_turn(hand: Hand, nodes: list[str]) -> Done:
     for (node, _rail), guid in [(k, g) for k, g in world.key_of.items() if k[0] in names]:
         device = world.fabric.devices[guid]
         device.description = device.description.replace(node, names[node])
+    # A machine reports its adapters under the name that it has.
+    world.called.update(names)
+    world.adapters.update(
+        {names[node]: said for node, said in world.adapters.items() if node in names}
+    )
     return Done({("exchanged", f"node:{min(nodes)}")}, hand.of_nodes(nodes))
 
 
@@ -227,7 +232,9 @@ def _half_dead(hand: Hand, tier: str) -> Done:
     world = hand.world
     of = {c.a.port if c.a.host == name else c.b.port: c for c in hand.of_device(name)}
     numbers = sorted(of)
-    half = numbers[: len(numbers) // 2] if hand.rng.random() < 0.5 else numbers[len(numbers) // 2 :]
+    # A leaf keeps an uplink, or it would be cut off.
+    first = hand.rng.randrange(len(numbers) // 2)
+    half = numbers[first : first + len(numbers) // 2]
     if len(half) < 8 or (tier == "leaf" and len(world.plan.switches) == 2):
         raise NoRoomError
     for number in half:
@@ -308,10 +315,15 @@ def cage_of_uplinks_dead(hand: Hand) -> Done:
     return Done({("cage", f"cage:{cable.a.host}/{cage}")}, hand.near(cable) | hand.near(other))
 
 
+def _adapter_gone(hand: Hand, node: str, rail: int) -> None:
+    hand.world.gone.add((node, rail))
+    hand.world.remove(hand.world.key_of[node, rail])
+
+
 @fault
 def adapter_that_its_node_does_not_see(hand: Hand) -> Done:
     cable = hand.rail()
-    hand.world.remove(hand.world.key_of[cable.a.host, cable.a.rail])
+    _adapter_gone(hand, cable.a.host, cable.a.rail)
     hand.world.ask_nodes(cable.a.host)
     return Done({("hca_absent", f"hca:{cable.a}")}, hand.near(cable))
 
@@ -319,7 +331,7 @@ def adapter_that_its_node_does_not_see(hand: Hand) -> Done:
 @fault
 def adapter_gone_and_all_nodes_answer(hand: Hand) -> Done:
     cable = hand.rail()
-    hand.world.remove(hand.world.key_of[cable.a.host, cable.a.rail])
+    _adapter_gone(hand, cable.a.host, cable.a.rail)
     hand.world.ask_nodes()
     return Done({("hca_absent", f"hca:{cable.a}")}, hand.near(cable))
 
@@ -344,7 +356,7 @@ def _numbers_moved_down(hand: Hand) -> tuple[str, int, set]:
     node = hand.nodes(1)[0]
     rails = sorted(cable.a.rail for cable in hand.of_device(node))
     gone = hand.rng.choice(rails[:-1])
-    hand.world.remove(hand.world.key_of[node, gone])
+    _adapter_gone(hand, node, gone)
     renumber(hand, node, gone)
     later = {("identity", f"hca:{node}/rail{rail}") for rail in rails if rail > gone}
     if gone == rails[0]:

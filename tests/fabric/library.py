@@ -54,6 +54,8 @@ def fresh(size: str) -> World:
         "doubled",
         "sms",
         "adapters",
+        "called",
+        "gone",
         "errors",
         "options",
         "key_of",

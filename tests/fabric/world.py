@@ -118,6 +118,12 @@ class World:
     options: dict[str, Any] = field(default_factory=dict)
     # node -> what ib_info reports there, of the nodes that were asked
     adapters: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    # Adapters that are dead, or not there: their nodes do not see them.
+    gone: set[tuple[str, int]] = field(default_factory=set)
+    # All devices as they were; not touched by any fault.
+    whole: dict[str, FoundDevice] = field(default_factory=dict)
+    # node -> the name that its machine has, where that is another's
+    called: dict[str, str] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
     # How much of ibnetdiscover's answer arrives.
     share: float = 1
@@ -150,6 +156,7 @@ class World:
             fabric,
             key_of,
             by_end=by_end,
+            whole={guid: copied(device) for guid, device in fabric.devices.items()},
             of_device=of_device,
             near={cable: sharing_cages(plan, by_end, of_device, cable) for cable in plan.cables},
             sms={expected[0]: "MASTER", expected[1]: "STANDBY"},
@@ -294,17 +301,17 @@ class World:
     def ask_nodes(self, *nodes: str) -> None:
         """Let these nodes report their adapters, as ib_info does; all of them without a name."""
         for node in nodes or sorted({node for node, _rail in self.plan.hcas}):
-            self.adapters[node] = [
+            self.adapters[self.called.get(node, node)] = [
                 {
                     "device": "mlx5_7",
                     "pci": hca.pci,
                     "guids": [
                         self.key_of[key],
-                        self.fabric.devices[self.key_of[key]].ports[1].guid,
+                        self.whole[self.key_of[key]].ports[1].guid,
                     ],
                 }
                 for key, hca in self.plan.hcas.items()
-                if key[0] == node and self.key_of[key] in self.fabric.devices
+                if key[0] == node and key not in self.gone
             ]
 
     def _answers_of_sms(self):

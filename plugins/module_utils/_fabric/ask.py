@@ -21,6 +21,7 @@ from typing import Any, Callable, Mapping
 from .._core.files import temporary_folder, text_of_option
 from .._core.record import NOT_MEASURED
 from .._core.run import ENDED, CommandResult, CommandRunner, ToolError
+from .findings import several
 from .judge import Expectation, Observation
 from .judge_adapters import OwnHca, adapters_from_data
 from .judge_subnet_managers import Managers
@@ -45,6 +46,14 @@ SM_LIDS = "saquery"
 
 # More subnet managers than this are not asked one by one.
 _SMS = 8
+
+
+# The names under which answers are saved; of each also what it wrote on standard error.
+_SAVED_NAMES = f"{DISCOVERY}, {STATES}, {COUNTERS}, {SECOND_COUNTERS}, {SM}, {SM_LIDS} or {SM}-LID"
+_SAVED = re.compile(
+    rf"({DISCOVERY}|{STATES}|{COUNTERS}|{SECOND_COUNTERS}|{SM}|{SM}-\d+|{SM_LIDS}|ibswinfo-.*)"
+    r"(\.stderr)?\Z"
+)
 
 
 @dataclass(frozen=True)
@@ -246,6 +255,8 @@ def read_files(texts: Mapping[str, str], interval_s: float) -> Answers:
     cut = list(sweep.complaints)
     add_errors(sweep, DISCOVERY, texts.get(f"{DISCOVERY}.stderr", ""))
     if STATES in texts:
+        if not texts[STATES].strip():
+            sweep.complaints.append(f"{STATES} holds nothing: states of ports are not known")
         add_link_states(sweep, texts[STATES])
     observation = Observation(sweep)
     index = port_index(sweep)
@@ -327,6 +338,9 @@ def observe(
         return ask_fabric(run, ask, states_matter=states_matter)
     if DISCOVERY not in files:
         raise ToolError(f"sweep_files: {DISCOVERY} is missing; give what ibnetdiscover printed")
+    unknown = sorted(name for name in files if not _SAVED.match(name))
+    if unknown:
+        raise ToolError(f"sweep_files: {several(unknown)}: no such answer; write {_SAVED_NAMES}")
     texts = {name: text_of_option(str(path), f"sweep_files.{name}") for name, path in files.items()}
     answers = read_files(texts, params["interval_s"])
     if not answers.observation.sweep.devices:

@@ -202,7 +202,9 @@ def _see_that_it_is_ours(plan: CablePlan, sweep: Sweep, matches: Matches, least:
     if not found or sweep.partial:
         return
     share = sum(device.guid in matches.by_guid for device in found) / len(found)
-    if share < least:
+    # A fabric that is there, and to which another one is joined, is the plan's.
+    whole = 2 * len(matches.by_key) > len(plan.hcas) + len(plan.switches)
+    if share < least and not whole:
         raise OtherClusterError(
             f"of {len(found)} devices that were found {share * len(found):.0f} are in the plan of "
             f"{len(plan.hcas)} adapters and {len(plan.switches)} switches: this is another fabric, "

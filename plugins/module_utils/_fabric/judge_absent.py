@@ -417,7 +417,9 @@ def _switch_cages(wiring: Wiring, left: set[Cable]) -> Iterator[Finding]:
         for end in (cable.a, cable.b):
             if end.is_switch and twin_cages(wiring.plan.switches[end.host].radix):
                 cages.setdefault((end.host, (end.port + 1) // 2), []).append(cable)
-    for (name, cage), of_cage in sorted(cages.items()):
+    lower = {cable.a.host for cable in left}
+    for name, cage in sorted(cages, key=lambda one: (one[0] not in lower, one)):
+        of_cage = cages[name, cage]
         ports = (2 * cage - 1, 2 * cage)
         if len(of_cage) < 2 or not left.issuperset(of_cage):
             continue

@@ -201,7 +201,8 @@ def judge_names(plan: CablePlan, sweep: Sweep, matches: Matches) -> list[Finding
             # The node itself says which rail it is: what it calls it is judged there (ib_health).
             continue
         if unnamed(sweep.devices[guid].description):
-            hosts.setdefault(node, {})[rail] = ""
+            local = said.host.lower() == "localhost"
+            hosts.setdefault(node, {})[rail] = said.host if local else ""
         elif host_key(said.host) != host_key(node):
             hosts.setdefault(node, {})[rail] = said.host
         elif node in matches.shifted:
@@ -420,7 +421,11 @@ def _wrong_hosts(
                 f"hca:{node}/rail{rail}",
                 f"the adapter in the place of {node} rail {rail} says that it is {here!r}",
                 f"compare its GUID with ibstat on {node}"
-                + (f"; it may belong to {name}" if name else "; see that rdma-ndd.service runs"),
+                + (
+                    f"; it may belong to {name}"
+                    if name.lower() not in ("", "localhost")
+                    else "; see that rdma-ndd.service runs"
+                ),
             )
     yield from _misnamed("node", whole, len(found), "with hostnamectl")
 

@@ -24,6 +24,7 @@ LEAF_SPINE = "leaf-spine"
 SPINE_CORE = "spine-core"
 # Between the two switches of a BasePOD.
 LEAF_LEAF = "leaf-leaf"
+VERSION = 1
 # From this many ports on, a switch has two of them in a cage: 64 in 32 cages (QM9700), 144 in 72.
 _TWIN_PORTS = 64
 
@@ -242,10 +243,10 @@ def rate_gbps(width: str | None, speed: str | None) -> float | None:
 
 
 def plan_from_data(data: Mapping[str, Any]) -> CablePlan:
-    """Return the plan that `plan_to_data` wrote; KeyError or TypeError where it is another one."""
+    """Return the plan that `plan_to_data` wrote; ValueError, KeyError or TypeError for another."""
     hcas = [PlannedHca(**{**item, "devices": tuple(item["devices"])}) for item in data["hcas"]]
     switches = [PlannedSwitch(**item) for item in data["switches"]]
-    return CablePlan(
+    plan = CablePlan(
         hcas={(hca.node, hca.rail): hca for hca in hcas},
         switches={switch.name: switch for switch in switches},
         cables=tuple(
@@ -254,6 +255,16 @@ def plan_from_data(data: Mapping[str, Any]) -> CablePlan:
         ),
         reserved=tuple(End(*item) for item in data["reserved"]),
     )
+    if data["version"] != VERSION:
+        raise ValueError(f"version is {data['version']!r}, and {VERSION} can be read")
+    devices = {*plan.switches, *plan.hcas}
+    for number, cable in enumerate(plan.cables):
+        if isinstance(cable.rate_gbps, bool) or not isinstance(cable.rate_gbps, (int, float)):
+            raise ValueError(f"cables[{number}].rate_gbps: {cable.rate_gbps!r} is not a number")
+        for side, end in (("a", cable.a), ("b", cable.b)):
+            if (end.host if end.is_switch else (end.host, end.rail)) not in devices:
+                raise ValueError(f"cables[{number}].{side}: {end} is not among the devices")
+    return plan
 
 
 def plan_to_data(plan: CablePlan) -> dict[str, Any]:
@@ -263,7 +274,7 @@ def plan_to_data(plan: CablePlan) -> dict[str, Any]:
         return [dict(vars(item)) for item in items]
 
     return {
-        "version": 1,
+        "version": VERSION,
         "hcas": [{**item, "devices": list(item["devices"])} for item in plain(plan.hcas.values())],
         "switches": plain(plan.switches.values()),
         "cables": [

@@ -383,6 +383,7 @@ def judge_unknown(
 ) -> Iterator[Finding]:
     """Yield a finding for each device, or pair of ports, with links that no plan knows."""
     reserved = set(wiring.plan.reserved)
+    nodes = {host_key(node) for node, _rail in wiring.plan.hcas}
     other_hosts = {host_key(host) for host in other_hosts}
     groups: dict[str, list[tuple[End, End]]] = {}
     for end, other in unknown:
@@ -399,8 +400,12 @@ def judge_unknown(
     for subject, links in sorted(groups.items()):
         places = [f"{wiring.at(end)} -- {wiring.at(other)}" for end, other in sorted(links)]
         known = foreign(links[0][1])
-        if known:
-            what = f"{subject.partition(':')[2]} is not in the plan, but is linked"
+        name = subject.partition(":")[2]
+        rail = known and host_key(name) in nodes
+        if rail:
+            what = f"{name} is in the plan, but this adapter is not one of its rails"
+        elif known:
+            what = f"{name} is not in the plan, but is linked"
         else:
             what = "a link that the plan does not have"
         yield Finding(
@@ -408,7 +413,8 @@ def judge_unknown(
             subject,
             f"{what}: {several(places)}",
             "take the cable out"
-            + (", or add the device to the inventory" if known else "")
-            + (" or to the hosts that are known to be there" if known else ""),
+            + (", or reserve the port (reserved_ports)" if rail else "")
+            + (", or add the device to the inventory" if known and not rail else "")
+            + (" or to the hosts that are known to be there" if known and not rail else ""),
             ends=tuple(end for end, _other in links),
         )

@@ -458,6 +458,19 @@ def test_saved_answers_are_judged(verify, tmp_path):
     assert found == {(item["kind"], item["subject"]) for item in saved["causes"]} == case.expected
 
 
+def test_saved_states_that_are_empty_leave_absence_in_doubt(verify, tmp_path):
+    case = build("basepod-12", ("uplink_dark",), 1)
+    saved = answers_of(case.world)
+    files = {}
+    for name, text in (("ibnetdiscover", saved["ibnetdiscover"]), ("iblinkinfo", "")):
+        files[name] = str(tmp_path / f"{name}.txt")
+        (tmp_path / f"{name}.txt").write_text(text)
+    answer = verify(case.world, sweep_files=files, without=TOOLS)
+    assert "iblinkinfo holds nothing: states of ports are not known" in answer["complaints"]
+    assert [item["kind"] for item in answer["causes"] if item["kind"] != "no_sm"] == []
+    assert kinds(answer["doubts"]) >= case.expected
+
+
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
@@ -480,12 +493,26 @@ def test_bad_sweeps_are_one_clear_error_and_nothing_is_written(
     assert not out.exists()
 
 
+NOTHING = {"hcas": [], "switches": [], "cables": [], "reserved": []}
+CABLE = {"a": ["leaf-9", -1, 1], "b": ["spine-9", -1, 1], "kind": "leaf-spine", "rate_gbps": 400}
+
+
 @pytest.mark.parametrize(
     ("plan", "said"),
     [
         ({}, "is not a cable plan (KeyError: 'hcas'); give cables.json"),
         ({"hcas": [1], "switches": [], "cables": []}, "is not a cable plan (TypeError"),
-        ({"hcas": [], "switches": [], "cables": [], "reserved": []}, "has no cables"),
+        ({**NOTHING, "version": 1}, "has no cables"),
+        (NOTHING, "KeyError: 'version'"),
+        ({**NOTHING, "version": 99}, "version is 99, and 1 can be read"),
+        (
+            {**NOTHING, "version": 1, "cables": [{**CABLE, "rate_gbps": "fast"}]},
+            "cables[0].rate_gbps: 'fast' is not a number",
+        ),
+        (
+            {**NOTHING, "version": 1, "cables": [CABLE]},
+            "cables[0].a: leaf-9/1 is not among the devices",
+        ),
     ],
 )
 def test_bad_plans_are_one_clear_error(verify, healthy, plan, said):
@@ -501,6 +528,10 @@ def test_bad_files_are_one_clear_error(verify, healthy, tmp_path):
         ({"plan_file": str(tmp_path / "none.json")}, "cannot be read: No such file"),
         ({"sweep_files": {}}, "ibnetdiscover is missing"),
         ({"sweep_files": {"ibnetdiscover": "/none"}}, "sweep_files.ibnetdiscover: /none cannot"),
+        (
+            {"sweep_files": {"ibnetdiscover": "/none", "iblinkinfos": "/none"}},
+            "sweep_files: iblinkinfos: no such answer; write ibnetdiscover, iblinkinfo, ",
+        ),
         ({"places": {"dgx-0001": "r01"}}, "places.dgx-0001: is 'r01'; write rack and rack_unit"),
         ({"output": str(tmp_path / "plan.json")}, "cannot be written"),
     ):

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import pytest
 from library import build, fresh
-from world import World, plan_of
+from small_fabric import STRANGER
+from world import SWITCH, World, plan_of
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import (
     OtherClusterError,
@@ -321,6 +322,7 @@ def test_two_adapters_that_are_gone_from_their_nodes() -> None:
     world = healthy()
     for node in ("dgx-0004", "dgx-0006"):
         world.remove(world.key_of[node, 3])
+        world.gone.add((node, 3))
     world.unplug(own(world, "dgx-0007")[3])
     world.ask_nodes("dgx-0004", "dgx-0006")
     verdict = world.judge()
@@ -673,7 +675,8 @@ def test_the_share_of_the_plan_in_what_was_found() -> None:
     found = 98
     world.plan = replace(
         world.plan,
-        hcas={key: hca for key, hca in world.plan.hcas.items() if key[0] == "dgx-0001"},
+        # Of three nodes one is there: less than half of the plan.
+        hcas={key: hca for key, hca in world.plan.hcas.items() if key[0] <= "dgx-0003"},
         cables=tuple(c for c in world.plan.cables if c.a.is_switch or c.a.host == "dgx-0001"),
     )
     known = 8 + 2
@@ -1086,3 +1089,39 @@ def test_a_node_at_another_place_is_told_with_how_far_it_is() -> None:
     assert [one.subject for one in world.judge().findings] == [
         cable.subject for cable in found.cables[4:]
     ]
+
+
+# words
+
+
+def test_a_node_that_calls_itself_localhost_says_so() -> None:
+    case = build("superpod-32-of-64", ("old_totals",), 1)
+    for cable in case.world.of_device["dgx-0005"]:
+        guid = case.world.key_of["dgx-0005", cable.a.rail]
+        case.world.fabric.devices[guid].description = f"localhost mlx5_rail{cable.a.rail}"
+    (found,) = case.world.judge().findings
+    assert found.text == "dgx-0005 says that it is localhost"
+
+
+def test_another_port_of_a_node_on_a_leaf_is_not_an_unplanned_node() -> None:
+    case = build("superpod-32-of-64", ("old_totals",), 1)
+    world = case.world
+    world.add(STRANGER, CA, "DGX-0005.site mlx5_77")
+    world.link((STRANGER, 1), world.place(world.free_ports("leaf-001")[0]))
+    (found,) = world.judge().findings
+    assert found.kind == "unexpected"
+    assert "is in the plan, but this adapter is not one of its rails" in found.text
+    assert "reserve the port" in found.remedy
+
+
+def test_another_fabric_that_is_joined_by_one_cable_is_one_finding() -> None:
+    case = build("superpod-32-of-64", ("old_totals",), 1)
+    world = case.world
+    ports = [world.place(world.free_ports("leaf-001")[0])]
+    for number in range(1000):
+        guid = f"07{number:014x}"
+        world.add(guid, SWITCH, f"MF0;other-{number}:MQM9700/U1", 64)
+        world.link((guid, 1), ports[-1])
+        ports.append((guid, 2))
+    (found,) = world.judge().findings
+    assert (found.kind, found.subject) == ("unexpected", "device:other-0")
