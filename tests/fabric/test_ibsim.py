@@ -12,12 +12,18 @@ import pytest
 sys.path[:0] = [str(Path(__file__).parent)]
 
 from world import World  # noqa: E402, I001
-from library import build, fresh  # noqa: E402
+from library import build, fresh, sound_world  # noqa: E402
 from sim import LARGE, Sim, find, simulator  # noqa: E402
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.ask import (  # noqa: E402
     Ask,
     ask_fabric,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import (  # noqa: E402
+    Verdict,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._inspection.judge import (  # noqa: E402
+    inspect,
 )
 from fabric_netlist import (  # noqa: E402
     netlist_of,
@@ -131,6 +137,39 @@ def _set(sim: Sim, world: World, values: dict) -> None:
             commands.append(f'PerformanceSet "{kind}-{guid}"[{number}] PortCounters.{name}={value}')
     if commands:
         sim.console(*commands)
+
+
+WITHOUT_A_PLAN = [
+    ("basepod-12", "rails_of_a_node_swapped"),
+    ("basepod-12", "nodes_on_a_leaf_swapped"),
+    ("basepod-12", "two_nodes_exchanged"),
+    ("basepod-12", "rail_at_hdr"),
+    ("superpod-32-of-64", "uplink_dark"),
+    ("superpod-32-of-64", "rail_in_a_free_port"),
+    ("superpod-32-of-64", "node_mute"),
+]
+
+
+@pytest.mark.parametrize(("size", "name"), WITHOUT_A_PLAN)
+def test_one_fault_without_a_plan(size: str, name: str, tmp_path: Path) -> None:
+    case = build(size, (name,), 0)
+    verdict = unplanned(case.world, tmp_path / "sim")
+    assert {(finding.kind, finding.subject) for finding in verdict.findings} == case.expected
+
+
+@pytest.mark.parametrize("size", ["basepod-12", "superpod-32-of-64"])
+def test_a_healthy_fabric_without_a_plan(size: str, tmp_path: Path) -> None:
+    verdict = unplanned(sound_world(size), tmp_path / "sim")
+    assert (verdict.findings, verdict.doubts, verdict.complaints) == ([], [], [])
+
+
+def unplanned(world: World, folder: Path) -> Verdict:
+    """Look at the simulated fabric, and judge it without its plan."""
+    with simulator(folder, netlist_of(world.fabric), f"H-{world.start}", *LARGE) as sim:
+        _start_sms(world, sim, dict(world.sms))
+        for guid in sorted(world.mute):
+            sim.console(f'Error "H-{guid}" 100')
+        return inspect(ask_fabric(sim.run, Ask(timeout_s=120)).observation)
 
 
 @pytest.mark.parametrize("size", ["basepod-12", "superpod-32", "superpod-127"])

@@ -18,7 +18,7 @@ from test_upgrade_nodes import ROOT, Site
 # check_inventory reads the inventory, and is done when that is read.
 PLAYBOOKS = sorted({path.stem for path in ROOT.glob("playbooks/*.yml")} - {"check_inventory"})
 # They look at a fabric, and this inventory plans none.
-FABRIC = {"validate_fabric", "learn_fabric"}
+FABRIC = {"validate_fabric", "learn_fabric", "inspect_fabric"}
 
 # What each does nothing without, when it is run by itself.
 DECLARED = {

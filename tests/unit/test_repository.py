@@ -540,6 +540,10 @@ def test_conditions_are_true_or_false(path: Path) -> None:
     assert [one for one in conditions_in(read_yaml(path)) if is_text(one)] == []
 
 
+# What needs no inventory of a cluster, so that there is no plan to begin with.
+WITHOUT_A_PLAN = {"inspect_fabric"}
+
+
 def beginning_problem(plays: list[dict[str, Any]]) -> str:
     """Why a playbook could work from another inventory's plan, or on no host; empty if it cannot.
 
@@ -573,8 +577,36 @@ def test_bad_beginnings_are_found() -> None:
 
 @each("playbooks/*.yml")
 def test_playbook_begins_with_the_plan(path: Path) -> None:
-    if path.stem != "check_inventory":
+    if path.stem not in {"check_inventory", *WITHOUT_A_PLAN}:
         assert not beginning_problem(read_yaml(path))
+
+
+def refusal_problem(plays: list[dict[str, Any]]) -> str:
+    """Why a playbook without a plan could end green on no host; empty if it cannot."""
+    first, *rest = plays
+    tasks = first.get("tasks", [])
+    if not tasks or "ansible.builtin.assert" not in tasks[0] or not tasks[0].get("run_once"):
+        return "does not begin with a refusal, made once"
+    if "localhost:all" not in first["hosts"] or first.get("connection") != "local":
+        return "does not refuse on the controller, whatever --limit leaves"
+    names = {re.sub(r"[{} ]|\|.*", "", play["hosts"]) for play in rest}
+    asked = str(tasks[0]["ansible.builtin.assert"]["that"])
+    return f"refuses without a look at {names}" if not all(name in asked for name in names) else ""
+
+
+def test_bad_refusals_are_found() -> None:
+    asked = {"ansible.builtin.assert": {"that": ["one in groups.all"]}, "run_once": True}
+    first = {"hosts": "localhost:all", "connection": "local", "tasks": [asked]}
+    play = {"hosts": "{{ one | default('none') }}"}
+    assert not refusal_problem([first, play])
+    assert refusal_problem([first, {"hosts": "{{ other | default('none') }}"}])
+    assert refusal_problem([{**first, "tasks": [play]}, play])
+    assert refusal_problem([{**first, "hosts": "{{ one | default('none') }}"}, play])
+
+
+@pytest.mark.parametrize("name", sorted(WITHOUT_A_PLAN))
+def test_playbook_without_a_plan_refuses_to_work_on_nothing(name: str) -> None:
+    assert not refusal_problem(read_yaml(ROOT / f"playbooks/{name}.yml"))
 
 
 # What is shipped

@@ -89,6 +89,8 @@ class _Inference:
     kept: set[End] = field(default_factory=set)
     regular: set[str] = field(default_factory=set)
     names: dict[str, str] = field(default_factory=dict)
+    # Leaf -> unit and rail, for the picture
+    units: dict[str, tuple[int, int | None]] = field(default_factory=dict)
     # Ports behind which something does not answer
     silent: set[End] = field(default_factory=set)
     result: Inferred = field(default_factory=lambda: Inferred(CablePlan({}, {}, ())))
@@ -101,12 +103,13 @@ class _Inference:
             if far is not None and far.is_switch and host in self.there.named:
                 of = machines.setdefault(sort_of(host), {})
                 of.setdefault(host, {})[rail] = (far.host, far.port)
-        for sort, of in sorted(machines.items()):
+        for sort, of in sorted(machines.items(), key=lambda item: (-len(item[1]), item[0])):
             if len(of) < _LEAST_MACHINES:
                 continue
             numbers = numbers_of(of)
             pattern = find_pattern(of, numbers)
             self._take(pattern, rail_end)
+            self._number_units(pattern)
             self._exchange(pattern)
             self._few_rails(sort, of, pattern)
             self._silent("node", pattern, numbers)
@@ -148,6 +151,16 @@ class _Inference:
             self._hole(SWITCH_ABSENT, "switch", name_of(numbers, hole.number), hole)
         self._astray("switch", pattern, numbers)
         self._foreign_names(pattern, numbers)
+
+    def _number_units(self, pattern: Pattern) -> None:
+        """Give the leaves of each unit its number, in the order of their names."""
+        for unit in sorted(pattern.units, key=lambda one: min(one.switch.values())):
+            number = 1 + max((known for known, _rail in self.units.values()), default=0)
+            slots: dict[str, list[int]] = {}
+            for slot, switch in unit.switch.items():
+                slots.setdefault(switch, []).append(slot)
+            for switch, rails in slots.items():
+                self.units.setdefault(switch, (number, rails[0] if len(rails) == 1 else None))
 
     def _astray(self, what: str, pattern: Pattern, numbers: dict[str, int]) -> None:
         for name, number in sorted(pattern.astray.items()):
@@ -473,17 +486,11 @@ def _plan(work: _Inference, links: dict[End, End]) -> CablePlan:
             hcas[a.host, a.rail] = PlannedHca(
                 a.host, a.rail, guid, None, None, None, devices or ("?",), int(rate)
             )
-    switches = {
-        name: PlannedSwitch(
-            name,
-            tiers[name],
-            None,
-            None,
-            _radix(there, name),
-            None if name in there.named else device.guid,
-        )
-        for name, device in there.switches.items()
-    }
+    switches = {}
+    for name, found in there.switches.items():
+        unit, rail = work.units.get(name, (None, None))
+        guid = None if name in there.named else found.guid
+        switches[name] = PlannedSwitch(name, tiers[name], unit, rail, _radix(there, name), guid)
     reserved = tuple(sorted(label(end) for end in there.reserved))
     return CablePlan(hcas, switches, tuple(sorted(cables)), reserved)
 

@@ -25,6 +25,7 @@ from .._fabric.findings import (
     UPLINKS,
     WIDTH,
     Finding,
+    by_cost,
 )
 from .._fabric.judge import Observation, Verdict, judge_fabric
 from .infer import Inferred, infer, rests_on
@@ -50,8 +51,8 @@ def inspect(seen: Observation) -> Verdict:
     told += inferred.findings + inferred.guesses
     return replace(
         verdict,
-        findings=[item for item in told if item.status != NOT_MEASURED],
-        doubts=[item for item in told if item.status == NOT_MEASURED],
+        findings=by_cost(item for item in told if item.status != NOT_MEASURED),
+        doubts=by_cost(item for item in told if item.status == NOT_MEASURED),
     )
 
 

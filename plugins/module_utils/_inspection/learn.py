@@ -92,7 +92,7 @@ def learn(
     check: bool,
 ) -> dict[str, Any]:
     """Make a list of cables of what is found, and return what the module returns; ToolError."""
-    answers = observe(run, params, _always)
+    answers = observe(run, params, ask_states)
     path, places = params["learn"], load_places(params["places"])
     text, notes = learned_csv(plan, answers, places, wanted.adapters, params["learn_allowed"])
     texts = {} if check else {os.path.basename(path): text}
@@ -100,6 +100,6 @@ def learn(
     return {"changed": bool(files), "files": files, "information": notes, "msg": notes[0]}
 
 
-def _always(_sweep: Sweep) -> bool:
+def ask_states(_sweep: Sweep) -> bool:
     """Ask for the states of ports: they show what is silent."""
     return True

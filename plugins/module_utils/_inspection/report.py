@@ -1,0 +1,71 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""What fabric_inspect hands over: records, and the files of a fabric without a plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Mapping
+
+from .._core.hang import write_files
+from .._core.record import Record, utc_text
+from .._core.run import CommandRunner, ToolError
+from .._fabric.ask import observe
+from .._fabric.judge import EmptyPlanError, Verdict
+from .._fabric.picture import fabric_svg
+from .._fabric.report import fabric_records, result_of
+from .._fabric.text import findings_text, json_text, verdict_data
+from .judge import inspect
+from .learn import ask_states
+
+_PICTURE = "without a plan: as most of it is cabled"
+
+
+def summary(verdict: Verdict) -> str:
+    """Return the verdict as one line."""
+    plan = verdict.wiring.plan
+    hosts = len({host for host, _rail in plan.hcas})
+    count = len(verdict.findings)
+    return (
+        f"{hosts} hosts, {len(plan.switches)} switches, {len(plan.cables)} cables without a plan: "
+        f"{count} finding{'s' * (count != 1)}; {len(verdict.doubts)} not measured or guessed"
+    )
+
+
+def inspect_fabric(
+    run: CommandRunner, params: Mapping[str, Any], check: bool
+) -> tuple[list[Record], dict[str, Any]]:
+    """Return the records, and what else the module returns; ToolError.
+
+    The files are written, unless it is a check only.
+    """
+    at = "" if params["sweep_files"] is not None else utc_text()
+    answers = observe(run, params, ask_states)
+    try:
+        verdict = inspect(answers.observation)
+    except EmptyPlanError:
+        why = [f"{tool}: {trouble}" for tool, trouble in answers.lost] or ["nothing is linked"]
+        raise ToolError(
+            f"no fabric was seen ({why[0]}); look from a host that is attached to one, with "
+            "infiniband-diags"
+        ) from None
+    plan, line = verdict.wiring.plan, summary(verdict)
+    records = fabric_records(plan, verdict, answers, params["interval_s"])
+    records = [replace(record, at=at) for record in records] if at else records
+    text = "\n".join([line, *findings_text(verdict).split("\n")[1:]])
+    data = verdict_data(verdict, records)
+    data["summary"]["text"] = line
+    files = []
+    if params["output"] and not check:
+        texts = {f"raw/{tool}.txt": said for tool, said in answers.raw.items()}
+        texts["findings.txt"] = text
+        texts["fabric.svg"] = fabric_svg(verdict, f"{params['cluster_name']} {_PICTURE}".strip())
+        texts["records.json"] = json_text(data)
+        files = write_files(params["output"], texts)
+    complaints = [*verdict.complaints, *(f"{tool}: {why}" for tool, why in answers.lost)]
+    result = {**result_of(verdict, {}), "text": text, "complaints": complaints, "files": files}
+    result["summary"]["text"] = line
+    return records, result
