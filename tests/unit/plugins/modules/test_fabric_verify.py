@@ -21,6 +21,10 @@ from hand import name_all
 from library import build, fresh
 from world import choose_start, rail_end
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.cables.lists import (
+    Rows,
+    take_own,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import plan_to_data
 from ansible_collections.baremetal.dgx.plugins.modules import fabric_verify
 
@@ -551,3 +555,28 @@ def test_a_reference_is_learned_and_then_holds(verify, healthy, tmp_path):
     refused = verify(case.world, learn=str(tmp_path / "other.csv"), interval_s=0)
     assert refused["failed"]
     assert not (tmp_path / "other.csv").exists()
+
+
+def test_what_breaks_the_pattern_is_learned_with_consent_alone(verify, tmp_path):
+    case = build("basepod-12", ("rails_of_a_node_swapped", "uplink_at_two_lanes"), 3)
+    path = tmp_path / "cables.csv"
+    names = [f"{kind} {subject}" for kind, subject in sorted(case.expected)]
+    refused = verify(case.world, learn=str(path), interval_s=0)
+    assert refused["failed"]
+    assert all(f"{name}: " in refused["msg"] for name in names)
+    assert "alike are so: confidence 0." in refused["msg"]
+    assert "cluster_fabric.cabling.findings_allowed" in refused["msg"]
+    half = verify(case.world, learn=str(path), interval_s=0, learn_allowed=names[:1])
+    assert half["failed"]
+    assert names[0] not in half["msg"]
+    assert not path.exists()
+    gone = "dark cable:leaf-001/1--leaf-002/1"
+    answer = verify(case.world, learn=str(path), interval_s=0, learn_allowed=[*names, gone])
+    assert answer.get("failed") is None, answer["msg"]
+    lines = path.read_text().splitlines()
+    assert [line.split(": ")[1] for line in lines if line.startswith("# allowed")] == names
+    assert f"{gone} is allowed, and was not found" in answer["information"]
+    rows = Rows(case.world.plan, "cables.csv")
+    take_own(rows, path.read_text())
+    assert rows.problems == []
+    assert len(rows.plan().cables) == 112
