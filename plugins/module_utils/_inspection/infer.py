@@ -496,8 +496,10 @@ def _plan(work: _Inference, links: dict[End, End]) -> CablePlan:
 
 
 def _radix(there: Census, name: str) -> int:
-    used = max((end.port for end in there.far if end.host == name and end.is_switch), default=0)
-    count = there.switches[name].port_count
+    device = there.switches[name]
+    ends = (switch_end(name, number) for number in device.ports)
+    used = max((end.port for end in ends if end in there.far), default=0)
+    count = device.port_count
     # The last port of an odd count is that of the part which adds up for SHARP.
     return max(used, count - count % 2)
 
