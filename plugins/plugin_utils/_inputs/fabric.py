@@ -7,13 +7,15 @@
 
 from __future__ import annotations
 
-import re
+import ipaddress
 from collections.abc import Mapping
 from typing import Any
 
+from .._plan.networks import RAIL
 from .host import PLAN, Host, Site
 
-_RAIL = re.compile(r"rail[0-9]+")
+# The routing table of a rail and the priority of its rule: this and the number of the rail.
+FIRST_TABLE = 1000
 # Where an adapter is not simulated elsewhere.
 HARDWARE = "infiniband_hardware"
 # Only a simulated fabric needs its own environment.
@@ -90,19 +92,50 @@ def _storage_ports(host: Host) -> list[str]:
 def _addresses(host: Host, storage: list[str]) -> list[dict[str, Any]]:
     """Return the addresses of the ports. A network called rail0 is that of rail 0."""
     networks = host.site.cluster("cluster_networks")
-    ports = {name: name for name in networks if _RAIL.fullmatch(name)}
+    ports = {name: name for name in networks if RAIL.fullmatch(name)}
     # A network called storage is that of the first storage port, where both are InfiniBand.
     if storage and networks.get("storage", {}).get("kind") == "infiniband":
         ports["storage"] = "storage0"
+    plan = host.site.plan["cluster"]["networks"]
     return [
         {
             "port": ports[name],
-            "address": address + "/" + networks[name]["cidr"].split("/")[1],
+            "address": address + "/" + _prefix(plan[name]),
             "mtu": networks[name].get("mtu", 0),
+            **_routes(name, address, plan[name]),
         }
         for name, address in host.node["addresses"].items()
         if name in ports
     ]
+
+
+def _prefix(network: Mapping[str, Any]) -> str:
+    return "31" if network["point_to_point"] else str(network["cidr"]).split("/")[1]
+
+
+def _routes(name: str, address: str, network: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the routes of a rail that has a router, and nothing for any other.
+
+    A node has as many ways out as rails. What is sent from the address of a rail leaves by that
+    rail, wherever it goes to: each rail has a table, and a rule by the source leads to it.
+    """
+    own = ipaddress.ip_address(address)
+    if not RAIL.fullmatch(name) or network["kind"] != "ethernet" or own.version != 4:
+        return {}
+    if network["point_to_point"]:
+        gateway = str(own - 1 if int(own) % 2 else own + 1)
+        near = {"to": network["cidr"], "via": gateway}
+    elif network["gateway"]:
+        gateway = network["gateway"]
+        near = {"to": network["cidr"], "table": FIRST_TABLE + int(name[4:])}
+    else:
+        return {}
+    table = FIRST_TABLE + int(name[4:])
+    return {
+        "source": address,
+        "table": table,
+        "routes": [near, {"to": "0.0.0.0/0", "via": gateway, "table": table}],
+    }
 
 
 def _root_guids(fabric: Mapping[str, Any]) -> list[str]:

@@ -22,6 +22,9 @@ from .._inventory.values import Address, Value, parse_address
 # mode, which the role infiniband sets.
 IPOIB_MTU = 4092
 
+# The network of a rail is called by its number.
+RAIL = re.compile(r"rail[0-9]+")
+
 AnyNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -35,6 +38,12 @@ class Network:
     kind: str
     mtu: int | None
     vlan: int | None
+    point_to_point: bool = False
+
+    @property
+    def step(self) -> int:
+        """How far the addresses of two nodes that follow each other lie apart."""
+        return 2 if self.point_to_point else 1
 
     def as_data(self) -> dict[str, Any]:
         """Return the network as plain values."""
@@ -44,6 +53,7 @@ class Network:
             "kind": self.kind,
             "mtu": self.mtu,
             "vlan": self.vlan,
+            "point_to_point": self.point_to_point,
         }
 
 
@@ -123,6 +133,7 @@ def parse_networks(
         if kind == "infiniband" and int(item.get("mtu", 0)) > IPOIB_MTU:
             wrong = "{} is more than IPoIB carries in datagram mode".format(item["mtu"])
             problems.append(Problem(where + ".mtu", wrong, f"write {IPOIB_MTU} at most"))
+        problems.extend(_check_point_to_point(name, net, item, where))
         for other in networks.values():
             if other.net.version == net.version and other.net.overlaps(net):
                 wrong = f"{net} overlaps {other.net} of {other.name}"
@@ -136,13 +147,29 @@ def parse_networks(
             kind=kind,
             mtu=None if mtu is None else int(mtu),
             vlan=None if vlan is None else int(vlan),
+            point_to_point=item["point_to_point"],
         )
     return networks, problems
 
 
+def _check_point_to_point(
+    name: str, net: AnyNetwork, item: Mapping[str, Any], path: str
+) -> Iterator[Problem]:
+    if not item["point_to_point"]:
+        return
+    where = path + ".point_to_point"
+    if not RAIL.fullmatch(name) or item["kind"] != "ethernet":
+        yield Problem(where, f"{name} is not an Ethernet rail", "remove it")
+    if net.version != 4:
+        yield Problem(path + ".cidr", f"{net} is not of IPv4", "write the IPv4 network of the rail")
+    if "gateway" in item:
+        wrong = "each port has its own, the other address of its subnet"
+        yield Problem(path + ".gateway", wrong, "remove it, or point_to_point")
+
+
 def check_rails(networks: Mapping[str, Network], path: str) -> Iterator[Problem]:
     """Yield rails whose packets have another size than those of the first."""
-    rails = [network for name, network in networks.items() if re.fullmatch(r"rail[0-9]+", name)]
+    rails = [network for name, network in networks.items() if RAIL.fullmatch(name)]
     for rail in rails[1:]:
         if rail.mtu != rails[0].mtu:
             mtu = "missing" if rail.mtu is None else str(rail.mtu)
@@ -194,7 +221,8 @@ def place_node(
             if name not in networks or (counted and number == 0):
                 continue
             try:
-                address = address + (number - 1) if counted and number else address
+                steps = (number - 1) * networks[name].step if counted and number else 0
+                address = address + steps
             except ipaddress.AddressValueError:
                 wrong = f"node {number} would be beyond the last address there is"
                 problems.append(Problem(path, wrong, "write a lower first address"))
@@ -213,6 +241,9 @@ def _check_fit(placed: list[Placed], networks: Mapping[str, Network]) -> Iterato
     for item in placed:
         network = networks[item.network]
         reason = _not_for_a_host(item.address, network.net)
+        if network.point_to_point and item.address in network.net:
+            # Either address of a subnet of two is one for a port.
+            reason = None
         if reason is None and item.address == network.gateway:
             reason = f"the gateway of {item.network}"
         if reason is not None:
@@ -237,7 +268,10 @@ def check_addresses(placed: list[Placed], networks: Mapping[str, Network]) -> It
     owners: dict[tuple[str, Address], Placed] = {}
     clashes: dict[tuple[str, str], list[tuple[Placed, Placed]]] = {}
     for item in placed:
-        owner = owners.setdefault((item.network, item.address), item)
+        key = item.address
+        if networks[item.network].point_to_point and int(key) % 2:
+            key -= 1
+        owner = owners.setdefault((item.network, key), item)
         if owner is item:
             continue
         # An address written for one host is what to correct, not the range that counts past it.
@@ -249,7 +283,8 @@ def check_addresses(placed: list[Placed], networks: Mapping[str, Network]) -> It
     for (path, _early_path), pairs in clashes.items():
         late, early = pairs[0]
         whose = f" for {late.host}" if late.counted else ""
-        wrong = f"{late.address}{whose} is also the address of {early.host_path}"
+        shared = "also the address" if late.address == early.address else "in the subnet"
+        wrong = f"{late.address}{whose} is {shared} of {early.host_path}"
         remedy = "write another first address" if late.counted else "write a free address"
         yield Problem(path, wrong + _so_on(len(pairs) - 1), remedy)
 

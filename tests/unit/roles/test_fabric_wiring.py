@@ -73,6 +73,36 @@ def test_ethernet_rails_are_told_by_their_networks(given: Callable[..., dict[str
     assert {rail["rate_gbps"] for rail in values["infiniband_rails"]} == {200}
 
 
+def test_what_a_rail_with_a_router_sends_leaves_by_it(given: Callable[..., dict[str, Any]]) -> None:
+    def edit(data: dict[str, Any]) -> None:
+        for rail in range(8):
+            data["cluster_networks"][f"rail{rail}"].update(kind="ethernet", mtu=9000)
+        data["cluster_networks"]["rail0"]["gateway"] = "10.1.16.1"
+        data["cluster_networks"]["rail7"]["point_to_point"] = True
+
+    values = given("core_12", "dgx-02", edit)
+    first, second, *_others, last = values["infiniband_addresses"]
+    assert first == {
+        "port": "rail0", "address": "10.1.16.102/24", "mtu": 9000,
+        "source": "10.1.16.102", "table": 1000,
+        "routes": [
+            {"to": "10.1.16.0/24", "table": 1000},
+            {"to": "0.0.0.0/0", "via": "10.1.16.1", "table": 1000},
+        ],
+    }  # fmt: skip
+    # One subnet for all and no router: nothing but the address.
+    assert second == {"port": "rail1", "address": "10.1.17.102/24", "mtu": 9000}
+    # The first node has 10.1.23.101, its leaf .100; the second one 103 and 102.
+    assert last == {
+        "port": "rail7", "address": "10.1.23.103/31", "mtu": 9000,
+        "source": "10.1.23.103", "table": 1007,
+        "routes": [
+            {"to": "10.1.23.0/24", "via": "10.1.23.102"},
+            {"to": "0.0.0.0/0", "via": "10.1.23.102", "table": 1007},
+        ],
+    }  # fmt: skip
+
+
 def test_superpod_roots_are_all_spines_or_none(given: Callable[..., dict[str, Any]]) -> None:
     guids = {f"spine-{at:02d}": f"0xfc6a1c03010000{at:02x}" for at in range(1, 17)}
 

@@ -247,6 +247,120 @@ def test_interfaces_that_lack_their_address(ubuntu: dict[str, Any], debian: dict
     ]  # fmt: skip
 
 
+# A leaf with a router for all its ports, and a subnet of two addresses for one port.
+ROUTED = [
+    {
+        "port": "rail0",
+        "address": "10.1.16.101/24",
+        "source": "10.1.16.101",
+        "table": 1000,
+        "routes": [
+            {"to": "10.1.16.0/24", "table": 1000},
+            {"to": "0.0.0.0/0", "via": "10.1.16.1", "table": 1000},
+        ],
+    },
+    {
+        "port": "rail1",
+        "address": "172.17.0.1/31",
+        "source": "172.17.0.1",
+        "table": 1001,
+        "routes": [
+            {"to": "172.17.0.0/16", "via": "172.17.0.0"},
+            {"to": "0.0.0.0/0", "via": "172.17.0.0", "table": 1001},
+        ],
+    },
+]
+
+
+def routed(folder: Path, manager: str, **more: Any) -> dict[str, Any]:
+    inputs = {
+        **INPUTS,
+        "infiniband_link_layer": "Ethernet",
+        "infiniband_addresses": ROUTED,
+        "infiniband_network_manager": manager,
+        **more,
+    }
+    return shown(folder, "Debian", inputs)
+
+
+def test_routes_by_netplan(tmp_path: Path) -> None:
+    entry = routed(tmp_path, "netplan")["files"]["/etc/netplan/90-baremetal-dgx-rails.yaml"]
+    ports = yaml.safe_load(entry["content"])["network"]["ethernets"]
+    assert ports["rail0"]["routes"] == [
+        {"to": "10.1.16.0/24", "scope": "link", "table": 1000},
+        {"to": "0.0.0.0/0", "via": "10.1.16.1", "table": 1000},
+    ]
+    assert ports["rail0"]["routing-policy"] == [
+        {"from": "10.1.16.101", "table": 1000, "priority": 1000}
+    ]
+    assert ports["rail1"]["routes"][0] == {"to": "172.17.0.0/16", "via": "172.17.0.0"}
+
+
+def test_routes_by_networkd(tmp_path: Path) -> None:
+    entry = routed(tmp_path, "networkd")["files"]
+    path = "/etc/systemd/network/70-baremetal-dgx-{}.network"
+    text = [line for line in lines(entry[path.format("rail0")]) if line]
+    assert text[text.index("[Route]") :] == [
+        "[Route]", "Destination=10.1.16.0/24", "Scope=link", "Table=1000",
+        "[Route]", "Destination=0.0.0.0/0", "Gateway=10.1.16.1", "Table=1000",
+        "[RoutingPolicyRule]", "From=10.1.16.101", "Table=1000", "Priority=1000",
+    ]  # fmt: skip
+    text = [line for line in lines(entry[path.format("rail1")]) if line]
+    assert text[text.index("[Route]") :][:3] == [
+        "[Route]", "Destination=172.17.0.0/16", "Gateway=172.17.0.0",
+    ]  # fmt: skip
+
+
+def test_routes_by_networkmanager(tmp_path: Path) -> None:
+    entry = routed(tmp_path, "networkmanager")["files"]
+    parsed = configparser.ConfigParser()
+    folder = "/etc/NetworkManager/system-connections"
+    parsed.read_string(entry[f"{folder}/rail0.nmconnection"]["content"])
+    four = {name: value for name, value in parsed["ipv4"].items() if "rout" in name}
+    assert four == {
+        "route1": "10.1.16.0/24",
+        "route1_options": "table=1000",
+        "route2": "0.0.0.0/0,10.1.16.1",
+        "route2_options": "table=1000",
+        "routing-rule1": "priority 1000 from 10.1.16.101 table 1000",
+    }
+    parsed.read_string(entry[f"{folder}/rail1.nmconnection"]["content"])
+    assert parsed["ipv4"]["route1"] == "172.17.0.0/16,172.17.0.0"
+
+
+def test_routes_by_ifupdown(tmp_path: Path) -> None:
+    entry = routed(tmp_path, "ifupdown")["files"]["/etc/network/interfaces.d/baremetal-dgx-rails"]
+    text = [line.strip() for line in lines(entry)]
+    assert text[text.index("address 172.17.0.1/31") + 1 :] == [
+        "up ip route replace 172.17.0.0/16 via 172.17.0.0 dev $IFACE",
+        "up ip route replace 0.0.0.0/0 via 172.17.0.0 dev $IFACE table 1001",
+        "up ip rule del priority 1001 2>/dev/null || true",
+        "up ip rule add from 172.17.0.1 table 1001 priority 1001",
+        "down ip rule del priority 1001 || true",
+    ]
+    assert "up ip route replace 10.1.16.0/24 scope link dev $IFACE table 1000" in text
+
+
+def test_a_rule_that_is_missing_is_set_and_checked(tmp_path: Path) -> None:
+    addresses = (
+        "4: rail0    inet 10.1.16.101/24 brd 10.1.16.255 scope global rail0\n"
+        "5: rail1    inet 172.17.0.1/31 scope global rail1\n"
+    )
+    rules = "0:\tfrom all lookup local\n1000:\tfrom 10.1.16.101 lookup 1000\n"
+    seen = {"__infiniband_ip": {"stdout": addresses + rules}}
+    result = routed(tmp_path, "ifupdown", **seen)
+    assert result["lacking"] == ["rail1"]
+    probe = result["probes"][2]
+    assert [str(word) for word in probe.pop("command")] == ["ip", "route", "show", "table", "1000"]
+    assert probe == {
+        "name": "what rail0 sends from 10.1.16.101 leaves by it",
+        "expect": r"(?m)^default via \S+ dev rail0(\s|$)",
+        "remedy": "ask ifupdown; ip rule show priority 1000",
+    }
+    seen["__infiniband_ip"]["stdout"] += "1001:\tfrom 172.17.0.1 lookup 1001\n"
+    assert routed(tmp_path, "ifupdown", **seen)["lacking"] == []
+
+
 def test_firmware_findings(ubuntu: dict[str, Any]) -> None:
     different, pending = ubuntu["firmware"]
     assert different.endswith("allow it with infiniband_firmware_settings_allowed: true")

@@ -37,7 +37,7 @@ def test_files(tmp_path: Path, distribution: str, package: str) -> None:
         "NCCL_IB_TC=106",
     ]  # fmt: skip
     assert lines(files["/etc/baremetal-dgx/roce-settings.env"]) == [
-        'RAILS="0 1"', "PRIORITY=3", "DSCP=26",
+        'RAILS="0 1"', "PRIORITY=3", "DSCP=26", 'ACCELERATION=""',
     ]  # fmt: skip
     assert lines(files["/etc/lldpd.d/baremetal-dgx.conf"]) == [
         "configure lldp portidsubtype ifname"
@@ -51,11 +51,13 @@ def test_a_pod_and_refusals(tmp_path: Path) -> None:
         "roce_rails": [0, 0, -1],
         "roce_dscp": 64,
         "roce_nccl_settings": {"x": 1},
+        "roce_acceleration": {"adaptive_routing_forced_en": True, "a b": 1},
     }
     result = render(tmp_path, "roce", "Debian", inputs, SHOWN)
     assert result["runs"] is False
     expected = [
-        "roce_dscp: 64 is", "roce_rails: a rail is", "roce_rails: a negative", "roce_nccl",
+        "roce_dscp: 64 is", "roce_rails: a rail is", "roce_rails: a negative",
+        "roce_acceleration: no fields and numbers of ROCE_ACCL: a b, True;", "roce_nccl",
     ]  # fmt: skip
     for line, start in zip(result["refusals"], expected, strict=True):
         assert line.startswith(start)
@@ -87,6 +89,24 @@ printf '\\tpriority    0   1   2   3   4   5   6   7\\n'
 printf '\\tenabled     %s\\n\\tbuffer      0   0   0   1   0   0   0   0\\n' "$pfc"
 """
 TOOLS = {"dcb": DCB, "mlnx_qos": MLNX_QOS}
+# The form of docs.nvidia.com, Adaptive Retransmission: Parameters Control.
+MSTREG = """\
+#!/bin/sh
+test "$1 $3 $4 $5" = "-d --yes --reg_name ROCE_ACCL" || exit 8
+file=$STATE/$2.register
+case "$6" in
+--set) echo "$7" | tr , '\\n' >> "$file" ;;
+--get)
+    echo "Sending access register..."
+    echo "Field Name                        | Data"
+    echo "================================================"
+    for field in roce_tx_window_en adaptive_routing_forced_en; do
+        value=$(sed -n "s/^$field=//p" "$file" 2> /dev/null | tail -n 1)
+        printf '%-33s | 0x%08x\\n' "$field" "${value:-0}"
+    done ;;
+*) exit 9 ;;
+esac
+"""
 
 
 @pytest.fixture(params=["dcb", "mlnx_qos"])
@@ -104,6 +124,7 @@ def script(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
         for side in ("np", "rp"):
             (sys / f"class/net/rail{rail}/ecn/roce_{side}/enable/3").write_text("0\n")
         (sys / f"class/infiniband/mlx5_rail{rail}/tc/1/traffic_class").write_text("0\n")
+        (sys / f"class/net/rail{rail}/device").symlink_to(f"../../../0000:1{8 + rail}:00.0")
     (tmp_path / "bin").mkdir()
     for name, text in {request.param: TOOLS[request.param], "modprobe": "#!/bin/sh\n"}.items():
         (tmp_path / "bin" / name).write_text(text)
@@ -140,6 +161,28 @@ def test_what_was_applied_is_read_back(script: Any) -> None:
     assert (port / "default_roce_mode").read_text() == "RoCE v2\n"
     ecn = script.sys / "class/net/rail0/ecn/roce_np/enable/3"
     assert ecn.read_text() == "1\n"
+
+
+def test_fields_of_the_register_are_set_and_read_back(script: Any) -> None:
+    wanted = {"ACCELERATION": "adaptive_routing_forced_en=1 roce_tx_window_en=1"}
+    code, text = script("apply", **wanted)
+    assert code == 1
+    assert "mlxreg and mstreg are not installed" in text
+    assert "rail1 does not take adaptive_routing_forced_en=1 roce_tx_window_en=1" in text
+    tool = script.state / "bin" / "mstreg"
+    tool.write_text(MSTREG)
+    tool.chmod(0o755)
+    code, text = script("check", **wanted)
+    assert code == 1
+    assert "rail0 has adaptive_routing_forced_en 0 instead of 1" in text
+    assert script("apply", **wanted) == (0, "")
+    assert script("check", **wanted) == (0, "all rails are as declared\n")
+    # Each rail by the PCI address of the adapter.
+    assert {path.name for path in script.state.glob("*.register")} == {
+        "0000:18:00.0.register",
+        "0000:19:00.0.register",
+    }
+    assert "rail0 has no field x in ROCE_ACCL" in script("check", ACCELERATION="x=1")[1]
 
 
 def test_other_values_are_a_difference(script: Any) -> None:

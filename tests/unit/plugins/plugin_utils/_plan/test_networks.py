@@ -139,6 +139,7 @@ def test_a_network_that_cannot_be_read_hides_no_other() -> None:
             "kind": "ethernet",
             "mtu": 9000,
             "vlan": 7,
+            "point_to_point": False,
         },
         "plain": {
             "cidr": "10.0.3.0/24",
@@ -146,6 +147,7 @@ def test_a_network_that_cannot_be_read_hides_no_other() -> None:
             "kind": "ethernet",
             "mtu": None,
             "vlan": None,
+            "point_to_point": False,
         },
     }
 
@@ -258,6 +260,51 @@ def test_counting_ends_with_the_last_address_there_is() -> None:
     (ten,), problems = place(7, first=first)
     assert ten[1] == "10.0.0.17"
     assert problems == [f"{FIRST}.four: node 7 {beyond}", f"{FIRST}.six: node 7 {beyond}"]
+
+
+PAIRS = {"cidr": "172.16.0.0/24", "point_to_point": True}
+
+
+def test_ports_with_a_subnet_of_two_are_counted_by_two() -> None:
+    nets = networks(rail0=PAIRS)
+    for first, seventh in (("172.16.0.1", "172.16.0.13"), ("172.16.0.0", "172.16.0.12")):
+        value = Value({"rail0": first}, FIRST)
+        placed, problems = place_node("n", "h", 7, {"node_first_address": value}, nets, nets)
+        assert problems == []
+        assert str(placed[0].address) == seventh
+        # The first and the last address of the network are for ports, too.
+        assert list(check_addresses(placed, nets)) == []
+    assert said([at("a", "172.16.0.255", network="rail0")], nets) == []
+    (line,) = said([at("a", "172.16.1.1", network="rail0")], nets)
+    where = "gpu_nodes.a.node_address.rail0"
+    assert line == (
+        f"{where}: 172.16.1.1 is outside 172.16.0.0/24; write a free one in 172.16.0.0/24"
+    )
+    four, five, six = (
+        at(host, f"172.16.0.{last}", network="rail0")
+        for host, last in (("a", 4), ("b", 5), ("c", 6))
+    )
+    (line,) = said([four, five], nets)
+    where = "gpu_nodes.b.node_address.rail0"
+    assert line == (f"{where}: 172.16.0.5 is in the subnet of gpu_nodes.a; write a free address")
+    # 172.16.0.5 and .6 are in two subnets.
+    assert said([five, six], nets) == []
+
+
+def test_only_ethernet_rails_have_subnets_of_two() -> None:
+    assert wrong(storage=PAIRS) == [
+        f"{PATH}.storage.point_to_point: storage is not an Ethernet rail; remove it"
+    ]
+    assert wrong(rail0={**PAIRS, "kind": "infiniband"}) == [
+        f"{PATH}.rail0.point_to_point: rail0 is not an Ethernet rail; remove it"
+    ]
+    assert wrong(rail0={**PAIRS, "cidr": "fd00::/64", "gateway": "fd00::1"}) == [
+        f"{PATH}.rail0.cidr: fd00::/64 is not of IPv4; write the IPv4 network of the rail",
+        (
+            f"{PATH}.rail0.gateway: each port has its own, the other address of its subnet; "
+            "remove it, or point_to_point"
+        ),
+    ]
 
 
 def at(
