@@ -13,6 +13,8 @@ import socket
 # What a port is called once the role infiniband has named it. The prefix matters: NVSHMEM takes
 # only names that begin with mlx5 (NVSHMEM_HCA_PREFIX).
 RAIL_DEVICE = "mlx5_rail{rail}"
+# The network of rail 3 is rail3.
+RAIL_NETWORK = re.compile(r"rail[0-9]+")
 _ADDRESS = re.compile(r"(?:([0-9a-f]+):)?([0-9a-f]{2}:[0-9a-f]{2})(\.[0-7])?\Z")
 
 

@@ -11,7 +11,7 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Any
 
-from .._plan.networks import RAIL
+from ...module_utils._core.names import RAIL_NETWORK
 from .host import PLAN, Host, Site
 
 # The routing table of a rail and the priority of its rule: this and the number of the rail.
@@ -92,7 +92,7 @@ def _storage_ports(host: Host) -> list[str]:
 def _addresses(host: Host, storage: list[str]) -> list[dict[str, Any]]:
     """Return the addresses of the ports. A network called rail0 is that of rail 0."""
     networks = host.site.cluster("cluster_networks")
-    ports = {name: name for name in networks if RAIL.fullmatch(name)}
+    ports = {name: name for name in networks if RAIL_NETWORK.fullmatch(name)}
     # A network called storage is that of the first storage port, where both are InfiniBand.
     if storage and networks.get("storage", {}).get("kind") == "infiniband":
         ports["storage"] = "storage0"
@@ -120,7 +120,7 @@ def _routes(name: str, address: str, network: Mapping[str, Any]) -> dict[str, An
     rail, wherever it goes to: each rail has a table, and a rule by the source leads to it.
     """
     own = ipaddress.ip_address(address)
-    if not RAIL.fullmatch(name) or network["kind"] != "ethernet" or own.version != 4:
+    if not RAIL_NETWORK.fullmatch(name) or network["kind"] != "ethernet" or own.version != 4:
         return {}
     if network["point_to_point"]:
         gateway = str(own - 1 if int(own) % 2 else own + 1)

@@ -15,11 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...module_utils._core.names import RAIL_NETWORK
 from ...module_utils._core.nodeset import expand
 from ...module_utils._core.schema import Problem, closest, words
 from .._contract.contract import CLUSTER_VARIABLES
 from .._contract.settings import filled
-from .networks import RAIL
 
 # A BasePOD of NDR switches is specified for two to eight nodes; there its links do not block.
 BASEPOD_NODES = 8
@@ -258,14 +258,14 @@ def rail_kind(fabric: Fabric, kinds: Mapping[str, str]) -> str:
     """
     if fabric.topology == "none":
         return "none"
-    rails = {kind for name, kind in kinds.items() if RAIL.fullmatch(name)}
+    rails = {kind for name, kind in kinds.items() if RAIL_NETWORK.fullmatch(name)}
     return "ethernet" if rails and "infiniband" not in rails else "infiniband"
 
 
 def check_kinds(networks: Mapping[str, Mapping[str, Any]], path: str) -> Iterator[Problem]:
     """Yield rails that differ from the others in kind: one cluster has one kind of rails."""
     known = filled(CLUSTER_VARIABLES["cluster_networks"], networks)
-    rails = {name: item["kind"] for name, item in known.items() if RAIL.fullmatch(name)}
+    rails = {name: item["kind"] for name, item in known.items() if RAIL_NETWORK.fullmatch(name)}
     if len(set(rails.values())) < 2:
         return
     for name, kind in rails.items():

@@ -8,11 +8,11 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ...module_utils._core.names import RAIL_NETWORK
 from ...module_utils._core.schema import Problem, closest, words
 from .._contract.contract import CLUSTER_VARIABLES
 from .._contract.settings import filled
@@ -21,9 +21,6 @@ from .._inventory.values import Address, Value, parse_address
 # 4096 of the InfiniBand link, less the four of IPoIB's own header (RFC 4391): the most of datagram
 # mode, which the role infiniband sets.
 IPOIB_MTU = 4092
-
-# The network of a rail is called by its number.
-RAIL = re.compile(r"rail[0-9]+")
 
 AnyNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -158,7 +155,7 @@ def _check_point_to_point(
     if not item["point_to_point"]:
         return
     where = path + ".point_to_point"
-    if not RAIL.fullmatch(name) or item["kind"] != "ethernet":
+    if not RAIL_NETWORK.fullmatch(name) or item["kind"] != "ethernet":
         yield Problem(where, f"{name} is not an Ethernet rail", "remove it")
     if net.version != 4:
         yield Problem(path + ".cidr", f"{net} is not of IPv4", "write the IPv4 network of the rail")
@@ -169,7 +166,7 @@ def _check_point_to_point(
 
 def check_rails(networks: Mapping[str, Network], path: str) -> Iterator[Problem]:
     """Yield rails whose packets have another size than those of the first."""
-    rails = [network for name, network in networks.items() if RAIL.fullmatch(name)]
+    rails = [network for name, network in networks.items() if RAIL_NETWORK.fullmatch(name)]
     for rail in rails[1:]:
         if rail.mtu != rails[0].mtu:
             mtu = "missing" if rail.mtu is None else str(rail.mtu)
