@@ -334,9 +334,11 @@ def test_routes_by_ifupdown(tmp_path: Path) -> None:
     assert text[text.index("address 172.17.0.1/31") + 1 :] == [
         "up ip route replace 172.17.0.0/16 via 172.17.0.0 dev $IFACE",
         "up ip route replace 0.0.0.0/0 via 172.17.0.0 dev $IFACE table 1001",
-        "up ip rule del priority 1001 2>/dev/null || true",
-        "up ip rule add from 172.17.0.1 table 1001 priority 1001",
-        "down ip rule del priority 1001 || true",
+        (
+            'up test -n "$(ip rule show priority 1001)" || '
+            "ip rule add from 172.17.0.1 table 1001 priority 1001"
+        ),
+        "down ip rule del priority 1001",
     ]
     assert "up ip route replace 10.1.16.0/24 scope link dev $IFACE table 1000" in text
 
