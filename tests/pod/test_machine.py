@@ -181,3 +181,55 @@ def test_a_striped_array_survives_a_power_cut(site: Site) -> None:
     shell("vm-01", "for _ in $(seq 60); do ! findmnt /raid || exit 0; sleep 1; done; exit 1")
     after = site.run("mount_storage")
     assert (after.rc, after.changed["vm-01"]) == (0, 0), after.output[-3000:]
+
+
+@pytest.fixture(name="ceph")
+def the_ceph(site: Site) -> str:
+    """A real Ceph of one node beside the machine; its address."""
+    address = f"{SUBNET}.31"
+    hosts = f"vm-01={HOSTS['vm-01']}:machine,stor-01={address}"
+    pod("up", "--name", NAME, "--subnet", f"{SUBNET}.0/24", "--hosts", hosts)
+    pod("ceph", "--name", NAME)
+    folder = {"fs": "cephfs", "path": "/scratch"}
+    write = {
+        "all/ceph.yml": {
+            "cephfs_fsid": shell("stor-01", "ceph fsid").strip(),
+            "cephfs_monitors": [address],
+        },
+        "storage_nodes/ceph.yml": {
+            "cephfs_admin": True,
+            "cephfs_folders": [{**folder, "mode": "1777", "max_bytes": 64 << 20}],
+            "cephfs_clients": [{"name": "node", "grants": [{**folder, "perms": "rw"}]}],
+        },
+    }
+    for name, data in write.items():
+        path = site.folder / "group_vars" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(yaml.safe_dump(data))
+    return address
+
+
+def test_the_kernel_mounts_cephfs(site: Site, ceph: str) -> None:
+    mount = {"name": "scratch", "fs": "cephfs", "path": "/scratch", "client": "node"}
+    site.settings(cephfs_mounts=[{**mount, "mountpoint": "/scratch", "driver": "kernel"}])
+    made = site.run("mount_storage")
+    assert made.rc == 0, made.why
+    kind, source, options = shell("vm-01", "findmnt -n -o FSTYPE,SOURCE,OPTIONS /scratch").split()
+    assert (kind, source.partition("=")[2]) == ("ceph", "/scratch")
+    assert {"ms_mode=prefer-crc", "recover_session=clean"} <= set(options.split(","))
+    again = site.run("mount_storage")
+    assert (again.rc, again.changed["vm-01"]) == (0, 0), again.output[-3000:]
+    # The quota of the folder is Ceph's, and the kernel's client keeps to it.
+    over = shell(
+        "vm-01", "dd if=/dev/zero of=/scratch/large bs=1M count=80 2>&1; rm /scratch/large"
+    )
+    assert "Disk quota exceeded" in over
+    shell("vm-01", "head -c 20M /dev/urandom > /scratch/data; sha256sum /scratch/data > /root/sum")
+    shell("vm-01", "sync")
+    cut_power("vm-01")
+    pod("up", "--name", NAME)
+    wait = "for _ in $(seq 180); do findmnt -n -t ceph /scratch && break; sleep 1; done"
+    assert shell("vm-01", f"{wait}; sha256sum -c /root/sum").split()[-1] == "OK"
+    after = site.run("mount_storage")
+    assert (after.rc, after.changed["vm-01"]) == (0, 0), after.output[-3000:]
+    assert ceph in shell("vm-01", "cat /proc/mounts")
