@@ -66,7 +66,7 @@ options:
     default: ""
   least_share:
     description: Share of the devices heard that must be in the plan. Below it the answers are of
-      another cluster, which is an error.
+      another cluster, which is an error, unless more than half of the plan was heard.
     type: float
     default: 0.25
   output:
