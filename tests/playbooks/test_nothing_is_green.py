@@ -27,11 +27,11 @@ DECLARED = {
     "configure_exporters": "write node_exporter_enabled: true",
     "configure_monitoring": "write prometheus_enabled: true for monitoring_nodes",
     "configure_health": "write node_health_enabled: true",
-    "configure_fabric": "write cluster_fabric.topology: basepod or superpod",
+    "configure_fabric": "write cluster_fabric.topology: basepod, superpod or leaf_spine",
     "install_gpu_stack": "write nvidia_driver_source: preinstalled",
 }
 # They work on whole groups, and read no target.
-WHOLE = {"remove_nodes", "report", "update_hosts"}
+WHOLE = {"mirror", "remove_nodes", "report", "update_hosts"}
 
 
 @pytest.fixture

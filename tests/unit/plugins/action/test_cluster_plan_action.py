@@ -213,8 +213,8 @@ NOTHING = {
                 "  topology: none",
             ),
         ),
-        says="all.cluster_fabric.topology: none, and there is no fabric to look at; write basepod "
-        "or superpod with the names of the switches",
+        says="all.cluster_fabric.topology: none, and there is no fabric to look at; write "
+        "basepod, superpod or leaf_spine with the names of the switches",
     ),
     "playbook_of_which_nothing_is_declared": Scenario(
         playbook="baremetal.dgx.mount_storage",
@@ -482,10 +482,11 @@ def test_only_what_differs_is_written(tmp_path: Path) -> None:
     inode = path.stat().st_ino
     assert not write_texts(folder, {"plan.json": "a\n"}, ())
     assert path.stat().st_ino == inode
-    assert write_texts(folder, {"plan.json": "b\n"}, ())
-    assert write_texts(folder, {"plan.json": "longer\n"}, ())
     # A new file in its place: who reads the old one reads it to its end.
+    assert write_texts(folder, {"plan.json": "b\n"}, ())
     assert path.stat().st_ino != inode
+    assert write_texts(folder, {"plan.json": "longer\n"}, ())
+    assert path.read_text(encoding="utf-8") == "longer\n"
     assert path.stat().st_mode & 0o777 == 0o644
     assert [item.name for item in path.parent.iterdir()] == ["plan.json"]
 
