@@ -122,17 +122,18 @@ def _routes(name: str, address: str, network: Mapping[str, Any]) -> dict[str, An
     own = ipaddress.ip_address(address)
     if not RAIL_NETWORK.fullmatch(name) or network["kind"] != "ethernet" or own.version != 4:
         return {}
+    table = FIRST_TABLE + int(name[4:])
     if network["point_to_point"]:
         gateway = str(own - 1 if int(own) % 2 else own + 1)
         near = {"to": network["cidr"], "via": gateway}
     elif network["gateway"]:
         gateway = network["gateway"]
-        near = {"to": network["cidr"], "table": FIRST_TABLE + int(name[4:])}
+        near = {"to": network["cidr"], "table": table}
     else:
         return {}
-    table = FIRST_TABLE + int(name[4:])
     return {
         "source": address,
+        "gateway": gateway,
         "table": table,
         "routes": [near, {"to": "0.0.0.0/0", "via": gateway, "table": table}],
     }

@@ -84,7 +84,7 @@ def test_what_a_rail_with_a_router_sends_leaves_by_it(given: Callable[..., dict[
     first, second, *_others, last = values["infiniband_addresses"]
     assert first == {
         "port": "rail0", "address": "10.1.16.102/24", "mtu": 9000,
-        "source": "10.1.16.102", "table": 1000,
+        "source": "10.1.16.102", "gateway": "10.1.16.1", "table": 1000,
         "routes": [
             {"to": "10.1.16.0/24", "table": 1000},
             {"to": "0.0.0.0/0", "via": "10.1.16.1", "table": 1000},
@@ -95,7 +95,7 @@ def test_what_a_rail_with_a_router_sends_leaves_by_it(given: Callable[..., dict[
     # The first node has 10.1.23.101, its leaf .100; the second one 103 and 102.
     assert last == {
         "port": "rail7", "address": "10.1.23.103/31", "mtu": 9000,
-        "source": "10.1.23.103", "table": 1007,
+        "source": "10.1.23.103", "gateway": "10.1.23.102", "table": 1007,
         "routes": [
             {"to": "10.1.23.0/24", "via": "10.1.23.102"},
             {"to": "0.0.0.0/0", "via": "10.1.23.102", "table": 1007},

@@ -253,6 +253,7 @@ ROUTED = [
         "port": "rail0",
         "address": "10.1.16.101/24",
         "source": "10.1.16.101",
+        "gateway": "10.1.16.1",
         "table": 1000,
         "routes": [
             {"to": "10.1.16.0/24", "table": 1000},
@@ -263,6 +264,7 @@ ROUTED = [
         "port": "rail1",
         "address": "172.17.0.1/31",
         "source": "172.17.0.1",
+        "gateway": "172.17.0.0",
         "table": 1001,
         "routes": [
             {"to": "172.17.0.0/16", "via": "172.17.0.0"},
@@ -349,18 +351,25 @@ def test_a_rule_that_is_missing_is_set_and_checked(tmp_path: Path) -> None:
         "5: rail1    inet 172.17.0.1/31 scope global rail1\n"
     )
     rules = "0:\tfrom all lookup local\n1000:\tfrom 10.1.16.101 lookup 1000\n"
-    seen = {"__infiniband_ip": {"stdout": addresses + rules}}
+    routes = (
+        "default via 10.1.16.1 dev rail0 table 1000 proto static \n"
+        "default via 172.17.0.0 dev rail1 table 1001 \n"
+    )
+    seen = {"__infiniband_ip": {"stdout": addresses + rules + routes}}
     result = routed(tmp_path, "ifupdown", **seen)
     assert result["lacking"] == ["rail1"]
     probe = result["probes"][2]
     assert [str(word) for word in probe.pop("command")] == ["ip", "route", "show", "table", "1000"]
     assert probe == {
         "name": "what rail0 sends from 10.1.16.101 leaves by it",
-        "expect": r"(?m)^default via \S+ dev rail0(\s|$)",
+        "expect": r"(?m)^default via 10.1.16.1 dev rail0(\s|$)",
         "remedy": "ask ifupdown; ip rule show priority 1000",
     }
     seen["__infiniband_ip"]["stdout"] += "1001:\tfrom 172.17.0.1 lookup 1001\n"
     assert routed(tmp_path, "ifupdown", **seen)["lacking"] == []
+    # The router of the inventory is another one now.
+    old = seen["__infiniband_ip"]["stdout"].replace("via 10.1.16.1 ", "via 10.1.16.254 ")
+    assert routed(tmp_path, "ifupdown", __infiniband_ip={"stdout": old})["lacking"] == ["rail0"]
 
 
 def test_firmware_findings(ubuntu: dict[str, Any]) -> None:
