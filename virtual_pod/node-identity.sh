@@ -12,7 +12,7 @@ done=/var/lib/pod-node
 
 # podman binds its own files over these three; nothing could replace them by rename.
 for file in hostname hosts resolv.conf; do
-  umount /etc/$file 2>/dev/null || true
+  if mountpoint -q /etc/$file; then umount /etc/$file; fi
 done
 if [ ! -e $done ]; then
   gateway=${proxy#http://}

@@ -36,8 +36,8 @@ MOST_SECONDS = 10.0
 MOST_MEGABYTES = 500.0
 
 # What 12 nodes take on these cores, nearly all of it the start of Ansible. A machine that is slow,
-# or kept busy by others, takes longer for both: it was 1.6 to 2.0 s here, and at 1,024 nodes always
-# 5.4 to 5.8 times as much. Beyond the second figure the start itself has become slow.
+# or kept busy by others, takes longer for both: it was 1.6 to 2.0 s here, and at 1,024 nodes
+# 5.4 to 6 times as much. Beyond the second figure the start itself has become slow.
 START_SECONDS = 1.6
 MOST_START_SECONDS = 4.0
 

@@ -360,7 +360,7 @@ class _Matcher:
         holds upward for an adapter that came, as long as all rails are there.
         """
         of_node: dict[str, list[tuple[int, int, Key, str]]] = {}
-        spoilt: set[str] = set()
+        ambiguous: set[str] = set()
         for guid, device in sorted(self.sweep.devices.items()):
             said = host_and_device(device.description)
             number = kernel_number(said.device)
@@ -371,11 +371,11 @@ class _Matcher:
             sure = self.found.reasons.get(guid) in (BY_NODE, BY_GUID)
             host = host_key(said.host)
             if here is None or host_key(here[0]) != host or planned is None or sure:
-                spoilt.add(host)
+                ambiguous.add(host)
                 continue
             of_node.setdefault(here[0], []).append((planned, number, here, guid))
         for node, rows in sorted(of_node.items()):
-            if host_key(node) not in spoilt:
+            if host_key(node) not in ambiguous:
                 self._by_order(node, sorted(rows))
 
     def by_elimination(self) -> None:

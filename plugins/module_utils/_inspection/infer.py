@@ -115,7 +115,7 @@ class _Inference:
             self._silent("node", pattern, numbers)
             for hole in pattern.holes:
                 self._hole(NODE_ABSENT, "node", name_of(numbers, hole.number), hole)
-            self._astray("node", pattern, numbers)
+            self._misplaced("node", pattern, numbers)
 
     def switches(self) -> None:
         """Compare the cables upward of each tier, and those downward for the order alone."""
@@ -149,7 +149,7 @@ class _Inference:
         self._silent("switch", pattern, numbers)
         for hole in pattern.holes:
             self._hole(SWITCH_ABSENT, "switch", name_of(numbers, hole.number), hole)
-        self._astray("switch", pattern, numbers)
+        self._misplaced("switch", pattern, numbers)
         self._foreign_names(pattern, numbers)
 
     def _number_units(self, pattern: Pattern) -> None:
@@ -162,8 +162,8 @@ class _Inference:
             for switch, rails in slots.items():
                 self.units.setdefault(switch, (number, rails[0] if len(rails) == 1 else None))
 
-    def _astray(self, what: str, pattern: Pattern, numbers: dict[str, int]) -> None:
-        for name, number in sorted(pattern.astray.items()):
+    def _misplaced(self, what: str, pattern: Pattern, numbers: dict[str, int]) -> None:
+        for name, number in sorted(pattern.misplaced.items()):
             there = name_of(numbers, number)
             self._guess(
                 EXCHANGED,

@@ -118,7 +118,7 @@ class Pattern:
     # Machine -> the one that belongs in its place; only exchanges that close.
     exchanged: dict[str, str] = field(default_factory=dict)
     # Machine -> the number, which no machine has, that belongs in its place.
-    astray: dict[str, int] = field(default_factory=dict)
+    misplaced: dict[str, int] = field(default_factory=dict)
     holes: list[Hole] = field(default_factory=list)
     exchange_support: Support = Support(0, 1)
 
@@ -307,18 +307,18 @@ def _compare(unit: Unit, machines: Machines, pattern: Pattern) -> None:
 
 def _find_exchanged(pattern: Pattern, numbers: Mapping[str, int]) -> None:
     """Find machines that have each other's place, by the order of all others."""
-    astray: dict[tuple[int, int], str] = {}
+    misplaced: dict[tuple[int, int], str] = {}
     for index, unit in enumerate(pattern.units):
         for name, base in unit.base.items():
             if name in numbers and unit.first is not None and unit.base_of(numbers[name]) != base:
-                astray[index, base] = name
+                misplaced[index, base] = name
     steps: dict[str, str] = {}
-    for name in astray.values():
+    for name in misplaced.values():
         there = [
-            astray[index, base]
+            misplaced[index, base]
             for index, unit in enumerate(pattern.units)
             for base in [unit.base_of(numbers[name])]
-            if base is not None and (index, base) in astray
+            if base is not None and (index, base) in misplaced
         ]
         if len(there) == 1:
             steps[name] = there[0]
@@ -329,11 +329,11 @@ def _find_exchanged(pattern: Pattern, numbers: Mapping[str, int]) -> None:
         if steps.get(chain[-1]) == start:
             pattern.exchanged.update({steps[name]: name for name in chain})
     known = {numbers[name] for unit in pattern.units for name in unit.base if name in numbers}
-    for (index, base), name in sorted(astray.items()):
+    for (index, base), name in sorted(misplaced.items()):
         number = pattern.units[index].number_of(base)
         if name not in pattern.exchanged and number is not None and number not in known:
             if min(known) < number < max(known):
-                pattern.astray[name] = number
+                pattern.misplaced[name] = number
     ordered = [unit.ordered for unit in pattern.units if unit.first is not None]
     if ordered:
         pattern.exchange_support = Support(

@@ -498,22 +498,22 @@ def test_numbers_that_moved_alike_tell_rails_that_no_node_shows(
 
 
 @pytest.mark.parametrize(
-    "spoilt",
+    "changed",
     ["two nodes", "one rail", "no name", "one name for two rails", "names of the plan", "reversed"],
 )
-def test_no_name_is_learned_from_too_little(small: Small, spoilt: str) -> None:
+def test_no_name_is_learned_from_too_little(small: Small, changed: str) -> None:
     call_all(small, "ibp{0}s0")
-    if spoilt == "two nodes":
+    if changed == "two nodes":
         call_all(small, "mlx5_rail{0}", NODES[:2])
-    elif spoilt == "one rail":
+    elif changed == "one rail":
         small.call(NO_NAME, *((node, 3) for node in NODES[:2]))
-    elif spoilt == "no name":
+    elif changed == "no name":
         for node in NODES:
             small.call(node, (node, 3))
-    elif spoilt == "one name for two rails":
+    elif changed == "one name for two rails":
         for node in NODES:
             small.call(f"{node} ibp0s0", (node, 3))
-    elif spoilt == "reversed":
+    elif changed == "reversed":
         # Names of the plan, at the wrong rails of all nodes: so all nodes may be cabled wrongly.
         call_all(small, "mlx5_{2}")
     else:
@@ -712,35 +712,35 @@ def test_an_adapter_is_in_one_place_or_in_none(small: Small, ends: tuple, expect
 # adapters by elimination
 
 
-@pytest.mark.parametrize("spoilt", ["", "guid", "report", "second", "name", "there", "alone"])
+@pytest.mark.parametrize("changed", ["", "guid", "report", "second", "name", "there", "alone"])
 def test_an_adapter_without_a_name_is_what_is_left_of_an_exchange(
-    small: Small, spoilt: str
+    small: Small, changed: str
 ) -> None:
     # B is in the place of A, and the other way round; one of them has no name.
     swap(small, A, B)
     small.call(NO_NAME, B)
-    if spoilt == "guid":
+    if changed == "guid":
         small.declare(B, STRANGER)
-    elif spoilt == "report":
+    elif changed == "report":
         assert taken(small, known=Identities(absent={B})) == {B: UNKNOWN}
         return
-    elif spoilt == "second":
+    elif changed == "second":
         # Another one without a name is where C belongs, which is where B belongs as well.
         small.add(STRANGER, CA, NO_NAME)
         small.link((STRANGER, 1), small.at(switch_end("l0", 3)))
         small.remove(C)
-    elif spoilt == "name":
+    elif changed == "name":
         small.call("storage-1 mlx5_0", B)
-    elif spoilt == "there":
+    elif changed == "there":
         small.call("n2 mlx5_rail0", C)
         small.unlink(small.at(rail_end(*C)))
-    elif spoilt == "alone":
+    elif changed == "alone":
         small.unlink(small.at(rail_end(*A)))
     expected = {
         "": (B, BY_ELIMINATION),
         "second": (B, BY_ELIMINATION),
         "alone": UNKNOWN,
-    }.get(spoilt, UNKNOWN)
+    }.get(changed, UNKNOWN)
     assert taken(small).get(B) == expected
 
 
@@ -832,7 +832,7 @@ def test_two_nodes_whose_numbers_moved_down(small: Small) -> None:
 
 
 @pytest.mark.parametrize(
-    "spoilt",
+    "changed",
     [
         "reported",
         "declared",
@@ -842,17 +842,17 @@ def test_two_nodes_whose_numbers_moved_down(small: Small) -> None:
     ],
 )
 def test_one_adapter_that_is_something_else_spoils_the_order_of_its_node(
-    small: Small, spoilt: str
+    small: Small, changed: str
 ) -> None:
     last, known = ("n1", 3), Identities()
     number(small, {0: None, 1: 0, 2: 1, 3: 2})
-    if spoilt == "reported":
+    if changed == "reported":
         known = Identities({small.guid[last]: last})
-    elif spoilt == "declared":
+    elif changed == "declared":
         small.declare(last, small.guid[last])
-    elif spoilt == "unlinked":
+    elif changed == "unlinked":
         small.unlink((small.guid[last], 1))
-    elif spoilt == "elsewhere":
+    elif changed == "elsewhere":
         small.remove(("n2", 3))
         small.link((small.guid[last], 1), small.at(switch_end("l3", 2)))
         small.call("n1 mlx5_9", last)
