@@ -33,7 +33,9 @@ TITLES = {
     "_nccl": "All-reduce: nccl_all_reduce, nccl_groups",
     "_fabric": "Cables and switches: fabric_verify",
     "_pairs": "Pairs of adapters: fabric_pairs",
+    "_bmc": "Machines as their BMCs see them: bmc_info",
     "_operations": "Outliers: the report",
+    "_trends": "Links that will fail, apart from failures: the report",
 }
 HEAD = """\
 # Thresholds

@@ -60,6 +60,11 @@ options:
   fabric_svg:
     description: Picture of the fabric; left out where there is no such file.
     type: path
+  cables:
+    description:
+      - C(fabric/cables.json) of the plan, which says where the far end of a link is; left out where
+        there is no such file.
+    type: path
   pairs:
     description: C(pairs.jsonl) of the pair tests; left out where there is no such file.
     type: path
@@ -149,6 +154,15 @@ questions:
   returned: always
   type: list
   elements: dict
+trends:
+  description: The outlook of the links in one line; empty without O(fabric).
+  returned: always
+  type: str
+will_fail:
+  description: Links that get worse and will fail, but have not failed; the soonest first.
+  returned: always
+  type: list
+  elements: str
 failing:
   description: Subject and check of each failure.
   returned: always
@@ -179,6 +193,7 @@ ARGUMENTS: dict[str, Any] = {
     "cluster": {"type": "str", "default": ""},
     "fabric": {"type": "bool", "default": True},
     "fabric_svg": {"type": "path"},
+    "cables": {"type": "path"},
     "pairs": {"type": "path"},
     "thresholds": {"type": "dict", "default": {}},
     "threshold_source": {"type": "str", "default": "set in the inventory"},

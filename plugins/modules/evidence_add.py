@@ -55,6 +55,11 @@ options:
     description: The node that was asked, or V(fabric). A later batch of a scope replaces this one.
     type: str
     default: fabric
+  by_node:
+    description: Whether the records of each node are a batch with the node as O(scope); those of no
+      node have O(scope) itself.
+    type: bool
+    default: false
   source:
     description: Who asked.
     type: str
@@ -76,6 +81,8 @@ options:
     description:
       - JSON files on the same host with more of them, as a list or as C(records) of a mapping. One
         that does not exist fails the task.
+      - C(links) of the mapping are readings of links, as M(baremetal.dgx.ib_health) returns them.
+        They are kept in C(links/NODE.jsonl) for half a year.
     type: list
     elements: path
     default: []
@@ -161,6 +168,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "playbook": {"type": "str"},
     "run": {"type": "str"},
     "scope": {"type": "str", "default": "fabric"},
+    "by_node": {"type": "bool", "default": False},
     "source": {"type": "str", "default": ""},
     "level": {"type": "str", "default": ""},
     "simulated": {"type": "str", "default": ""},

@@ -21,48 +21,10 @@ author:
   - The baremetal.dgx authors (@baremetal-dgx)
 extends_documentation_fragment:
   - baremetal.dgx.attributes
+  - baremetal.dgx.fabric
+  - baremetal.dgx.fabric.sweep
   - baremetal.dgx.check
   - baremetal.dgx.check.timeout
-attributes:
-  check_mode:
-    details: In check mode the fabric is judged, findings do not fail the task, and nothing is
-      written.
-options:
-  interval_s:
-    description: Seconds between the two readings of the error counters. V(0) reads them once, and
-      then no counter is judged.
-    type: float
-    default: 60
-  cluster_name:
-    description: What the picture is called.
-    type: str
-    default: ""
-  sweep_files:
-    description:
-      - Judge saved answers instead of asking the fabric. Paths by name of the answer, as
-        O(baremetal.dgx.fabric_verify#module:sweep_files).
-    type: dict
-  output:
-    description:
-      - Folder for C(records.json), C(findings.txt), C(fabric.svg) and the tools' own words in
-        C(raw/). It is made where it does not exist. Nothing is written when not given.
-    type: path
-  timeout_s:
-    description: Seconds that one command may take.
-    default: 120
-  outstanding:
-    description: Packets of the discovery that are under way at once. V(0) leaves it to the tool.
-    type: int
-    default: 0
-  tool_options:
-    description: Options for every command, for example C(-C) and the device to look from.
-    type: list
-    elements: str
-    default: []
-  tool_environment:
-    description: Environment variables for the commands, and for nothing else.
-    type: dict
-    default: {}
 seealso:
   - module: baremetal.dgx.fabric_verify
 """
@@ -145,6 +107,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.check_module i
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.hang import look_in_time
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.ask import REPORT, SWEEP
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.report import COUNTED
 from ansible_collections.baremetal.dgx.plugins.module_utils._inspection.report import (
     inspect_fabric,
@@ -152,13 +115,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._inspection.report i
 
 ARGUMENT_SPEC: dict[str, Any] = {
     **check_options(timeout_s=120),
-    "interval_s": {"type": "float", "default": 60},
-    "cluster_name": {"type": "str", "default": ""},
-    "sweep_files": {"type": "dict"},
-    "output": {"type": "path"},
-    "outstanding": {"type": "int", "default": 0},
-    "tool_options": {"type": "list", "elements": "str", "default": []},
-    "tool_environment": {"type": "dict", "default": {}},
+    **REPORT,
+    **SWEEP,
 }
 
 

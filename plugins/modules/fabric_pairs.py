@@ -25,18 +25,13 @@ author:
   - The baremetal.dgx authors (@baremetal-dgx)
 extends_documentation_fragment:
   - baremetal.dgx.attributes
+  - baremetal.dgx.fabric.plan
   - baremetal.dgx.check
   - baremetal.dgx.check.timeout
 attributes:
   check_mode:
     details: In check mode the schedule is returned. Nothing is run or written.
 options:
-  plan:
-    description: The cable plan, as C(cluster_plan) writes it to C(.dgx/plan/fabric/cables.json).
-    type: dict
-  plan_file:
-    description: Path of such a file on the host that runs the module.
-    type: path
   output:
     description:
       - Folder for everything that belongs to a run. It is made where it does not exist.
@@ -241,14 +236,14 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures impor
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.hang import look_in_time
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import NOT_MEASURED
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.ask import PLAN
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.options import ROUTES, ask_pairs
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.perftest import MEMORIES
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.session import QUIET
 
 ARGUMENT_SPEC: dict[str, Any] = {
     **check_options(timeout_s=120),
-    "plan": {"type": "dict"},
-    "plan_file": {"type": "path"},
+    **PLAN,
     "output": {"type": "path", "required": True},
     "judge_only": {"type": "bool", "default": False},
     "routes": {"type": "str", "choices": ROUTES, "default": "auto"},

@@ -26,27 +26,13 @@ author:
   - The baremetal.dgx authors (@baremetal-dgx)
 extends_documentation_fragment:
   - baremetal.dgx.attributes
+  - baremetal.dgx.fabric
+  - baremetal.dgx.fabric.plan
+  - baremetal.dgx.fabric.known
+  - baremetal.dgx.fabric.sweep
   - baremetal.dgx.check
   - baremetal.dgx.check.timeout
-attributes:
-  check_mode:
-    details: In check mode the fabric is judged, findings do not fail the task, and nothing is
-      written.
 options:
-  plan:
-    description: The cable plan, as C(cluster_plan) writes it to C(.dgx/plan/fabric/cables.json).
-    type: dict
-  plan_file:
-    description: Path of such a file on the host that runs the module.
-    type: path
-  interval_s:
-    description:
-      - Seconds between the two readings of the error counters. V(0) reads them once, and then no
-        counter is judged.
-      - Twelve minutes (V(720)) suffice for the limit of a 400 Gb/s link.
-      - With O(sweep_files) it is the time between the two saved readings.
-    type: float
-    default: 60
   subnet_managers:
     description: Nodes or switches that run a subnet manager. When not given, only the number of
       masters is judged. Not used with another O(subnet_manager_provider) than V(opensm).
@@ -67,11 +53,6 @@ options:
     type: list
     elements: str
     default: []
-  other_hosts:
-    description: Hosts outside the plan that may be attached to the fabric, such as login nodes.
-    type: list
-    elements: str
-    default: []
   adapters:
     description:
       - For each node that answered, the adapters that it sees itself, which is
@@ -87,30 +68,10 @@ options:
     description: Rate from below over the rate upward that a leaf may have at most. When not given
       the plan's own is right.
     type: float
-  places:
-    description: Where machines stand, by name, each with C(rack) and C(rack_unit); for the text.
-    type: dict
-    default: {}
   node_names:
     description: Names of switches by GUID, for switches without their own system.
     type: dict
     default: {}
-  cluster_name:
-    description: What the picture is called.
-    type: str
-    default: ""
-  least_share:
-    description: Share of the devices found that must be in the plan. Below it the sweep is of
-      another cluster, which is an error, unless more than half of the plan was found.
-    type: float
-    default: 0.25
-  sweep_files:
-    description:
-      - Judge saved answers instead of asking the fabric. Paths by name of the answer,
-        C(ibnetdiscover) (needed), C(ibnetdiscover.stderr), C(iblinkinfo), C(ibqueryerrors),
-        C(ibqueryerrors-2), C(sminfo), C(saquery) and C(sminfo-LID), as the module saves them in
-        C(raw/).
-    type: dict
   switch_health:
     description:
       - Whether C(ibswinfo) is asked for power supplies, fans and temperature of each switch of the
@@ -118,11 +79,6 @@ options:
         are C(not_measured). Saved answers have none.
     type: bool
     default: false
-  output:
-    description:
-      - Folder for C(records.json), C(findings.txt), C(fabric.svg) and the tools' own words in
-        C(raw/). It is made where it does not exist. Nothing is written when not given.
-    type: path
   learn:
     description:
       - Path of a list of cables (CSV) to make of this sweep, for C(cluster_fabric.cabling) with
@@ -137,24 +93,6 @@ options:
     type: list
     elements: str
     default: []
-  timeout_s:
-    description: Seconds that one command may take.
-    default: 120
-  outstanding:
-    description:
-      - Packets of the discovery that are under way at once. V(0) leaves it to the tool.
-      - More is faster, but on a real fabric switches drop packets when there are too many.
-    type: int
-    default: 0
-  tool_options:
-    description: Options for every command, for example C(-C) and the device to look from.
-    type: list
-    elements: str
-    default: []
-  tool_environment:
-    description: Environment variables for the commands, and for nothing else.
-    type: dict
-    default: {}
 seealso:
   - module: baremetal.dgx.cluster_plan
   - module: baremetal.dgx.ib_health
@@ -246,6 +184,10 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures impor
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.hang import look_in_time
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.ask import (
+    KNOWN,
+    PLAN,
+    REPORT,
+    SWEEP,
     expectation,
     load_places,
 )
@@ -263,27 +205,19 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._inspection.learn im
 
 ARGUMENT_SPEC: dict[str, Any] = {
     **check_options(timeout_s=120),
-    "plan": {"type": "dict"},
-    "plan_file": {"type": "path"},
-    "interval_s": {"type": "float", "default": 60},
+    **REPORT,
+    **PLAN,
+    **KNOWN,
+    **SWEEP,
     "subnet_managers": {"type": "list", "elements": "str", "default": []},
     "subnet_manager_provider": {"type": "str", "choices": list(PROVIDERS), "default": OPENSM},
     "subnet_manager_guids": {"type": "list", "elements": "str", "default": []},
-    "other_hosts": {"type": "list", "elements": "str", "default": []},
     "adapters": {"type": "dict", "default": {}},
     "oversubscription_max": {"type": "float"},
-    "places": {"type": "dict", "default": {}},
     "node_names": {"type": "dict", "default": {}},
-    "cluster_name": {"type": "str", "default": ""},
-    "least_share": {"type": "float", "default": 0.25},
-    "sweep_files": {"type": "dict"},
     "switch_health": {"type": "bool", "default": False},
-    "output": {"type": "path"},
     "learn": {"type": "path"},
     "learn_allowed": {"type": "list", "elements": "str", "default": []},
-    "outstanding": {"type": "int", "default": 0},
-    "tool_options": {"type": "list", "elements": "str", "default": []},
-    "tool_environment": {"type": "dict", "default": {}},
 }
 
 

@@ -106,6 +106,12 @@ options:
     description: Where the last reading is kept.
     type: path
     default: /var/lib/baremetal-dgx/ib_health.json
+  link_log:
+    description:
+      - Where the node keeps a reading a day of each link, for trends. The role node_health writes
+        it every day, this module what is due.
+    type: path
+    default: /var/lib/baremetal-dgx/node-health/links.jsonl
   timeout_s:
     description: Seconds mlxlink or ethtool may take for one adapter.
     default: 20
@@ -135,6 +141,13 @@ records:
   returned: always
   type: list
   elements: dict
+links:
+  description:
+    - Readings of the links of the last ten days, for M(baremetal.dgx.evidence_add). Each is a list
+      of values, described in C(docs/records.md).
+  returned: always
+  type: list
+  elements: list
 """
 
 import time
@@ -151,7 +164,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures impor
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
 from ansible_collections.baremetal.dgx.plugins.module_utils._ib.ask import ask_rails
 from ansible_collections.baremetal.dgx.plugins.module_utils._ib.judge import wanted_from_data
-from ansible_collections.baremetal.dgx.plugins.module_utils._ib.read import store_sample
+from ansible_collections.baremetal.dgx.plugins.module_utils._ib.link_log import LOG
 
 RAIL: dict[str, Any] = {
     "rail": {"type": "int", "required": True},
@@ -174,6 +187,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "optics": {"type": "bool", "default": True},
     "window_s": {"type": "float", "default": 720},
     "state_file": {"type": "path", "default": "/var/lib/baremetal-dgx/ib_health.json"},
+    "link_log": {"type": "path", "default": LOG},
     "sysfs": {"type": "path", "default": "/sys"},
 }
 
@@ -184,14 +198,12 @@ def main() -> None:
     with reported(module, {}, ValueError):
         wanted = wanted_from_data(module.params["rails"])
     started = time.monotonic()
-    records, reading = ask_rails(ModuleRunner(module), node_of(module), wanted, module.params)
+    run, write = ModuleRunner(module), not module.check_mode
+    records, links, warning = ask_rails(run, node_of(module), wanted, module.params, write)
     took_s = time.monotonic() - started
-    if not module.check_mode:
-        try:
-            store_sample(module.params["state_file"], reading)
-        except OSError as error:
-            module.warn(f"the reading cannot be kept: {error}; the next run has no window")
-    finish(module, records, took_s=took_s)
+    if warning:
+        module.warn(warning)
+    finish(module, records, took_s=took_s, links=links)
 
 
 if __name__ == "__main__":

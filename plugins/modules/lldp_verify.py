@@ -22,18 +22,11 @@ author:
   - The baremetal.dgx authors (@baremetal-dgx)
 extends_documentation_fragment:
   - baremetal.dgx.attributes
+  - baremetal.dgx.fabric
+  - baremetal.dgx.fabric.plan
+  - baremetal.dgx.fabric.known
   - baremetal.dgx.check
-attributes:
-  check_mode:
-    details: In check mode the fabric is judged, findings do not fail the task, and nothing is
-      written.
 options:
-  plan:
-    description: The cable plan, as C(cluster_plan) writes it to C(.dgx/plan/fabric/cables.json).
-    type: dict
-  plan_file:
-    description: Path of such a file on the host that runs the module.
-    type: path
   neighbors:
     description: What M(baremetal.dgx.lldp_info) returned, by node. A node without an answer is left
       out.
@@ -51,28 +44,6 @@ options:
         and the descriptions of SONiC (C(etp12), C(etp12b)).
     type: int
     default: 2
-  other_hosts:
-    description: Hosts outside the plan that may be attached to the fabric.
-    type: list
-    elements: str
-    default: []
-  places:
-    description: Where machines stand, by name, each with C(rack) and C(rack_unit); for the text.
-    type: dict
-    default: {}
-  cluster_name:
-    description: What the picture is called.
-    type: str
-    default: ""
-  least_share:
-    description: Share of the devices heard that must be in the plan. Below it the answers are of
-      another cluster, which is an error, unless more than half of the plan was heard.
-    type: float
-    default: 0.25
-  output:
-    description: Folder for C(records.json), C(findings.txt), C(fabric.svg) and the answers in
-      C(raw/). It is made if it does not exist. Nothing is written when not given.
-    type: path
 seealso:
   - module: baremetal.dgx.lldp_info
   - module: baremetal.dgx.fabric_verify
@@ -144,6 +115,11 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.check_module i
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.hang import look_in_time
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.ask import (
+    KNOWN,
+    PLAN,
+    REPORT,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import OtherClusterError
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import load_plan
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.report import COUNTED
@@ -152,16 +128,12 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._lldp.verify import 
 
 ARGUMENT_SPEC: dict[str, Any] = {
     **check_options(),
-    "plan": {"type": "dict"},
-    "plan_file": {"type": "path"},
+    **REPORT,
+    **PLAN,
+    **KNOWN,
     "neighbors": {"type": "dict", "required": True},
     "switch_neighbor_files": {"type": "dict", "default": {}},
     "ports_per_cage": {"type": "int", "default": PORTS_PER_CAGE},
-    "other_hosts": {"type": "list", "elements": "str", "default": []},
-    "places": {"type": "dict", "default": {}},
-    "cluster_name": {"type": "str", "default": ""},
-    "least_share": {"type": "float", "default": 0.25},
-    "output": {"type": "path"},
 }
 
 

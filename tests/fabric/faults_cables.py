@@ -202,26 +202,40 @@ def unplanned_host_in_the_port_of_a_rail(hand: Hand) -> Done:
 
 @fault
 def node_that_is_not_in_the_plan(hand: Hand) -> Done:
-    for rail in range(4):
+    for rail, port in enumerate(hand.free_ports(4)):
         guid = f"02000000000001{rail:02x}"
         hand.world.add(guid, CA, f"dgx-9999 mlx5_rail{rail}")
-        hand.world.link((guid, 1), hand.world.place(hand.free_port()))
+        hand.world.link((guid, 1), hand.world.place(port))
     return Done({("unexpected", "device:dgx-9999")})
 
 
 @fault
 def switch_that_is_not_in_the_plan(hand: Hand) -> Done:
+    ports = hand.free_ports(3)
     hand.world.add("02000000000002ff", SWITCH, "MF0;new-leaf:MQM9700/U1", 64)
-    for port in (1, 2, 3):
-        hand.world.link(("02000000000002ff", port), hand.world.place(hand.free_port()))
+    for number, port in enumerate(ports, 1):
+        hand.world.link(("02000000000002ff", number), hand.world.place(port))
     return Done({("unexpected", "device:new-leaf")})
 
 
 @fault
 def cable_between_two_free_ports(hand: Hand) -> Done:
-    one = hand.free_port()
-    two = hand.free_port()
-    if one == two:
-        raise NoRoomError
+    one, two = hand.free_ports(2)
     hand.world.plug(one, two)
     return Done({("unexpected", f"port:{min(one, two)}")})
+
+
+@fault
+def another_fabric_joined(hand: Hand) -> Done:
+    """A leaf with its hosts and a spine of another cluster, by one cable."""
+    (port,) = hand.free_ports(1)
+    leaf, spine = "02000000000003fe", "02000000000003ff"
+    hand.world.add(leaf, SWITCH, "MF0;other-leaf:MQM9700/U1", 64)
+    hand.world.add(spine, SWITCH, "MF0;other-spine:MQM9700/U1", 64)
+    for number in range(1, 17):
+        guid = f"02000000000003{number:02x}"
+        hand.world.add(guid, CA, f"other-{number:02} mlx5_0")
+        hand.world.link((guid, 1), (leaf, number))
+        hand.world.link((leaf, 32 + number), (spine, number))
+    hand.world.link((leaf, 64), hand.world.place(port))
+    return Done({("unexpected", "device:other-leaf")})

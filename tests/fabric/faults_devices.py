@@ -235,16 +235,14 @@ def _half_dead(hand: Hand, tier: str) -> Done:
     # A leaf keeps an uplink, or it would be cut off.
     first = hand.rng.randrange(len(numbers) // 2)
     half = numbers[first : first + len(numbers) // 2]
-    if len(half) < 8 or (tier == "leaf" and len(world.plan.switches) == 2):
+    near = set().union(*(hand.near(of[number]) for number in half))
+    if len(half) < 8 or (tier == "leaf" and len(world.plan.switches) == 2) or near & hand.avoid:
         raise NoRoomError
     for number in half:
         world.unplug(of[number])
         if of[number].kind == NODE_LEAF:
             end = of[number].a
             world.remove(world.key_of[end.host, end.rail])
-    near = set().union(*(hand.near(of[number]) for number in half))
-    if near & hand.avoid:
-        raise NoRoomError
     return Done({("ports", f"switch:{name}")}, hand.of_device(name) | near)
 
 
@@ -256,6 +254,23 @@ def spine_that_loses_most(hand: Hand) -> Done:
     for cable in lost:
         hand.world.unplug(cable)
     return Done({("ports", f"switch:{name}")}, set(cables))
+
+
+@fault
+def spine_that_loses_a_few_cables(hand: Hand) -> Done:
+    name = hand.switches("spine", 1)[0]
+    spines = [one for one, switch in hand.world.plan.switches.items() if switch.tier == "spine"]
+    # Two of one cage are lost together, and from one leaf it may be that leaf.
+    of_leaf: dict[str, list] = {}
+    for cable in sorted(hand.of_device(name)):
+        if cable.b.host == name and cable.a.port % 2:
+            of_leaf.setdefault(cable.a.host, []).append(cable)
+    if len(of_leaf) < 8 or len(spines) < 8:
+        raise NoRoomError
+    leaves = hand.rng.sample(sorted(of_leaf), max(6, len(of_leaf) // 4))
+    for number, leaf in enumerate(leaves):
+        hand.world.unplug(of_leaf[leaf][number % len(of_leaf[leaf])])
+    return Done({("ports", f"switch:{name}")}, hand.of_device(name))
 
 
 @fault

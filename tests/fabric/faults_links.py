@@ -87,10 +87,10 @@ def node_at_hdr_on_most_links(hand: Hand) -> Done:
 
 def _most_at_hdr(hand: Hand, cables: list[Cable], kind: str) -> Done:
     slow = hand.rng.sample(cables, len(cables) - len(cables) // 5)
-    same_rate(hand, "HDR", "4x", *slow)
     hosts = set.intersection(*({cable.a.host, cable.b.host} for cable in cables))
     if len(hosts) != 1 or 2 * len(slow) > len(hand.world.plan.cables):
         raise NoRoomError
+    same_rate(hand, "HDR", "4x", *slow)
     return Done({("speed", f"{kind}:{hosts.pop()}")}, set(cables))
 
 
@@ -165,6 +165,13 @@ def _only_sms(hand: Hand, findings: set[Expected]) -> Done:
     return Done(findings)
 
 
+def _standby(hand: Hand) -> str:
+    found = [host for host, state in hand.world.sms.items() if state == "STANDBY"]
+    if not found:
+        raise NoRoomError
+    return found[0]
+
+
 @fault
 def no_subnet_manager(hand: Hand) -> Done:
     done = _only_sms(hand, {("no_sm", "fabric")})
@@ -181,7 +188,7 @@ def two_masters(hand: Hand) -> Done:
 
 @fault
 def standby_missing(hand: Hand) -> Done:
-    standby = next(host for host, state in hand.world.sms.items() if state == "STANDBY")
+    standby = _standby(hand)
     done = _only_sms(hand, {("standby_missing", f"sm:{standby}")})
     del hand.world.sms[standby]
     return done
@@ -215,7 +222,7 @@ def _ufm(hand: Hand) -> None:
 
 @fault
 def subnet_manager_on_a_node_beside_ufm(hand: Hand) -> Done:
-    node = next(host for host, state in hand.world.sms.items() if state == "STANDBY")
+    node = _standby(hand)
     done = _only_sms(hand, {("sm_unexpected", f"sm:{node}")})
     _ufm(hand)
     hand.world.sms[node] = "STANDBY"

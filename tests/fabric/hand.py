@@ -74,7 +74,9 @@ class Hand:
         names = [
             name
             for name, switch in self.world.plan.switches.items()
-            if switch.tier == tier and not self.of_device(name) & self.avoid
+            if switch.tier == tier
+            and name not in self.world.busy
+            and not self.of_device(name) & self.avoid
         ]
         if len(names) < count or (
             tier == "leaf" and len(self.world.plan.switches) == 2 < 2 * count
@@ -87,18 +89,28 @@ class Hand:
 
     def free_port(self) -> End:
         """A port of a switch that nothing is planned for; a full SuperPOD has none."""
+        return self.free_ports(1)[0]
+
+    def free_ports(self, count: int) -> list[End]:
+        """So many of these ports, each of any switch."""
         world = self.world
         names = [
             name
             for name, switch in world.plan.switches.items()
             if len(self.of_device(name)) + sum(e.host == name for e in world.plan.reserved)
             < switch.radix
+            and world.key_of[name, -1] in world.fabric.devices
+            and world.key_of[name, -1] not in world.mute
         ]
         self.rng.shuffle(names)
+        free: list[End] = []
         for name in names:
-            free = world.free_ports(name)
-            if free:
-                return self.rng.choice(free)
+            ports = world.free_ports(name)
+            free += self.rng.sample(ports, min(len(ports), count - len(free)))
+            if len(free) == count:
+                # No later fault takes these switches away.
+                world.busy.update(end.host for end in free)
+                return free
         raise NoRoomError
 
 
@@ -165,6 +177,7 @@ FORMS: dict[str, Callable[[str, int], str]] = {
     "hca": lambda node, rail: f"{node} HCA-{rail + 1}",
     "capitals": lambda node, rail: f"{node.upper()} mlx5_rail{rail}",
     "shifted": lambda node, rail: f"{node} mlx5_{rail + 2}",
+    "renamed": lambda node, rail: f"{node} ibp{rail}s0",
     "none": lambda _node, _rail: "MT4129 ConnectX7   Mellanox Technologies",
 }
 

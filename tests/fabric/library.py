@@ -37,13 +37,13 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._inspection.learn im
     learned_csv,
 )
 
-_worlds: dict[str, World] = {}
+worlds: dict[str, World] = {}
 
 
 def fresh(size: str) -> World:
-    if size not in _worlds:
-        _worlds[size] = World.of(plan_of(size))
-    kept = _worlds[size]
+    if size not in worlds:
+        worlds[size] = World.of(plan_of(size))
+    kept = worlds[size]
     world = copy.copy(kept)
     world.fabric = Sweep({guid: copied(device) for guid, device in kept.fabric.devices.items()})
     for name in (
@@ -59,6 +59,7 @@ def fresh(size: str) -> World:
         "errors",
         "options",
         "key_of",
+        "busy",
     ):
         setattr(world, name, copy.copy(getattr(kept, name)))
     return world
@@ -110,13 +111,13 @@ def singles(seeds: int = 3) -> list[tuple[str, tuple[str, ...], int]]:
 
 # What is out of reach cannot be seen to be broken as well, and where all adapters have other names
 # another fault cannot count on theirs.
-_ALONE = {"most_of_the_fabric_out_of_reach", "rails_swapped_under_the_usual_names"}
+ALONE = {"most_of_the_fabric_out_of_reach", "rails_swapped_under_the_usual_names"}
 
 
 def pairs(per_fabric: int, seed: int = 0) -> list[tuple[str, tuple[str, ...], int]]:
     rng = random.Random(seed)
     chosen = []
-    names = [name for name in FAULTS if name not in _ALONE]
+    names = [name for name in FAULTS if name not in ALONE]
     for size in SIZES:
         for index in range(per_fabric):
             chosen.append((size, tuple(rng.sample(names, 2)), index))
@@ -154,7 +155,7 @@ class Score:
 
 
 # Faults whose names of adapters are part of the fault, or that declare GUIDs.
-_OF_NAMES = {
+OF_NAMES = {
     "two_nodes_exchanged", "three_nodes_exchanged", "rail_renamed", "node_renamed",
     "rail_without_a_name", "node_without_a_name", "node_with_a_foreign_name",
     "node_with_the_name_of_another", "rail_with_the_name_of_another_node",
@@ -200,7 +201,7 @@ class Known:
         verdict = world.judge()
         found = {(finding.kind, finding.subject) for finding in verdict.findings}
         # That all adapters have other names than planned is true, and is not a false alarm.
-        told = {item for item in found if form == "planned" or item[0] not in _NAMES}
+        told = {item for item in found if form == "planned" or item[0] not in NAMES}
         self.fabrics += 1
         self.due += len(done.findings)
         self.found += len(done.findings & found)
@@ -224,12 +225,12 @@ class Known:
         )
 
 
-_NAMES = ("renamed", "description")
+NAMES = ("renamed", "description")
 
 
 def knowledge(seeds: int = 1) -> int:
     """Print the rates by what is known of the adapters, as a table."""
-    names = [name for name in FAULTS if name not in _OF_NAMES]
+    names = [name for name in FAULTS if name not in OF_NAMES]
     wrong = 0
     for form in ("planned", *FORMS):
         for asked in (False, True):
@@ -261,7 +262,7 @@ _PLAN_ONLY = {
     "switch_that_is_not_in_the_plan", "subnet_manager_on_a_node_beside_ufm",
     "leaf_with_a_foreign_name", "spine_with_a_foreign_name",
 }  # fmt: skip
-CLEAN = [name for name in FAULTS if name not in _OF_NAMES | _PLAN_ONLY]
+CLEAN = [name for name in FAULTS if name not in OF_NAMES | _PLAN_ONLY]
 CLEAN += ["two_nodes_exchanged", "three_nodes_exchanged"]
 
 

@@ -12,7 +12,8 @@ import pytest
 sys.path[:0] = [str(Path(__file__).parent)]
 
 from world import World  # noqa: E402, I001
-from library import build, fresh, sound_world  # noqa: E402
+import rates  # noqa: E402
+from library import NAMES, build, fresh, sound_world  # noqa: E402
 from sim import LARGE, Sim, find, simulator  # noqa: E402
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.ask import (  # noqa: E402
@@ -75,6 +76,10 @@ TOGETHER = [
     ("superpod-32", ("cage_of_uplinks_dead", "rail_mute")),
     ("superpod-127", ("leaf_absent", "rails_of_a_node_swapped")),
 ]
+
+# Ten faults at once each, with the names of other tools or none, and nodes that answer. None has
+# two masters: real opensm settles that while a large fabric is swept.
+RATED = (129, 185, 319)
 
 
 def play(world: World, folder: Path) -> tuple[set, set]:
@@ -188,6 +193,16 @@ def test_one_fault(size: str, name: str, tmp_path: Path) -> None:
 def test_two_faults(size: str, names: tuple[str, ...], tmp_path: Path) -> None:
     case = build(size, names, 0)
     assert play(case.world, tmp_path / "sim") == (case.expected, case.doubts)
+
+
+@pytest.mark.parametrize("number", RATED)
+def test_fabrics_of_the_rates(number: int, tmp_path: Path) -> None:
+    fabric = rates.broken(number)
+    due = set().union(*(one.findings for one in fabric.done))
+    assert len(due) >= 4
+    found, _unsure = play(fabric.world, tmp_path / "sim")
+    names = {item for item in found if fabric.rate.form != "planned" and item[0] in NAMES}
+    assert found - names == due
 
 
 @pytest.mark.parametrize(

@@ -32,12 +32,6 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._cables.netlist impo
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.cables import (  # noqa: E402
     plan_cables,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.parse_counters import (  # noqa: E402
-    Reading,
-    add_errors,
-    gather_sms,
-    read_counters,
-)
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import (  # noqa: E402
     Expectation,
     Observation,
@@ -63,12 +57,11 @@ from fabric_netlist import (  # noqa: E402
     states_text,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.parse_discovery import (  # noqa: E402
-    add_link_states,
-    port_index,
     read_ibnetdiscover,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.ask import (  # noqa: E402
     expectation,
+    read_files,
 )
 from ansible_collections.baremetal.dgx.plugins.modules import fabric_verify  # noqa: E402
 
@@ -125,6 +118,8 @@ class World:
     # node -> the name that its machine has, where that is another's
     called: dict[str, str] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
+    # switches with something in a free port
+    busy: set[str] = field(default_factory=set)
     # How much of ibnetdiscover's answer arrives.
     share: float = 1
     # What the plan's cables have to do with each other; not touched by any fault.
@@ -282,21 +277,24 @@ class World:
         lines.append("##          5 ports checked, 0 ports have errors beyond threshold\n")
         return "".join(lines)
 
-    def observe(self) -> Observation:
-        """Everything that the tools would say, as the parsers understand it."""
+    def saved(self) -> dict[str, str]:
+        """What the tools print, by the names under which the module saves it."""
         seen, errors = self.reached()
         text = discovery_text(seen)
-        text = text[: int(len(text) * self.share)]
-        sweep = read_ibnetdiscover(text)
+        texts = {
+            "ibnetdiscover": text[: int(len(text) * self.share)],
+            "ibnetdiscover.stderr": "\n".join(errors),
+            "ibqueryerrors": self.counters(self.before, seen),
+            "ibqueryerrors-2": self.counters(self.after, seen),
+            **self._answers_of_sms(),
+        }
         if self.share == 1:
-            add_link_states(sweep, states_text(seen))
-        add_errors(sweep, "ibnetdiscover", "\n".join(errors))
-        index = port_index(sweep)
-        readings: list[Reading] = [
-            read_counters(self.counters(values, seen), "", at, sweep, index)
-            for values, at in ((self.before, 0.0), (self.after, INTERVAL_S))
-        ]
-        return Observation(sweep, readings[0], readings[1], self._answers_of_sms())
+            texts["iblinkinfo"] = states_text(seen)
+        return texts
+
+    def observe(self) -> Observation:
+        """Everything that the tools would say, as the module reads it."""
+        return read_files(self.saved(), INTERVAL_S).observation
 
     def ask_nodes(self, *nodes: str) -> None:
         """Let these nodes report their adapters, as ib_info does; all of them without a name."""
@@ -314,8 +312,8 @@ class World:
                 if key[0] == node and key not in self.gone
             ]
 
-    def _answers_of_sms(self):
-        lines, each, master = [], [], ""
+    def _answers_of_sms(self) -> dict[str, str]:
+        lines, texts, master = [], {}, ""
         for host, state in self.sms.items():
             key = (host, 0) if (host, 0) in self.plan.hcas else (host, -1)
             device = self.fabric.devices.get(self.key_of[key])
@@ -328,11 +326,14 @@ class World:
                 f"state {number} SMINFO_{state}\n"
             )
             lines.append(f"PortInfoRecord dump:\n\t\tEndPortLid..............{lid}\n")
-            each.append((lid, answer))
+            texts[f"sminfo-{lid}"] = answer
             if state == "MASTER":
                 master = master or answer
+        if not master:
+            # Without one nothing can be asked for the others.
+            return {"sminfo": "sminfo: iberror: failed: query\n", "saquery": ""}
         lids = "IsSM ports\n" + "".join(lines) + "\nIsSMdisabled ports\n"
-        return gather_sms(master, lids if master else "", each if master else [])
+        return {"sminfo": master, "saquery": lids, **texts}
 
     @property
     def wanted(self) -> Expectation:

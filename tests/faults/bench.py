@@ -226,6 +226,7 @@ class Bench:
                   "pcie_width": 16} for rail, bus in enumerate(RAILS)]  # fmt: skip
         options = {"node": NODE, "rails": rails, "sysfs": str(sysfs), "window_s": 0.0,
                    "state_file": str(self.folder / "kept" / "ib.json"), "fail_on": [],
+                   "link_log": str(self.folder / "kept" / "links.jsonl"),
                    "timeout_s": 3, **given.get("options", {})}  # fmt: skip
         if "ethernet" in given:
             self._ethernet(sysfs, rails, {})

@@ -71,6 +71,13 @@ def test_nothing_that_is_declared_is_red(playbook: str, site: Site) -> None:
     assert "Traceback" not in said
 
 
+def test_no_bmc_that_is_declared_is_red(site: Site) -> None:
+    rc, said = site.run(playbook="validate_bmc")
+    assert rc != 0, said
+    assert "no node has a BMC; write node_bmc" in " ".join(said.split())
+    assert "Traceback" not in said
+
+
 def test_a_part_by_name_that_the_level_does_not_ask_is_red(site: Site) -> None:
     asked = {"level": "quick", "parts": {"nccl": True, "gpu_health": True}}
     rc, said = site.run(playbook="validate_nodes", **asked)

@@ -8,8 +8,11 @@ real node. What was seen is noted in .cache/machines.log, and in docs/virtual_po
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import time
@@ -25,9 +28,17 @@ from .conftest import CHECKOUT, Run, environment, recap
 
 NAME = os.environ.get("POD", "machines")
 SUBNET = os.environ.get("SUBNET", "10.78.250.0/24").removesuffix(".0/24")
-HOSTS = {"vm-01": f"{SUBNET}.21", "vm-02": f"{SUBNET}.22"}
+HOSTS = {f"vm-0{number}": f"{SUBNET}.2{number}" for number in (1, 2, 3)}
+# Two processors, so that jobs can be confined to one.
+FIRST = f"vm-01={HOSTS['vm-01']}:machine:2048:2cpu"
 TAGGED = ["10.79.20.21", "10.79.20.22"]
 CACHE = Path(os.environ.get("BAREMETAL_POD_CACHE") or "/var/cache/baremetal-dgx-pod")
+CONNECTION = {
+    "ansible_user": "root",
+    "ansible_ssh_private_key_file": str(CHECKOUT / ".pod" / NAME / "id"),
+    "ansible_ssh_extra_args": f"-F {CHECKOUT / '.pod' / NAME / 'ssh_config'}",
+    "ansible_python_interpreter": "/usr/bin/python3",
+}
 REBOOT = json.dumps({"node_base_reboot_allowed": True})
 
 
@@ -46,6 +57,21 @@ def shell(host: str, script: str, check: bool = True) -> str:
     return pod("exec", "--name", NAME, host, "sh", "-c", script, check=check)
 
 
+def fresh(*others: str) -> None:
+    """Make the first machine again, as its image is; beside it there are these hosts."""
+    pod("down", "--force", "--name", NAME, "vm-01")
+    hosts = ",".join((FIRST, *others))
+    pod("up", "--name", NAME, "--subnet", f"{SUBNET}.0/24", "--hosts", hosts)
+
+
+def write_yaml(folder: Path, files: dict[str, Any]) -> None:
+    """Write files of an inventory."""
+    for name, data in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(yaml.safe_dump(data))
+
+
 def cut_power(host: str) -> None:
     """Kill a machine as a power cut would, and wait until it is gone."""
     lock = CACHE / "machines" / NAME / host / "lock"
@@ -61,9 +87,7 @@ class Site:
 
     def settings(self, host: str = "vm-01", **values: Any) -> None:
         """Give a machine these variables, and no others of an earlier test."""
-        path = self.folder / "host_vars" / f"{host}.yml"
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(yaml.safe_dump(values))
+        write_yaml(self.folder / "host_vars", {f"{host}.yml": values})
 
     def run(self, name: str, *arguments: str, target: str = "vm-01") -> Run:
         """Run a playbook to its end."""
@@ -83,11 +107,10 @@ def the_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
     if not keep:
         pod("down", "--force", "--name", NAME)
-    first = f"vm-01={HOSTS['vm-01']}:machine"
-    pod("up", "--name", NAME, "--subnet", f"{SUBNET}.0/24", "--hosts", first)
+    pod("up", "--name", NAME, "--subnet", f"{SUBNET}.0/24", "--hosts", FIRST)
     node, head = (
         {"hosts": {host: {"ansible_host": ip, "node_address": {"management": ip, "storage": tag}}}}
-        for host, ip, tag in zip(HOSTS, HOSTS.values(), TAGGED, strict=True)
+        for host, ip, tag in zip(HOSTS, HOSTS.values(), TAGGED, strict=False)
     )
     stor = {"ansible_host": f"{SUBNET}.31", "node_address": {"management": f"{SUBNET}.31"}}
     groups = {
@@ -108,17 +131,9 @@ def the_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             },
         },
         "group_vars/gpu_nodes/node.yml": {"node_profile": "machine"},
-        "group_vars/cluster/node.yml": {
-            "ansible_user": "root",
-            "ansible_ssh_private_key_file": str(CHECKOUT / ".pod" / NAME / "id"),
-            "ansible_ssh_extra_args": f"-F {CHECKOUT / '.pod' / NAME / 'ssh_config'}",
-            "ansible_python_interpreter": "/usr/bin/python3",
-        },
+        "group_vars/cluster/node.yml": CONNECTION,
     }  # fmt: skip
-    for name, data in write.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(yaml.safe_dump(data))
+    write_yaml(folder, write)
     yield Site(folder)
     if not keep:
         pod("down", "--force", "--name", NAME)
@@ -132,9 +147,9 @@ def seen(request: pytest.FixtureRequest, site: Site) -> Iterator[None]:
     yield
     if request.session.testsfailed == failed:
         took, day = time.monotonic() - begun, time.strftime("%d %B %Y").lstrip("0")
-        kernels = [shell(host, "uname -r", check=False).strip() for host in ("vm-01", "vm-03")]
+        kernel = shell("vm-01", "uname -r").strip()
         with (CHECKOUT / ".cache" / "machines.log").open("a") as log:
-            log.write(f"{day} | {max(kernels)} | {took:.0f} s | {request.node.name}\n")
+            log.write(f"{day} | {kernel} | {took:.0f} s | {request.node.name}\n")
 
 
 def test_a_kernel_argument_needs_consent_and_a_reboot(site: Site) -> None:
@@ -183,11 +198,95 @@ def test_a_striped_array_survives_a_power_cut(site: Site) -> None:
     assert (after.rc, after.changed["vm-01"]) == (0, 0), after.output[-3000:]
 
 
+# A soft adapter's rate is what the emulated processor leaves it; tc makes it the same on all links.
+CAPPED_MBIT, SLOW_MBIT = 20, 4
+SOFT_ROCE = """
+apt-get -q update && apt-get -q install -y --no-install-recommends perftest ibverbs-providers
+modprobe rdma_rxe
+[ -e /sys/class/infiniband/rxe0 ] || rdma link add rxe0 type rxe netdev eth2
+ip link set eth2 up
+ip address replace 10.79.30.{}/24 dev eth2
+"""
+
+
+def cap(host: str, mbit: int) -> None:
+    """Cap what a machine's first rail receives, on the host's side of its cable."""
+    # Named as podlib.network names it.
+    port = f"pod{int(ipaddress.IPv4Address(HOSTS[host])):08x}-r0"
+    words = f"tbf rate {mbit}mbit burst 16kb latency 2s".split()
+    subprocess.run(["tc", "qdisc", "replace", "dev", port, "root", *words], check=True)
+
+
+@pytest.fixture(name="rails")
+def the_rails(site: Site) -> Iterator[dict[str, Any]]:
+    """Three machines with a soft RoCE adapter each, on one switch; options of fabric_pairs."""
+    added = [host for host in HOSTS if host != "vm-01"]
+    for host in added:
+        pod("up", "--name", NAME, "--machine", f"{host}={HOSTS[host]}")
+    for number, host in enumerate(HOSTS, 21):
+        shell(host, SOFT_ROCE.format(number))
+        cap(host, CAPPED_MBIT)
+    leaf = {"name": "leaf-01", "tier": "leaf", "unit": None, "rail": None, "radix": 8, "guid": None}
+    rail = {"rail": 0, "guid": None, "pci": None, "cage": None, "cage_port": None}
+    cables = [
+        {"a": [host, 0, 1], "b": ["leaf-01", -1, port], "kind": "node-leaf", "rate_gbps": 0.005}
+        for port, host in enumerate(HOSTS, 1)
+    ]
+    hcas = [{**rail, "node": host, "devices": ["rxe0"], "rate_gbps": 0.005} for host in HOSTS]
+    plan = {"version": 1, "hcas": hcas, "switches": [leaf], "cables": cables, "reserved": []}
+    yield {
+        "plan": plan,
+        "routes": "one_switch",
+        "addresses": HOSTS,
+        "targets": {host: f"root@{address}" for host, address in HOSTS.items()},
+        "ssh_options": ["-F", str(CHECKOUT / ".pod" / NAME / "ssh_config")],
+        "extra_arguments": ["-x", "1", "-u", "18"],
+        "size_bytes": 4096,
+        "duration_s": 5,
+        "threshold_gbps": CAPPED_MBIT / 2000,
+        "connect_s": 60,
+        "listen_s": 60,
+    }
+    if not os.environ.get("KEEP"):
+        pod("down", "--force", "--name", NAME, *added)
+
+
+def pairs(options: dict[str, Any], folder: Path) -> dict[str, dict[str, Any]]:
+    """Run fabric_pairs on this host; return its records by their subject."""
+    argv = ["ansible", "localhost", "-c", "local", "-m", "baremetal.dgx.fabric_pairs"]
+    done = subprocess.run(
+        [*argv, "-a", json.dumps({**options, "output": str(folder)})],
+        env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=1200,
+        check=False,
+    )  # fmt: skip
+    path = folder / "pairs-records.json"
+    assert path.exists(), done.stdout + done.stderr
+    return {record["subject"]: record for record in json.loads(path.read_text())}
+
+
+def test_a_slow_soft_roce_link_is_named(rails: dict[str, Any], tmp_path: Path) -> None:
+    sound = pairs(rails, tmp_path / "sound")
+    assert {record["status"] for record in sound.values()} == {"pass"}, sound
+    middle = sound["fabric"]["measured"]["value"]
+    assert 0.8 * CAPPED_MBIT < 1000 * middle <= CAPPED_MBIT
+    cap("vm-02", SLOW_MBIT)
+    records = pairs(rails, tmp_path / "slow")
+    failed = {subject: one for subject, one in records.items() if one["status"] == "fail"}
+    assert list(failed) == ["cable:vm-02/rail0--leaf-01/2"], records
+    found = failed["cable:vm-02/rail0--leaf-01/2"]
+    assert found["text"].startswith("2 of 2 flows over it from leaf-01/2 are slow")
+    assert 0.5 * SLOW_MBIT < 1000 * found["measured"]["value"] <= SLOW_MBIT
+    assert len(found["evidence"]) == 2
+    cap("vm-02", CAPPED_MBIT)
+    again = pairs(rails, tmp_path / "slow")
+    assert {record["status"] for record in again.values()} == {"pass"}, again
+
+
 @pytest.fixture(name="ceph")
 def the_ceph(site: Site) -> str:
     """A real Ceph of one node beside the machine; its address."""
     address = f"{SUBNET}.31"
-    hosts = f"vm-01={HOSTS['vm-01']}:machine,stor-01={address}"
+    hosts = f"{FIRST},stor-01={address}"
     pod("up", "--name", NAME, "--subnet", f"{SUBNET}.0/24", "--hosts", hosts)
     pod("ceph", "--name", NAME)
     folder = {"fs": "cephfs", "path": "/scratch"}
@@ -202,10 +301,7 @@ def the_ceph(site: Site) -> str:
             "cephfs_clients": [{"name": "node", "grants": [{**folder, "perms": "rw"}]}],
         },
     }
-    for name, data in write.items():
-        path = site.folder / "group_vars" / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(yaml.safe_dump(data))
+    write_yaml(site.folder / "group_vars", write)
     return address
 
 
@@ -233,3 +329,165 @@ def test_the_kernel_mounts_cephfs(site: Site, ceph: str) -> None:
     after = site.run("mount_storage")
     assert (after.rc, after.changed["vm-01"]) == (0, 0), after.output[-3000:]
     assert ceph in shell("vm-01", "cat /proc/mounts")
+
+
+@pytest.fixture(name="cluster")
+def the_cluster(site: Site, tmp_path: Path) -> Iterator[Site]:
+    """The first machine as a compute node, with AppArmor; its controller is a container."""
+    head = f"{SUBNET}.11"
+    fresh(f"head-01={head}")
+    shell("vm-01", "apt-get -q update && apt-get -q install -y apparmor apparmor-utils")
+    for host in ("vm-01", "head-01"):
+        shell(host, "id alice || useradd -u 2001 -m -s /bin/bash alice")
+    cpu = {"sockets": 1, "cores_per_socket": 2, "threads_per_core": 1, "numa_nodes": 1}
+    hosts: dict[str, Any] = {
+        host: {"ansible_host": ip, "node_address": {"management": ip}}
+        for host, ip in (("vm-01", HOSTS["vm-01"]), ("head-01", head))
+    }
+    first = {"hosts": {"head-01": hosts["head-01"]}}
+    node = {"hosts": {"vm-01": {**hosts["vm-01"], "node_profile": "guest"}}}
+    groups = {"slurm_controllers": first, "slurm_databases": first, "cpu_nodes": node}
+    folder = tmp_path / "cluster"
+    write_yaml(
+        folder,
+        {
+            "hosts.yml": {"cluster": {"children": groups}},
+            "group_vars/all/cluster.yml": {
+                "cluster_name": "guests",
+                "cluster_networks": {"management": {"cidr": f"{SUBNET}.0/24"}},
+                "slurm_base_version": "24.11",
+                "cluster_profiles": {"guest": {"cpu": cpu, "real_memory_mb": 1700}},
+                "slurm_controller_partitions": [
+                    {"name": "batch", "nodes": ["vm-01"], "default": True, "max_time": "00:10:00"}
+                ],
+                "slurm_controller_accounts": [{"name": "research", "users": ["alice"]}],
+            },
+            "group_vars/cluster/node.yml": CONNECTION,
+        },
+    )
+    yield Site(folder)
+    if not os.environ.get("KEEP"):
+        pod("down", "--force", "--name", NAME, "head-01")
+
+
+def job(words: str, check: bool = True) -> str:
+    """Run a job as alice; return what it prints, and its errors."""
+    script = f"cd / && su alice -c {shlex.quote(f'srun -Q -t 5 {words}')} 2>&1"
+    return shell("head-01", script, check=check)
+
+
+def test_the_kernel_confines_jobs_in_cores_and_memory(cluster: Site) -> None:
+    assert shell("vm-01", "stat -f -c %T /sys/fs/cgroup").strip() == "cgroup2fs"
+    assert shell("vm-01", "aa-enabled").strip() == "Yes"
+    done = cluster.run("configure_scheduler")
+    assert done.rc == 0, done.why
+    again = cluster.run("configure_scheduler")
+    assert (again.rc, again.changed["vm-01"]) == (0, 0), again.output[-3000:]
+
+    own = job("-c 1 --mem 300 cat /proc/self/cgroup").strip()
+    assert re.fullmatch(r"0::/system\.slice/.*slurmstepd\.scope/job_\d+/step_0/user/task_0", own)
+    # A job cannot take the processor that it did not ask for.
+    assert job("-c 1 --mem 300 sh -c 'nproc; taskset -p -c 0,1 $$ 2>&1; nproc'").split()[-1] == "1"
+    assert job("-c 2 --mem 300 nproc").strip() == "2"
+    limit = "cat /sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup)/../memory.max"
+    at_most = job(f"-c 1 --mem 300 sh -c '{limit}'")
+    assert int(at_most) == 300 << 20
+    taken = "import sys; held = bytearray(int(sys.argv[1]) << 20); print(len(held) >> 20)"
+    assert job(f'-c 1 --mem 300 python3 -c "{taken}" 200').strip() == "200"
+    before = oom_kills()
+    over = job(f'-c 1 --mem 300 python3 -c "{taken}" 600', check=False)
+    assert re.search("oom.kill|Out Of Memory", over, re.IGNORECASE), over
+    assert oom_kills() == before + 1
+    assert "idle" in shell("head-01", "sinfo -h -n vm-01 -o %t")
+
+
+def oom_kills() -> int:
+    """How many processes the kernel of the first machine has killed for their memory cgroup."""
+    return shell("vm-01", "journalctl -k --no-pager").count("Memory cgroup out of memory")
+
+
+# Longer than a connection takes that an emulated processor answers.
+CONFIRM_S = 150
+NETWORK = "/usr/local/sbin/baremetal-dgx-network"
+OUTCOME = "/var/lib/baremetal-dgx/network/returned/outcome"
+# What configures eth0 at first.
+FIRST_FILE = "/etc/systemd/network/99-pod.network"
+
+
+def bonded(site: Site, *members: str) -> None:
+    """Declare a bond of these members with the management network, and a VLAN on it."""
+    bond = {"name": "bond0", "members": list(members), "mode": "active-backup"}
+    site.settings(
+        node_network_backend="auto",
+        node_network_confirm_s=CONFIRM_S,
+        node_network_replaces=[FIRST_FILE],
+        node_interfaces=[
+            {**bond, "network": "management", "mtu": 1480},
+            {"name": "bond0.20", "parent": "bond0", "network": "storage", "mtu": 1400},
+        ],
+    )
+
+
+def assert_bonded() -> None:
+    """The kernel has the bond of eth0 and eth1, and the VLAN carries packets."""
+    bond = shell("vm-01", "cat /proc/net/bonding/bond0")
+    assert "Bonding Mode: fault-tolerance (active-backup)" in bond
+    assert sorted(re.findall("Slave Interface: (.*)", bond)) == ["eth0", "eth1"]
+    shown = json.loads(shell("vm-01", "ip -d -j address show"))
+    links = {link["ifname"]: link for link in shown}
+    assert (links["bond0"]["mtu"], links["bond0.20"]["mtu"]) == (1480, 1400)
+    assert links["bond0.20"]["linkinfo"]["info_data"]["id"] == 20
+    addresses = {
+        name: [one["local"] for one in links[name]["addr_info"] if one["family"] == "inet"]
+        for name in ("bond0", "bond0.20", "eth0", "eth1")
+    }
+    assert addresses == {"bond0": [HOSTS["vm-01"]], "bond0.20": TAGGED[:1], "eth0": [], "eth1": []}
+    shell("vm-01", f"ping -c 1 -w 10 -M do -s 1372 {TAGGED[1]}")
+
+
+@pytest.fixture(scope="module", name="vlan")
+def the_vlan() -> Iterator[None]:
+    """Another machine on the VLAN."""
+    pod("up", "--name", NAME, "--machine", f"vm-02={HOSTS['vm-02']}")
+    shell("vm-02", "ip link add link eth0 name eth0.20 type vlan id 20; ip link set eth0.20 up")
+    shell("vm-02", f"ip address replace {TAGGED[1]}/24 dev eth0.20")
+    yield
+    if not os.environ.get("KEEP"):
+        pod("down", "--force", "--name", NAME, "vm-02")
+
+
+def test_a_bond_and_a_vlan_with_a_way_back(site: Site, vlan: None) -> None:
+    fresh(f"vm-02={HOSTS['vm-02']}:machine")
+    bonded(site, "eth0", "eth1")
+    consent = ("-e", json.dumps({"node_network_change_allowed": True}))
+    made = site.run("configure_network", *consent)
+    assert made.rc == 0, made.why
+    assert_bonded()
+    shell("vm-01", "ip link set eth0 down")
+    assert "Currently Active Slave: eth1" in shell("vm-01", "cat /proc/net/bonding/bond0")
+    shell("vm-01", "ip link set eth0 up")
+    again = site.run("configure_network")
+    assert (again.rc, again.changed["vm-01"]) == (0, 0), again.output[-3000:]
+
+    # Ports that lead elsewhere: the control machine is cut off until the node returns by itself.
+    bonded(site, "eth2", "eth3")
+    begun = time.monotonic()
+    cut = site.run("configure_network", *consent)
+    assert cut.rc != 0
+    assert "Wait for a connection over the new network" in cut.why
+    while "in time" not in shell("vm-01", f"cat {OUTCOME}", check=False):
+        assert time.monotonic() - begun < 3 * CONFIRM_S
+        time.sleep(5)
+    assert_bonded()
+
+    # The same, and a power cut before the time is over.
+    shell("vm-01", f"{NETWORK} change 1800")
+    time.sleep(30)
+    cut_power("vm-01")
+    pod("up", "--name", NAME)
+    assert "booted before" in shell("vm-01", f"cat {OUTCOME}")
+    assert_bonded()
+    bonded(site, "eth0", "eth1")
+    assert site.run("configure_network").rc == 0
+    again = site.run("configure_network")
+    assert (again.rc, again.changed["vm-01"]) == (0, 0), again.output[-3000:]

@@ -24,8 +24,8 @@ ARROWS: dict[str, set[str]] = {
     "_monitoring": set(),
     "_templating": set(),
     # floor 2
+    "_bmc": {"_core"},
     "_contract": {"_core"},
-    "_evidence": {"_core"},
     "_host": {"_core"},
     "_slurm": {"_core"},
     "_storage": {"_core"},
@@ -36,11 +36,12 @@ ARROWS: dict[str, set[str]] = {
     "_ib": {"_core", "_host"},
     "_operations": {"_core"},
     "_validation": {"_core", "_slurm"},
+    "_repair": {"_core", "_slurm"},
     # floor 4
     "_burn": {"_core", "_gpu"},
+    "_evidence": {"_core", "_ib"},
     "_fabric": {"_core", "_ib"},
     "_nccl": {"_core", "_gpu", "_slurm"},
-    "_report": {"_core", "_evidence", "_operations", "_templating"},
     "_node_health": {"_core", "_gpu", "_host", "_ib", "_slurm"},
     # floor 5
     "_cables": {"_core", "_fabric", "_slurm", "_templating"},
@@ -48,13 +49,15 @@ ARROWS: dict[str, set[str]] = {
     "_inspection": {"_core", "_fabric", "_ib"},
     "_lldp": {"_core", "_fabric", "_ib"},
     "_pairs": {"_core", "_fabric", "_slurm"},
+    "_trends": {"_core", "_evidence", "_fabric", "_ib"},
     # floor 6
     "_inventory": {"_contract", "_core"},
+    "_report": {"_core", "_evidence", "_operations", "_templating", "_trends"},
     "_programs": {"_core", "_exporters", "_node_health", "_storage"},
     # floor 7
     "_inputs": {"_contract", "_core", "_inventory", "_slurm", "_validation"},
     "_mirror": {"_core", "_driver", "_host", "_inventory", "_templating"},
-    "_plan": {"_cables", "_contract", "_core", "_fabric", "_gpu", "_inventory", "_slurm"},
+    "_plan": {"_bmc", "_cables", "_contract", "_core", "_fabric", "_gpu", "_inventory", "_slurm"},
 }
 MOST_FILES = 22
 MODULES = house.graph()

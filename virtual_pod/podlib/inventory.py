@@ -92,6 +92,14 @@ def plan_changes(
     return Changes(written, tuple(sorted(removed)), tuple(sorted(kept)))
 
 
+def remove_empty_folders(target: pathlib.Path) -> None:
+    """Remove folders without a file: the plan refuses group_vars of a group that is gone."""
+    for path in sorted(target.rglob("*"), reverse=True):
+        hidden = any(part.startswith(".") for part in path.relative_to(target).parts)
+        if path.is_dir() and not path.is_symlink() and not hidden and not any(path.iterdir()):
+            path.rmdir()
+
+
 def hosts_of_range(text: str, count: int) -> str:
     """Return hosts.yml with so many DGX nodes."""
     if not 1 <= count <= MAX_DGX:
@@ -240,6 +248,7 @@ def write(pod: Pod, count: int | None) -> list[str]:
     # Files before their record: what a killed run wrote looks edited only until it is wanted again.
     for path in changes.removed:
         (target / path).unlink()
+    remove_empty_folders(target)
     for path, text in changes.written.items():
         host.make_folder((target / path).parent)
         host.write(target / path, text)

@@ -125,7 +125,7 @@ def qemu_argv(node: Node, path: pathlib.Path) -> list[str]:
         "-cpu",
         "max,la57=off,svm=off",
         "-smp",
-        "1",
+        str(node.machine_cpus),
         "-m",
         str(node.machine_mib),
         "-nodefaults",

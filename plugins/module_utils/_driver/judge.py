@@ -215,6 +215,11 @@ def _user_space(seen: Seen, subject: str, driver: str) -> list[Record]:
     return found
 
 
+_PEERMEM_MISSING = (
+    "install NVIDIA's RDMA stack, then the driver again: nvidia-peermem is built against ib_core"
+)
+
+
 def _gpudirect(seen: Seen, subject: str, way: str) -> list[Record]:
     if not way or not seen.loaded:
         return []
@@ -226,7 +231,7 @@ def _gpudirect(seen: Seen, subject: str, way: str) -> list[Record]:
                 subject,
                 PASS if there else FAIL,
                 "nvidia_peermem is loaded" if there else "nvidia_peermem is not loaded",
-                remedy="" if there else "modprobe nvidia-peermem; it needs NVIDIA's RDMA stack",
+                remedy="" if there else _PEERMEM_MISSING,
             )
         ]
     match = re.match(r"(\d+)\.(\d+)", seen.kernel)

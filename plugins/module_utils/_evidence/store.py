@@ -17,6 +17,7 @@ import fcntl
 import gzip
 import json
 import os
+import time
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ from .._core.files import (
     rename,
     write_atomic,
 )
+from .._core.verdict import FABRIC, place_of
 from .batch import (
     RECORDS_FILE,
     Batch,
@@ -45,6 +47,7 @@ from .batch import (
     run_time,
     unpack,
 )
+from .links import LinkStore
 
 if TYPE_CHECKING:
     from ansible.module_utils.basic import AnsibleModule
@@ -85,7 +88,7 @@ class Store:
         """Make a run and return its name. Raises OSError, ValueError for a bad name or time."""
         for path in (self.folder, self.runs, self.history, self.parts):
             make_folder(path, 0o750)
-        with self._locked():
+        with self.locked():
             run = run_name(at, playbook, os.listdir(self.runs))
             make_folder(os.path.join(self.runs, run), 0o750)
             make_folder(os.path.join(self.runs, run, _RAW), 0o750)
@@ -111,7 +114,7 @@ class Store:
         home = os.path.join(self.runs, run)
         if not os.path.isdir(home):
             raise ValueError(f"{run}: no such run has begun in {self.folder}")
-        with self._locked():
+        with self.locked():
             raw = [self._keep_raw(home, scope, path) for path in raw_files]
             path = os.path.join(home, RECORDS_FILE)
             number = _size(path)
@@ -174,7 +177,7 @@ class Store:
 
         A run is over when another one begins. Raises OSError.
         """
-        with self._locked():
+        with self.locked():
             for run in self.names()[:-1]:
                 mark = os.path.join(self.runs, run, _SETTLED)
                 # Its length, since a run beside this one may still be added to.
@@ -250,7 +253,7 @@ class Store:
 
     def tidy(self, now: datetime, compress_days: float, keep_days: float) -> tuple[str, ...]:
         """Compress and remove what is old; return the names of removed runs. Raises OSError."""
-        with self._locked():
+        with self.locked():
             for name in os.listdir(self.runs):
                 if name.startswith(_GONE):
                     remove_tree(os.path.join(self.runs, name))
@@ -277,7 +280,7 @@ class Store:
                     here.remove(name)
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """One writer at a time; the kernel lets go of it when the process ends, however it ends."""
         with open_append(os.path.join(self.folder, "lock"), make=None) as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -374,8 +377,11 @@ def add(module: AnsibleModule, store: Store) -> dict[str, Any]:
     """Add records and files to a run."""
     params, now = module.params, now_utc()
     records = list(params["records"])
+    links: list[Any] = []
     for path in params["records_files"]:
-        records += load_records(path)[0]
+        found, file = load_records(path)
+        records += found
+        links += file.get("links") or ()
     raw = [path for path in params["raw_files"] if os.path.isfile(path)]
     for path in params["raw_files"]:
         if path not in raw:
@@ -386,8 +392,22 @@ def add(module: AnsibleModule, store: Store) -> dict[str, Any]:
     if module.check_mode:
         batch_lines(run, 0, scope, source, records, now, level, simulated)
         return {**result, "raw": []}
-    added = store.add(run, scope, source, records, now, level, simulated, raw)
-    return {**result, "raw": list(added.raw)}
+    batches = {scope: records}
+    if params["by_node"]:
+        batches = {}
+        for record in records:
+            owner = place_of(str(record["subject"])).owner
+            batches.setdefault(scope if owner == FABRIC else owner, []).append(record)
+    kept: list[str] = []
+    for own, some in batches.items():
+        kept += store.add(run, own, source, some, now, level, simulated, raw).raw
+        raw = []
+    if links:
+        with store.locked():
+            refused = LinkStore(store.folder).add(scope, links, time.time(), simulated)
+        for line in refused:
+            module.warn(line)
+    return {**result, "raw": kept}
 
 
 def bring_about(module: AnsibleModule) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def verdict_families(
         node, switch, rail = _place(finding)
         told.add(
             1, kind=finding.kind, subject=finding.subject, status=finding.status,
-            node=node, switch=switch, rail=rail,
+            severity=finding.cost.severity, node=node, switch=switch, rail=rail,
         )  # fmt: skip
     yield told
     cables = Family(f"{PREFIX}_cables", "Planned cables by status.")

@@ -55,6 +55,25 @@ _SAVED = re.compile(
     r"(\.stderr)?\Z"
 )
 
+# Options that modules share, as plugins/doc_fragments/fabric.py documents them.
+REPORT: dict[str, Any] = {
+    "cluster_name": {"type": "str", "default": ""},
+    "output": {"type": "path"},
+}
+PLAN: dict[str, Any] = {"plan": {"type": "dict"}, "plan_file": {"type": "path"}}
+KNOWN: dict[str, Any] = {
+    "other_hosts": {"type": "list", "elements": "str", "default": []},
+    "places": {"type": "dict", "default": {}},
+    "least_share": {"type": "float", "default": 0.25},
+}
+SWEEP: dict[str, Any] = {
+    "interval_s": {"type": "float", "default": 60},
+    "sweep_files": {"type": "dict"},
+    "outstanding": {"type": "int", "default": 0},
+    "tool_options": {"type": "list", "elements": "str", "default": []},
+    "tool_environment": {"type": "dict", "default": {}},
+}
+
 
 @dataclass(frozen=True)
 class Ask:

@@ -41,7 +41,7 @@ from .judge_rates import (
     loads,
 )
 from .judge_subnet_managers import Managers, judge_sms, sm_line
-from .match import BY_PLACE, Matches, is_aggregation, match
+from .match import BY_ELIMINATION, BY_PLACE, BY_REMAINDER, Matches, is_aggregation, match
 from .model import Cable, CablePlan, End, Sweep
 from .parse_counters import FoundSms, Reading
 from .thresholds import RATE
@@ -156,7 +156,9 @@ def judge_fabric(
         *judge_names(plan, sweep, _without(sweep, matches, doubled)),
         *judge_replaced(plan, sweep, _without(sweep, matches, doubled)),
         *absence.findings,
-        *_as_sure_as_the_sweep(wiring, as_a_whole(wiring, misrouted.findings)),
+        *_as_sure_as_the_sweep(
+            wiring, _with_reasons(wiring, as_a_whole(wiring, misrouted.findings))
+        ),
         *judge_unlinked(wiring, misrouted.unlinked),
         *_as_sure_as_the_sweep(
             wiring, judge_unknown(wiring, list(misrouted.unknown), set(wanted.other_hosts))
@@ -221,6 +223,20 @@ def _as_sure_as_the_sweep(wiring: Wiring, findings: Iterable[Finding]) -> Iterat
             yield replace(finding, status=NOT_MEASURED)
         else:
             yield finding
+
+
+def _with_reasons(wiring: Wiring, findings: Iterable[Finding]) -> Iterator[Finding]:
+    """Yield findings about links, with how adapters without a name are known."""
+    reasons = wiring.matches.reasons
+    for finding in findings:
+        ends = [cable.a for cable in finding.cables if wiring.found(cable.a)]
+        known = {end: reasons[wiring.matches.by_key[end.host, end.rail]] for end in ends}
+        lines = [
+            f"{wiring.at(end)} is known by elimination: {why}"
+            for end, why in sorted(known.items())
+            if why in (BY_ELIMINATION, BY_REMAINDER)
+        ]
+        yield replace(finding, evidence=(*finding.evidence, *lines)) if lines else finding
 
 
 def _is_sure(wiring: Wiring, end: End) -> bool:

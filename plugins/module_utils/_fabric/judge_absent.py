@@ -12,12 +12,14 @@ both links of one cage.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Iterable, Iterator, Mapping
 
 from .._core.record import FAIL, NOT_MEASURED
 from .findings import (
     CAGE,
+    COSTS,
     DARK,
     DUPLICATE_GUID,
     HCA_ABSENT,
@@ -32,11 +34,14 @@ from .findings import (
 )
 from .model import NODE_LEAF, Cable, End, rail_end, twin_cages
 from .parse_discovery import resolve_path
+from .thresholds import COLLECTED
 from .wiring import Wiring
 
 _DISABLED = "Disabled"
 # So many ports side by side, or half of a switch, are dead: it is not their cables.
 _BLOCK = 8
+# A single leaf that lost several cables to one spine is more likely the cause itself.
+_FEWEST_LEAVES = 4
 
 
 @dataclass
@@ -263,6 +268,8 @@ def _judge_nodes(wiring: Wiring, absence: Absence, absent_as: Mapping[str, str])
         for finding in absence.findings
         if finding.subject.startswith("hca:")
     }
+    # Of these a switch explains a part.
+    partly = {cable.a.host for cable in absence.explained}
     for node, rail in wiring.plan.hcas:
         end = rail_end(node, rail)
         if wiring.found(end):
@@ -275,8 +282,13 @@ def _judge_nodes(wiring: Wiring, absence: Absence, absent_as: Mapping[str, str])
     for node, cables in of_node.items():
         if node in present or len(cables) < 2:
             continue
+        cages = {wiring.plan.hcas[node, cable.a.rail].cage for cable in cables}
+        if node in partly and len(cages) == 1 and None not in cages:
+            # What is left is one transceiver, which is as likely.
+            continue
         real = absent_as.get(node, node)
         text = f"{real} is not in the fabric: none of its {len(cables)} rails has a link"
+        text += _by_place_alone(wiring)
         remedy = f"see that {real} has power, has booted and has its mlx5 driver loaded (ib_info)"
         known = wiring.matches.identities
         if known.counts.get(real) == 0 or all(
@@ -297,6 +309,13 @@ def _judge_nodes(wiring: Wiring, absence: Absence, absent_as: Mapping[str, str])
                 status=_status(wiring, cables),
             )
         )
+
+
+def _by_place_alone(wiring: Wiring) -> str:
+    """Return that what is lost may be in the place of another, if that would not show."""
+    matches = wiring.matches
+    count = sum(1 for guid in matches.unproved if matches.by_guid[guid][1] >= 0)
+    return f", unless it is one of {count} adapters that are known by place alone" if count else ""
 
 
 def _judge_adapters(wiring: Wiring, absence: Absence) -> None:
@@ -339,6 +358,7 @@ def judge_unlinked(wiring: Wiring, cables: Iterable[Cable]) -> Iterator[Finding]
     """Yield findings for cables without a link: by cage where it is the cage, else one by one."""
     left = set(cables)
     yield from _blocks(wiring, left)
+    yield from _collectors(wiring, left)
     yield from _node_cages(wiring, left)
     yield from _switch_cages(wiring, left)
     for cable in sorted(left):
@@ -385,6 +405,63 @@ def _block_of(ports: list[tuple[int, Cable]], left: set[Cable]) -> list[tuple[in
         return dead
     longest = max(runs, key=len)
     return longest if len(longest) >= _BLOCK else []
+
+
+def _collectors(wiring: Wiring, left: set[Cable]) -> Iterator[Finding]:
+    """Yield a finding for each upper switch that has more of the lost cables than chance gives it.
+
+    What is lost together is counted once: the cables of one cage of the lower switch.
+    """
+    for tier in ("spine", "core"):
+        cages: dict[tuple[str, int], set[str]] = {}
+        lost: set[tuple[str, int]] = set()
+        of: dict[str, list[Cable]] = {}
+        for cable in wiring.plan.cables:
+            upper = wiring.plan.switches.get(cable.b.host)
+            if not cable.a.is_switch or upper is None or upper.tier != tier:
+                continue
+            twin = twin_cages(wiring.plan.switches[cable.a.host].radix)
+            cage = (cable.a.host, (cable.a.port + 1) // 2 if twin else cable.a.port)
+            cages.setdefault(cage, set()).add(cable.b.host)
+            if cable in left:
+                lost.add(cage)
+                of.setdefault(cable.b.host, []).append(cable)
+        for name in sorted(of, key=lambda one: (-len(of[one]), one)):
+            here = [cage for cage in lost if name in cages[cage]]
+            leaves = {leaf for leaf, _cage in here}
+            share = sum(name in uppers for uppers in cages.values()) / len(cages)
+            spines = len(set().union(*cages.values()))
+            chance = min(1.0, spines * _at_least(len(here), len(lost), share))
+            if len(leaves) < _FEWEST_LEAVES or COLLECTED.threshold().holds(chance):
+                continue
+            lost.difference_update(here)
+            left.difference_update(of[name])
+            yield _collector(wiring, name, of[name], len(here), len(lost) + len(here), chance)
+
+
+def _at_least(count: int, of: int, share: float) -> float:
+    """Return how likely so many of these are, each with this probability (binomial)."""
+    return math.fsum(
+        math.comb(of, number) * share**number * (1 - share) ** (of - number)
+        for number in range(count, of + 1)
+    )
+
+
+def _collector(
+    wiring: Wiring, name: str, cables: list[Cable], here: int, of: int, chance: float
+) -> Finding:
+    return Finding(
+        PORTS,
+        f"switch:{name}",
+        f"{len(cables)} cables of {name} have no link: of {of} losses below its tier, those of one "
+        f"cage counted once, it has {here}, as by chance one of {1 / chance:.0f} fabrics would",
+        COLLECTED.filled(switch=name).remedy,
+        tuple(sorted(cables)),
+        status=_status(wiring, cables),
+        measured=chance,
+        threshold=COLLECTED.threshold(),
+        graded=COSTS[DARK],
+    )
 
 
 def _node_cages(wiring: Wiring, left: set[Cable]) -> Iterator[Finding]:
@@ -464,7 +541,7 @@ def _unlinked(wiring: Wiring, cable: Cable) -> Finding:
         remedy = "plug in, reseat or replace the cable and its transceivers"
     elif kind == MISSING:
         text = f"no link at {wiring.at(cable.b)}, where {wiring.at(cable.a)} belongs; it shows "
-        text += "nowhere else"
+        text += "nowhere else" + _by_place_alone(wiring)
         remedy = (
             f"on {cable.a.host}: does ib_info show the adapter? Then plug in, reseat or replace "
             "the cable and its transceivers; otherwise reseat the adapter"

@@ -29,7 +29,7 @@ from .findings import (
 )
 from .judge_adapters import Key
 from .match import BY_GUID, BY_NAME, BY_NODE, BY_PLACE, Matches, guids_of
-from .model import Cable, CablePlan, End, Sweep
+from .model import Cable, CablePlan, End, Sweep, switch_end
 from .wiring import Wiring
 
 # So many links of a device, and this share of them, must say that it is elsewhere: fewer are
@@ -61,7 +61,8 @@ def place(plan: CablePlan, sweep: Sweep, matches: Matches) -> Placed:
             if closed:
                 belongs[chain[-1]] = chain[0]
             keys = _renamed_keys(plan, kind, belongs)
-            relabelled = _relabel(placed.matches, keys)
+            below = _below(sweep, placed.matches, partner, keys) if kind == "switch" else {}
+            relabelled = _relabel(placed.matches, {**keys, **below})
             if relabelled is None:
                 continue
             sure = all(
@@ -70,7 +71,11 @@ def place(plan: CablePlan, sweep: Sweep, matches: Matches) -> Placed:
                 if key in placed.matches.by_key
             )
             placed.matches = relabelled
-            placed.findings.append(_exchanged(plan, kind, belongs, closed, sure))
+            found = _exchanged(plan, kind, belongs, closed, sure)
+            if sweep.partial and not closed:
+                # What has that name, too, may not have been read.
+                found = replace(found, status=NOT_MEASURED)
+            placed.findings.append(found)
             if not closed:
                 placed.absent_as[chain[0]] = chain[-1]
     return placed
@@ -84,13 +89,32 @@ def _votes(
     for key, guid in sorted(matches.by_key.items()):
         if (key[1] < 0) != (kind == "switch"):
             continue
-        for number, _guid, far in matches.links(sweep.devices[guid]):
+        for number, neighbor, far in matches.links(sweep.devices[guid]):
+            if not far.is_switch and neighbor in matches.unproved:
+                # It is taken for what this very switch makes of it.
+                continue
             near = partner.get(far)
             # An adapter of the plan has one port, whatever its number.
             own = (key[1], number if kind == "switch" else 1)
             there = near.host if near is not None and (near.rail, near.port) == own else None
             votes.setdefault(key[0], []).append(there)
     yield from votes.items()
+
+
+def _below(
+    sweep: Sweep, matches: Matches, partner: Mapping[End, End], switches: Mapping[Key, Key]
+) -> dict[Key, Key]:
+    """Return adapters known by place alone, with those that belong where their switch really is."""
+    keys = {}
+    for name in switches:
+        guid = matches.by_key.get(name)
+        for number, neighbor, far in matches.links(sweep.devices[guid]) if guid else ():
+            if far.is_switch or neighbor not in matches.unproved:
+                continue
+            there = partner.get(switch_end(switches[name][0], number))
+            if there is not None and not there.is_switch:
+                keys[far.host, far.rail] = (there.host, there.rail)
+    return keys
 
 
 def _elsewhere(votes: Iterable[tuple[str, list[str | None]]]) -> Iterator[tuple[str, str]]:

@@ -55,13 +55,23 @@ def judge_rates(wiring: Wiring, sound: set[Cable]) -> Iterator[Finding]:
     """Yield a finding for each healthy cable that is slower than planned.
 
     Where nearly all links of a node or of a switch are slow in the same way, that device is the
-    finding; where most links are, it is the fabric, or the plan.
+    finding; where most links of all other devices are, too, it is the fabric, or the plan.
     """
     rates = {cable: found_rate(wiring, cable) for cable in sound}
     slow = {c: rate for c, rate in rates.items() if rate is not None and rate < c.rate_gbps}
     if not slow:
         return
-    if len(slow) >= _FEWEST and 2 * len(slow) > len(sound):
+    of_device: dict[str, list[Cable]] = {}
+    for cable, rate in rates.items():
+        for end in (cable.a, cable.b):
+            if rate is not None:
+                of_device.setdefault(end.host, []).append(cable)
+    # Of two devices the one of which more links are slow has the fault.
+    alike = {host: _slow_alike(wiring, cables, slow) for host, cables in of_device.items()}
+    most = max(alike, key=lambda host: (len(alike[host]), host))
+    others = sound.difference(of_device[most] if alike[most] else ())
+    widespread = len(slow) >= _FEWEST and 2 * len(slow) > len(sound)
+    if widespread and 2 * len(others.intersection(slow)) >= len(others):
         first = min(slow)
         yield Finding(
             SPEED,
@@ -74,13 +84,6 @@ def judge_rates(wiring: Wiring, sound: set[Cable]) -> Iterator[Finding]:
             threshold=RATE.threshold(first.rate_gbps),
         )
         return
-    of_device: dict[str, list[Cable]] = {}
-    for cable, rate in rates.items():
-        for end in (cable.a, cable.b):
-            if rate is not None:
-                of_device.setdefault(end.host, []).append(cable)
-    # Of two devices the one of which more links are slow has the fault.
-    alike = {host: _slow_alike(wiring, cables, slow) for host, cables in of_device.items()}
     for host in sorted(alike, key=lambda one: (-len(alike[one]) / len(of_device[one]), one)):
         same = _slow_alike(wiring, of_device[host], slow)
         if not same:

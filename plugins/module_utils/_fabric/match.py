@@ -29,6 +29,7 @@ from .._ib.descriptions import (
 )
 from .judge_adapters import MOST, Identities, Key, Usual, usual_names
 from .model import CA, SWITCH, CablePlan, End, FoundDevice, Sweep, rail_end, switch_end
+from .parse_discovery import resolve_path
 
 BY_NODE = "its node reports this GUID"
 BY_GUID = "its GUID is declared"
@@ -36,6 +37,7 @@ BY_NAME = "its description"
 BY_USUAL = "the name that its rail has on most nodes"
 BY_PLACE = "its place in the fabric"
 BY_ELIMINATION = "what is in its place is in its own"
+BY_REMAINDER = "nothing else is missing there, and no other adapter has no place"
 
 # A switch without a name is known by its neighbours: so many of them, known by something else than
 # their own place, and it is no longer the place of a single cable that vouches for itself.
@@ -114,6 +116,7 @@ def match(
     matcher.adapters_by_order()
     matcher.by_place()
     matcher.by_elimination()
+    matcher.by_remainder()
     matcher.find_unproved()
     return matcher.found
 
@@ -194,7 +197,10 @@ class _Matcher:
         """Learn what most nodes call their rails, where that is not what the plan has."""
         known: dict[str, Key] = {}
         places: dict[str, Key] = {}
+        elsewhere = set(self._elsewhere())
         for device in self.sweep.devices.values():
+            if any(far.host in elsewhere for _number, _guid, far in self.found.links(device)):
+                continue
             host = host_and_device(device.description).key[0]
             if device.kind != CA or host not in self.node_of:
                 continue
@@ -206,6 +212,18 @@ class _Matcher:
             elif key[0] == self.node_of[host]:
                 known[device.guid] = key
         self.usual = usual_names(self.plan, self.sweep, known, places)
+
+    def _elsewhere(self) -> Iterator[str]:
+        """Yield switches of which most cables to other switches are those of another one."""
+        for guid, key in self.found.by_guid.items():
+            if key[1] < 0:
+                right = [
+                    self.partner.get(far) == switch_end(key[0], number)
+                    for number, _guid, far in self.found.links(self.sweep.devices[guid])
+                    if far.is_switch
+                ]
+                if len(right) >= MOST and 2 * sum(right) < len(right):
+                    yield key[0]
 
     def _contradicted(self, device: FoundDevice, key: Key) -> bool:
         """Tell whether a node reports that the adapter is not `key`."""
@@ -261,12 +279,44 @@ class _Matcher:
             key = self._named(device)
             if key is not None and not self._contradicted(device, key):
                 claims.setdefault(key, []).append(device)
-        self._settle(claims)
+        self._settle(self._without_clones(claims))
+
+    def _without_clones(
+        self, claims: Mapping[Key, list[FoundDevice]]
+    ) -> dict[Key, list[FoundDevice]]:
+        """Return the claims without those of a machine that has the name of another.
+
+        Several adapters in the places of one node have the name of another one, which is in its
+        places, too: then their names show nothing of the other's cables.
+        """
+        groups: dict[tuple[str, str], set[int]] = {}
+        for key, devices in claims.items():
+            for device in devices:
+                place = self._place_of(device)
+                if place is not None:
+                    groups.setdefault((key[0], place[0]), set()).add(key[1])
+        clones = {
+            (name, node)
+            for (name, node), rails in groups.items()
+            if name != node and len(rails) > 1 and rails & groups.get((name, name), set())
+        }
+        return {
+            key: [
+                device
+                for device in devices
+                if (key[0], (self._place_of(device) or key)[0]) not in clones
+            ]
+            for key, devices in claims.items()
+        }
 
     def _settle(self, claims: dict[Key, list[FoundDevice]]) -> None:
         """Take each device for what it says; of several that say the same, the one in its place."""
         # What has a declared GUID is known: whatever else has its name is an impostor.
-        free = {key: devices for key, devices in claims.items() if key not in self.found.by_key}
+        free = {
+            key: devices
+            for key, devices in claims.items()
+            if devices and key not in self.found.by_key
+        }
         for key, devices in free.items():
             if len(devices) == 1:
                 self.found.add(key, devices[0].guid, self._by_name(devices[0]))
@@ -381,22 +431,128 @@ class _Matcher:
     def by_elimination(self) -> None:
         """Take adapters without a name for those whose places were taken in turn.
 
-        One is where A belongs, A is where B belongs, and B is nowhere: then it is B.
+        One is where A belongs, A is where B belongs, and B is nowhere: then it is B. The same holds
+        if cables between switches were exchanged with those of adapters.
         """
         claims: dict[Key, list[FoundDevice]] = {}
-        for device in self.open(CA):
-            key = self._place_of(device) if unnamed(device.description) else None
-            seen: set[Key] = set()
-            while key in self.found.by_key and key not in seen:
-                seen.add(key)
-                key = self._place_of(self.sweep.devices[self.found.by_key[key]])
-            if key is None or key in self.found.by_key or self.plan.hcas[key].guid or not seen:
-                continue
-            if not self._contradicted(device, key):
+        for device in self._nameless():
+            key = self._end_of_turn(device)
+            if key is not None and not self._contradicted(device, key):
                 claims.setdefault(key, []).append(device)
         for key, devices in claims.items():
             if len(devices) == 1:
                 self.found.add(key, devices[0].guid, BY_ELIMINATION)
+
+    def _nameless(self) -> list[FoundDevice]:
+        return [device for device in self.open(CA) if unnamed(device.description)]
+
+    def _end_of_turn(self, device: FoundDevice) -> Key | None:
+        """Return the lost rail that the places lead to which were taken in turn, None without."""
+        ends = {far for _number, _guid, far in self.found.links(device)}
+        here = ends.pop() if len(ends) == 1 else None
+        seen: set[End] = set()
+        while here is not None and here not in seen:
+            seen.add(here)
+            near = self.partner.get(here)
+            if near is None:
+                return None
+            key = (near.host, near.rail)
+            if not near.is_switch and key not in self.found.by_key:
+                return key if len(seen) > 1 and not self.plan.hcas[key].guid else None
+            here = self._linked_to(near)
+        return None
+
+    def _linked_to(self, end: End) -> End | None:
+        """Return the end that a planned end is linked to, None where that is not known."""
+        guid = self.found.by_key.get((end.host, end.rail))
+        if guid is None:
+            return None
+        ports = self.sweep.devices[guid].ports
+        port = ports.get(end.port) if end.is_switch else next(iter(ports.values()), None)
+        return self.found.end(*port.peer) if port is not None and port.peer is not None else None
+
+    def by_remainder(self) -> None:
+        """Take adapters without a name in ports that have no cable for the rails that are lost.
+
+        All rails of a node are lost, and on each of its leaves there is one so many ports further
+        on; or one rail of a leaf, or of all, is lost, and one adapter is too many there.
+        """
+        if self.sweep.partial or self.sweep.duplicate_guids:
+            return
+        strays: dict[End, FoundDevice] = {}
+        for device in self._nameless():
+            ends = [far for _number, _guid, far in self.found.links(device)]
+            if len(ends) == 1 and ends[0] not in self.partner and ends[0] not in self.plan.reserved:
+                strays[ends[0]] = device
+        lost = self._lost_rails() if strays else {}
+        self._nodes_further_on(lost, strays)
+        for leaf in sorted({end.host for end in lost.values()}):
+            self._the_one_left(
+                [key for key, end in lost.items() if end.host == leaf],
+                [end for end in strays if end.host == leaf],
+                lost,
+                strays,
+            )
+        self._the_one_left(list(lost), list(strays), lost, strays)
+
+    def _lost_rails(self) -> dict[Key, End]:
+        """Return the port of each rail that is nowhere, where nothing is in the port."""
+        paths = (resolve_path(self.sweep, path) for path in self.sweep.silent)
+        silent = {self.found.end(*place) for place in paths if place is not None}
+        lost = {}
+        for key, hca in self.plan.hcas.items():
+            port = self.partner.get(rail_end(*key))
+            if key in self.found.by_key or hca.guid or port is None or port in silent:
+                continue
+            guid = self.found.by_key.get((port.host, port.rail))
+            device = self.sweep.devices.get(guid) if guid is not None else None
+            if device is None or not device.recorded:
+                continue
+            there = device.ports.get(port.port)
+            if there is None or there.peer is None:
+                lost[key] = port
+        return lost
+
+    def _nodes_further_on(self, lost: dict[Key, End], strays: dict[End, FoundDevice]) -> None:
+        claims: dict[str, list[int]] = {}
+        taken: dict[End, int] = {}
+        for node, keys in self.rails_of.items():
+            ports = [lost[key] for key in keys if key in lost]
+            if len(ports) < MOST or len(ports) < len(keys):
+                continue
+            first = ports[0]
+            for by in (end.port - first.port for end in strays if end.host == first.host):
+                there = [switch_end(port.host, port.port + by) for port in ports]
+                if all(end in strays for end in there):
+                    claims.setdefault(node, []).append(by)
+                    for end in there:
+                        taken[end] = taken.get(end, 0) + 1
+        for node, shifts in sorted(claims.items()):
+            moves = {
+                key: switch_end(lost[key].host, lost[key].port + by)
+                for key in self.rails_of[node]
+                for by in shifts[:1]
+            }
+            if len(shifts) == 1 and all(taken[end] == 1 for end in moves.values()):
+                for key, end in moves.items():
+                    self._take_stray(key, end, lost, strays)
+
+    def _the_one_left(
+        self,
+        keys: list[Key],
+        ends: list[End],
+        lost: dict[Key, End],
+        strays: dict[End, FoundDevice],
+    ) -> None:
+        if len(keys) == len(ends) == 1:
+            self._take_stray(keys[0], ends[0], lost, strays)
+
+    def _take_stray(
+        self, key: Key, end: End, lost: dict[Key, End], strays: dict[End, FoundDevice]
+    ) -> None:
+        if not self._contradicted(strays[end], key):
+            self.found.add(key, strays[end].guid, BY_REMAINDER)
+            del lost[key], strays[end]
 
     def _place_of(self, device: FoundDevice) -> Key | None:
         """Return the rail whose port the adapter is in, None where it is in none, or several."""

@@ -122,13 +122,16 @@ class _Drawing:
         return ""
 
 
-def fabric_svg(verdict: Verdict, name: str = "") -> str:
-    """Return the picture of a verdict; `name` is that of the cluster."""
+def fabric_svg(verdict: Verdict, name: str = "", right: str = "as planned") -> str:
+    """Return the picture of a verdict; `name` is that of the cluster.
+
+    `right` is the word of the legend on cells without a fault: what they were compared with.
+    """
     drawing = _Drawing(verdict)
     drawing.text(10, 22, f"Fabric {name}".strip(), "h")
     drawing.text(10, 40, summary(verdict))
     drawing.y = 58
-    _legend(drawing)
+    _legend(drawing, right)
     nodes = {node for node, _rail in verdict.wiring.plan.hcas}
     if len(nodes) > _NODES_ONE_BY_ONE:
         _by_unit(drawing)
@@ -146,14 +149,14 @@ def fabric_svg(verdict: Verdict, name: str = "") -> str:
     )
 
 
-def _legend(drawing: _Drawing) -> None:
+def _legend(drawing: _Drawing, right: str) -> None:
     x, y = 10, drawing.y
     for kind, words in (
-        (PASS, "as planned"),
+        (PASS, right),
         (FAIL, "wrong; the number is that of the finding below"),
         (NOT_MEASURED, "not measured"),
         ("noted", "its device is wrong"),
-        ("none", "no cable planned"),
+        ("none", "no cable"),
     ):
         drawing.parts.append(
             f'<rect class="{kind}" x="{x}" y="{y}" width="14" height="14" '

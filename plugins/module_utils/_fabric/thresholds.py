@@ -26,6 +26,13 @@ OVERSUBSCRIPTION = Question(
     "fabric.uplinks", "rate from below over the rate upward of a leaf", "<=", None, "down to up",
     "oversubscription_max", "add uplinks",
 )  # fmt: skip
+# One false finding in a thousand fabrics that lost cables.
+COLLECTED = Question(
+    "fabric.ports", "chance of so many of the lost cables at one switch, times the switches of its "
+    "tier", ">=", 0.001, "probability", "binomial test, Bonferroni: one false in 1,000",
+    "look at the log and the temperature of {switch}, and at what its cables have in common (a "
+    "bundle, a patch panel); reseat them there",
+)  # fmt: skip
 
 # How much a counter of a port may grow between two readings.
 SYMBOL_ERRORS = Question(

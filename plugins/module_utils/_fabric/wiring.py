@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Iterator, Mapping
 
-from .._ib.descriptions import host_and_device, host_key, switch_name
+from .._ib.descriptions import host_and_device, host_key, switch_name, unnamed
 from .findings import (
     COSTS,
     DARK,
@@ -94,7 +94,8 @@ class Wiring:
         guid = end.host[len(_FOREIGN) :]
         device = self.sweep.devices[guid]
         if device.kind == CA:
-            return host_and_device(device.description).host or f"0x{guid}"
+            named = not unnamed(device.description)
+            return host_and_device(device.description).host if named else "unnamed"
         return switch_name(device.description) or f"0x{guid}"
 
 

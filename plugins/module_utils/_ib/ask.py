@@ -13,21 +13,30 @@ from typing import Any, Mapping, Sequence
 from .._core.record import Record
 from .._core.run import CommandRunner
 from .._host.pci import Tree
-from .counters import Sample, baseline
+from .counters import baseline
 from .ethtool import ask_ethernet
 from .judge import Request, WantedRail, find_rail, judge_node
-from .read import ask_links, load_sample, sample_now
+from .link_log import keep_readings, links_of
+from .read import ask_links, load_sample, sample_now, store_sample
 from .sysfs import load_hcas
 
+# Of the log of links: more than passes between two weekly validations.
+_DAYS = 10.0
 _BOOT = "/proc/sys/kernel/random/boot_id"
 
 
 def ask_rails(
-    run: CommandRunner, node: str, wanted: Sequence[WantedRail], options: Mapping[str, Any]
-) -> tuple[list[Record], Sample]:
-    """Return the records of a node's rails, and the reading to keep for the next run.
+    run: CommandRunner,
+    node: str,
+    wanted: Sequence[WantedRail],
+    options: Mapping[str, Any],
+    write: bool = True,
+) -> tuple[list[Record], list[list[Any]], str]:
+    """Return the records of a node's rails, the readings of its links, and a warning or "".
 
-    `options` are those of ib_health.
+    `options` are those of ib_health. With `write` the counters are kept for the next run, and the
+    log of links gets what is due; one that cannot be written keeps what it has, and the present
+    readings are returned all the same.
     """
     hcas = load_hcas(Tree(options["sysfs"]))
     found = [(rail, find_rail(rail, [hca for hca in hcas if not hca.ignored])) for rail in wanted]
@@ -45,4 +54,12 @@ def ask_rails(
         replace(record, evidence=(*record.evidence, *guids.get(record.subject, ())))
         for record in records
     ]
-    return records, baseline(before, now, options["window_s"])
+    log = options["link_log"]
+    due = keep_readings(run, log, wanted, hcas, asked, now, options["timeout_s"], write=write)
+    warning = ""
+    try:
+        if write:
+            store_sample(options["state_file"], baseline(before, now, options["window_s"]))
+    except OSError as error:
+        warning = f"the reading cannot be kept: {error}; the next run has no window"
+    return records, links_of(log, _DAYS, due), warning

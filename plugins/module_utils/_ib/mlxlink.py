@@ -23,6 +23,10 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _LINE = re.compile(r"(\S.*?)\s*:\s(.*\S)?\s*\Z")
 _COPPER = re.compile(r"copper|DAC|ACC\b|twinax", re.I)
 _OPTICAL = re.compile(r"optic|AOC|laser|VCSEL|fib(er|re)", re.I)
+_BIN = re.compile(r"Bin \d+\Z")
+_BIN_LINE = re.compile(r"(Bin \d+)\s*:?\s+(\[[\d:]+\]\s+\d+)\Z")
+_SYMBOLS = re.compile(r"\[(?:\d+:)?(\d+)\]\Z")
+_MOST_SYMBOLS = 63
 # A report without any of these is an error message, or the answer to another question.
 _KNOWN = {"State", "Physical state", "Effective Physical BER", "Temperature [C]", "Identifier"}
 
@@ -78,6 +82,12 @@ class LinkReport:
     opcode: int | None = None
     # name of each of MODULE_FAULTS that is reported -> its value for each lane, or the module
     faults: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    fec: str | None = None
+    # Bits before correction, of all lanes, since the counters were cleared.
+    raw_errors: int | None = None
+    downs: int | None = None
+    # Code words by the number of symbols that were corrected in them, up to the last that is not 0.
+    bins: tuple[int, ...] = ()
 
 
 def _flat(data: Any) -> dict[str, Any]:
@@ -104,7 +114,8 @@ def _fields_of_json(text: str) -> dict[str, Any]:
 def _fields_of_text(text: str) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     for line in _ESCAPES.sub("", text).splitlines():
-        found = _LINE.match(line.rstrip())
+        # The histogram is a table, with and without colons by release.
+        found = _BIN_LINE.match(line.rstrip()) or _LINE.match(line.rstrip())
         if found and found.group(2):
             fields.setdefault(found.group(1), found.group(2))
     return fields
@@ -145,6 +156,35 @@ def _alarm(fields: Mapping[str, Any], name: str) -> tuple[int, ...] | None:
     return tuple(map(int, words)) if words and all(word.isdigit() for word in words) else None
 
 
+def _whole_numbers(value: Any) -> list[int] | None:
+    """Return the numbers of a field with one for each lane; None if one of them is none."""
+    if isinstance(value, Mapping):
+        value = value.get("values")
+    parts = value if isinstance(value, list) else (_plain(value) or "").split(",")
+    words = [str(part).strip() for part in parts]
+    return [int(word) for word in words] if all(word.isdigit() for word in words) else None
+
+
+def _bins(fields: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the histogram of --rx_fec_histogram --show_histogram; empty where there is none.
+
+    A bin of several numbers of symbols, "[4:7]", counts for the largest of them.
+    """
+    found: dict[int, int] = {}
+    for name, value in fields.items():
+        bin_ = _BIN.match(name)
+        if bin_ is None:
+            continue
+        words = value.get("values") if isinstance(value, Mapping) else (_plain(value) or "").split()
+        words = [str(word).strip() for word in words or ()]
+        symbols = _SYMBOLS.match(words[0]) if len(words) == 2 else None
+        if symbols is None or not words[1].isdigit():
+            return ()
+        found[int(symbols.group(1))] = int(words[1])
+    last = max((symbols for symbols, count in found.items() if count), default=-1)
+    return tuple(found.get(symbols, 0) for symbols in range(min(last, _MOST_SYMBOLS) + 1))
+
+
 def _optics(fields: Mapping[str, Any]) -> Optics | None:
     if not {"Identifier", "Cable Type", "Temperature [C]"} & set(fields):
         return None
@@ -171,6 +211,8 @@ def parse_mlxlink(text: str) -> LinkReport:
     alarms = {name: _alarm(fields, name) for name in MODULE_FAULTS}
     opcode = _plain(fields.get("Status Opcode"))
     errors = _float(fields.get("Effective Physical Errors"))
+    raw = _whole_numbers(fields.get("Raw Physical Errors Per Lane"))
+    downs = _plain(fields.get("Link Down Counter"))
     return LinkReport(
         state=_plain(fields.get("State")),
         width=_plain(fields.get("Width")),
@@ -182,4 +224,8 @@ def parse_mlxlink(text: str) -> LinkReport:
         recommendation=_plain(fields.get("Recommendation")),
         opcode=int(opcode) if opcode and opcode.isdigit() else None,
         faults={name: value for name, value in alarms.items() if value is not None},
+        fec=_plain(fields.get("FEC")),
+        raw_errors=None if raw is None else sum(raw),
+        downs=int(downs) if downs and downs.isdigit() else None,
+        bins=_bins(fields),
     )

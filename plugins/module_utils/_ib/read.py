@@ -15,7 +15,7 @@ from typing import Any, Callable, Mapping, Sequence
 
 from .._core.files import write_atomic
 from .._core.names import RAIL_DEVICE, full_pci
-from .._core.run import MISSING, CommandRunner
+from .._core.run import MISSING, TIMED_OUT, CommandRunner
 from .counters import Sample, sample_from_data, sample_to_data
 from .ethtool import Answer
 from .mlxlink import LinkReport, parse_mlxlink
@@ -24,22 +24,40 @@ from .sysfs import Hca
 # NVIDIA's MFT, and the same tool of the distributions' package mstflint.
 _LINK_TOOLS = ("mlxlink", "mstlink")
 _ASK = ("--show_module", "--show_counters", "--json")
+# With the histogram of FEC first: releases and links without it refuse the whole question.
+_QUESTIONS = ((*_ASK, "--rx_fec_histogram", "--show_histogram"), _ASK)
 
 
-def ask_link(run: CommandRunner, hca: Hca, timeout_s: float) -> LinkReport | str:
-    """Return what the first installed tool reports about a device, or why it shows nothing."""
+def ask_link(
+    run: CommandRunner, hca: Hca, timeout_s: float, questions: list[tuple[str, ...]] | None = None
+) -> LinkReport | str:
+    """Return what the first installed tool reports about a device, or why it shows nothing.
+
+    Of `questions` the first that is answered counts; those before it are taken out, so that the
+    next device is not asked in vain.
+    """
     if hca.pci is None:
         return f"{hca.device} has no PCI address that mlxlink could be asked for"
+    asked = list(_QUESTIONS) if questions is None else questions
     for tool in _LINK_TOOLS:
-        answer = run([tool, "-d", hca.pci, *_ASK], timeout_s=timeout_s)
-        if answer.outcome == MISSING:
-            continue
-        if not answer.ok:
-            return answer.describe(2)
-        try:
-            return parse_mlxlink(answer.out)
-        except ValueError as error:
-            return f"{tool} -d {hca.pci}: {error}"
+        said = ""
+        for number, question in enumerate(asked):
+            answer = run([tool, "-d", hca.pci, *question], timeout_s=timeout_s)
+            if answer.outcome == MISSING:
+                break
+            said = answer.describe(2)
+            if answer.outcome == TIMED_OUT:
+                return said
+            if answer.ok:
+                try:
+                    report = parse_mlxlink(answer.out)
+                except ValueError as error:
+                    said = f"{tool} -d {hca.pci}: {error}"
+                else:
+                    del asked[:number]
+                    return report
+        if said:
+            return said
     return f"neither {' nor '.join(_LINK_TOOLS)} is installed"
 
 
@@ -52,8 +70,9 @@ def ask_links(
     """
     reports: dict[str, LinkReport | str] = {}
     hung = ""
+    questions = list(_QUESTIONS)
     for hca in hcas:
-        found = hung or ask_link(run, hca, timeout_s)
+        found = hung or ask_link(run, hca, timeout_s, questions)
         reports[hca.device] = found
         if isinstance(found, str) and "did not end within" in found and not hung:
             hung = f"not asked, since for {hca.device} {found}"

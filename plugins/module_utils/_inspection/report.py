@@ -21,7 +21,8 @@ from .._fabric.text import findings_text, json_text, verdict_data
 from .judge import inspect
 from .learn import ask_states
 
-_PICTURE = "without a plan: as most of it is cabled"
+_PICTURE = "without a plan"
+_RIGHT = "as most of it is cabled"
 
 
 def summary(verdict: Verdict) -> str:
@@ -62,7 +63,8 @@ def inspect_fabric(
     if params["output"] and not check:
         texts = {f"raw/{tool}.txt": said for tool, said in answers.raw.items()}
         texts["findings.txt"] = text
-        texts["fabric.svg"] = fabric_svg(verdict, f"{params['cluster_name']} {_PICTURE}".strip())
+        name = f"{params['cluster_name']} {_PICTURE}".strip()
+        texts["fabric.svg"] = fabric_svg(verdict, name, _RIGHT)
         texts["records.json"] = json_text(data)
         files = write_files(params["output"], texts)
     complaints = [*verdict.complaints, *(f"{tool}: {why}" for tool, why in answers.lost)]

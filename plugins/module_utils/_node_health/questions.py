@@ -32,6 +32,7 @@ from .._ib.counters import baseline
 from .._ib.ethtool import ask_ethernet
 from .._ib.judge import Request, find_rail, wanted_from_data
 from .._ib.judge import judge_node as judge_rails
+from .._ib.link_log import beside, keep_readings
 from .._ib.read import ask_links, load_sample, sample_now, store_sample
 from .._ib.sysfs import load_hcas
 from . import settings as s
@@ -116,6 +117,10 @@ class Look:
         )
         records = judge_rails(settings.node, hcas, wanted, request, asked, before, now, ethernet)
         store_sample(kept, baseline(before, now, request.window_s))
+        if request.optics:
+            log = self.log().text
+            path = beside(settings.state_dir)
+            keep_readings(run, path, wanted, hcas, asked, now, allowed_s / 4, log)
         return records
 
     def mount(self, mount: s.Mount) -> list[Record]:

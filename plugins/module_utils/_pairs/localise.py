@@ -45,6 +45,11 @@ _REACHES = 0.98
 _FALSE_LOW = 0.01
 
 
+def significant(value: float, digits: int = 4) -> float:
+    """Return a value in so many significant digits: 391.87 as 391.9, 0.0071234 as 0.007123."""
+    return float(f"{value:.{digits}g}")
+
+
 @dataclass(frozen=True)
 class Measurement:
     """One flow of one half of a round; gbps is None where it was not measured, and reason says why.
@@ -65,7 +70,7 @@ class Measurement:
         return self.source == self.target
 
     def __str__(self) -> str:
-        value = "not measured" if self.gbps is None else f"{self.gbps:.0f} Gb/s"
+        value = "not measured" if self.gbps is None else f"{significant(self.gbps, 3):g} Gb/s"
         return f"{self.source} to {self.target}: {value}"
 
 

@@ -14,7 +14,7 @@ from .._core.record import FAIL, NOT_MEASURED, PASS, Record, Threshold
 from .._fabric.model import CablePlan, End
 from .._fabric.routes import COMPUTED
 from .follow_up import FollowUp
-from .localise import Finding, Fleet, Measurement, Verdict
+from .localise import Finding, Fleet, Measurement, Verdict, significant
 from .suspects import CABLE, CAGE, HCA, IN_PART, NODE, PAIR, SWITCH, Suspect, Suspects, parts
 from .thresholds import FLEET, OTHERS
 
@@ -77,11 +77,13 @@ def _of_fleet(verdict: Verdict, threshold: Threshold) -> Record:
     values = values or [flow.gbps or 0.0 for flow in every]
     return FLEET.judge(
         "fabric",
-        round(statistics.median(values), 1) if values else None,
+        significant(statistics.median(values)) if values else None,
         threshold.value,
         source=threshold.source,
         text=f"the median of {len(values)} flows" if values else "no flow was measured",
-        evidence=[f"spread of good flows {fleet.spread:.1f} Gb/s"] if fleet.values else [],
+        evidence=[f"spread of good flows {significant(fleet.spread, 2):g} Gb/s"]
+        if fleet.values
+        else [],
     )
 
 
@@ -95,7 +97,7 @@ def _of_finding(
         subject=first.subject,
         status=FAIL,
         text=" ".join(_sentences(finding, further, suspects)),
-        measured={"value": round(finding.median_gbps, 1), "unit": _UNIT},
+        measured={"value": significant(finding.median_gbps), "unit": _UNIT},
         threshold=threshold,
         evidence=_evidence(finding.flows),
         remedy=_REMEDY[first.kind],
@@ -138,7 +140,7 @@ def _sentences(finding: Finding, further: FollowUp, suspects: Suspects) -> Itera
 
 def _others(fleet: Fleet) -> Threshold:
     """What the others reach, less three spreads."""
-    low = round(fleet.median - 3 * fleet.spread, 1)
+    low = significant(fleet.median - 3 * fleet.spread)
     return OTHERS.filled(flows=fleet.values).threshold(low)
 
 
@@ -159,7 +161,7 @@ def _of_lone_values(verdict: Verdict) -> Iterator[Record]:
             subject=f"pair:{flow.source}--{flow.target}",
             status=NOT_MEASURED,
             text="one low value, and nothing else that was measured says why",
-            measured={"value": round(flow.gbps or 0.0, 1), "unit": _UNIT},
+            measured={"value": significant(flow.gbps or 0.0), "unit": _UNIT},
             threshold=_others(verdict.fleets[flow.loopback]),
             evidence=_evidence([flow]),
             remedy="run the follow-up: this pair again, and both ends with others",
@@ -249,7 +251,7 @@ def _of_parts(
             subject=subject,
             status=status,
             text=text,
-            measured=None if middle is None else {"value": round(middle, 1), "unit": _UNIT},
+            measured=None if middle is None else {"value": significant(middle), "unit": _UNIT},
             remedy="" if status == PASS else "run the pairs that are missing",
         )
 

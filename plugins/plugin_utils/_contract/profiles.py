@@ -129,6 +129,15 @@ class Nvme:
 
 
 @dataclass(frozen=True)
+class Bmc:
+    """The machine as its BMC knows it, and the rule for the version of each component."""
+
+    system: str | None
+    # By id or pattern of ids one of exact, minimum, alike.
+    firmware: Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
 class Profile:
     """What a node of one model must look like; None is what the model leaves open."""
 
@@ -144,6 +153,7 @@ class Profile:
     storage_ports: tuple[StoragePort, ...]
     ignored_hcas: tuple[IgnoredHcas, ...]
     nvme: Nvme | None
+    bmc: Bmc | None
     rack_units: int | None
     power_w: int | None
 
@@ -182,7 +192,7 @@ def _full_pci(address: str | None) -> str | None:
 def _typed(name: str, data: Mapping[str, Any]) -> Profile:
     """Return the profile that checked data describes."""
     cpu, gpus, nvlink = data.get("cpu"), data.get("gpus"), data.get("nvlink")
-    nvme, pcie = data.get("nvme"), data.get("rail_pcie")
+    nvme, pcie, bmc = data.get("nvme"), data.get("rail_pcie"), data.get("bmc")
     return Profile(
         name=name,
         product_names=tuple(data.get("product_names") or ()),
@@ -238,6 +248,9 @@ def _typed(name: str, data: Mapping[str, Any]) -> Profile:
         nvme=None
         if nvme is None
         else Nvme(**{key: _whole(nvme.get(key)) for key in ("os_disks", "data_disks", *_SCRATCH)}),
+        bmc=None
+        if bmc is None
+        else Bmc(system=bmc.get("system"), firmware=bmc.get("firmware") or {}),
         rack_units=_whole(data.get("rack_units")),
         power_w=_whole(data.get("power_w")),
     )
@@ -306,6 +319,11 @@ def _inconsistent(path: str, profile: Profile) -> Iterator[Problem]:
         if item.vpd is None and item.netdev is None:
             where = f"{path}.ignored_hcas[{index}]"
             yield Problem(where, "nothing to know the adapters by", "write vpd or netdev")
+    for name, rule in profile.bmc.firmware.items() if profile.bmc else ():
+        if len(rule) != 1 or rule.get("alike") is False:
+            where = f"{path}.bmc.firmware.{name}"
+            wrong = f"{len(rule)} rules" if len(rule) != 1 else "alike: false asks nothing"
+            yield Problem(where, wrong, "write one of exact, minimum and alike: true")
 
 
 def _chain(

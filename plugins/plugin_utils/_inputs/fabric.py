@@ -186,6 +186,8 @@ def fabric_inputs(host: Host) -> dict[str, Any]:
         ],
         "infiniband_gpus": (host.profile.get("gpus") or {}).get("pci") or [],
         "infiniband_addresses": _addresses(host, storage),
+        # A node with a bad rail becomes one that its health checks drain, not one without Slurm.
+        "infiniband_health_required": not (host.runs_jobs and host.value("node_health_enabled")),
         "roce_hardware": hardware,
         "roce_rails": [rail["rail"] for rail in rails_of(host)],
     }

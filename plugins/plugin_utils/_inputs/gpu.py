@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .fabric import HARDWARE, link_layer, rail_inputs
+from .fabric import HARDWARE, link_layer, rail_inputs, rails_of
 from .host import Host
 
 
@@ -26,15 +26,13 @@ def hardware_inputs(host: Host) -> dict[str, Any]:
     profile = host.profile
     gpus = profile.get("gpus") or {}
     nvme = profile.get("nvme") or {}
-    # peermem comes with the fabric's software, which is installed later.
-    dmabuf = host.site.fabric_kind != "none" and host.value("infiniband_gpudirect") == "dmabuf"
     # Nodes whose adapters are simulated elsewhere have none.
     rails = rail_inputs(host) if host.value(HARDWARE) else []
     layer = link_layer(host.site)
     return {
         "nvidia_driver_gpu": gpus.get("type") or "",
         "nvidia_driver_nvswitches": (profile.get("nvlink") or {}).get("nvswitches") or 0,
-        "nvidia_driver_gpudirect": "dmabuf" if dmabuf else "",
+        "nvidia_driver_gpudirect": host.value("infiniband_gpudirect") if rails_of(host) else "",
         "dcgm_gpus": gpus.get("count") or 0,
         "node_health_profile": _judged(host),
         "node_health_rails": [{**rail, "link_layer": layer} for rail in rails],

@@ -49,10 +49,10 @@ def roles_of(host: Host) -> list[str]:
     return [
         *asked_network(host),
         "node_base",
-        *(role for role in _GPU if gpu and host.value(f"{role}_source") != "none"),
         *(["subnet_manager"] if "subnet_managers" in host.groups and kind == "infiniband" else []),
         *(["infiniband"] if rails else []),
         *(["roce"] if rails and kind == "ethernet" else []),
+        *(role for role in _GPU if gpu and host.value(f"{role}_source") != "none"),
         *(["slurm_base"] if is_of_slurm(host) else []),
         *(["slurm_database"] if "slurm_databases" in host.groups else []),
         *(["slurm_controller"] if "slurm_controllers" in host.groups else []),

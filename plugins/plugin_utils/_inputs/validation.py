@@ -91,6 +91,7 @@ def gate_inputs(host: Host) -> dict[str, Any]:
     """Return the settings of the gate, the same on each host."""
     return {
         "__gate": host.site.settings("cluster_gate"),
+        "__repair": host.site.settings("cluster_repair"),
         "__gate_nodes": host.site.gate_names,
         "__gate_without_rails": host.site.unwired_names,
     }

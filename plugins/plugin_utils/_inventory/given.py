@@ -18,6 +18,7 @@ YIELDING = frozenset(
         "enroot_importer",
         "enroot_prolog",
         "grafana_prometheus",
+        "infiniband_health_required",
         "local_storage_disks",
         "login_environment_banner",
         "login_environment_banner_title",

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...module_utils._core.schema import Option, RoleSpec
+from .._contract.contract import NODE_VARIABLES
 from .given import READ
 
 
@@ -20,7 +21,9 @@ def secret_options(roles: Mapping[str, RoleSpec]) -> dict[str, Option]:
     # What the plan hands on as another input has the secrets of that one.
     jobs = {"monitoring_jobs": options["prometheus_jobs"]} if "prometheus_jobs" in options else {}
     return {
-        name: one for name, one in {**options, **READ, **jobs}.items() if one.no_log or hides(one)
+        name: one
+        for name, one in {**options, **READ, **NODE_VARIABLES, **jobs}.items()
+        if one.no_log or hides(one)
     }
 
 

@@ -283,8 +283,10 @@ def _units(first: int, last: int) -> str:
     return f"unit {first}" if first == last else f"units {first}-{last}"
 
 
-def missing_addresses(nodes: list[Node], network: str) -> Iterator[Problem]:
-    """Yield that these nodes have no address on the network that SSH and Slurm use."""
+def missing_addresses(
+    nodes: list[Node], network: str, why: str = "this is the network that SSH uses"
+) -> Iterator[Problem]:
+    """Yield that these nodes have no address on the network that SSH and Slurm, or `why`, need."""
     kinds: dict[str, list[Node]] = {}
     for node in nodes:
         kinds.setdefault(node.type, []).append(node)
@@ -292,13 +294,12 @@ def missing_addresses(nodes: list[Node], network: str) -> Iterator[Problem]:
         if len(lacking) == 1:
             yield Problem(
                 f"{lacking[0].path}.node_address.{network}",
-                "missing, and this is the network that SSH uses",
+                f"missing, and {why}",
                 f"write the address, or node_first_address.{network} for {kind}",
             )
         else:
             yield Problem(
                 f"{kind}.node_first_address.{network}",
-                f"missing for {fold(node.name for node in lacking)}, "
-                "and this is the network that SSH uses",
+                f"missing for {fold(node.name for node in lacking)}, and {why}",
                 "write the address of node number 1",
             )

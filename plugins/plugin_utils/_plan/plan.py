@@ -18,6 +18,7 @@ from .._contract.profiles import Profile, resolve_profiles
 from .._contract.settings import filled
 from .._inventory.hosts import type_of
 from .._inventory.values import Inventory, Value
+from . import bmc as _plan_bmc
 from . import cabling as _plan_cabling
 from . import fabric as _plan_fabric
 from . import interfaces as _plan_interfaces
@@ -351,6 +352,7 @@ def make_plan(
         placed = _check_addresses(nodes, sound, inventory, cluster, networks, findings)
         access = _setting(cluster, "cluster_access_network").value
         _check_interfaces(nodes, sound, known.value, networks, placed, access, findings)
+        findings.problems.extend(_plan_bmc.check_bmcs(nodes, sound, known, access, placed))
     _check_slurm(inventory, sound, nodes, cluster, findings)
     _check_slurm_values(inventory, sound, nodes, profiles, fabric, networks, cluster, findings)
     wired = [node for node in nodes if _plan_nodes.has_place(node, profiles)]

@@ -168,7 +168,8 @@ class Collector:
         if head["simulated"]:
             self.simulated.setdefault(head["simulated"], set()).add(batch.scope)
         # the newest is met last, by the order in which they were added
-        self.levels[batch.scope] = (head["at"], head["level"])
+        if head["level"] or batch.scope not in self.levels:
+            self.levels[batch.scope] = (head["at"], head["level"])
 
     def record(self, batch: Batch, data: Mapping[str, Any]) -> None:
         """Take a record of a batch. KeyError, TypeError if it is not one."""

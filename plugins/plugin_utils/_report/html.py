@@ -61,6 +61,11 @@ def _sections(report: Mapping[str, Any], svg: str) -> list[tuple[str, str, str]]
         ("rails", "Rails", draw.rails(maps.rail_map(report))),
         ("gpus", "GPUs", draw.gpus(maps.gpu_map(report), maps.heat_maps(report))),
         ("fabric", "Fabric", part.fabric(report, picture)),
+        (
+            "trends",
+            "Links that will fail",
+            part.trends(_trends(report)) if report.get("trends") else "",
+        ),
         ("pairs", "Bandwidth between nodes", draw.pairs(maps.pair_matrix(report))),
         ("fleet", "Fleet outliers", part.fleet(report)),
         ("changes", "What changed", part.changes(report["changes"])),
@@ -107,6 +112,7 @@ def _must_be(threshold: Mapping[str, Any]) -> str:
 def _badges(report: Mapping[str, Any]) -> dict[str, int]:
     """Return the figures beside the links to some sections."""
     return {
+        "trends": len((report.get("trends") or {}).get("will_fail", ())),
         "failed": len(report["failed"]),
         "unmeasured": report["summary"]["records"]["not_measured"]
         + sum(not one["at"] for one in report["nodes"]),
@@ -120,6 +126,8 @@ def _unreal(report: Mapping[str, Any]) -> set[str]:
     """Return the sections that show what was simulated."""
     scopes = {scope for one in report["simulated"] for scope in one["scopes"]}
     fabric = {"rails", "fabric", "pairs"} if "fabric" in scopes else set()
+    if (report.get("trends") or {}).get("simulated"):
+        fabric = fabric | {"trends"}
     return fabric | ({"gpus", "fleet"} if scopes - {"fabric"} else set())
 
 
@@ -152,6 +160,13 @@ def _tells(one: Mapping[str, Any]) -> bool:
         return not Threshold(threshold["op"], threshold["value"], "", "").holds(found["value"])
     except (KeyError, TypeError):
         return True
+
+
+def _trends(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the outlook of the links, each with the points of its picture."""
+    found = report["trends"]
+    lines = [{**one, "line": maps.sparkline(one["points"])} for one in found["will_fail"]]
+    return {**found, "will_fail": lines}
 
 
 def _silent(report: Mapping[str, Any]) -> list[str]:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from ...module_utils._core.files import make_folder, write_atomic
 from ...module_utils._evidence.store import now_utc
+from .._trends.load import load_outlook
 from .data import Redactor, Request
 from .html import report_html
 from .junit import junit
@@ -57,6 +59,11 @@ def _made(options: Mapping[str, Any], known: list[str], write: bool) -> dict[str
         versions=options["versions"],
         more=options["tables"],
     )
+    found["trends"] = (
+        load_outlook(options["evidence"], options["cables"] or "", time.time())
+        if options["fabric"]
+        else None
+    )
     known += read_secrets(options["secrets"]) if options["secrets"] else []
     redactor = Redactor(known)
     report = redactor.data(found)
@@ -76,6 +83,8 @@ def _made(options: Mapping[str, Any], known: list[str], write: bool) -> dict[str
         "summary": report["summary"],
         "gate": report["gate"],
         "questions": report["questions"],
+        "trends": report["trends"]["text"] if report["trends"] else "",
+        "will_fail": [one["subject"] for one in (report["trends"] or {}).get("will_fail", ())],
         # Not `failed`, which to Ansible says that the task did.
         "failing": [f"{one['subject']} {one['check']}" for one in report["failed"]],
         "files": [os.path.join(options["output"], name) for name in files],

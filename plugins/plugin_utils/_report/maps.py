@@ -423,3 +423,23 @@ def _places(report: Mapping[str, Any]) -> tuple[str, Mapping[str, str]]:
         if len(set(place.values())) <= _MOST_PAIRS:
             return what, place
     return "the cluster", dict.fromkeys(place, report["cluster"] or "all")
+
+
+# Of the picture of a link's values over time.
+LINE_WIDTH, LINE_HEIGHT = 120, 24
+
+
+def sparkline(points: Sequence[Sequence[float]]) -> str:
+    """Return points (day, value) as those of an SVG polyline; a day without a reading is a gap.
+
+    The oldest is left, the largest value above; nothing for fewer than two points.
+    """
+    if len(points) < 2:
+        return ""
+    days, values = [one[0] for one in points], [one[1] for one in points]
+    wide, low = days[-1] - days[0] or 1.0, min(values)
+    high = max(values) - low or 1.0
+    return " ".join(
+        f"{(day - days[0]) / wide * LINE_WIDTH:.1f},{(1 - (value - low) / high) * LINE_HEIGHT:.1f}"
+        for day, value in zip(days, values, strict=True)
+    )

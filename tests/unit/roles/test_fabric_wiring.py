@@ -50,7 +50,9 @@ def test_basepod(given: Callable[..., dict[str, Any]]) -> None:
     assert values["infiniband_addresses"][1] == {
         "port": "rail1", "address": "10.1.17.107/24", "mtu": 4092,
     }  # fmt: skip
+    assert values["infiniband_health_required"] is False  # its health checks keep it out of service
     values = given("core_12", "head-01")
+    assert values["infiniband_health_required"] is True
     assert values["subnet_manager_hosts"] == ["head-01", "head-02"]
     assert values["subnet_manager_root_guids"] == []
     assert values["subnet_manager_node_names_file"].endswith("/plan/fabric/node-name-map")

@@ -11,6 +11,7 @@ import pytest
 import yaml
 from wiring import Wiring, example, write
 
+PLAYBOOKS = Path(__file__).parents[3] / "playbooks"
 ROLES = ["nvidia_driver", "dcgm", "nvidia_container_toolkit"]
 NAMES = ("nvidia_driver_gpu", "nvidia_driver_nvswitches", "nvidia_driver_gpudirect", "dcgm_gpus")
 NONE = {f"{role}_source": "none" for role in ROLES}
@@ -47,6 +48,14 @@ def test_values_of_each_node(tmp_path: Path, fabric: bool) -> None:
     }
     dmabuf = "dmabuf" if fabric else ""
     assert told["dgx-02"] == [ROLES, "h100", 4, dmabuf, 8]
-    assert told["dgx-03"] == [ROLES[1:], "h100", 4, "", 8]
+    assert told["dgx-03"] == [ROLES[1:], "h100", 4, "peermem" if fabric else "", 8]
     assert told["dgx-04"][0] == []
-    assert told["cpu-01"] == [[], "", 0, dmabuf, 0]
+    assert told["cpu-01"] == [[], "", 0, "", 0]
+
+
+def test_the_driver_is_built_after_what_nvidia_peermem_is_built_against() -> None:
+    """Of the two that bring kernel modules, the fabric's comes first (ib_core of DOCA-OFED)."""
+    for name in ("site", "add_nodes"):
+        plays = yaml.safe_load((PLAYBOOKS / f"{name}.yml").read_text())
+        order = [play["ansible.builtin.import_playbook"] for play in plays]
+        assert order.index("configure_fabric.yml") < order.index("install_gpu_stack.yml")

@@ -50,6 +50,7 @@ def written(folder: Path, backend: str, distribution: str = "Debian") -> dict[st
     # In the order of the inventory: a set's own would change from run to run.
     assert 'PHYSICAL="eno1 enp1s0f0 enp1s0f1"' in settings
     assert 'VIRTUAL="bond0 bond0.20"' in settings
+    assert 'BELOW="bond0 enp1s0f0 enp1s0f1\nbond0.20 bond0\n"' in settings
     return {path[len(WANTED) :]: one["content"] for path, one in files.items()}
 
 
@@ -215,7 +216,10 @@ test "$*" != reload || ! test -e "$HOME/broken" || { rm "$HOME/broken"; exit 1; 
 """,
     "ip": """#!/bin/sh
 echo "ip $*" >> "$HOME/calls"
-case "$*" in *show*) echo '2: lo    inet 10.1.0.11/24 brd 10.1.0.255 scope global lo' ;; esac
+case "$*" in
+*delete*) rm -r "$HOME/sys/$3" ;;
+*show*) echo '2: lo    inet 10.1.0.11/24 brd 10.1.0.255 scope global lo' ;;
+esac
 """,
 }
 APPLY, BACK = "baremetal-dgx-network-change.timer", "baremetal-dgx-network-return-in-time.timer"
@@ -239,13 +243,21 @@ class Node:
         (self.state / "wanted/60-baremetal-dgx-host-lo.network").write_text("lo\n")
         (self.state / "wanted/60-baremetal-dgx-host-new9.network").write_text("new9\n")
         self.settings("lo 0 10.1.0.11/24")
+        self.link("lo", mtu=65536)
 
-    def settings(self, shows: str) -> None:
+    def link(self, name: str, *below: str, mtu: int = 1500) -> None:
+        (self.home / "sys" / name).mkdir(parents=True)
+        (self.home / "sys" / name / "mtu").write_text(f"{mtu}\n")
+        for other in below:
+            (self.home / "sys" / name / f"lower_{other}").touch()
+
+    def settings(self, shows: str, physical: str = "lo", virtual: str = "new9") -> None:
         (self.state / "settings").write_text(
             f"BACKEND=networkd\nFOLDER={self.live}\n"
             'FILES="60-baremetal-dgx-host-lo.network 60-baremetal-dgx-host-new9.network"\n'
             f'REPLACES="{self.live}/20-dhcp.network"\n'
-            f'PHYSICAL="lo"\nVIRTUAL="new9"\nSHOWS="\n{shows}\n"\n'
+            f'PHYSICAL="{physical}"\nVIRTUAL="{virtual}"\nSHOWS="\n{shows}\n"\n'
+            'BELOW="new9 lo eth1"\n'
         )
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -253,6 +265,7 @@ class Node:
             "PATH": f"{self.home}/bin:{os.environ['PATH']}",
             "HOME": str(self.home),
             "NETWORK_STATE": str(self.state),
+            "NETWORK_SYSFS": str(self.home / "sys"),
         }
         return subprocess.run(
             ["sh", str(SCRIPT), *arguments],
@@ -315,6 +328,7 @@ def test_a_change_that_is_confirmed(node: Node) -> None:
 def test_a_change_that_is_not_confirmed(node: Node, how: str) -> None:
     node.ok("change", "90")
     node.ok("apply")
+    node.link("new9")
     node.ok(how)
     assert node.files == BEFORE
     assert ("ip link delete new9" in node.calls) == (how == "return")
@@ -322,6 +336,45 @@ def test_a_change_that_is_not_confirmed(node: Node, how: str) -> None:
     assert late.returncode == 1
     assert "the network is as before the change" in late.stderr
     assert ("booted before" if how == "return-at-boot" else "did not confirm") in late.stderr
+
+
+def test_bonds_are_made_from_nothing(node: Node) -> None:
+    """A backend keeps a member that is not declared any more, until the next boot."""
+    node.ok("change", "90")
+    node.ok("apply")
+    node.ok("confirm")
+    node.link("new9")
+    node.link("eth1")
+    (node.state / "wanted/60-baremetal-dgx-host-lo.network").write_text("lo again\n")
+    node.settings("lo 0 10.1.0.11/24", physical="eth1", virtual="other7")
+    node.ok("change", "90")
+    (node.home / "calls").unlink()
+    node.ok("apply")
+    loaded = [call for call in node.calls if not call.startswith("systemctl")]
+    assert loaded == [
+        "ip link delete new9", "networkctl reload", "networkctl reconfigure eth1",
+        "networkctl reconfigure lo",
+    ]  # fmt: skip
+    node.link("other7")
+    node.ok("return")
+    assert "ip link delete other7" in node.calls
+    assert node.calls.count("networkctl reconfigure lo") == 2
+
+
+@pytest.mark.parametrize(
+    ("below", "said"),
+    [
+        (("lo", "eth1"), "as declared"),
+        (("lo",), "new9 is not on eth1"),
+        (("lo", "eth1", "eth2"), "new9 is on eth2, too"),
+    ],
+)
+def test_what_is_below_a_bond(node: Node, below: tuple[str, ...], said: str) -> None:
+    node.settings("new9 0 10.1.0.11/24")
+    node.link("new9", *below)
+    done = node.run("shows", "new9")
+    assert said in done.stdout + done.stderr
+    assert (done.returncode == 0) == (said == "as declared")
 
 
 def test_a_boot_before_the_files_were_written(node: Node) -> None:

@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import pytest
-from role_render import render_many
+from role_render import ROLES, render_many
+from role_rules import read_yaml
 
 SHOWN = {
     "wanted": "__slurm_base_wanted",
@@ -45,8 +47,10 @@ CASES = {
     "next": host(PINNED, "26.05", "compute"),
     "database": host(PINNED, "26.05", "database"),
     "base": host(PINNED, "26.05", "base"),
+    "no_pmix": {**host(NEW, "24.11", "login"), "slurm_base_pmix": False},
+    "login": host(NEW, "24.11", "login"),
 }
-COMPUTE = ["slurmd", "slurm-client", "libpam-slurm-adopt"]
+COMPUTE = ["slurmd", "slurm-client", "libpam-slurm-adopt", "libpmix-dev"]
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +62,7 @@ def test_the_release_is_named_only_where_another_is_installed(rendered):
     for case in ("new", "virgin", "same"):
         assert rendered[case]["wanted"] == COMPUTE
         assert rendered[case]["upgrades"] is False
-    assert rendered["next"]["wanted"] == [f"{name}=26.05*" for name in COMPUTE]
+    assert rendered["next"]["wanted"] == [f"{name}=26.05*" for name in COMPUTE[:3]] + COMPUTE[3:]
 
 
 def test_only_packages_of_slurm_have_its_release(rendered):
@@ -69,6 +73,39 @@ def test_only_packages_of_slurm_have_its_release(rendered):
 
 def test_what_all_hosts_have_waits_for_the_turn_of_the_daemon(rendered):
     assert rendered["base"]["wanted"] == ["munge", "slurm-wlm-basic-plugins"]
+
+
+def test_both_sides_of_srun_have_the_library_of_pmix(rendered):
+    """The controller and the database run no step."""
+    assert rendered["login"]["wanted"] == ["slurm-client", "libpmix-dev"]
+    assert rendered["no_pmix"]["wanted"] == ["slurm-client"]
+    assert "libpmix-dev" not in rendered["database"]["wanted"]
+
+
+def test_the_cache_of_the_database_is_at_most_half_of_the_memory(tmp_path):
+    """4,096 MiB on a virtual machine of 4 GiB would end the database's life by the OOM killer."""
+    asked = read_yaml(ROLES / "slurm_database/tasks/preflight.yml")[1]["vars"]
+    cases = {
+        str(kib): {
+            **asked,
+            "__slurm_database_meminfo": {
+                "content": base64.b64encode(f"MemTotal:  {kib} kB\n".encode()).decode()
+            },
+            "slurm_database_hosts": ["db"],
+            "slurm_database_password": "x" * 16,
+        }
+        for kib in (8 << 20, (8 << 20) - 1)
+    }
+    shown = {"refusals": "__slurm_database_refusals"}
+    found = render_many(tmp_path, "slurm_database", "Debian", cases, shown)
+    said = {
+        name: [one["say"] for one in values["refusals"] if one["when"]]
+        for name, values in found.items()
+    }
+    assert [text for text in said[str(8 << 20)] if "buffer_pool" in text] == []
+    (text,) = [text for text in said[str((8 << 20) - 1)] if "buffer_pool" in text]
+    assert text.startswith("slurm_database_buffer_pool_mib: 4096, but ")
+    assert text.endswith("has 8191 MiB of memory; write at most half, 4095")
 
 
 def test_a_pin_hides_no_release(rendered):

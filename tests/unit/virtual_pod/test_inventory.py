@@ -50,6 +50,17 @@ def test_file_of_the_template_that_is_gone_goes_unless_edited():
     assert changes({}, {"own": "mine"}, {}).removed == ()
 
 
+def test_folders_that_another_layout_has_left_go(tmp_path):
+    """check_inventory refuses group_vars of a group that is not there, with or without a file."""
+    (tmp_path / "group_vars/mig_nodes/deep").mkdir(parents=True)
+    (tmp_path / "group_vars/all").mkdir()
+    (tmp_path / "group_vars/all/a.yml").touch()
+    (tmp_path / ".dgx/nodes").mkdir(parents=True)
+    inventory.remove_empty_folders(tmp_path)
+    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
+    assert found == [".dgx", ".dgx/nodes", "group_vars", "group_vars/all", "group_vars/all/a.yml"]
+
+
 def test_run_killed_before_its_record_is_made_up_for():
     assert changes({"a": "1", "b": "2"}, {"a": "1"}, {}) == inventory.Changes({"b": "2"}, (), ())
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import fcntl
 import json
 import subprocess
@@ -92,6 +93,9 @@ def test_qemu_emulates_the_processor_and_gives_disks_their_serial_numbers(tmp_pa
     assert not any("kvm" in word for word in argv)
     assert argv[argv.index("-accel") + 1].startswith("tcg")
     assert argv[argv.index("-m") + 1] == "1536"
+    assert argv[argv.index("-smp") + 1] == "1"
+    two = machines.qemu_argv(dataclasses.replace(NODE, machine_cpus=2), tmp_path)
+    assert two[two.index("-smp") + 1] == "2"
     serials = [word.partition("serial=")[2] for word in argv if word.startswith("nvme,")]
     assert serials == ["POD-vm-01-0", "POD-vm-01-1"]
 

@@ -18,7 +18,9 @@ from wiring import ROOT, example, write
 
 from ansible_collections.baremetal.dgx.plugins.action.acceptance_report import make_in_time
 from ansible_collections.baremetal.dgx.plugins.module_utils._core import hang
+from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.links import LinkStore
 from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.store import Store
+from ansible_collections.baremetal.dgx.plugins.module_utils._ib.link_reading import LinkReading
 from ansible_collections.baremetal.dgx.plugins.modules.acceptance_report import ARGUMENTS
 
 
@@ -74,6 +76,31 @@ def test_three_files_that_agree(report):
     assert data["gate"] == result["gate"]
     assert [one["node"] for one in result["gate"]] == world.names(4)
     assert "row 17 column 4711" in (report.folder / "report.html").read_text()
+
+
+def test_links_that_will_fail_are_told_and_fail_nothing(report, tmp_path):
+    before = report()
+    assert before["trends"].startswith("trends: no link was ever read")
+    now = int(time.time())
+    store = LinkStore(str(tmp_path / "evidence"))
+    for node in range(3):
+        lines = [
+            LinkReading(
+                at=now - (14 - day) * 86400 - 60, rail=rail, serial=f"S{node}{rail}", part="DR4",
+                rx_dbm=(2 - max(0, day - 4) * 0.9 * ((node, rail) == (1, 2)),), rx_low_dbm=-9.9,
+            ).as_line()
+            for day in range(15)
+            for rail in range(4)
+        ]  # fmt: skip
+        assert store.add(f"dgx-0{node + 1}", lines, now) == []
+    after = report()
+    assert after["trends"] == "trends of 12 links: 1 will fail (cable:S12); 0 not measured"
+    assert after["will_fail"] == ["cable:S12"]
+    for name in ("verdict", "summary", "failing"):
+        assert after[name] == before[name]
+    assert "cable:S12" in (report.folder / "report.html").read_text()
+    assert json.loads((report.folder / "report.json").read_text())["trends"]["judged"] == 12
+    assert report(fabric=False)["trends"] == ""
 
 
 def test_check_mode_writes_nothing(report):

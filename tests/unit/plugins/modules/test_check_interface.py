@@ -97,7 +97,7 @@ def test_options_are_those_of_the_fragment(name):
         if f"{FRAGMENT}.{part}" in used:
             shared |= set(options)
     for option in shared:
-        own = docs["options"].get(option, {})
+        own = docs.get("options", {}).get(option, {})
         assert not {"type", "choices", "elements"} & set(own), option
         assert {**check_module.check_options(option)[option], **own}["type"] == spec[option]["type"]
         assert "default" not in own or own["default"] == spec[option]["default"], option

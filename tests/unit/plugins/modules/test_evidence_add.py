@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import PASS, Record
+from ansible_collections.baremetal.dgx.plugins.module_utils._ib.link_reading import LinkReading
 from ansible_collections.baremetal.dgx.plugins.modules import evidence_add
 
 RECORD = Record("gpu.ecc", "gpu:n/0", PASS).as_data()
@@ -39,6 +41,30 @@ def test_begin_and_add(keep, tmp_path):
     assert (result["records"], result["raw"]) == (2, ["n/n.json"])
     assert any("gone.txt" in line for line in result["warnings"])
     assert (tmp_path / "evidence/runs" / run / "raw/n/n.json").read_text() == file.read_text()
+
+
+def test_readings_of_links_are_kept_beside_the_records(keep, tmp_path):
+    run = keep(state="begun", playbook="validate_nodes")["run"]
+    good, bad = LinkReading(at=int(time.time()) - 60, rail=3, serial="S1").as_line(), ["x"]
+    file = tmp_path / "n.json"
+    file.write_text(json.dumps({"records": [RECORD], "links": [good, bad]}))
+    result = keep(run=run, scope="n", records_files=[str(file)])
+    assert any("another number of values" in line for line in result["warnings"])
+    keep(run=run, scope="n", records_files=[str(file)])
+    folder = tmp_path / "evidence" / "links"
+    assert [path.name for path in folder.iterdir()] == ["n.jsonl"]
+    assert len((folder / "n.jsonl").read_text().splitlines()) == 1
+
+
+def test_records_of_many_nodes_are_a_batch_for_each(keep, tmp_path):
+    """So that a run of one node does not hide what is known of the others."""
+    run = keep(state="begun", playbook="validate_bmc")["run"]
+    given = [Record("bmc.power", f"node:{name}", PASS).as_data() for name in ("a", "b", "a")]
+    given.append(Record("fabric.cable", "cable:a/rail0--leaf/1", PASS).as_data())
+    assert keep(run=run, by_node=True, records=given)["records"] == 4
+    lines = (tmp_path / "evidence/runs" / run / "records.jsonl").read_text().splitlines()
+    heads = [json.loads(line) for line in lines if '"scope"' in line]
+    assert [head["scope"] for head in heads] == ["a", "b", "fabric"]
 
 
 def test_check_mode_writes_nothing(keep, tmp_path):

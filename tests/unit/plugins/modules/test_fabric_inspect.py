@@ -56,7 +56,9 @@ def test_a_sound_fabric_passes_with_no_plan_given(inspected, sound, tmp_path):
     assert data["summary"]["text"] == line
     assert data["summary"]["cables"]["pass"] == 112
     assert (tmp_path / "out/findings.txt").read_text().splitlines()[0] == line
-    assert "Fabric found without a plan" in (tmp_path / "out/fabric.svg").read_text()
+    svg = (tmp_path / "out/fabric.svg").read_text()
+    assert "Fabric found without a plan<" in svg
+    assert ">as most of it is cabled<" in svg
     assert (tmp_path / "out/raw/ibnetdiscover.txt").exists()
 
 

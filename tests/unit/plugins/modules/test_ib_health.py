@@ -4,13 +4,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import time
+from types import SimpleNamespace
 
 import pytest
 from checkout import FIXTURES
 from ib_tree import RAILS, add_hca, dgx
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._ib import link_log
 from ansible_collections.baremetal.dgx.plugins.module_utils._ib.read import users_of_verbs
 from ansible_collections.baremetal.dgx.plugins.modules import ib_health, ib_info
 
@@ -38,6 +42,7 @@ def health(run_module, tmp_path, monkeypatch):
             "rails": WANTED,
             "sysfs": str(tmp_path / "sys"),
             "state_file": str(tmp_path / "state" / "ib.json"),
+            "link_log": str(tmp_path / "state" / "links.jsonl"),
             "window_s": 0.0,
             **params,
         }
@@ -70,8 +75,37 @@ def test_a_flap_between_two_runs(health):
 
 
 def test_check_mode_keeps_no_reading(health):
-    health(check=True)
+    assert len(health(check=True)["links"]) == 8
     assert not (health.folder / "state").exists()
+
+
+def test_a_reading_of_each_link_is_kept_and_returned(health, monkeypatch):
+    clock = itertools.count(time.time(), 10)
+    monkeypatch.setattr(link_log, "time", SimpleNamespace(time=lambda: next(clock)))
+    first = health()["links"]
+    assert [line[1] for line in first] == list(range(8))
+    assert {line[2] for line in first} == {"FB2404000017"}
+    # No second one on the same day.
+    assert health()["links"] == first
+    counter = health.folder / "sys/class/infiniband/mlx5_rail5/ports/1/counters/link_downed"
+    counter.write_text("1\n")
+    after = health(fail_on=[])["links"]
+    assert len(after) == 9
+    assert after[-1][1] == 5
+    assert health(optics=False, fail_on=[])["links"] == after
+
+
+def test_a_release_without_the_histogram_is_asked_once_more_and_then_no_more(health):
+    log = health.folder / "asked"
+    tool = (
+        f'echo "$*" >> {log}; case "$*" in *histogram*) echo "-E- unknown"; exit 1;; esac; '
+        f"cat {health.folder}/answer"
+    )
+    health(tool)
+    assert health(tool)["verdict"] == "pass"
+    asked = log.read_text().splitlines()
+    assert sum("histogram" in line for line in asked) == 2
+    assert len(asked) == 2 * (8 + 1)
 
 
 def test_a_broken_state_file_is_as_none(health):

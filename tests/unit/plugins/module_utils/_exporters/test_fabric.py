@@ -159,6 +159,7 @@ def test_a_dead_leaf_is_one_finding(settings: Settings, world: World) -> None:
     found, _problems = metrics(settings, Tools(world))
     (one,) = findings(found)
     assert (one["kind"], one["switch"], one["node"]) == ("switch_absent", "leaf-002", "")
+    assert one["severity"] == "critical"
     assert value(found, f"{OURS}_devices", device="switch", source="found") == 1
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 
 import pytest
+import yaml
 from fabric_texts import DISCOVERY, DUPLICATE, ERRORS, GREETING, SAQUERY, SMINFO, STANDBY, STATES
 
+from ansible_collections.baremetal.dgx.plugins.doc_fragments.fabric import ModuleDocFragment
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
     ENDED,
     MISSING,
@@ -14,6 +16,10 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
     CommandResult,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.ask import (
+    KNOWN,
+    PLAN,
+    REPORT,
+    SWEEP,
     Ask,
     ask_fabric,
     read_files,
@@ -183,3 +189,16 @@ def test_saved_answers_are_read() -> None:
     assert read_files({"ibnetdiscover": DISCOVERY[:900]}, 0).cut
     alone = read_files({"ibnetdiscover": DISCOVERY}, 0).observation
     assert (alone.before, alone.sms.asked) == (None, False)
+
+
+@pytest.mark.parametrize(
+    ("part", "spec"),
+    [("DOCUMENTATION", REPORT), ("PLAN", PLAN), ("KNOWN", KNOWN), ("SWEEP", SWEEP)],
+)
+def test_shared_options_are_as_their_fragment_documents_them(part, spec):
+    documented = yaml.safe_load(getattr(ModuleDocFragment, part))["options"]
+    documented.pop("timeout_s", None)
+    assert spec == {
+        name: {key: value for key, value in option.items() if key != "description"}
+        for name, option in documented.items()
+    }

@@ -123,6 +123,19 @@ def test_a_device_in_the_place_of_an_absent_one(
     }
 
 
+@pytest.mark.parametrize("cut", [False, True])
+@pytest.mark.parametrize("closed", [False, True])
+def test_what_is_not_read_may_have_the_name_that_another_has(
+    small: Small, closed: bool, cut: bool
+) -> None:
+    rename(small, {"n2": "n1"} | ({"n1": "n2"} if closed else {}))
+    if not closed:
+        small.remove(*rails_of("n1"))
+    small.sweep.partial = cut
+    (finding,) = placed(small).findings
+    assert finding.status == ("not_measured" if cut and not closed else "fail")
+
+
 def test_two_exchanges_are_two_findings_and_one_that_cannot_be_is_none(small: Small) -> None:
     rename(small, {"n1": "n2", "n2": "n1", "n3": "n4", "n4": "n3"})
     assert [f.subject for f in placed(small).findings] == ["node:n1", "node:n3"]

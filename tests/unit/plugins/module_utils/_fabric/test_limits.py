@@ -289,6 +289,20 @@ def test_most_links_that_are_slow_are_the_fabric(bad: int, sound: int, whole: bo
         assert {f.subject for f in found} == {c.subject for c in cables[:bad]}
 
 
+@pytest.mark.parametrize(("others", "whole"), [(0, False), (5, False), (23, False), (24, True)])
+def test_a_switch_with_most_links_of_the_fabric_is_not_the_fabric(others: int, whole: bool) -> None:
+    world = healthy()
+    of = [c for c in world.plan.cables if c.b.host == "leaf-001" or c.a.host == "leaf-001"]
+    rest = sorted((c for c in world.plan.cables if c not in of), key=lambda c: (c.a.rail, c.a))
+    assert (len(of), len(rest)) == (64, 48)
+    wiring = slow(world, of + rest[:others])
+    found = [f.subject for f in judge_rates(wiring, set(world.plan.cables))]
+    if whole:
+        assert found == ["fabric"]
+    else:
+        assert found == ["switch:leaf-001", *(c.subject for c in sorted(rest[:others]))]
+
+
 @pytest.mark.parametrize(
     ("width", "speed", "kind", "rate", "remedy"),
     [

@@ -38,6 +38,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.match import
     BY_NAME,
     BY_NODE,
     BY_PLACE,
+    BY_REMAINDER,
     BY_USUAL,
     Matches,
     match,
@@ -742,6 +743,143 @@ def test_an_adapter_without_a_name_is_what_is_left_of_an_exchange(
         "alone": UNKNOWN,
     }.get(changed, UNKNOWN)
     assert taken(small).get(B) == expected
+
+
+@pytest.mark.parametrize(
+    ("rails", "there", "clone"),
+    [
+        # Rail 3 of n1 has no link: the one that has its name is the machine in the place of n2.
+        ((0, 1, 2, 3), (0, 1, 2), True),
+        ((0, 3), (0, 1, 2), True),
+        # One adapter may be in a wrong port, and a node may be where another belongs.
+        ((3,), (0, 1, 2), False),
+        ((0, 1, 2, 3), (), False),
+    ],
+)
+def test_a_machine_with_the_name_of_another_shows_none_of_its_rails(
+    small: Small, rails: tuple[int, ...], there: tuple[int, ...], clone: bool
+) -> None:
+    small.remove(*(("n1", rail) for rail in RAILS if rail not in there))
+    for rail in rails:
+        small.call(f"n1 mlx5_rail{rail}", ("n2", rail))
+    matches = match(small.plan, small.sweep)
+    guid = small.guid["n2", 3]
+    expected = (("n2", 3), BY_PLACE) if clone else (("n1", 3), BY_NAME)
+    assert (matches.by_guid[guid], matches.reasons[guid]) == expected
+
+
+@pytest.mark.parametrize("open_end", [False, True])
+def test_an_adapter_in_the_port_of_an_uplink_is_the_one_whose_port_the_uplink_has(
+    small: Small, open_end: bool
+) -> None:
+    small.exchange(switch_end("l0", 1), switch_end("l0", 11))
+    if open_end:
+        small.unlink(small.at(switch_end("l0", 1)))
+    small.call(NO_NAME, A)
+    assert taken(small) == {A: UNKNOWN if open_end else (A, BY_ELIMINATION)}
+
+
+# adapters that are left over
+
+
+def move(small: Small, by: int, *keys: Key) -> None:
+    """Move the plugs of these adapters so many ports further on, and take their names away."""
+    for node, rail in keys:
+        place = NODES.index(node) + 1
+        small.unlink(small.at(rail_end(node, rail)))
+        small.link(small.at(rail_end(node, rail)), small.at(switch_end(f"l{rail}", place + by)))
+    small.call(NO_NAME, *keys)
+
+
+LEFT = (A, BY_REMAINDER)
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ("", LEFT),
+        ("another is lost elsewhere", LEFT),
+        ("another is lost there", UNKNOWN),
+        ("another has no place there", UNKNOWN),
+        ("another has no place elsewhere", LEFT),
+        ("it is on another leaf", LEFT),
+        ("it is on another leaf, and another is lost", UNKNOWN),
+        ("it is on another leaf, and another has no place", UNKNOWN),
+        ("its place is taken", UNKNOWN),
+        ("its place is silent", UNKNOWN),
+        ("its leaf was not read", UNKNOWN),
+        ("its port is reserved", UNKNOWN),
+        ("it has another GUID than declared", UNKNOWN),
+        ("its node does not see it", UNKNOWN),
+        ("the sweep was cut off", UNKNOWN),
+        ("a GUID is there twice", UNKNOWN),
+    ],
+)
+def test_a_rail_that_is_lost_is_the_adapter_that_has_no_place(
+    small: Small, changed: str, expected: tuple
+) -> None:
+    move(small, 20, A)
+    known = Identities()
+    if "another leaf" in changed:
+        small.link(small.at(rail_end(*A)), small.at(switch_end("l1", 21)))
+    if changed == "another is lost there":
+        small.remove(B)
+    elif "lost" in changed:
+        small.remove(("n2", 3))
+    if "another has no place" in changed:
+        small.add(STRANGER, CA, NO_NAME)
+        leaf = "l0" if changed.endswith("there") else "l2"
+        small.link((STRANGER, 1), small.at(switch_end(leaf, 30)))
+    if changed == "its place is taken":
+        small.add(STRANGER, CA, "storage-1 mlx5_0")
+        small.link((STRANGER, 1), small.at(switch_end("l0", 1)))
+    elif changed == "its place is silent":
+        small.sweep.start = small.guid[B]
+        small.sweep.silent = [(1, 1)]
+    elif changed == "its leaf was not read":
+        small.device(L0).port_count = 0
+    elif changed == "its port is reserved":
+        small.plan = replace(small.plan, reserved=(switch_end("l0", 21),))
+    elif changed == "it has another GUID than declared":
+        small.declare(A, STRANGER)
+    elif changed == "its node does not see it":
+        known = Identities(absent={A})
+    elif changed == "the sweep was cut off":
+        small.sweep.partial = True
+    elif changed == "a GUID is there twice":
+        small.sweep.duplicate_guids = [STRANGER]
+    assert taken(small, known=known).get(A) == expected
+
+
+def test_a_node_of_which_all_adapters_are_as_many_ports_further_on_is_that_node(
+    small: Small,
+) -> None:
+    node = [("n1", rail) for rail in RAILS]
+    move(small, 20, *node)
+    # On most leaves another one is lost, and another one has no place.
+    for rail in range(3):
+        small.remove(("n2", rail))
+        small.add(f"e{rail:015x}", CA, NO_NAME)
+        small.link((f"e{rail:015x}", 1), small.at(switch_end(f"l{rail}", 30 + rail)))
+    assert taken(small) == {key: (key, BY_REMAINDER) for key in node}
+
+
+@pytest.mark.parametrize("changed", ["two nodes", "one adapter is elsewhere", "few rails"])
+def test_which_node_it_is_may_not_be_known(small: Small, changed: str) -> None:
+    move(small, 20, *(("n1", rail) for rail in RAILS))
+    if changed == "two nodes":
+        move(small, 24, *(("n2", rail) for rail in RAILS))
+    else:
+        for rail in RAILS[:2] if changed == "few rails" else RAILS:
+            small.remove(("n2", rail))
+    if changed == "one adapter is elsewhere":
+        small.link(small.at(rail_end(*A)), small.at(switch_end("l0", 22)))
+    elif changed == "few rails":
+        gone = {("n1", 2), ("n1", 3)}
+        hcas = {key: hca for key, hca in small.plan.hcas.items() if key not in gone}
+        cables = [c for c in small.plan.cables if (c.a.host, c.a.rail) not in gone]
+        small.plan = replace(small.plan, hcas=hcas, cables=tuple(cables))
+    assert taken(small)[A] == UNKNOWN
 
 
 # kernel numbers that moved down

@@ -67,6 +67,14 @@ def test_a_missing_uplink_has_its_own_cell(listed: bool) -> None:
     assert "leaf-030 to spine-009: 2 cables" in svg
 
 
+def test_the_legend_says_what_the_fabric_was_compared_with() -> None:
+    verdict = world_of(planned(2, (2, 1), True, rails=1, **RULE)).judge()
+    assert ">as planned</text>" in fabric_svg(verdict)
+    svg = fabric_svg(verdict, "x", "as most of it is cabled")
+    assert ">as most of it is cabled</text>" in svg
+    assert "planned<" not in svg
+
+
 @pytest.mark.parametrize("listed", [False, True], ids=["rule", "list"])
 def test_a_large_fabric_has_a_row_for_each_rack(
     monkeypatch: pytest.MonkeyPatch, listed: bool

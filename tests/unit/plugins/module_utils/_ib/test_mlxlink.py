@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from checkout import FIXTURES
@@ -118,6 +119,43 @@ def test_both_forms_say_the_same(name):
     assert report.optics.serial == "FB2404000017"
     assert report.optics.optical is True
     assert report.effective_ber < 1e-200
+
+
+BINS = (7421903377120, 30118422, 5210, 96, 22, 3, 1, 0, 2)
+
+
+@pytest.mark.parametrize("name", ["ndr-fec-histogram.json", "ndr-fec-histogram.txt"])
+def test_the_histogram_and_the_errors_before_correction(name):
+    report = parse_mlxlink((FIXTURES / name).read_text())
+    assert report.bins == BINS
+    assert report.fec == "Interleaved_Standard_RS-FEC - (544,514)"
+    assert report.raw_errors == 2104 + 1877 + 2950 + 2311
+    assert report.downs == 0
+
+
+def test_the_histogram_in_other_forms():
+    text = (FIXTURES / "ndr-fec-histogram.txt").read_text()
+    # Without colons, and with bins of several numbers of symbols.
+    plain = re.sub(r"(?m)^(Bin \d+ *): ", r"\1", text)
+    assert parse_mlxlink(plain).bins == BINS
+    ranges = text.replace("[8:8]", "[7:9]").replace("[9:9]", "[10:12]")
+    assert parse_mlxlink(ranges).bins == (*BINS[:8], 0, 2)
+    data = json.loads((FIXTURES / "ndr-fec-histogram.json").read_text())
+    data["result"]["output"]["Histogram of FEC Errors"]["Bin 3"]["values"][1] = "N/A"
+    assert parse_mlxlink(json.dumps(data)).bins == ()
+
+
+def test_without_a_histogram_and_counters():
+    assert parse_mlxlink((FIXTURES / "ndr-optical.json").read_text()).bins == ()
+    text = (FIXTURES / "hdr-optical-mft-4.18.txt").read_text()
+    assert parse_mlxlink(text).raw_errors == 9242
+    assert parse_mlxlink(text.replace("2104,1877,2950,2311", "N/A")).raw_errors is None
+
+
+def test_captures_of_histograms(capture):
+    report = parse_mlxlink(capture("mlxlink/cx7-400g-dr4-fec-histogram-serdes.json").read_text())
+    assert report.bins == (22858119037881, 65755507, 7970, 177, 64, 2, 1, 1, 3)
+    assert report.raw_errors == 5550000 + 28835305 + 14640119 + 16746846
 
 
 def test_an_alarm_on_a_lane():

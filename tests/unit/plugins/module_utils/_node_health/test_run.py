@@ -10,6 +10,8 @@ import os
 import time
 
 import pytest
+from checkout import FIXTURES
+from ib_tree import RAILS, dgx
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.lock import host_lock
 from ansible_collections.baremetal.dgx.plugins.module_utils._node_health import (
@@ -557,3 +559,20 @@ def test_an_update_without_an_answer_keeps_the_node_from_trying_again(node, said
         sent.write_text(json.dumps({"at": time.time() - 1000}))
     assert node.run("health") == FAILED
     assert not sent.exists()
+
+
+def test_the_timer_keeps_a_reading_a_day_of_each_link(node):
+    """What a slot of Slurm has no time for: adapters are asked through their firmware."""
+    dgx(node.folder / "sys")
+    node.tool("mlxlink", f"cat {FIXTURES}/mlxlink/ndr-fec-histogram.json")
+    rails = [{"rail": n, "pci": f"{bus}:00.0", "rate_gbps": 400} for n, bus in enumerate(RAILS)]
+    node.config["ib"] = {"rails": rails}
+    node.run("health")
+    log = node.state / "links.jsonl"
+    assert not log.exists()
+    node.run("timer")
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    assert [line[1] for line in lines] == list(range(8))
+    assert {line[2] for line in lines} == {"FB2404000017"}
+    node.run("timer")
+    assert len(log.read_text().splitlines()) == 8

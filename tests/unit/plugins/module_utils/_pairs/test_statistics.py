@@ -135,6 +135,8 @@ def test_a_fleet_without_faults_has_one_low_value_in_a_hundred_runs() -> None:
 
 def test_flows_say_what_they_are() -> None:
     assert str(flow(387.4)) == "dgx-01/rail0 to dgx-02/rail0: 387 Gb/s"
+    # A rate of soft RoCE is a few thousandths of this: it is not 0.
+    assert str(flow(0.003276)) == "dgx-01/rail0 to dgx-02/rail0: 0.00328 Gb/s"
     assert str(flow(None)) == "dgx-01/rail0 to dgx-02/rail0: not measured"
     assert not flow(1.0).loopback
     assert Measurement(0, 0, ONE, ONE, 1.0).loopback

@@ -166,7 +166,7 @@ def test_groups() -> None:
     assert tuple(GROUPS)[: len(COMPUTE_GROUPS)] == COMPUTE_GROUPS
 
 
-WORDS = {field.name for field in fields(Option)} - {"each", "no_log"} | {"elements"}
+WORDS = {field.name for field in fields(Option)} - {"each"} | {"elements"}
 
 
 def specs(name: str, spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -101,6 +101,17 @@ def test_a_sound_cluster_is_green(tmp_path):
     assert "simulated" not in page.text.lower()
 
 
+def test_a_look_at_the_bmc_leaves_the_level_of_the_validation(tmp_path):
+    store = Store(str(tmp_path / "evidence"))
+    world.fill(store, 4)
+    before = [one["level"] for one in make(tmp_path, 4)["nodes"]]
+    assert before[0]
+    run = store.begin("validate_bmc", "2026-03-03T00:00:00Z")
+    record = Record("bmc.power", "node:dgx-01", PASS, at="2026-03-03T00:00:00Z").as_data()
+    store.add(run, "dgx-01", "bmc_info", [record], "2026-03-03T00:00:00Z")
+    assert [one["level"] for one in make(tmp_path, 4)["nodes"]] == before
+
+
 def test_exactly_the_faults_are_told(found):
     assert found["verdict"] == FAIL
     assert {(one["subject"], one["check"]) for one in found["failed"]} == {
@@ -301,12 +312,49 @@ def hostile(data, keys=False):
     return data
 
 
+TRENDS = {
+    "text": "trends of 12 links: 1 will fail (cable:S9); 2 not measured",
+    "simulated": True,
+    "judged": 12,
+    "will_fail": [
+        {"word": "will_fail", "subject": "cable:S9", "part": "DR4", "places": ["dgx-01/rail3"],
+         "ports": ["leaf-4/1"], "remedy": "clean the fibre ends",
+         "trends": [{"quantity": "receive power", "text": "receive power falls", "days_left": 4.0}],
+         "evidence": ["worse than 11 of 12 links"],
+         "points": [[1.0, 2.0], [2.0, 1.0], [4.0, -2.0]]},
+    ],
+    "not_measured": [{"text": "no serial number", "subjects": ["hca:dgx-02/rail0"]}],
+    "flap_days": 30.0,
+    "flap_causes": {"unknown": 2},
+    "flaps": [],
+    "problems": [],
+}  # fmt: skip
+
+
+def test_links_that_will_fail_are_apart_from_failures(found):
+    page = Page(report_html({**found, "trends": TRENDS}))
+    assert "trends of 12 links: 1 will fail (cable:S9)" in page.text
+    assert "dgx-01/rail3 leaf-4/1 receive power falls" in page.text
+    assert "Links that went down in 30 days, by cause" in page.text
+    (line,) = page.of("polyline")
+    assert line["points"] == "0.0,0.0 40.0,6.0 120.0,24.0"
+    failed = report_html(found).count("finding")
+    assert report_html({**found, "trends": TRENDS}).count("finding") == failed
+
+
+def test_without_readings_there_is_no_section(found):
+    assert "Links that will fail" not in report_html({**found, "trends": None})
+    empty = {**TRENDS, "judged": 0, "will_fail": [], "not_measured": [], "flap_causes": {}}
+    assert "Links that will fail" not in report_html({**found, "trends": empty})
+
+
 def with_repeat_offenders(report):
     """The report with parts that failed before, which the worlds do not have."""
     one = {"serial": "S1", "score": 2.5, "incidents": 3, "nodes": ["dgx-01"], "checks": ["c"],
            "ambiguous": True, "is_repeat_offender": True}  # fmt: skip
     return {
         **report,
+        "trends": TRENDS,
         "repeat_offenders": [one],
         "more": {"More": [["a", 1]]},
         "store_problems": ["cut"],

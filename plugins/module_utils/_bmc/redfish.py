@@ -1,0 +1,185 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""A session of Redfish with one BMC, by DMTF's client library, which is loaded late."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import ssl
+from typing import Any, Iterator, Mapping
+from urllib.parse import quote
+
+from .._core.run import ToolError
+
+# A collection that is longer is not a list of parts.
+_MOST_PAGES = 32
+
+# For a pin alone: the adapter compares the certificate.
+_UNVERIFIED = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+_UNVERIFIED.check_hostname = False
+_UNVERIFIED.verify_mode = ssl.CERT_NONE
+
+
+class BmcError(Exception):
+    """What a BMC refused, lacks or did not answer, in words."""
+
+
+def load_library() -> tuple[Any, Any]:
+    """Return the modules redfish and requests.adapters; ToolError if they are not installed."""
+    try:
+        # No import statement: the file must load where the library is not installed.
+        return importlib.import_module("redfish"), importlib.import_module("requests.adapters")
+    except ImportError as error:
+        raise ToolError(
+            f"the Python of the control machine lacks DMTF's client library ({error}): "
+            "pip install redfish"
+        ) from error
+
+
+def _reason(error: BaseException) -> str:
+    """Return the innermost reason of a chain of errors, in words."""
+    chain = [error]
+    while True:
+        inner = chain[-1].__cause__ or chain[-1].__context__
+        if inner is None or inner in chain:
+            break
+        chain.append(inner)
+    text = " ".join(str(one) for one in chain)
+    name = "".join(type(one).__name__ for one in chain)
+    if "Fingerprint" in text:
+        return "its certificate is not the pinned one"
+    if isinstance(chain[-1], ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY" in text:
+        return f"its certificate is refused: {chain[-1]}"
+    if "InvalidCredentials" in name:
+        return "it refuses user or password"
+    if "imeout" in name or "timed out" in text:
+        return "no answer in time"
+    if "TooManyRedirects" in name:
+        return "it leads to another address"
+    return str(chain[-1]) or type(chain[-1]).__name__
+
+
+class Session:
+    """What one BMC answers to GET; each method raises BmcError."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self.root: dict[str, Any] = dict(client.root)
+        features = self.root.get("ProtocolFeaturesSupported") or {}
+        self._expands = bool((features.get("ExpandQuery") or {}).get("NoLinks"))
+
+    def get(self, path: Any, query: str = "") -> dict[str, Any]:
+        """Return a resource."""
+        # What a BMC names must stay on it: "@other.example" would be another host.
+        if not isinstance(path, str) or not path.startswith("/redfish/"):
+            raise BmcError(f"{str(path)[:80]!r} is not a path of Redfish")
+        try:
+            answer = self._client.get(path + query)
+            data = answer.dict if answer.status == 200 else None
+        except Exception as error:
+            raise BmcError(f"{path}: {_reason(error)}") from error
+        if answer.status != 200:
+            raise BmcError(f"{path}: HTTP {answer.status}")
+        if not isinstance(data, dict):
+            raise BmcError(f"{path}: the answer is not an object")
+        return data
+
+    def linked(self, resource: Mapping[str, Any], name: str) -> dict[str, Any]:
+        """Return the resource that another one links to."""
+        return self.get(link(resource, name))
+
+    def members(self, path: str) -> list[dict[str, Any]]:
+        """Return the members of a collection: by one question where the BMC can, or each."""
+        found: list[dict[str, Any]] = []
+        page, query = path, "?$expand=.($levels=1)" if self._expands else ""
+        for _number in range(_MOST_PAGES):
+            answer = self.get(page, query)
+            members = answer.get("Members")
+            if not isinstance(members, list):
+                raise BmcError(f"{page}: the answer has no members")
+            for one in members:
+                whole = isinstance(one, dict) and set(one) - {"@odata.id"}
+                found.append(one if whole else self.get((one or {}).get("@odata.id")))
+            if not answer.get("Members@odata.nextLink"):
+                return found
+            page, query = answer["Members@odata.nextLink"], ""
+        raise BmcError(f"{path}: more than {_MOST_PAGES} pages")
+
+    def system(self, name: str) -> dict[str, Any]:
+        """Return a system by its id, or the only one."""
+        path = link(self.root, "Systems")
+        if name:
+            return self.get(f"{path.rstrip('/')}/{quote(name, safe='')}")
+        members = self.get(path).get("Members") or []
+        if len(members) != 1:
+            raise BmcError(
+                f"{path}: {len(members)} systems; write bmc.system into the node's profile"
+            )
+        return self.get(members[0].get("@odata.id"))
+
+
+def link(resource: Mapping[str, Any], name: str) -> str:
+    """Return where a resource links to; BmcError if it has no such link."""
+    found = resource.get(name)
+    path = found.get("@odata.id") if isinstance(found, Mapping) else None
+    if not isinstance(path, str):
+        raise BmcError(f"{resource.get('@odata.id', 'the root')} has no {name}")
+    return path
+
+
+@contextlib.contextmanager
+def session(bmc: Mapping[str, Any], timeout_s: float) -> Iterator[Session]:
+    """Yield a session, which is deleted at the end; BmcError if there is none.
+
+    `bmc` has address, port, user, password and certificate: `sha256:` and the fingerprint of the
+    only certificate that is accepted, or the path of the authorities' (PEM).
+    """
+    redfish, adapters = load_library()
+    pin = (
+        bmc["certificate"].replace(":", "")[6:] if bmc["certificate"].startswith("sha256:") else ""
+    )
+    host = f"[{bmc['address']}]" if ":" in bmc["address"] else bmc["address"]
+
+    class _Adapter(adapters.HTTPAdapter):  # type: ignore[name-defined]
+        def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+            """Make the pool, which compares each certificate with the pin."""
+            if pin:
+                # A separate context would read the system's authorities for each BMC, in vain.
+                kwargs.update(assert_fingerprint=pin, ssl_context=_UNVERIFIED)
+            super().init_poolmanager(*args, **kwargs)
+
+    client = None
+    try:
+        client = redfish.redfish_client(
+            base_url=f"https://{host}:{bmc['port']}",
+            username=bmc["user"],
+            password=bmc["password"],
+            # With a pin the library's own check is off, and the adapter's is on.
+            cafile=None if pin else bmc["certificate"],
+            timeout=timeout_s,
+            max_retry=0,
+            check_connectivity=False,
+            https_adapter=_Adapter(),
+        )
+        # No proxy and no account of the environment, and no other host by a redirection: the
+        # token would go there.
+        client._session.trust_env, client._session.max_redirects = False, 0
+        client.get_root_object()
+        client.login(auth="session")
+        opened = Session(client)
+    except Exception as error:
+        if client is not None:
+            # A login that was only partly refused has a session.
+            with contextlib.suppress(Exception):
+                client.logout()
+            client._session.close()
+        raise BmcError(_reason(error)) from error
+    try:
+        yield opened
+    finally:
+        with contextlib.suppress(Exception):
+            client.logout()

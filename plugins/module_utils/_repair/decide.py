@@ -1,0 +1,353 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""The next step of each incident, by Slurm's state, verdicts, ladder and what was done. Pure.
+
+A step is taken only on a node that the gate, or its health program, has drained, and on which no
+job is left. Nothing here lets a node in: that is the gate's, by evidence from after the last step.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Collection, Mapping
+
+from .._core.record import FAIL, PASS
+from .._slurm.gate.policy import Policy as GatePolicy
+from .._slurm.gate.policy import Verdict, hands_off, ours, seconds_of
+from .._slurm.gate.reason import AGAINST, ITSELF, Reason
+from .._slurm.nodes import Node, nodes_of_share
+from .incident import (
+    BEGUN,
+    CLOSED,
+    JUDGED,
+    OPENED,
+    PERSON,
+    RETURN,
+    VALIDATE,
+    Event,
+    Incident,
+    fold,
+    open_of,
+)
+from .ladders import FEASIBLE, POWER_CYCLE, STEPS, Ladder, ladder_of
+from .ladders import RETURN as TO_MAKER
+
+# Incidents of no node: a cause that many share. No host can have this name.
+FLEET = "fleet:"
+# How often evidence is asked for after a step before a person is.
+MOST_VALIDATIONS = 3
+# Fewer nodes than this have no common cause by their number alone.
+_FEWEST_ALIKE = 3
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the site allows: `steps`, how many nodes at once, and how often in `window_s` seconds.
+
+    `alike` is the share of the fleet (0 to 1) above which nodes with one finding have one cause,
+    `user` who the gate is in Slurm. Nothing begins unless `begins`.
+    """
+
+    steps: Collection[str] = ()
+    at_once: int = 1
+    times: int = 1
+    window_s: float = 30 * 86400
+    alike: float = 0.1
+    user: str = "root"
+    begins: bool = True
+
+
+@dataclass(frozen=True)
+class Due:
+    """A step that is due on a node."""
+
+    node: str
+    incident: str
+    step: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Lines to add, steps to take (their begin is among the lines), and why others wait."""
+
+    events: tuple[Event, ...] = ()
+    due: tuple[Due, ...] = ()
+    waits: Mapping[str, str] = field(default_factory=dict)
+
+
+def obstacle(node: Node | None, user: str) -> str:
+    """Return why no step may be taken on the node; empty where it may.
+
+    A step is taken right after this is asked: what is drained gets no new job.
+    """
+    if node is None:
+        return "Slurm has no such node"
+    if hands_off(node):
+        return f"the node is {node.state}: bring it back, or take it out"
+    reason = ours(node, GatePolicy(user=user))
+    if reason is None or reason.kind not in AGAINST:
+        return f"{node.reason_by or 'the operator'} has it: {node.reason or node.state}"
+    if node.busy:
+        return "its jobs end first"
+    return ""
+
+
+def plan_repair(
+    nodes: Mapping[str, Node],
+    verdicts: Mapping[str, Verdict],
+    incidents: Mapping[str, Incident],
+    policy: Policy,
+    now: float,
+    targets: Collection[str],
+) -> Plan:
+    """Return what happens next to these nodes. `now` is epoch seconds.
+
+    Steps are given to the oldest incidents first, `at_once` at most.
+    """
+    now = float(int(now))
+    before = open_of(incidents)
+    shared = _shared(nodes, verdicts, policy, targets)
+    events: list[Event] = _fleet_events(shared, before, now)
+    waits: dict[str, str] = {}
+    asked: list[tuple[Incident, Due, list[Event]]] = []
+    # A node that left Slurm may have left the inventory, too.
+    left = {name for name in before if name not in nodes and not name.startswith(FLEET)}
+    for name in sorted(set(targets) | left):
+        node, known = nodes.get(name), before.get(name)
+        over = _over(node, verdicts.get(name), known, now)
+        if over:
+            events.append(over)
+        reason = None if node is None else ours(node, GatePolicy(user=policy.user))
+        if over or node is None or (known is None and (not reason or reason.kind not in AGAINST)):
+            continue
+        verdict = verdicts.get(name)
+        alike = shared.get(verdict.check, ()) if verdict and verdict.verdict == FAIL else ()
+        if name in alike and verdict:
+            waits[name] = f"{len(alike)} nodes fail {verdict.check}: one cause, and no node's own"
+            continue
+        if known is None:
+            opened = _opened(node, reason, verdict, now)
+            events.append(opened)
+            known = fold([opened])[opened.incident]
+        why = obstacle(node, policy.user)
+        if why:
+            waits[name] = why
+            continue
+        due, lines, why = _next(node, reason, verdict, known, _counts(incidents, name, policy, now),
+                                policy, now)  # fmt: skip
+        if due:
+            asked.append((known, due, lines))
+        else:
+            events += lines
+            waits[name] = why
+    return _chosen(asked, events, waits, policy, now)
+
+
+def _chosen(
+    asked: list[tuple[Incident, Due, list[Event]]],
+    events: list[Event],
+    waits: dict[str, str],
+    policy: Policy,
+    now: float,
+) -> Plan:
+    """Give the steps out; a request for evidence disturbs none but a node that is out."""
+    taken: list[Due] = []
+    steps = 0
+    for _known, due, lines in sorted(asked, key=lambda one: (one[0].opened, one[0].node)):
+        if not policy.begins:
+            waits[due.node] = f"{due.step} is next"
+            continue
+        if due.step != VALIDATE and steps >= policy.at_once:
+            waits[due.node] = f"{due.step} is next, when fewer nodes are at theirs"
+            continue
+        steps += due.step != VALIDATE
+        events += lines
+        events.append(Event(now, due.incident, due.node, BEGUN, step=due.step, text=due.why))
+        taken.append(due)
+    return Plan(tuple(events), tuple(taken), waits)
+
+
+def _opened(node: Node, reason: Reason | None, verdict: Verdict | None, now: float) -> Event:
+    at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+    failed = verdict if verdict and verdict.verdict == FAIL else None
+    return Event(
+        now,
+        f"{node.name}-{at}",
+        node.name,
+        OPENED,
+        check=failed.check if failed else "",
+        subject=failed.subject if failed else "",
+        text=failed.text if failed else (reason.text if reason else node.reason),
+    )
+
+
+def _over(
+    node: Node | None, verdict: Verdict | None, known: Incident | None, now: float
+) -> Event | None:
+    if known is None:
+        return None
+    how = ""
+    if node is None:
+        how = "the node left Slurm"
+    elif not node.has("DRAIN") and not hands_off(node):
+        passed = (
+            verdict
+            and verdict.verdict == PASS
+            and verdict.at is not None
+            and verdict.at >= known.since
+        )
+        how = "back" if passed else "let in by the operator"
+    return Event(now, known.name, known.node, CLOSED, text=how) if how else None
+
+
+def _shared(
+    nodes: Mapping[str, Node],
+    verdicts: Mapping[str, Verdict],
+    policy: Policy,
+    targets: Collection[str],
+) -> dict[str, list[str]]:
+    """Return the checks that many nodes fail at once, with the nodes."""
+    found: dict[str, list[str]] = {}
+    for name in sorted(set(targets) & set(nodes)):
+        verdict = verdicts.get(name)
+        if verdict and verdict.verdict == FAIL:
+            found.setdefault(verdict.check, []).append(name)
+    least = max(_FEWEST_ALIKE, nodes_of_share(policy.alike, len(nodes)) + 1)
+    return {check: names for check, names in found.items() if len(names) >= least}
+
+
+def _fleet_events(
+    shared: Mapping[str, list[str]], before: Mapping[str, Incident], now: float
+) -> list[Event]:
+    """Open an incident for each cause that many share, and close those that fewer have."""
+    at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+    events = []
+    for check, names in sorted(shared.items()):
+        owner = FLEET + check
+        if owner not in before:
+            name = f"{check}-{at}"
+            text = f"{len(names)} nodes fail {check}: {', '.join(names[:8])}" + (
+                ", .." if len(names) > 8 else ""
+            )
+            events.append(Event(now, name, owner, OPENED, check=check, subject="fleet", text=text))
+            events.append(Event(now, name, owner, PERSON, text="find what these nodes share"))
+    for owner, known in sorted(before.items()):
+        if owner.startswith(FLEET) and owner[len(FLEET) :] not in shared:
+            events.append(Event(now, known.name, owner, CLOSED, text="few nodes have it now"))
+    return events
+
+
+def _counts(
+    incidents: Mapping[str, Incident], node: str, policy: Policy, now: float
+) -> dict[str, int]:
+    """How often each step began on the node within the window."""
+    counts: dict[str, int] = {}
+    for incident in incidents.values():
+        if incident.node == node:
+            for step, at in incident.steps:
+                counts[step] = counts.get(step, 0) + (now - at < policy.window_s)
+    return counts
+
+
+def _next(
+    node: Node,
+    reason: Reason | None,
+    verdict: Verdict | None,
+    known: Incident,
+    counts: Mapping[str, int],
+    policy: Policy,
+    now: float,
+) -> tuple[Due | None, list[Event], str]:
+    """Return the step that is due with the lines before it, or lines and why it waits."""
+    fresh = verdict is not None and verdict.at is not None and _is_fresh(
+        verdict.at, node, reason, known
+    )  # fmt: skip
+    if verdict and fresh and verdict.verdict == PASS:
+        return None, [], f"it passes at level {verdict.level}: admit_nodes lets it in"
+    if known.waits:
+        return None, [], known.waits
+    if verdict is None or not fresh or verdict.verdict != FAIL:
+        asked = _validations(known)
+        if asked < MOST_VALIDATIONS:
+            return Due(node.name, known.name, VALIDATE, "no evidence is new enough"), [], ""
+        why = f"{MOST_VALIDATIONS} validations in turn measured nothing; look at the node"
+        return None, [Event(now, known.name, node.name, PERSON, text=why)], why
+    lines = []
+    if known.steps or verdict.check != known.check:
+        lines.append(
+            Event(
+                now,
+                known.name,
+                node.name,
+                JUDGED,
+                check=verdict.check,
+                subject=verdict.subject,
+                text=verdict.text,
+            )
+        )
+    ladder = ladder_of(verdict.check)
+    step, what, why = _rung(ladder, known, counts, policy, verdict)
+    if step:
+        return Due(node.name, known.name, step, f"{verdict.check}: {verdict.text}"), lines, ""
+    return None, [*lines, Event(now, known.name, node.name, what, text=why)], why
+
+
+def _is_fresh(at: float, node: Node, reason: Reason | None, known: Incident) -> bool:
+    """Evidence counts from after the last step; before any, the evidence the node is out for.
+
+    The health program of a node leaves none, so that only later evidence is about its drain.
+    """
+    if known.steps:
+        return at > known.since
+    if reason and reason.kind == ITSELF:
+        since = seconds_of(node.reason_at)
+        return since is not None and at >= since
+    return True
+
+
+def _validations(known: Incident) -> int:
+    """How often evidence was asked for since the last step."""
+    count = 0
+    for step, _at in reversed(known.steps):
+        if step != VALIDATE:
+            break
+        count += 1
+    return count
+
+
+def _rung(
+    ladder: Ladder,
+    known: Incident,
+    counts: Mapping[str, int],
+    policy: Policy,
+    verdict: Verdict,
+) -> tuple[str, str, str]:
+    """Return the next step; or that the part is returned or a person decides, and why.
+
+    A step includes what costs less, so that no incident goes down its ladder again.
+    """
+    taken = [STEPS.index(step) for step, _at in known.steps if step in STEPS]
+    blocked, spent = "", ""
+    for step in ladder.steps:
+        if taken and STEPS.index(step) <= max(taken):
+            continue
+        if counts.get(step, 0) >= policy.times:
+            spent = step
+        elif step not in policy.steps or step not in FEASIBLE:
+            blocked = blocked or step
+        else:
+            return step, "", ""
+    done = ", ".join(step for step, _at in known.steps if step in STEPS)
+    after = f"after {done}" if done else (f"{spent} was done before" if spent else "no step helps")
+    said = f"{verdict.check} {verdict.subject} ({after})"
+    if blocked:
+        need = "it needs a BMC" if blocked == POWER_CYCLE else "cluster_repair.steps lacks it"
+        return "", PERSON, f"{blocked} is next and not done ({need}); {said}: {verdict.remedy}"
+    if ladder.end == TO_MAKER:
+        return "", RETURN, f"return the part: {said}: {verdict.remedy}"
+    return "", PERSON, f"{said}: {verdict.remedy}"

@@ -1,0 +1,148 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Incidents: what happened to a node from the fault to its way back, folded from its lines. Pure.
+
+A line is one event as JSON, and lines are only ever added. What is known of an incident is what its
+lines say, in their order, so that a run that was killed anywhere is continued by the next one.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any, Iterable, Mapping
+
+VERSION = 1
+
+# The node is out, and an incident begins.
+OPENED = "opened"
+# A step begins; from here on it counts as taken, whatever becomes of the run.
+BEGUN = "begun"
+# A step is over: done, failed, or not_measured where that is not known.
+ENDED = "ended"
+# Evidence from after a step says that the node still fails.
+JUDGED = "judged"
+# A person decides, or the part goes back; only evidence, or the operator, ends that.
+PERSON = "person"
+RETURN = "return"
+CLOSED = "closed"
+EVENTS = (OPENED, BEGUN, ENDED, JUDGED, PERSON, RETURN, CLOSED)
+
+# Beside the steps of a ladder: new evidence is asked for.
+VALIDATE = "validate"
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line: when (epoch seconds), of which incident and node, what, and its details."""
+
+    at: float
+    incident: str
+    node: str
+    what: str
+    step: str = ""
+    check: str = ""
+    subject: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Incident:
+    """What the lines of an incident come to.
+
+    `steps` has (step, begun at) in their order, with those that ask for evidence; `since` is when
+    the last of them began or ended, and `waits` why a person is needed, empty while a step is due.
+    `running` is a step that has begun and not ended.
+    """
+
+    name: str
+    node: str
+    opened: float
+    check: str = ""
+    subject: str = ""
+    text: str = ""
+    steps: tuple[tuple[str, float], ...] = ()
+    since: float = 0.0
+    running: str = ""
+    waits: str = ""
+    returns: bool = False
+    closed: float = 0.0
+    how: str = ""
+
+
+def line_of(event: Event) -> str:
+    """Return the event as a line without its end."""
+    return json.dumps({"version": VERSION, **vars(event)}, sort_keys=True)
+
+
+def read_line(line: str) -> Event | None:
+    """Return the event of a line; None for one that was cut, or is of another release."""
+    try:
+        data = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(data, dict) or data.pop("version", None) != VERSION:
+        return None
+    at = data.pop("at", None)
+    if isinstance(at, bool) or not isinstance(at, (int, float)):
+        return None
+    texts = {key: value for key, value in data.items() if isinstance(value, str)}
+    if texts != data or set(data) != _TEXTS or data["what"] not in EVENTS:
+        return None
+    return Event(at=float(at), **texts)
+
+
+_TEXTS = set(Event.__dataclass_fields__) - {"at"}
+
+
+def fold(events: Iterable[Event]) -> dict[str, Incident]:
+    """Return the incidents by name. Lines about others, or ended ones, do not count."""
+    found: dict[str, Incident] = {}
+    for event in events:
+        known = found.get(event.incident)
+        if event.what == OPENED:
+            if known is None:
+                found[event.incident] = Incident(
+                    event.incident,
+                    event.node,
+                    event.at,
+                    event.check,
+                    event.subject,
+                    event.text,
+                    since=event.at,
+                )
+        elif known is not None and not known.closed:
+            found[event.incident] = _after(known, event)
+    return found
+
+
+def _after(known: Incident, event: Event) -> Incident:
+    if event.what == BEGUN:
+        steps = (*known.steps, (event.step, event.at))
+        return replace(known, steps=steps, since=event.at, running=event.step, waits="")
+    if event.what == ENDED:
+        return replace(known, since=max(known.since, event.at), running="")
+    if event.what == JUDGED:
+        return replace(known, check=event.check, subject=event.subject, text=event.text, running="")
+    if event.what in (PERSON, RETURN):
+        return replace(known, waits=event.text, returns=event.what == RETURN, running="")
+    return replace(known, closed=event.at, how=event.text, running="")
+
+
+def open_of(incidents: Mapping[str, Incident]) -> dict[str, Incident]:
+    """Return the incidents that are not over, by node; of two of a node the later."""
+    found: dict[str, Incident] = {}
+    for incident in incidents.values():
+        if not incident.closed:
+            found[incident.node] = incident
+    return found
+
+
+def as_data(incident: Incident) -> dict[str, Any]:
+    """Return the incident as mappings, lists and scalars, for people and programs."""
+    data = dict(vars(incident))
+    data["steps"] = [{"step": step, "at": at} for step, at in incident.steps]
+    return data

@@ -1,0 +1,118 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Ladders: which steps of repair a failed check gets, the least first, and what comes after. Data.
+
+A step interrupts nothing but the node itself, which is out of service by then. What no step can
+change has none: the part goes back to its maker, or a person decides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+RESET_GPU, RESTART_DRIVER, REBOOT = "reset_gpu", "restart_driver", "reboot"
+POWER_CYCLE = "power_cycle"
+# What a ladder may have, in the order of what it costs.
+STEPS = (RESET_GPU, RESTART_DRIVER, REBOOT, POWER_CYCLE)
+# The steps that repair_nodes has a way to do; a power cycle needs a BMC.
+FEASIBLE = STEPS[:3]
+
+# After the last step: the part is returned, or a person decides.
+RETURN, PERSON = "return", "person"
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The steps in their order, and what comes after the last of them."""
+
+    steps: tuple[str, ...]
+    end: str
+    source: str
+
+
+_SETTING = "what is set on the node differs from the inventory: no reset changes that"
+_ASK = Ladder((), PERSON, "a cause that is outside of the node, or that is not known")
+
+_LADDERS: tuple[tuple[Ladder, tuple[str, ...]], ...] = (
+    (
+        Ladder(
+            (RESET_GPU, REBOOT, POWER_CYCLE),
+            RETURN,
+            "NVIDIA GPU Debug Guidelines: reset, then reboot, then return; Xid catalogue of "
+            "October 2025 (reset GPU, restart bare metal)",
+        ),
+        (
+            "gpu.xid", "gpu.sxid", "gpu.recovery_action", "gpu.ecc_uncorrectable",
+            "gpu.remap_pending", "gpu.repair_pending", "gpu.retired_pending", "gpu.memory_used",
+            "gpu.nvlink_active", "gpu.nvlink_speed", "gpu.nvlink_replays",
+            "gpu.nvlink_recoveries", "gpu.nvlink_failed_recoveries", "gpu.nvlink_ber",
+            "gpu.fabric", "gpu.fabric_access", "gpu.fabric_bandwidth", "gpu.fabric_route",
+            "gpu.fabric_route_recovery", "gpu.run", "burn.run", "burn.xid", "nccl.correct",
+        ),
+    ),
+    (
+        Ladder(
+            (REBOOT, POWER_CYCLE),
+            RETURN,
+            "NVIDIA Xid catalogue of October 2025, Xid 79: restart bare metal, then check the "
+            "hardware; what left PCI comes back with the bus alone",
+        ),
+        (
+            "gpu.access", "gpu.count", "gpu.present", "gpu.nvswitch_count", "gpu.pcie_errors",
+            "gpu.pcie_speed", "gpu.pcie_width", "gpu.memory", "gpu.numa", "host.cpus",
+            "host.memory", "host.pcie_errors", "memory.size", "cpu.count", "ib.present",
+            "ib.count", "ib.pcie_speed", "ib.pcie_width", "nvme.present", "disk.present",
+            "disk.read_only",
+        ),
+    ),
+    (
+        Ladder(
+            (RESTART_DRIVER, REBOOT),
+            PERSON,
+            "NVIDIA driver installation guide: kernel modules, libraries and fabric manager of "
+            "one release after a reload",
+        ),
+        (
+            "gpu.nvml", "gpu.versions", "gpu.fabric_manager", "gpu.persistence", "stack.driver",
+            "stack.modules", "stack.fabric_manager", "stack.nouveau", "gpu.nouveau",
+        ),
+    ),
+    (
+        Ladder(
+            (),
+            RETURN,
+            "NVIDIA RMA policy for row remapping, GPU Memory Error Management; SMART and machine "
+            "checks of the part's maker: the part is at its end",
+        ),
+        (
+            "gpu.remap_failed", "gpu.remapped_rows", "gpu.unrepairable", "gpu.sram_threshold",
+            "gpu.sram_uncorrectable", "gpu.retired_double", "gpu.retired_pages", "gpu.inforom",
+            "gpu.ecc_dram_correctable", "gpu.ecc_sram_correctable", "burn.ecc", "burn.hbm",
+            "burn.gemm_bf16", "burn.pairs", "memory.uncorrected", "memory.patterns",
+            "cpu.known_answers", "nvme.critical_warning", "nvme.media_errors", "nvme.self_test",
+            "nvme.smart_status", "nvme.spare", "nvme.wear",
+        ),
+    ),
+    (
+        Ladder((), PERSON, _SETTING),
+        (
+            "gpu.clock_memory", "gpu.clock_sm", "gpu.compute_mode", "gpu.ecc_mode", "gpu.mig",
+            "gpu.power_limit", "gpu.driver", "gpu.driver_version", "gpu.fabric_configuration",
+            "gpu.firmware_equal", "gpu.identity", "gpu.model", "gpu.processes", "ib.acs",
+            "ib.description", "ib.firmware", "ib.link_layer", "ib.max_read_request", "ib.name",
+            "ib.pkeys", "ib.psid", "stack.cuda", "stack.dcgm", "stack.declared", "stack.dma_buf",
+            "stack.libcuda", "stack.nccl", "stack.nscq", "stack.on_disk", "stack.peermem",
+            "dcgm.settings",
+        ),
+    ),
+)  # fmt: skip
+_BY_CHECK = {check: ladder for ladder, checks in _LADDERS for check in checks}
+CHECKS = frozenset(_BY_CHECK)
+
+
+def ladder_of(check: str) -> Ladder:
+    """Return the ladder of a check; of one without its own, that a person decides."""
+    return _BY_CHECK.get(check, _ASK)

@@ -1,0 +1,53 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""How BMCs are reached, compared with the networks. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from ...module_utils._bmc.factory import is_factory
+from ...module_utils._core.schema import Problem
+from .._contract.contract import NODE_VARIABLES
+from .._contract.settings import filled
+from .._inventory.values import Value
+from .networks import Placed, unknown_network
+from .nodes import Node, missing_addresses
+
+
+def check_bmcs(
+    nodes: list[Node],
+    sound: Mapping[str, Mapping[str, Value]],
+    networks: Value,
+    access: str,
+    placed: Collection[Placed],
+) -> Iterator[Problem]:
+    """Yield networks that are not declared or carry SSH, missing addresses, factory passwords."""
+    having = {(item.host, item.network) for item in placed}
+    found: dict[Problem, None] = {}
+    lacking: dict[str, list[Node]] = {}
+    for node in nodes:
+        value = sound.get(node.name, {}).get("node_bmc")
+        if value is None or not value.value or not node.present:
+            continue
+        bmc = filled(NODE_VARIABLES["node_bmc"], value.value)
+        network = bmc["network"]
+        if network not in networks.value:
+            where = f"{value.path}.network"
+            found[unknown_network(where, network, networks.value)] = None
+        elif network == access:
+            wrong = f"{network} has the addresses of the hosts themselves"
+            found[Problem(f"{value.path}.network", wrong, "write the network of the BMCs")] = None
+        elif (node.name, network) not in having:
+            lacking.setdefault(network, []).append(node)
+        password = bmc["password"]
+        if isinstance(password, str) and is_factory(str(bmc["user"]), password):
+            wrong = "is a password that BMCs are delivered with"
+            remedy = "give the BMC another one, and write that with ansible-vault"
+            found[Problem(f"{value.path}.password", wrong, remedy)] = None
+    yield from found
+    for network, without in lacking.items():
+        yield from missing_addresses(without, network, "node_bmc needs it")

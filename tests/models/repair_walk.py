@@ -1,0 +1,267 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Random histories of a cluster under repair: faults, jobs, operators, kills, lost measurements.
+
+The gate here is the rule of the real one in two lines: a node with a newer pass is let in, a node
+in service that fails is drained. What is asked of the shipped code is in `check`.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field, replace
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import (
+    FAIL,
+    NOT_MEASURED,
+    PASS,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._repair.decide import (
+    MOST_VALIDATIONS,
+    Due,
+    Policy,
+    obstacle,
+    plan_repair,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._repair.incident import (
+    BEGUN,
+    ENDED,
+    VALIDATE,
+    Event,
+    Incident,
+    fold,
+    line_of,
+    open_of,
+    read_line,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._repair.ladders import (
+    FEASIBLE,
+    STEPS,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.policy import Verdict
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import (
+    FAILED,
+    ITSELF,
+    read_reason,
+    write_reason,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.nodes import Node
+
+# Check, and the least step that helps; "" is none.
+FAULTS = (
+    ("gpu.xid", "reset_gpu"), ("gpu.xid", "reboot"), ("gpu.access", "reboot"), ("gpu.xid", ""),
+    ("gpu.remap_failed", ""), ("fabric.cable", ""), ("stack.driver", "restart_driver"),
+)  # fmt: skip
+
+
+class KilledError(Exception):
+    """The run ends here."""
+
+
+@dataclass
+class World:
+    """A few nodes, and all that happens to them. Times are seconds."""
+
+    seed: int
+    nodes: dict[str, Node] = field(default_factory=dict)
+    faults: dict[str, tuple[str, str]] = field(default_factory=dict)
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    jobs: set[str] = field(default_factory=set)
+    taken: list[tuple[float, str, str]] = field(default_factory=list)
+    now: float = 1_800_000_000.0
+
+    def __post_init__(self) -> None:
+        self.draw = random.Random(self.seed)
+        names = [f"dgx-{number}" for number in range(1, self.draw.randint(3, 9))]
+        self.policy = Policy(
+            steps=[step for step in FEASIBLE if self.draw.random() < 0.8],
+            at_once=self.draw.randint(1, 2),
+            times=self.draw.randint(1, 2),
+            window_s=self.draw.choice([3600.0, 30 * 86400.0]),
+        )
+        for name in names:
+            self.nodes[name] = Node(name, ("IDLE",))
+            self.verdicts[name] = Verdict(name, PASS, self.now, "standard")
+
+    # ---- what happens
+
+    def happen(self) -> None:
+        """One thing: a fault, a job, an operator, the health program, the gate, or time."""
+        self.now += self.draw.choice([1, 60, 3600, 86400])
+        name = self.draw.choice(sorted(self.nodes))
+        what = self.draw.randrange(9)
+        if what <= 1:
+            self.faults.setdefault(name, self.draw.choice(FAULTS))
+        elif what == 2 and not self.nodes[name].has("DRAIN"):
+            self.jobs.add(name)
+        elif what == 3:
+            self.jobs.discard(name)
+        elif what == 4:
+            reason = self.draw.choice(["", "fans"])
+            states = ("IDLE", "DRAIN") if reason else ("IDLE",)
+            self.nodes[name] = Node(name, states, reason, "ada" if reason else "", self.stamp())
+        elif what == 5 and name in self.faults and not self.nodes[name].has("DRAIN"):
+            self.drain(name, ITSELF, "gpu3 xid")
+        else:
+            if self.draw.random() < 0.7:
+                self.validate(name)
+            self.gate()
+
+    def stamp(self) -> str:
+        return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(self.now))
+
+    def drain(self, name: str, kind: str, text: str) -> None:
+        reason = write_reason(name, kind, text)
+        self.nodes[name] = Node(name, ("IDLE", "DRAIN"), reason, "root", self.stamp())
+
+    def validate(self, name: str) -> None:
+        self.now += 30
+        if self.draw.random() < 0.15:
+            self.verdicts[name] = Verdict(name, NOT_MEASURED, self.now, "standard")
+        elif name in self.faults:
+            check = self.faults[name][0]
+            self.verdicts[name] = Verdict(name, FAIL, self.now, "standard", check, f"gpu:{name}/3")
+        else:
+            self.verdicts[name] = Verdict(name, PASS, self.now, "standard")
+
+    def gate(self) -> None:
+        for name, node in sorted(self.nodes.items()):
+            verdict = self.verdicts[name]
+            ours = read_reason(name, node.reason) if node.reason_by == "root" else None
+            if verdict.verdict == FAIL and not node.has("DRAIN"):
+                self.drain(name, FAILED, verdict.check)
+            elif verdict.verdict == PASS and ours and self.stamp_of(verdict) > node.reason_at:
+                self.nodes[name] = Node(name, ("IDLE",))
+
+    @staticmethod
+    def stamp_of(verdict: Verdict) -> str:
+        return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(verdict.at))
+
+    # ---- a run of repair_nodes
+
+    def seen(self) -> dict[str, Node]:
+        return {
+            name: replace(node, states=("ALLOCATED", *node.states[1:]))
+            if name in self.jobs
+            else node
+            for name, node in self.nodes.items()
+        }
+
+    def events(self) -> list[Event]:
+        return [event for line in self.lines if (event := read_line(line))]
+
+    def repair(self) -> None:
+        """A run, which may be killed after any of its parts, and a line may be cut."""
+        self.now += 60
+        plan = plan_repair(
+            self.seen(), self.verdicts, fold(self.events()), self.policy, self.now, list(self.nodes)
+        )
+        self.check_waits(plan.due, dict(plan.waits))
+        for event in plan.events:
+            self.lines.append(line_of(event))
+        if plan.events and self.draw.random() < 0.02:
+            self.lines[-1] = self.lines[-1][: self.draw.randrange(len(self.lines[-1]))]
+            return
+        assert sum(due.step != VALIDATE for due in plan.due) <= self.policy.at_once
+        try:
+            for due in plan.due:
+                self.carry_out(due)
+        except KilledError:
+            return
+        self.gate()
+        self.check()
+
+    def carry_out(self, due: Due) -> None:
+        self.kill()
+        if due.step != VALIDATE:
+            self.happen()
+            if obstacle(self.seen().get(due.node), "root"):
+                return
+            assert due.node not in self.jobs
+            assert self.nodes[due.node].reason_by == "root"
+            self.taken.append((self.now, due.node, due.step))
+            fault = self.faults.get(due.node)
+            if fault and fault[1] and STEPS.index(fault[1]) <= STEPS.index(due.step):
+                del self.faults[due.node]
+            self.kill()
+            self.now += 30
+            ended = Event(self.now, due.incident, due.node, ENDED, step=due.step, text="done")
+            self.lines.append(line_of(ended))
+        self.kill()
+        self.validate(due.node)
+
+    def kill(self) -> None:
+        if self.draw.random() < 0.05:
+            raise KilledError
+
+    # ---- what must hold
+
+    def check_waits(self, due: tuple[Due, ...], waits: dict[str, str]) -> None:
+        """No node that is out for a finding is forgotten: it gets a step, or a reason to wait."""
+        for name, node in self.nodes.items():
+            if node.reason_by == "root" and read_reason(name, node.reason):
+                assert name in waits or name in {one.node for one in due}, name
+                assert waits.get(name, "x")
+
+    def check(self) -> None:
+        for incident in fold(self.events()).values():
+            self.check_incident(incident)
+        starts = [(one.at, one.node, one.step) for one in self.events() if one.what == BEGUN]
+        for at, node, step in starts:
+            before = [
+                one
+                for one in starts
+                if one[1:] == (node, step) and at - self.policy.window_s < one[0] <= at
+            ]
+            assert step == VALIDATE or len(before) <= self.policy.times
+        for at, node, step in self.taken:
+            assert any(one[0] <= at and one[1:] == (node, step) for one in starts)
+
+    def check_incident(self, incident: Incident) -> None:
+        steps = [step for step, _at in incident.steps if step != VALIDATE]
+        places = [STEPS.index(step) for step in steps]
+        assert places == sorted(set(places)), "a ladder went down"
+        assert set(steps) <= set(self.policy.steps)
+        assert len(incident.steps) <= (len(STEPS) + 1) * (MOST_VALIDATIONS + 1)
+
+    def settle(self) -> None:
+        """Without events, every incident ends or names what it waits for, and no step is left."""
+        self.jobs.clear()
+        for _number in range(60):
+            self.now += 60
+            plan = plan_repair(
+                self.seen(), self.verdicts, fold(self.events()), self.policy, self.now,
+                list(self.nodes),
+            )  # fmt: skip
+            self.lines += [line_of(event) for event in plan.events]
+            if not plan.events:
+                break
+            for due in plan.due:
+                fault = self.faults.get(due.node)
+                if fault and fault[1] and due.step in STEPS and (
+                    STEPS.index(fault[1]) <= STEPS.index(due.step)
+                ):  # fmt: skip
+                    del self.faults[due.node]
+                self.now += 30
+                self.validate(due.node)
+            self.gate()
+        else:
+            raise AssertionError("it never ends")
+        for name, incident in open_of(fold(self.events())).items():
+            if name in self.nodes:
+                assert self.nodes[name].has("DRAIN")
+                assert name in plan.waits, incident
+
+
+def walk(seed: int) -> World:
+    """Return a world after its history; AssertionError where a rule was broken."""
+    world = World(seed)
+    for _number in range(world.draw.randint(10, 60)):
+        if world.draw.random() < 0.4:
+            world.repair()
+        else:
+            world.happen()
+    world.settle()
+    return world

@@ -1,0 +1,46 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What records of pair tests say: rates keep their digits, however small they are."""
+
+from __future__ import annotations
+
+import pytest
+from pair_plans import small_plan
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import FAIL, Threshold
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import rail_end
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.routes import computed_routes
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.localise import Measurement
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.records import PART
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.schedule import make_schedule
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.session import (
+    Localiser,
+    Session,
+    judge,
+    make_records,
+)
+
+PLAN = small_plan(nodes=3, rails=1, units=1, spines=0)
+
+
+@pytest.mark.parametrize(
+    ("rate", "good", "slow", "flow"),
+    [(400.0, 391.9, 97.97, "98 Gb/s"), (0.02, 0.01959, 0.004898, "0.0049 Gb/s")],
+)
+def test_rates_keep_four_digits(rate: float, good: float, slow: float, flow: str) -> None:
+    routes = computed_routes(PLAN)
+    schedule = make_schedule(PLAN, routes)
+    bad = rail_end("dgx-02", 0)
+    values = [
+        Measurement(n, half, a, b, rate * 0.97968 / (4 if a != b and bad in (a, b) else 1))
+        for n, half, _unit, a, b in schedule.flows()
+    ]
+    session = Session(PLAN, routes, schedule, Threshold(">=", rate / 2, "Gb/s", "t"), rate, False)
+    found = Localiser(PLAN, routes)
+    verdict, further = judge(session, found, values)
+    records = make_records(PLAN, found.suspects, verdict, further, session.threshold)
+    assert records[0].measured == {"value": good, "unit": "Gb/s"}
+    (failed,) = (record for record in records if record.status == FAIL)
+    assert (failed.check, failed.subject) == (PART, "cable:dgx-02/rail0--leaf-10/2")
+    assert failed.measured == {"value": slow, "unit": "Gb/s"}
+    assert failed.evidence[0].endswith(flow)

@@ -1,0 +1,317 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What is done next to a node that is out of service."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import (
+    FAIL,
+    NOT_MEASURED,
+    PASS,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._repair.decide import (
+    FLEET,
+    MOST_VALIDATIONS,
+    Plan,
+    Policy,
+    obstacle,
+    plan_repair,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._repair.incident import (
+    BEGUN,
+    CLOSED,
+    ENDED,
+    JUDGED,
+    OPENED,
+    PERSON,
+    RETURN,
+    VALIDATE,
+    Event,
+    fold,
+    open_of,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._repair.ladders import FEASIBLE
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.policy import Verdict
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import (
+    FAILED,
+    ITSELF,
+    SPARE,
+    UNPROVEN,
+    write_reason,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.nodes import Node
+
+NOW = 1_800_000_000.0
+NAME = "dgx-01"
+ALL = Policy(steps=FEASIBLE)
+OUT = ("IDLE", "DRAIN")
+
+
+def utc(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
+def node(
+    states: tuple[str, ...] = OUT, kind: str = FAILED, name: str = NAME, at: float = NOW - 100
+) -> Node:
+    reason = write_reason(name, kind, "gpu3 xid: Xid 79")
+    return Node(name, states, reason, "root", utc(at))
+
+
+def verdict(
+    status: str = FAIL, at: float = NOW - 200, check: str = "gpu.xid", name: str = NAME
+) -> Verdict:
+    if status != FAIL:
+        return Verdict(name, status, at, "standard")
+    return Verdict(name, FAIL, at, "standard", check, f"gpu:{name}/3", "Xid 79", "reset the GPU")
+
+
+class Case:
+    """A cluster of 19 healthy nodes and dgx-01, whose lines are kept from one plan to the next."""
+
+    def __init__(self, policy: Policy = ALL) -> None:
+        self.policy, self.events = policy, list[Event]()
+        self.nodes = {name: Node(name, ("IDLE",)) for name in (f"dgx-{n:02}" for n in range(1, 21))}
+        self.verdicts = {name: verdict(PASS, name=name) for name in self.nodes}
+        self.now = NOW
+
+    def plan(self, later: float = 60, **changed: Any) -> Plan:
+        self.now += later
+        plan = plan_repair(
+            self.nodes, self.verdicts, fold(self.events), replace(self.policy, **changed),
+            self.now, list(self.nodes),
+        )  # fmt: skip
+        self.events += plan.events
+        return plan
+
+    def end(self) -> None:
+        self.now += 30
+        open_ = next(iter(open_of(fold(self.events)).values()))
+        step = open_.steps[-1][0]
+        self.events.append(Event(self.now, open_.name, NAME, ENDED, step=step, text="done"))
+
+
+@pytest.fixture
+def broken() -> Case:
+    case = Case()
+    case.nodes[NAME] = node()
+    case.verdicts[NAME] = verdict()
+    return case
+
+
+def steps(plan: Plan) -> list[tuple[str, str]]:
+    return [(due.node, due.step) for due in plan.due]
+
+
+def kinds(plan: Plan) -> list[str]:
+    return [event.what for event in plan.events]
+
+
+def test_nothing_happens_to_a_healthy_cluster() -> None:
+    assert Case().plan() == Plan()
+
+
+def test_the_whole_ladder_and_back(broken: Case) -> None:
+    first = broken.plan()
+    assert (kinds(first), steps(first)) == ([OPENED, BEGUN], [(NAME, "reset_gpu")])
+    assert first.events[0].check == "gpu.xid"
+    broken.end()
+    broken.verdicts[NAME] = verdict(FAIL, broken.now + 10, "gpu.access")
+    second = broken.plan()
+    assert (kinds(second), steps(second)) == ([JUDGED, BEGUN], [(NAME, "reboot")])
+    broken.end()
+    broken.verdicts[NAME] = verdict(PASS, broken.now + 10)
+    waits = broken.plan()
+    assert (steps(waits), kinds(waits)) == ([], [])
+    assert waits.waits == {NAME: "it passes at level standard: admit_nodes lets it in"}
+    broken.nodes[NAME] = Node(NAME, ("IDLE",))
+    (closed,) = broken.plan().events
+    assert (closed.what, closed.text) == (CLOSED, "back")
+    assert broken.plan() == Plan()
+
+
+def test_the_second_time_the_part_goes_back(broken: Case) -> None:
+    broken.policy = Policy(steps=("reset_gpu",))
+    broken.plan()
+    broken.nodes[NAME] = Node(NAME, ("IDLE",))
+    broken.plan()
+    broken.nodes[NAME], broken.verdicts[NAME] = node(), verdict(at=broken.now)
+    plan = broken.plan(86400)
+    assert kinds(plan) == [OPENED, PERSON]
+    assert plan.waits[NAME].startswith(
+        "reboot is next and not done (cluster_repair.steps lacks it)"
+    )
+    broken.events.pop()
+    broken.policy = ALL
+    assert steps(broken.plan()) == [(NAME, "reboot")]
+
+
+def test_after_the_last_step_the_part_goes_back(broken: Case) -> None:
+    broken.verdicts[NAME] = verdict(check="gpu.remap_failed")
+    plan = broken.plan()
+    assert kinds(plan) == [OPENED, RETURN]
+    assert plan.waits[NAME].startswith("return the part: gpu.remap_failed gpu:dgx-01/3")
+    # New evidence of the same changes nothing, and nothing is noted twice.
+    broken.verdicts[NAME] = verdict(check="gpu.remap_failed", at=broken.now + 5)
+    again = broken.plan()
+    assert (again.events, again.waits) == ((), plan.waits)
+
+
+def test_a_power_cycle_needs_a_bmc(broken: Case) -> None:
+    for step in ("reset_gpu", "reboot"):
+        assert steps(broken.plan()) == [(NAME, step)]
+        broken.end()
+        broken.verdicts[NAME] = verdict(at=broken.now + 10)
+    plan = broken.plan()
+    assert kinds(plan) == [JUDGED, PERSON]
+    assert plan.waits[NAME].startswith("power_cycle is next and not done (it needs a BMC)")
+
+
+def test_no_step_without_consent(broken: Case) -> None:
+    broken.policy = Policy()
+    plan = broken.plan()
+    assert plan.due == ()
+    assert "reset_gpu is next and not done (cluster_repair.steps lacks it)" in plan.waits[NAME]
+
+
+def test_consent_to_the_stronger_step_suffices(broken: Case) -> None:
+    broken.policy = Policy(steps=("reboot",))
+    assert steps(broken.plan()) == [(NAME, "reboot")]
+
+
+def test_a_cause_outside_of_the_node_is_a_persons(broken: Case) -> None:
+    broken.verdicts[NAME] = verdict(check="fabric.cable")
+    assert kinds(broken.plan()) == [OPENED, PERSON]
+
+
+@pytest.mark.parametrize(
+    ("one", "why"),
+    [
+        (node(("ALLOCATED", "DRAIN")), "its jobs end first"),
+        (node(("MIXED", "DRAIN")), "its jobs end first"),
+        (node(("IDLE", "COMPLETING", "DRAIN")), "its jobs end first"),
+        (node(("DOWN", "DRAIN")), "the node is DOWN+DRAIN: bring it back, or take it out"),
+        (node(("DOWN", "DRAIN", "NOT_RESPONDING")), "the node is DOWN+DRAIN+NOT_RESPONDING"),
+        (Node(NAME, OUT, "fans", "ada"), "ada has it: fans"),
+        (replace(node(), reason=node().reason.replace("79", "48")), "root has it: dgx-gate"),
+        (replace(node(), reason_by="ada"), "ada has it: dgx-gate"),
+        (node(kind=UNPROVEN), "root has it: dgx-gate: gpu3"),
+        (node(kind=SPARE), "root has it"),
+        (None, "Slurm has no such node"),
+    ],
+)
+def test_no_step_is_taken(one: Node | None, why: str) -> None:
+    assert obstacle(one, "root").startswith(why)
+
+
+def test_where_others_have_taken_over_the_incident_waits(broken: Case) -> None:
+    broken.plan()
+    broken.end()
+    broken.verdicts[NAME] = verdict(at=broken.now + 10)
+    broken.nodes[NAME] = Node(NAME, OUT, "fans", "ada")
+    plan = broken.plan()
+    assert (plan.events, plan.due, plan.waits) == ((), (), {NAME: "ada has it: fans"})
+
+
+def test_new_nodes_and_spares_have_no_incident() -> None:
+    case = Case()
+    case.nodes[NAME], case.verdicts[NAME] = node(kind=UNPROVEN), verdict()
+    case.nodes["dgx-02"] = node(kind=SPARE, name="dgx-02")
+    assert case.plan() == Plan()
+
+
+def test_a_node_that_drained_itself_is_validated_first() -> None:
+    """Its health program leaves no evidence, and what there is says that it was well."""
+    case = Case()
+    case.nodes[NAME] = node(kind=ITSELF)
+    first = case.plan()
+    assert (kinds(first), steps(first)) == ([OPENED, BEGUN], [(NAME, VALIDATE)])
+    assert "Xid 79" in first.events[0].text
+    case.verdicts[NAME] = verdict(at=case.now + 5)
+    second = case.plan()
+    assert (kinds(second), steps(second)) == ([JUDGED, BEGUN], [(NAME, "reset_gpu")])
+
+
+def test_what_cannot_be_measured_is_a_persons_in_the_end(broken: Case) -> None:
+    broken.plan()
+    for _number in range(MOST_VALIDATIONS):
+        broken.verdicts[NAME] = verdict(NOT_MEASURED, broken.now + 5)
+        assert steps(broken.plan()) == [(NAME, VALIDATE)]
+    plan = broken.plan()
+    assert (kinds(plan), plan.due) == ([PERSON], ())
+
+
+def test_evidence_from_before_a_step_counts_for_nothing(broken: Case) -> None:
+    broken.plan()
+    broken.verdicts[NAME] = verdict(at=broken.now)
+    assert steps(broken.plan()) == [(NAME, VALIDATE)]
+    broken.verdicts[NAME] = verdict(PASS, at=broken.now)
+    assert steps(broken.plan()) == [(NAME, VALIDATE)]
+
+
+def test_a_killed_step_is_not_taken_again(broken: Case) -> None:
+    """Its begin is the last line; what the node says decides."""
+    broken.plan()
+    broken.verdicts[NAME] = verdict(at=broken.now + 5)
+    assert steps(broken.plan()) == [(NAME, "reboot")]
+
+
+def test_the_operator_ends_an_incident(broken: Case) -> None:
+    broken.plan()
+    broken.nodes[NAME] = Node(NAME, ("IDLE",))
+    (event,) = broken.plan().events
+    assert (event.what, event.text) == (CLOSED, "let in by the operator")
+
+
+def test_a_node_that_left_and_one_that_is_down(broken: Case) -> None:
+    broken.plan()
+    broken.nodes[NAME] = Node(NAME, ("DOWN",))
+    assert broken.plan().events == ()
+    del broken.nodes[NAME]
+    (event,) = broken.plan().events
+    assert (event.what, event.text) == (CLOSED, "the node left Slurm")
+
+
+def test_so_many_at_once_and_the_oldest_first() -> None:
+    case = Case(Policy(steps=FEASIBLE, at_once=2, alike=0.9))
+    case.plan()
+    for number in (3, 2, 1):
+        name = f"dgx-{number:02}"
+        case.nodes[name], case.verdicts[name] = node(name=name), verdict(name=name)
+        case.plan(at_once=0)
+    plan = case.plan()
+    assert steps(plan) == [("dgx-03", "reset_gpu"), ("dgx-02", "reset_gpu")]
+    assert plan.waits == {"dgx-01": "reset_gpu is next, when fewer nodes are at theirs"}
+
+
+def test_one_cause_of_many_is_one_incident_without_a_ladder() -> None:
+    case = Case()
+    for number in (1, 2, 3):
+        name = f"dgx-{number:02}"
+        case.nodes[name] = node(name=name)
+        case.verdicts[name] = verdict(check="gpu.driver_version", name=name)
+    plan = case.plan()
+    assert (kinds(plan), plan.due) == ([OPENED, PERSON], ())
+    assert plan.events[0].node == FLEET + "gpu.driver_version"
+    assert plan.events[0].text == "3 nodes fail gpu.driver_version: dgx-01, dgx-02, dgx-03"
+    assert set(plan.waits) == {"dgx-01", "dgx-02", "dgx-03"}
+    assert case.plan().events == ()
+    # Two of 20 have no common cause by their number: then each has its incident.
+    case.verdicts["dgx-03"] = verdict(PASS, name="dgx-03")
+    case.nodes["dgx-03"] = Node("dgx-03", ("IDLE",))
+    left = case.plan()
+    assert sorted(kinds(left)) == [CLOSED, OPENED, OPENED, PERSON, PERSON]
+
+
+def test_nothing_begins_where_it_is_only_judged(broken: Case) -> None:
+    plan = broken.plan(begins=False)
+    assert (kinds(plan), plan.due) == ([OPENED], ())
+    assert plan.waits == {NAME: "reset_gpu is next"}
+    again = broken.plan(begins=False)
+    assert again.events == ()

@@ -1,0 +1,70 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Each check has its ladder, or a person."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._repair import ladders
+from ansible_collections.baremetal.dgx.plugins.modules import repair_step
+
+ROOT = Path(__file__).resolve().parents[5]
+PAGES = "".join(
+    (ROOT / "docs" / name).read_text(encoding="utf-8")
+    for name in ("troubleshooting.md", "thresholds.md", "fault_matrix.md")
+)
+
+
+def test_a_ladder_climbs_and_names_its_source() -> None:
+    for check in ladders.CHECKS:
+        ladder = ladders.ladder_of(check)
+        places = [ladders.STEPS.index(step) for step in ladder.steps]
+        assert places == sorted(set(places))
+        assert ladder.end in (ladders.RETURN, ladders.PERSON)
+        assert len(ladder.source) > 30
+
+
+@pytest.mark.parametrize("check", sorted(ladders.CHECKS))
+def test_no_ladder_is_of_a_check_that_is_not_there(check: str) -> None:
+    """The thresholds' page and the guide have each, in full or after the layer."""
+    layer, _dot, name = check.partition(".")
+    assert re.search(rf"`({layer}\.|\.)?{name}`|`{layer}\.\*`|\b{layer}\.{name}\b", PAGES), check
+
+
+def test_a_check_is_on_one_ladder() -> None:
+    listed = [check for _ladder, checks in ladders._LADDERS for check in checks]
+    assert len(listed) == len(set(listed))
+
+
+def test_what_the_fault_matrix_breaks_is_on_a_ladder_or_left_to_a_person() -> None:
+    """Faults of GPUs, memory and disks each have a decision; cables, storage and Slurm do not."""
+    rows = [
+        row
+        for group in yaml.safe_load((ROOT / "tests/faults/faults.yml").read_text())
+        for row in group["faults"]
+    ]
+    checks = {line.split()[0] for row in rows for line in row.get("fail", [])}
+    assert len(checks) > 60
+    undecided = {check for check in checks - ladders.CHECKS if check.startswith(("gpu.", "nvme."))}
+    assert undecided == LEFT_TO_A_PERSON
+
+
+# Cooling and power of the room or the machine, which no reset changes; processes of a user.
+LEFT_TO_A_PERSON = {
+    "gpu.memory_temperature", "gpu.pcie_corrected", "gpu.temperature", "gpu.throttle",
+}  # fmt: skip
+
+
+def test_unknown_checks_are_a_persons() -> None:
+    assert ladders.ladder_of("fabric.cable").steps == ()
+    assert ladders.ladder_of("site.check").end == ladders.PERSON
+
+
+def test_the_module_takes_the_steps_that_there_is_a_way_for() -> None:
+    assert repair_step.ARGUMENT_SPEC["steps"]["choices"] == list(ladders.FEASIBLE)
+    assert ladders.POWER_CYCLE not in ladders.FEASIBLE

@@ -1,0 +1,241 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""bmc_info against BMCs over TLS, by DMTF's client library."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import sys
+import time
+
+import pytest
+from redfish_server import COMPONENTS, PASSWORD, USER, V1, Bmc, certificate, machine, serving
+
+from ansible_collections.baremetal.dgx.plugins.modules import bmc_info
+
+BIOS = COMPONENTS.index("HostBIOS_0")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return certificate(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture
+def look(run_module, files):
+    """look(bmc…, options…) → the answer, the BMCs being dgx-01, dgx-02, …"""
+
+    def look(*bmcs, check=False, each=None, **params):
+        with contextlib.ExitStack() as stack:
+            asked = [
+                {
+                    "node": f"dgx-{number:02d}",
+                    "address": "127.0.0.1",
+                    "port": bmc
+                    if isinstance(bmc, int)
+                    else stack.enter_context(serving(bmc, *files[:2])),
+                    "user": USER,
+                    "password": PASSWORD,
+                    "certificate": files[2],
+                    "profile": "dgx_h100",
+                    "system": "DGX",
+                    **(each or {}),
+                }
+                for number, bmc in enumerate(bmcs, start=1)
+            ]
+            return run_module(bmc_info.main, {"bmcs": asked, "fail_on": [], **params}, check)
+
+    return look
+
+
+def found(answer):
+    """The records that did not pass, by check: status and text."""
+    return {one["check"]: (one["status"], one["text"]) for one in answer["records"]}
+
+
+def test_a_sound_machine_passes_and_its_session_is_gone(look, tmp_path):
+    bmc = Bmc()
+    answer = look(bmc, each={"serial": "1660224000001"}, output=str(tmp_path))
+    assert (answer["verdict"], answer["records"], answer["counts"]["pass"]) == ("pass", [], 7)
+    assert (bmc.opened, bmc.sessions) == (1, set())
+    kept = json.loads((tmp_path / "records.json").read_text())
+    assert {one["check"] for one in kept} == {
+        *("bmc.access", "bmc.power", "bmc.health", "bmc.serial"),
+        *("bmc.supplies", "bmc.fans", "bmc.temperatures"),
+    }
+    assert PASSWORD not in json.dumps([kept, answer])
+
+
+def test_check_mode_writes_nothing(look, tmp_path):
+    assert look(Bmc(), check=True, output=str(tmp_path / "bmc"))["verdict"] == "pass"
+    assert not (tmp_path / "bmc").exists()
+
+
+def test_what_is_wrong_fails_by_name(look):
+    bmc = Bmc()
+    system, chassis = bmc.tree[f"{V1}/Systems/DGX"], f"{V1}/Chassis/DGX"
+    system["PowerState"], system["Status"] = "Off", {"Health": "Critical"}
+    supplies = bmc.tree[f"{chassis}/Power"]["PowerSupplies"]
+    supplies[2]["Status"] = {"State": "Enabled", "Health": "Critical"}
+    supplies[3]["Status"] = {"State": "Absent"}
+    bmc.tree[f"{chassis}/Thermal"]["Fans"][0]["Status"]["Health"] = "Warning"
+    bmc.tree[f"{chassis}/Thermal"]["Temperatures"][1]["ReadingCelsius"] = 95
+    answer = look(bmc, each={"serial": "another"})
+    assert found(answer) == {
+        "bmc.power": ("fail", "power of the machine"),
+        "bmc.health": ("fail", "health of the machine with all its parts"),
+        "bmc.serial": ("fail", "serial number of the machine"),
+        "bmc.supplies": ("fail", "PSU2: Critical"),
+        "bmc.fans": ("fail", "FAN0: Warning"),
+        "bmc.temperatures": ("fail", "TEMP_GPU1: 95 of 95 °C"),
+    }
+
+
+@pytest.mark.parametrize("expand", [True, False])
+def test_firmware_against_the_profile(look, expand):
+    bmcs = [Bmc(machine(expand=expand)) for _number in range(3)]
+    path = f"{V1}/UpdateService/FirmwareInventory"
+    bmcs[1].tree[f"{path}/HGX_FW_GPU_SXM_4"]["Version"] = "96.00"
+    bmcs[2].tree[f"{path}/HostBIOS_0"]["Version"] = "01.02.9"
+    rules = {
+        "HGX_FW_GPU_SXM_*": {"alike": True},
+        "HostBIOS_0": {"minimum": "1.2.10"},
+        "HostBMC_0": {"exact": "01.02.00"},
+    }
+    for bmc in bmcs[:2]:
+        bmc.tree[f"{path}/HostBIOS_0"]["Version"] = "01.02.10"
+    answer = look(*bmcs, each={"firmware": rules})
+    number = COMPONENTS.index("HGX_FW_GPU_SXM_4")
+    assert [(one["subject"], one["text"]) for one in answer["records"]] == [
+        ("node:dgx-02", f"HGX_FW_GPU_SXM_4 96.00, most nodes have 01.02.{number}"),
+        ("node:dgx-03", "HostBIOS_0 01.02.9, at least 1.2.10"),
+    ]
+    asked = [path for _method, path in bmcs[0].log if "FirmwareInventory" in path]
+    assert len(asked) == (1 if expand else 1 + len(COMPONENTS))
+
+
+def test_firmware_that_cannot_be_judged_is_not_measured(look):
+    bmcs = [Bmc(), Bmc()]
+    bmcs[0].tree[f"{V1}/UpdateService/FirmwareInventory/CPLDMB_0"]["Version"] = "7"
+    rules = {"CPLDMB_0": {"alike": True}}
+    for answer in look(*bmcs, each={"firmware": rules})["records"]:
+        assert answer["status"] == "not_measured"
+        assert answer["text"] == "no version of CPLDMB_0 is that of most nodes"
+    answer = look(Bmc(), each={"firmware": {"CPLD_9": {"exact": "1"}}})
+    assert found(answer)["bmc.firmware"] == ("not_measured", "the BMC has no component CPLD_9")
+
+
+@pytest.mark.parametrize(
+    ("path", "checks"),
+    [
+        ("/Systems/DGX", {"power", "health", "serial", "supplies", "fans", "temperatures"}),
+        ("/Chassis/DGX/Power", {"supplies"}),
+        ("/Chassis/DGX/Thermal", {"fans", "temperatures"}),
+        ("/UpdateService", {"firmware"}),
+        ("/UpdateService/FirmwareInventory", {"firmware"}),
+    ],
+)
+def test_what_a_bmc_lacks_is_not_measured_by_name(look, path, checks):
+    bmc = Bmc()
+    del bmc.tree[V1 + path]
+    rules = {"HostBIOS_0": {"exact": f"01.02.{BIOS:02d}"}}
+    answer = look(bmc, each={"serial": "1660224000001", "firmware": rules})
+    assert found(answer) == {
+        f"bmc.{check}": ("not_measured", f"{V1}{path}: HTTP 404") for check in checks
+    }
+    assert answer["counts"]["fail"] == 0
+    assert bmc.sessions == set()
+
+
+def test_several_systems_want_an_id(look):
+    answer = look(Bmc(), each={"system": ""})
+    why = f"{V1}/Systems: 2 systems; write bmc.system into the node's profile"
+    assert found(answer)["bmc.power"] == ("not_measured", why)
+
+
+@pytest.mark.parametrize(
+    ("each", "why"),
+    [
+        ({"certificate": "sha256:" + "0" * 64}, "its certificate is not the pinned one"),
+        ({"password": "pass-word-2"}, "it refuses user or password"),
+        ({"password": "Admin"}, "node_bmc has a factory password, with which no login is tried"),
+    ],
+)
+def test_who_is_not_let_in_has_measured_nothing(look, each, why):
+    bmc = Bmc()
+    assert found(look(bmc, each=each)) == {"bmc.access": ("not_measured", why)}
+    assert bmc.opened == 0
+    posted = [path for method, path in bmc.log if method == "POST"]
+    assert len(posted) == (1 if "refuses user" in why else 0)
+
+
+def test_a_certificate_is_checked_with_the_authorities(look, files, tmp_path):
+    assert look(Bmc(), each={"certificate": str(files[1])})["verdict"] == "pass"
+    other = certificate(tmp_path)[1]
+    answer = look(Bmc(), each={"certificate": str(other)})
+    status, why = found(answer)["bmc.access"]
+    assert status == "not_measured"
+    assert why.startswith("its certificate is refused: ")
+    answer = look(Bmc(), each={"certificate": str(tmp_path / "missing.pem")})
+    assert found(answer)["bmc.access"][0] == "not_measured"
+
+
+def test_silent_bmcs_delay_no_other(look):
+    quiet, sound = Bmc(), Bmc()
+    quiet.silent = {f"{V1}/Systems/DGX"}
+    with socket.create_server(("127.0.0.1", 0)) as deaf, socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        ports = deaf.getsockname()[1], closed.getsockname()[1]
+        begun = time.monotonic()
+        # The limit of one answer is longer than that of the BMC: a trickle is like this.
+        answer = look(quiet, *ports, sound, timeout_s=30, each_s=1.5)
+    assert time.monotonic() - begun < 5
+    assert {one["subject"]: one["text"] for one in answer["records"]} == {
+        "node:dgx-01": "no answer in 1.5 s",
+        "node:dgx-02": "no answer in 1.5 s",
+        "node:dgx-03": "[Errno 111] Connection refused",
+    }
+    assert answer["counts"] == {"pass": 6, "fail": 0, "not_measured": 3}
+
+
+def test_all_together_have_a_limit(look):
+    bmcs = [Bmc(delay_s=0.3) for _number in range(4)]
+    answer = look(*bmcs, at_once=1, total_s=0.5)
+    assert {one["text"] for one in answer["records"]} == {
+        "no answer, all had 0.5 s",
+        "not asked, all had 0.5 s",
+    }
+
+
+def test_a_token_goes_to_no_other_host(look):
+    bmc = Bmc()
+    path = f"{V1}/Systems/DGX"
+    bmc.moved = {path: "https://127.0.0.1:1/redfish/v1/Systems/DGX"}
+    answer = look(bmc)
+    assert found(answer)["bmc.power"] == ("not_measured", f"{path}: it leads to another address")
+    bmc = Bmc()
+    bmc.tree[path]["Links"]["Chassis"] = [{"@odata.id": "@127.0.0.1:1/x"}]
+    answer = look(bmc)
+    assert found(answer)["bmc.fans"] == (
+        "not_measured",
+        "'@127.0.0.1:1/x' is not a path of Redfish",
+    )
+
+
+def test_without_the_library_the_module_says_what_to_install(look, monkeypatch):
+    monkeypatch.setitem(sys.modules, "redfish", None)
+    answer = look(Bmc())
+    assert answer["failed"]
+    assert "pip install redfish" in answer["msg"]
+
+
+def test_the_model_has_as_many_components_as_the_machine():
+    assert len(set(COMPONENTS)) == 46
+
+
+def test_no_bmc_is_not_a_pass(run_module):
+    assert run_module(bmc_info.main, {"bmcs": [], "fail_on": []})["verdict"] == "not_measured"

@@ -1,0 +1,115 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""repair_step on a folder, as the playbook calls it, and what is left of a killed run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import (
+    FAILED,
+    write_reason,
+)
+from ansible_collections.baremetal.dgx.plugins.modules import repair_step
+
+REASON = write_reason("dgx-01", FAILED, "gpu3 xid: Xid 79")
+SHOWN = (
+    "NodeName=dgx-01 State=IDLE+DRAIN ThreadsPerCore=2 "
+    f"Reason={REASON} [root@2026-11-24T03:00:00]\n"
+    "NodeName=dgx-02 State=IDLE ThreadsPerCore=2\n"
+)
+FIRST = {"check": "gpu.xid", "subject": "gpu:dgx-01/3", "text": "Xid 79", "remedy": "reset it"}
+VERDICTS = [
+    {"node": "dgx-01", "verdict": "fail", "at": "2026-11-24T02:59:00Z", "level": "standard",
+     "first_failing": FIRST},
+    {"node": "dgx-02", "verdict": "pass", "at": "2026-11-24T02:59:00Z", "level": "standard"},
+]  # fmt: skip
+
+
+@pytest.fixture
+def ask(run_module, tmp_path):
+    def ask(check: bool = False, **given: Any) -> dict[str, Any]:
+        params = {
+            "folder": str(tmp_path / "incidents"), "nodes": SHOWN, "verdicts": VERDICTS,
+            "targets": ["dgx-01", "dgx-02"], "steps": ["reset_gpu", "reboot"], **given,
+        }  # fmt: skip
+        return run_module(repair_step.main, params, check=check)
+
+    return ask
+
+
+def lines(tmp_path: Path) -> list[dict[str, Any]]:
+    text = (tmp_path / "incidents/incidents.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines() if line]
+
+
+def test_check_mode_shows_and_writes_nothing(ask, tmp_path):
+    answer = ask(check=True)
+    assert [(due["node"], due["step"]) for due in answer["due"]] == [("dgx-01", "reset_gpu")]
+    assert answer["changed"]
+    assert not (tmp_path / "incidents").exists()
+
+
+def test_a_step_begins_and_ends(ask, tmp_path):
+    answer = ask()
+    (due,) = answer["due"]
+    assert due["why"] == "gpu.xid: Xid 79"
+    assert [line["what"] for line in lines(tmp_path)] == ["opened", "begun"]
+    (open_,) = answer["open"]
+    assert (open_["running"], open_["subject"]) == ("reset_gpu", "gpu:dgx-01/3")
+    ended = ask(
+        state="ended", node="dgx-01", incident=due["incident"], step="reset_gpu", outcome="done"
+    )
+    assert ended["open"][0]["running"] == ""
+    assert lines(tmp_path)[-1]["text"] == "done"
+    shown = json.loads((tmp_path / "incidents/incidents.json").read_text())
+    assert shown["incidents"] == ended["open"]
+    for name in ("incidents.jsonl", "incidents.json"):
+        assert (tmp_path / "incidents" / name).stat().st_mode & 0o7 == 0
+    # The evidence is older than the step, so new one is asked for.
+    assert [due["step"] for due in ask()["due"]] == ["validate"]
+
+
+def test_only_judged_begins_nothing(ask, tmp_path):
+    assert ask(state="judged")["due"] == []
+    assert [line["what"] for line in lines(tmp_path)] == ["opened"]
+
+
+def test_a_cut_line_costs_itself_alone(ask, tmp_path):
+    ask()
+    book = tmp_path / "incidents/incidents.jsonl"
+    book.write_text(book.read_text()[:-30])
+    answer = ask()
+    assert answer["unread"] == 1
+    # The begin of the step was lost with the run that would have taken it.
+    assert [due["step"] for due in answer["due"]] == ["reset_gpu"]
+    assert ask()["unread"] == 1
+    assert [due["step"] for due in ask()["due"]] == ["validate"]
+
+
+def test_a_step_is_confirmed_right_before_it(ask):
+    assert not ask(state="confirmed", node="dgx-01", step="reboot").get("failed")
+    taken = SHOWN.replace("IDLE+DRAIN", "MIXED+DRAIN")
+    answer = ask(state="confirmed", node="dgx-01", step="reboot", nodes=taken)
+    assert answer["failed"]
+    assert answer["msg"] == "dgx-01: reboot is not done: its jobs end first"
+    assert "Slurm has no such node" in ask(state="confirmed", node="dgx-09", step="reboot")["msg"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"nodes": ""}, "nodes: holds no node; give what `scontrol show node -o` prints"),
+        ({"verdicts": [{"node": "dgx-01", "verdict": "good"}]}, "dgx-01: the verdict is 'good'"),
+        ({"steps": ["power_cycle"]}, "value of steps must be one or more of"),
+        ({"state": "ended"}, "state is ended but all of the following are missing"),
+    ],
+)
+def test_bad_input_is_one_line(ask, given, said):
+    answer = ask(**given)
+    assert answer["failed"]
+    assert said in answer["msg"]

@@ -1,0 +1,137 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Readings become rates: counters that begin again, moved and twin cables, missing days."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._ib.link_reading import LinkReading
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._trends.series import (
+    Down,
+    Histories,
+    Place,
+    bit_error_ratio,
+    highest_bin,
+)
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._trends.thresholds import BER, BINS, RX
+
+DAY = 86400
+BITS = 1440 * 60 * 400e9
+FIRST = LinkReading(
+    at=20000 * DAY, rail=0, serial="A1", part="P", gbps=400.0, boot="b1", minutes=1440.0,
+    raw_errors=1000, bins=(9, 4, 1), rx_dbm=(1.0, 0.5), celsius=50.0, hot_c=75.0, downs=3,
+)  # fmt: skip
+
+
+def after(days: float, **values: object) -> LinkReading:
+    """The reading some days after the first, its counters going on."""
+    return replace(FIRST, **{"at": FIRST.at + int(days * DAY), "minutes": 1440.0 + days * 1440,
+                             **values})  # fmt: skip
+
+
+def test_a_change_of_today_shows_although_the_tools_mean_hides_it() -> None:
+    months = replace(FIRST, minutes=1e6, raw_errors=10**9, raw_ber=4e-11)
+    today = replace(months, at=months.at + DAY, minutes=1e6 + 1440, raw_errors=10**9 + 35_000_000,
+                    raw_ber=4e-11)  # fmt: skip
+    assert bit_error_ratio(months, today) == pytest.approx(35e6 / BITS)
+
+
+def test_no_error_at_all_is_a_ratio_and_a_short_time_is_none() -> None:
+    assert bit_error_ratio(FIRST, after(1)) == 0.5 / BITS
+    assert bit_error_ratio(FIRST, after(0.01)) is None
+    assert bit_error_ratio(None, replace(FIRST, minutes=10.0)) is None
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        after(1, raw_errors=400, minutes=700.0),
+        after(1, raw_errors=400, minutes=1440.0),
+        after(1, raw_errors=400),
+    ],
+)
+def test_a_counter_that_began_again_gives_no_negative_rate(now: LinkReading) -> None:
+    found = bit_error_ratio(FIRST, now)
+    assert found == pytest.approx(400 / (now.minutes * 60 * 400e9))
+
+
+def test_without_counters_the_tools_own_figure_is_taken() -> None:
+    assert bit_error_ratio(FIRST, after(1, raw_errors=None, raw_ber=3e-9)) == 3e-9
+    assert bit_error_ratio(None, after(1, raw_errors=None, raw_ber=None)) is None
+
+
+def test_the_histogram_is_that_since_the_last_reading() -> None:
+    assert highest_bin(None, FIRST) == 2
+    assert highest_bin(FIRST, after(1, bins=(20, 9, 1))) == 1
+    assert highest_bin(FIRST, after(1, bins=(3, 1))) == 1
+    assert highest_bin(FIRST, after(1, bins=(20, 9, 0, 1))) == 3
+    assert highest_bin(FIRST, after(1, bins=())) is None
+
+
+def test_a_missing_day_is_a_gap_and_a_reading_of_before_is_left_out() -> None:
+    found = Histories()
+    for reading in (FIRST, after(1), after(4), after(2)):
+        found.add("n1", [reading])
+    (series,) = found.series
+    assert list(series.days) == [20000, 20001, 20004]
+
+
+def test_a_cable_that_moves_keeps_its_history_and_begins_new_levels() -> None:
+    found = Histories()
+    found.add("n1", [FIRST])
+    found.add("n1", [after(1)])
+    found.add("n2", [after(2, rail=5, boot="c1", raw_errors=7)])
+    (series,) = found.series
+    assert [(since, str(place)) for since, place in series.places] == [
+        (20000, "n1/rail0"), (20002, "n2/rail5")]  # fmt: skip
+    assert len(series.days) == 3
+    assert series.since == 20002
+    assert series.readings(99999) == 1
+    assert series.downs == []
+
+
+def test_a_replaced_cable_is_another_one() -> None:
+    found = Histories()
+    found.add("n1", [FIRST])
+    found.add("n1", [after(1, serial="B2")])
+    assert [one.serial for one in found.series] == ["A1", "B2"]
+
+
+def test_both_ports_of_a_twin_module_have_their_own_history() -> None:
+    found = Histories()
+    found.add("n1", [FIRST, replace(FIRST, rail=3)])
+    # Where it stays is found first, in any order.
+    found.add("n1", [after(1, rail=4), after(1), after(1, rail=3)])
+    assert [str(one.place) for one in found.series] == ["n1/rail0", "n1/rail3", "n1/rail4"]
+    assert [len(one.days) for one in found.series] == [2, 2, 1]
+
+
+def test_a_cable_without_a_serial_number_has_no_history() -> None:
+    found = Histories()
+    found.add("n1", [replace(FIRST, serial="")])
+    assert found.series == []
+    assert list(found.nameless) == [Place("n1", 0)]
+    found.add("n1", [after(1)])
+    assert found.nameless == {}
+
+
+def test_flaps_are_counted_within_one_boot() -> None:
+    found = Histories()
+    for reading in (FIRST, after(1, downs=5, why=("Hi_BER",)), after(2, downs=6, boot="b2"),
+                    after(3, downs=2, boot="b2")):  # fmt: skip
+        found.add("n1", [reading])
+    assert found.series[0].downs == [Down(20000, 20001, 2, ("Hi_BER",))]
+
+
+def test_values_are_those_of_the_worst_lane_in_the_days_asked_for() -> None:
+    found = Histories()
+    for reading in (FIRST, after(1), after(2)):
+        found.add("n1", [reading])
+    (series,) = found.series
+    assert series.values(RX, 20001, 20001) == [(20001, 0.5)]
+    assert series.values(BER, 0, 99999)[0][1] == pytest.approx(math.log10(1000 / BITS))
+    assert [value for _day, value in series.values(BINS, 0, 99999)] == [2, 0, 0]
