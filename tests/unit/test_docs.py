@@ -332,7 +332,10 @@ def test_every_kind_of_inventory_mistake_has_an_entry() -> None:
 # Plain words: what newcomers stumble over, and what to write
 
 WORDS = {
-    r"(?:no|any|some|every)body(?!@| <)(?: else)?": ("nobody looks", "the passive, or who it is"),
+    r"(?<!CommandUser )(?:no|any|some|every)body(?!@| <)(?: else)?": (
+        "nobody looks",
+        "the passive, or who it is",
+    ),
     r"who(?:m)?ever": ("whoever reads it", "the passive, or who it is"),
     r"(?:is|are|was|were|be) told(?: apart)?": ("it is told", "is reported, shown or listed"),
     r"tells? (?:of|so|nothing|that)": ("the log tells of it", "reports, shows"),

@@ -15,6 +15,7 @@ from .containers import asked_containers, container_inputs
 from .fabric import fabric_inputs, rails_of
 from .gpu import hardware_inputs
 from .host import Host, Site, UnknownError
+from .identity import asked_identity
 from .logins import login_inputs
 from .monitoring import asked_exporters, asked_monitoring, exporter_inputs, monitoring_inputs
 from .network import asked_network, network_inputs
@@ -49,6 +50,7 @@ def roles_of(host: Host) -> list[str]:
     return [
         *asked_network(host),
         "node_base",
+        *asked_identity(host),
         *(["subnet_manager"] if "subnet_managers" in host.groups and kind == "infiniband" else []),
         *(["infiniband"] if rails else []),
         *(["roce"] if rails and kind == "ethernet" else []),

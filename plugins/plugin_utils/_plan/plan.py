@@ -214,7 +214,8 @@ def _check_slurm_values(
     if access is not None and access.net.version == 6:
         findings.problems.extend(_plan_slurm_values.check_ipv6(values, access.name))
     users = None
-    if "node_base_users" in values and not _setting(cluster, "cluster_user_directory").value:
+    directory = _setting(cluster, "cluster_user_directory").value or "identity_domain" in values
+    if "node_base_users" in values and not directory:
         users = _plan_users.names_of(values["node_base_users"])
     findings.problems.extend(_plan_slurm_values.check_names(values, users))
 
@@ -224,10 +225,12 @@ def _check_hosts(
     sound: Variables,
     networks: Mapping[str, Network],
     complete: bool,
+    roles: Mapping[str, RoleSpec],
     findings: _Findings,
 ) -> None:
     """Compare what each host mounts, and its users; hosts that share the values are one."""
-    names = ("cephfs_mounts", "local_storage_volumes", "cephfs_monitors")
+    names = ("cephfs_mounts", "local_storage_volumes", "cephfs_monitors", *_plan_users.DIRECTORY)
+    directory = roles["identity"].options if "identity" in roles else {}
     seen: set[tuple[int, ...]] = set()
     for node in nodes:
         values = sound[node.name]
@@ -240,6 +243,7 @@ def _check_hosts(
             findings.problems.extend(_plan_mounts.check_mounts(values))
             findings.problems.extend(_plan_mounts.check_monitors(values, networks, complete))
             findings.problems.extend(_plan_users.check_users(values))
+            findings.problems.extend(_plan_users.check_directory(values, directory))
 
 
 def _check_interfaces(
@@ -345,7 +349,7 @@ def make_plan(
     findings.problems.extend(_plan_slurm.check_spares(cluster.get("cluster_gate"), nodes))
     findings.problems.extend(_plan_monitoring.check_monitoring(inventory, sound))
     complete = "cluster_networks" in cluster and networks.keys() == known.value.keys()
-    _check_hosts(nodes, sound, networks, complete, findings)
+    _check_hosts(nodes, sound, networks, complete, roles, findings)
 
     placed: list[Placed] = []
     if "cluster_networks" in cluster:

@@ -1,0 +1,154 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the role identity would write for each kind of directory and distribution."""
+
+from __future__ import annotations
+
+import configparser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from role_render import by_path, lines, render
+
+CA = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----"
+CONF = "/etc/sssd/sssd.conf"
+HIDDEN = "secret_content"
+SSHD = "/etc/ssh/sshd_config.d/10-baremetal-dgx-identity.conf"
+LDAP: dict[str, Any] = {
+    "identity_domain": "example.org",
+    "identity_uris": ["ldaps://ldap-1.example.org", "ldaps://ldap-2.example.org"],
+    "identity_search_base": "dc=example,dc=org",
+    "identity_bind_dn": "cn=reader,dc=example,dc=org",
+    "identity_bind_password": "100% secret",
+    "identity_login_groups": ["hpc", "domain users"],
+    "identity_ca": CA,
+}
+SHOWN = {
+    "files": "__identity_files",
+    "packages": "__identity_packages",
+    "probes": (
+        "__identity_probes"
+        " + (identity_login_groups | baremetal.dgx.for_each(__identity_group_probe))"
+    ),
+    "units": "__identity_units",
+    "refusals": "__identity_refusals | selectattr('when') | map(attribute='say') | list",
+    "homes": "__identity_homes",
+}
+
+
+def shown(folder: Path, distribution: str, version: str, **inputs: Any) -> dict[str, Any]:
+    facts = {"distribution_major_version": version}
+    result = render(folder, "identity", distribution, {**LDAP, **inputs}, SHOWN, facts=facts)
+    assert result["refusals"] == []
+    result["files"] = by_path(result["files"])
+    return result
+
+
+def domain(result: dict[str, Any]) -> dict[str, str]:
+    parsed = configparser.ConfigParser(interpolation=None)
+    parsed.read_string(result["files"][CONF][HIDDEN])
+    assert parsed["sssd"]["domains"] == "example.org"
+    return dict(parsed["domain/example.org"])
+
+
+def test_ldap(tmp_path: Path) -> None:
+    result = shown(tmp_path, "Debian", "13")
+    assert domain(result) == {
+        "id_provider": "ldap",
+        "auth_provider": "ldap",
+        "chpass_provider": "none",
+        "ldap_uri": "ldaps://ldap-1.example.org, ldaps://ldap-2.example.org",
+        "ldap_search_base": "dc=example,dc=org",
+        "ldap_schema": "rfc2307",
+        "ldap_tls_reqcert": "demand",
+        "ldap_tls_cacert": "/etc/sssd/baremetal-dgx-ca.pem",
+        "ldap_id_use_start_tls": "false",
+        "ldap_default_bind_dn": "cn=reader,dc=example,dc=org",
+        "ldap_default_authtok_type": "password",
+        "ldap_default_authtok": "100% secret",
+        "ldap_user_ssh_public_key": "sshPublicKey",
+        "ldap_network_timeout": "3",
+        "ldap_opt_timeout": "4",
+        "ldap_search_timeout": "6",
+        "access_provider": "simple",
+        "simple_allow_groups": "hpc, domain users",
+        "cache_credentials": "true",
+        "entry_cache_timeout": "240",
+        "min_id": "10000",
+        "max_id": "2147483647",
+        "enumerate": "false",
+        "override_homedir": "/home/%u",
+        "default_shell": "/bin/bash",
+    }
+    conf = result["files"][CONF]
+    # sssd's unit of Debian 13 makes it 0640 at each start; the second run would find a change.
+    assert (conf["mode"], conf["owner"]) == ("0640", "root")
+    assert "services" not in conf[HIDDEN], "sockets start them"
+    assert "AuthorizedKeysCommand /usr/bin/sss_ssh_authorizedkeys %u" in lines(
+        result["files"][SSHD]
+    )
+    order = lines(result["files"]["/etc/systemd/system/sssd.service.d/50-baremetal-dgx.conf"])
+    assert "Before=slurmctld.service slurmd.service slurmdbd.service" in order
+    assert [(one["command"], one["expect"]) for one in result["probes"]] == [
+        (["sssctl", "domain-status", "example.org", "--online"], "Online status: Online"),
+        (["getent", "group", "hpc"], "^hpc:"),
+        (["getent", "group", "domain users"], "^domain users:"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("distribution", "version"), [("Debian", "12"), ("Ubuntu", "24"), ("Rocky", "9")]
+)
+def test_older_sssd_refuses_what_its_group_reads(
+    tmp_path: Path, distribution: str, version: str
+) -> None:
+    assert shown(tmp_path, distribution, version)["files"][CONF]["mode"] == "0600"
+
+
+def test_enterprise_linux(tmp_path: Path) -> None:
+    result = shown(tmp_path, "Rocky", "9")
+    assert "services = nss, pam, ssh" in result["files"][CONF][HIDDEN].splitlines()
+    assert result["packages"] == [
+        "sssd", "sssd-tools", "sssd-dbus", "sssd-ldap", "authselect", "oddjob-mkhomedir",
+    ]  # fmt: skip
+    assert result["units"][1]["name"] == "sshd.service"
+    assert "authselect" in result["homes"]["with"]
+
+
+def test_without_groups_no_member_of_the_directory_may_log_in(tmp_path: Path) -> None:
+    found = domain(shown(tmp_path, "Debian", "13", identity_login_groups=[]))
+    assert "simple_allow_groups" not in found
+    assert found["simple_allow_users"] == "root"
+
+
+def test_start_tls_and_other_choices(tmp_path: Path) -> None:
+    result = shown(
+        tmp_path, "Debian", "13",
+        identity_uris=["ldap://ldap-1.example.org"], identity_start_tls=True,
+        identity_schema="rfc2307bis", identity_ca="", identity_bind_dn="",
+        identity_bind_password="", identity_ssh_keys=False,
+        identity_settings={"ldap_user_extra_attrs": "mail", "ldap_page_size": 500},
+    )  # fmt: skip
+    found = domain(result)
+    assert found["ldap_id_use_start_tls"] == "true"
+    assert found["ldap_schema"] == "rfc2307bis"
+    assert (found["ldap_user_extra_attrs"], found["ldap_page_size"]) == ("mail", "500")
+    assert not {"ldap_tls_cacert", "ldap_default_authtok", "ldap_user_ssh_public_key"} & set(found)
+    assert found["ldap_tls_reqcert"] == "demand"
+    states = {path: one.get("state") for path, one in result["files"].items()}
+    assert (states[SSHD], states["/etc/sssd/baremetal-dgx-ca.pem"]) == ("absent", "absent")
+
+
+@pytest.mark.parametrize("provider", ["ad", "ipa"])
+def test_joined_domains(tmp_path: Path, provider: str) -> None:
+    result = shown(
+        tmp_path, "Ubuntu", "24", identity_provider=provider, identity_uris=[],
+        identity_search_base="", identity_bind_dn="", identity_bind_password="",
+    )  # fmt: skip
+    found = domain(result)
+    assert found["id_provider"] == found["auth_provider"] == provider
+    assert found[f"{provider}_domain"] == "example.org"
+    assert found["access_provider"] == "simple"
+    assert not any(name.startswith("ldap_uri") for name in found)
+    assert f"sssd-{provider}" in result["packages"]
