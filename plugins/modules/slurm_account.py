@@ -120,6 +120,19 @@ options:
         type: list
         elements: raw
         default: []
+      group:
+        description:
+          - Group of the host, such as one of a directory, whose members are users of the account
+            beside O(accounts[].users), without limits for each.
+          - A user of the account who is declared nowhere and leaves the group leaves the account,
+            once no job of the user is in the queue. A group that is empty or unknown all at once
+            removes none.
+        type: str
+  leaving_share:
+    description: Share of the users of an account who may leave it in one run because they have left
+      its group, from 0 to 1; one always may. If more would, none does, with a warning.
+    type: float
+    default: 0.2
   exclusive:
     description:
       - Whether accounts of this cluster, and users of declared accounts, that are not declared are
@@ -151,6 +164,11 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+notes:
+  description: Users who stay although they have left the group, and why.
+  returned: always
+  type: list
+  elements: str
 commands:
   description: The C(sacctmgr) commands that were run, or would be in check mode, without C(sacctmgr
     -i).
@@ -170,11 +188,11 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
-from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.accounting import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._accounting import (
     plan as accounting,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
 
 ACCOUNT_SPEC: dict[str, Any] = {
     "name": {"type": "str", "required": True},
@@ -193,10 +211,12 @@ ACCOUNT_SPEC: dict[str, Any] = {
     "max_tres_per_job": {"type": "dict"},
     "max_wall": {"type": "raw"},
     "users": {"type": "list", "elements": "raw", "default": []},
+    "group": {"type": "str"},
 }
 ARGUMENT_SPEC: dict[str, Any] = {
     "cluster": {"type": "str", "required": True},
     "accounts": {"type": "list", "elements": "dict", "default": [], "options": ACCOUNT_SPEC},
+    "leaving_share": {"type": "float", "default": 0.2},
     "exclusive": {"type": "bool", "default": False},
 }
 
@@ -204,22 +224,12 @@ ARGUMENT_SPEC: dict[str, Any] = {
 def main() -> None:
     """Load, plan, apply, read again, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    run, params = ModuleRunner(module), module.params
-    cluster, exclusive = params["cluster"].lower(), params["exclusive"]
     done: list[str] = []
     with reported(module, lambda: {"commands": done, "changed": bool(done)}):
-        accounts = accounting.desired(cluster, params["accounts"])
-        present = accounting.present_in(module, run, cluster)
-        plan = accounting.make_plan(run, cluster, accounts, exclusive, present)
-        if not module.check_mode:
-            accounting.bring_about(run, cluster, accounts, exclusive, plan, done)
-    result: dict[str, Any] = {
-        "changed": bool(plan.commands),
-        "commands": done or [" ".join(words) for words in plan.commands],
-    }
-    if module._diff:
-        result["diff"] = accounting.diff_of(plan)
-    module.exit_json(**result)
+        plan = accounting.keep(module, ModuleRunner(module), done)
+    for note in plan.notes:
+        module.warn(note)
+    module.exit_json(**accounting.result_of(plan, done, module._diff))
 
 
 if __name__ == "__main__":

@@ -178,9 +178,9 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._accounting import qos
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.accounting import qos
 
 QOS_SPEC: dict[str, Any] = {
     "name": {"type": "str", "required": True},

@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ENDED, CommandResult
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.accounting import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._accounting import (
     parse as accounting,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.accounting import qos, values
+from ansible_collections.baremetal.dgx.plugins.module_utils._accounting import qos, values
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ENDED, CommandResult
 
 _FIELDS = {
     "qos": {item.keyword: item for item in qos.FIELDS},

@@ -55,10 +55,12 @@ def test_a_node_joins_and_leaves(nodes: list[str]) -> None:
         assert state_of(running) == "RUNNING"
     finally:
         hosts.write_text(text, encoding="utf-8")
-    pod("down", "--name", POD, new)
-    again = playbook("site")
-    assert again.rc == 0
+        pod("down", "--name", POD, new)
+    try:
+        again = playbook("site")
+    finally:
+        on(HEAD, f"scancel {running}")
+    assert again.rc == 0, again.why
     # The plan on the controller no longer names the node; the hosts know already.
     changed = {host: count for host, count in again.changed.items() if host != "localhost"}
     assert set(changed.values()) == {0}, again.output
-    on(HEAD, f"scancel {running}")

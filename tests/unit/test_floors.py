@@ -31,6 +31,7 @@ ARROWS: dict[str, set[str]] = {
     "_storage": {"_core"},
     "_ufm": {"_core"},
     # floor 3
+    "_accounting": {"_core", "_slurm"},
     "_driver": {"_core", "_host"},
     "_gpu": {"_core", "_host"},
     "_ib": {"_core", "_host"},
@@ -57,7 +58,17 @@ ARROWS: dict[str, set[str]] = {
     # floor 7
     "_inputs": {"_contract", "_core", "_inventory", "_slurm", "_validation"},
     "_mirror": {"_core", "_driver", "_host", "_inventory", "_templating"},
-    "_plan": {"_bmc", "_cables", "_contract", "_core", "_fabric", "_gpu", "_inventory", "_slurm"},
+    "_plan": {
+        "_accounting",
+        "_bmc",
+        "_cables",
+        "_contract",
+        "_core",
+        "_fabric",
+        "_gpu",
+        "_inventory",
+        "_slurm",
+    },
 }
 MOST_FILES = 22
 MODULES = house.graph()

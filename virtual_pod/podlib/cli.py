@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import os
 import shlex
 import sys
@@ -174,6 +175,9 @@ def _packages(args: argparse.Namespace) -> int:
 
 def _gpus(args: argparse.Namespace) -> int:
     pod = _pod(args.name)
+    # A node that was taken down stays in the pod's plan, for the next `pod up`.
+    there = {container.node for container in nodes.containers(pod.name)}
+    pod = dataclasses.replace(pod, nodes=tuple(n for n in pod.nodes if n.name in there))
     gpus.simulate(Progress(f"pod {pod.name}"), pod, args.fault, args.node)
     return 0
 

@@ -15,9 +15,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from ...module_utils._accounting import parse as _accounts
+from ...module_utils._accounting import qos as _qos
 from ...module_utils._core.schema import Problem, closest, words
-from ...module_utils._slurm.accounting import parse as _accounts
-from ...module_utils._slurm.accounting import qos as _qos
 from ...module_utils._slurm.conf.check import check
 from .._inventory.values import Value, is_hidden
 

@@ -12,6 +12,8 @@ from unittest.mock import patch
 import pytest
 from sacctmgr_model import RefusedError, Sacctmgr
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._accounting import plan
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.commands import Job
 from ansible_collections.baremetal.dgx.plugins.modules import slurm_account
 
 
@@ -151,3 +153,70 @@ def test_a_failing_command_tells_what_was_done_before(bring):
     assert "no space" in answer["msg"]
     assert bring(database, accounts=TREE)["changed"] is True
     assert bring(database, accounts=TREE)["changed"] is False
+
+
+GROUP = [{"name": "hpc", "group": "hpc", "users": ["alice"]}]
+
+
+@pytest.fixture
+def sync(bring):
+    def sync(database, group, jobs=(), **params):
+        ask = {"hpc": group}.get
+        with (
+            patch.object(plan, "members_of", ask),
+            patch.object(plan, "queued_jobs", lambda _run: list(jobs)),
+        ):
+            return bring(database, accounts=GROUP, **params)
+
+    return sync
+
+
+def test_members_of_a_group_come_and_go(sync):
+    database = Sacctmgr()
+    first = sync(database, ["bob", "carol", "dave"])
+    assert database.tree()[1]["hpc"] == ["alice", "bob", "carol", "dave"]
+    assert (first["changed"], first["notes"]) == (True, [])
+    assert sync(database, ["bob", "carol", "dave"])["changed"] is False
+    assert sync(database, ["bob", "carol"], check=True)["changed"] is True
+    left = sync(database, ["bob", "carol"])
+    assert (left["changed"], left["notes"]) == (True, [])
+    assert database.tree()[1]["hpc"] == ["alice", "bob", "carol"]
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+@pytest.mark.parametrize(
+    ("group", "why"),
+    [
+        ([], "hpc: empty all at once; u0, u1, u2, u3, u4 and 5 more stay in the account hpc"),
+        (None, "hpc: unknown all at once; u0, u1"),
+        (["u0", "u1", "u2"], "hpc: 7 of 10 users would leave at once, and 2 may; u3, u4"),
+    ],
+)
+def test_a_directory_that_fails_removes_none(sync, group, why, exclusive):
+    database = Sacctmgr()
+    everyone = [f"u{number}" for number in range(10)]
+    sync(database, everyone)
+    before = database.tree()
+    answer = sync(database, group, exclusive=exclusive)
+    assert answer["changed"] is False
+    assert answer["notes"][0].startswith(why)
+    assert database.tree() == before
+
+
+def test_who_has_jobs_stays_until_they_have_ended(sync):
+    database = Sacctmgr()
+    sync(database, ["bob", "carol"])
+    job = Job("7", "carol", "hpc", "normal", "RUNNING")
+    answer = sync(database, ["bob"], jobs=[job])
+    assert (answer["changed"], answer["notes"]) == (
+        False,
+        ["hpc: kept until their jobs have ended: carol"],
+    )
+    assert sync(database, ["bob"])["changed"] is True
+    assert database.tree()[1]["hpc"] == ["alice", "bob"]
+
+
+def test_a_misspelt_group_is_an_error(sync):
+    database = Sacctmgr()
+    assert "this host knows no group 'hpc'" in sync(database, None)["msg"]
+    assert database.log == []

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.accounting import values
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.accounting.values import Field
+from ansible_collections.baremetal.dgx.plugins.module_utils._accounting import values
+from ansible_collections.baremetal.dgx.plugins.module_utils._accounting.values import Field
 
 NUMBER = Field("max_jobs", "maxjobs", "maxjobs", values.INTEGER)
 PRIORITY = Field("priority", "priority", "priority", values.INTEGER, unset=0, clear="0")

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
-from ..._core.run import CommandRunner, ToolError
-from ..commands import Job, NoAnswerError, answer_or, change, name_jobs, queued_jobs, show
+from .._core.run import CommandRunner, ToolError
+from .._slurm.commands import Job, NoAnswerError, answer_or, change, name_jobs, queued_jobs, show
 from . import values
 from .values import Field, Settings
 

@@ -10,12 +10,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
-from ..._core.run import CommandRunner, ToolError
-from ..commands import Job, answer_or, change, name_jobs, queued_jobs, show
+from .._core.run import CommandRunner, ToolError
+from .._slurm.commands import Job, answer_or, change, name_jobs, queued_jobs, show
 from . import values
+from .members import members_of, with_members
 from .parse import (
     ACCOUNT_COLUMNS,
     ASSOCIATION_COLUMNS,
@@ -51,6 +52,8 @@ class AccountPlan:
     errors: tuple[str, ...] = ()
     before: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     after: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    # Users who stay although they have left their group, and why.
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -472,3 +475,34 @@ def bring_about(
             done.append(" ".join(words))
         plan = make_plan(run, cluster, accounts, exclusive, load(run, cluster))
         rounds += 1
+
+
+def keep(module: AnsibleModule, run: CommandRunner, done: list[str]) -> AccountPlan:
+    """Bring about what the module's options declare, and return the plan for it.
+
+    `done` gets each command that succeeded; in check mode none is run. Raises ToolError.
+    """
+    params = module.params
+    cluster, exclusive = params["cluster"].lower(), params["exclusive"]
+    desired(cluster, params["accounts"])
+    present = present_in(module, run, cluster)
+    entries, notes = with_members(
+        params["accounts"], present, params["leaving_share"], members_of, lambda: queued_jobs(run)
+    )
+    accounts = desired(cluster, entries)
+    plan = replace(make_plan(run, cluster, accounts, exclusive, present), notes=tuple(notes))
+    if not module.check_mode:
+        bring_about(run, cluster, accounts, exclusive, plan, done)
+    return plan
+
+
+def result_of(plan: AccountPlan, done: Sequence[str], diff: bool) -> dict[str, Any]:
+    """Return what the module reports."""
+    result: dict[str, Any] = {
+        "notes": list(plan.notes),
+        "changed": bool(plan.commands),
+        "commands": list(done) or [" ".join(words) for words in plan.commands],
+    }
+    if diff:
+        result["diff"] = diff_of(plan)
+    return result

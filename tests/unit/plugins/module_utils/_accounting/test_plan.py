@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.accounting import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._accounting import (
     parse as accounting,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.accounting import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._accounting import (
     plan as planning,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.accounting.parse import Present
+from ansible_collections.baremetal.dgx.plugins.module_utils._accounting.parse import Present
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.commands import Job, parse_table
 
 # As `sacctmgr -nP show … wopl` of 22.05 and 24.11 prints it.

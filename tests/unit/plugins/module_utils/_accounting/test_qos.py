@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.accounting import qos
+from ansible_collections.baremetal.dgx.plugins.module_utils._accounting import qos
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.commands import Job, parse_table
 
 # As `sacctmgr -nP show qos` of 22.05 and 24.11 prints it.
