@@ -273,6 +273,7 @@ def test_who_leaves_is_refused_and_the_job_ends_normally(directory: Path) -> Non
         assert time.monotonic() < deadline, state
         time.sleep(2)
         state = shell("head-01", f"sacct -nXP -j {job} -o State").strip()
+    time.sleep(CACHE_S)
     synchronized = run("configure_scheduler")
     assert synchronized.rc == 0, synchronized.why
     users = "sacctmgr -nP show assoc where account=hpc format=user"

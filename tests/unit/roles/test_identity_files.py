@@ -49,6 +49,7 @@ def domain(result: dict[str, Any]) -> dict[str, str]:
     parsed = configparser.ConfigParser(interpolation=None)
     parsed.read_string(result["files"][CONF][HIDDEN])
     assert parsed["sssd"]["domains"] == "example.org"
+    assert parsed["nss"]["memcache_timeout"] == parsed["domain/example.org"]["entry_cache_timeout"]
     return dict(parsed["domain/example.org"])
 
 
