@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import configparser
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ SHOWN = {
     "units": "__identity_units",
     "refusals": "__identity_refusals | selectattr('when') | map(attribute='say') | list",
     "homes": "__identity_homes",
+    "locals": "__identity_local_users",
 }
 
 
@@ -121,6 +123,16 @@ def test_without_groups_no_member_of_the_directory_may_log_in(tmp_path: Path) ->
     found = domain(shown(tmp_path, "Debian", "13", identity_login_groups=[]))
     assert "simple_allow_groups" not in found
     assert found["simple_allow_users"] == "root"
+
+
+def test_local_users_with_numbers_of_the_directory(tmp_path: Path) -> None:
+    command = shown(tmp_path, "Debian", "13", identity_id_max=100000)["locals"]
+    users = {"root": 0, "alice": 2001, "low": 10000, "slurm": 64030, "nobody": 65534, "bob": 70000}
+    passwd = tmp_path / "passwd"
+    lines_of = [f"{name}:x:{number}:{number}::/:/bin/sh\n" for name, number in users.items()]
+    passwd.write_text("".join(lines_of) + "far:x:100001:1::/:/bin/sh\n", encoding="utf-8")
+    done = subprocess.run([*command, str(passwd)], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["low (10000)", "bob (70000)"]
 
 
 def test_start_tls_and_other_choices(tmp_path: Path) -> None:
