@@ -8,6 +8,11 @@ from collections.abc import Iterator, Sequence
 
 from matrix import ASKED_BY, SOUND, Fault
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._repair.ladders import (
+    PERSON,
+    ladder_of,
+)
+
 _WORDS = {"fail": "fail", "not_measured": "not measured", "pass": "**not found**"}
 _HEAD = """\
 # Fault matrix
@@ -20,6 +25,9 @@ action differs from `tests/faults/faults.yml`, from which this page is made (`--
   sysfs, tools or fabric.
 * **in service**: what the gate does with a fleet of twelve at work. *itself*: the node's own
   program has drained it, and the gate leaves that drain alone.
+* **repair**: the steps that `repair_nodes` takes one by one, as far as they are allowed, and who has
+  the node after the last: a person, or the maker of the part (*return*). A power cycle is left to a
+  person. Rows without a drain have none.
 * **new**: what it does when all twelve are new and held. Nodes that are not named are let in.
 
 """
@@ -52,6 +60,16 @@ def _at_work(fault: Fault) -> str:
     return "stays"
 
 
+def _repair(fault: Fault) -> str:
+    if fault.fleet or fault.held or not (fault.drains or fault.itself):
+        return ""
+    checks = dict.fromkeys(check for check, _subject in fault.fail)
+    ways = dict.fromkeys(ladder_of(check) for check in checks)
+    return "; ".join(
+        " → ".join([*way.steps, "a person" if way.end == PERSON else way.end]) for way in ways
+    )
+
+
 def _new(fault: Fault) -> str:
     if fault.fleet or fault.rig == "health":
         return ""
@@ -60,14 +78,14 @@ def _new(fault: Fault) -> str:
 
 
 def _rows(faults: Sequence[Fault]) -> Iterator[str]:
-    yield "| fault | checked by | outcome | record | in service | new |"
-    yield "| --- | --- | --- | --- | --- | --- |"
+    yield "| fault | checked by | outcome | record | in service | repair | new |"
+    yield "| --- | --- | --- | --- | --- | --- | --- |"
     for fault in faults:
         told = [f"`{check}` {subject}" for check, subject in (*fault.fail, *fault.unsure)]
         more = f" and {len(told) - 2} more" if len(told) > 3 else ""
         record = "; ".join(told[:2] if more else told) + more
         cells = [fault.what, f"`{ASKED_BY[fault.rig]}`", _WORDS[fault.outcome],
-                 record or fault.blind, _at_work(fault), _new(fault)]  # fmt: skip
+                 record or fault.blind, _at_work(fault), _repair(fault), _new(fault)]  # fmt: skip
         if fault.rig == "records":
             cells[1], cells[2] = "the gate", "not measured"
         yield "| " + " | ".join(_cell(cell) for cell in cells) + " |"

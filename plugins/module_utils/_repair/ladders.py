@@ -91,7 +91,7 @@ _LADDERS: tuple[tuple[Ladder, tuple[str, ...]], ...] = (
             "gpu.remap_failed", "gpu.remapped_rows", "gpu.unrepairable", "gpu.sram_threshold",
             "gpu.sram_uncorrectable", "gpu.retired_double", "gpu.retired_pages", "gpu.inforom",
             "gpu.ecc_dram_correctable", "gpu.ecc_sram_correctable", "burn.ecc", "burn.hbm",
-            "burn.gemm_bf16", "burn.pairs", "memory.uncorrected", "memory.patterns",
+            "burn.entropy_bf16", "burn.gemm_bf16", "burn.pairs", "memory.uncorrected", "memory.patterns",
             "cpu.known_answers", "nvme.critical_warning", "nvme.media_errors", "nvme.self_test",
             "nvme.smart_status", "nvme.spare", "nvme.wear",
         ),
@@ -106,6 +106,39 @@ _LADDERS: tuple[tuple[Ladder, tuple[str, ...]], ...] = (
             "ib.pkeys", "ib.psid", "stack.cuda", "stack.dcgm", "stack.declared", "stack.dma_buf",
             "stack.libcuda", "stack.nccl", "stack.nscq", "stack.on_disk", "stack.peermem",
             "dcgm.settings",
+        ),
+    ),
+    (
+        Ladder((), PERSON, "cooling and power of the room or the machine: no reset changes them"),
+        ("gpu.memory_temperature", "gpu.temperature", "gpu.throttle"),
+    ),
+    (
+        Ladder((), PERSON, "slow or corrected, and without an error: the part that lags is named"),
+        (
+            "burn.host", "burn.like_hbm", "burn.like_peer", "burn.peers",
+            "burn.rate_hbm", "burn.rate_peer", "dcgm.memory", "dcgm.pcie", "gpu.pcie_corrected",
+            "host.machine_checks", "host.pcie_corrected", "nccl.busbw",
+        ),
+    ),
+    (
+        Ladder((), PERSON, "a cable, a transceiver, a switch or the plan: work at the named ports"),
+        (
+            "fabric.dark", "fabric.description", "fabric.duplicate_guid", "fabric.errors",
+            "fabric.exchanged", "fabric.hca_absent", "fabric.missing", "fabric.moved",
+            "fabric.no_sm", "fabric.node_absent", "fabric.pairs.fleet", "fabric.pairs.part",
+            "fabric.silent", "fabric.sm_unexpected", "fabric.speed", "fabric.standby_missing",
+            "fabric.swapped", "fabric.switch_absent", "fabric.switch_psu", "fabric.two_masters",
+            "fabric.width", "ib.crc_errors", "ib.effective_ber", "ib.link_downed",
+            "ib.lossless_discards", "ib.module_faults", "ib.optics_temperature",
+            "ib.physical_state", "ib.rate", "ib.state", "ib.symbol_errors", "ib.troubleshooting",
+            "ib.width",
+        ),
+    ),
+    (
+        Ladder((), PERSON, "a service, a mount, a clock or a full disk: what it names is repaired"),
+        (
+            "clock.offset", "disk.free", "disk.free_inodes", "mount.answers", "mount.mounted",
+            "service.active",
         ),
     ),
 )  # fmt: skip
