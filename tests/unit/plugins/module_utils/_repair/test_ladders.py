@@ -41,7 +41,7 @@ def test_a_check_is_on_one_ladder() -> None:
 
 
 def test_what_the_fault_matrix_breaks_is_on_a_ladder_or_left_to_a_person() -> None:
-    """Each row has a decision: what is not listed is left to a person, though that was not chosen."""
+    """Each row has a decision; what is not listed would be left to a person without one."""
     rows = [
         row
         for group in yaml.safe_load((ROOT / "tests/faults/faults.yml").read_text())
