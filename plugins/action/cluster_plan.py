@@ -171,7 +171,8 @@ class ActionModule(ActionBase):
                 result["fabric_host"] if name == _FABRIC_HOST else name
                 for name in split_host_pattern(str(hosts))
             ]
-            subject = Subject(tuple(patterns), tuple(arguments["groups"]), is_part=result["whole"])
+            is_part = result["whole"] or arguments["part"]
+            subject = Subject(tuple(patterns), tuple(arguments["groups"]), is_part=is_part)
             limits = tuple(inventory._subset or ())
             why = refusal(subject, limits, match, present)
             if not why and arguments["declared"] and not subject.is_part:

@@ -76,6 +76,12 @@ options:
     elements: str
     choices: [infiniband, ethernet]
     default: []
+  part:
+    description:
+      - Whether another playbook has imported this one for what follows from its own work. Then
+        it may have nothing to do, as a part of a whole run.
+    type: bool
+    default: false
   declared:
     description:
       - What makes the playbook do something on a host. Fails, in one line, where no host of
@@ -197,6 +203,7 @@ ARGUMENTS: dict[str, Any] = {
     "made": {"type": "dict", "default": {}},
     "hosts": {"type": "list", "elements": "raw", "default": []},
     "groups": {"type": "list", "elements": "str", "default": ["cluster"]},
+    "part": {"type": "bool", "default": False},
     "fabric": {
         "type": "list",
         "elements": "str",

@@ -90,7 +90,7 @@ def busy(nodes: list[str]) -> Iterator[str]:
 
 def test_quick_takes_less_than_a_minute_and_holds_nobody(nodes: list[str]) -> None:
     begun = time.monotonic()
-    done = validate(level="quick")
+    done = playbook("validate_nodes", "-e", json.dumps({"level": "quick"}))
     took = time.monotonic() - begun
     assert done.rc == 0, done.output
     assert took < 60

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -336,6 +337,35 @@ def test_a_mistake_stops_the_run_before_any_host(name: str, runs: dict[str, list
     assert not run.contacted
     assert not run.plan.exists()
     assert PASSWORD not in run.text
+
+
+def test_a_part_may_have_nothing_to_do(tmp_path: Path, small_cluster: Mapping[str, str]) -> None:
+    part = Scenario(
+        playbook="baremetal.dgx.configure_monitoring",
+        arguments=("-e", '{"check_inventory_is_part": true}'),
+    )
+    (run,) = _run(tmp_path, part, small_cluster)
+    assert run.code == 0, run.text
+    assert not run.contacted
+
+
+def test_a_node_that_leaves_slurm_leaves_monitoring(
+    tmp_path: Path, small_cluster: Mapping[str, str]
+) -> None:
+    listed = Scenario(
+        playbook="baremetal.dgx.remove_nodes",
+        arguments=("--list-hosts",),
+        files={"monitoring.yml": "monitoring_nodes: {hosts: {login-01: }}\n"},
+    )
+    (run,) = _run(tmp_path, listed, small_cluster)
+    assert run.code == 0, run.text
+    plays = {
+        part.partition("): ")[2].partition("\t")[0].strip(): set(re.findall(r"\n      (\S+)", part))
+        for part in run.text.split("\n  play #")
+    }
+    assert plays["Configure monitoring"] == {"login-01"}
+    # No node of the cluster but those that know the others by name.
+    assert plays["Install the exporters"] == {"head-01", "login-01"}
 
 
 @pytest.mark.parametrize("name", sorted(NOTHING))
