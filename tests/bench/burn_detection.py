@@ -5,7 +5,7 @@
     python tests/bench/burn_detection.py [--tiles 10000] [--flips 10000] [--n 64] [--seed 1]
 
 Compiles burn_detection.c, which includes the element functions of the shipped kernels, and prints
-the lines of docs/burn-in.md. Ends with 1 where a flip is missed or misplaced, or a clean tile is
+the lines of docs/gpu.md. Ends with 1 where a flip is missed or misplaced, or a clean tile is
 refused.
 """
 

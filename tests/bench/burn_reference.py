@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The burn-in on a real GPU, beside PyTorch on the same GPU: the rows of docs/burn-in.md.
+"""The burn-in on a real GPU, beside PyTorch on the same GPU: the rows of docs/gpu.md.
 
     python tests/bench/burn_reference.py [--seconds 20] [--n 8192] [--memory-mib 0]
 

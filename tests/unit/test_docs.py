@@ -92,6 +92,19 @@ def test_readme_names_every_page() -> None:
     assert {f"docs/{page.name}" for page in DOCS.glob("*.md")} <= linked
 
 
+def test_a_page_follows_a_task_or_has_its_reason() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    tasks, _line, reference = readme.partition("## Pages")[2].partition("| **to look up**")
+    reasons = (DOCS / "development.md").read_text(encoding="utf-8").partition("\n## Pages\n")[2]
+    cells = list(first_cells(reasons.partition("\n## ")[0]))[1:]
+    first = set(re.findall(r"^\| \[(\w+)\]", tasks, flags=re.MULTILINE))
+    assert len(first) <= 13
+    assert {name for cell in cells for name in cell.split(", ")} == {
+        page.stem for page in DOCS.glob("*.md")
+    } - first
+    assert {f"docs/{one}.md" for one in first}.isdisjoint(t for t, _a in LINK.findall(reference))
+
+
 # Commands
 
 
