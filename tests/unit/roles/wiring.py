@@ -81,18 +81,19 @@ class Wiring:
         known = self._manager.get_vars(host=self._inventory.get_host(host))
         state = {"__cluster_state": str(self.state), "__cluster_plan": str(self.state / "plan")}
         own = {"hostvars": hostvars, **state}
-        scope = {**known, **own, **_trusted(inputs)}
+        scope = {**known, **own, **trusted_tree(inputs)}
         templar = Templar(loader=self._loader, variables=scope)
         return {name: templar.template(scope[name]) for name in inputs}
 
 
-def _trusted(value: Any) -> Any:
+def trusted_tree(value: Any) -> Any:
+    """The value with every text in it as a template that Ansible trusts."""
     if isinstance(value, str):
         # Filters of a collection need a loader that a process can have once only.
         folded = _FOLDED.fullmatch(value)
         return expand(folded[1]) if folded else trusted(value)
     if isinstance(value, list):
-        return [_trusted(item) for item in value]
+        return [trusted_tree(item) for item in value]
     if isinstance(value, dict):
-        return {key: _trusted(item) for key, item in value.items()}
+        return {key: trusted_tree(item) for key, item in value.items()}
     return value
