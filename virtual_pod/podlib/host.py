@@ -122,8 +122,15 @@ def missing_packages(extra: dict[str, str], files: dict[str, str] | None = None)
 def install_packages(
     progress: Progress, extra: dict[str, str] | None = None, files: dict[str, str] | None = None
 ) -> None:
-    """Install what is missing on the host, and say so."""
-    missing = missing_packages(extra or {}, files)
+    """Install what is missing on the host, and say so; one pod at a time."""
+    if not missing_packages(extra or {}, files):
+        return
+    lock = RUN.parent / f"{RUN.name}-packages.lock"
+    with locked(progress, lock, "the packages of this host"):
+        _install(progress, missing_packages(extra or {}, files))
+
+
+def _install(progress: Progress, missing: list[str]) -> None:
     if not missing:
         return
     release = os_release()
@@ -135,10 +142,12 @@ def install_packages(
     progress.say(f"installing on this host: {' '.join(missing)}")
     env = os.environ | {"DEBIAN_FRONTEND": "noninteractive", "LC_ALL": "C.UTF-8"}
     run_visible(progress, "apt-get update", ["apt-get", "update", "-q"], env=env, keep=_quiet)
+    # The host's own updates may hold dpkg's lock.
+    apt = ["apt-get", "-o", "DPkg::Lock::Timeout=300", "install", "-y", "-q"]
     run_visible(
         progress,
         "apt-get install",
-        ["apt-get", "install", "-y", "-q", "--no-install-recommends", *missing],
+        [*apt, "--no-install-recommends", *missing],
         env=env,
         keep=lambda line: line.startswith(("Setting up", "E:")),
     )

@@ -102,3 +102,27 @@ def test_the_package_cache_stays_while_another_pod_comes_up(tmp_path, monkeypatc
     with cache.in_use(), cache.in_use():
         assert not cache.stop_cache()
     assert cache.stop_cache()
+
+
+def test_two_pods_install_packages_one_after_the_other(monkeypatch, tmp_path):
+    wanted, calls = {"runc"}, []
+
+    def apt(_progress, _what, argv, **_options):
+        calls.append(argv[0] if "install" not in argv else argv)
+        if "install" in argv:
+            assert "DPkg::Lock::Timeout=300" in argv
+            wanted.clear()
+
+    monkeypatch.setattr(host, "RUN", tmp_path / "run")
+    monkeypatch.setattr(host, "os_release", lambda: {"ID": "debian"})
+    monkeypatch.setattr(host, "missing_packages", lambda _extra, _files: sorted(wanted))
+    monkeypatch.setattr(host, "run_visible", apt)
+    say = progress.Progress("test")
+    pods = [threading.Thread(target=host.install_packages, args=[say]) for _ in range(2)]
+    with host.locked(say, tmp_path / "run-packages.lock", "the lock"):
+        for pod in pods:
+            pod.start()
+        assert not calls
+    for pod in pods:
+        pod.join(30)
+    assert len(calls) == 2  # update and install, once
