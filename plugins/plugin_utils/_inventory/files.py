@@ -68,10 +68,36 @@ def read_files(sources: Iterable[str]) -> list[File]:
             try:
                 found.append(File(name, yaml.compose(text, Loader=_LOADER)))
             except yaml.YAMLError as error:
-                # Of variables Ansible has said why; of hosts it only warns, and goes on without.
-                if not name.startswith(_VARIABLES):
-                    found.append(File(name, problem=_unreadable(name, text, error)))
+                # Of hosts Ansible only warns, and goes on without.
+                found.append(File(name, problem=_unreadable(name, text, error)))
     return found
+
+
+def find_closed(sources: Iterable[str], has_password: bool) -> Iterator[Problem]:
+    """Yield the files of variables that Ansible cannot read: its own line names none of them."""
+    for source in sources:
+        base = source if os.path.isdir(source) else os.path.dirname(source)
+        for path in _paths(source):
+            name = os.path.relpath(path, base)
+            if name.startswith(_VARIABLES):
+                yield from _closed(path, name, has_password)
+
+
+def _closed(path: str, name: str, has_password: bool) -> Iterator[Problem]:
+    with open(path, encoding="utf-8", errors="replace") as stream:
+        text = stream.read()
+    if text.startswith("$ANSIBLE_VAULT"):
+        if not has_password:
+            remedy = "add --ask-vault-pass, or vault_password_file to ansible.cfg"
+            yield Problem(name, "is encrypted, and no password is given", remedy)
+        return
+    try:
+        node: Any = yaml.compose(text, Loader=_LOADER)
+    except yaml.YAMLError as error:
+        yield _unreadable(name, text, error)
+        return
+    if node is not None and not isinstance(node, yaml.MappingNode):
+        yield Problem(name, "holds no variables", "write `name: value` lines")
 
 
 def _unreadable(name: str, text: str, error: yaml.YAMLError) -> Problem:

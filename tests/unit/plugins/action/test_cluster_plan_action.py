@@ -251,6 +251,24 @@ NOTHING = {
     ),
 }
 
+CLOSED = {
+    "vaulted_file_without_password": Scenario(
+        files={"group_vars/all/vault.yml": vaulted(f"slurm_database_password: {PASSWORD}\n")},
+        says="group_vars/all/vault.yml: is encrypted, and no password is given; add "
+        "--ask-vault-pass, or vault_password_file to ansible.cfg",
+    ),
+    "variables_that_are_a_list": Scenario(
+        files={"group_vars/all/more.yml": "- cluster_name: small\n"},
+        says="group_vars/all/more.yml: holds no variables; write `name: value` lines",
+    ),
+    "bracket_of_variables_that_is_not_closed": Scenario(
+        playbook="baremetal.dgx.site",
+        files={"group_vars/gpu_nodes/more.yml": "---\nnode_features: [h100\n"},
+        says="group_vars/gpu_nodes/more.yml:3: is not YAML: did not find expected ',' or ']'; "
+        "correct this line, or the one above it",
+    ),
+}
+
 HOSTVARS = "node_serial: \"{{ hostvars['head-01'].my_serial }}-{{ inventory_hostname }}\"\n"
 
 GOOD = {
@@ -318,7 +336,7 @@ def runs(
     tmp_path_factory: pytest.TempPathFactory, small_cluster: Mapping[str, str]
 ) -> dict[str, list[Run]]:
     """All scenarios, side by side: most of a run is Python's start."""
-    scenarios = {**BAD, **GOOD, **NOTHING}
+    scenarios = {**BAD, **CLOSED, **GOOD, **NOTHING}
     folders = {name: tmp_path_factory.mktemp(name) for name in scenarios}
     with ThreadPoolExecutor(max_workers=max(2, os.cpu_count() or 1)) as pool:
         found = pool.map(
@@ -366,6 +384,16 @@ def test_a_node_that_leaves_slurm_leaves_monitoring(
     assert plays["Configure monitoring"] == {"login-01"}
     # No node of the cluster but those that know the others by name.
     assert plays["Install the exporters"] == {"head-01", "login-01"}
+
+
+@pytest.mark.parametrize("name", sorted(CLOSED))
+def test_a_file_that_ansible_cannot_read_is_named(name: str, runs: dict[str, list[Run]]) -> None:
+    """Ansible's own line names no file, and is met before any task."""
+    (run,) = runs[name]
+    assert run.code != 0, run.text
+    assert CLOSED[name].says in " ".join(run.text.split())
+    assert "Traceback" not in run.text
+    assert not run.contacted
 
 
 @pytest.mark.parametrize("name", sorted(NOTHING))
