@@ -410,17 +410,50 @@ def oom_kills() -> int:
 CONFIRM_S = 150
 NETWORK = "/usr/local/sbin/baremetal-dgx-network"
 OUTCOME = "/var/lib/baremetal-dgx/network/returned/outcome"
-# What configures eth0 at first.
-FIRST_FILE = "/etc/systemd/network/99-pod.network"
+# What configures eth0 at first: the service's package, a file of the site's, how it is loaded.
+NETWORKD = "/etc/systemd/network/99-pod.network"
+KEYFILE = f"""[connection]
+id=site
+type=ethernet
+interface-name=eth0
+[ipv4]
+method=manual
+address1={HOSTS["vm-01"]}/24"""
+SERVICES: dict[str, tuple[str, str, str, str]] = {
+    "networkd": ("", NETWORKD, "", ""),
+    "netplan": (
+        "netplan.io",
+        "/etc/netplan/50-site.yaml",
+        f"network: {{version: 2, ethernets: {{eth0: {{addresses: [{HOSTS['vm-01']}/24]}}}}}}",
+        "netplan apply",
+    ),
+    "networkmanager": (
+        "network-manager",
+        "/etc/NetworkManager/system-connections/site.nmconnection",
+        KEYFILE,
+        "systemctl disable --now systemd-networkd; nmcli connection reload; nmcli connection up site",
+    ),
+}
 
 
-def bonded(site: Site, *members: str) -> None:
+def configured_by(service: str) -> str:
+    """Give the first machine's network to a service; return the file that has eth0."""
+    package, path, text, load = SERVICES[service]
+    if package:
+        shell("vm-01", f"apt-get -q update && apt-get -q install -y {package}")
+        write = f"umask 077; printf '%s\\n' {shlex.quote(text)} > {path}; rm {NETWORKD}"
+        shell("vm-01", f"{write}; {{ {load}; }} 2>&1")
+        assert HOSTS["vm-01"] in shell("vm-01", "ip -4 address show dev eth0")
+    return path
+
+
+def bonded(site: Site, replaces: str, *members: str) -> None:
     """Declare a bond of these members with the management network, and a VLAN on it."""
     bond = {"name": "bond0", "members": list(members), "mode": "active-backup"}
     site.settings(
         node_network_backend="auto",
         node_network_confirm_s=CONFIRM_S,
-        node_network_replaces=[FIRST_FILE],
+        node_network_replaces=[replaces],
         node_interfaces=[
             {**bond, "network": "management", "mtu": 1480},
             {"name": "bond0.20", "parent": "bond0", "network": "storage", "mtu": 1400},
@@ -456,9 +489,11 @@ def the_vlan() -> Iterator[None]:
         pod("down", "--force", "--name", NAME, "vm-02")
 
 
-def test_a_bond_and_a_vlan_with_a_way_back(site: Site, vlan: None) -> None:
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_bond_and_a_vlan_with_a_way_back(site: Site, vlan: None, service: str) -> None:
     fresh(f"vm-02={HOSTS['vm-02']}:machine")
-    bonded(site, "eth0", "eth1")
+    replaces = configured_by(service)
+    bonded(site, replaces, "eth0", "eth1")
     consent = ("-e", json.dumps({"node_network_change_allowed": True}))
     made = site.run("configure_network", *consent)
     assert made.rc == 0, made.why
@@ -470,7 +505,7 @@ def test_a_bond_and_a_vlan_with_a_way_back(site: Site, vlan: None) -> None:
     assert (again.rc, again.changed["vm-01"]) == (0, 0), again.output[-3000:]
 
     # Ports that lead elsewhere: the control machine is cut off until the node returns by itself.
-    bonded(site, "eth2", "eth3")
+    bonded(site, replaces, "eth2", "eth3")
     begun = time.monotonic()
     cut = site.run("configure_network", *consent)
     assert cut.rc != 0
@@ -487,7 +522,7 @@ def test_a_bond_and_a_vlan_with_a_way_back(site: Site, vlan: None) -> None:
     pod("up", "--name", NAME)
     assert "booted before" in shell("vm-01", f"cat {OUTCOME}")
     assert_bonded()
-    bonded(site, "eth0", "eth1")
+    bonded(site, replaces, "eth0", "eth1")
     assert site.run("configure_network").rc == 0
     again = site.run("configure_network")
     assert (again.rc, again.changed["vm-01"]) == (0, 0), again.output[-3000:]
