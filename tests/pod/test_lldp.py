@@ -9,6 +9,7 @@ the rate of the links: a veth shows 10 Gb/s.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -20,7 +21,8 @@ import yaml
 
 from .conftest import CHECKOUT, Run, environment, recap
 
-NAME, SUBNET = "lldp", "10.78.249"
+NAME = "lldp"
+SUBNET = os.environ.get("OWN_SUBNET", "10.78.249.0/24").removesuffix(".0/24")
 LEAVES = {"leaf-01": f"{SUBNET}.11", "leaf-02": f"{SUBNET}.12"}
 NODES = {"dgx-01": f"{SUBNET}.21", "dgx-02": f"{SUBNET}.22"}
 RAILS = 8

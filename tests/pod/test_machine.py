@@ -431,7 +431,7 @@ SERVICES: dict[str, tuple[str, str, str, str]] = {
         "network-manager",
         "/etc/NetworkManager/system-connections/site.nmconnection",
         KEYFILE,
-        "systemctl disable --now systemd-networkd; nmcli connection reload; nmcli connection up site",
+        "systemctl disable --now systemd-networkd; nmcli con reload; nmcli con up site",
     ),
 }
 

@@ -1,10 +1,14 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The network of hosts, changed with a way back: systemd-networkd in its own small pod."""
+"""The network of hosts, changed with a way back: in its own small pod, service by service.
+
+netplan needs udev, which no container has: tests/pod/test_machine.py.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -17,11 +21,20 @@ import yaml
 
 from .conftest import CHECKOUT, Run, environment, recap
 
-NAME, SUBNET = "network", "10.78.251"
+NAME = "network"
+SUBNET = os.environ.get("OWN_SUBNET", "10.78.251.0/24").removesuffix(".0/24")
 HOSTS = {"net-01": f"{SUBNET}.21", "net-02": f"{SUBNET}.22"}
 CONFIRM_S = 45
 CONSENT = json.dumps({"node_network_change_allowed": True})
-LIVE = "/etc/systemd/network/60-baremetal-dgx-host-eth0.network"
+# By service: its package, the file that is in force, and an MTU there.
+SERVICES = {
+    "networkd": ("", "/etc/systemd/network/60-baremetal-dgx-host-eth0.network", "MTUBytes={}"),
+    "networkmanager": (
+        "network-manager",
+        "/etc/NetworkManager/system-connections/baremetal-dgx-host-eth0.nmconnection",
+        "mtu={}",
+    ),
+}
 OUTCOME = "/var/lib/baremetal-dgx/network/returned/outcome"
 
 
@@ -45,6 +58,8 @@ class Site:
     """An inventory of the two hosts, whose interfaces a test exchanges."""
 
     folder: Path
+    live: str
+    mtu: str
 
     def interfaces(self, **eth0: Any) -> None:
         """Declare eth0."""
@@ -62,12 +77,17 @@ class Site:
         return Run(done.returncode, done.stdout, recap(done.stdout))
 
 
-@pytest.fixture(scope="module", name="site")
-def the_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+@pytest.fixture(scope="module", name="site", params=SERVICES)
+def the_site(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Site]:
+    package, live, mtu = SERVICES[request.param]
     folder = tmp_path_factory.mktemp("site")
     hosts = ",".join(f"{host}={address}" for host, address in HOSTS.items())
     pod("down", "--force", "--name", NAME)
     pod("up", "--name", NAME, "--subnet", f"{SUBNET}.0/24", "--hosts", hosts)
+    for host in HOSTS if package else ():
+        shell(host, f"apt-get -q update && apt-get -q install -y {package}")
     head, node = ({"hosts": {host: {"ansible_host": HOSTS[host]}}} for host in HOSTS)
     groups = {"slurm_controllers": head, "slurm_databases": head, "gpu_nodes": node}
     write = {
@@ -83,7 +103,7 @@ def the_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
             "ansible_ssh_private_key_file": str(CHECKOUT / ".pod" / NAME / "id"),
             "ansible_ssh_extra_args": "-o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null",
             "ansible_python_interpreter": "/usr/bin/python3",
-            "node_network_backend": "networkd",
+            "node_network_backend": request.param,
             "node_network_confirm_s": CONFIRM_S,
             "node_first_address": {"management": f"{SUBNET}.21"},
             "node_number": "{{ inventory_hostname[-1] | int }}",
@@ -93,7 +113,7 @@ def the_site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(yaml.safe_dump(data))
-    yield Site(folder)
+    yield Site(folder, live, mtu)
     pod("down", "--force", "--name", NAME)
 
 
@@ -101,7 +121,7 @@ def test_check_mode_on_virgin_hosts(site: Site) -> None:
     site.interfaces(network="management", mtu=1400)
     run = site.run("--check", "--diff")
     assert run.rc == 0, run.why
-    assert "+MTUBytes=1400" in run.output
+    assert "+" + site.mtu.format(1400) in run.output
 
 
 def test_without_consent_nothing_is_changed(site: Site) -> None:
@@ -109,11 +129,11 @@ def test_without_consent_nothing_is_changed(site: Site) -> None:
     run = site.run()
     assert run.rc != 0
     assert (
-        f"node_network_change_allowed: false, and this host's network differs: write {LIVE};"
+        f"node_network_change_allowed: false, and this host's network differs: write {site.live};"
         in run.why
     )
     for host in HOSTS:
-        assert shell(host, f"cat /sys/class/net/eth0/mtu; test ! -e {LIVE}").strip() == "1500"
+        assert shell(host, f"cat /sys/class/net/eth0/mtu; test ! -e {site.live}").strip() == "1500"
 
 
 def test_a_change_is_confirmed_and_stays(site: Site) -> None:
@@ -129,7 +149,7 @@ def test_a_change_is_confirmed_and_stays(site: Site) -> None:
 
 
 def test_a_change_that_cuts_the_connection_is_taken_back(site: Site) -> None:
-    before = shell("net-02", f"cat {LIVE}")
+    before = shell("net-02", f"cat {site.live}")
     # net-02 leaves its network; Ansible asks for it where it was.
     site.interfaces(network="management", mtu=1400, addresses=[f"{SUBNET}.99/24"])
     text = site.folder / "group_vars" / "gpu_nodes" / "node.yml"
@@ -143,7 +163,7 @@ def test_a_change_that_cuts_the_connection_is_taken_back(site: Site) -> None:
     while not shell("net-02", f"cat {OUTCOME} 2>&1 || :").rstrip().endswith("in time"):
         assert time.monotonic() - begun < CONFIRM_S + 60
         time.sleep(2)
-    assert shell("net-02", f"cat {LIVE}") == before
+    assert shell("net-02", f"cat {site.live}") == before
     site.interfaces(network="management", mtu=1400)
     again = site.run()
     assert again.rc == 0, again.why
@@ -151,11 +171,11 @@ def test_a_change_that_cuts_the_connection_is_taken_back(site: Site) -> None:
 
 
 def test_a_boot_takes_an_unconfirmed_change_back(site: Site) -> None:
-    before = shell("net-02", f"cat {LIVE}")
+    before = shell("net-02", f"cat {site.live}")
     site.interfaces(network="management", mtu=1300)
     assert site.run("--limit", "net-02").rc != 0, "without consent it only writes what is wanted"
     shell("net-02", "/usr/local/sbin/baremetal-dgx-network change 600; sleep 5")
-    assert "MTUBytes=1300" in shell("net-02", f"cat {LIVE}")
+    assert site.mtu.format(1300) in shell("net-02", f"cat {site.live}")
     pod("podman", "restart", "--time", "10", f"{NAME}-net-02")
     deadline = time.monotonic() + 90
     while "booted before" not in shell("net-02", f"cat {OUTCOME} 2>&1 || :"):
@@ -163,4 +183,4 @@ def test_a_boot_takes_an_unconfirmed_change_back(site: Site) -> None:
             "net-02", "systemctl status --no-pager baremetal-dgx-network-return || :"
         )
         time.sleep(2)
-    assert shell("net-02", f"cat {LIVE}") == before
+    assert shell("net-02", f"cat {site.live}") == before
