@@ -5,10 +5,14 @@
 from __future__ import annotations
 
 import base64
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
-from role_render import ROLES, render_many
+from role_render import ROLES, render, render_many
 from role_rules import read_yaml
 
 SHOWN = {
@@ -111,3 +115,81 @@ def test_the_cache_of_the_database_is_at_most_half_of_the_memory(tmp_path):
 def test_a_pin_hides_no_release(rendered):
     assert rendered["same"]["offered"] == ["26.05", "24.11"]
     assert rendered["virgin"]["offered"] == []
+
+
+# The smallest policy that secilc takes, with what the module speaks of.
+POLICY = """
+(mls false) (sensitivity s0) (sensitivityorder (s0)) (category c0) (categoryorder (c0))
+(class dir (getattr open read search)) (class file (getattr open read write))
+(class lnk_file (getattr read)) (class sock_file (getattr write))
+(class unix_stream_socket (connectto))
+(classorder (dir file lnk_file sock_file unix_stream_socket))
+(sid kernel) (sidorder (kernel))
+(user u) (role r) (userrole u r) (userlevel u (s0)) (userrange u ((s0) (s0)))
+(sidcontext kernel (u r sshd_t ((s0) (s0))))
+"""
+RULES = {
+    "sshd_t var_spool_t (dir (search))",
+    "sshd_t var_spool_t (sock_file (write))",
+    "sshd_t unconfined_service_t (unix_stream_socket (connectto))",
+    "sshd_t var_run_t (sock_file (write))",
+}
+NO_RULES = {"sshd_t var_spool_t (file (write))", "sshd_t var_run_t (file (read))"}
+
+
+@pytest.mark.skipif(not shutil.which("secilc"), reason="there is no secilc")
+@pytest.mark.parametrize("missing", ["", "unconfined_service_t"])
+def test_the_policy_module_lets_sshd_ask_slurmstepd(tmp_path: Path, missing: str) -> None:
+    """With the real compiler; a neverallow rule is refused where the module has the rule."""
+    module = ROLES / "slurm_compute/files/baremetal_dgx_slurm.cil"
+    types = {"sshd_t", "var_spool_t", "var_run_t", "unconfined_t", "unconfined_service_t"}
+    declared = " ".join(f"(type {name}) (roletype r {name})" for name in sorted(types - {missing}))
+
+    def compiles(rule: str = "") -> bool:
+        base = tmp_path / "base.cil"
+        base.write_text(POLICY + declared + (f"(neverallow {rule})" if rule else ""))
+        argv = ["secilc", "-o", tmp_path / "policy", "-f", tmp_path / "contexts", base, module]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert done.returncode == 0 or "neverallow check failed" in done.stderr, done.stderr
+        return done.returncode == 0
+
+    assert compiles()
+    for rule in RULES:
+        if not missing or missing not in rule:
+            assert not compiles(rule), rule
+    for rule in NO_RULES:
+        assert compiles(rule), rule
+
+
+def test_the_policy_module_is_installed_once_where_selinux_is(tmp_path: Path) -> None:
+    (task,) = [
+        task
+        for task in read_yaml(ROLES / "slurm_compute/tasks/selinux.yml")
+        if "__slurm_compute_modules" in str(task.get("when"))
+    ]
+    text = (ROLES / "slurm_compute/files/baremetal_dgx_slurm.cil").read_bytes()
+    kept = f"400 baremetal_dgx_slurm cil  sha256:{hashlib.sha256(text).hexdigest()}"
+    cases = {
+        "new": "100 base  pp  sha256:00",
+        "kept": f"100 base  pp  sha256:00\n{kept}",
+        "off": "skipped, since /sys/fs/selinux/enforce does not exist",
+    }
+    inputs = {
+        name: {"__slurm_compute_modules": {"stdout": said}, "ansible_check_mode": False}
+        for name, said in cases.items()
+    }
+    shown = {"due": task["when"], "has": "__slurm_compute_has_policy"}
+    found = render_many(tmp_path, "slurm_compute", "RedHat", inputs, shown)
+    assert {name: values["due"] for name, values in found.items()} == {
+        "new": True, "kept": False, "off": False,
+    }  # fmt: skip
+    assert all(values["has"] for values in found.values())
+
+
+@pytest.mark.parametrize(("family", "count"), [("RedHat", 1), ("Debian", 0)])
+def test_only_enterprise_linux_has_the_policy_module(
+    tmp_path: Path, family: str, count: int
+) -> None:
+    shown = {"files": "__slurm_compute_policy_files"}
+    files = render(tmp_path, "slurm_compute", family, {}, shown)["files"]
+    assert [one["path"] for one in files] == ["/etc/slurm/baremetal_dgx_slurm.cil"] * count
