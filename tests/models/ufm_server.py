@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""UFM's REST interface for partitions, over TLS, as the public REST API guide describes it.
+"""UFM's REST interface for partitions and ports, over TLS, as its public guide describes it.
 
 Not UFM: what the guide leaves open, such as the words of an error, is the model's own.
 """
@@ -35,6 +35,7 @@ class UfmModel:
         self.partitions: dict[str, dict[str, Any]] = {
             "0x7fff": {"partition": "management", "ip_over_ib": True, "guids": []}
         }
+        self.ports: list[dict[str, Any]] = []
         self.log: list[tuple[str, str]] = []
         # Answers to GET that still show what was before, since UFM changes its files first.
         self.late = 0
@@ -135,6 +136,9 @@ def serving(model: UfmModel, key: Path, cert: Path) -> Iterator[str]:
                 self._send(200, '{"ufm_release_version": "6.15.1-4"}')
             elif self.command == "GET" and path == "resources/pkeys":
                 self._send(200, model.shown())
+            elif self.command == "GET" and path == "resources/ports":
+                assert url.query == "active=true"
+                self._send(200, json.dumps(model.ports))
             else:
                 status = model.change(self.command, path, json.loads(text) if text else None)
                 self._send(status, "{}")

@@ -28,12 +28,8 @@ def bring_about(
     folder is a private one of the module, for the certificate.
     """
     wanted, absent = partitions.declared(params["partitions"])
-    authority = None
-    if params["ca_certificate"]:
-        authority = os.path.join(folder, "authority.pem")
-        write_atomic(authority, params["ca_certificate"])
-    ufm = Ufm(params, authority)
-    release = _release(ufm)
+    ufm = connect(params, folder)
+    release = release_of(ufm)
     before = partitions.present(ufm.ask(partitions.LIST))
     todo = partitions.requests(before, wanted, absent)
     disturbing = [one.says for one in todo if one.disturbs]
@@ -61,7 +57,17 @@ def bring_about(
     }
 
 
-def _release(ufm: Ufm) -> str:
+def connect(params: Mapping[str, Any], folder: str) -> Ufm:
+    """Return UFM; folder is a private one of the module, for the certificate."""
+    authority = None
+    if params["ca_certificate"]:
+        authority = os.path.join(folder, "authority.pem")
+        write_atomic(authority, params["ca_certificate"])
+    return Ufm(params, authority)
+
+
+def release_of(ufm: Ufm) -> str:
+    """Return UFM's release; ToolError where something else answers."""
     answer = ufm.ask("app/ufm_version")
     if not isinstance(answer, dict) or "ufm_release_version" not in answer:
         raise ToolError("app/ufm_version: UFM's answer is not as documented")

@@ -26,6 +26,7 @@ _SETTINGS = (
     "cabling",
     "counter_interval_s",
     "subnet_manager_guids",
+    "read_from",
     "switch_health",
     "ports_per_cage",
     "pair_tests",

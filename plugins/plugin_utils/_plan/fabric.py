@@ -11,7 +11,7 @@ spine and core switches), DGX BasePOD reference architecture.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -289,13 +289,21 @@ def check_managed(
     path: str,
     managers: Sequence[str],
     present: Sequence[str],
+    with_ufm: Collection[str],
 ) -> Iterator[Problem]:
     """Yield that no host would manage the subnet, or look at it, or measure between nodes.
 
     described is the valid cluster_fabric, kind what the rails run, managers the hosts of
-    subnet_managers, present the nodes that are not declared absent.
+    subnet_managers, present the nodes that are not declared absent, with_ufm hosts that know
+    where UFM is.
     """
     host = described.get("fabric_host")
+    if described.get("read_from") == "ufm" and (host or next(iter(managers), "")) not in with_ufm:
+        yield Problem(
+            f"{path}.read_from",
+            "ufm, but the host that reads the fabric has no subnet_manager_ufm_url",
+            "write it in group_vars/subnet_managers, and put a host there that reaches UFM",
+        )
     if host is not None and host not in present:
         near = closest(host, present)
         wrong = f"no host that is present is called '{host}'"

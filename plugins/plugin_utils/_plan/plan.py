@@ -340,6 +340,11 @@ def make_plan(
             described.path,
             inventory.groups.get("subnet_managers", ()),
             [node.name for node in nodes if node.present],
+            {
+                name
+                for name, values in inventory.hosts.items()
+                if "subnet_manager_ufm_url" in values and values["subnet_manager_ufm_url"].value
+            },
         )
     )
     gpu_nodes = [node for node in nodes if node.present and node.type == "gpu_nodes"]
