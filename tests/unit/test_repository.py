@@ -411,7 +411,7 @@ def hosts_problem(hosts: str) -> str:
     """Why a play's hosts could hit machines that were not meant; empty when they cannot."""
     if hosts == "localhost":
         return ""
-    variable = re.search(r"\{\{ *\w+ *\| *default\(", hosts)
+    variable = re.search(r"\{\{ *(?:lookup\('[\w.]+', )?\w+ *\| *default\(", hosts)
     if "{{" in hosts and not variable:
         return "a variable without a default"
     words = set(re.split(r"[:,&!]+", re.sub(r"\{\{.*?\}\}|\[\d+\]", "", hosts))) - {""}
@@ -420,7 +420,9 @@ def hosts_problem(hosts: str) -> str:
     return f"no groups of the contract: {foreign}" if foreign else ""
 
 
-@pytest.mark.parametrize("hosts", ["all", "*", "{{ target }}", "gpu_nodes:web"])
+@pytest.mark.parametrize(
+    "hosts", ["all", "*", "{{ target }}", "{{ lookup('x', target) }}", "gpu_nodes:web"]
+)
 def test_bad_hosts_are_found(hosts: str) -> None:
     assert hosts_problem(hosts)
 

@@ -118,7 +118,7 @@ def test_two_pods_install_packages_one_after_the_other(monkeypatch, tmp_path):
     monkeypatch.setattr(host, "missing_packages", lambda _extra, _files: sorted(wanted))
     monkeypatch.setattr(host, "run_visible", apt)
     say = progress.Progress("test")
-    pods = [threading.Thread(target=host.install_packages, args=[say]) for _ in range(2)]
+    pods = [threading.Thread(target=host.install_packages, args=[say]) for _number in range(2)]
     with host.locked(say, tmp_path / "run-packages.lock", "the lock"):
         for pod in pods:
             pod.start()

@@ -80,7 +80,7 @@ def read(run_module, files, tmp_path):
 
 @pytest.fixture
 def judged(run_module, read, tmp_path):
-    """What fabric_verify says of a fabric that UFM alone has seen."""
+    """The answer of fabric_verify for a fabric that UFM alone has seen."""
 
     def judged(world: World) -> dict[str, Any]:
         model = UfmModel()
