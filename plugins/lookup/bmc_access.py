@@ -12,7 +12,8 @@ author:
 version_added: 1.0.0
 short_description: How the BMCs of some nodes are reached, and what they must say
 description:
-  - Returns for each node with C(node_bmc) what M(baremetal.dgx.bmc_info) takes, of the plan and of
+  - Returns for each node with C(node_bmc) what M(baremetal.dgx.bmc_info) and
+    M(baremetal.dgx.bmc_power) take, of the plan and of
     the node's variables. Absent nodes are left out.
 options:
   _terms:
@@ -73,14 +74,17 @@ class LookupModule(LookupBase):
 def _bmc(
     node: Mapping[str, Any], access: Mapping[str, Any], profiles: Mapping[str, Any]
 ) -> dict[str, Any]:
+    protocol = access.get("protocol", "redfish")
     wanted = (profiles.get(node["profile"] or "") or {}).get("bmc") or {}
     return {
         "node": node["name"],
         "address": node["addresses"][access.get("network", "bmc")],
-        "port": access.get("port", 443),
+        "protocol": protocol,
+        "port": access.get("port") or (623 if protocol == "ipmi" else 443),
+        "cipher": access.get("cipher", 17),
         "user": access["user"],
         "password": access["password"],
-        "certificate": access["certificate"],
+        "certificate": access.get("certificate") or "",
         "profile": node["profile"] or "",
         "system": wanted.get("system") or "",
         "serial": node["serial"] or "",

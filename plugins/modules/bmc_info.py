@@ -10,8 +10,9 @@ DOCUMENTATION = r"""
 module: bmc_info
 short_description: Judge machines by what their BMCs say, all in one call
 description:
-  - Asks BMCs over Redfish for power, health, power supplies, fans, temperatures, serial number and
-    versions of firmware, and compares them with what is declared. Nothing is changed.
+  - Asks BMCs over Redfish, or IPMI where that is declared, for power, health, power supplies, fans,
+    temperatures, serial number and versions of firmware, and compares them with what is declared.
+    Nothing is changed.
   - Runs on the control machine (C(delegate_to=localhost), C(run_once=true)), once for all nodes.
     Each BMC gets one session, which is deleted at the end.
   - A BMC that does not answer in time, whose certificate is not the declared one, or that refuses
@@ -25,68 +26,11 @@ extends_documentation_fragment:
   - baremetal.dgx.attributes
   - baremetal.dgx.check
   - baremetal.dgx.check.timeout
-requirements:
-  - redfish (DMTF's client library from PyPI) for the Python of the control machine
+  - baremetal.dgx.bmc
 options:
-  bmcs:
-    description: The BMCs, as the lookup P(baremetal.dgx.bmc_access#lookup) returns them.
-    type: list
-    elements: dict
-    required: true
-    suboptions:
-      node:
-        description: Name of the node.
-        type: str
-        required: true
-      address:
-        description: Address of the BMC.
-        type: str
-        required: true
-      port:
-        description: Its port.
-        type: int
-        default: 443
-      user:
-        description: Account.
-        type: str
-        required: true
-      password:
-        description: Its password.
-        type: str
-        required: true
-      certificate:
-        description: V(sha256:) and the fingerprint of the BMC's certificate in 64 hexadecimal
-          digits, or the path of a file (PEM) with the authorities that it is checked with.
-        type: str
-        required: true
-      profile:
-        description: The node's profile; versions that must be alike are compared within it.
-        type: str
-        default: ""
-      system:
-        description: Id of the machine in Redfish. If it is empty the BMC must have only one.
-        type: str
-        default: ""
-      serial:
-        description: Serial number that the machine must have; not judged if empty.
-        type: str
-        default: ""
-      firmware:
-        description: By the id of a component, or a pattern of ids, C(exact), C(minimum) or
-          C(alike).
-        type: dict
-        default: {}
-  at_once:
-    description: BMCs that are asked together.
-    type: int
-    default: 256
   each_s:
-    description: Seconds that one BMC may take for all answers.
-    type: float
     default: 120
   total_s:
-    description: Seconds that all of them may take.
-    type: float
     default: 900
   timeout_s:
     description: Seconds that one answer may take.
@@ -122,6 +66,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.access import bmc_options
 from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.look import look
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.check_module import (
     check_options,
@@ -129,24 +74,9 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.check_module i
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
 
-BMC_SPEC: dict[str, Any] = {
-    "node": {"type": "str", "required": True},
-    "address": {"type": "str", "required": True},
-    "port": {"type": "int", "default": 443},
-    "user": {"type": "str", "required": True},
-    "password": {"type": "str", "required": True, "no_log": True},
-    "certificate": {"type": "str", "required": True},
-    "profile": {"type": "str", "default": ""},
-    "system": {"type": "str", "default": ""},
-    "serial": {"type": "str", "default": ""},
-    "firmware": {"type": "dict", "default": {}},
-}
 ARGUMENT_SPEC: dict[str, Any] = {
     **check_options(timeout_s=15),
-    "bmcs": {"type": "list", "elements": "dict", "required": True, "options": BMC_SPEC},
-    "at_once": {"type": "int", "default": 256},
-    "each_s": {"type": "float", "default": 120},
-    "total_s": {"type": "float", "default": 900},
+    **bmc_options(each_s=120, total_s=900),
     "output": {"type": "path"},
 }
 

@@ -56,12 +56,22 @@ def machine(serial: str = "1660224000001", expand: bool = True) -> dict[str, Any
             "Id": "DGX", "PowerState": "On", "SerialNumber": serial, "Model": "DGXH100",
             "Status": {"State": "Enabled", "Health": "OK", "HealthRollup": "OK"},
             "Links": {"Chassis": [at("/Chassis/DGX")]},
+            "Actions": {"#ComputerSystem.Reset": {
+                "target": f"{V1}/Systems/DGX/Actions/ComputerSystem.Reset",
+                "ResetType@Redfish.AllowableValues": [
+                    "On", "ForceOff", "GracefulShutdown", "ForceRestart", "PowerCycle",
+                ],
+            }},
         },
         "/Systems/HGX_Baseboard_0": {"Id": "HGX_Baseboard_0", "PowerState": "On", "Status": OK},
         "/Managers": {"Members": [at("/Managers/BMC"), at("/Managers/HGX_BMC_0")]},
         "/Chassis": {"Members": [at("/Chassis/DGX")]},
         "/Chassis/DGX": {
             "Id": "DGX", "Power": at("/Chassis/DGX/Power"), "Thermal": at("/Chassis/DGX/Thermal"),
+            "Actions": {"Oem": {"#NvidiaChassis.AuxPowerReset": {
+                "target": f"{V1}/Chassis/DGX/Actions/Oem/NvidiaChassis.AuxPowerReset",
+                "ResetType@Redfish.AllowableValues": ["AuxPowerCycle"],
+            }}},
         },
         "/Chassis/DGX/Power": {
             "PowerSupplies": [{"Name": f"PSU{n}", "Status": dict(OK)} for n in range(6)]
@@ -96,9 +106,43 @@ class Bmc:
         # Paths that never answer, or lead elsewhere.
         self.silent: set[str] = set()
         self.moved: dict[str, str] = {}
+        # Resets that were accepted; seconds until a change shows, and that an AC cycle takes.
+        self.acts: list[str] = []
+        self.change_s, self.away_s = 0.0, 0.2
+        # An operating system that does not end; a BMC that takes an AC cycle and does none.
+        self.hangs = self.feigns = False
+        self._away_until = 0.0
+        self._pending: tuple[float, str] | None = None
+
+    @property
+    def is_away(self) -> bool:
+        """Whether the BMC itself has no power, or is starting."""
+        return time.monotonic() < self._away_until
+
+    def post(self, path: str, body: Any) -> int:
+        """Do an action; return its status."""
+        kind = (body or {}).get("ResetType", "")
+        if path == f"{V1}/Systems/DGX/Actions/ComputerSystem.Reset":
+            if kind not in ("On", "ForceOff", "GracefulShutdown"):
+                return 400
+            self.acts.append(kind)
+            if not (kind == "GracefulShutdown" and self.hangs):
+                self._pending = time.monotonic() + self.change_s, "On" if kind == "On" else "Off"
+            return 204
+        if path.endswith("/Oem/NvidiaChassis.AuxPowerReset"):
+            self.acts.append(kind)
+            if not self.feigns:
+                self._away_until = time.monotonic() + self.away_s
+                self.sessions.clear()
+                self._pending = 0.0, "On"
+            return 204
+        return 404
 
     def answer(self, path: str, query: str) -> dict[str, Any] | None:
         """Return a resource; members in full where that is asked."""
+        if self._pending and time.monotonic() >= self._pending[0]:
+            self.tree[f"{V1}/Systems/DGX"]["PowerState"] = self._pending[1]
+            self._pending = None
         data = self.tree.get(path)
         if data is None or "$expand" not in unquote(query) or "Members" not in data:
             return data
@@ -148,6 +192,9 @@ def serve(bmc_of: Any, key: Path, cert: Path, host: str = "127.0.0.1") -> _Serve
             bmc.log.append((self.command, self.path))
             time.sleep(1e6 if path in bmc.silent else bmc.delay_s)
             sessions = f"{V1}/SessionService/Sessions"
+            if bmc.is_away:
+                self.close_connection = True
+                return
             if path in bmc.moved:
                 self._send(302, {}, {"Location": bmc.moved[path]})
             elif (self.command, path) == ("POST", sessions):
@@ -164,6 +211,9 @@ def serve(bmc_of: Any, key: Path, cert: Path, host: str = "127.0.0.1") -> _Serve
             elif self.command == "DELETE" and path.startswith(sessions):
                 bmc.sessions.discard("token-" + path.rsplit("/", 1)[1])
                 self._send(204)
+            elif self.command == "POST":
+                status = bmc.post(path, body)
+                self._send(status, None if status == 204 else {})
             elif self.command == "GET" and (data := bmc.answer(path, url.query)) is not None:
                 self._send(200, data)
             else:
@@ -215,7 +265,12 @@ def main() -> None:
     tree = machine(expand=expand)
 
     def bmc_of(address: str) -> Bmc:
-        return known.setdefault(address, Bmc(tree, delay_s))
+        if address not in known:
+            # All of them share what does not change.
+            known[address] = Bmc(
+                {**tree, f"{V1}/Systems/DGX": {**tree[f"{V1}/Systems/DGX"]}}, delay_s
+            )
+        return known[address]
 
     server = serve(bmc_of, folder / "key.pem", folder / "cert.pem", "0.0.0.0")
     print(server.server_address[1], flush=True)

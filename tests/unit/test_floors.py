@@ -24,7 +24,6 @@ ARROWS: dict[str, set[str]] = {
     "_monitoring": set(),
     "_templating": set(),
     # floor 2
-    "_bmc": {"_core"},
     "_contract": {"_core"},
     "_host": {"_core"},
     "_slurm": {"_core"},
@@ -32,6 +31,7 @@ ARROWS: dict[str, set[str]] = {
     "_ufm": {"_core"},
     # floor 3
     "_accounting": {"_core", "_slurm"},
+    "_bmc": {"_core", "_slurm"},
     "_driver": {"_core", "_host"},
     "_gpu": {"_core", "_host"},
     "_ib": {"_core", "_host"},

@@ -13,11 +13,9 @@ from typing import Any, Mapping
 
 from .._core.files import write_atomic
 from .._core.record import Record, stamped, utc_text
-from .factory import is_factory
-from .fleet import ask_all
+from .access import ask_bmcs, by_node, loaded, refuse_factory
 from .judge import judge_fleet
-from .read import read
-from .redfish import BmcError, load_library
+from .read import read, read_ipmi
 
 
 def look(params: Mapping[str, Any], write: bool) -> list[Record]:
@@ -25,17 +23,14 @@ def look(params: Mapping[str, Any], write: bool) -> list[Record]:
 
     ToolError if the client library is not installed, OSError of the output.
     """
-    if params["bmcs"]:
-        load_library()
+    bmcs = by_node(params["bmcs"])
+    loaded(bmcs)
 
     def ask(_name: str, bmc: Mapping[str, Any]) -> dict[str, Any]:
-        if is_factory(bmc["user"], bmc["password"]):
-            raise BmcError("node_bmc has a factory password, with which no login is tried")
-        return read(bmc, params["timeout_s"])
+        refuse_factory(bmc)
+        return (read_ipmi if bmc["protocol"] == "ipmi" else read)(bmc, params["timeout_s"])
 
-    bmcs = {one["node"]: one for one in params["bmcs"]}
-    limits = params["at_once"], params["each_s"], params["total_s"]
-    records = stamped(judge_fleet(bmcs, *ask_all(bmcs, ask, *limits)), utc_text())
+    records = stamped(judge_fleet(bmcs, *ask_bmcs(bmcs, ask, params)), utc_text())
     if write and params["output"]:
         path = os.path.join(params["output"], "records.json")
         write_atomic(path, json.dumps([one.as_data() for one in records]) + "\n")

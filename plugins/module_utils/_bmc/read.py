@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping
 
+from .ipmi import Ipmi
 from .redfish import BmcError, Session, link, session
 
 _LISTS = (
@@ -56,6 +57,18 @@ def read(bmc: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         if bmc["firmware"]:
             part("firmware", lambda: _firmware(opened))
         return found
+
+
+def read_ipmi(bmc: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    """Return what a BMC says over IPMI, as read() does; BmcError if it does not answer."""
+    machine = Ipmi(bmc, timeout_s)
+    lacking = {name: "not read over IPMI" for name, _resource, _items in _LISTS}
+    found: dict[str, Any] = {"lacking": lacking, "system": {"power": machine.power()}}
+    if bmc["serial"]:
+        found["system"]["serial"] = machine.serial()
+    if bmc["firmware"]:
+        found["firmware"] = machine.firmware()
+    return found
 
 
 def _system(opened: Session, name: str, kept: dict[str, Any]) -> dict[str, Any]:

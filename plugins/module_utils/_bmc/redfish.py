@@ -18,6 +18,9 @@ from .._core.run import ToolError
 # A collection that is longer is not a list of parts.
 _MOST_PAGES = 32
 
+# 202 is a task that goes on.
+_ACCEPTED = (200, 201, 202, 204)
+
 # For a pin alone: the adapter compares the certificate.
 _UNVERIFIED = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 _UNVERIFIED.check_hostname = False
@@ -26,6 +29,14 @@ _UNVERIFIED.verify_mode = ssl.CERT_NONE
 
 class BmcError(Exception):
     """What a BMC refused, lacks or did not answer, in words."""
+
+
+class RefusedError(BmcError):
+    """A BMC answered, and refused: nothing was done."""
+
+
+class LackError(RefusedError):
+    """A BMC has no way to do what is asked."""
 
 
 def load_library() -> tuple[Any, Any]:
@@ -64,7 +75,7 @@ def _reason(error: BaseException) -> str:
 
 
 class Session:
-    """What one BMC answers to GET; each method raises BmcError."""
+    """What one BMC answers; each method raises BmcError."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
@@ -87,6 +98,21 @@ class Session:
         if not isinstance(data, dict):
             raise BmcError(f"{path}: the answer is not an object")
         return data
+
+    def send(
+        self, method: str, path: Any, body: Any, headers: Mapping[str, str] | None = None
+    ) -> Any:
+        """Change something: POST, PATCH or DELETE; return the answer, which was accepted."""
+        if not isinstance(path, str) or not path.startswith("/redfish/"):
+            raise BmcError(f"{str(path)[:80]!r} is not a path of Redfish")
+        try:
+            answer = getattr(self._client, method)(path, body=body, headers=headers)
+            said = "" if answer.status in _ACCEPTED else _message(answer)
+        except Exception as error:
+            raise BmcError(f"{path}: {_reason(error)}") from error
+        if answer.status not in _ACCEPTED:
+            raise RefusedError(f"{path}: HTTP {answer.status}{said}")
+        return answer
 
     def linked(self, resource: Mapping[str, Any], name: str) -> dict[str, Any]:
         """Return the resource that another one links to."""
@@ -120,6 +146,16 @@ class Session:
                 f"{path}: {len(members)} systems; write bmc.system into the node's profile"
             )
         return self.get(members[0].get("@odata.id"))
+
+
+def _message(answer: Any) -> str:
+    """Return what a BMC says about a refusal, one line."""
+    try:
+        told = answer.dict["error"]
+        first = next(iter(told.get("@Message.ExtendedInfo") or ()), {})
+        return f": {str(first.get('Message') or told.get('message') or '')[:200]}".rstrip(": ")
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return ""
 
 
 def link(resource: Mapping[str, Any], name: str) -> str:
@@ -169,7 +205,9 @@ def session(bmc: Mapping[str, Any], timeout_s: float) -> Iterator[Session]:
         # token would go there.
         client._session.trust_env, client._session.max_redirects = False, 0
         client.get_root_object()
-        client.login(auth="session")
+        # Without sessions (sushy-tools has none) each question carries the account, over TLS.
+        has_sessions = "SessionService" in client.root or client.root.get("Links")
+        client.login(auth="session" if has_sessions else "basic")
         opened = Session(client)
     except Exception as error:
         if client is not None:
@@ -183,3 +221,4 @@ def session(bmc: Mapping[str, Any], timeout_s: float) -> Iterator[Session]:
     finally:
         with contextlib.suppress(Exception):
             client.logout()
+        client._session.close()

@@ -46,3 +46,8 @@ FIRMWARE = Question(
     "bmc.firmware of the node's profile",
     "settings: update the components that are named, or change the profile",
 )  # fmt: skip
+SWITCHED = Question(
+    "bmc.switched", "power of the machine after it was switched", "==", None, "",
+    "what the operator or the ladder of repair asked for",
+    "look: the text names what refused; the BMC's event log, then the same command again",
+)  # fmt: skip

@@ -8,9 +8,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from typing import Any
 
 from ...module_utils._bmc.factory import is_factory
-from ...module_utils._core.schema import Problem
+from ...module_utils._core.schema import Problem, missing_remedy
 from .._contract.contract import NODE_VARIABLES
 from .._contract.settings import filled
 from .._inventory.values import Value
@@ -25,7 +26,10 @@ def check_bmcs(
     access: str,
     placed: Collection[Placed],
 ) -> Iterator[Problem]:
-    """Yield networks that are not declared or carry SSH, missing addresses, factory passwords."""
+    """Yield networks that are not declared or carry SSH, missing addresses, factory passwords.
+
+    What the protocol needs and does not know is among them.
+    """
     having = {(item.host, item.network) for item in placed}
     found: dict[Problem, None] = {}
     lacking: dict[str, list[Node]] = {}
@@ -43,6 +47,8 @@ def check_bmcs(
             found[Problem(f"{value.path}.network", wrong, "write the network of the BMCs")] = None
         elif (node.name, network) not in having:
             lacking.setdefault(network, []).append(node)
+        for problem in _protocol(value, bmc):
+            found[problem] = None
         password = bmc["password"]
         if isinstance(password, str) and is_factory(str(bmc["user"]), password):
             wrong = "is a password that BMCs are delivered with"
@@ -51,3 +57,20 @@ def check_bmcs(
     yield from found
     for network, without in lacking.items():
         yield from missing_addresses(without, network, "node_bmc needs it")
+
+
+def _protocol(value: Value, bmc: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield a certificate that is missing, and keys that the protocol does not know."""
+    is_ipmi = bmc["protocol"] == "ipmi"
+    if is_ipmi and "certificate" in value.value:
+        wrong = "IPMI has no certificates, so that nothing would be verified"
+        yield Problem(
+            f"{value.path}.certificate", wrong, "leave it out, or write protocol: redfish"
+        )
+    if not is_ipmi and "certificate" not in bmc:
+        wanted = NODE_VARIABLES["node_bmc"].options or {}
+        remedy = f"write {missing_remedy(wanted['certificate'])}"
+        yield Problem(f"{value.path}.certificate", "missing", remedy)
+    if not is_ipmi and "cipher" in value.value:
+        remedy = "leave it out, or write protocol: ipmi"
+        yield Problem(f"{value.path}.cipher", "only IPMI has cipher suites", remedy)

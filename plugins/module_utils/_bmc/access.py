@@ -1,0 +1,80 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""How the BMCs of a module's options are reached."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Callable, ContextManager, Iterator, Mapping, Sequence
+
+from .factory import is_factory
+from .fleet import ask_all
+from .machine import Machine, Opener, machine
+from .redfish import BmcError, load_library
+
+_BMC: dict[str, Any] = {
+    "node": {"type": "str", "required": True},
+    "protocol": {"type": "str", "choices": ["redfish", "ipmi"], "default": "redfish"},
+    "address": {"type": "str", "required": True},
+    "port": {"type": "int", "default": 443},
+    "cipher": {"type": "int", "choices": [3, 17], "default": 17},
+    "user": {"type": "str", "required": True},
+    "password": {"type": "str", "required": True, "no_log": True},
+    "certificate": {"type": "str", "default": ""},
+    "profile": {"type": "str", "default": ""},
+    "system": {"type": "str", "default": ""},
+    "serial": {"type": "str", "default": ""},
+    "firmware": {"type": "dict", "default": {}},
+}
+
+
+def bmc_options(each_s: float, total_s: float) -> dict[str, Any]:
+    """Return the options of a module that asks BMCs, with its limits."""
+    return {
+        "bmcs": {"type": "list", "elements": "dict", "required": True, "options": _BMC},
+        "at_once": {"type": "int", "default": 256},
+        "each_s": {"type": "float", "default": each_s},
+        "total_s": {"type": "float", "default": total_s},
+    }
+
+
+def ask_bmcs(
+    bmcs: Mapping[str, Any], ask: Callable[[str, Any], Any], params: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Ask these BMCs within the limits of the module's options, as ask_all does."""
+    return ask_all(bmcs, ask, params["at_once"], params["each_s"], params["total_s"])
+
+
+def by_node(bmcs: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Return the BMCs by the names of their nodes."""
+    return {one["node"]: one for one in bmcs}
+
+
+def loaded(bmcs: Mapping[str, Mapping[str, Any]]) -> None:
+    """Load the library of Redfish where one of them needs it; ToolError if it is not installed."""
+    if any(one["protocol"] == "redfish" for one in bmcs.values()):
+        load_library()
+
+
+def refuse_factory(bmc: Mapping[str, Any]) -> None:
+    """BmcError for a password that is in a public manual: no login is tried with it."""
+    if is_factory(bmc["user"], bmc["password"]):
+        raise BmcError("node_bmc has a factory password, with which no login is tried")
+
+
+def opener(bmc: Mapping[str, Any], timeout_s: float) -> Opener:
+    """Return what opens a session with the machine."""
+
+    @contextlib.contextmanager
+    def opened() -> Iterator[Machine]:
+        refuse_factory(bmc)
+        with machine(bmc, timeout_s) as one:
+            yield one
+
+    def call() -> ContextManager[Machine]:
+        return opened()
+
+    return call

@@ -1,0 +1,102 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""One BMC as what it can do, be it over Redfish or IPMI."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, Callable, ContextManager, Iterator, Mapping, Protocol
+
+from .ipmi import Ipmi
+from .redfish import BmcError, LackError, Session, link, session
+
+ON, SOFT_OFF, OFF, AC_CYCLE = "on", "soft_off", "off", "ac_cycle"
+# What a system accepts for each, the best first (Redfish, Resource, ResetType). PowerCycle and
+# ForceRestart are not among them: they end as they began, and nothing shows that they happened.
+_RESETS = {
+    ON: ("On", "ForceOn"),
+    SOFT_OFF: ("GracefulShutdown",),
+    OFF: ("ForceOff",),
+    AC_CYCLE: ("FullPowerCycle",),
+}
+# NVIDIA DGX GB200 user guide, Redfish commands: a chassis drops its power with the BMC's own.
+_AC_ACTION, _AC_TYPES = "#NvidiaChassis.AuxPowerReset", ("AuxPowerCycleForce", "AuxPowerCycle")
+
+
+class Machine(Protocol):
+    """What can be asked of a BMC; LackError for what it has no way to do, BmcError for the rest."""
+
+    def power(self) -> str:
+        """Return On, Off, or a state on the way there."""
+
+    def reset(self, kind: str) -> None:
+        """Do one of ON, SOFT_OFF, OFF and AC_CYCLE, as far as the BMC accepts it."""
+
+
+Opener = Callable[[], ContextManager[Machine]]
+
+
+class RedfishMachine:
+    """A machine over a session of Redfish."""
+
+    def __init__(self, opened: Session, name: str) -> None:
+        self.session = opened
+        self._system = opened.system(name)
+        self._is_fresh = True
+
+    def system(self) -> dict[str, Any]:
+        """Return the system as it is now."""
+        if not self._is_fresh:
+            self._system = self.session.get(self._system["@odata.id"])
+        self._is_fresh = False
+        return self._system
+
+    def power(self) -> str:
+        """Return On, Off, or a state on the way there."""
+        state = self.system().get("PowerState")
+        if not isinstance(state, str):
+            raise BmcError(f"{self._system['@odata.id']} has no PowerState")
+        return state
+
+    def reset(self, kind: str) -> None:
+        """Do one of ON, SOFT_OFF, OFF and AC_CYCLE, as far as the BMC accepts it."""
+        action = _action(self._system, "#ComputerSystem.Reset")
+        known = action.get("ResetType@Redfish.AllowableValues")
+        # Without a list the BMC tells when it is asked.
+        wanted = [one for one in _RESETS[kind] if known is None or one in known]
+        if action and wanted and not (kind == AC_CYCLE and known is None):
+            self.session.send("post", action.get("target"), {"ResetType": wanted[0]})
+        elif kind == AC_CYCLE:
+            self._ac_cycle()
+        else:
+            raise LackError(f"{self._system['@odata.id']} has no reset {_RESETS[kind][0]}")
+        self._is_fresh = False
+
+    def _ac_cycle(self) -> None:
+        for chassis in self.session.members(link(self.session.root, "Chassis")):
+            action = _action(chassis, _AC_ACTION, "Oem")
+            known = action.get("ResetType@Redfish.AllowableValues", _AC_TYPES)
+            wanted = [one for one in _AC_TYPES if one in known]
+            if action and wanted:
+                self.session.send("post", action.get("target"), {"ResetType": wanted[0]})
+                return
+        raise LackError("the BMC has no way to cycle AC power (FullPowerCycle, AuxPowerReset)")
+
+
+def _action(resource: Mapping[str, Any], name: str, group: str = "") -> Mapping[str, Any]:
+    found = resource.get("Actions") or {}
+    action = (found.get(group) or {} if group else found).get(name)
+    return action if isinstance(action, Mapping) else {}
+
+
+@contextlib.contextmanager
+def machine(bmc: Mapping[str, Any], timeout_s: float) -> Iterator[Machine]:
+    """Yield the machine behind a BMC, by the declared protocol; BmcError if there is none."""
+    if bmc["protocol"] == "ipmi":
+        yield Ipmi(bmc, timeout_s)
+        return
+    with session(bmc, timeout_s) as opened:
+        yield RedfishMachine(opened, bmc["system"])
