@@ -111,6 +111,7 @@ class Bmc:
         self.change_s, self.away_s = 0.0, 0.2
         # An operating system that does not end; a BMC that takes an AC cycle and does none.
         self.hangs = self.feigns = False
+        self.refuses: set[str] = set()
         self._away_until = 0.0
         self._pending: tuple[float, str] | None = None
 
@@ -123,7 +124,7 @@ class Bmc:
         """Do an action; return its status."""
         kind = (body or {}).get("ResetType", "")
         if path == f"{V1}/Systems/DGX/Actions/ComputerSystem.Reset":
-            if kind not in ("On", "ForceOff", "GracefulShutdown"):
+            if kind not in ("On", "ForceOff", "GracefulShutdown") or kind in self.refuses:
                 return 400
             self.acts.append(kind)
             if not (kind == "GracefulShutdown" and self.hangs):
@@ -245,9 +246,9 @@ def serve(bmc_of: Any, key: Path, cert: Path, host: str = "127.0.0.1") -> _Serve
 
 
 @contextmanager
-def serving(bmc: Bmc, key: Path, cert: Path) -> Iterator[int]:
+def serving(bmc: Bmc, key: Path, cert: Path, host: str = "127.0.0.1") -> Iterator[int]:
     """Serve one BMC; yields its port."""
-    server = serve(lambda _address: bmc, key, cert)
+    server = serve(lambda _address: bmc, key, cert, host)
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:

@@ -165,9 +165,7 @@ def test_ac_power_counts_when_the_bmc_was_gone(machines: Machines) -> None:
     assert rc == 0, said
     assert machines.bmcs["dgx-01"].acts == ["AuxPowerCycle"]
     machines.bmcs["dgx-02"].feigns = True
-    rc, said = machines.run(
-        power="ac_cycle", target="dgx-02", power_allowed=True, power_change_s=3
-    )
+    rc, said = machines.run(power="ac_cycle", target="dgx-02", power_allowed=True, power_change_s=3)
     assert rc != 0
     assert "the BMC accepted an AC cycle and never went away" in said
 
@@ -181,9 +179,7 @@ def test_ac_power_counts_when_the_bmc_was_gone(machines: Machines) -> None:
         ({"power": "on", "target": "dgx-99"}, "no host of the inventory is called dgx-99"),
     ],
 )
-def test_wrong_inputs_are_refused(
-    machines: Machines, given: dict[str, object], says: str
-) -> None:
+def test_wrong_inputs_are_refused(machines: Machines, given: dict[str, object], says: str) -> None:
     rc, said = machines.run(**given)
     assert rc != 0
     assert says in said

@@ -152,7 +152,7 @@ def _message(answer: Any) -> str:
     """Return what a BMC says about a refusal, one line."""
     try:
         told = answer.dict["error"]
-        first = next(iter(told.get("@Message.ExtendedInfo") or ()), {})
+        first: Mapping[str, Any] = next(iter(told.get("@Message.ExtendedInfo") or ()), {})
         return f": {str(first.get('Message') or told.get('message') or '')[:200]}".rstrip(": ")
     except (AttributeError, KeyError, TypeError, ValueError):
         return ""
