@@ -77,7 +77,7 @@ options:
   at_once:
     description: BMCs that are asked together.
     type: int
-    default: 256
+    default: 512
   each_s:
     description: Seconds that one BMC may take for everything.
     type: float

@@ -65,7 +65,12 @@ options:
     description: Steps that may be taken.
     type: list
     elements: str
-    choices: [reset_gpu, restart_driver, reboot]
+    choices: [reset_gpu, restart_driver, reboot, power_cycle, ac_cycle]
+    default: []
+  powered:
+    description: Nodes with a BMC; others get neither V(power_cycle) nor V(ac_cycle).
+    type: list
+    elements: str
     default: []
   at_once:
     description: Nodes that get a step in one run.
@@ -174,9 +179,10 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "steps": {
         "type": "list",
         "elements": "str",
-        "choices": ["reset_gpu", "restart_driver", "reboot"],
+        "choices": ["reset_gpu", "restart_driver", "reboot", "power_cycle", "ac_cycle"],
         "default": [],
     },
+    "powered": {"type": "list", "elements": "str", "default": []},
     "at_once": {"type": "int", "default": 1},
     "times": {"type": "int", "default": 1},
     "days": {"type": "int", "default": 30},

@@ -26,8 +26,8 @@ action differs from `tests/faults/faults.yml`, from which this page is made (`--
 * **in service**: what the gate does with a fleet of twelve at work. *itself*: the node's own
   program has drained it, and the gate leaves that drain alone.
 * **repair**: the steps that `repair_nodes` takes one by one, as far as they are allowed, and who
-  has the node after the last: a person, or the maker of the part (*return*). A power cycle is left
-  to a person. Rows without a drain have none.
+  has the node after the last: a person, or the maker of the part (*return*). The cycles
+  need a BMC. Rows without a drain have none.
 * **new**: what it does when all twelve are new and held. Nodes that are not named are let in.
 
 """

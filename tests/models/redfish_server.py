@@ -124,20 +124,29 @@ class Bmc:
         """Do an action; return its status."""
         kind = (body or {}).get("ResetType", "")
         if path == f"{V1}/Systems/DGX/Actions/ComputerSystem.Reset":
-            if kind not in ("On", "ForceOff", "GracefulShutdown") or kind in self.refuses:
+            if kind not in ("On", "ForceOff", "GracefulShutdown", "FullPowerCycle"):
+                return 400
+            if kind in self.refuses:
                 return 400
             self.acts.append(kind)
+            if kind == "FullPowerCycle":
+                self.lose_power()
+                return 204
             if not (kind == "GracefulShutdown" and self.hangs):
                 self._pending = time.monotonic() + self.change_s, "On" if kind == "On" else "Off"
             return 204
         if path.endswith("/Oem/NvidiaChassis.AuxPowerReset"):
             self.acts.append(kind)
             if not self.feigns:
-                self._away_until = time.monotonic() + self.away_s
-                self.sessions.clear()
-                self._pending = 0.0, "On"
+                self.lose_power()
             return 204
         return 404
+
+    def lose_power(self) -> None:
+        """AC power goes and comes: the BMC, too, and its sessions."""
+        self._away_until = time.monotonic() + self.away_s
+        self.sessions.clear()
+        self._pending = 0.0, "On"
 
     def answer(self, path: str, query: str) -> dict[str, Any] | None:
         """Return a resource; members in full where that is asked."""

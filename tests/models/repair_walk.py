@@ -36,7 +36,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._repair.incident imp
     read_line,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._repair.ladders import (
-    FEASIBLE,
+    BY_BMC,
     STEPS,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.policy import Verdict
@@ -52,6 +52,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.nodes import 
 FAULTS = (
     ("gpu.xid", "reset_gpu"), ("gpu.xid", "reboot"), ("gpu.access", "reboot"), ("gpu.xid", ""),
     ("gpu.remap_failed", ""), ("fabric.cable", ""), ("stack.driver", "restart_driver"),
+    ("gpu.access", "power_cycle"), ("gpu.count", "ac_cycle"),
 )  # fmt: skip
 
 
@@ -76,10 +77,11 @@ class World:
         self.draw = random.Random(self.seed)
         names = [f"dgx-{number}" for number in range(1, self.draw.randint(3, 9))]
         self.policy = Policy(
-            steps=[step for step in FEASIBLE if self.draw.random() < 0.8],
+            steps=[step for step in STEPS if self.draw.random() < 0.8],
             at_once=self.draw.randint(1, 2),
             times=self.draw.randint(1, 2),
             window_s=self.draw.choice([3600.0, 30 * 86400.0]),
+            powered=[name for name in names if self.draw.random() < 0.7],
         )
         for name in names:
             self.nodes[name] = Node(name, ("IDLE",))
@@ -181,6 +183,7 @@ class World:
                 return
             assert due.node not in self.jobs
             assert self.nodes[due.node].reason_by == "root"
+            assert due.step not in BY_BMC or due.node in self.policy.powered
             self.taken.append((self.now, due.node, due.step))
             fault = self.faults.get(due.node)
             if fault and fault[1] and STEPS.index(fault[1]) <= STEPS.index(due.step):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import tarfile
@@ -11,9 +12,11 @@ from pathlib import Path
 
 import pytest
 import yaml
+from redfish_server import PASSWORD
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from test_power import Machines
 from test_upgrade_nodes import NODES, PROVE, SCONTROL, Site
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import utc_text
@@ -96,6 +99,23 @@ def acts(site: Site) -> list[str]:
     return (
         [line for line in path.read_text().splitlines() if "reset" in line] if path.exists() else []
     )
+
+
+def test_a_power_cycle_is_the_bmcs_and_the_node_is_reserved(site: Site) -> None:
+    with contextlib.ExitStack() as stack:
+        machines = Machines(site, stack)
+        # What the cycle repairs.
+        (site.folder / f"bad-{NODE}").unlink()
+        rc, said = run(site, steps=("power_cycle",), power_soft_s=1)
+    assert rc == 0, said
+    assert machines.bmcs[NODE].acts == ["GracefulShutdown", "On"]
+    assert all(not bmc.log for name, bmc in machines.bmcs.items() if name != NODE)
+    assert machines.holds == [f"create {NODE}", "delete "]
+    assert site.slurm[NODE] == ["IDLE", ""]
+    assert events(site) == [
+        ("opened", ""), ("begun", "power_cycle"), ("ended", "power_cycle"), ("closed", "")
+    ]  # fmt: skip
+    assert PASSWORD not in said
 
 
 def test_a_fault_is_repaired_and_the_gate_lets_the_node_in(site: Site) -> None:

@@ -444,7 +444,7 @@ VERBS = re.compile(
     "|Gather|Group|Hold|Import|Install|Invalidate|Judge|Learn|Load|Lock|Log|Mask|Measure|Mount|Pin|Plan"
     "|Prepare|Provide|Publish|Read|Reboot|Rebuild|Reconfigure|Record|Register|Release|Reload|Remove"
     "|Rename|Render|Repair|Reset|Restart|Run|Save|Set|Share|Show|Simulate|Skip|Start|Stop|Take|Test|Try|Unlock|Unpack"
-    "|Update|Upgrade|Validate|Verify|Wait|Write"
+    "|Switch|Update|Upgrade|Validate|Verify|Wait|Write"
 )
 # The object is missing, or is a sentence.
 VAGUE = re.compile(r"(?:it|them|those|what|who|which|where)\b(?! a | is next)")

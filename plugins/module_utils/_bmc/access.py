@@ -35,7 +35,7 @@ def bmc_options(each_s: float, total_s: float) -> dict[str, Any]:
     """Return the options of a module that asks BMCs, with its limits."""
     return {
         "bmcs": {"type": "list", "elements": "dict", "required": True, "options": _BMC},
-        "at_once": {"type": "int", "default": 256},
+        "at_once": {"type": "int", "default": 512},
         "each_s": {"type": "float", "default": each_s},
         "total_s": {"type": "float", "default": total_s},
     }

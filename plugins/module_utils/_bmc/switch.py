@@ -110,7 +110,7 @@ class _Switch:
 
     def _bring(self, kind: str, state: str, text: str) -> Switched:
         refusal = self._send(kind)
-        # One that is refused since the machine is there already is no failure.
+        # A refusal since the machine is there already does not fail.
         limit_s = 0.0 if refusal else self._limits.change_s
         if self._reached(state, limit_s):
             return Switched(state, text)
@@ -119,7 +119,7 @@ class _Switch:
         return Switched(self._last, self._error or f"is {self._last} after {limit_s:g} s")
 
     def _send(self, kind: str) -> str:
-        """Send a command; return why it was refused. A lost answer says nothing: the state does."""
+        """Send a command; return why it was refused. After a lost answer the state decides."""
         try:
             self._line.ask(lambda machine: machine.reset(kind))
         except RefusedError as error:

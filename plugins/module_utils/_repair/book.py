@@ -68,6 +68,7 @@ def policy_of(params: Mapping[str, Any]) -> Policy:
         alike=params["alike"],
         user=params["user"],
         begins=params["state"] == "due",
+        powered=params["powered"],
     )
 
 

@@ -33,7 +33,7 @@ from .incident import (
     fold,
     open_of,
 )
-from .ladders import FEASIBLE, POWER_CYCLE, STEPS, Ladder, ladder_of
+from .ladders import BY_BMC, STEPS, Ladder, ladder_of
 from .ladders import RETURN as TO_MAKER
 
 # Incidents of no node: a cause that many share. No host can have this name.
@@ -48,6 +48,8 @@ _FEWEST_ALIKE = 3
 class Policy:
     """What the site allows: `steps`, how many nodes at once, and how often in `window_s` seconds.
 
+    Only nodes of `powered` have a BMC that can do steps of BY_BMC.
+
     `alike` is the share of the fleet (0 to 1) above which nodes with one finding have one cause,
     `user` who the gate is in Slurm. Nothing begins unless `begins`.
     """
@@ -59,6 +61,7 @@ class Policy:
     alike: float = 0.1
     user: str = "root"
     begins: bool = True
+    powered: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -338,7 +341,7 @@ def _rung(
             continue
         if counts.get(step, 0) >= policy.times:
             spent = step
-        elif step not in policy.steps or step not in FEASIBLE:
+        elif step not in policy.steps or (step in BY_BMC and known.node not in policy.powered):
             blocked = blocked or step
         else:
             return step, "", ""
@@ -346,7 +349,8 @@ def _rung(
     after = f"after {done}" if done else (f"{spent} was done before" if spent else "no step helps")
     said = f"{verdict.check} {verdict.subject} ({after})"
     if blocked:
-        need = "it needs a BMC" if blocked == POWER_CYCLE else "cluster_repair.steps lacks it"
+        need = "the node has no node_bmc" if blocked in policy.steps else ""
+        need = need or "cluster_repair.steps lacks it"
         return "", PERSON, f"{blocked} is next and not done ({need}); {said}: {verdict.remedy}"
     if ladder.end == TO_MAKER:
         return "", RETURN, f"return the part: {said}: {verdict.remedy}"

@@ -14,11 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 RESET_GPU, RESTART_DRIVER, REBOOT = "reset_gpu", "restart_driver", "reboot"
-POWER_CYCLE = "power_cycle"
+POWER_CYCLE, AC_CYCLE = "power_cycle", "ac_cycle"
 # What a ladder may have, in the order of what it costs.
-STEPS = (RESET_GPU, RESTART_DRIVER, REBOOT, POWER_CYCLE)
-# The steps that repair_nodes has a way to do; a power cycle needs a BMC.
-FEASIBLE = STEPS[:3]
+STEPS = (RESET_GPU, RESTART_DRIVER, REBOOT, POWER_CYCLE, AC_CYCLE)
+# Steps by the node's BMC.
+BY_BMC = (POWER_CYCLE, AC_CYCLE)
 
 # After the last step: the part is returned, or a person decides.
 RETURN, PERSON = "return", "person"
@@ -55,10 +55,11 @@ _LADDERS: tuple[tuple[Ladder, tuple[str, ...]], ...] = (
     ),
     (
         Ladder(
-            (REBOOT, POWER_CYCLE),
+            (REBOOT, POWER_CYCLE, AC_CYCLE),
             RETURN,
             "NVIDIA Xid catalogue of October 2025, Xid 79: restart bare metal, then check the "
-            "hardware; what left PCI comes back with the bus alone",
+            "hardware; what left PCI comes back with the bus, and what runs on standby power "
+            "(FPGA, EROT, the baseboard's BMC) with the AC power alone",
         ),
         (
             "gpu.access", "gpu.count", "gpu.present", "gpu.nvswitch_count", "gpu.pcie_errors",

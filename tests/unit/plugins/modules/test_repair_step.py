@@ -105,7 +105,7 @@ def test_a_step_is_confirmed_right_before_it(ask):
     [
         ({"nodes": ""}, "nodes: holds no node; give what `scontrol show node -o` prints"),
         ({"verdicts": [{"node": "dgx-01", "verdict": "good"}]}, "dgx-01: the verdict is 'good'"),
-        ({"steps": ["power_cycle"]}, "value of steps must be one or more of"),
+        ({"steps": ["burn_it"]}, "value of steps must be one or more of"),
         ({"state": "ended"}, "state is ended but all of the following are missing"),
     ],
 )

@@ -36,7 +36,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._repair.incident imp
     fold,
     open_of,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._repair.ladders import FEASIBLE
+from ansible_collections.baremetal.dgx.plugins.module_utils._repair.ladders import STEPS
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.policy import Verdict
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import (
     FAILED,
@@ -49,7 +49,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.nodes import 
 
 NOW = 1_800_000_000.0
 NAME = "dgx-01"
-ALL = Policy(steps=FEASIBLE)
+ALL = Policy(steps=STEPS)
 OUT = ("IDLE", "DRAIN")
 
 
@@ -170,7 +170,18 @@ def test_a_power_cycle_needs_a_bmc(broken: Case) -> None:
         broken.verdicts[NAME] = verdict(at=broken.now + 10)
     plan = broken.plan()
     assert kinds(plan) == [JUDGED, PERSON]
-    assert plan.waits[NAME].startswith("power_cycle is next and not done (it needs a BMC)")
+    why = "power_cycle is next and not done (the node has no node_bmc)"
+    assert plan.waits[NAME].startswith(why)
+
+
+def test_a_node_with_a_bmc_goes_up_to_the_ac_power(broken: Case) -> None:
+    broken.policy = Policy(steps=STEPS, powered=(NAME,))
+    for step in ("reboot", "power_cycle", "ac_cycle"):
+        broken.verdicts[NAME] = verdict(check="gpu.access", at=broken.now + 10)
+        assert steps(broken.plan()) == [(NAME, step)]
+        broken.end()
+    broken.verdicts[NAME] = verdict(check="gpu.access", at=broken.now + 10)
+    assert kinds(broken.plan()) == [JUDGED, RETURN]
 
 
 def test_no_step_without_consent(broken: Case) -> None:
@@ -279,7 +290,7 @@ def test_a_node_that_left_and_one_that_is_down(broken: Case) -> None:
 
 
 def test_so_many_at_once_and_the_oldest_first() -> None:
-    case = Case(Policy(steps=FEASIBLE, at_once=2, alike=0.9))
+    case = Case(Policy(steps=STEPS, at_once=2, alike=0.9))
     case.plan()
     for number in (3, 2, 1):
         name = f"dgx-{number:02}"

@@ -19,7 +19,7 @@ def test_histories_have_what_they_are_about() -> None:
     ends = {event.text for world in worlds for event in world.events() if event.what == "closed"}
     assert {"back", "let in by the operator"} <= ends
     assert {step for world in worlds for _at, _node, step in world.taken} == {
-        "reset_gpu", "restart_driver", "reboot"
+        "reset_gpu", "restart_driver", "reboot", "power_cycle", "ac_cycle"
     }  # fmt: skip
     assert sum(len(world.taken) for world in worlds) > 100
     assert any(len(world.events()) < len(world.lines) for world in worlds)

@@ -1,0 +1,159 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""bmc_power against BMCs over TLS."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import time
+
+import pytest
+from redfish_server import PASSWORD, USER, V1, Bmc, certificate, serving
+
+from ansible_collections.baremetal.dgx.plugins.modules import bmc_power
+
+SYSTEM = f"{V1}/Systems/DGX"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    return certificate(tmp_path_factory.mktemp("tls"))
+
+
+def slurm(*states):
+    """What scontrol prints for dgx-01, dgx-02, …"""
+    return "".join(
+        f"NodeName=dgx-{number:02d} State={state} Reason=fan [root@2026-11-21T09:00:00]\n"
+        for number, state in enumerate(states, start=1)
+    )
+
+
+@pytest.fixture
+def power(run_module, files):
+    """power(action, bmc…, options…) → the answer, the BMCs being dgx-01, dgx-02, …"""
+
+    def power(action, *bmcs, check=False, **params):
+        with contextlib.ExitStack() as stack:
+            asked = [
+                {
+                    "node": f"dgx-{number:02d}",
+                    "address": "127.0.0.1",
+                    "port": bmc
+                    if isinstance(bmc, int)
+                    else stack.enter_context(serving(bmc, *files[:2])),
+                    "user": USER,
+                    "password": PASSWORD,
+                    "certificate": files[2],
+                    "system": "DGX",
+                    **params.pop("each", {}),
+                }
+                for number, bmc in enumerate(bmcs, start=1)
+            ]
+            given = {"action": action, "bmcs": asked, "fail_on": [], "poll_s": 0.05, **params}
+            return run_module(bmc_power.main, given, check)
+
+    return power
+
+
+def said(answer):
+    return {one["subject"][5:]: (one["status"], one["text"]) for one in answer["records"]}
+
+
+def test_a_plan_switches_nothing_and_names_who_is_there(power):
+    bmcs = [Bmc(), Bmc(), Bmc(), Bmc()]
+    bmcs[1].tree[SYSTEM]["PowerState"] = "Off"
+    text = slurm("IDLE", "IDLE+DRAIN", "ALLOCATED", "DOWN+DRAIN")
+    answer = power("off", *bmcs, state="planned", nodes=text, share=0.5)
+    assert (answer["due"], answer["fresh"]) == (["dgx-01", "dgx-04"], ["dgx-01"])
+    assert answer["power"] == {"dgx-01": "On", "dgx-02": "Off", "dgx-04": "On"}
+    assert said(answer) == {
+        "dgx-02": ("pass", "was Off already"),
+        "dgx-03": ("not_measured", "not switched: it has jobs: ALLOCATED"),
+    }
+    assert not answer["changed"]
+    assert [bmc.acts for bmc in bmcs] == [[], [], [], []]
+    # Whose node has a job is not even asked.
+    assert bmcs[2].log == []
+
+
+def test_what_is_out_and_held_is_switched_and_nothing_else(power):
+    bmcs = [Bmc(), Bmc(), Bmc(), Bmc()]
+    for bmc in bmcs:
+        bmc.change_s = 0.2
+    text = slurm("IDLE+DRAIN", "IDLE+DRAIN", "IDLE", "MIXED+DRAIN")
+    held = ["dgx-01", "dgx-03", "dgx-04"]
+    answer = power("cycle", *bmcs, nodes=text, held=held, check=True)
+    assert (answer["due"], answer["changed"]) == (["dgx-01"], True)
+    answer = power("cycle", *bmcs, nodes=text, held=held)
+    assert said(answer) == {
+        "dgx-01": ("pass", "cycled"),
+        "dgx-02": ("not_measured", "not switched: it is not held against jobs"),
+        "dgx-03": ("not_measured", "not switched: it is IDLE, and a job could start"),
+        "dgx-04": ("not_measured", "not switched: it has jobs: MIXED+DRAIN"),
+    }
+    assert answer["done"] == ["dgx-01"]
+    assert [bmc.acts for bmc in bmcs] == [["GracefulShutdown", "On"], [], [], []]
+    assert all(bmc.sessions == set() for bmc in bmcs)
+    assert PASSWORD not in json.dumps(answer)
+
+
+def test_without_slurms_answer_nothing_is_switched_off(power):
+    bmc = Bmc()
+    answer = power("off", bmc, held=["dgx-01"])
+    assert answer["failed"]
+    assert "nodes: holds no node" in answer["msg"]
+    assert bmc.acts == []
+
+
+def test_on_needs_no_slurm_and_a_silent_bmc_delays_nobody(power):
+    off, quiet = Bmc(), Bmc()
+    off.tree[SYSTEM]["PowerState"] = "Off"
+    quiet.silent = {SYSTEM}
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        begun = time.monotonic()
+        answer = power("on", off, quiet, deaf.getsockname()[1], each_s=2, timeout_s=30)
+    assert time.monotonic() - begun < 8
+    assert said(answer) == {
+        "dgx-01": ("pass", "switched on"),
+        "dgx-02": ("not_measured", "not reached: no answer in 2 s"),
+        "dgx-03": ("not_measured", "not reached: no answer in 2 s"),
+    }
+    assert (answer["changed"], answer["verdict"]) == (True, "not_measured")
+
+
+def test_a_machine_that_does_not_follow_fails(power):
+    bmc = Bmc()
+    bmc.change_s = 60
+    bmc.tree[SYSTEM]["PowerState"] = "Off"
+    answer = power("on", bmc, change_s=0.3)
+    assert said(answer) == {"dgx-01": ("fail", "is Off after 0.3 s")}
+    assert answer["done"] == []
+
+
+def test_ac_power_is_cycled_where_the_bmc_can(power):
+    bmc, unable = Bmc(), Bmc()
+    del unable.tree[f"{V1}/Chassis/DGX"]["Actions"]
+    answer = power("ac_cycle", bmc, unable, nodes=slurm("DOWN", "DOWN"), held=["dgx-01", "dgx-02"])
+    why = "the BMC has no way to cycle AC power (FullPowerCycle, AuxPowerReset)"
+    assert said(answer) == {
+        "dgx-01": ("pass", "AC power cycled"), "dgx-02": ("not_measured", why)
+    }  # fmt: skip
+    assert bmc.acts == ["AuxPowerCycle"]
+    both = Bmc()
+    action = both.tree[SYSTEM]["Actions"]["#ComputerSystem.Reset"]
+    action["ResetType@Redfish.AllowableValues"].append("FullPowerCycle")
+    power("ac_cycle", both, nodes=slurm("DOWN"), held=["dgx-01"])
+    assert both.acts == ["FullPowerCycle"]
+
+
+def test_a_factory_password_gets_no_login(power):
+    bmc = Bmc()
+    answer = power("on", bmc, each={"password": "admin"})
+    status, why = said(answer)["dgx-01"]
+    assert status == "not_measured"
+    assert "factory password" in why
+    assert bmc.log == []
