@@ -29,7 +29,7 @@ class Ipmi:
             "ipmitool", "-I", "lanplus", "-H", bmc["address"], "-p", str(bmc["port"]),
             "-U", bmc["user"], "-E", "-C", str(bmc["cipher"]), "-N", "2", "-R", "2",
         ]  # fmt: skip
-        # Of the child alone; argv is for everybody to read.
+        # Of the child alone; every user can read argv.
         self._env = {"IPMI_PASSWORD": bmc["password"]}
         self._timeout_s, self._run = timeout_s, runner
 

@@ -71,7 +71,7 @@ NO_SOFT, NO_AC = LackError("no reset GracefulShutdown"), LackError("no way to cy
         # The answer was lost, and the machine is on all the same.
         ("on", ["Off", "On"], [LOST], ["on"], Switched("On", "switched on")),
         ("on", ["Off"], [RefusedError("HTTP 403")], ["on"], Switched(None, "HTTP 403")),
-        # Refused, since somebody else has switched it on.
+        # Refused, since it was switched on meanwhile.
         ("on", ["Off", "On"], [RefusedError("HTTP 409")], ["on"], Switched("On", "switched on")),
         ("on", ["Off", LOST], [], ["on"], Switched(None, "no answer in time")),
         ("off", ["On", "Off"], [], ["soft_off"],
