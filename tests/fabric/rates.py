@@ -292,12 +292,19 @@ def by_module(world: World) -> Answer:
         gc.enable()
         said = json.loads(out.getvalue())
         assert not said.get("failed"), said["msg"]
-        records = json.loads(Path(folder, "out", "records.json").read_text())["records"]
+        kept = json.loads(Path(folder, "out", "records.json").read_text())
 
     def read(some: list[dict[str, Any]]) -> list[Said]:
         return [Said(one["kind"], one["subject"], set(one["cables"])) for one in some]
 
-    status = {one["subject"]: one["status"] for one in records if one["check"] == "fabric.cable"}
+    status = {cable.subject: "pass" for cable in world.plan.cables}
+    status |= {
+        one["subject"]: one["status"]
+        for one in kept["records"]
+        if one["check"] == "fabric.cable" and one["subject"].startswith("cable:")
+    }
+    counts = {name: [*status.values()].count(name) for name in ("pass", "fail", "not_measured")}
+    assert kept["summary"]["cables"] == {"planned": len(status), **counts}
     return Answer(read(said["causes"]), read(said["doubts"]), status)
 
 

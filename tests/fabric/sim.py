@@ -117,7 +117,9 @@ class Sim:
         took = time.monotonic() - started
         return CommandResult(words, ENDED, done.returncode, done.stdout, done.stderr, took)
 
-    def start_opensm(self, host: str, *options: str, wait_for: str = "SUBNET UP") -> None:
+    def start_opensm(
+        self, host: str, *options: str, wait_for: str = "SUBNET UP", wait_s: float = 120
+    ) -> None:
         """Start a subnet manager on an adapter, and wait until its log shows it."""
         log = self.folder / f"opensm-{len(self.masters)}.log"
         tool = shutil.which("opensm", path=tools()["PATH"])
@@ -131,7 +133,9 @@ class Sim:
             stderr=subprocess.DEVNULL,
         )
         self.masters.append(process)
-        until(lambda: log.exists() and wait_for in log.read_text(errors="replace"), 120, wait_for)
+        until(
+            lambda: log.exists() and wait_for in log.read_text(errors="replace"), wait_s, wait_for
+        )
 
     def stop_opensm(self) -> None:
         for process in self.masters:
@@ -154,7 +158,9 @@ def until(true, seconds: float, what: str) -> None:
 
 
 @contextlib.contextmanager
-def simulator(folder: Path, netlist: str, host: str, *options: str) -> Iterator[Sim]:
+def simulator(
+    folder: Path, netlist: str, host: str, *options: str, wait_s: float = 120
+) -> Iterator[Sim]:
     """Run a fabric: `with simulator(tmp_path, text, "H-…") as sim`."""
     program, library = find()
     folder.mkdir(parents=True, exist_ok=True)
@@ -176,7 +182,7 @@ def simulator(folder: Path, netlist: str, host: str, *options: str) -> Iterator[
     try:
         until(
             lambda: "simulator ready" in sim.said() or process.poll() is not None,
-            120,
+            wait_s,
             "the netlist",
         )
         if process.poll() is not None:

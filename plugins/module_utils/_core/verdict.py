@@ -49,7 +49,8 @@ def place_of(subject: str) -> Place:
     """Return where a subject is; one of an unknown kind belongs to the fabric, and touches no node.
 
     gpu:dgx-01/3 and hca:dgx-01/rail3 are their node's; cable:dgx-01/rail3--leaf-01/17 is the
-    fabric's and touches dgx-01; nodes:dgx-01,dgx-02 is a group that was measured together.
+    fabric's and touches dgx-01, as does cables:dgx-01; nodes:dgx-01,dgx-02 is a group that was
+    measured together.
     """
     kind, _colon, name = subject.partition(":")
     if kind in _NODE_KINDS and name:
@@ -62,7 +63,7 @@ def place_of(subject: str) -> Place:
         found = _RAIL.match(end)
         if found:
             nodes.append(found.group("node"))
-        elif kind == "pair" and "/" not in end:
+        elif kind in ("pair", "cables") and "/" not in end:
             nodes.append(end)
     return Place(kind, name, FABRIC, tuple(dict.fromkeys(nodes)))
 

@@ -288,11 +288,19 @@ def _judge_cables(
 
 
 def records_of(plan: CablePlan, verdict: Verdict, evidence: Sequence[str] = ()) -> list[Record]:
-    """Return one record for each planned cable, each finding, each doubt and each complaint."""
+    """Return the records of cables, findings, doubts and complaints.
+
+    Each cable that is not right has its own; those that are right have one for each node, and one
+    for each switch and the switches above it.
+    """
     wanted_rates: dict[int, Threshold] = {}
+    right: dict[tuple[str, int], list[Cable]] = {}
     records = []
     for cable, (status, text) in verdict.cables.items():
         rate = verdict.rates.get(cable)
+        if status == PASS:
+            right.setdefault((cable.a.host, cable.rate_gbps), []).append(cable)
+            continue
         wanted = wanted_rates.setdefault(cable.rate_gbps, RATE.threshold(cable.rate_gbps))
         records.append(
             Record(
@@ -302,6 +310,20 @@ def records_of(plan: CablePlan, verdict: Verdict, evidence: Sequence[str] = ()) 
                 text=text,
                 measured=None if rate is None else {"value": rate, "unit": wanted.unit},
                 threshold=wanted,
+            )
+        )
+    for (host, planned), cables in right.items():
+        wanted = wanted_rates.setdefault(planned, RATE.threshold(planned))
+        slowest = min(rate for rate in map(verdict.rates.get, cables) if rate is not None)
+        records.append(
+            Record(
+                check="fabric.cable",
+                subject=f"cables:{host}",
+                status=PASS,
+                text=f"{len(cables)} cables are right" if len(cables) > 1 else "a cable is right",
+                measured={"value": slowest, "unit": wanted.unit},
+                threshold=wanted,
+                evidence=tuple(f"{cable.a}--{cable.b}" for cable in cables),
             )
         )
     for finding in verdict.findings + verdict.doubts:

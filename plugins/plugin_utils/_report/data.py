@@ -216,9 +216,11 @@ class Collector:
             self._state(self.gpus, name, "", status)
         elif kind == "hca":
             self._state(self.rails, name, "rail", status)
-        elif kind in ("cable", "port"):
-            for end in name.split("--"):
-                self._state(self.rails, end, "rail", status)
+        elif kind in ("cable", "cables", "port"):
+            # Those that are right have one record, which lists them.
+            for cable in data["evidence"] if kind == "cables" else [name]:
+                for end in cable.split("--"):
+                    self._state(self.rails, end, "rail", status)
         if check in _VERSIONS:
             self._version(check, data["evidence"], found)
 

@@ -113,7 +113,7 @@ def _read(given: Iterable[Any]) -> list[Record]:
 def _link_of(record: Record) -> set[str]:
     """Nodes whose link to the fabric the record is about."""
     place = place_of(record.subject)
-    return set(place.nodes) if place.kind in ("cable", "port", "hca") else set()
+    return set(place.nodes) if place.kind in ("cable", "cables", "port", "hca") else set()
 
 
 def _missing(node: str, check: str, why: str, remedy: str) -> Record:
