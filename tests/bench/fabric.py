@@ -18,6 +18,7 @@ readings: it is a wait that the user chooses.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import os
 import random
@@ -57,7 +58,7 @@ NAIVE = (
 TIERS = {4096: (1024, 1024, 512), 1024: (256, 256, 128), 127: (32, 16)}
 ROOM = ("-N", "40000", "-S", "2600", "-P", "200000", "-L", "49152")
 # What one reading of the counters cannot show, and what the simulator has no answer for.
-NOT_PLAYED = {"switch", "counter", "symbol", "went_down", "subnet_manager", "standby", "masters"}
+NOT_PLAYED = {"errors", "no_sm", "two_masters", "standby_missing", "sm_unexpected"}
 WAIT_S = 600
 
 # Runs the module in its own process, and says what that process used, without its children.
@@ -136,7 +137,9 @@ def ours(sim: Sim, folder: Path, world: World, due: set[tuple[str, str]], rounds
     assert done.stdout, done.stderr[-2000:]
     answer = json.loads(done.stdout)
     found = {(one["kind"], one["subject"]) for one in answer["causes"]}
-    assert found == due, (sorted(found ^ due), answer["text"][:500])
+    # What is absent behind a device that is silent may not be measured.
+    unsure = {(one["kind"], one["subject"]) for one in answer["doubts"]}
+    assert found <= due <= found | unsure, (sorted(found ^ due), answer["text"][:500])
     if not due:
         counts = {"pass": len(world.plan.cables), "fail": 0, "not_measured": 0}
         assert answer["summary"]["cables"] == counts, answer["text"][:500]
@@ -150,13 +153,15 @@ def break_it(world: World, count: int) -> set[tuple[str, str]]:
     """Break the fabric in so many ways at once; return the findings that are due."""
     rng, touched, due, done = random.Random("bench"), set(), set(), 0
     names = [name for name in FAULTS if name not in OF_NAMES | ALONE]
-    names = [name for name in names if not any(word in name for word in NOT_PLAYED)]
-    world.ask_nodes()
     while done < count:
+        before = copy.deepcopy(world.options), dict(world.sms), set(world.disabled)
         try:
             one = FAULTS[rng.choice(names)](Hand(world, rng, protected(world) | touched))
             choose_start(world, touched | one.touched)
         except NoRoomError:
+            continue
+        if {kind for kind, _subject in one.findings} & NOT_PLAYED:
+            world.options, world.sms, world.disabled = before
             continue
         touched |= one.touched
         due |= one.findings

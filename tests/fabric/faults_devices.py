@@ -132,7 +132,8 @@ def node_with_the_name_of_another(hand: Hand) -> Done:
     for cable in hand.of_device(one):
         describe(hand, cable, f"{two} mlx5_rail{cable.a.rail}")
     found = {("description", f"node:{one}")}
-    return Done(found, hand.of_nodes([one, two]), by_place(f"node:{one}"))
+    doubts = by_place(f"node:{one}") | by_place(f"node:{two}")
+    return Done(found, hand.of_nodes([one, two]), doubts)
 
 
 @fault
@@ -140,7 +141,8 @@ def rail_with_the_name_of_another_node(hand: Hand) -> Done:
     one = hand.rail()
     other = hand.rail(lambda c: c.a.host != one.a.host and c.a.rail == one.a.rail)
     describe(hand, one, f"{other.a.host} mlx5_rail{one.a.rail}")
-    return Done({("description", f"hca:{one.a}")}, {one, other}, by_place(f"hca:{one.a}"))
+    doubts = by_place(f"hca:{one.a}") | by_place(f"hca:{other.a}")
+    return Done({("description", f"hca:{one.a}")}, {one, other}, doubts)
 
 
 @fault
@@ -200,6 +202,8 @@ def node_absent(hand: Hand) -> Done:
 
 def _switch_absent(hand: Hand, tier: str) -> Done:
     name = hand.switches(tier, 1)[0]
+    if tier != "leaf":
+        reach(hand, hand.of_device(name))
     hand.world.remove(hand.world.key_of[name, -1])
     for cable in hand.of_device(name):
         if cable.kind == NODE_LEAF:
@@ -238,6 +242,7 @@ def _half_dead(hand: Hand, tier: str) -> Done:
     near = set().union(*(hand.near(of[number]) for number in half))
     if len(half) < 8 or (tier == "leaf" and len(world.plan.switches) == 2) or near & hand.avoid:
         raise NoRoomError
+    reach(hand, {of[number] for number in half})
     for number in half:
         world.unplug(of[number])
         if of[number].kind == NODE_LEAF:
@@ -246,11 +251,25 @@ def _half_dead(hand: Hand, tier: str) -> Done:
     return Done({("ports", f"switch:{name}")}, hand.of_device(name) | near)
 
 
+def reach(hand: Hand, lost: set) -> None:
+    """See that each switch below these cables keeps an uplink; one without is as if it were off."""
+    world = hand.world
+    for name in {cable.a.host for cable in lost if cable.a.is_switch}:
+        if not any(
+            cable.a.host == name
+            and world.in_place(cable)
+            and world.key_of[cable.b.host, -1] not in world.mute
+            for cable in hand.of_device(name) - lost
+        ):
+            raise NoRoomError
+
+
 @fault
 def spine_that_loses_most(hand: Hand) -> Done:
     name = hand.switches("spine", 1)[0]
     cables = sorted(hand.of_device(name))
     lost = hand.rng.sample(cables, (2 * len(cables)) // 3)
+    reach(hand, set(lost))
     for cable in lost:
         hand.world.unplug(cable)
     return Done({("ports", f"switch:{name}")}, set(cables))
@@ -522,6 +541,8 @@ def node_mute(hand: Hand) -> Done:
 
 def _switch_mute(hand: Hand, tier: str) -> Done:
     name = hand.switches(tier, 1)[0]
+    if tier != "leaf":
+        reach(hand, hand.of_device(name))
     hand.world.mute.add(hand.world.key_of[name, -1])
     return Done({("silent", f"switch:{name}")}, hand.of_device(name))
 

@@ -161,7 +161,13 @@ def judge_fabric(
         ),
         *judge_unlinked(wiring, misrouted.unlinked),
         *_as_sure_as_the_sweep(
-            wiring, judge_unknown(wiring, list(misrouted.unknown), set(wanted.other_hosts))
+            wiring,
+            judge_unknown(
+                wiring,
+                list(misrouted.unknown),
+                set(wanted.other_hosts),
+                sum(not wiring.found(cable.a) for cable in misrouted.unlinked),
+            ),
         ),
     ]
     sound = wiring.good - absence.explained - unread.cables

@@ -13,7 +13,7 @@ both links of one cage.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Iterable, Iterator, Mapping
 
 from .._core.record import FAIL, NOT_MEASURED
@@ -410,33 +410,84 @@ def _block_of(ports: list[tuple[int, Cable]], left: set[Cable]) -> list[tuple[in
 def _collectors(wiring: Wiring, left: set[Cable]) -> Iterator[Finding]:
     """Yield a finding for each upper switch that has more of the lost cables than chance gives it.
 
-    What is lost together is counted once: the cables of one cage of the lower switch.
+    Several may, and then hide each other: as many are taken as have too many of the losses that the
+    others leave.
     """
     for tier in ("spine", "core"):
-        cages: dict[tuple[str, int], set[str]] = {}
-        lost: set[tuple[str, int]] = set()
-        of: dict[str, list[Cable]] = {}
-        for cable in wiring.plan.cables:
-            upper = wiring.plan.switches.get(cable.b.host)
-            if not cable.a.is_switch or upper is None or upper.tier != tier:
+        losses = _losses(wiring, tier, left)
+        names = sorted(losses.cables, key=lambda one: (-len(losses.cables[one]), one))
+        names = [name for name in names if losses.leaves(name) >= _FEWEST_LEAVES]
+        for count in range(len(names), 0, -1):
+            found = [losses.shares(name, {*names[:count]} - {name}) for name in names[:count]]
+            if any(COLLECTED.threshold().holds(one.chance) for one in found):
                 continue
-            twin = twin_cages(wiring.plan.switches[cable.a.host].radix)
-            cage = (cable.a.host, (cable.a.port + 1) // 2 if twin else cable.a.port)
-            cages.setdefault(cage, set()).add(cable.b.host)
-            if cable in left:
-                lost.add(cage)
-                of.setdefault(cable.b.host, []).append(cable)
-        for name in sorted(of, key=lambda one: (-len(of[one]), one)):
-            here = [cage for cage in lost if name in cages[cage]]
-            leaves = {leaf for leaf, _cage in here}
-            share = sum(name in uppers for uppers in cages.values()) / len(cages)
-            spines = len(set().union(*cages.values()))
-            chance = min(1.0, spines * _at_least(len(here), len(lost), share))
-            if len(leaves) < _FEWEST_LEAVES or COLLECTED.threshold().holds(chance):
-                continue
-            lost.difference_update(here)
-            left.difference_update(of[name])
-            yield _collector(wiring, name, of[name], len(here), len(lost) + len(here), chance)
+            for one in found:
+                left.difference_update(losses.cables[one.name])
+                yield _collector(wiring, one, losses.cables[one.name])
+            break
+
+
+@dataclass(frozen=True)
+class _Share:
+    """So many of the losses are at one switch, and how likely any has so many."""
+
+    chance: float
+    here: int
+    of: int
+    name: str
+
+
+@dataclass
+class _Losses:
+    """What is lost below a tier of switches.
+
+    What is lost together is counted once: the cables of one cage of the lower switch.
+    """
+
+    # By cage of a lower switch: the upper switches that its cables lead to, and those it lost.
+    leads: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+    lost: dict[tuple[str, int], list[str]] = field(default_factory=dict)
+    cables: dict[str, list[Cable]] = field(default_factory=dict)
+
+    def leaves(self, name: str) -> int:
+        """Return at how many lower switches a switch has losses."""
+        return len({cable.a.host for cable in self.cables[name]})
+
+    def shares(self, name: str, others: set[str]) -> _Share:
+        """Return what a switch has of the losses that the others leave.
+
+        A cage that is lost whole may have a cause of its own: either all are counted, or those that
+        lost a part.
+        """
+        parts = {cage for cage, lost in self.lost.items() if len(lost) < len(self.leads[cage])}
+        ways = [self._share(name, others, {*self.leads})]
+        if len(parts) < len(self.lost):
+            ways.append(self._share(name, others, {*self.leads} - {*self.lost} | parts))
+        best = min(ways, key=lambda one: one.chance)
+        return replace(best, chance=min(1.0, len(ways) * best.chance))
+
+    def _share(self, name: str, others: set[str], cages: set[tuple[str, int]]) -> _Share:
+        leads = [{*self.leads[cage]} - others for cage in cages]
+        leads = [uppers for uppers in leads if uppers]
+        lost = [{*self.lost[cage]} - others for cage in cages if cage in self.lost]
+        here, of = sum(name in uppers for uppers in lost), sum(bool(uppers) for uppers in lost)
+        share = sum(name in uppers for uppers in leads) / max(1, len(leads))
+        return _Share(len(set().union(*leads)) * _at_least(here, of, share), here, of, name)
+
+
+def _losses(wiring: Wiring, tier: str, left: set[Cable]) -> _Losses:
+    losses = _Losses()
+    for cable in wiring.plan.cables:
+        upper = wiring.plan.switches.get(cable.b.host)
+        if not cable.a.is_switch or upper is None or upper.tier != tier:
+            continue
+        twin = twin_cages(wiring.plan.switches[cable.a.host].radix)
+        cage = (cable.a.host, (cable.a.port + 1) // 2 if twin else cable.a.port)
+        losses.leads.setdefault(cage, []).append(cable.b.host)
+        if cable in left:
+            losses.lost.setdefault(cage, []).append(cable.b.host)
+            losses.cables.setdefault(cable.b.host, []).append(cable)
+    return losses
 
 
 def _at_least(count: int, of: int, share: float) -> float:
@@ -447,18 +498,17 @@ def _at_least(count: int, of: int, share: float) -> float:
     )
 
 
-def _collector(
-    wiring: Wiring, name: str, cables: list[Cable], here: int, of: int, chance: float
-) -> Finding:
+def _collector(wiring: Wiring, share: _Share, cables: list[Cable]) -> Finding:
     return Finding(
         PORTS,
-        f"switch:{name}",
-        f"{len(cables)} cables of {name} have no link: of {of} losses below its tier, those of one "
-        f"cage counted once, it has {here}, as by chance one of {1 / chance:.0f} fabrics would",
-        COLLECTED.filled(switch=name).remedy,
+        f"switch:{share.name}",
+        f"{len(cables)} cables of {share.name} have no link: of {share.of} losses below its tier, "
+        f"those of one cage counted once, it has {share.here}, as by chance one of "
+        f"{1 / share.chance:.0f} fabrics would",
+        COLLECTED.filled(switch=share.name).remedy,
         tuple(sorted(cables)),
         status=_status(wiring, cables),
-        measured=chance,
+        measured=share.chance,
         threshold=COLLECTED.threshold(),
         graded=COSTS[DARK],
     )

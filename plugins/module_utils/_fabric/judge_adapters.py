@@ -35,6 +35,8 @@ _GUID = re.compile(r"(?:0x)?([0-9a-fA-F:]{1,19})\Z")
 # A name is usual if so many nodes, and this share of those that are seen, give it to the rail.
 MOST = 3
 _SHARE = 0.75
+# Of the numbers of all rails together.
+_MOVED_SHARE = 0.6
 
 
 @dataclass(frozen=True)
@@ -207,12 +209,14 @@ def _learn(
     usual: Usual,
 ) -> None:
     of_family = set(family)
-    by_known = _most(_votes(sweep, known, of_family))
-    by_place = _most(_votes(sweep, places, of_family))
+    seen = _votes(sweep, places, of_family)
+    by_known, by_place = _most(_votes(sweep, known, of_family)), _most(seen)
     rails = {rail for _node, rail in family}
     names = by_known if set(by_known) == rails else by_place
     sample = {rail: plan.hcas[node, rail].devices for node, rail in family}
     moved = _moved(sample, names)
+    if moved is None:
+        moved = _mostly_moved(sample, seen)
     if moved is not None:
         # So rails are known that none of the nodes shows.
         numbers = {rail: _number(devices) for rail, devices in sample.items()}
@@ -259,6 +263,28 @@ def _most(votes: Mapping[int, Mapping[str, int]]) -> dict[int, str]:
 
 def _number(devices: tuple[str, ...]) -> int | None:
     return next((one for one in map(kernel_number, devices) if one is not None), None)
+
+
+def _mostly_moved(
+    planned: Mapping[int, tuple[str, ...]], seen: Mapping[int, Mapping[str, int]]
+) -> int | None:
+    """Return by how much the kernel's numbers of most adapters moved, None where that differs.
+
+    Many faults at once hide the usual name of a rail; all rails together still show it.
+    """
+    counts: dict[int, int] = {}
+    for rail, names in seen.items():
+        expected = _number(planned[rail])
+        for name, count in names.items():
+            number = kernel_number(name)
+            if number is None or expected is None:
+                return None
+            counts[number - expected] = counts.get(number - expected, 0) + count
+    if len(seen) < MOST or not counts:
+        return None
+    best = max(sorted(counts), key=lambda moved: counts[moved])
+    most = max(MOST * len(planned), _MOVED_SHARE * sum(counts.values()))
+    return best if counts[best] >= most else None
 
 
 def _moved(planned: Mapping[int, tuple[str, ...]], names: Mapping[int, str]) -> int | None:

@@ -364,21 +364,27 @@ def judge_identity(plan: CablePlan, matches: Matches, good: Iterable[Cable]) -> 
     for node, some in of_node.items():
         rails = sum(1 for host, _rail in matches.by_key if host == node)
         if 1 < len(some) == rails:
-            yield _unproved(f"node:{node}", f"the adapters of {node}", tuple(some), _NAME_THEM)
+            named = all((node, cable.a.rail) in matches.contested for cable in some)
+            what = f"the adapters of {node}"
+            yield _unproved(f"node:{node}", what, tuple(some), _NAME_THEM, named)
             continue
         for cable in some:
+            named = (node, cable.a.rail) in matches.contested
             what = f"the adapter in the place of {node} rail {cable.a.rail}"
-            yield _unproved(f"hca:{cable.a}", what, (cable,), _NAME_THEM)
+            yield _unproved(f"hca:{cable.a}", what, (cable,), _NAME_THEM, named)
     for name, some in of_switch.items():
         remedy = f"name the switch, or declare its GUID (switch_guids: {name})"
         yield _unproved(f"switch:{name}", f"the switch in the place of {name}", tuple(some), remedy)
 
 
-def _unproved(subject: str, what: str, cables: tuple[Cable, ...], remedy: str) -> Finding:
+def _unproved(
+    subject: str, what: str, cables: tuple[Cable, ...], remedy: str, named: bool = False
+) -> Finding:
+    known = "by a name that another device has, too" if named else "by place alone"
     return Finding(
         IDENTITY,
         subject,
-        f"{what}: known by place alone, so an exchanged cable would not show",
+        f"{what}: known {known}, so an exchanged cable would not show",
         remedy,
         cables,
         status=NOT_MEASURED,

@@ -60,6 +60,8 @@ class Matches:
     ends: dict[tuple[str, int], End] = field(default_factory=dict)
     # Devices of which nothing but the place is known: no cable of theirs is proved.
     unproved: set[str] = field(default_factory=set)
+    # Names that more than one device has: they prove neither.
+    contested: set[Key] = field(default_factory=set)
     # Nodes whose kernel numbers moved, with the rails whose adapters are gone.
     shifted: dict[str, tuple[int, ...]] = field(default_factory=dict)
     identities: Identities = field(default_factory=Identities)
@@ -217,9 +219,10 @@ class _Matcher:
         """Yield switches of which most cables to other switches are those of another one."""
         for guid, key in self.found.by_guid.items():
             if key[1] < 0:
+                # In any of its ports: those of two spines that are exchanged are its own.
                 right = [
-                    self.partner.get(far) == switch_end(key[0], number)
-                    for number, _guid, far in self.found.links(self.sweep.devices[guid])
+                    far in self.partner and self.partner[far].host == key[0]
+                    for _number, _guid, far in self.found.links(self.sweep.devices[guid])
                     if far.is_switch
                 ]
                 if len(right) >= MOST and 2 * sum(right) < len(right):
@@ -279,6 +282,7 @@ class _Matcher:
             key = self._named(device)
             if key is not None and not self._contradicted(device, key):
                 claims.setdefault(key, []).append(device)
+        self.found.contested.update(key for key, some in claims.items() if len(some) > 1)
         self._settle(self._without_clones(claims))
 
     def _without_clones(
@@ -613,8 +617,10 @@ class _Matcher:
     def find_unproved(self) -> None:
         """Note the devices that are known by their place alone."""
         for guid, key in self.found.by_guid.items():
-            usual = self.found.reasons[guid] == BY_USUAL and key[0] not in self.usual.proved
-            if self.found.reasons[guid] != BY_PLACE and not usual:
+            reason = self.found.reasons[guid]
+            usual = reason == BY_USUAL and key[0] not in self.usual.proved
+            named = reason in (BY_NAME, BY_USUAL) and key in self.found.contested
+            if reason != BY_PLACE and not usual and not named:
                 continue
             if self._vouchers(guid, key) < _VOUCHERS:
                 self.found.unproved.add(guid)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Iterator, Mapping
 
+from .._core.record import FAIL, NOT_MEASURED
 from .._ib.descriptions import host_and_device, host_key, switch_name, unnamed
 from .findings import (
     COSTS,
@@ -37,6 +38,8 @@ from .model import CA, NODE_LEAF, Cable, CablePlan, End, FoundPort, Sweep
 # An end at a device that is not in the plan: its host is this prefix and the GUID.
 _FOREIGN = "?"
 _FOREIGN_RAIL = -2
+# What adapters without a name are called together.
+_NAMELESS = "unnamed"
 
 
 @dataclass
@@ -95,7 +98,7 @@ class Wiring:
         device = self.sweep.devices[guid]
         if device.kind == CA:
             named = not unnamed(device.description)
-            return host_and_device(device.description).host if named else "unnamed"
+            return host_and_device(device.description).host if named else _NAMELESS
         return switch_name(device.description) or f"0x{guid}"
 
 
@@ -380,9 +383,12 @@ def _move(wiring: Wiring, ends: list[End], planned: list[Cable]) -> Finding:
 
 
 def judge_unknown(
-    wiring: Wiring, unknown: list[tuple[End, End]], other_hosts: set[str]
+    wiring: Wiring, unknown: list[tuple[End, End]], other_hosts: set[str], lost: int = 0
 ) -> Iterator[Finding]:
-    """Yield a finding for each device, or pair of ports, with links that no plan knows."""
+    """Yield a finding for each device, or pair of ports, with links that no plan knows.
+
+    `lost` is how many rails are nowhere: adapters without a name may be these.
+    """
     reserved = set(wiring.plan.reserved)
     nodes = {host_key(node) for node, _rail in wiring.plan.hcas}
     other_hosts = {host_key(host) for host in other_hosts}
@@ -409,6 +415,9 @@ def judge_unknown(
             what = f"{name} is not in the plan, but is linked"
         else:
             what = "a link that the plan does not have"
+        maybe = subject == f"device:{_NAMELESS}" and len(links) <= lost
+        if maybe:
+            what = f"an adapter without a name, which may be one of {lost} rails that are lost"
         yield Finding(
             UNEXPECTED,
             subject,
@@ -418,4 +427,5 @@ def judge_unknown(
             + (", or add the device to the inventory" if known and not rail else "")
             + (" or to the hosts that are known to be there" if known and not rail else ""),
             ends=tuple(end for end, _other in links),
+            status=NOT_MEASURED if maybe else FAIL,
         )

@@ -124,7 +124,15 @@ def test_a_healthy_fabric_passes(verify, healthy, tmp_path):
     names = {os.path.relpath(path, tmp_path / "out") for path in answer["files"]}
     assert {"records.json", "findings.txt", "fabric.svg", "raw/ibnetdiscover.txt"} <= names
     data = json.loads((tmp_path / "out" / "records.json").read_text())
-    assert len([rec for rec in data["records"] if rec["check"] == "fabric.cable"]) == 112
+    cables = [rec for rec in data["records"] if rec["check"] == "fabric.cable"]
+    # What is right has a record for each node, and one for the cables between the switches.
+    assert [rec["subject"] for rec in cables] == [
+        *(f"cables:dgx-{number:04d}" for number in range(1, 13)), "cables:leaf-001",
+    ]  # fmt: skip
+    assert {rec["measured"]["value"] for rec in cables} == {400.0}
+    assert (cables[0]["text"], cables[0]["status"]) == ("8 cables are right", "pass")
+    assert cables[0]["evidence"][0] == "dgx-0001/rail0--leaf-001/1"
+    assert sum(len(rec["evidence"]) for rec in cables) == 112
     # the gate lets no node in on records without a time
     assert len({rec["at"] for rec in data["records"]}) == 1
     assert data["records"][0]["at"].endswith("Z")
