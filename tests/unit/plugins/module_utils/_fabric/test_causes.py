@@ -113,6 +113,70 @@ def test_exchanged_leaves_teach_no_names(size: str, form: str) -> None:
     assert case.expected <= {(one.kind, one.subject) for one in verdict.findings}
 
 
+def test_exchanged_spines_keep_no_leaf_from_teaching_names() -> None:
+    # Of four spines two are exchanged and one is silent: no uplink is in its own port.
+    world = healthy("superpod-32")
+    for name, other in (("spine-002", "spine-004"), ("spine-004", "spine-002")):
+        call(world, (name, -1), f"MF0;{other}:MQM9700/U1")
+    world.mute.add(world.key_of["spine-001", -1])
+    name_all(world, "shifted")
+    verdict = world.judge()
+    assert told(verdict, "no_sm") == {
+        ("exchanged", "switch:spine-002", "fail"),
+        ("silent", "switch:spine-001", "fail"),
+        ("renamed", "fabric", "fail"),
+    }
+
+
+def test_numbers_of_most_adapters_together_show_what_no_rail_shows_alone() -> None:
+    world = healthy()
+    nodes = sorted({node for node, _rail in world.plan.hcas})
+    # Each rail has another name on five of twelve nodes.
+    for index, node in enumerate(nodes):
+        for rail in range(8):
+            odd = index < 4
+            call(world, (node, rail), f"{node} mlx5_{rail + (20 + index if odd else 2)}")
+    verdict = world.judge()
+    assert not [one for one in verdict.findings if one.kind in ("moved", "swapped", "exchanged")]
+    assert verdict.counts()["fail"] == 0
+    assert verdict.counts()["pass"] >= 8 * 8
+
+
+def test_a_name_that_two_nodes_have_proves_no_cable_of_either() -> None:
+    world = healthy()
+    for rail in range(8):
+        call(world, ("dgx-0005", rail), f"dgx-0006 mlx5_rail{rail}")
+    verdict = world.judge()
+    doubts = {one.subject: one for one in verdict.doubts if one.kind == "identity"}
+    assert set(doubts) == {"node:dgx-0005", "node:dgx-0006"}
+    assert "known by place alone" in doubts["node:dgx-0005"].text
+    assert "a name that another device has, too" in doubts["node:dgx-0006"].text
+    of_two = own(world, "dgx-0005") + own(world, "dgx-0006")
+    assert {verdict.cables[cable][0] for cable in of_two} == {"not_measured"}
+    assert verdict.counts() == {"pass": 112 - 16, "fail": 0, "not_measured": 16}
+    # With their GUIDs they are known.
+    world.ask_nodes()
+    assert world.judge().counts()["pass"] == 112
+
+
+def test_an_adapter_without_a_name_may_be_a_rail_that_is_lost() -> None:
+    world = healthy(SUPERPOD)
+    for cable in own(world, "leaf-001")[1:3]:
+        world.remove(world.key_of[cable.a.host, cable.a.rail])
+    leaves = [cable.b.host for cable in own(world, "dgx-0003")]
+    for number, leaf in enumerate(leaves[1:3]):
+        guid = f"060000000000000{number}"
+        world.add(guid, CA, NO_NAME)
+        world.link((guid, 1), world.place(world.free_ports(leaf)[0]))
+    strays = ("unexpected", "device:unnamed")
+    assert (*strays, "not_measured") in told(world.judge())
+    guid = "0600000000000009"
+    world.add(guid, CA, NO_NAME)
+    world.link((guid, 1), world.place(world.free_ports(leaves[4])[0]))
+    # One of three must be another.
+    assert (*strays, "fail") in told(world.judge())
+
+
 def test_a_lost_rail_may_be_in_the_place_of_another_without_a_name() -> None:
     world = healthy()
     world.remove(world.key_of["dgx-0005", 2])
@@ -166,6 +230,65 @@ def test_a_spine_that_has_more_of_the_losses_than_chance_gives_it(
             assert finding.cost.severity == "major"
             assert f"of {here + others} losses" in finding.text
             assert finding.measured < finding.threshold.value == 0.001
+
+
+def lose(world: World, spine: str, count: int, first: int) -> list[Cable]:
+    """Take so many cables from a spine, of one leaf each, none in a cage with another."""
+    cables = [c for c in own(world, spine) if c.a.port % 2]
+    leaves = sorted({cable.a.host for cable in cables})
+    lost = [next(c for c in cables if c.a.host == leaf) for leaf in leaves[first : first + count]]
+    for cable in lost:
+        world.unplug(cable)
+    return lost
+
+
+def collectors(world: World) -> set[str]:
+    return {one.subject for one in world.judge().findings if one.kind == "ports"}
+
+
+def test_two_spines_that_collect_losses_do_not_hide_each_other() -> None:
+    world = healthy(SUPERPOD)
+    # Alone: six of thirteen losses at one of eight spines, by chance in one of 52 fabrics.
+    lost = lose(world, "spine-003", 6, 0) + lose(world, "spine-005", 6, 4)
+    (other,) = lose(world, "spine-008", 1, 12)
+    assert collectors(world) == {"switch:spine-003", "switch:spine-005"}
+    verdict = world.judge()
+    ports = [one for one in verdict.findings if one.kind == "ports"]
+    assert {cable for one in ports for cable in one.cables} == {*lost}
+    assert all("of 7 losses below its tier" in one.text for one in ports)
+    assert all("it has 6" in one.text for one in ports)
+    assert ("dark", other.subject, "fail") in told(verdict)
+
+
+def test_a_second_spine_needs_as_much_as_a_first() -> None:
+    world = healthy(SUPERPOD)
+    lose(world, "spine-003", 7, 0)
+    # Of the three that the other leaves: all at one spine, from three leaves.
+    lose(world, "spine-005", 3, 4)
+    assert collectors(world) == {"switch:spine-003"}
+    world = healthy(SUPERPOD)
+    lose(world, "spine-003", 9, 0)
+    lose(world, "spine-005", 4, 4)
+    lose(world, "spine-006", 2, 9)
+    assert collectors(world) == {"switch:spine-003"}
+
+
+def test_a_cage_that_is_lost_whole_does_not_count_against_a_spine() -> None:
+    world = healthy(SUPERPOD)
+    lose(world, "spine-003", 6, 0)
+    lose(world, "spine-008", 1, 12)
+    lose(world, "spine-007", 1, 13)
+    assert collectors(world) == {"switch:spine-003"}
+    lose(world, "spine-006", 1, 14)
+    assert not collectors(world)
+    cage = own(world, "leaf-011")
+    (first,) = [c for c in cage if c.a.is_switch and c.b.host == "spine-006"][:1]
+    world = healthy(SUPERPOD)
+    lose(world, "spine-003", 6, 0)
+    lose(world, "spine-008", 1, 12)
+    for cable in world.near[first]:
+        world.unplug(cable)
+    assert collectors(world) == {"switch:spine-003"}
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,20 @@ def test_a_look_at_the_bmc_leaves_the_level_of_the_validation(tmp_path):
     assert [one["level"] for one in make(tmp_path, 4)["nodes"]] == before
 
 
+def test_rails_are_green_by_the_record_that_lists_the_right_cables(tmp_path):
+    store = Store(str(tmp_path / "evidence"))
+    at = "2026-03-03T00:00:00Z"
+    run = store.begin("validate_fabric", at)
+    right = ("dgx-01/rail0--leaf-1/1", "dgx-01/rail3--leaf-4/1")
+    records = [
+        Record("fabric.cable", "cables:dgx-01", PASS, evidence=right, at=at).as_data(),
+        Record("fabric.cable", "cable:dgx-01/rail2--leaf-3/1", FAIL, at=at).as_data(),
+    ]
+    store.add(run, "fabric", "fabric_verify", records, at)
+    first = make(tmp_path, 2)["nodes"][0]
+    assert first["rails"] == ["pass", "", "fail", "pass"]
+
+
 def test_exactly_the_faults_are_told(found):
     assert found["verdict"] == FAIL
     assert {(one["subject"], one["check"]) for one in found["failed"]} == {

@@ -77,6 +77,15 @@ def test_a_node_without_rails_has_no_cables_to_prove() -> None:
     assert [one["verdict"] for one in found] == ["not_measured", "pass"]
 
 
+def test_cables_that_are_right_have_one_record_for_each_node() -> None:
+    files = [node_file("n1"), node_file("n2"), node_file("n3")]
+    swept = [record("fabric.cable", "cables:n1", at=EARLY), record("fabric.cable", "cables:leaf")]
+    found = gate_verdicts([*files, ("n4", "no records")], swept, [], True)
+    # They prove the cables, and nothing of the node itself.
+    assert [one["verdict"] for one in found] == ["pass", *["not_measured"] * 3]
+    assert found[0]["at"] == EARLY
+
+
 def test_who_validates_a_node_asks_for_its_own_age() -> None:
     swept = [cable("n1", 0, at=EARLY)]
     (found,) = gate_verdicts([node_file("n1")], swept, [], True, own_age=True)
