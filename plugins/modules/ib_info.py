@@ -91,6 +91,9 @@ hcas:
     node_guid:
       description: GUID of the device, 16 hexadecimal digits.
       type: str
+    serial:
+      description: Serial number in the vital product data; null if the adapter does not tell it.
+      type: str
     description:
       description: NodeDescription.
       type: str
@@ -136,6 +139,9 @@ adapters:
       description: GUIDs of the device and of its ports.
       type: list
       elements: str
+    serial:
+      description: Serial number; null if the adapter does not tell it.
+      type: str
 firmwares:
   description: Devices by release of firmware, of those that are not ignored.
   returned: always
@@ -178,6 +184,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.dgx.plugins.module_utils._host.pci import Tree
 from ansible_collections.baremetal.dgx.plugins.module_utils._ib.read import (
     adapter_data,
+    ask_serials,
     grouped,
     hca_data,
     misnamed,
@@ -202,11 +209,15 @@ ARGUMENT_SPEC: dict[str, Any] = {
 def main() -> None:
     """Load and report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    hcas = load_hcas(Tree(module.params["sysfs"]))
+    tree = Tree(module.params["sysfs"])
+    hcas = load_hcas(tree)
+    serials, why = ask_serials(tree, [hca for hca in hcas if not hca.ignored])
+    if why:
+        module.warn(f"serial numbers are missing: {why}")
     module.exit_json(
         changed=False,
-        hcas=[hca_data(hca) for hca in hcas],
-        adapters=[adapter_data(hca) for hca in hcas if not hca.ignored],
+        hcas=[hca_data(hca, serials.get(hca.device)) for hca in hcas],
+        adapters=[adapter_data(hca, serials.get(hca.device)) for hca in hcas if not hca.ignored],
         firmwares=grouped(hcas, lambda hca: hca.firmware),
         psids=grouped(hcas, lambda hca: hca.psid),
         misnamed=misnamed(hcas, module.params["rails"]),

@@ -47,6 +47,7 @@ class OwnHca:
     pci: str | None = None
     # of the adapter and of its ports
     guids: tuple[str, ...] = ()
+    serial: str | None = None
 
 
 @dataclass
@@ -95,6 +96,7 @@ def adapters_from_data(data: Mapping[str, Any]) -> dict[str, tuple[OwnHca, ...]]
                 str(hca.get("device") or "?"),
                 full_pci(str(hca["pci"])) if hca.get("pci") else None,
                 tuple(dict.fromkeys(guid for guid in map(_guid, hca["guids"]) if guid)),
+                str(hca["serial"]) if hca.get("serial") else None,
             )
             for hca in hcas
         )

@@ -260,12 +260,15 @@ def judge_replaced(plan: CablePlan, sweep: Sweep, matches: Matches) -> Iterator[
         other = here.get(str(planned.guid))
         if other is not None:
             text += f", and what is declared shows as {other.description.strip()!r}"
+        own = matches.identities.own.get(key)
+        serial = own.serial if own is not None and planned.guid not in own.guids else None
         yield Finding(
             REPLACED,
             subject,
             text,
             f"if it was replaced on purpose, declare its GUID ({variable}); otherwise compare it "
             "with the label of the device",
+            evidence=(f"serial {serial}, as its node reports",) if serial else (),
         )
 
 

@@ -13,19 +13,24 @@ import os
 import time
 from typing import Any, Callable, Mapping, Sequence
 
+from .._core.child import DONE, Send, parts_of
 from .._core.files import write_atomic
 from .._core.names import RAIL_DEVICE, full_pci
 from .._core.run import MISSING, TIMED_OUT, CommandRunner
+from .._host.pci import Tree
 from .counters import Sample, sample_from_data, sample_to_data
 from .ethtool import Answer
 from .mlxlink import LinkReport, parse_mlxlink
-from .sysfs import Hca
+from .sysfs import Hca, serial_number
 
 # NVIDIA's MFT, and the same tool of the distributions' package mstflint.
 _LINK_TOOLS = ("mlxlink", "mstlink")
 _ASK = ("--show_module", "--show_counters", "--json")
 # With the histogram of FEC first: releases and links without it refuse the whole question.
 _QUESTIONS = ((*_ASK, "--rx_fec_histogram", "--show_histogram"), _ASK)
+
+# For all adapters of a node: a ConnectX-7 takes some milliseconds.
+_VITAL_S = 10.0
 
 
 def ask_link(
@@ -149,17 +154,37 @@ def store_sample(path: str, sample: Sample) -> None:
     write_atomic(path, json.dumps(sample_to_data(sample)), sync=False)
 
 
-def adapter_data(hca: Hca) -> dict[str, Any]:
+def ask_serials(
+    tree: Tree, hcas: Sequence[Hca], limit_s: float = _VITAL_S
+) -> tuple[dict[str, str], str]:
+    """Return the serial numbers by device, and why some are missing, empty if none is.
+
+    The vital product data comes word by word from the card, and one that is broken may not answer:
+    so a child reads, and what it has read within the limit counts.
+    """
+
+    def read(send: Send) -> None:
+        for hca in hcas:
+            vital = tree.data("class", "infiniband", hca.device, "device", "vpd")
+            send([hca.device, serial_number(vital)])
+
+    answer = parts_of(read, limit_s)
+    why = "" if answer.how == DONE else f"vital product data of the adapters: {answer.said}"
+    return {device: serial for device, serial in answer.parts if serial}, why
+
+
+def adapter_data(hca: Hca, serial: str | None = None) -> dict[str, Any]:
     """Return what tells which device of the fabric is which rail of the node."""
     guids = [hca.node_guid, *(port.guid for port in hca.ports)]
     return {
         "device": hca.device,
         "pci": hca.pci,
         "guids": list(dict.fromkeys(guid for guid in guids if guid)),
+        "serial": serial,
     }
 
 
-def hca_data(hca: Hca) -> dict[str, Any]:
+def hca_data(hca: Hca, serial: str | None = None) -> dict[str, Any]:
     """Return a device as mappings, lists and scalars, for the answer of a module."""
     return {
         "device": hca.device,
@@ -169,6 +194,7 @@ def hca_data(hca: Hca) -> dict[str, Any]:
         "psid": hca.psid,
         "firmware": hca.firmware,
         "node_guid": hca.node_guid,
+        "serial": serial,
         "description": hca.description,
         "numa": hca.numa,
         "netdevs": list(hca.netdevs),

@@ -32,6 +32,9 @@ NVIDIA_NETWORKING = "15b3"
 # They have the PCI id of any ConnectX-7; only the vital product data tells them apart.
 _BRIDGE_MARK = b"SMDL=SW_MNG"
 
+# Tags of the vital product data: of a large item, of its read-only fields, of its end.
+_LARGE, _READ_ONLY, _END = 0x80, 0x90, 0x78
+
 _RATE = re.compile(r"([0-9.]+) Gb/sec \((\d+)X ?(\w*)\)")
 
 
@@ -144,6 +147,29 @@ def load_port(tree: Tree, device: str, number: int) -> Port:
         pkeys=_pkeys(tree, base),
         counters=counters,
     )
+
+
+def serial_number(vital: bytes) -> str | None:
+    """Return the serial number in vital product data (PCI 3.0, appendix I), None without one."""
+    at = 0
+    while at + 3 <= len(vital):
+        tag = vital[at]
+        if not tag & _LARGE:
+            if tag == _END:
+                return None
+            at += 1 + (tag & 7)
+            continue
+        size = int.from_bytes(vital[at + 1 : at + 3], "little")
+        field_at, end = at + 3, min(at + 3 + size, len(vital))
+        while tag == _READ_ONLY and field_at + 3 <= end:
+            word, length = vital[field_at : field_at + 2], vital[field_at + 2]
+            value = vital[field_at + 3 : min(field_at + 3 + length, end)]
+            if word == b"SN":
+                text = value.decode("ascii", "replace").strip(" \0")
+                return text if len(value) == length and text.isprintable() and text else None
+            field_at += 3 + length
+        at += 3 + size
+    return None
 
 
 def _why_ignored(vendor: str | None, virtual: bool, vital: bytes) -> str:

@@ -241,6 +241,19 @@ def test_a_replaced_device_is_told_and_its_cables_are_right(verify):
     assert f"what is declared shows as '{other[0]} mlx5_rail{other[1]}'" in found["text"]
 
 
+def test_a_replaced_adapter_has_the_serial_number_that_its_node_reports(verify):
+    case = build("basepod-12", ("adapter_replaced",), 1)
+    ((_kind, subject),) = case.expected
+    node, rail = subject.partition(":")[2].split("/rail")
+    case.world.ask_nodes()
+    assert verify(case.world)["causes"][0]["evidence"] == []
+    pci = case.world.plan.hcas[node, int(rail)].pci
+    for hca in case.world.adapters[node]:
+        hca["serial"] = "MT2231X00042" if hca["pci"] == pci else "MT2231X00001"
+    (found,) = verify(case.world)["causes"]
+    assert found["evidence"] == ["serial MT2231X00042, as its node reports"]
+
+
 def test_a_plug_in_the_storage_adapter_of_its_node_does_not_pass(verify):
     case = build("basepod-12", ("rail_in_the_storage_adapter_of_its_node",), 1)
     answer = verify(case.world)

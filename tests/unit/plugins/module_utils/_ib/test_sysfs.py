@@ -2,15 +2,22 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import os
+
 import pytest
 from ib_tree import add_hca, config_space, dgx
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._host import pci as _pci
 from ansible_collections.baremetal.dgx.plugins.module_utils._host.pci import Tree
+from ansible_collections.baremetal.dgx.plugins.module_utils._ib.read import (
+    adapter_data,
+    ask_serials,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._ib.sysfs import (
     load_hcas,
     parse_rate,
     plain_guid,
+    serial_number,
 )
 
 
@@ -162,3 +169,52 @@ def test_capture_of_an_h100_node(capture):
     assert hcas["mlx5_bond_0"].ports[0].link_layer == "Ethernet"
     assert hcas["mlx5_bond_0"].ports[0].width == "2x"
     assert all(hca.pci is None for hca in hcas.values())
+
+
+def vital(*fields: tuple[bytes, bytes], name: bytes = b"NVIDIA ConnectX-7") -> bytes:
+    """Vital product data: the name, read-only fields, fields to write, the end."""
+    held = b"".join(word + bytes([len(value)]) + value for word, value in fields)
+    return (
+        b"\x82" + len(name).to_bytes(2, "little") + name
+        + b"\x90" + len(held).to_bytes(2, "little") + held
+        + b"\x91\x05\x00SN\x02no" + b"\x78"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("data", "serial"),
+    [
+        (vital((b"PN", b"MCX75310AAS-NEAT"), (b"SN", b"MT2231X00042  "), (b"RV", b"\x00")),
+         "MT2231X00042"),
+        # A small item before, and a field with SN in its value.
+        (b"\x12AB" + vital((b"V0", b"SN\x02xx"), (b"SN", b"MT1\x00")), "MT1"),
+        (vital((b"PN", b"x")), None),
+        (vital((b"SN", b"")), None),
+        (vital((b"SN", b"\xff\x01")), None),
+        # cut off
+        (vital((b"SN", b"MT2231X00042"))[:35], None),
+        (b"\x78" + vital((b"SN", b"MT1")), None),
+        (b"", None),
+        (b"\x90", None),
+        (b"\xff\xff\xff", None),
+    ],
+)  # fmt: skip
+def test_the_serial_number_in_vital_product_data(data, serial):
+    assert serial_number(data) == serial
+
+
+def test_serial_numbers_are_asked_within_a_limit(tmp_path):
+    for number, name in enumerate(("x0", "x1", "x2", "x3")):
+        add_hca(tmp_path, name, f"1{number}", vital=vital((b"SN", f"MT{number}".encode())))
+    hcas, tree = load(tmp_path), Tree(str(tmp_path))
+    (tmp_path / "class/infiniband/x1/device/vpd").unlink()
+    assert ask_serials(tree, hcas) == ({"x0": "MT0", "x2": "MT2", "x3": "MT3"}, "")
+    # A card that does not answer: what came before it counts.
+    path = tmp_path / "class/infiniband/x2/device/vpd"
+    path.unlink()
+    os.mkfifo(path)
+    serials, why = ask_serials(tree, hcas, limit_s=0.5)
+    assert serials == {"x0": "MT0"}
+    assert why.startswith("vital product data of the adapters: ")
+    data = [adapter_data(hca, serials.get(hca.device)) for hca in hcas]
+    assert [one["serial"] for one in data] == ["MT0", None, None, None]
