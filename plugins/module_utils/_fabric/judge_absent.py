@@ -456,8 +456,8 @@ class _Losses:
     def shares(self, name: str, others: set[str]) -> _Share:
         """Return what a switch has of the losses that the others leave.
 
-        A cage that is lost whole may have a cause of its own: either all are counted, or those that
-        lost a part.
+        A cage that is lost whole may have another cause, its transceiver: either all are counted,
+        or those that lost a part.
         """
         parts = {cage for cage, lost in self.lost.items() if len(lost) < len(self.leads[cage])}
         ways = [self._share(name, others, {*self.leads})]

@@ -163,7 +163,7 @@ def _legend(drawing: _Drawing, right: str) -> None:
             f'rx="{6 if kind == FAIL else 0}"/>'
         )
         drawing.text(x + 20, y + 11, words)
-        x += 45 + 7 * len(words)
+        x += 45 + 6 * len(words)
     drawing.y += 30
 
 
@@ -202,15 +202,19 @@ def _by_node(drawing: _Drawing) -> None:
             for end in (cable.a, cable.b):
                 ups.setdefault((end.host, cable.other(end).host), _Mark()).cables.append(cable)
     uppers = sorted({upper for leaf, upper in ups if _is_leaf(drawing, leaf)})
-    for unit in sorted(set(units.values())):
-        nodes = sorted({node for node, _rail in plan.hcas if units.get(node) == unit})
+    of_unit = {
+        unit: sorted({node for node, _rail in plan.hcas if units.get(node) == unit})
+        for unit in sorted(set(units.values()))
+    }
+    # The same spine below itself, whatever the size of the unit.
+    start = _LEFT + max(map(len, of_unit.values())) * _CELL + _GAP
+    for unit, nodes in of_unit.items():
         rows = sorted(rail for of, rail in rails if of == unit)
         longest = max([len(name) for name in nodes + uppers] + [0])
         top = drawing.y + 22 + 6 * longest
         drawing.text(10, drawing.y + 12, f"unit {unit}" if unit else "nodes and leaves", "h")
         for column, node in enumerate(nodes):
             drawing.text(_LEFT + column * _CELL + 10, top - 5, node, "v", turn=True)
-        start = _LEFT + len(nodes) * _CELL + _GAP
         for column, upper in enumerate(uppers):
             drawing.text(start + column * _CELL + 10, top - 5, upper, "v", turn=True)
         seen: set[str] = set()
@@ -301,7 +305,7 @@ def _uppers(drawing: _Drawing) -> None:
                 of.setdefault(end.host, _Mark()).cables.append(cable)
     across = 32
     for tier in ("spine", "core"):
-        names = [name for name, switch in plan.switches.items() if switch.tier == tier]
+        names = sorted(name for name, switch in plan.switches.items() if switch.tier == tier)
         if not names:
             continue
         drawing.text(10, drawing.y + 12, f"{tier}s", "h")

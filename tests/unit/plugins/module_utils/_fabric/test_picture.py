@@ -55,6 +55,9 @@ def test_a_missing_uplink_has_its_own_cell(listed: bool) -> None:
     # The legend, 139 x 4 rails, 32 x 9 trunks and nine spines; five racks' places are empty.
     assert counted(svg)["pass"] == 1 + 556 + 288 + 9
     assert [f">unit {rack}<" in svg for rack in range(10)] == [False, *[True] * 8, False]
+    # A spine is in one column, though the last rack has 13 nodes.
+    columns = re.findall(r'<rect class="pass" x="(\d+)"[^>]*><title>leaf-\d+ to spine-009', svg)
+    assert (len(columns), len(set(columns))) == (32, 1)
     gone = [cable for cable in verdict.wiring.plan.cables if cable.a.host == "leaf-030"][-1]
     assert gone.b.host == "spine-009"
     world.unplug(gone)
