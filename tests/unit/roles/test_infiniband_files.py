@@ -49,6 +49,8 @@ SHOWN = {
     "refusals": "__infiniband_refusals | selectattr('when') | map(attribute='say') | list",
     "firmware": "__infiniband_firmware_findings",
     "renamed": "__infiniband_rename_paths",
+    "modules": "__infiniband_modules",
+    "load": "__infiniband_load",
 }
 
 
@@ -395,6 +397,32 @@ def test_firmware_findings(ubuntu: dict[str, Any]) -> None:
 def test_what_udev_is_told_to_rename(ubuntu: dict[str, Any], debian: dict[str, Any]) -> None:
     assert ubuntu["renamed"] == ["/sys/class/infiniband/mlx5_4", "/sys/class/net/ibp79s0"]
     assert debian["renamed"] == []
+
+
+def test_modules_that_are_not_there_are_loaded_at_once(
+    debian: dict[str, Any], tmp_path: Path
+) -> None:
+    wanted = ["ib_umad", "rdma_ucm", "ib_ipoib"]
+    assert lines(debian["files"]["/etc/modules-load.d/baremetal-dgx-fabric.conf"]) == wanted
+    assert debian["modules"] == wanted
+    (tmp_path / "module" / "ib_umad").mkdir(parents=True)
+    modprobe = tmp_path / "modprobe"
+    modprobe.write_text(
+        f'#!/bin/sh\n[ "$1" != rdma_ucm ] || exit "$FAILS"; mkdir {tmp_path}/module/$1'
+    )
+    modprobe.chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+
+    def load(fails: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["sh", "-c", debian["load"], "sh", *wanted],
+            env={"PATH": path, "SYS": str(tmp_path), "FAILS": fails},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    assert load("1").returncode == 1
+    done = load("0")
+    assert (done.returncode, done.stdout) == (0, "rdma_ucm\nib_ipoib\n")
 
 
 def test_a_pod_has_files_and_no_units(pod: dict[str, Any]) -> None:
