@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,30 @@ def test_a_number_is_always_the_same_fabric_and_the_module_judges_it_alike() -> 
     one, two = rates.by_module(fabric.world), rates.by_judge(rates.broken(number).world)
     assert (one.findings, one.doubts, one.status) == (two.findings, two.doubts, two.status)
     assert one.findings
+
+
+def test_a_report_fails_on_what_must_not_be() -> None:
+    sound = rates.Rate(
+        1, SMALL[0], "planned", rates.ASKED, cut=False, due=200, found=199, wanted=1,
+        of_fault=[("half_of_a_leaf_dead", 100, 100), ("rail_missing", 100, 99)],
+    )  # fmt: skip
+    assert list(rates.shortfalls([sound])) == []
+    assert list(rates.shortfalls([replace(sound, found=197)])) == [
+        "1 at once: 197 of 200 found", f"{SMALL[0]}: 197 of 200 found",
+        "as planned: 197 of 200 found",
+    ]  # fmt: skip
+    half = replace(sound, of_fault=[("half_of_a_leaf_dead", 100, 98)])
+    assert list(rates.shortfalls([half])) == ["half devices: 98 of 100 found"]
+    for known in (rates.ASKED, rates.DECLARED, rates.NOT):
+        one = replace(sound, known=known)
+        assert list(rates.shortfalls([replace(one, broken_passed=1)]))
+        assert list(rates.shortfalls([replace(one, sound_failed=1, cut=True)]))
+        cloned = replace(one, form="cloned", sound_failed=1)
+        assert bool(list(rates.shortfalls([cloned]))) is (known != rates.NOT)
+        assert bool(list(rates.shortfalls([replace(one, false=1)]))) is (known != rates.NOT)
+        assert list(rates.shortfalls([replace(one, form="none", false=1)]))
+    # What a cut sweep does not show is not due, and without GUIDs no share is promised.
+    assert list(rates.shortfalls([replace(half, cut=True), replace(half, known=rates.NOT)])) == []
 
 
 def test_a_run_is_made_of_ranges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
