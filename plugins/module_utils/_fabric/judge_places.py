@@ -29,7 +29,7 @@ from .findings import (
 )
 from .judge_adapters import Key
 from .match import BY_GUID, BY_NAME, BY_NODE, BY_PLACE, Matches, guids_of
-from .model import Cable, CablePlan, End, Sweep, switch_end
+from .model import SWITCH, Cable, CablePlan, End, Sweep, switch_end
 from .wiring import Wiring
 
 # So many links of a device, and this share of them, must say that it is elsewhere: fewer are
@@ -396,10 +396,14 @@ def _unproved(
 
 def _judge_switch_names(plan: CablePlan, sweep: Sweep, matches: Matches) -> list[Finding]:
     wrong: dict[str, str] = {}
+    every = [switch_name(one.description) for one in sweep.devices.values() if one.kind == SWITCH]
     for key, guid in sorted(matches.by_key.items()):
         if key[1] >= 0 or matches.reasons[guid] == BY_NAME:
             continue
         said = sweep.devices[guid].description
+        if switch_name(said) not in plan.switches and every.count(switch_name(said)) > 1:
+            # All chips of a director have its name: each is known by its neighbours.
+            continue
         # A switch without its own system cannot be given a name.
         if key[0] not in (said.strip(), switch_name(said)) and not unnamed(said):
             wrong[key[0]] = switch_name(said)

@@ -321,6 +321,28 @@ def test_what_a_leaf_does_not_explain_of_a_node_may_be_one_transceiver(
     assert kinds & {"node_absent", "cage", "missing"} == {expected}
 
 
+# a director, whose chips all have its name
+
+
+@pytest.mark.parametrize("name", ["uplink_dark", "uplinks_of_two_leaves_swapped", "spine_absent"])
+def test_chips_of_a_director_are_known_by_their_neighbours(name: str) -> None:
+    case = build(SUPERPOD, (name,), 2)
+    for spine, switch in case.world.plan.switches.items():
+        key = (spine, -1)
+        if switch.tier == "spine" and case.world.key_of[key] in case.world.fabric.devices:
+            call(case.world, key, "MF0;director-1:CS9500/U1")
+    verdict = case.world.judge()
+    assert {(one.kind, one.subject) for one in verdict.findings} == case.expected
+    assert verdict.doubts == []
+    # A single switch with another name has the wrong one, and so has one with a planned name.
+    world = healthy(SUPERPOD)
+    call(world, ("spine-002", -1), "MF0;director-1:CS9500/U1")
+    call(world, ("spine-003", -1), "MF0;spine-004:CS9500/U1")
+    assert told(world.judge()) == {
+        ("description", "switch:spine-002", "fail"), ("description", "switch:spine-003", "fail"),
+    }  # fmt: skip
+
+
 # what is absent
 
 
