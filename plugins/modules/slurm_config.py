@@ -83,7 +83,9 @@ options:
         C(dgx-[01-04]), names of O(node_sets) and C(ALL).
       - Further C(default), C(state), C(default_time), C(max_time), C(max_nodes), C(qos),
         C(allow_accounts), C(allow_groups), C(allow_qos), C(priority_tier), C(preempt_mode),
-        C(oversubscribe), and C(options) for any other key of the line.
+        C(oversubscribe), C(topology), and C(options) for any other key of the line.
+      - C(topology) is V(tree), V(block) or V(flat), where the partition departs from
+        O(topology_plugin). The file is then C(topology.yaml), from Slurm 25.05 on.
       - A partition whose nodes have more memory or CPUs a GPU than the smallest of the cluster gets
         its own defaults for jobs that do not say what they need.
     type: list

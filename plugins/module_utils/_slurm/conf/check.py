@@ -319,7 +319,8 @@ def _check_topology(values: Mapping[str, Any], names: Sequence[str]) -> Iterator
     missing = sorted(set(names) - set(above))
     if missing:
         yield f"topology: {fold(missing)} is below no switch, and jobs could not use it; add it"
-    if values["topology_plugin"] == "block":
+    asked = {values["topology_plugin"], *(one.get("topology") for one in values["partitions"])}
+    if "block" in asked:
         yield from _check_blocks(values)
 
 
@@ -359,6 +360,14 @@ def _check_release(values: Mapping[str, Any]) -> Iterator[str]:
         yield from needs("topology_plugin: block", "topology block", "write tree")
     if values["topology_format"] == "yaml":
         yield from needs("topology_format: yaml", "topology.yaml", "write conf")
+    for index, entry in enumerate(values["partitions"]):
+        path = f"partitions[{index}].topology"
+        if entry.get("topology") and (
+            not values["topology"] or values["topology_plugin"] == "none"
+        ):
+            yield f"{path}: there is no topology to depart from; leave it out"
+        elif entry.get("topology"):
+            yield from needs(path, "topology.yaml", "leave it out")
     if values["gres_autodetect"] == "nvidia":
         yield from needs("gres_autodetect: nvidia", "autodetect nvidia", "write nvml or off")
     for key in ("prolog", "epilog"):

@@ -59,6 +59,7 @@ PARTITION_INPUTS: Mapping[str, str] = {
     "PriorityTier": "priority_tier",
     "PreemptMode": "preempt_mode",
     "OverSubscribe": "oversubscribe",
+    "Topology": "topology",
 }
 
 _UNLIMITED = ("infinite", "unlimited")

@@ -348,7 +348,9 @@ def _partition_lines(values: Mapping[str, Any]) -> list[str]:
         }
         if "DefMemPerNode" in options:
             shares = {key: share for key, share in shares.items() if key not in _DEFAULT_MEMORY}
-        lines.append(_partition_line(entry, sets, {**shares, **options}))
+        asked = entry.get("topology")
+        own = {**entry, "topology": asked if asked in own_topologies(values) else None}
+        lines.append(_partition_line(own, sets, {**shares, **options}))
     return lines
 
 
@@ -437,11 +439,17 @@ def has_topology(values: Mapping[str, Any]) -> bool:
     return values["topology_plugin"] != "none" and bool(values["topology"])
 
 
+def own_topologies(values: Mapping[str, Any]) -> list[str]:
+    """Return what partitions ask for instead of the cluster's plug-in, each once."""
+    asked = {entry.get("topology") or "" for entry in values["partitions"]}
+    return sorted(asked - {"", values["topology_plugin"]}) if has_topology(values) else []
+
+
 def topology(values: Mapping[str, Any]) -> dict[str, str]:
     """Return the one file of the topology; {} for none."""
     if not has_topology(values):
         return {}
-    if values["topology_format"] == "yaml":
+    if values["topology_format"] == "yaml" or own_topologies(values):
         return {"topology.yaml": _topology_yaml(values)}
     return {"topology.conf": _topology_conf(values)}
 
@@ -529,22 +537,32 @@ def _blocks(values: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _topology_yaml(values: Mapping[str, Any]) -> str:
-    """Return the one topology of the cluster in the newer form (topology.yaml man page)."""
-    lines = ["- topology: default", "  cluster_default: true", f"  {values['topology_plugin']}:"]
-    if values["topology_plugin"] == "tree":
+    """Return the topologies in the newer form (topology.yaml man page): the cluster's first."""
+    lines = ["- topology: default", "  cluster_default: true"]
+    lines += _described(values, values["topology_plugin"])
+    for name in own_topologies(values):
+        lines += [f"- topology: {name}", "  cluster_default: false", *_described(values, name)]
+    return text(lines)
+
+
+def _described(values: Mapping[str, Any], plugin: str) -> list[str]:
+    if plugin == "flat":
+        return ["  flat: true"]
+    lines = [f"  {plugin}:"]
+    if plugin == "tree":
         lines.append("    switches:")
         for switch in values["topology"]:
             below = "nodes" if switch.get("nodes") else "children"
             names = switch.get("nodes") or switch["switches"]
             lines += [f"    - switch: {_scalar(switch['switch'])}", f"      {below}: {fold(names)}"]
-        return text(lines)
+        return lines
     if values["block_sizes"]:
         lines += ["    block_sizes:", *(f"    - {size}" for size in values["block_sizes"])]
     lines.append("    blocks:")
     for block in _blocks(values):
         lines.append(f"    - block: {_scalar(block['switch'])}")
         lines.append(f"      nodes: {fold(block['nodes'])}")
-    return text(lines)
+    return lines
 
 
 def _scalar(name: str) -> str:

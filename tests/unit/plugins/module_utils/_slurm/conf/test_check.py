@@ -85,6 +85,18 @@ BAD: list[tuple[dict[str, Any], str]] = [
         "topology_plugin: block needs 23.11 or later, version is 23.02; write tree",
     ),
     (
+        {"partitions": [{"name": "p", "nodes": ["ALL"], "topology": "flat"}]},
+        "partitions[0].topology needs 25.05 or later, version is 24.11; leave it out",
+    ),
+    (
+        {
+            "partitions": [{"name": "p", "nodes": ["ALL"], "topology": "flat"}],
+            "topology_plugin": "none",
+            "version": "25.05",
+        },
+        "partitions[0].topology: there is no topology to depart from; leave it out",
+    ),
+    (
         {"topology_format": "yaml"},
         "topology_format: yaml needs 25.05 or later, version is 24.11; write conf",
     ),

@@ -286,6 +286,33 @@ def test_topology_yaml_reads_as_what_was_meant(plugin: str) -> None:
     assert value(files["slurm.conf"], "TopologyPlugin") == f"topology/{plugin}"
 
 
+def test_a_partition_departs_from_the_topology_of_the_cluster() -> None:
+    partitions = [
+        {"name": "batch", "nodes": ["ALL"], "topology": "tree"},
+        {"name": "debug", "nodes": ["dgx-01"], "topology": "flat"},
+        {"name": "nvl", "nodes": ["dgx-02"], "topology": "block", "options": {"MinNodes": 1}},
+    ]
+    values = cluster(version="25.05", topology=TREE, partitions=partitions)
+    assert check(values) == []
+    files = render(values)
+    first, *others = yaml.safe_load(files["topology.yaml"])
+    assert (first["topology"], first["cluster_default"], "tree" in first) == ("default", True, True)
+    assert others == [
+        {
+            "topology": "block",
+            "cluster_default": False,
+            "block": {
+                "blocks": [{"block": "yes", "nodes": "dgx-01"}, {"block": "su2", "nodes": "dgx-02"}]
+            },
+        },
+        {"topology": "flat", "cluster_default": False, "flat": True},
+    ]
+    assert "topology.conf" not in files
+    lines = re.findall(r"^PartitionName=(\S+) (.*)$", files["slurm.conf"], re.MULTILINE)
+    found = {name: re.findall(r"Topology=(\S+)", line) for name, line in lines}
+    assert found == {"batch": [], "debug": ["flat"], "nvl": ["block"]}
+
+
 @pytest.mark.parametrize(
     ("version", "line"), [("23.11", "BlockLevels=0,1"), ("24.05", "BlockSizes=1,2")]
 )
