@@ -101,6 +101,7 @@ class LookupModule(LookupBase):
             self.get_option("fabric"),
             self.get_option("own_age"),
             self.get_option("without_rails"),
+            (fabric.get("findings") or ()) if isinstance(fabric, dict) else (),
         )
 
 

@@ -12,17 +12,21 @@ bad cable is not good. What cannot be read, or is about another node, measured n
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from ...module_utils._core.record import FAIL, NOT_MEASURED, VERSION, Record, flaw
+from ...module_utils._core.record import FAIL, NOT_MEASURED, PASS, VERSION, Record, flaw
 from ...module_utils._core.verdict import (
     FABRIC,
     Fold,
+    NodeVerdict,
     gate_data,
     is_about_another,
     place_of,
     record_from_data,
 )
+from ...module_utils._fabric.findings import HARMLESS
+from ...module_utils._fabric.findings import LEVELS as SEVERITIES
 from ...module_utils._slurm.gate.policy import LEVELS
 
 
@@ -33,6 +37,7 @@ def gate_verdicts(
     needs_fabric: bool,
     own_age: bool = False,
     without_rails: Collection[str] = (),
+    findings: Sequence[Any] = (),
 ) -> list[dict[str, Any]]:
     """Return the gate's plain verdict of each node.
 
@@ -42,7 +47,11 @@ def gate_verdicts(
     node whose cables were not checked is not measured, unless it is one `without_rails`. A verdict
     that is not a failure is as old as its oldest record; with `own_age` those of the cables do not
     count, which are swept for all nodes at once and not when one of them is validated.
+
+    `findings` are those of the sweep: of the failures of a node the one that costs most is named
+    first, and one that is harmless fails no node.
     """
+    severity = _severities(findings)
     fold, levels, oldest = Fold(cables_condemn=True), {}, {}
     for node, data in files:
         records, why = _own_records(node, data)
@@ -61,6 +70,8 @@ def gate_verdicts(
                 oldest[node] = min(oldest[node], record.at)
             if record.status == NOT_MEASURED and place_of(record.subject).owner == FABRIC:
                 fold.unmeasured.setdefault(node, []).append(record)
+        if record.status == FAIL and severity.get((record.check, record.subject)) == HARMLESS:
+            record = replace(record, status=PASS)
         fold.add(record)
     for record in _read(pairs):
         if record.status == FAIL:
@@ -69,13 +80,39 @@ def gate_verdicts(
         for node in sorted(set(oldest) - seen - set(without_rails)):
             why = "its cables were not checked"
             fold.add(_missing(node, "fabric.records", why, "run validate_fabric"))
-    told = gate_data([fold.verdict(node, levels[node]) for node in oldest])
+    told = gate_data([_by_cost(fold.verdict(node, levels[node]), severity) for node in oldest])
     for one in told:
         if one["verdict"] == FAIL:
             one["at"] = max(record.at for record in fold.failing[one["node"]])
         else:
             one["at"] = oldest[one["node"]]
     return told
+
+
+def _severities(findings: Sequence[Any]) -> dict[tuple[str, str], str]:
+    """Return the severity of each finding's own record, and of those of its cables."""
+    severities: dict[tuple[str, str], str] = {}
+    for one in findings:
+        try:
+            told = [(f"fabric.{one['kind']}", str(one["subject"]))]
+            told += [("fabric.cable", str(subject)) for subject in one["cables"]]
+            severity = str(one["severity"])
+        except (KeyError, TypeError):
+            continue
+        for key in told:
+            # They come in this order: what costs most is first.
+            severities.setdefault(key, severity)
+    return severities
+
+
+def _by_cost(found: NodeVerdict, severity: Mapping[tuple[str, str], str]) -> NodeVerdict:
+    """Return a verdict with its failures by severity; what is the node's own comes first."""
+
+    def rank(record: Record) -> int:
+        said = severity.get((record.check, record.subject), "")
+        return SEVERITIES.index(said) if said in SEVERITIES else 0
+
+    return replace(found, failing=tuple(sorted(found.failing, key=rank)))
 
 
 def _own_records(node: str, data: Any) -> tuple[list[Record], str]:

@@ -77,6 +77,39 @@ def test_a_node_without_rails_has_no_cables_to_prove() -> None:
     assert [one["verdict"] for one in found] == ["not_measured", "pass"]
 
 
+def finding(kind: str, severity: str, subject: str, *cables: str) -> dict[str, Any]:
+    return {"kind": kind, "subject": subject, "severity": severity, "cables": list(cables)}
+
+
+def test_a_harmless_finding_fails_no_node_and_what_costs_most_is_named_first() -> None:
+    def bad(rail: int, node: str = "n1") -> dict[str, Any]:
+        return record("fabric.cable", f"cable:{node}/rail{rail}--leaf-01/{rail}", "fail")
+
+    names = [f"cable:n1/rail{rail}--leaf-01/{rail}" for rail in range(4)]
+    renamed = record("fabric.renamed", "hca:n2/rail0", "fail")
+    swept = [bad(0), bad(1), bad(2), renamed]
+    findings = [
+        finding("swapped", "critical", "cable:x", names[2]),
+        finding("errors", "major", names[1], names[1]),
+        finding("swapped", "harmless", names[0], names[0], names[1]),
+        finding("renamed", "harmless", "hca:n2/rail0"),
+        "nonsense", {"kind": "x"},
+    ]  # fmt: skip
+    files = [node_file("n1"), node_file("n2")]
+    found = gate_verdicts(files, swept, [], True, findings=findings)
+    assert [one["verdict"] for one in found] == ["fail", "pass"]
+    assert found[0]["first_failing"]["subject"] == names[2]
+    # Without the critical one the next, and with none but the harmless one the node passes.
+    found = gate_verdicts(files, swept[:2], [], False, findings=findings)
+    assert found[0]["first_failing"]["subject"] == names[1]
+    assert gate_verdicts(files, swept[:1], [], True, findings=findings)[0]["verdict"] == "pass"
+    assert gate_verdicts(files, swept[:1], [], True)[0]["verdict"] == "fail"
+    # What the node itself reports comes before a cable of less weight.
+    own = [node_file("n1", record("gpu.ecc", "gpu:n1/3", "fail"))]
+    found = gate_verdicts(own, swept[:2], [], False, findings=findings)
+    assert found[0]["first_failing"]["check"] == "gpu.ecc"
+
+
 def test_cables_that_are_right_have_one_record_for_each_node() -> None:
     files = [node_file("n1"), node_file("n2"), node_file("n3")]
     swept = [record("fabric.cable", "cables:n1", at=EARLY), record("fabric.cable", "cables:leaf")]
@@ -195,6 +228,10 @@ def test_the_lookup_reads_what_the_playbooks_leave(tmp_path: Path) -> None:
     assert [(one["node"], one["verdict"]) for one in found] == [
         ("n1", "pass"), ("n2", "fail"), ("n3", "not_measured"), ("n4", "not_measured"),
     ]  # fmt: skip
+    harmless = finding("swapped", "harmless", "cable:x", swept["records"][1]["subject"])
+    text = json.dumps({**swept, "findings": [harmless]})
+    (tmp_path / "fabric" / "records.json").write_text(text, encoding="utf-8")
+    assert [one["verdict"] for one in look(tmp_path, "n1", "n2", fabric=True)] == ["pass", "pass"]
     cut = look(tmp_path, "n3")[0]["first_failing"]["text"]
     assert cut.startswith("n3.json cannot be read: ")
     pairs = [record("fabric.pairs.part", "hca:n1/rail2", "fail")]
