@@ -228,8 +228,10 @@ def test_the_lookup_reads_what_the_playbooks_leave(tmp_path: Path) -> None:
     assert [(one["node"], one["verdict"]) for one in found] == [
         ("n1", "pass"), ("n2", "fail"), ("n3", "not_measured"), ("n4", "not_measured"),
     ]  # fmt: skip
-    harmless = finding("swapped", "harmless", "cable:x", swept["records"][1]["subject"])
-    text = json.dumps({**swept, "findings": [harmless]})
+    subject = swept["records"][1]["subject"]
+    harmless = finding("swapped", "harmless", "cable:x", subject)
+    records = [swept["records"][0], record("fabric.cable", subject, "fail")]
+    text = json.dumps({"records": records, "findings": [harmless]})
     (tmp_path / "fabric" / "records.json").write_text(text, encoding="utf-8")
     assert [one["verdict"] for one in look(tmp_path, "n1", "n2", fabric=True)] == ["pass", "pass"]
     cut = look(tmp_path, "n3")[0]["first_failing"]["text"]
