@@ -25,9 +25,10 @@ from ...module_utils._core.verdict import (
     place_of,
     record_from_data,
 )
-from ...module_utils._fabric.findings import HARMLESS
-from ...module_utils._fabric.findings import LEVELS as SEVERITIES
 from ...module_utils._slurm.gate.policy import LEVELS
+
+# A severity in records.json of the fabric.
+_HARMLESS = "harmless"
 
 
 def gate_verdicts(
@@ -51,7 +52,7 @@ def gate_verdicts(
     `findings` are those of the sweep: of the failures of a node the one that costs most is named
     first, and one that is harmless fails no node.
     """
-    severity = _severities(findings)
+    weights = _weights(findings)
     fold, levels, oldest = Fold(cables_condemn=True), {}, {}
     for node, data in files:
         records, why = _own_records(node, data)
@@ -70,7 +71,7 @@ def gate_verdicts(
                 oldest[node] = min(oldest[node], record.at)
             if record.status == NOT_MEASURED and place_of(record.subject).owner == FABRIC:
                 fold.unmeasured.setdefault(node, []).append(record)
-        if record.status == FAIL and severity.get((record.check, record.subject)) == HARMLESS:
+        if record.status == FAIL and _weight(weights, record)[1] == _HARMLESS:
             record = replace(record, status=PASS)
         fold.add(record)
     for record in _read(pairs):
@@ -80,7 +81,7 @@ def gate_verdicts(
         for node in sorted(set(oldest) - seen - set(without_rails)):
             why = "its cables were not checked"
             fold.add(_missing(node, "fabric.records", why, "run validate_fabric"))
-    told = gate_data([_by_cost(fold.verdict(node, levels[node]), severity) for node in oldest])
+    told = gate_data([_by_cost(fold.verdict(node, levels[node]), weights) for node in oldest])
     for one in told:
         if one["verdict"] == FAIL:
             one["at"] = max(record.at for record in fold.failing[one["node"]])
@@ -89,30 +90,36 @@ def gate_verdicts(
     return told
 
 
-def _severities(findings: Sequence[Any]) -> dict[tuple[str, str], str]:
-    """Return the severity of each finding's own record, and of those of its cables."""
-    severities: dict[tuple[str, str], str] = {}
-    for one in findings:
+_Weights = Mapping[tuple[str, str], tuple[int, str]]
+
+
+def _weights(findings: Sequence[Any]) -> _Weights:
+    """Return place and severity of each finding, for its own record and those of its cables.
+
+    In records.json what costs most is first.
+    """
+    weights: dict[tuple[str, str], tuple[int, str]] = {}
+    for place, one in enumerate(findings):
         try:
             told = [(f"fabric.{one['kind']}", str(one["subject"]))]
             told += [("fabric.cable", str(subject)) for subject in one["cables"]]
-            severity = str(one["severity"])
+            weight = (place, str(one["severity"]))
         except (KeyError, TypeError):
             continue
         for key in told:
-            # They come in this order: what costs most is first.
-            severities.setdefault(key, severity)
-    return severities
+            weights.setdefault(key, weight)
+    return weights
 
 
-def _by_cost(found: NodeVerdict, severity: Mapping[tuple[str, str], str]) -> NodeVerdict:
-    """Return a verdict with its failures by severity; what is the node's own comes first."""
+def _weight(weights: _Weights, record: Record) -> tuple[int, str]:
+    # What is the node's own comes first.
+    return weights.get((record.check, record.subject), (-1, ""))
 
-    def rank(record: Record) -> int:
-        said = severity.get((record.check, record.subject), "")
-        return SEVERITIES.index(said) if said in SEVERITIES else 0
 
-    return replace(found, failing=tuple(sorted(found.failing, key=rank)))
+def _by_cost(found: NodeVerdict, weights: _Weights) -> NodeVerdict:
+    """Return a verdict with the failures that cost most first."""
+    failing = sorted(found.failing, key=lambda record: _weight(weights, record)[0])
+    return replace(found, failing=tuple(failing))
 
 
 def _own_records(node: str, data: Any) -> tuple[list[Record], str]:
