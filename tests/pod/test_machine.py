@@ -509,7 +509,7 @@ def test_a_bond_and_a_vlan_with_a_way_back(site: Site, vlan: None, service: str)
     cut = site.run("configure_network", *consent)
     assert cut.rc != 0
     assert "Wait for a connection over the new network" in cut.why
-    # What the playbook took says nothing of the node, which loads the old network by itself.
+    # From here on: the node loads the old network by itself, however long the playbook took.
     begun = time.monotonic()
     while "in time" not in shell("vm-01", f"cat {OUTCOME}", check=False):
         assert time.monotonic() - begun < 4 * CONFIRM_S
