@@ -19,7 +19,7 @@ from .identity import asked_identity
 from .logins import login_inputs
 from .monitoring import asked_exporters, asked_monitoring, exporter_inputs, monitoring_inputs
 from .network import asked_network, network_inputs
-from .slurm import is_of_slurm, slurm_inputs
+from .slurm import asked_rest, is_of_slurm, slurm_inputs
 from .storage import asked_storage, lets_clients_in, storage_inputs
 from .validation import gate_inputs, report_inputs, validation_inputs
 
@@ -58,6 +58,7 @@ def roles_of(host: Host) -> list[str]:
         *(["slurm_base"] if is_of_slurm(host) else []),
         *(["slurm_database"] if "slurm_databases" in host.groups else []),
         *(["slurm_controller"] if "slurm_controllers" in host.groups else []),
+        *asked_rest(host),
         *(["slurm_compute"] if host.runs_jobs else []),
         *(["node_health"] if host.runs_jobs and host.says("node_health_enabled") else []),
         *(["slurm_login"] if "login_nodes" in host.groups else []),

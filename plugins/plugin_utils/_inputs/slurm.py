@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...module_utils._slurm.releases import is_since
-from .host import STATE, Host
+from .host import STATE, Host, Site
 
 # Login hosts run sackd from this release on.
 _SACKD = "23.11"
@@ -56,6 +56,18 @@ def _health_check(host: Host) -> Any:
     return _said_by_primary(host, "slurm_controller_health_check", default)
 
 
+def asked_rest(host: Host) -> list[str]:
+    """Return the role for slurmrestd, if the host is a controller whose inventory names it."""
+    mentioned = "slurm_controllers" in host.groups and host.says("slurm_rest_enabled")
+    return ["slurm_rest"] if mentioned else []
+
+
+def _takes_tokens(site: Site) -> bool:
+    """Return whether any controller has slurmrestd."""
+    controllers = (site.hosts[name] for name in site.groups["slurm_controllers"])
+    return any(asked_rest(host) and host.value("slurm_rest_enabled") for host in controllers)
+
+
 def slurm_inputs(host: Host) -> dict[str, Any]:
     """Return the inputs of a host for Slurm."""
     site = host.site
@@ -72,9 +84,14 @@ def slurm_inputs(host: Host) -> dict[str, Any]:
     given: dict[str, Any] = {
         "slurm_base_secrets_dir": secrets,
         "slurm_base_state_dir": state,
+        # Keys of tokens lie where daemons check them, and nowhere else.
+        "slurm_base_jwt": _takes_tokens(site)
+        and not host.groups.isdisjoint({"slurm_controllers", "slurm_databases"}),
         # What the inventory has for the controllers decides for the nodes as well.
         "__slurm_plugstack": _said_by_primary(host, "slurm_controller_plugstack", []),
     }
+    if asked_rest(host):
+        given["slurm_rest_address"] = host.address
     if "slurm_databases" in host.groups:
         given |= {
             "slurm_database_secrets_dir": secrets,

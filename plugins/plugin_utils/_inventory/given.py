@@ -28,6 +28,7 @@ YIELDING = frozenset(
         "pyxis_builder",
         "pyxis_submit_host",
         "pyxis_trial_user",
+        "slurm_rest_address",
     }
 )
 # The plan begins with what the inventory says, and adds to it.
@@ -73,6 +74,7 @@ GIVEN = (
             "pyxis_state_dir",
             "roce_hardware",
             "roce_rails",
+            "slurm_base_jwt",
             "slurm_base_plugins",
             "slurm_base_secrets_dir",
             "slurm_base_state_dir",

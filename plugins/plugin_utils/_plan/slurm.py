@@ -163,10 +163,10 @@ def check_partitions(
 def check_accounting(
     variables: Mapping[str, Value], databases: tuple[str, ...]
 ) -> Iterator[Problem]:
-    """Yield that accounts or limits are declared, but no host keeps them."""
+    """Yield that accounts, limits or slurmrestd are declared, but no host keeps accounts."""
     wanting = [
         variables[name].path
-        for name in ("slurm_controller_accounts", "slurm_controller_qos")
+        for name in ("slurm_controller_accounts", "slurm_controller_qos", "slurm_rest_enabled")
         if name in variables and variables[name].value
     ]
     if wanting and not databases:
