@@ -22,9 +22,10 @@ options:
   name:
     description:
       - Which program. V(node-health) checks a node, V(fabric-metrics) and V(slurm-metrics) collect
-        metrics, V(user-folders) makes the folders of users for containers.
+        metrics, V(home-quotas) sets quotas of homes, V(user-folders) makes the folders of users for
+        containers.
     type: str
-    choices: [fabric-metrics, node-health, slurm-metrics, user-folders]
+    choices: [fabric-metrics, home-quotas, node-health, slurm-metrics, user-folders]
     required: true
 """
 

@@ -15,11 +15,12 @@ from ..module_utils._core import program as _program
 from ..module_utils._exporters import fabric as _fabric_collector
 from ..module_utils._exporters import slurm as _slurm_collector
 from ..module_utils._node_health import main as _health_main
-from ..module_utils._storage import user_folders
+from ..module_utils._storage import home_quotas, user_folders
 
 # Name -> the module with main.
 PROGRAMS = {
     "fabric-metrics": _fabric_collector,
+    "home-quotas": home_quotas,
     "node-health": _health_main,
     "slurm-metrics": _slurm_collector,
     "user-folders": user_folders,

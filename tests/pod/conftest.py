@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -141,3 +142,11 @@ def nodes() -> list[str]:
         check=True,
     )
     return sorted(set(re.findall(r"\bdgx-\d+\b", listed.stdout)))
+
+
+@pytest.fixture(scope="session")
+def people() -> Iterator[Path]:
+    """Return the state of a pod with a directory of people."""
+    from .people import boot
+
+    yield from boot()

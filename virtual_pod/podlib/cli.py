@@ -11,7 +11,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 
-from podlib import cache, ceph, fabric, faults, gpus, host, nodes
+from podlib import cache, ceph, directory, fabric, faults, gpus, host, nodes
 from podlib.layout import DEFAULT_SUBNET, Node, Pod, PodError, Request, check_name
 from podlib.progress import Progress
 
@@ -63,6 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     packages = command("packages", "Open or shut the way of a pod's nodes to packages.")
     packages.add_argument("state", choices=("on", "off"))
     command("ceph", "Make the storage node a Ceph cluster with a CephFS.")
+    people = command("directory", "Make two directories of people, and name them in the inventory.")
+    people.add_argument("--people", type=int, default=0, help="with so many people more")
+    people.add_argument("--groups", type=int, default=0, help="in so many groups more")
     gpu = command("gpus", "Simulate sound GPUs on every DGX node.")
     gpu.add_argument("--fault", choices=sorted(gpus.faults()), help="with this fault in one node")
     gpu.add_argument("--node", default="", help="the node with the fault (default: the first)")
@@ -167,6 +170,12 @@ def _ceph(args: argparse.Namespace) -> int:
     return 0
 
 
+def _directory(args: argparse.Namespace) -> int:
+    pod = _pod(args.name)
+    directory.start(Progress(f"pod {pod.name}"), pod, args.people, args.groups)
+    return 0
+
+
 def _packages(args: argparse.Namespace) -> int:
     pod = _pod(args.name)
     cache.set_packages(pod.name, args.state == "on")
@@ -194,6 +203,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "inventory": _inventory,
     "fabric": _fabric,
     "ceph": _ceph,
+    "directory": _directory,
     "packages": _packages,
     "gpus": _gpus,
 }
