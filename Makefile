@@ -19,7 +19,7 @@ test: ## Everything that CI runs: check, sanity, build, molecule, demo
 build: setup ## Build the collection's artefact here
 	@.venv/bin/ansible-galaxy collection build --force
 
-demo: setup ## Boot a virtual pod and make it a Slurm cluster; FAULT=rail_swap,sdc breaks it
+demo: setup ## Boot a virtual pod and make it a Slurm cluster; IDENTITY=1 has a directory; FAULT=rail_swap,sdc breaks it
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" virtual_pod/demo
 
 demo-ssh: ## Log in on a node of the demo: make demo-ssh NODE=dgx-01

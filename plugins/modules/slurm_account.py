@@ -129,8 +129,9 @@ options:
             removes none.
         type: str
   leaving_share:
-    description: Share of the users of an account who may leave it in one run because they have left
-      its group, from 0 to 1; one always may. If more would, none does, with a warning.
+    description: Share of the users of an account, and of all accounts with groups together, who may
+      leave in one run because they have left the group, from 0 to 1; one always may. If more would,
+      none does, with one warning.
     type: float
     default: 0.2
   exclusive:

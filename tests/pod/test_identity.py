@@ -94,6 +94,8 @@ def test_dead_servers(people: Path) -> None:
     one = run("configure_identity")
     assert one.rc == 0, one.why
     shell(second, "systemctl stop directory")
+    # What a host knows has to be asked again several times over.
+    time.sleep(4 * CACHE_S)
     begun = time.monotonic()
     submit = ssh("carol", "login-01", f"{SUBMIT} 'id -un'")
     assert submit.stdout.strip().isdigit(), submit.stderr
@@ -111,6 +113,41 @@ def test_dead_servers(people: Path) -> None:
     deadline = time.monotonic() + 120
     while run("configure_identity").rc:
         assert time.monotonic() < deadline
+
+
+def test_slurmctld_starts_before_the_directory_answers(people: Path) -> None:
+    """sssd has lost what it knew: slurmctld reads its jobs while their user has no number."""
+    running = ssh("carol", "login-01", f"{SUBMIT} 'sleep 120'").stdout.strip()
+    waiting = ssh(
+        "carol", "login-01", f"sbatch --hold {SUBMIT.partition(' ')[2]} 'id -un'"
+    ).stdout.strip()
+    assert running.isdigit()
+    assert waiting.isdigit()
+    runs(running)
+    for host in SERVERS:
+        shell(host, "systemctl stop directory")
+    shell(
+        "head-01",
+        "systemctl stop slurmctld sssd; rm -f /var/lib/sss/db/* /var/lib/sss/mc/*; "
+        "systemctl start sssd slurmctld; sleep 5",
+    )
+    assert shell("head-01", "getent passwd carol || echo unknown").strip() == "unknown"
+    asks = f"squeue -h -j {running},{waiting} -o '%A %T'"
+    found = dict(line.split() for line in shell("head-01", asks).splitlines())
+    assert found == {running: "RUNNING", waiting: "PENDING"}
+    for host in SERVERS:
+        shell(host, "systemctl start directory")
+    deadline = time.monotonic() + 300
+    while "carol" not in shell("head-01", "getent passwd carol || echo unknown"):
+        assert time.monotonic() < deadline
+        time.sleep(2)
+    shell("head-01", f"scontrol release {waiting}")
+    states: dict[str, str] = {}
+    while set(states.values()) != {"COMPLETED"}:
+        assert time.monotonic() < deadline, states
+        time.sleep(2)
+        said = shell("head-01", f"sacct -nXP -j {running},{waiting} -o JobID,State")
+        states = dict(line.split("|") for line in said.split())
 
 
 def test_a_local_user_with_a_number_of_the_directory(people: Path) -> None:

@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""slurmrestd with tokens and TLS, on the pod of test_identity.py, as a program on login-01 sees it."""
+"""slurmrestd with tokens and TLS, as a program on login-01 sees it; the pod of test_identity.py."""
 
 from __future__ import annotations
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from podlib import ceph, fabric, faults, gpus, host, nodes
 from podlib.layout import Pod, PodError, check_name, expect
 from podlib.mixed import use_mixed
+from podlib.people import use_people
 from podlib.progress import Progress
 from podlib.proofs import admit, live_with, playbook, prove_fabric, prove_gpus, report
 
@@ -100,14 +101,16 @@ class Demo:
             raise PodError(f"there is no pod {self.name}")
         return pod
 
-    def user(self, command: str, timeout_s: float = 240, node: str = "login-01") -> str:
-        """Run a command as the ordinary user alice; return its output without what it warns of.
+    def user(
+        self, command: str, timeout_s: float = 240, node: str = "login-01", name: str = "alice"
+    ) -> str:
+        """Run a command as an ordinary user; return its output without what it warns of.
 
         srun says on standard error that it waits for a node that does not answer at once.
         """
         config = nodes.state_folder(self.name) / "ssh_config"
-        self.progress.say(f"alice@{node}$ {command}")
-        argv = ["ssh", "-F", str(config), "-o", "BatchMode=yes", f"alice@{node}", command]
+        self.progress.say(f"{name}@{node}$ {command}")
+        argv = ["ssh", "-F", str(config), "-o", "BatchMode=yes", f"{name}@{node}", command]
         try:
             with self.progress.during(lambda: f"waiting for: {command}"):
                 done = host.ask(argv, timeout=timeout_s)
@@ -238,7 +241,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="demo",
         description="Boot a virtual pod and make it a Slurm cluster. "
-        "The environment may say POD_NAME, NODES, SUITE, SUBNET, INVENTORY and FAULT instead.",
+        "The environment may say POD_NAME, NODES, SUITE, SUBNET, INVENTORY, IDENTITY and FAULT "
+        "instead.",
     )
     parser.add_argument("--name", default=env.get("POD_NAME") or "demo")
     parser.add_argument("--nodes", default=env.get("NODES") or None, help="number of DGX nodes")
@@ -251,6 +255,12 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         action=argparse.BooleanOptionalAction,
         default=env.get("STORAGE", "1") not in ("0", "no", "false"),
         help="with a node for Ceph, which all others mount (default: with)",
+    )
+    parser.add_argument(
+        "--identity",
+        action=argparse.BooleanOptionalAction,
+        default=env.get("IDENTITY", "0") not in ("", "0", "no", "false"),
+        help="with a directory of people on two nodes, and slurmrestd (default: without)",
     )
     parser.add_argument(
         "--fault",
@@ -334,6 +344,9 @@ def _phases(demo: Demo, args: argparse.Namespace) -> None:
         "boot the pod", lambda: demo.stream("pod up", [pod, "up", "--name", args.name, *options])
     )
     demo.phase("write its inventory", describe)
+    if args.identity:
+        people = [pod, "directory", "--name", args.name]
+        demo.phase("make a directory of people", lambda: demo.stream("pod directory", people))
     demo.phase("build and install the collection", lambda: build_collection(demo))
     if fabric.has_fabric(demo.pod()):
         demo.phase("simulate the InfiniBand fabric", simulate)
@@ -344,6 +357,8 @@ def _phases(demo: Demo, args: argparse.Namespace) -> None:
     demo.phase("site.yml", site)
     use = use_mixed if args.inventory else use_cluster
     demo.phase("use the cluster as alice", lambda: use(demo))
+    if args.identity:
+        demo.phase("use it as a person of the directory", lambda: use_people(demo))
     if ceph.has_storage(demo.pod()):
         demo.phase("read what another node wrote", lambda: share_files(demo))
     if fabric.has_fabric(demo.pod()):

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import grp
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from .._core.run import ToolError
 from .._slurm.commands import Job
@@ -28,6 +28,22 @@ def members_of(group: str) -> list[str] | None:
         return None
 
 
+class _Change(NamedTuple):
+    """What a group makes of the users of an account that are declared nowhere."""
+
+    entry: Mapping[str, Any]
+    # None for a group that this host does not know.
+    found: Sequence[str] | None
+    former: Sequence[str]
+    now: Sequence[str]
+
+    @property
+    def leaving(self) -> list[str]:
+        """Users of the account who are no longer in the group."""
+        now = set(self.now)
+        return [user for user in self.former if user not in now]
+
+
 def with_members(
     entries: Sequence[Mapping[str, Any]],
     present: Present,
@@ -38,24 +54,27 @@ def with_members(
     """Return the entries, with the members of their groups among their users, and what is kept.
 
     Users of the account who are declared nowhere and are no longer in the group leave it, but for
-    those with jobs in the queue. If more than the share would leave (one may always), or if the
-    group is unknown or empty, none does. Raises ToolError for an unknown group of a new account.
+    those with jobs in the queue. If more than the share would leave one account, or all of them
+    together (one may always), or if the group is unknown or empty, none does. Raises ToolError for
+    an unknown group of a new account.
     """
-    made: list[Mapping[str, Any]] = []
+    members: dict[str, list[str]] = {}
+    for account, user in present.members:
+        members.setdefault(account, []).append(user)
+    changes: list[_Change] = []
     notes: list[str] = []
     errors: list[str] = []
     for entry in entries:
         group = entry.get("group")
         if not group or entry.get("state") == "absent":
-            made.append(entry)
+            changes.append(_Change(entry, [], [], []))
             continue
         name = entry["name"]
         declared = {
             user if isinstance(user, str) else str(user.get("name"))
             for user in entry.get("users") or ()
         }
-        former = [user for account, user in present.members if account == name]
-        former = sorted(set(former) - declared)
+        former = sorted(set(members.get(name, ())) - declared)
         found = ask(group)
         if found is None and not former:
             errors.append(
@@ -67,34 +86,57 @@ def with_members(
         if odd:
             notes.append(f"{group}: {_some(odd)} cannot be a user of Slurm, and is left out")
         now = [user for user in found or () if is_name(user) and user not in declared]
-        kept, note = _kept(group, former, now, found, share, name, queue)
-        notes += [note] if note else []
-        leaving = [user for user in former if user not in now and user not in kept]
-        users: list[Any] = [*(entry.get("users") or ()), *sorted({*now, *kept})]
-        users += [{"name": user, "state": "absent"} for user in leaving]
-        made.append({**entry, "users": users})
+        changes.append(_Change(entry, found, former, now))
     if errors:
         raise ToolError("; ".join(errors), errors=errors)
+    all_stay = _as_a_whole(changes, share)
+    notes += [all_stay] if all_stay else []
+    made: list[Mapping[str, Any]] = []
+    for change in changes:
+        entry, leaving = change.entry, change.leaving
+        if not (change.former or change.now):
+            made.append(entry)
+            continue
+        kept, note = (leaving, "") if all_stay else _kept(change, share, queue)
+        notes += [note] if note else []
+        users: list[Any] = [*(entry.get("users") or ()), *sorted({*change.now, *kept})]
+        users += [{"name": user, "state": "absent"} for user in leaving if user not in kept]
+        made.append({**entry, "users": users})
     return made, notes
 
 
+def _as_a_whole(changes: Sequence[_Change], share: float) -> str:
+    """Return why none leaves any account: a directory that fails is one line, not one a group."""
+    concerned = [change for change in changes if change.leaving]
+    leaving = sum(len(change.leaving) for change in concerned)
+    former = sum(len(change.former) for change in changes)
+    if len(concerned) < 2 or leaving <= _most(former, share):
+        return ""
+    return (
+        f"{leaving} of {former} users of {len(concerned)} accounts would leave at once, and "
+        f"{_most(former, share)} may; all stay in "
+        f"{_some([change.entry['name'] for change in concerned])}; look at the directory, and if "
+        "that is right, raise leaving_share for one run"
+    )
+
+
+def _most(former: int, share: float) -> int:
+    return max(1, int(share * former))
+
+
 def _kept(
-    group: str,
-    former: Sequence[str],
-    now: Sequence[str],
-    found: Sequence[str] | None,
-    share: float,
-    account: str,
-    queue: Callable[[], Sequence[Job]],
+    change: _Change, share: float, queue: Callable[[], Sequence[Job]]
 ) -> tuple[list[str], str]:
     """Return the users who have left the group and stay in the account, and why."""
-    leaving = [user for user in former if user not in now]
+    leaving, former, group = change.leaving, change.former, change.entry["group"]
     if not leaving:
         return [], ""
+    account = change.entry["name"]
     stay = f"{_some(leaving)} stay in the account {account}"
-    if not found:
-        return leaving, f"{group}: {'empty' if found == [] else 'unknown'} all at once; {stay}"
-    most = max(1, int(share * len(former)))
+    if not change.found:
+        how = "empty" if change.found == [] else "unknown"
+        return leaving, f"{group}: {how} all at once; {stay}"
+    most = _most(len(former), share)
     if len(leaving) > most:
         return leaving, (
             f"{group}: {len(leaving)} of {len(former)} users would leave at once, and {most} may; "

@@ -92,7 +92,8 @@ def to_remove(accounts: Sequence[Account], present: Present, exclusive: bool) ->
             members.append((account_name, user_name))
     wanted_users = {user.name for user in declared.values() if not user.absent}
     absent_users = {user.name for user in declared.values() if user.absent}
-    anywhere = {user_name for _account, user_name in present.members} | present.users_elsewhere
+    used = {user_name for _account, user_name in present.members} | present.users_elsewhere
+    used |= wanted_users | {ROOT}
     known = set(present.accounts) | present.accounts_elsewhere | kept
     return Removal(
         members=tuple(members),
@@ -105,7 +106,7 @@ def to_remove(accounts: Sequence[Account], present: Present, exclusive: bool) ->
         user_records=tuple(
             name
             for name in present.user_records
-            if name not in anywhere | wanted_users | {ROOT} and (exclusive or name in absent_users)
+            if name not in used and (exclusive or name in absent_users)
         ),
     )
 

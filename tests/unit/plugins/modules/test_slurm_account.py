@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import random
+import time
 from unittest.mock import patch
 
 import pytest
@@ -220,3 +221,66 @@ def test_a_misspelt_group_is_an_error(sync):
     database = Sacctmgr()
     assert "this host knows no group 'hpc'" in sync(database, None)["msg"]
     assert database.log == []
+
+
+LARGE = {f"g{group:03}": [f"p{group:03}{one:02}" for one in range(25)] for group in range(200)}
+SMALL = {f"g{group:03}": [f"p{group:03}{one}" for one in range(2)] for group in range(20)}
+
+
+@pytest.fixture
+def sync_all(bring):
+    def sync_all(database, groups, known, jobs=(), **params):
+        accounts = [{"name": name, "group": name} for name in groups]
+        with (
+            patch.object(plan, "members_of", known.get),
+            patch.object(plan, "queued_jobs", lambda _run: list(jobs)),
+        ):
+            return bring(database, accounts=accounts, **params)
+
+    return sync_all
+
+
+@pytest.mark.parametrize("groups", [LARGE, SMALL], ids=["large", "small"])
+@pytest.mark.parametrize("left", [0, 0.5, None], ids=["empty", "halved", "gone"])
+def test_a_directory_that_fails_as_a_whole_is_one_line(sync_all, groups, left):
+    """Of groups of two, one each would be within the limit, and half of all people would go."""
+    database = Sacctmgr()
+    sync_all(database, groups, groups)
+    before = database.tree()
+    known = {
+        name: None if left is None else names[: int(left * len(names))]
+        for name, names in groups.items()
+    }
+    answer = sync_all(database, groups, known)
+    assert answer["changed"] is False
+    assert database.tree() == before
+    (note,) = answer["notes"]
+    total = sum(map(len, groups.values()))
+    leaving = total - sum(len(names or ()) for names in known.values())
+    assert note.startswith(f"{leaving} of {total} users of {len(groups)} accounts would leave")
+    assert "\n" not in note
+    assert len(note) < 300
+
+
+def test_a_few_of_many_groups_change_without_a_word(sync_all):
+    database = Sacctmgr()
+    sync_all(database, LARGE, LARGE)
+    known = {**LARGE, "g000": LARGE["g000"][1:], "g001": [*LARGE["g001"], "new"]}
+    checked = sync_all(database, LARGE, known, check=True)
+    assert checked["notes"] == []
+    shown = [(one["before"] != "", one["after"] != "") for one in checked["diff"]]
+    assert sorted(shown) == [(False, True), (True, False)], "one comes and one goes"
+    assert sync_all(database, LARGE, known)["commands"] == checked["commands"]
+    tree = database.tree()[1]
+    assert (len(tree["g000"]), len(tree["g001"])) == (24, 26)
+
+
+def test_five_thousand_people_are_compared_in_seconds(sync_all):
+    """The time of the module itself; slurmdbd's is measured in tests/pod/test_many_people.py."""
+    database = Sacctmgr()
+    sync_all(database, LARGE, LARGE)
+    begun = time.process_time()
+    answer = sync_all(database, LARGE, LARGE)
+    took = time.process_time() - begun
+    assert (answer["changed"], answer["notes"]) == (False, [])
+    assert took < 5, f"{took:.1f} s"
