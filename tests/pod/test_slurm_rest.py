@@ -88,7 +88,7 @@ def test_daemons_have_their_own_users_and_only_tls_listens(cluster: Path) -> Non
     assert listening.split() == [f"{ADDRESSES['head-01']}:6820"]
     asks = "curl -s --unix-socket /run/slurmrestd/socket http://x/"
     refused = shell("head-01", f"su -s /bin/sh daemon -c '{asks}' || echo $?")
-    assert refused.strip() == "7", "nobody else opens the socket"
+    assert refused.strip() == "7", "TLS alone opens the socket"
     key = "/etc/slurm/jwt_hs256.key"
     assert shell("head-01", f"stat -c '%U %a' {key}").split() == ["slurm", "600"]
     for host in ("login-01", "dgx-01"):
@@ -145,7 +145,7 @@ def test_keys_rotate_without_losing_sessions(cluster: Path, tmp_path: Path) -> N
     provider = Provider(tmp_path)
     old, new = provider.make("old"), provider.make("new")
     session = provider.token("old", "carol")
-    assert status(session) != "200", "a provider that nobody has declared"
+    assert status(session) != "200", "a provider that is not declared"
     file = INVENTORY / "group_vars" / "all" / "jwks.yml"
     submit = ssh("carol", "login-01", f"{SUBMIT} 'sleep 900'")
     job = submit.stdout.strip()

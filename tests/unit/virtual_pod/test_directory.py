@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The pod's directory: what is in it, and what the inventory says of it."""
+"""The pod's directory: its entries, and how the inventory names it."""
 
 from __future__ import annotations
 
