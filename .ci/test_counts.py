@@ -39,7 +39,7 @@ ONE_CHECK = (
 
 
 def matches(pattern: str, text: str) -> bool:
-    """Tell whether the text is of this pattern; only * is special, since test ids have brackets."""
+    """Return whether the text has this pattern; only * is special: test ids have brackets."""
     return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), text) is not None
 
 
@@ -61,11 +61,11 @@ class Allowed:
     reason: str
 
     def in_stage(self, stage: str) -> bool:
-        """Tell whether the entry is for this stage."""
+        """Return whether the entry is for this stage."""
         return any(matches(pattern, stage) for pattern in self.stages)
 
     def covers(self, stage: str, skip: Skip) -> bool:
-        """Tell whether the entry allows this skip."""
+        """Return whether the entry allows this skip."""
         return (
             self.in_stage(stage)
             and matches(self.tests, skip.test)

@@ -83,7 +83,7 @@ drivers:
   description: V(kernel) or V(fuse) by the name of the mount.
   returned: always
   type: dict
-said:
+lines:
   description: One line for each mount, on what it uses and why.
   returned: always
   type: list

@@ -87,7 +87,7 @@ options:
     elements: path
     default: []
   raw_files:
-    description: Files to keep copies of. Those that do not exist are left out, and told.
+    description: Files to keep copies of. Those that do not exist are left out, and reported.
     type: list
     elements: path
     default: []

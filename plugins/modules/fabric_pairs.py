@@ -106,7 +106,7 @@ options:
   both_ways:
     description:
       - Whether a pair sends in both directions at once (C(-b)). Only the sum is known then, so a
-        fault of one direction is not told from one of both.
+        fault of one direction is not distinguished from one of both.
     type: bool
     default: false
   size_bytes:

@@ -54,7 +54,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 problem:
-  description: Why lldpd told nothing; empty when it answered.
+  description: Why lldpd has no answer; empty when it answered.
   returned: always
   type: str
 links:

@@ -81,7 +81,7 @@ findings:
   elements: str
   sample: ["fatal: Invalid node names in partition batch"]
 remarks:
-  description: What else slurmctld said that is not said in every rehearsal.
+  description: What else slurmctld logged that is not in every rehearsal.
   returned: always
   type: list
   elements: str

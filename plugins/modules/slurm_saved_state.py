@@ -11,7 +11,7 @@ module: slurm_saved_state
 short_description: See that a release of Slurm can take over the state that is there
 description:
   - A controller whose system was upgraded or reinstalled has the new packages and the old state.
-    Its slurmctld would refuse the state, or, told to ignore that, purge the jobs. This module reads
+    Its slurmctld would refuse the state, or, if it ignores that, purge the jobs. This module reads
     from the files of StateSaveLocation which release wrote them, and fails when the declared one
     does not take over from it.
   - Of a state that another release wrote it keeps a copy before that is converted, if O(copies)
@@ -79,7 +79,7 @@ release:
   type: str
   sample: "22.05"
 file:
-  description: The file that told.
+  description: The file that shows it.
   returned: always
   type: str
 copied_to:

@@ -42,7 +42,7 @@ def run(tiles: int, flips: int, n: int, seed: int) -> dict[str, dict[str, int]]:
 
 
 def sound(counts: dict[str, int]) -> bool:
-    """Tell whether everything was found where it was, and nothing else."""
+    """Return whether everything was found where it was, and nothing else."""
     flips = counts["flips"]
     return counts["found"] == counts["located"] == flips and not counts["false_alarms"]
 

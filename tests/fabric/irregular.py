@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Fabrics that are irregular and sound: nothing in them may be a finding."""
+"""Fabrics that are irregular and healthy: nothing in them may be a finding."""
 
 from __future__ import annotations
 

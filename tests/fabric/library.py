@@ -302,7 +302,7 @@ class Unplanned:
 
 
 def tells(finding: Finding, item: tuple[str, str], case: Case) -> bool:
-    """Tell whether a finding names what is due: itself, or a cable or port that the fault broke."""
+    """Return whether a finding names what is due: itself, or what the fault broke."""
     broken = {cable for cable in case.touched if not case.world.in_place(cable)}
     # What is silent is in place.
     broken = broken or case.touched
@@ -317,7 +317,7 @@ def tells(finding: Finding, item: tuple[str, str], case: Case) -> bool:
 
 
 def learned(size: str, fault: str, seed: int) -> bool | None:
-    """Tell whether a fault is named before its fabric is learned; None where there is no room."""
+    """Return whether a fault is named before its fabric is learned; None where there is no room."""
     try:
         case = build(size, (fault,), seed)
     except NoRoomError:
@@ -338,7 +338,7 @@ def sound_world(size: str) -> World:
 
 
 def sound(size: str, condition: str, seed: int) -> list[Finding] | None:
-    """Return findings and guesses of a fabric that is irregular and sound; None without room."""
+    """Return findings and guesses of a fabric that is irregular and healthy; None without room."""
     world = fresh(size)
     try:
         IRREGULAR[condition](Hand(world, random.Random(f"{size} {condition} {seed}"), set()))

@@ -195,7 +195,7 @@ class World:
         del self.fabric.devices[guid]
 
     def in_place(self, cable: Cable) -> bool:
-        """Tell whether the cable really is where it belongs."""
+        """Return whether the cable really is where it belongs."""
         if any(
             self.key_of[end.host, end.rail] not in self.fabric.devices for end in (cable.a, cable.b)
         ):

@@ -66,7 +66,7 @@ ASKED_BY = {
     "health": "node_health", "fabric": "fabric_verify", "pairs": "fabric_pairs",
     "records": "the gate", "tools": "its reader",
 }  # fmt: skip
-# How many sound worlds are asked, by rig.
+# How many healthy worlds are asked, by rig.
 SOUND = {"gpu": 30, "dcgm": 6, "burn": 6, "hca": 20, "health": 12, "fabric": 40, "pairs": 100}
 
 
@@ -89,7 +89,7 @@ class Fault:
     `fail` and `unsure` are (check, subject) of what must fail, and of what must not be measured.
     `drains` are the nodes that the gate takes out; `holds` those that it does not let in besides.
     `blind` says why nothing finds it. `held` is a node that the brake over the fleet keeps in
-    service. `twin` is the sound world beside it.
+    service. `twin` is the healthy world beside it.
     """
 
     name: str
@@ -295,8 +295,8 @@ def _records(fault: Fault, seen: Seen) -> Iterator[str]:
 
 
 def sound_given(rig: str, seed: int) -> dict[str, Any]:
-    """Return what a sound world looks like on another day: warm, busy before, with a past."""
-    dice = random.Random(f"sound {rig} {seed}")
+    """Return what a healthy world looks like on another day: warm, busy before, with a past."""
+    dice = random.Random(f"healthy {rig} {seed}")
     if rig in ("gpu", "dcgm", "burn", "health"):
         lines = []
         for gpu in range(8):
@@ -330,7 +330,7 @@ def sound_given(rig: str, seed: int) -> dict[str, Any]:
 
 
 def sound_problems(matrix: Matrix, rig: str, seed: int) -> list[str]:
-    """Return what a sound world is accused of."""
+    """Return what a healthy world is accused of."""
     return accusations(matrix, rig, sound_given(rig, seed), f"{rig} {seed}")
 
 

@@ -39,14 +39,14 @@ def start(folder: Path) -> subprocess.Popen[str]:
 
 
 def killed(folder: Path, after_s: float) -> list[str]:
-    """Start the chain, and kill it so long after its first word; returns what it said."""
+    """Start the chain, and kill it so long after its first word; returns its output."""
     process = start(folder)
     assert process.stdout is not None
     said = [process.stdout.readline()]
     time.sleep(after_s)
     process.kill()
     said += process.communicate()[0].splitlines()
-    # A last line without an end was not said.
+    # A last line without an end does not count.
     return [line.strip() for line in said if line.strip()]
 
 

@@ -18,7 +18,7 @@ H100 = "NVIDIA H100 80GB HBM3"
 
 
 def burnt(**given):
-    """A node of four sound H100 after a burn-in of bf16 products and HBM."""
+    """A node of four healthy H100 after a burn-in of bf16 products and HBM."""
     settings = Settings(phases=("gemm_bf16", "hbm_rate"), **given.pop("settings", {}))
     state = State(settings, state="done", burnt_s=60, **given)
     for number, address in enumerate(GPUS):

@@ -3,13 +3,13 @@
 """Months of a made-up fabric's links, as mlxlink would have shown them day by day.
 
 Simulated: levels, noise and the ways to fail are of our making, from what is published of optics:
-pre-FEC ratios of 1e-10 to 1e-7 on sound links, receivers whose errors grow steeply with lost light,
+pre-FEC ratios of 1e-10 to 1e-7 on healthy links, receivers whose errors grow fast with lost light,
 module temperatures that follow the room. What a judge sees are readings alone: counters that grow
 since they were cleared, a figure of one digit, a histogram, light in 0.001 dB, whole degrees.
 
 Ways to fail, each with a share: light that goes (linear, or faster and faster), errors that grow
 without it, heat that creeps up to the module's alarm, jumps that fail after 1 to 20 days, and
-failures without any sign. The last cannot be named, and are counted apart. Sound links
+failures without any sign. The last cannot be named, and are counted apart. Healthy links
 have steps too: of the room, of a switch whose fan is slow, of cables that were reseated, days of
 many errors, slow ageing that levels off far from the limit, and single wild readings.
 """
@@ -54,7 +54,7 @@ class LinkWorld:
     bend: float = 1.0
     height: float = 0.0
     fails: int | None = None
-    # Sound changes: (first day, last day, decades, dB)
+    # Healthy changes: (first day, last day, decades, dB)
     sound: list[tuple[int, int, float, float]] = field(default_factory=list)
     ageing: float = 0.0
     minutes: float = 0.0
@@ -89,7 +89,7 @@ class LinkWorld:
         return ratio, dbm, heat
 
     def is_broken(self, day: int, room: float) -> bool:
-        """Tell whether the link no longer works on a day."""
+        """Return whether the link no longer works on a day."""
         if self.way == NONE:
             return day >= self.begins
         ratio, dbm, heat = self.true(day, room)
@@ -232,7 +232,7 @@ class Months:
             number = words * share
             link.bins[symbols] += int(number) + (chance.random() < number % 1)
             share *= mean / (symbols + 1)
-        # Bursts, which sound links have, too.
+        # Bursts, which healthy links have, too.
         if chance.random() < 0.3:
             link.bins[min(15, 2 + int(chance.expovariate(0.7)))] += chance.randint(1, 4)
 

@@ -105,7 +105,7 @@ class Site:
             (folder / "bin" / name).chmod(0o755)
         local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable,
                  "notes": str(folder)}  # fmt: skip
-        # Sound for check_inventory, with which every playbook begins.
+        # Valid for check_inventory, with which every playbook begins.
         head = {"node_first_address": {"management": "10.1.0.11"}}
         nodes = {
             "node_profile": "dgx_h100", "node_first_address": {"management": "10.1.0.101"}

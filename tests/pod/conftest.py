@@ -36,7 +36,7 @@ class Run:
         return {host: counts["changed"] for host, counts in self.recap.items()}
 
     def tasks(self, outcomes: str) -> str:
-        """Return the tasks with these outcomes (a pattern), each with what it said."""
+        """Return the tasks with these outcomes (a pattern), each with its output."""
         found, task, lines = [], "", self.output.splitlines()
         for number, line in enumerate(lines):
             if line.startswith(("TASK [", "RUNNING HANDLER [")):
@@ -48,7 +48,7 @@ class Run:
 
     @property
     def why(self) -> str:
-        """Return the failed tasks with what they said; the end of the output when none failed."""
+        """Return the failed tasks with their output; the end of the output when none failed."""
         return self.tasks("fatal|failed") or self.output[-3000:]
 
 

@@ -36,7 +36,7 @@ def pretend(*arguments: str) -> None:
 
 @pytest.fixture
 def repaired() -> Iterator[None]:
-    """Leave sound GPUs behind."""
+    """Leave healthy GPUs behind."""
     yield
     pretend()
 

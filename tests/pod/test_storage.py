@@ -73,13 +73,13 @@ def wait_for(what: str, test: Callable[[], bool], seconds: float) -> float:
 
 
 def answers(node: str, path: str = HOME) -> bool:
-    """Tell whether a mount takes a file."""
+    """Return whether a mount takes a file."""
     script = f"findmnt {path} > /dev/null && timeout -k 1 10 touch {path}/.alive"
     return on(node, script).returncode == 0
 
 
 def canary(node: str, *options: str) -> tuple[int, float, str]:
-    """Run the canary as a task: exit status, seconds, what it said."""
+    """Run the canary as a task: exit status, seconds, output."""
     asked = {"name": "scratch", "path": SCRATCH, "limit_s": 8}
     begun = time.monotonic()
     done = subprocess.run(

@@ -155,7 +155,7 @@ def write_inventory(folder: Path, nodes: int) -> None:
 
 
 def run(nodes: int, playbook: str) -> Figures:
-    """Run ansible-playbook once on an inventory of this size; SystemExit shows what it said."""
+    """Run ansible-playbook once on an inventory of this size; SystemExit shows its output."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_inventory(folder / "inventory", nodes)

@@ -65,7 +65,7 @@ def eventually(question: Callable[[], bool], seconds: float = 60, what: str = ""
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]):
-    """Print what the daemons said when a test fails."""
+    """Print the daemons' logs when a test fails."""
     report = (yield).get_result()
     if report.when == "call" and report.failed and (STATE / "ssh_config").exists():
         for name in ("head-01", *dgx_nodes()[:1]):

@@ -380,7 +380,7 @@ SECRET = re.compile(r"(password|passwd|passphrase|secret|token|api_?key|private_
 
 
 def secrets_in(data: Any, above: str = "") -> Iterator[str]:
-    """Keys that sound like a secret and hold a literal text."""
+    """Keys that look like a secret and hold a literal text."""
     if isinstance(data, dict):
         for key, value in data.items():
             path = f"{above}.{key}".lstrip(".")

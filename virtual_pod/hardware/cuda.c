@@ -8,7 +8,7 @@
  * refused with the driver's own error code. Times come from a simulated clock for each device, which
  * every operation moves by what a real H100 takes; nothing here is a measurement.
  *
- * Keys (of a GPU unless said otherwise), with what is there when they are not:
+ * Keys (of a GPU unless noted), with what is there when they are not:
  *   slots (node) 8           absent, pci, name     cuda.memory_mib 512 (memory of the process!)
  *   hbm_gbps 3000            h2d_gbps, d2h_gbps 55     peer_gbps 385, peer_gbps.TO
  *   pace_ms 20               each wait lasts so long, so that eight simulated GPUs leave a laptop alone

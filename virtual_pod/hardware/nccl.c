@@ -7,7 +7,7 @@
  * taken, all else is refused. The real library returns before the work is done; this one waits inside the call.
  * Times come from the simulated clock of libcuda: nothing here is a measurement.
  *
- * Keys (of a GPU unless said otherwise):
+ * Keys (of a GPU unless noted):
  *   nccl.busbw_gbps 478    bus bandwidth; the slowest rank decides for all
  *   nccl.flip INDEX BIT    an element of this GPU's result has a bit turned
  *   nccl.say TEXT          a line on standard output when the group is joined, as with NCCL_DEBUG

@@ -23,7 +23,7 @@ _SPACE = uuid.UUID("a7a0f0c6-6f0e-4d4e-8f5c-2f3a6f7f5d11")
 
 
 def has_storage(pod: Pod) -> bool:
-    """Tell whether the pod has the node that Ceph runs on."""
+    """Return whether the pod has the node that Ceph runs on."""
     return any(node.name == STORAGE for node in pod.nodes)
 
 

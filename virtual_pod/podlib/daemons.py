@@ -34,7 +34,7 @@ def spawn(
 
 
 def lives(path: pathlib.Path) -> bool:
-    """Tell whether the daemon of this lock lives."""
+    """Return whether the daemon of this lock lives."""
     if not path.exists():
         return False
     with path.open("r+") as lock:

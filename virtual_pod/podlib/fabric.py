@@ -73,7 +73,7 @@ exit 1
 
 
 def has_fabric(pod: Pod) -> bool:
-    """Tell whether the pod has a fabric: two switches must do, and its ibsim must know NDR."""
+    """Return whether the pod has a fabric: two switches must do, and its ibsim must know NDR."""
     count = sum(1 for node in pod.nodes if node.is_gpu)
     heads = [node for node in pod.nodes if node.name == HOST and node.suite in SUITES]
     return bool(heads) and 1 <= count <= MOST_NODES

@@ -33,7 +33,7 @@ _TOOLS = (
     "dcgm-exporter",
     "all_reduce_perf",
 )
-# The model that the libraries pretend without being told.
+# The model that the libraries pretend by default.
 _DEFAULT_MODEL = "h100"
 # The role nvidia_driver makes MIG instances by it. It has no driver to work with in a pod.
 _MIG = host.CHECKOUT / "roles" / "nvidia_driver" / "files" / "baremetal-dgx-mig"
@@ -72,7 +72,7 @@ class Fault:
 
     @property
     def needs_load(self) -> bool:
-        """Tell whether only a burn-in finds it."""
+        """Return whether only a burn-in finds it."""
         return all(check.startswith("burn.") for check in self.checks)
 
 
@@ -135,7 +135,7 @@ def _digest(folder: pathlib.Path) -> str:
 
 
 def simulate(progress: Progress, pod: Pod, fault: str | None = None, where: str = "") -> None:
-    """Give every DGX node sound GPUs; one of them gets the fault of this name."""
+    """Give every DGX node healthy GPUs; one of them gets the fault of this name."""
     nodes = [node for node in pod.nodes if node.is_gpu]
     if not nodes:
         raise PodError(f"pod {pod.name} has no DGX node")

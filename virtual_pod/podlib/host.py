@@ -160,7 +160,7 @@ def _quiet(_line: str) -> bool:
 def ask(
     argv: Sequence[str], data: str = "", timeout: float | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a command and return all it said; a missing program has exit status 127."""
+    """Run a command and return all its output; a missing program has exit status 127."""
     try:
         return subprocess.run(
             argv,
@@ -183,7 +183,7 @@ def _query(argv: Sequence[str]) -> str:
 
 
 def is_hybrid() -> bool:
-    """Tell whether /sys/fs/cgroup is anything but pure cgroup v2."""
+    """Return whether /sys/fs/cgroup is anything but pure cgroup v2."""
     return _query(["stat", "-fc", "%T", "/sys/fs/cgroup"]).strip() != "cgroup2fs"
 
 
@@ -392,6 +392,6 @@ def wait_until(what: str, test: Any, timeout_s: float, pause_s: float = 0.2) -> 
 
 
 def apparmor() -> bool:
-    """Tell whether the host's kernel enforces AppArmor profiles."""
+    """Return whether the host's kernel enforces AppArmor profiles."""
     path = pathlib.Path("/sys/module/apparmor/parameters/enabled")
     return path.exists() and path.read_text().strip() == "Y"

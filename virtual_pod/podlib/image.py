@@ -141,7 +141,7 @@ def age_days(inspected: Sequence[dict[str, Any]], now: datetime.datetime) -> flo
 
 
 def is_usable(name: str) -> bool:
-    """Tell whether the image exists and is young enough."""
+    """Return whether the image exists and is young enough."""
     done = host.podman("image", "inspect", name, check=False)
     if done.returncode:
         return False

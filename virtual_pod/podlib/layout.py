@@ -159,7 +159,7 @@ def parse_hosts(text: str, subnet: str, suite: str) -> tuple[Node, ...]:
 def parse_machines(text: str, subnet: str, suite: str, nodes: tuple[Node, ...]) -> tuple[Node, ...]:
     """Return the pod's nodes with the machines of `NAME[=IP][:SUITE][:MIB][:Ncpu],...` among them.
 
-    What is not said of a machine that is known stays as it was.
+    What is not given for a machine that is known stays as it was.
     """
     found = {node.name: node for node in nodes}
     if not _entries(text):
@@ -246,7 +246,7 @@ def pod_from_record(record: dict[str, Any]) -> Pod:
 
 @dataclass(frozen=True)
 class Request:
-    """The options of `pod up` as given; None where the user said nothing."""
+    """The options of `pod up` as given; None where the user gave none."""
 
     name: str
     subnet: str | None = None

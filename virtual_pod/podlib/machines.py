@@ -59,7 +59,7 @@ def found(pod_name: str | None = None) -> list[Machine]:
 
 
 def lives(pod_name: str, node: str) -> bool:
-    """Tell whether a machine runs."""
+    """Return whether a machine runs."""
     return daemons.lives(folder(pod_name, node) / "lock")
 
 
@@ -106,7 +106,7 @@ def remove(pod_name: str, node: str) -> None:
 
 
 def console(pod_name: str, node: str) -> str:
-    """Return the last line of a machine's console, or of what QEMU said."""
+    """Return the last line of a machine's console, or of QEMU's output."""
     for name in ("qemu.out", "console"):
         path = folder(pod_name, node) / name
         lines = path.read_text(errors="replace").split("\n") if path.exists() else []

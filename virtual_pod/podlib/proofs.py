@@ -172,7 +172,7 @@ def find(demo: Demo, part: Broken) -> None:
     except PodError:
         said = demo.log.read_bytes()[before:].decode(errors="replace")
     else:
-        raise PodError(f"with the fault {part.fault} everything was called sound")
+        raise PodError(f"with the fault {part.fault} everything was reported healthy")
     missing = [name for name in part.names if name not in said]
     expect(not missing, f"{part.fault} was not found as it is: no {', '.join(missing)}")
     demo.progress.say(f"fault {part.fault} was found")

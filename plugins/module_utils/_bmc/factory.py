@@ -14,5 +14,5 @@ _DELIVERED = frozenset(
 
 
 def is_factory(user: str, password: str) -> bool:
-    """Tell whether the password is in a public manual, in any case of its letters."""
+    """Return whether the password is in a public manual, in any case of its letters."""
     return password.lower() in _DELIVERED or password.lower() == user.lower()

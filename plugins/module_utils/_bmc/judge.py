@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""Judges what BMCs have said. Pure."""
+"""Judges the answers of BMCs. Pure."""
 
 from __future__ import annotations
 

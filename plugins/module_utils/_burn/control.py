@@ -191,7 +191,7 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
 
 
 def is_again(options: Mapping[str, Any], state: State | None, now: float) -> bool:
-    """Tell whether a burn-in that is over does not count any more."""
+    """Return whether a burn-in that is over does not count any more."""
     days = options["again_after_days"]
     old = state is not None and state.state in ENDED and now - state.updated > days * 86400
     return options["again"] or bool(days and old)
@@ -233,5 +233,5 @@ def report(
         return result_of([], **result)
     sums = read_sums(options["folder"])
     records = judge_burn(node, state, sums, options["thresholds"], options["slots"])
-    # Told again, it still counts by the time of the burn.
+    # Reported again, it still counts by the time of the burn.
     return result_of(records, at=utc_text(state.updated or None), **result, run=summary(state))

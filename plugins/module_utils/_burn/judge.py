@@ -291,7 +291,7 @@ class _Judge:
 
     def _watched(self, address: str, seen: Seen | None) -> list[Record]:
         if seen is None or not seen.samples:
-            text = self.state.watch_error or (seen.error if seen else "") or "NVML told nothing"
+            text = self.state.watch_error or (seen.error if seen else "") or "NVML reported nothing"
             return [self._not_run("burn.watch", {"text": text})]
         power = seen.power_sum / seen.busy_samples if seen.busy_samples else None
         clock = seen.clock_sum / seen.busy_samples if seen.busy_samples else None

@@ -34,7 +34,7 @@ _MOST_SAMPLES = 64 << 20
 
 
 class Child:
-    """A process of the burn-in and the lines it says. `said` is when it last said something."""
+    """A process of the burn-in and the lines it says. `said` is when it last printed something."""
 
     def __init__(self, name: str, argv: Sequence[str], lines: queue.Queue[Any], log: str) -> None:
         self.name, self._lines = name, lines
@@ -243,7 +243,7 @@ class Burn:
             for child in self._busy():
                 silent, whole = now - child.said, now - started
                 if silent > silent_s:
-                    self._give_up(child, "hang", f"said nothing for {silent:.0f} s")
+                    self._give_up(child, "hang", f"printed nothing for {silent:.0f} s")
                 elif whole > limit_s:
                     self._give_up(child, "hang", f"was not done after {whole:.0f} s")
             if began is not None:
@@ -360,7 +360,7 @@ def burn(folder: str, command: Sequence[str], settings: Settings) -> str:
 
 
 def is_running(folder: str) -> bool:
-    """Tell whether a parent lives: it holds a lock that the kernel takes from the dead."""
+    """Return whether a parent lives: it holds a lock that the kernel takes from the dead."""
     try:
         with open(os.path.join(folder, "lock"), "rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

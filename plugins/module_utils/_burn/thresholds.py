@@ -79,7 +79,7 @@ _MODELS = (
 
 
 def is_transfer(quantity: str) -> bool:
-    """Tell whether a rate is in GB/s of transfers, not in TFLOP/s of products."""
+    """Return whether a rate is in GB/s of transfers, not in TFLOP/s of products."""
     return quantity in _RATES
 
 

@@ -76,7 +76,7 @@ def _scaled(answer: Answer, by: float) -> float | None:
 
 
 def sample(nvml: Nvml, handle: Any) -> dict[str, Any]:
-    """Return how a GPU is: W, C, MHz, reasons for slow clocks, ECC; None for what is not told."""
+    """Return how a GPU is: W, C, MHz, reasons for slow clocks, ECC; None if not reported."""
     reasons = nvml.number("nvmlDeviceGetCurrentClocksEventReasons", handle)
     if not reasons.ok:
         reasons = nvml.number("nvmlDeviceGetCurrentClocksThrottleReasons", handle)

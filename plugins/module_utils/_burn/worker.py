@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""The program that burns: one process for each GPU, told what to do on its standard input.
+"""The program that burns: one process for each GPU, which gets its work on its standard input.
 
 It answers with one JSON object a line. It never decides anything: what a figure means is judged
 elsewhere. A fault of CUDA ends the process, since a context is of no use after one.

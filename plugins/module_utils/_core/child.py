@@ -75,7 +75,7 @@ class _Child:
     raw: bytearray = field(default_factory=bytearray)
 
     def is_whole(self) -> bool:
-        """Tell whether the last line is the end of the answer."""
+        """Return whether the last line is the end of the answer."""
         if not self.raw.endswith(b"\n"):
             return False
         last = self.raw.rfind(b"\n", 0, len(self.raw) - 1) + 1
@@ -94,7 +94,7 @@ def start_of(pid: int) -> str:
 
 
 def is_alive(process: Process) -> bool:
-    """Tell whether this very process is still there."""
+    """Return whether this very process is still there."""
     return bool(process.start) and start_of(process.pid) == process.start
 
 

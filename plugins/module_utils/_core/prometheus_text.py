@@ -6,7 +6,7 @@
 """Metrics in the text format of Prometheus, for the textfile collector of node_exporter. Pure.
 
 node_exporter drops a whole file for one line that it cannot read, or one sample that is there
-twice, so that nothing wrong may be written, whatever a tool has said.
+twice, so that nothing wrong may be written, whatever a tool has printed.
 """
 
 from __future__ import annotations

@@ -49,7 +49,7 @@ class Threshold:
     source: str
 
     def holds(self, measured: Any) -> bool:
-        """Tell whether the value is on the right side; KeyError for an unknown operator."""
+        """Return whether the value is on the right side; KeyError for an unknown operator."""
         return _OPERATORS[self.op](measured, self.value)
 
 
@@ -59,7 +59,7 @@ class Record:
 
     `check` is dotted, the layer first (fabric.wiring, gpu.ecc); `subject` begins with its kind
     (node:dgx-01, hca:dgx-01/rail3, cable:dgx-01/rail3--leaf-01/17, switch:leaf-01, fabric).
-    `measured` is {value, unit} or None; `evidence` is a few lines of what the tools said, or where
+    `measured` is {value, unit} or None; `evidence` is a few lines of the tools' output, or where
     they lie; `remedy` is what a technician does next, empty for a pass.
     """
 

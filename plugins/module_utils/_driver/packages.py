@@ -371,5 +371,5 @@ def headers_package(system: str, kernel: str) -> tuple[str, ...]:
 
 
 def is_driver_package(name: str) -> bool:
-    """Tell whether a package is part of a driver, of whatever branch."""
+    """Return whether a package is part of a driver, of whatever branch."""
     return bool(_FAMILY.match(name.split(":", 1)[0]))

@@ -134,7 +134,7 @@ def order(version: str) -> tuple[int, ...]:
 
 
 def of_branch(version: str, wanted: str) -> bool:
-    """Tell whether a version is a wanted one, or of a wanted branch."""
+    """Return whether a version is a wanted one, or of a wanted branch."""
     version = upstream(version)
     return version == wanted or version.startswith(wanted + ".")
 
@@ -334,7 +334,7 @@ def absent_packages(
 
 
 def version_fits(version: str, pattern: str) -> bool:
-    """Tell whether a package's version answers a pattern like 580.126.20* or 580.*."""
+    """Return whether a package's version answers a pattern like 580.126.20* or 580.*."""
     plain = re.sub(r"^\d+:", "", version)
     stem = re.sub(r"^\d+:", "", pattern).rstrip("*")
     return plain.startswith(stem) if pattern.endswith("*") else version == pattern

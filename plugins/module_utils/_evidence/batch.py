@@ -6,7 +6,7 @@
 """What the store of evidence holds: lines, batches, names, and what is old. Pure.
 
     runs/RUN/records.jsonl    a line of JSON each, only ever added to; .gz when it is old
-    runs/RUN/raw/…            what the tools said
+    runs/RUN/raw/…            output of the tools
     history/SERIAL.jsonl      a line for each batch that is about the part
     parts/NODE.json           which part was last seen where
 
@@ -247,7 +247,7 @@ def current(batches: Iterable[Batch]) -> dict[tuple[str, str], Batch]:
 
     A quick run that asks the GPUs shows nothing about the burn-in of last week, so each layer is
     kept by itself. A batch that was truncated takes the place of none. What was added later has
-    the last word, whatever the clock said.
+    the last word, whatever the clock showed.
     """
     last: dict[tuple[str, str], Batch] = {}
     for batch in sorted(batches, key=lambda one: one.order):

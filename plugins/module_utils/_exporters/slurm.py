@@ -51,7 +51,7 @@ def settings_from_data(data: Any) -> Settings:
 
 
 class NotMeasuredError(Exception):
-    """A command did not answer, or said something that is not understood."""
+    """A command did not answer, or printed something that is not understood."""
 
 
 @dataclass

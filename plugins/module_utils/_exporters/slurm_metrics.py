@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""Metrics of Slurm, of what its commands said. Pure.
+"""Metrics of Slurm, from the output of its commands. Pure.
 
 Names that begin with slurm_ are those of Slurm's own OpenMetrics (25.11), so that dashboards and
 alerts need not know which of the two is there. docs/metrics.md lists them all.

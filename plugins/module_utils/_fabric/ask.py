@@ -245,7 +245,7 @@ class _Asker:
             each.append((lid, self._call(f"{SM}-{lid}", SM, str(lid)).out))
         found = gather_sms(master.out, lids.out, each)
         # Without a manager both end with their own error; any other error is not an answer. And
-        # where there is a master, it must also have told of the others.
+        # where there is a master, it must also have reported the others.
         if read_sminfo(master.out) is None and "failed: query" not in master.text:
             self._no_answer(found, master)
         if lids.rc != 0 and (found.masters or not _NO_SM.search(lids.text)):

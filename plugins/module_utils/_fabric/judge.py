@@ -288,7 +288,7 @@ def _judge_cables(
         elif not verdict.wiring.right(cable):
             verdict.cables[cable] = (NOT_MEASURED, "what is around it could not be reached")
         elif verdict.rates.get(cable) is None:
-            verdict.cables[cable] = (NOT_MEASURED, "in place; its rate was not told")
+            verdict.cables[cable] = (NOT_MEASURED, "in place; its rate was not reported")
         else:
             verdict.cables[cable] = (PASS, "")
 

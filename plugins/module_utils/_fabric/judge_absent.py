@@ -59,13 +59,13 @@ class Absence:
 
 
 def is_down(wiring: Wiring, end: End) -> bool:
-    """Tell whether the port itself says that it has no link."""
+    """Return whether the port itself says that it has no link."""
     port = wiring.port(end)
     return port is not None and (port.state == "Down" or port.physical_state == _DISABLED)
 
 
 def is_mute(wiring: Wiring, end: End) -> bool:
-    """Tell whether the port has a link to something that does not answer."""
+    """Return whether the port has a link to something that does not answer."""
     port = wiring.port(end)
     if port is None or port.peer is not None or port.state is None:
         return False

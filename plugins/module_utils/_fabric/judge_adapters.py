@@ -66,7 +66,7 @@ class Identities:
     counts: dict[str, int] = field(default_factory=dict)
 
     def contradicts(self, key: Key, guids: Sequence[str]) -> bool:
-        """Tell whether a device with these GUIDs cannot be `key` by what its node reports."""
+        """Return whether a device with these GUIDs cannot be `key` by what its node reports."""
         if key in self.absent or any(guid in self.others for guid in guids):
             return True
         own = self.own.get(key)
@@ -157,7 +157,7 @@ def _own_of(pci: str | None, name: str, own: Sequence[OwnHca]) -> OwnHca | None:
 
 
 def _surely_absent(pci: str | None, own: Sequence[OwnHca]) -> bool:
-    """Tell whether a rail that was not found among the adapters cannot be one of them.
+    """Return whether a rail that was not found among the adapters cannot be one of them.
 
     A node without a single adapter has no driver, or is not the node: that proves nothing of one.
     """

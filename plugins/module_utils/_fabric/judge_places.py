@@ -247,7 +247,7 @@ def judge_replaced(plan: CablePlan, sweep: Sweep, matches: Matches) -> Iterator[
     for key, guid in sorted(matches.by_key.items()):
         planned = plan.switches[key[0]] if key[1] < 0 else plan.hcas[key]
         device = sweep.devices[guid]
-        # A device that only the far end of a link names has not told all of its GUIDs.
+        # A device that only the far end of a link names has not reported all of its GUIDs.
         if planned.guid in (None, *guids_of(device)) or not device.recorded:
             continue
         if matches.reasons[guid] == BY_PLACE:

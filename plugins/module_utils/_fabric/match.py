@@ -93,7 +93,7 @@ class Matches:
 
 
 def is_aggregation(device: FoundDevice) -> bool:
-    """Tell whether the device is the part of a switch that works for SHARP."""
+    """Return whether the device is the part of a switch that works for SHARP."""
     return bool(_AGGREGATION.search(device.description))
 
 
@@ -166,7 +166,7 @@ class _Matcher:
         return self.rails.get(said) or self.usual.rails.get(said)
 
     def _another_of_its_node(self, device: FoundDevice, key: Key) -> bool:
-        """Tell whether an adapter in the place of `key` is another one of that node by its name.
+        """Return whether an adapter in the place of `key` is another one of that node by its name.
 
         It is called a port for storage; or it has a number of the kernel that lies among those of
         the rails, none of them has, and all other rails of the node have theirs.
@@ -229,7 +229,7 @@ class _Matcher:
                     yield key[0]
 
     def _contradicted(self, device: FoundDevice, key: Key) -> bool:
-        """Tell whether a node reports that the adapter is not `key`."""
+        """Return whether a node reports that the adapter is not `key`."""
         return self.known.contradicts(key, guids_of(device))
 
     def by_own_report(self) -> None:

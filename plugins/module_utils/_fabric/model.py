@@ -181,7 +181,7 @@ class FoundDevice:
 
     @property
     def recorded(self) -> bool:
-        """Tell whether the sweep has a record of the device itself, not only links that name it."""
+        """Return whether the sweep has a record of the device itself, not only of its links."""
         return self.port_count > 0
 
 
@@ -328,7 +328,7 @@ def places_of(plan_data: Mapping[str, Any]) -> dict[str, Place]:
 
 
 def twin_cages(radix: int) -> bool:
-    """Tell whether a switch of so many ports has two of them in a cage."""
+    """Return whether a switch of so many ports has two of them in a cage."""
     return radix >= _TWIN_PORTS
 
 

@@ -57,7 +57,7 @@ INTEGRITY_ERRORS = _growth("LocalLinkIntegrityErrors", 10, _IBQUERYERRORS)
 BUFFER_OVERRUNS = _growth("ExcessiveBufferOverrunErrors", 10, _IBQUERYERRORS)
 
 # Switches
-_TOOL_SOURCE = "ibswinfo: OK is sound"
+_TOOL_SOURCE = "ibswinfo: OK is healthy"
 SUPPLIES = Question(
     "fabric.switch_psu", "power supplies of a switch", "==", 0, "power supplies with a fault",
     _TOOL_SOURCE,

@@ -68,16 +68,16 @@ class Wiring:
         return next(iter(ports.values()), None)
 
     def found(self, end: End) -> bool:
-        """Tell whether the sweep has the device of this end."""
+        """Return whether the sweep has the device of this end."""
         return (end.host, end.rail) in self.matches.by_key
 
     def right(self, cable: Cable) -> bool:
-        """Tell whether the cable is where it belongs."""
+        """Return whether the cable is where it belongs."""
         return cable in self.good
 
     @property
     def whole(self) -> bool:
-        """Tell whether every planned cable is where it belongs."""
+        """Return whether every planned cable is where it belongs."""
         return len(self.good) == len(self.plan.cables)
 
     def at(self, end: End) -> str:
@@ -103,7 +103,7 @@ class Wiring:
 
 
 def foreign(end: End) -> bool:
-    """Tell whether an end is at a device that is not in the plan."""
+    """Return whether an end is at a device that is not in the plan."""
     return end.rail == _FOREIGN_RAIL
 
 
@@ -274,7 +274,7 @@ def _judge_chain(
 
 
 def _spare_first(ends: list[End], planned: list[Cable]) -> bool:
-    """Tell whether the first link of a chain is the one that does not belong to its cable."""
+    """Return whether the first link of a chain is the one that does not belong to its cable."""
     if foreign(ends[0]) != foreign(ends[-1]):
         return foreign(ends[0])
     # An adapter, or else the lower switch, keeps its cable: its link is not an unplanned device's.
@@ -282,7 +282,7 @@ def _spare_first(ends: list[End], planned: list[Cable]) -> bool:
 
 
 def _lost_first(wiring: Wiring, ends: list[End], planned: list[Cable]) -> bool:
-    """Tell whether the first cable of a chain is the one without a link."""
+    """Return whether the first cable of a chain is the one without a link."""
     if len(planned) == 1:
         return True
     # An adapter that the sweep has nowhere cannot have its plug in another port.

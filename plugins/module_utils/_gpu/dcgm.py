@@ -68,7 +68,7 @@ AGAIN = "look: run dcgmi diag by hand on this node and read what it prints"
 
 @dataclass(frozen=True)
 class Result:
-    """What one test said of one entity. `kind` is gpu, cpu, nvswitch, or node for none."""
+    """The result of one test for one entity. `kind` is gpu, cpu, nvswitch, or node for none."""
 
     test: str
     kind: str
@@ -235,7 +235,7 @@ def _test(test: Mapping[str, Any]) -> list[Result]:
     summary = test.get("test_summary")
     if not isinstance(summary, dict):
         return found or [Result(name, "node", 0, "no results")]
-    # The summary repeats what the entities said; alone it speaks of the node.
+    # The summary repeats the results of the entities; alone it speaks of the node.
     if not found:
         whole = tuple(_complaints(summary.get("warnings")))
         status = str(summary.get("status") or "")

@@ -106,7 +106,7 @@ class Asker:
         """Return the record of a value; `name` is the attribute that it was read as."""
         said = text or QUESTIONS[check].what
         if measured is None:
-            said += f": {self.absent.get(name) or 'not told'}"
+            said += f": {self.absent.get(name) or 'not reported'}"
         return judge(
             check,
             self.subject,
@@ -118,7 +118,7 @@ class Asker:
         )
 
     def knows(self, check: str, value: Any) -> bool:
-        """Tell whether there is a threshold, of a table or of the site."""
+        """Return whether there is a threshold, of a table or of the site."""
         return value is not None or check in self.wanted.thresholds
 
     def unknown(self, check: str) -> Record:
@@ -128,11 +128,11 @@ class Asker:
         return self(check, None, 0, what)
 
     def lacks(self, name: str) -> bool:
-        """Tell whether the GPU has no such thing."""
+        """Return whether the GPU has no such thing."""
         return self.absent.get(name) == _NOT_SUPPORTED
 
     def too_old(self, name: str) -> bool:
-        """Tell whether GPU or driver are older than this question."""
+        """Return whether GPU or driver are older than this question."""
         return self.absent.get(name) in _UNKNOWN_TO_OLDER
 
 

@@ -327,7 +327,7 @@ def _links(reading: _Reading, count: int | None) -> None:
     found: list[dict[str, Any]] = []
     for number in range(t.MOST_LINKS if count is None else count):
         state = reading.nvml.number("nvmlDeviceGetNvLinkState", reading.handle, number)
-        # How many there are is only known by trying where the count is not told.
+        # How many there are is only known by trying where the count is not reported.
         if count is None and state.code in (t.INVALID_ARGUMENT, t.NOT_SUPPORTED):
             break
         if not state.ok:

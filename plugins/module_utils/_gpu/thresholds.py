@@ -401,7 +401,7 @@ def _words(text: str) -> frozenset[str]:
 
 
 def same_part(kind: str, name: str) -> bool:
-    """Tell whether a product name is of a type: all its words, and no other kind of board."""
+    """Return whether a product name is of a type: all its words, and no other kind of board."""
     wanted, found = _words(kind), _words(name)
     return wanted <= found and wanted & OTHER_PARTS == found & OTHER_PARTS
 

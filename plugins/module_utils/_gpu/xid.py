@@ -6,7 +6,7 @@
 """Xid and SXid lines of the kernel log, and what each asks for. Pure.
 
 Lines may be raw records of /dev/kmsg or what dmesg, journalctl and syslog make of them. The message
-must begin with "NVRM: Xid" or the name of the NVSwitch; text further on is what others have said.
+must begin with "NVRM: Xid" or the name of the NVSwitch; later text is what others have written.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _REGISTERS = re.compile(r"link (?P<link>\d+) *\((?P<words>0x[0-9a-fA-F]+(?:, *0x
 
 @dataclass(frozen=True)
 class Event:
-    """One line: `kind` is xid or sxid, `pci` as sysfs writes it, `uptime_s` None if not told."""
+    """One line: `kind` is xid or sxid, `pci` as sysfs writes it, `uptime_s` None if unknown."""
 
     kind: str
     code: int
@@ -268,7 +268,7 @@ def open_events(events: Iterable[Event], since_s: float = 0.0) -> list[Event]:
 
 
 def _explained(event: Event, events: Iterable[Event]) -> bool:
-    """Tell whether an Xid 45 names a cause that is there itself."""
+    """Return whether an Xid 45 names a cause that is there itself."""
     cause = _CAUSE.search(event.text) if event.code == _CLEANUP else None
     return cause is not None and any(
         (one.kind, one.code, one.pci) == ("xid", int(cause["code"]), event.pci) for one in events

@@ -209,7 +209,7 @@ def _places(counts: Mapping[str, int], host: Host) -> list[str]:
 
 @dataclass(frozen=True)
 class Told:
-    """What the worker of one CPU has told; `wrong` are lines, `problem` why it told nothing."""
+    """The answer of the worker of one CPU; `wrong` are lines, `problem` why it has no answer."""
 
     cpu: int
     rounds: int = 0
@@ -247,7 +247,7 @@ def judge_load(node: str, told: list[Told], seconds: float, asked_mib: int) -> I
         if record.status == FAIL or value is not None:
             yield record
         else:
-            text += "; not all of them have told"
+            text += "; not all of them have answered"
             yield Record(
                 question.check, subject, NOT_MEASURED, text, evidence=tuple(evidence), remedy=remedy
             )

@@ -133,9 +133,9 @@ Work = Callable[[int, float, int], Told]
 
 
 def run(cpus: Sequence[int], seconds: float, mib_each: int, doing: Work = work) -> list[Told]:
-    """Run a process on each CPU and return what they told, in the order of `cpus`.
+    """Run a process on each CPU and return their answers, in the order of `cpus`.
 
-    One that dies, or does not end within 20 s after its time, told nothing. If this process is
+    One that dies, or does not end within 20 s after its time, has no answer. If this process is
     killed, they end by themselves when their time is up.
     """
     limit = seconds + _GRACE_S

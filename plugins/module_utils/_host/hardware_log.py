@@ -126,7 +126,7 @@ def fault_of(said: Message) -> Fault | None:
 def parse_faults(text: str, since_s: float = 0.0) -> list[Fault]:
     """Return the faults of a log that are later than `since_s`, each once.
 
-    What a root port reports about a device counts only if the device itself has said nothing.
+    What a root port reports about a device counts only if the device itself has reported nothing.
     """
     found: list[tuple[Fault, bool]] = []
     # The message of each device whose status has yet to come.

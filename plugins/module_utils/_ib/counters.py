@@ -74,7 +74,7 @@ class Sample:
 class Growth:
     """How much a counter grew; with `at_least` it is full, and there may be more.
 
-    If nothing can be said `count` is None and `reason` says why. `seconds` is set by those who know
+    If it cannot be judged `count` is None and `reason` says why. `seconds` is set by those who know
     the window.
     """
 

@@ -70,7 +70,7 @@ def kernel_number(device: str) -> int | None:
 
 
 def is_storage(device: str) -> bool:
-    """Tell whether the role infiniband has named this device as a port for storage."""
+    """Return whether the role infiniband has named this device as a port for storage."""
     return device_key(device).startswith(_STORAGE_DEVICE)
 
 
@@ -83,5 +83,5 @@ def host_and_device(description: str) -> Named:
 
 
 def unnamed(description: str) -> bool:
-    """Tell whether a description is what the maker put there, or none."""
+    """Return whether a description is what the maker put there, or none."""
     return bool(_UNNAMED.search(description.strip()))

@@ -184,7 +184,7 @@ def judge_node(
 ) -> list[Record]:
     """Return the records of a node.
 
-    `reports` and `ethernet` hold by device what mlxlink and ethtool said, or why they said nothing.
+    `reports` and `ethernet` hold the answers of mlxlink and ethtool, or why there are none, by device.
     """
 
     def subject(rail: int) -> str:
@@ -356,7 +356,7 @@ def judge_optics(
             yield Record(check, subject, NOT_MEASURED, report)
         return
     yield from _link(report, subject, state)
-    raw = "not told" if report.raw_ber is None else f"{report.raw_ber:g}"
+    raw = "not reported" if report.raw_ber is None else f"{report.raw_ber:g}"
     # Healthy links show 5e-10 to 1e-7 before correction: it is reported, and fails nothing.
     evidence = [f"raw BER {raw}, effective errors {report.effective_errors}, {report.minutes} min"]
     yield EFFECTIVE_BER.judge(subject, report.effective_ber, evidence=evidence)

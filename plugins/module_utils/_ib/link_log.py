@@ -48,14 +48,14 @@ def read_log(path: str, since: float = 0.0) -> list[LinkReading]:
 
 
 def is_due(last: LinkReading | None, now: LinkReading) -> bool:
-    """Tell whether a reading is kept: the first of a day, or after something happened."""
+    """Return whether a reading is kept: the first of a day, or after something happened."""
     if last is None or not 0 <= now.at - last.at < _A_DAY_S:
         return True
     return now.serial != last.serial or went_down(last, now)
 
 
 def went_down(last: LinkReading, now: LinkReading) -> bool:
-    """Tell whether the link went down between two readings of one boot."""
+    """Return whether the link went down between two readings of one boot."""
     same = last.boot == now.boot and last.downs is not None and now.downs is not None
     return same and (now.downs or 0) > (last.downs or 0)
 

@@ -125,7 +125,7 @@ def _forms(value: Any) -> tuple[str, int | None]:
 
 
 def same(one: Any, two: Any) -> bool:
-    """Tell whether two values are the same, written as names, numbers or both."""
+    """Return whether two values are the same, written as names, numbers or both."""
     name_one, number_one = _forms(one)
     name_two, number_two = _forms(two)
     if number_one is not None and number_two is not None:

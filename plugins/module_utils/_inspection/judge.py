@@ -57,7 +57,7 @@ def inspect(seen: Observation) -> Verdict:
 
 
 def _explained(inferred: Inferred, finding: Finding) -> bool:
-    """Tell whether a silent port is one of a machine that is reported as a whole."""
+    """Return whether a silent port is one of a machine that is reported as a whole."""
     ports = {f"port:{end}" for end in inferred.explained}
     return finding.kind == SILENT and finding.subject in ports
 

@@ -89,7 +89,7 @@ class Unit:
         return tuple(self.place(slot, base) for slot in sorted(self.supports))
 
     def spans(self, base: int) -> bool:
-        """Tell whether a base is between those of the members."""
+        """Return whether a base is between those of the members."""
         return min(self.base.values()) <= base <= max(self.base.values())
 
     def base_of(self, number: int) -> int | None:
@@ -211,7 +211,7 @@ def _shifts(unit: Unit, machines: Machines, reference: int) -> dict[int, int]:
 
 
 def _odd(unit: Unit, places: Mapping[int, Place]) -> bool:
-    """Tell whether a machine has too few of the slots to be of this sort."""
+    """Return whether a machine has too few of the slots to be of this sort."""
     lacks = sum(1 for slot in unit.shift if slot not in places)
     return lacks > _LACK * len(unit.shift)
 

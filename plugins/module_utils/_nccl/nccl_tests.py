@@ -102,7 +102,7 @@ class Table:
     @property
     def wrong(self) -> int | None:
         """How many values were wrong, None if it was not checked."""
-        # Rows of size 0 check nothing. The last line counts what the rows have told.
+        # Rows of size 0 check nothing. The last line counts the rows.
         counted = [row.wrong for row in self.rows if row.size and row.wrong is not None]
         most = max(sum(counted), self.out_of_bounds or 0)
         return most if counted or most else None

@@ -143,13 +143,13 @@ def _taken_by_slurm(node: Node) -> bool:
 
 
 def claims_now(node: Node, now: float) -> bool:
-    """Tell whether the node's comment has a claim that has not expired."""
+    """Return whether the node's comment has a claim that has not expired."""
     found = _TOKEN.search(node.comment)
     return found is not None and bool(found[2]) and abs(now - int(found[2])) <= EXPIRES_S
 
 
 def has_token(node: Node) -> bool:
-    """Tell whether the node's comment has anything of ours."""
+    """Return whether the node's comment has anything of ours."""
     return _TOKEN.search(node.comment) is not None
 
 

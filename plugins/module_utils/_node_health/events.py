@@ -190,7 +190,7 @@ class Follower:
             change = self.slurm.drain(self.pending, _SLURM_S)
         except SlurmError as error:
             self.retry = time.monotonic() + _RETRY_S
-            self.say(f"checker: Slurm was not told, again in {_RETRY_S:g} s: {error}")
+            self.say(f"checker: Slurm did not take the change, again in {_RETRY_S:g} s: {error}")
             return
         if change.held:
             self.retry = time.monotonic() + s.HELD_S

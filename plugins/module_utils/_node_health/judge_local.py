@@ -213,7 +213,7 @@ def judge_services(node: str, units: Sequence[str], shown: CommandResult) -> Ite
         if block.get("LoadState") == "not-found":
             state = "not installed"
         elif state not in ("active", "failed", "inactive"):
-            # On its way, or not told.
+            # On its way, or not reported.
             state = None
         yield SERVICE.filled(unit=unit).judge(
             f"service:{node}/{unit}", state, text=unit if whole else f"{unit}: {shown.describe(1)}"

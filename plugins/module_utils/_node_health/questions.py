@@ -74,7 +74,7 @@ def gpu_wanted(settings: Settings, idle: bool, since_s: float = 0.0) -> Wanted:
 
 @dataclass(frozen=True)
 class Look:
-    """One run: its settings and mode, whether the node is idle, and what the kernel has said."""
+    """One run: its settings and mode, whether the node is idle, and what the kernel has logged."""
 
     settings: Settings
     mode: Mode

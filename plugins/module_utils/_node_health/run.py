@@ -34,7 +34,7 @@ from .state import Hung, State, change_state, known_log, load_state, lock_name
 # A status that no interpreter, shell or signal gives: whatever else comes back is the fault of the
 # program, and must not take a node out.
 OK, FAULT, FAILED = 0, 3, 10
-# Something is broken, and the node stays in service: by the brake, or since Slurm was not told.
+# Something is broken, and the node stays in service: by the brake, or since Slurm did not take the change.
 HELD = 11
 # Of a mode's time, what Slurm and the files get.
 _SLURM_SHARE = 0.14
@@ -194,7 +194,7 @@ def _act(now: Run, node: Node | None, state: State) -> str:
             now.lines.append(f"{now.settings.node} {change.said}")
             return "" if change.changed else state.drained
     except SlurmError as error:
-        now.fault(f"Slurm was not told: {error}")
+        now.fault(f"Slurm did not take the change: {error}")
     return state.drained
 
 

@@ -147,7 +147,7 @@ class _Round:
     busy: tuple[set[End], set[End]] = field(default_factory=lambda: (set(), set()))
 
     def takes(self, unit: Unit, ways: list[set[End]]) -> bool:
-        """Tell whether nodes and links of a unit are free."""
+        """Return whether nodes and links of a unit are free."""
         if self.nodes & {unit.a, unit.b}:
             return False
         return all(self.busy[half].isdisjoint(ways[half]) for half in HALVES)

@@ -54,7 +54,7 @@ def significant(value: float, digits: int = 4) -> float:
 class Measurement:
     """One flow of one half of a round; gbps is None where it was not measured, and reason says why.
 
-    0 Gb/s is a measurement: the tool said that no packet got through.
+    0 Gb/s is a measurement: the tool reports that no packet got through.
     """
 
     round: int
@@ -66,7 +66,7 @@ class Measurement:
 
     @property
     def loopback(self) -> bool:
-        """Tell whether the data stayed inside one adapter."""
+        """Return whether the data stayed inside one adapter."""
         return self.source == self.target
 
     def __str__(self) -> str:
@@ -106,7 +106,7 @@ class Finding:
 
     @property
     def interaction(self) -> bool:
-        """Tell whether each part passes with others, and only this combination fails."""
+        """Return whether each part passes with others, and only this combination fails."""
         return self.suspects[0].kind == PAIR
 
 
@@ -366,7 +366,7 @@ def weigh(gbps: float, fleet: Fleet) -> float:
 
 
 def is_low(flow: Measurement, fleet: Fleet, count: int) -> bool:
-    """Tell whether a value is lower than chance allows for any of so many good ones."""
+    """Return whether a value is lower than chance allows for any of so many good ones."""
     if flow.gbps is None:
         return False
     deviations = (fleet.median - flow.gbps) / fleet.spread

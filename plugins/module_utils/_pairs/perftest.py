@@ -85,7 +85,7 @@ class Outcome:
 def read_result(rc: int, text: str, json_text: str = "") -> Outcome:
     """Return what a client's output says.
 
-    A value of 0 is one that was measured: the tool itself said that no packet arrives. Everything
+    A value of 0 is measured: the tool itself reports that no packet arrives. Everything
     else that went wrong shows nothing about the way between the two.
     """
     if rc in _TIMED_OUT:
@@ -134,7 +134,7 @@ def _printed(text: str) -> float | None:
 def last_words(text: str) -> str:
     """Return the last line that says something."""
     lines = [line.strip() for line in text.splitlines() if not _DECORATION.match(line)]
-    return lines[-1][:200] if lines else "it said nothing"
+    return lines[-1][:200] if lines else "it printed nothing"
 
 
 def threshold_for(recipe: Recipe, rate_gbps: float) -> Threshold:

@@ -208,7 +208,7 @@ class Answer:
 
 @dataclass
 class Answers:
-    """What a node has said so far; `chatter` is what is not the script's own."""
+    """What a node has printed so far; `chatter` is what is not the script's own."""
 
     tasks: dict[int, Answer]
     chatter: list[str] = field(default_factory=list)
@@ -237,5 +237,5 @@ class Answers:
 
     @property
     def settled(self) -> bool:
-        """Tell whether each server listens, or will not."""
+        """Return whether each server listens, or will not."""
         return all(answer.state for answer in self.tasks.values())

@@ -101,7 +101,7 @@ class ResultsFile:
         self._flush()
 
     def add(self, flow: Measurement, at: str, said: str) -> None:
-        """Add the result of a flow, and what the tool said where that is not a result."""
+        """Add the result of a flow, and the tool's output where that is not a result."""
         self._add(
             {
                 "kind": "flow",

@@ -35,7 +35,7 @@ _FIRST_PORT = 18515
 _PORTS = 14000
 # What a test takes beside its duration: connecting, registering memory, the end.
 _SLACK_S = 15.0
-# How long a node has to end its tests once it has been told to.
+# How long a node has to end its tests after the order.
 _END_S = 4.0
 _READ = 65536
 _SAID = 400
@@ -128,7 +128,7 @@ class _Remote:
 
 
 def _attend(remotes: Iterable[_Remote], enough: Callable[[_Remote], bool], until: float) -> None:
-    """Read from all until each has said enough or has ended, or until that time."""
+    """Read from all until each has printed enough or has ended, or until that time."""
     with selectors.DefaultSelector() as selector:
         for remote in remotes:
             if remote.ended or enough(remote) or remote.process is None:

@@ -72,7 +72,7 @@ class Unit:
 
     @property
     def loopback(self) -> bool:
-        """Tell whether the data stays inside the adapters."""
+        """Return whether the data stays inside the adapters."""
         return self.a == self.b
 
 

@@ -31,7 +31,7 @@ class Explanation:
 
     @property
     def proven(self) -> bool:
-        """Tell whether no other set is better."""
+        """Return whether no other set is better."""
         return self.gap <= _TINY
 
 

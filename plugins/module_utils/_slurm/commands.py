@@ -77,7 +77,7 @@ def parse_table(text: str, columns: Sequence[str]) -> list[dict[str, str]]:
 
 
 def change(run: CommandRunner, words: Sequence[str]) -> None:
-    """Run one changing sacctmgr command at once. Raises ToolError with what it said."""
+    """Run one changing sacctmgr command at once. Raises ToolError with its output."""
     result = run(["sacctmgr", "-i", *words], timeout_s=_CHANGE_TIMEOUT_S)
     if not result.ok or _ERROR.search(result.text):
         said = last_lines(result.text, 6)
@@ -110,7 +110,7 @@ def name_jobs(jobs: Sequence[Job], limit: int = 5) -> str:
 
 
 def ask(run: CommandRunner, argv: Sequence[str]) -> str:
-    """Output of a Slurm command. Raises NoAnswerError with what it said."""
+    """Output of a Slurm command. Raises NoAnswerError with its output."""
     result = run(argv, timeout_s=_SHOW_TIMEOUT_S)
     if result.outcome == MISSING:
         raise NoAnswerError(f"{argv[0]} is not installed; install Slurm's client commands")

@@ -324,7 +324,7 @@ def release(run: CommandRunner, job: str) -> str:
 
 
 def others_on(seen: Seen, mine: Mine) -> bool:
-    """Tell whether another user's job is on the node."""
+    """Return whether another user's job is on the node."""
     return any(not mine.has(job) for job in seen.jobs)
 
 

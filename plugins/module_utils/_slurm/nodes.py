@@ -345,7 +345,7 @@ def load_jobs(
 
 
 def apply(run: CommandRunner, want: Wanted, plan: NodePlan) -> dict[str, Node]:
-    """Send the updates and read all nodes again. Raises ToolError with what scontrol said.
+    """Send the updates and read all nodes again. Raises ToolError with scontrol's output.
 
     Only what the nodes are afterwards counts: on a node that has never registered a resume takes
     effect and is called an error all the same (seen with 22.05 and 24.11).

@@ -209,12 +209,12 @@ def release(version: str) -> tuple[int, int]:
 
 
 def is_since(version: str, first: str) -> bool:
-    """Tell whether the version is that release or a later one; each has what "" names."""
+    """Return whether the version is that release or a later one; each has what "" names."""
     return not first or release(version) >= release(first)
 
 
 def has(version: str, feature: str) -> bool:
-    """Tell whether the version has a feature of FEATURES."""
+    """Return whether the version has a feature of FEATURES."""
     return is_since(version, FEATURES[feature])
 
 

@@ -53,7 +53,7 @@ def kernel_client(
 
 
 def knows_ms_mode(release: str) -> bool:
-    """Tell whether a kernel release speaks version 2; vendors' older ones may have it, too."""
+    """Return whether a kernel release speaks version 2; vendors' older ones may have it, too."""
     found = re.match(r"(\d+)\.(\d+)", release)
     if found is None:
         return True
@@ -213,7 +213,7 @@ def perms_problem(perms: str) -> str:
 
 
 def same_caps(found: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    """Tell whether two sets of capabilities are the same, whatever their order and spaces."""
+    """Return whether two sets of capabilities are the same, whatever their order and spaces."""
     return {kind: _grants(text) for kind, text in found.items() if text} == {
         kind: _grants(text) for kind, text in wanted.items() if text
     }

@@ -89,7 +89,7 @@ def write_down(client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
         "keyed": sorted(name for name in used if os.path.exists(keyring_path(name))),
         "mounts": mounts,
         "drivers": drivers,
-        "said": said,
+        "lines": said,
         "kernel": client.kernel,
         "stale": stale_files(used, params["marker"]),
         "conf_monitors": monitors,

@@ -228,7 +228,7 @@ def _of_error(
 
 
 def is_over(records: Sequence[Record]) -> bool:
-    """Tell whether to stop: a disk that loses data needs no load, and a hang no second one."""
+    """Return whether to stop: a disk that loses data needs no load, and a hang no second one."""
     return any(
         (record.status == FAIL and record.check == f"fio.{DATA}")
         or (record.status == NOT_MEASURED and "did not end" in record.text)

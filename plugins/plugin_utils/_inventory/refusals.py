@@ -87,12 +87,12 @@ class Refusals:
     def find(
         self,
         written: Variables,
-        sound: Variables,
+        valid: Variables,
         groups: Mapping[str, tuple[str, ...]],
     ) -> set[Problem]:
         """Return what the roles refuse on their hosts.
 
-        sound are those of the written variables that are without mistakes; groups has the hosts of
+        `valid` are those of the written variables that are without mistakes; groups has the hosts of
         each group.
         """
         set_here = {name for host in written for name in written[host]}
@@ -100,13 +100,13 @@ class Refusals:
         for name, role in self._roles.items():
             # A role that other tasks import has no own play.
             members = {host for group in role.groups for host in groups.get(group, ())}
-            members = members & sound.keys() if role.groups else set(sound)
+            members = members & valid.keys() if role.groups else set(valid)
             if not members or set_here.isdisjoint(role.options):
                 continue
             refusals = [one for one in self._load(name) if not one.names.isdisjoint(set_here)]
             names = frozenset().union(*(one.names for one in refusals))
             group = role.groups[0] if len(role.groups) == 1 and role.groups[0] in GROUPS else "all"
-            for known, unknown in self._alike(members, names, written, sound):
+            for known, unknown in self._alike(members, names, written, valid):
                 for refusal in refusals:
                     line = self._ask(refusal, known, unknown)
                     if line:
@@ -144,13 +144,13 @@ class Refusals:
         return found
 
     def _alike(
-        self, members: Iterable[str], names: frozenset[str], written: Variables, sound: Variables
+        self, members: Iterable[str], names: frozenset[str], written: Variables, valid: Variables
     ) -> Iterator[tuple[dict[str, Value], frozenset[str]]]:
         """Yield what is known, and which names are not, once for hosts that do not differ."""
         seen: set[Any] = set()
         for host in members:
-            values = [(name, value) for name, value in sound[host].items() if name in names]
-            unsound = names.intersection(written[host].keys() - sound[host].keys())
+            values = [(name, value) for name, value in valid[host].items() if name in names]
+            unsound = names.intersection(written[host].keys() - valid[host].keys())
             key = (frozenset((name, id(value.value)) for name, value in values), unsound)
             if key in seen:
                 continue

@@ -91,11 +91,11 @@ def repository_url(url: str, platform: str) -> str:
 
 
 def redirected(
-    said: Callable[[str], Any], url: str, platform: str, key: str, place: Place
+    value_of: Callable[[str], Any], url: str, platform: str, key: str, place: Place
 ) -> dict[str, Any]:
     """Return the inputs of a host that takes everything from the mirror.
 
-    said gives the host's own value of an input, key is the public key of the mirror.
+    `value_of` gives the host's own value of an input, key is the public key of the mirror.
     """
     uris = [repository_url(url, platform)]
     found: dict[str, Any] = {
@@ -104,22 +104,22 @@ def redirected(
             {"name": "mirror", "uris": uris, "suites": ["./"], "signed_by": key}
         ],
     }
-    if said("node_base_apt_proxy"):
+    if value_of("node_base_apt_proxy"):
         found["node_base_apt_proxy"] = ""
     for name, (choice, values) in _REPOSITORY.items():
-        if said(choice) in values:
+        if value_of(choice) in values:
             found[name] = {"uris": uris, "suites": ["./"], "signed_by": key}
     for name, (value, other) in _REPLACED.items():
-        if said(name) == value:
+        if value_of(name) == value:
             found[name] = other
     for name in _ARCHIVES:
-        archive = said(name) or {}
+        archive = value_of(name) or {}
         if archive.get("url"):
             found[name] = {**archive, "url": place(archive["sha256"])}
-    if said("enroot_urls"):
-        found["enroot_urls"] = [{**one, "url": place(one["sha256"])} for one in said("enroot_urls")]
-    if said("pyxis_url"):
-        found["pyxis_url"] = place(said("pyxis_sha256"))
+    if value_of("enroot_urls"):
+        found["enroot_urls"] = [{**one, "url": place(one["sha256"])} for one in value_of("enroot_urls")]
+    if value_of("pyxis_url"):
+        found["pyxis_url"] = place(value_of("pyxis_sha256"))
     return found
 
 

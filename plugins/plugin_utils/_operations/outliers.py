@@ -164,7 +164,7 @@ class RepeatOffender:
 
     @property
     def is_repeat_offender(self) -> bool:
-        """Tell whether it is to be returned rather than repaired once more."""
+        """Return whether it is to be returned rather than repaired once more."""
         return self.score >= REPEAT_OFFENDER and not self.ambiguous
 
 

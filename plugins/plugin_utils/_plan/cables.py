@@ -39,7 +39,7 @@ from .leaf_spine import upper_cables
 def plan_cables(plan_data: Mapping[str, Any]) -> CablePlan:
     """Return all devices and cables of the reference design for this cluster.
 
-    plan_data is that of a sound plan (_plan.make_plan). ValueError where the design cannot be
+    plan_data is that of a valid plan (_plan.make_plan). ValueError where the design cannot be
     cabled with these switches; the checks of the inventory have found that before.
     """
     devices = plan_devices(plan_data)
@@ -250,7 +250,7 @@ def _tier(
 
 
 def three_tiers_fit(fabric: Fabric) -> bool:
-    """Tell whether the counts of a fabric of three tiers divide as its cabling needs."""
+    """Return whether the counts of a fabric of three tiers divide as its cabling needs."""
     row, group = _row(fabric.units), _group_units(fabric)
     return row % group == 0 and upper_tiers(fabric, row)[1] % group == 0
 

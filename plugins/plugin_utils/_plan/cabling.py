@@ -50,7 +50,7 @@ def _check_source(fabric: Fabric, path: str) -> Iterator[Problem]:
 
 
 def _is_read_as_hosts(file: str) -> bool:
-    """Tell whether a path in the inventory's directory is one that Ansible takes for inventory."""
+    """Return whether Ansible takes a path in the inventory's directory for inventory."""
     if posixpath.isabs(file) or file.startswith("~"):
         return False
     parts = posixpath.normpath(file).split("/")
@@ -93,7 +93,7 @@ def check_places(
 ) -> Iterator[Problem]:
     """Yield nodes that find no port on their leaf switches.
 
-    `found` is what is wrong besides: what follows from that is not said a second time.
+    `found` is what is wrong besides: what follows from is not reported a second time.
     """
     blamed = {problem.path for problem in found}
     if fabric.topology == "none" or not fabric.computed or any(p.startswith(path) for p in blamed):

@@ -30,7 +30,7 @@ class Cabling:
 
 
 def find_cables(plan_data: Mapping[str, Any], directory: str | None) -> Cabling:
-    """Return the cables of a sound plan; a relative list is in the inventory's directory."""
+    """Return the cables of a valid plan; a relative list is in the inventory's directory."""
     cabling = plan_data["cluster"]["fabric"]["cabling"]
     if cabling["source"] == "computed":
         try:

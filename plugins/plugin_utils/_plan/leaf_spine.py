@@ -84,7 +84,7 @@ def describe(fabric: Fabric) -> list[str]:
 
 
 def upper_cables(fabric: Fabric) -> Iterator[Cable]:
-    """Yield the cables above the leaf switches of a sound rule."""
+    """Yield the cables above the leaf switches of a valid rule."""
     rule = fabric.rule
     if rule is None:
         return

@@ -190,7 +190,7 @@ def place_node(
 ) -> tuple[list[Placed], list[Problem]]:
     """Return the node's addresses and what is wrong with how they are written.
 
-    known are all declared networks; those that are sound are in networks.
+    known are all declared networks; those that are valid are in networks.
     """
     placed: list[Placed] = []
     problems: list[Problem] = []

@@ -234,7 +234,7 @@ def check_rails(
 
 
 def has_place(node: Node, profiles: Mapping[str, Profile]) -> bool:
-    """Tell whether the node may stand on the leaf switches: not if it is known to lack rails."""
+    """Return whether the node may stand on the leaf switches: not if it is known to lack rails."""
     profile = profiles.get(node.profile or "")
     return node.type != "gpu_nodes" or profile is None or bool(profile.rails)
 

@@ -42,7 +42,7 @@ VERSION = 1
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A sound plan, or none and what is wrong; and what is doubtful in either case."""
+    """A valid plan, or none and what is wrong; and what is doubtful in either case."""
 
     data: dict[str, Any] | None
     problems: tuple[str, ...]

@@ -178,7 +178,7 @@ def check_accounting(
 
 
 def controller_warnings(variables: Mapping[str, Value], controllers: tuple[str, ...]) -> list[str]:
-    """Return that a stand-by needs the primary's state, which is local unless said otherwise."""
+    """Return that a stand-by needs the primary's state, which is local by default."""
     name = "slurm_controller_state_save_location"
     if len(controllers) < 2 or name in variables:
         return []

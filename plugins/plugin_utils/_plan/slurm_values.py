@@ -70,7 +70,7 @@ def check_conf(
 ) -> Iterator[Problem]:
     """Yield what slurm_config refuses, where no other problem is known.
 
-    values are the primary's sound variables, described is what the plan gives, nodes are the names
+    values are the primary's valid variables, described is what the plan gives, nodes are the names
     of all nodes in Slurm.
     """
     if not nodes or "slurm_base_version" not in values:

@@ -149,7 +149,7 @@ def _unknown(name: str, owner: str, path: str, options: Mapping[str, Option]) ->
 
 @dataclass(frozen=True)
 class Checked:
-    """The variables that are sound, so that one mistake is not reported twice; and the others."""
+    """The variables that are valid, so that one mistake is not reported twice; and the others."""
 
     sound: Variables
     problems: tuple[Problem, ...]

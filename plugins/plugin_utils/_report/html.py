@@ -149,7 +149,7 @@ def _failed(report: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _tells(one: Mapping[str, Any]) -> bool:
-    """Tell whether what was measured says why it failed.
+    """Return whether what was measured says why it failed.
 
     A cable in the wrong port may well run at its rate: that is not what is wrong with it.
     """

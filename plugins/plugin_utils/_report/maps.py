@@ -70,7 +70,7 @@ class Heat(NamedTuple):
 
     check: str
     label: str
-    told: str
+    range: str
     key: list[Cell]
     grid: Grid
 
@@ -107,7 +107,7 @@ def shade(cut: Sequence[float], value: float) -> str:
 
 
 def is_wide(report: Mapping[str, Any]) -> bool:
-    """Tell whether the cluster is too large for a row for each node."""
+    """Return whether the cluster is too large for a row for each node."""
     return len(report["nodes"]) > NODES_ONE_BY_ONE
 
 
@@ -316,7 +316,7 @@ def _heat_map(
     return Heat(
         check=figures.check,
         label=one["label"],
-        told=f"{number(least)} to {number(most)} {one['unit']}, median {number(middle)}",
+        range=f"{number(least)} to {number(most)} {one['unit']}, median {number(middle)}",
         key=[
             Cell(f"q{place}" if least < most else "q2", "", f"from {number(step)}")
             for place, step in enumerate(steps)

@@ -60,7 +60,7 @@ _BY_NAME = {mark.name: mark for mark in MARKS}
 
 @dataclass(frozen=True)
 class Trend:
-    """Why a link will fail: the quantity, in words, and days until it does; None is not told."""
+    """Why a link will fail: the quantity, in words, and days until it does; None if unknown."""
 
     quantity: str
     text: str
@@ -93,7 +93,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Outlook:
-    """What was seen of all links: who will fail, and of whom nothing can be said and why."""
+    """What was seen of all links: who will fail, and which ones cannot be judged, and why."""
 
     will_fail: tuple[Link, ...]
     judged: int

@@ -127,7 +127,7 @@ class Series:
 
 
 def _goes_on(before: LinkReading | None, now: LinkReading) -> bool:
-    """Tell whether the counters of the link were not cleared between two readings."""
+    """Return whether the counters of the link were not cleared between two readings."""
     if before is None or before.minutes is None or now.minutes is None:
         return False
     elapsed, counted = (now.at - before.at) / 60, now.minutes - before.minutes

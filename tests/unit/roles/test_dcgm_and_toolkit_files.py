@@ -158,7 +158,7 @@ def test_runtimes_are_told_once(tmp_path: Path) -> None:
     script = toolkit(tmp_path, "Debian")["script"]
     config = tmp_path / "daemon.json"
     tool = tmp_path / "nvidia-ctk"
-    tool.write_text(f'#!/bin/sh\ntest "$3" = --runtime=docker && echo told > {config}\n')
+    tool.write_text(f'#!/bin/sh\ntest "$3" = --runtime=docker && echo called > {config}\n')
     tool.chmod(0o755)
 
     def run() -> str:

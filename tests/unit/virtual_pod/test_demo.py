@@ -174,7 +174,7 @@ def test_two_faults_are_found_drained_replaced_and_mended(monkeypatch, tmp_path)
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ("judge", "everything was called sound"),
+        ("judge", "everything was reported healthy"),
         ("gate", "dgx-0. is"),
         ("reason", "is out for: bad"),
         ("report", "the report of the broken pod says pass"),

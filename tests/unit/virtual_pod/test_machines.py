@@ -37,7 +37,7 @@ def test_a_machine_joins_the_pod_at_the_first_free_address_and_stays():
         layout.Node("vm-02", "10.77.0.202", "bookworm", machine_mib=2048, machine_cpus=2),
     )
     assert resolved(pod) == pod
-    assert resolved(pod, machine="vm-02") == pod, "what is not said of it stays as it was"
+    assert resolved(pod, machine="vm-02") == pod, "what is not given stays as it was"
     assert resolved(pod, nodes=2).nodes[-2:] == pod.nodes[-2:]
     assert resolved(pod, machine="vm-03=10.77.0.9").nodes[-1].ip == "10.77.0.9"
     assert layout.pod_from_record(layout.pod_to_record(pod)) == pod

@@ -148,7 +148,7 @@ static int enroot(char *out, size_t size, char *const arguments[])
 VISIBLE int slurm_spank_user_init(spank_t spank, int count, char **arguments)
 {
 	uint32_t job = 0, step = 0;
-	char said[PATH_MAX];
+	char output[PATH_MAX];
 	struct stat found;
 
 	(void)count;
@@ -165,8 +165,8 @@ VISIBLE int slurm_spank_user_init(spank_t spank, int count, char **arguments)
 	snprintf(name, sizeof(name), "pyxis_%u.%u", job, step);
 	char *const create[] = {"enroot", "create", "--name", name, image, NULL};
 	char *const path[] = {"enroot", "standin-path", name, NULL};
-	if (enroot(said, sizeof(said), create)) {
-		slurm_error("pyxis: failed to create container filesystem: %s", said);
+	if (enroot(output, sizeof(output), create)) {
+		slurm_error("pyxis: failed to create container filesystem: %s", output);
 		return -1;
 	}
 	if (enroot(rootfs, sizeof(rootfs), path)) {
@@ -257,7 +257,7 @@ VISIBLE int slurm_spank_task_init(spank_t spank, int count, char **arguments)
 
 static int as_user(uid_t uid, gid_t gid, char *const arguments[])
 {
-	char said[256];
+	char output[256];
 	int status = -1;
 	pid_t child = fork();
 
@@ -269,7 +269,7 @@ static int as_user(uid_t uid, gid_t gid, char *const arguments[])
 			setenv("HOME", entry->pw_dir, 1);
 		if (!getenv("PATH"))
 			setenv("PATH", "/usr/local/bin:/usr/bin:/bin", 1);
-		_exit(enroot(said, sizeof(said), arguments) ? 1 : 0);
+		_exit(enroot(output, sizeof(output), arguments) ? 1 : 0);
 	}
 	return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }

@@ -364,7 +364,7 @@ def _sound_header(rows: Rows, line: int, header: list[str], needed: list[str]) -
 
 
 def is_ufm(text: str) -> bool:
-    """Tell whether the text has the header of UFM's form, which begins with a # as comments do."""
+    """Return whether the text has the header of UFM's form, a line that begins with #."""
     return re.search(r"(?im)^[^\n]*startdevice\s*,", text) is not None
 
 

@@ -171,7 +171,7 @@ class Nvml:
         return Answer(plain_address(answer.value), answer.code) if answer.ok else answer
 
     def processes(self, handle: Any) -> Answer:
-        """Return (process, MiB) of each compute process; MiB is None where it is not told."""
+        """Return (process, MiB) of each compute process; MiB is None where it is not reported."""
         room = 64
         while True:
             found, count = (Process * room)(), ctypes.c_uint(room)

@@ -125,7 +125,7 @@ def wait_for_rest(
 
 
 def control(run: CommandRunner, words: Sequence[str], timeout_s: float) -> None:
-    """Run systemctl; raises ToolError with what it said."""
+    """Run systemctl; raises ToolError with its output."""
     result = run(["systemctl", *words], timeout_s=timeout_s)
     if not result.ok:
         raise ToolError(result.describe())

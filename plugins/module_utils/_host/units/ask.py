@@ -35,15 +35,15 @@ class Probe:
     remedy: str = ""
 
 
-def judge_unit(unit: UnitState, must_be_enabled: bool, said: str) -> list[Record]:
+def judge_unit(unit: UnitState, must_be_enabled: bool, last_line: str) -> list[Record]:
     """Records of one unit: that it runs, and, when asked for, that it comes up at boot.
 
-    said is the last line of its journal.
+    `last_line` is the last line of its journal.
     """
     name, subject = unit.name, f"unit:{unit.name}"
     status = FAIL
     if unit.load_state == "not-found":
-        # an alias or a package that is missing: nothing runs, and nothing can be said about why
+        # an alias or a package that is missing: nothing runs, and the reason is unknown
         text = "there is no such unit on this host"
         remedy = "install the package that ships it, or run the role that does"
     elif unit.load_state == "masked":
@@ -52,13 +52,13 @@ def judge_unit(unit: UnitState, must_be_enabled: bool, said: str) -> list[Record
         # whatever it is that kills it: in a moment it may be dead again
         text = (
             f"systemd had to start it again {unit.restarts} times, the last time"
-            f" {unit.up_s:.0f} s ago; it is believed after {STEADY_S:.0f} s; {said}"
+            f" {unit.up_s:.0f} s ago; it is believed after {STEADY_S:.0f} s; {last_line}"
         )
         remedy = f"journalctl -u {name}"
     elif is_up(unit):
-        status, text, remedy = PASS, said, ""
+        status, text, remedy = PASS, last_line, ""
     else:
-        text = said or "its journal is empty"
+        text = last_line or "its journal is empty"
         verb = "reset-failed" if unit.result == "start-limit-hit" else "restart"
         remedy = f"journalctl -u {name}, then systemctl {verb} {name}"
     found = {"value": unit.describe(), "unit": ""}
@@ -181,8 +181,8 @@ def measure(
         ]
     took_s = time.monotonic() - started
     for name, state in states.items():
-        said = "" if is_up(state) and not state.unsteady else last_words(run, name)
-        records += judge_unit(state, units[name], said)
+        last_line = "" if is_up(state) and not state.unsteady else last_words(run, name)
+        records += judge_unit(state, units[name], last_line)
         records += judge_files(state, *known_files(state))
     records = stamped(records, utc_text(), took_s)
     for probe in probes:

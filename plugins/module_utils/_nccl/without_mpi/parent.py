@@ -256,7 +256,7 @@ def _broken(states: Sequence[RankState], node: str, subjects: Sequence[str]) -> 
             for subject, state in zip(subjects, states)
             for line in unexpected(state.stderr)
         ]
-        text = f"NCCL said: {'; '.join(said[:3])}"
+        text = f"NCCL printed: {'; '.join(said[:3])}"
         return [Record("nccl.run", f"node:{node}", NOT_MEASURED, text, remedy=_LOOK)] * bool(said)
     failed = [(subject, state) for subject, state in zip(subjects, states) if state.failed]
     crashed = [

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""One rank of an all_reduce: a process for each GPU, told what to do by one JSON line.
+"""One rank of an all_reduce: a process for each GPU, which gets its work by one JSON line.
 
 All ranks sum small integers as floats, so that the sum is exact in any order. What it must be is
 computed on each GPU without NCCL, as a weighted sum of every row, and every element of the result

@@ -62,12 +62,12 @@ _ADDRESS = re.compile(r"[0-9.]+|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*")
 
 _STAMP = re.compile(r"^(\[[^\]]*\] )?(slurm\w+: |scontrol: )?")
 _TOLD = re.compile(r"\b(error|fatal): ")
-# Said of a configuration that slurmctld takes nevertheless.
+# Logged for a configuration that slurmctld takes nevertheless.
 _MISTAKES = re.compile(
     r"lookup failure for node|switches lack access|Invalid hostnames in switch|"
     r"Pars(e|ing) error|unrecognized key|is defunct|Invalid node name|Could not find configured",
 )
-# Said of every rehearsal: it has no state, no jobs, no database, and nothing to talk to.
+# Logged in every rehearsal: it has no state, no jobs, no database, and nothing to talk to.
 _NOISE = re.compile(
     r"state file|state save file|No last|mpi/pmix|MPI: Cannot|accounting information|"
     r"agent_fini|_flush_agent_queue|pidfile|MailProg|_shutdown_bu_thread|NOTE: Trying"
@@ -99,7 +99,7 @@ cat "$folder/log"
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a rehearsal showed: what must be corrected, and what else the daemon said."""
+    """What a rehearsal showed: what must be corrected, and what else the daemon logged."""
 
     findings: tuple[str, ...]
     remarks: tuple[str, ...] = ()

@@ -435,7 +435,7 @@ def text(lines: Iterable[str]) -> str:
 
 
 def has_topology(values: Mapping[str, Any]) -> bool:
-    """Tell whether Slurm gets a topology at all."""
+    """Return whether Slurm gets a topology at all."""
     return values["topology_plugin"] != "none" and bool(values["topology"])
 
 

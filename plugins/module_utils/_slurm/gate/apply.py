@@ -43,7 +43,7 @@ class Slurm:
     run: CommandRunner
 
     def nodes(self, names: Sequence[str] = ()) -> dict[str, Node]:
-        """Return these nodes, or all; raises NoAnswerError with what scontrol said."""
+        """Return these nodes, or all; raises NoAnswerError with scontrol's output."""
         argv = ["scontrol", "show", "node", "-o", *([",".join(names)] if names else [])]
         result = self.run(argv, timeout_s=_TIMEOUT_S, env=_ENVIRONMENT)
         if result.outcome == MISSING:
@@ -114,7 +114,7 @@ def words_of(action: Action) -> list[str]:
 
 
 def in_effect(action: Action, node: Node | None) -> bool:
-    """Tell whether the node is as the step wants it."""
+    """Return whether the node is as the step wants it."""
     if node is None:
         return False
     if action.what in (RESUME, SWAP_IN):

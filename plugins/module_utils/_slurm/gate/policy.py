@@ -161,7 +161,7 @@ def ours(node: Node, policy: Policy) -> Reason | None:
 
 
 def hands_off(node: Node) -> bool:
-    """Tell whether the node is down, unknown, rebooting or in maintenance."""
+    """Return whether the node is down, unknown, rebooting or in maintenance."""
     return node.has(*_HANDS_OFF)
 
 

@@ -76,7 +76,7 @@ def read_reason(node: str, reason: str) -> Reason | None:
 
 
 def claims_ours(reason: str) -> bool:
-    """Tell whether a reason begins like ours, whatever the rest is."""
+    """Return whether a reason begins like ours, whatever the rest is."""
     return reason.startswith((f"{OWNER}:", f"{NODE_HEALTH}:"))
 
 

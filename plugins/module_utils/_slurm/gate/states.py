@@ -73,7 +73,7 @@ def wait_for(slurm: Slurm, names: Sequence[str], wait_s: float) -> dict[str, Nod
 
 
 def has_run_here(state_folder: str) -> bool:
-    """Tell whether slurmctld has left its state there; raises ToolError if the mount hangs."""
+    """Return whether slurmctld has left its state there; raises ToolError if the mount hangs."""
     path = os.path.join(state_folder, "node_state")
     return bool(in_time(path, lambda _send: os.path.exists(path)))
 

@@ -173,7 +173,7 @@ class Applier:
             if not mount.automount:
                 host.note(mount.where, self.digests[mount.where])
             return
-        # Of this start alone: what an earlier one said may no longer be true.
+        # Of this start alone: the output of an earlier one may no longer be true.
         shown = self.run(
             ["journalctl", "--no-pager", "--output=cat", "--lines=12", f"--since=@{begun}",
              f"--unit={unit_of(mount.where)}"], timeout_s=10,

@@ -268,7 +268,7 @@ def digest(mount: Mount, watched: Mapping[str, str]) -> str:
 
 
 def same_kind(mount: Mount, live: Live) -> bool:
-    """Tell whether what is mounted is of the declared type."""
+    """Return whether what is mounted is of the declared type."""
     return live.fstype in (mount.fstype, _LIVE_TYPES.get(mount.fstype))
 
 
@@ -347,5 +347,5 @@ def meaning(text: str) -> str:
 
 
 def inside(path: str, where: str) -> bool:
-    """Tell whether a path is the mount point, or below it."""
+    """Return whether a path is the mount point, or below it."""
     return path == where or path.startswith(where.rstrip("/") + "/")

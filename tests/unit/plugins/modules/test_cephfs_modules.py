@@ -231,14 +231,14 @@ def client(run_module, monkeypatch):
 def test_a_kernel_without_ceph_uses_fuse_and_says_why(client):
     said = client("\text4\n", {})
     assert said["drivers"] == {"home": "fuse"}
-    assert "home on /home: ceph-fuse (kernel" in said["said"][0]
-    assert "has no module ceph" in said["said"][0]
+    assert "home on /home: ceph-fuse (kernel" in said["lines"][0]
+    assert "has no module ceph" in said["lines"][0]
 
 
 def test_a_kernel_with_ceph_uses_it(client):
     said = client("nodev\tceph\n", {}, {"name": "x", "mountpoint": "/x", "driver": "fuse"})
     assert said["drivers"] == {"home": "kernel", "x": "fuse"}
-    assert said["said"][1].endswith("ceph-fuse (declared)")
+    assert said["lines"][1].endswith("ceph-fuse (declared)")
 
 
 def test_who_insists_on_the_kernel_is_told_that_there_is_none(client):

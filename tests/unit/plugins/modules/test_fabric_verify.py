@@ -209,7 +209,7 @@ def test_a_rail_swap_never_passes_whatever_the_adapters_are_called(verify, form)
     answer = verify(world)
     assert ("swapped", one.subject) in kinds(answer["causes"])
     assert answer["summary"]["cables"] == {"pass": 110, "fail": 2, "not_measured": 0}
-    # The sound twin: the same names, and nothing exchanged.
+    # The healthy twin: the same names, and nothing exchanged.
     world = fresh("basepod-12")
     name_all(world, form)
     choose_start(world, set())

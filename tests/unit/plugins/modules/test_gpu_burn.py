@@ -149,7 +149,7 @@ gpu.7.mig = 1
     assert "(bits 0x1), 1 wrong rows" in flipped["burn.gemm_bf16"]
     assert node.of(2, "fail")["burn.gemm_bf16"].startswith("row 5 column 6 is nan, must be ")
     assert not node.of(1, "fail")
-    assert "said nothing for" in node.of(1, "not_measured")["burn.run"]
+    assert "printed nothing for" in node.of(1, "not_measured")["burn.run"]
     assert not node.of(4, "fail")
     assert "OUT_OF_MEMORY" in node.of(4, "not_measured")["burn.run"]
     assert set(node.of(5, "fail")) == {"burn.rate_hbm", "burn.like_hbm"}

@@ -18,7 +18,7 @@ from ansible_collections.baremetal.dgx.plugins.modules import slurm_config_check
 LOGS = FOLDER.parent / "slurm_releases"
 FILES = render(CASES["pod_2411_configless"])
 
-# Says what slurmctld said in a real rehearsal, and keeps what it was given.
+# Prints what slurmctld printed in a real rehearsal, and keeps what it was given.
 UNSHARE = """\
 #!/bin/sh
 here=$(dirname "$0")
@@ -58,7 +58,7 @@ def tools(tmp_path, monkeypatch):
 
 @pytest.fixture
 def rehearse(run_module, tools, tmp_path):
-    """Runs the module against a slurmctld that says what it said in a real case."""
+    """Runs the module against a slurmctld that prints what it printed in a real case."""
 
     def rehearse(case="good", release="24.11", check=False, **params):
         log = LOGS / f"{release}.{case}.txt"

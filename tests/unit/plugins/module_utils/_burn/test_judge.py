@@ -131,7 +131,7 @@ def test_numbers_of_slots():
     """GPU 0 of the profile is gone: the others keep their numbers."""
     state = burnt()
     slots = ["1a:00.0", "0000:1B:00.0", "43:00.0", "00000000:52:00.0", "61:00.0"]
-    state.ended[GPUS[0]] = {"reason": "hang", "text": "said nothing"}
+    state.ended[GPUS[0]] = {"reason": "hang", "text": "printed nothing"}
     assert judged(state, "not_measured", slots=slots) == {("1", "burn.run")}
     assert judged(state, "not_measured") == {("0", "burn.run")}
 
@@ -195,7 +195,7 @@ def test_slow_pairs():
 def test_pairs_of_those_that_are_left():
     state = burnt()
     state.settings = Settings(phases=("peers",))
-    state.ended[GPUS[0]] = {"reason": "hang", "text": "said nothing"}
+    state.ended[GPUS[0]] = {"reason": "hang", "text": "printed nothing"}
     for one in GPUS[1:]:
         for other in GPUS[1:]:
             if one != other:

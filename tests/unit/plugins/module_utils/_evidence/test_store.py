@@ -79,7 +79,7 @@ def whole(store: Store, run: str, problems: Problems) -> dict[int, int]:
 
 def test_what_was_added_is_read_again(store: Store, tmp_path: Path):
     raw = tmp_path / "said.txt"
-    raw.write_text("what the tool said")
+    raw.write_text("output of the tool")
     run = store.begin("validate_nodes", AT)
     added = store.add(run, "n", "gpu_health", records(), AT, "quick", "GPUs", [str(raw)])
     second = store.add(run, "m", "gpu_health", records(FAIL, "m"), AT)
@@ -263,7 +263,7 @@ def test_killed_at_random_moments(store: Store, tmp_path: Path, seed: int):
     problems = Problems()
     found = whole(store, run, problems)
     assert {number: count for number, count in told if found.get(number) != count} == {}
-    # Whatever is not whole has been told: at most the last batch of each writer.
+    # Whatever is not whole has been reported: at most the last batch of each writer.
     cut = [line for line in problems.lines if "was truncated" in line]
     assert len(cut) <= 2
     assert len(found) - len(told) <= 2

@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From a sweep to a file of metrics, on fabrics that are sound, broken or silent."""
+"""From a sweep to a file of metrics, on fabrics that are healthy, broken or silent."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def test_no_manager_is_an_answer(out: str, err: str, rc: int) -> None:
         {"sminfo": (139, "", "")},
         {"sminfo": (255, "sminfo: iberror: failed: Failed to open '(null)' port '0'\n", "")},
         {"saquery": TIMED_OUT},
-        # With a master there may be others that were not told of.
+        # With a master there may be others that were not reported.
         {"saquery": (110, "", "Query SA failed: Connection timed out\n")},
     ],
 )

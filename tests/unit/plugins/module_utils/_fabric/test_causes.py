@@ -535,7 +535,7 @@ def test_the_only_planned_link_of_a_cage_is_a_cable() -> None:
     world.unplug(one[0])
     world.unplug(one[1])
     world.plan = replace(world.plan, cables=tuple(c for c in world.plan.cables if c != one[1]))
-    # What a broken cable explains is not said of its leaf once more.
+    # What a broken cable explains is not reported for its leaf once more.
     assert told(world.judge()) == {("dark", one[0].subject, "fail")}
 
 

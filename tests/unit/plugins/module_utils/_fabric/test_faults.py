@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The library of faults (tests/fabric), without a simulator: each is found, and told once."""
+"""The library of faults (tests/fabric), without a simulator: each is found, and reported once."""
 
 from __future__ import annotations
 

@@ -569,7 +569,7 @@ M, S = "MASTER", "STANDBY"
         ([(1, M)], {"hosts": ["h1", "h2"]}, [("standby_missing", "sm:h2", "fail")]),
         ([(1, M), (3, S)], {"hosts": ["h1"]}, [("sm_unexpected", "sm:h3", "fail")]),
         ([(1, S)], {"hosts": ["h1", "h2"]}, [("no_sm", "fabric", "fail")]),
-        # Of two masters, the one that is too many is not told a second time; a standby is.
+        # Of two masters, the one that is too many is not reported a second time; a standby is.
         ([(1, M), (3, M)], {"hosts": ["h1"]}, [("two_masters", "fabric", "fail")]),
         ([(1, M), (3, M), (4, S)], {"hosts": ["h1"]},
          [("two_masters", "fabric", "fail"), ("sm_unexpected", "sm:h4", "fail")]),

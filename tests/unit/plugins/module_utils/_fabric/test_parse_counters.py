@@ -45,7 +45,7 @@ def test_counters_are_read_by_port_and_never_from_the_row_of_all() -> None:
     assert found.complaints == []
     assert found.whole
     assert found.of((LEAF_1, 1), "SymbolErrorCounter") == 412
-    # The row of all ports said 255.
+    # The row of all ports has 255.
     assert found.of((LEAF_1, 33), "PortXmitDiscards") == 65535
     # An adapter is named by its port's GUID, without the leading zero.
     assert found.of((DGX_2, 1), "PortRcvErrors") == 65535

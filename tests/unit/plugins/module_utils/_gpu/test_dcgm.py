@@ -369,8 +369,8 @@ def test_an_answer_cut_anywhere_is_never_a_pass() -> None:
 def test_text_around_the_json() -> None:
     text = of_4({"memory": [entity(0), entity(1)]})
     assert parse(f"Successfully ran diagnostic for group.\n{text}\n").errors == ()
-    report = parse(f"NVRM said {{something}}\n{text}")
-    assert report.errors == ("unexpected text: NVRM said {something}",)
+    report = parse(f"NVRM printed {{something}}\n{text}")
+    assert report.errors == ("unexpected text: NVRM printed {something}",)
     assert len(report.results) == 2
     assert documents(f"{text}\n{text}")[0] == [json.loads(text)] * 2
 

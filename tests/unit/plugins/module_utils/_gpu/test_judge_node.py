@@ -110,7 +110,7 @@ def test_a_gpu_that_does_not_answer_is_not_measured_and_says_what_was_asked() ->
     found = judged(with_gpus(gpu(0), stuck={1: "serial did not come back within 1 s"}))
     assert outcome(found) == expect("?access")
     text = of(found, "access")["gpu:n/1"].text
-    assert text == "NVML: serial did not come back within 1 s: not told"
+    assert text == "NVML: serial did not come back within 1 s: not reported"
 
 
 THREE = ("0000:1b:00.0", "0000:43:00.0", "0000:52:00.0", "0000:61:00.0")
@@ -164,7 +164,7 @@ def test_a_library_that_gives_nothing_blames_no_gpu() -> None:
         assert outcome(found)[FAIL] == set()
         assert of(found, "access") == {}
     record = only(found, "nvml")
-    assert (record.status, record.text) == (NOT_MEASURED, "NVML: driver not loaded: not told")
+    assert (record.status, record.text) == (NOT_MEASURED, "NVML: driver not loaded: not reported")
 
 
 def test_a_library_of_another_release_is_a_finding_of_the_releases() -> None:
@@ -334,7 +334,7 @@ def test_the_health_of_the_fabric_in_words() -> None:
     what = QUESTIONS["gpu.fabric_bandwidth"].what
     for mask, status, text in (
         (0x1A9, FAIL, what),
-        (0x1AB, NOT_MEASURED, f"{what}: 3 is not known: not told"),
+        (0x1AB, NOT_MEASURED, f"{what}: 3 is not known: not reported"),
     ):
         record = of(records({"fabric_health": mask}), "fabric_bandwidth")["gpu:n/1"]
         assert (record.status, record.text) == (status, text)

@@ -151,7 +151,7 @@ def test_which_xids_are_decoded_from_the_line(code: int) -> None:
         assert "recovery action" in told.text
     else:
         assert told.action is not None
-    # Named as a cause whose line is gone, these would have said more.
+    # Named as a cause whose line is gone, these would have shown more.
     cause = said(45, f"pid=7, Ch 00000008, caused by previous Xid {code}")
     decoded = code in NAMES or code == 154
     assert cause.text.endswith("would say more") == decoded

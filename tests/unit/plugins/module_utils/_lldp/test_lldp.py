@@ -245,7 +245,7 @@ def test_switches_that_were_asked(tmp_path: Path) -> None:
     files = {"switch_neighbor_files": {"leaf-001": str(path)}}
     verdict = judged(world(), **files)
     assert not verdict.findings
-    assert {verdict.cables[one][1] for one in between} == {"in place; its rate was not told"}
+    assert {verdict.cables[one][1] for one in between} == {"in place; its rate was not reported"}
     swapped = copy.deepcopy(heard)
     swapped[0]["port"], swapped[1]["port"] = swapped[1]["port"], swapped[0]["port"]
     path.write_text(str({"lldp": [{"interface": swapped[2:]}]}).replace("'", '"'))

@@ -39,7 +39,7 @@ APPLICATION = "[{}] NVRM: Xid (PCI:0000:9d:00): 31, pid=1, name=a, MMU Fault\n"
 
 @pytest.fixture
 def service(node, monkeypatch):
-    """`service()` starts the service again, and returns (one step, what it has said)."""
+    """`service()` starts the service again, and returns (one step, its output)."""
     monkeypatch.setattr(_health_events, "BEAT_S", 0.3)
     monkeypatch.setattr(_health_events, "_SETTLE_S", 0.05)
 
@@ -141,7 +141,7 @@ def test_slurm_that_does_not_answer_is_told_later(node, service, monkeypatch):
     append(node, LOST.format("20.5"))
     step, said, _follower = service()
     step()
-    assert said[0].startswith("checker: Slurm was not told, again in 0.2 s")
+    assert said[0].startswith("checker: Slurm did not take the change, again in 0.2 s")
     node.set_slurm()
     time.sleep(0.3)
     step()

@@ -335,13 +335,13 @@ def test_only_an_idle_node_is_asked_for_what_jobs_have_left(node):
 def test_without_slurm_the_checks_still_run_and_the_program_says_so(node, change, said):
     node.inject("nvlink_down")
     change(node)
-    # What Slurm was not told of stays in service: a prolog that fails would drain it all the same.
+    # A node whose drain Slurm did not take stays in service: a failed prolog would drain it.
     assert node.run("health") == HELD
     assert node.odd()[("gpu:dgx-01/6", "gpu.nvlink_active")] == "fail"
     faults = [one["text"] for one in node.records() if one["check"] == "health.checker"]
     assert len(faults) == 2
     assert said in faults[0]
-    assert faults[1].startswith("Slurm was not told: ")
+    assert faults[1].startswith("Slurm did not take the change: ")
 
 
 def test_a_slurm_that_hangs_does_not_hold_up_a_prolog(node):

@@ -107,11 +107,11 @@ def test_the_largest_size_counts() -> None:
         (1, " Couldn't connect to dgx-02:18515\n Unable to init the socket connection\n", None,
          "ib_write_bw ended with 1: Unable to init the socket connection"),
         (0, CLIENT.format(""), None, "ib_write_bw printed no result: #bytes"),
-        (0, "", None, "ib_write_bw printed no result: it said nothing"),
+        (0, "", None, "ib_write_bw printed no result: it printed nothing"),
         # A row without a title has no unit.
         (0, ROW, None, "ib_write_bw printed no result: 8388608"),
         (0, CLIENT.format(ROW.replace("391.98", "   nan")), None, "ib_write_bw printed nan"),
-        (-15, "", None, "ib_write_bw ended with -15: it said nothing"),
+        (-15, "", None, "ib_write_bw ended with -15: it printed nothing"),
     ],
 )  # fmt: skip
 def test_what_says_nothing_of_the_way(rc: int, text: str, gbps: float | None, reason: str) -> None:

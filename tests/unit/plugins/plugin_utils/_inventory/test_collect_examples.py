@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The inventories that people copy are sound, against the collection's own roles."""
+"""The inventories that people copy are valid, against the collection's own roles."""
 
 from __future__ import annotations
 

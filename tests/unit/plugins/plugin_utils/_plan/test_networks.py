@@ -237,7 +237,7 @@ def test_what_is_wrong_with_one_address_hides_no_other() -> None:
         [ten],
         [f"{FIRST}.six: 'fd00::x' is not an IP address; write an address like 10.1.0.11"],
     )
-    # Declared, but nothing can be said of it: the network itself has been reported.
+    # Declared, but it cannot be judged: the network itself has been reported.
     assert place(2, first={"broken": "10.9.0.1", "ten": "10.0.0.11"}) == ([ten], [])
 
 

@@ -76,7 +76,7 @@ def make(folder: Path, count: int, request: Request | None = None, **more) -> di
 
 @pytest.fixture(scope="module")
 def small(tmp_path_factory) -> Path:
-    """Evidence of twelve nodes: sound once, then with a fault of each kind."""
+    """Evidence of twelve nodes: healthy once, then with a fault of each kind."""
     folder = tmp_path_factory.mktemp("small")
     store = Store(str(folder / "evidence"))
     world.fill(store, 12)

@@ -22,7 +22,7 @@ RELEASES = ("22.05", "23.11", "24.11", "25.11", "26.05")
 
 
 def log(release: str, case: str) -> str:
-    """What slurmctld of that release said in a rehearsal."""
+    """What slurmctld of that release logged in a rehearsal."""
     folder = FIXTURES / "slurm_releases"
     return (folder / f"{release}.{case}.txt").read_text(encoding="utf-8")
 
