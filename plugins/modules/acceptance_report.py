@@ -88,7 +88,7 @@ options:
         checker.
     type: float
     default: 0.2
-  cables_condemn:
+  cables_fail_nodes:
     description: Whether a failed cable fails the nodes that it is plugged into.
     type: bool
     default: false
@@ -199,7 +199,7 @@ ARGUMENTS: dict[str, Any] = {
     "threshold_source": {"type": "str", "default": "set in the inventory"},
     "fleet_failing": {"type": "list", "elements": "str", "default": []},
     "most_share": {"type": "float", "default": 0.2},
-    "cables_condemn": {"type": "bool", "default": False},
+    "cables_fail_nodes": {"type": "bool", "default": False},
     "states": {"type": "dict", "default": {}},
     "versions": {"type": "dict", "default": {}},
     "tables": {"type": "dict", "default": {}},

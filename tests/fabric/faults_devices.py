@@ -526,20 +526,20 @@ def most_of_the_fabric_out_of_reach(hand: Hand) -> Done:
 
 
 @fault
-def rail_mute(hand: Hand) -> Done:
+def rail_silent(hand: Hand) -> Done:
     cable = hand.rail()
-    hand.world.mute.add(hand.world.key_of[cable.a.host, cable.a.rail])
+    hand.world.silent.add(hand.world.key_of[cable.a.host, cable.a.rail])
     return Done({("silent", f"hca:{cable.a}")}, {cable})
 
 
 @fault
-def node_mute(hand: Hand) -> Done:
+def node_silent(hand: Hand) -> Done:
     node = hand.nodes(1)[0]
-    hand.world.mute |= {g for (n, _rail), g in hand.world.key_of.items() if n == node}
+    hand.world.silent |= {g for (n, _rail), g in hand.world.key_of.items() if n == node}
     return Done({("silent", f"node:{node}")}, hand.of_device(node))
 
 
-def _switch_mute(hand: Hand, tier: str) -> Done:
+def _switch_silent(hand: Hand, tier: str) -> Done:
     name = hand.switches(tier, 1)[0]
     if tier != "leaf":
         reach(hand, hand.of_device(name))
@@ -548,10 +548,10 @@ def _switch_mute(hand: Hand, tier: str) -> Done:
 
 
 @fault
-def leaf_mute(hand: Hand) -> Done:
-    return _switch_mute(hand, "leaf")
+def leaf_silent(hand: Hand) -> Done:
+    return _switch_silent(hand, "leaf")
 
 
 @fault
-def spine_mute(hand: Hand) -> Done:
-    return _switch_mute(hand, "spine")
+def spine_silent(hand: Hand) -> Done:
+    return _switch_silent(hand, "spine")

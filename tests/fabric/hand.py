@@ -100,7 +100,7 @@ class Hand:
             if len(self.of_device(name)) + sum(e.host == name for e in world.plan.reserved)
             < switch.radix
             and world.key_of[name, -1] in world.fabric.devices
-            and world.key_of[name, -1] not in world.mute
+            and world.key_of[name, -1] not in world.silent
         ]
         self.rng.shuffle(names)
         free: list[End] = []

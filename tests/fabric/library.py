@@ -47,7 +47,7 @@ def fresh(size: str) -> World:
     world = copy.copy(kept)
     world.fabric = Sweep({guid: copied(device) for guid, device in kept.fabric.devices.items()})
     for name in (
-        "mute",
+        "silent",
         "disabled",
         "before",
         "after",

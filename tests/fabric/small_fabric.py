@@ -28,7 +28,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import
 NO_NAME = "MT4129 ConnectX7   Mellanox Technologies"
 NO_SWITCH_NAME = "Quantum-2 Mellanox Technologies"
 NODES, RAILS, SPINES = ("n1", "n2", "n3", "n4"), range(4), ("s1", "s2")
-STRANGER = "f" * 16
+UNPLANNED = "f" * 16
 A, B, C = ("n1", 0), ("n2", 0), ("n3", 0)
 L0, L1, S1, S2 = ("l0", -1), ("l1", -1), ("s1", -1), ("s2", -1)
 

@@ -52,7 +52,7 @@ ALONE = [
         "node_plugged_as_an_absent_one", "rail_renamed", "node_renamed", "node_without_a_name",
         "node_with_a_foreign_name", "node_with_the_name_of_another", "leaf_with_a_foreign_name",
         "names_of_declared_nodes_exchanged", "duplicate_guid", "node_absent", "leaf_absent",
-        "cage_of_a_node_dead", "cage_of_uplinks_dead", "rail_mute", "node_mute",
+        "cage_of_a_node_dead", "cage_of_uplinks_dead", "rail_silent", "node_silent",
         "rail_at_one_lane", "uplink_at_two_lanes", "rail_at_hdr", "node_at_hdr",
         "symbol_errors_at_a_rail", "symbol_errors_at_both_ends", "link_went_down",
         "counter_that_stands_at_its_end", "counter_that_was_cleared", "no_subnet_manager",
@@ -62,7 +62,7 @@ ALONE = [
 ] + [
     ("superpod-32-of-64", name)
     for name in (
-        "two_leaves_exchanged", "spine_absent", "spine_mute", "uplinks_of_two_leaves_swapped",
+        "two_leaves_exchanged", "spine_absent", "spine_silent", "uplinks_of_two_leaves_swapped",
         # A full fabric has no port free.
         "rail_in_a_free_port", "two_cables_moved_on", "unplanned_host_in_a_free_port",
         "node_that_is_not_in_the_plan", "switch_that_is_not_in_the_plan",
@@ -73,7 +73,7 @@ TOGETHER = [
     ("basepod-12", ("rails_of_a_node_swapped", "node_absent")),
     ("basepod-12", ("rail_at_one_lane", "symbol_errors_at_both_ends")),
     ("superpod-32", ("two_nodes_exchanged", "uplinks_of_two_leaves_swapped")),
-    ("superpod-32", ("cage_of_uplinks_dead", "rail_mute")),
+    ("superpod-32", ("cage_of_uplinks_dead", "rail_silent")),
     ("superpod-127", ("leaf_absent", "rails_of_a_node_swapped")),
 ]
 
@@ -88,7 +88,7 @@ def play(world: World, folder: Path) -> tuple[set, set]:
     with simulator(folder, netlist_of(world.fabric), f"H-{world.start}", *LARGE) as sim:
         _start_sms(world, sim, sms)
         # Muteness and duplicates after the start: a subnet manager would never come up with them.
-        for guid in sorted(world.mute):
+        for guid in sorted(world.silent):
             kind = "S" if world.fabric.devices[guid].kind == "switch" else "H"
             sim.console(f'Error "{kind}-{guid}" 100')
         for first, second in world.doubled:
@@ -112,7 +112,7 @@ def play(world: World, folder: Path) -> tuple[set, set]:
         verdict = world.judge_seen(seen)
     found = {(finding.kind, finding.subject) for finding in verdict.findings}
     unsure = {(finding.kind, finding.subject) for finding in verdict.doubts}
-    if world.mute:
+    if world.silent:
         # Questions to ports behind a silent device go through it: they are lost, too.
         unsure = {item for item in unsure if item[0] != "errors"}
     assert len(found) == len(verdict.findings)
@@ -151,7 +151,7 @@ WITHOUT_A_PLAN = [
     ("basepod-12", "rail_at_hdr"),
     ("superpod-32-of-64", "uplink_dark"),
     ("superpod-32-of-64", "rail_in_a_free_port"),
-    ("superpod-32-of-64", "node_mute"),
+    ("superpod-32-of-64", "node_silent"),
 ]
 
 
@@ -172,7 +172,7 @@ def unplanned(world: World, folder: Path) -> Verdict:
     """Look at the simulated fabric, and judge it without its plan."""
     with simulator(folder, netlist_of(world.fabric), f"H-{world.start}", *LARGE) as sim:
         _start_sms(world, sim, dict(world.sms))
-        for guid in sorted(world.mute):
+        for guid in sorted(world.silent):
             sim.console(f'Error "H-{guid}" 100')
         return inspect(ask_fabric(sim.run, Ask(timeout_s=120)).observation)
 

@@ -92,13 +92,13 @@ class NoRoomError(Exception):
 
 @dataclass
 class World:
-    """What is there; `mute` devices have links and do not answer."""
+    """What is there; `silent` devices have links and do not answer."""
 
     plan: CablePlan
     fabric: Sweep
     key_of: dict[tuple[str, int], str]
     start: str = ""
-    mute: set[str] = field(default_factory=set)
+    silent: set[str] = field(default_factory=set)
     disabled: set[tuple[str, int]] = field(default_factory=set)
     # counters of both readings by (guid, port)
     before: dict[tuple[str, int], dict[str, int]] = field(default_factory=dict)
@@ -239,7 +239,7 @@ class World:
                         port.state, port.physical_state = "Down", "Disabled"
                     continue
                 far = port.peer[0]
-                if far in self.mute or far in twins:
+                if far in self.silent or far in twins:
                     port.peer, port.state, port.physical_state = None, "Active", "LinkUp"
                     route = ",".join(["0", *map(str, (*paths[guid], number))])
                     if far in twins:

@@ -164,7 +164,7 @@ class Slurmctld:
         self.nodes[name] = Machine(base="UNKNOWN")
 
     def register(self, name):
-        """The slurmd of a node is heard of; ReturnToService brings it back."""
+        """The slurmd of a node answers again; ReturnToService brings it back."""
         node = self.nodes[name]
         node.flags.discard("NOT_RESPONDING")
         node.base = "IDLE"

@@ -226,7 +226,7 @@ def test_it_stops_on_a_batch_that_fails_and_goes_on_there(site: Site) -> None:
     assert min(site.serving) >= 2
 
 
-def test_a_change_that_fails_lets_nobody_in_on_older_evidence(site: Site) -> None:
+def test_a_change_that_fails_lets_no_node_in_on_older_evidence(site: Site) -> None:
     rc, said = site.run(target="dgx-01")
     assert rc == 0, said
     (site.folder / "fails-dgx-01").touch()

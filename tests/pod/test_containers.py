@@ -145,7 +145,7 @@ def test_a_line_with_which_no_job_runs_in_its_image_is_taken_back() -> None:
     assert in_image().stdout.startswith("in=")
 
 
-def test_other_sources_are_built_anew_while_jobs_go_on() -> None:
+def test_other_sources_are_built_again_while_jobs_go_on() -> None:
     before = in_use()
     job = alice("sbatch --parsable -t5 -o /dev/null --wrap 'sleep 300'").stdout.strip()
     on(HEAD, "echo >> /srv/containers/pyxis/Makefile")

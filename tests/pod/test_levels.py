@@ -88,7 +88,7 @@ def busy(nodes: list[str]) -> Iterator[str]:
     assert left == "RUNNING", "the job was ended"
 
 
-def test_quick_takes_less_than_a_minute_and_holds_nobody(nodes: list[str]) -> None:
+def test_quick_takes_less_than_a_minute_and_holds_none(nodes: list[str]) -> None:
     begun = time.monotonic()
     done = playbook("validate_nodes", "-e", json.dumps({"level": "quick"}))
     took = time.monotonic() - begun

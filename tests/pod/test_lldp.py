@@ -74,7 +74,7 @@ class Cabling:
         pid, name = self.pids[node], f"rail{rail}"
         command("nsenter", "-t", pid, "-n", "ip", "link", "delete", name)
 
-    def heard(self) -> None:
+    def received(self) -> None:
         """Wait until each node hears the switch at each of its rails."""
         until = time.monotonic() + 90
         for node in NODES:
@@ -203,11 +203,11 @@ def test_the_role_starts_lldpd(cabling: Cabling) -> None:
 def test_every_cable_of_the_nodes_passes(cabling: Cabling) -> None:
     for cable in planned(cabling):
         cabling.plug(*cable)
-    cabling.heard()
+    cabling.received()
     run = cabling.validate()
     assert run.rc == 0, run.why
     assert f"{2 * RAILS} of " in run.output
-    assert "cables between switches were not heard" in cabling.findings()
+    assert "cables between switches were not received" in cabling.findings()
 
 
 def test_pairs_load_the_cables_of_each_leaf(cabling: Cabling) -> None:
@@ -250,7 +250,7 @@ def test_an_exchanged_cable_is_named(cabling: Cabling) -> None:
     time.sleep(5)
     cabling.plug(*one, *cables[two])
     cabling.plug(*two, *cables[one])
-    cabling.heard()
+    cabling.received()
     run = cabling.validate()
     assert run.rc != 0
     first = cabling.findings().splitlines()

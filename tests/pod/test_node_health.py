@@ -104,7 +104,7 @@ def test_a_broken_gpu_drains_its_own_node(nodes: list[str], broken: str) -> None
         assert "node-health" not in in_slurm(node)
 
 
-def test_what_somebody_drained_keeps_its_reason(broken: str) -> None:
+def test_what_an_operator_drained_keeps_its_reason(broken: str) -> None:
     on("head-01", f"scontrol update NodeName={broken} State=DRAIN Reason='fan, ask Ann'")
     pretend("--fault", "nvlink_down", "--node", broken)
     assert on(broken, f"{PROGRAM} --health").returncode == 10

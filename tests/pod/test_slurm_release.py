@@ -159,7 +159,7 @@ def test_images_are_refused_until_the_plugin_is_of_this_release(nodes: list[str]
 
 
 @pytest.mark.usefixtures("upgraded")
-def test_plugin_is_built_anew_while_the_job_goes_on(job: Job) -> None:
+def test_plugin_is_built_again_while_the_job_goes_on(job: Job) -> None:
     before = in_use()
     built = playbook("configure_containers")
     assert built.rc == 0, built.why

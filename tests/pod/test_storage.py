@@ -219,7 +219,7 @@ def test_a_mount_without_a_monitor_fails_in_time_and_comes_by_itself() -> None:
     print(f"the mount was back {took:.0f} s after the monitor")
 
 
-def test_a_wrong_key_is_said_and_the_right_one_mends_it() -> None:
+def test_a_wrong_key_is_said_and_the_right_one_repairs_it() -> None:
     first, _last = gpu_nodes()
     wrong = "AQAAAAAAAAAAEAAAAAAAAAAAAAAAAAAAAAAAAA=="
     extra = json.dumps({"cephfs_keys": {"node": wrong}})

@@ -145,7 +145,7 @@ def test_what_cannot_be_had(host: Host, variables: dict[str, str], said: str) ->
     assert said in text
 
 
-def test_what_somebody_else_holds(host: Host) -> None:
+def test_what_another_one_holds(host: Host) -> None:
     """Without its own list of holds, the role takes them for foreign ones."""
     host.check_output(f"mv {HOLDS} {HOLDS}.aside")
     try:

@@ -35,7 +35,7 @@ def test_it_runs_and_listens_on_the_loopback_only(host: Host, unit: str, port: i
     assert not host.socket(f"tcp://0.0.0.0:{port}").is_listening
 
 
-def test_nobody_listens_for_other_alertmanagers(host: Host) -> None:
+def test_nothing_listens_for_other_alertmanagers(host: Host) -> None:
     assert not [one for one in host.socket.get_listening_sockets() if one.endswith(":9094")]
 
 

@@ -293,7 +293,7 @@ def worthless_keys() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("worthless_keys")
-def test_nobody_is_locked_out() -> None:
+def test_no_user_is_locked_out() -> None:
     run = playbook("prepare_nodes", "nb-trixie")
     assert run.failed
     assert "would lock root out" in run.text
@@ -378,7 +378,7 @@ def test_arguments_that_are_no_longer_declared_go() -> None:
 # What was changed by hand is found, and repaired
 
 
-def test_changes_by_hand_are_mended_without_a_restart() -> None:
+def test_changes_by_hand_are_repaired_without_a_restart() -> None:
     host = node("nb-bookworm")
     before = host.check_output("systemctl show --property=MainPID ssh")
     host.check_output("sysctl -w net.ipv4.conf.all.arp_ignore=0")

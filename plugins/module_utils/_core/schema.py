@@ -338,7 +338,7 @@ class RoleSpec:
     # Inputs that the playbooks give themselves; what the inventory says there is not used,
     wired: frozenset = frozenset()
     # except here, where they begin with it.
-    heard: frozenset = frozenset()
+    received: frozenset = frozenset()
 
 
 def role_spec_options(argument_specs: Mapping[str, Any]) -> dict[str, Option]:

@@ -164,7 +164,7 @@ class NodeVerdict:
 class Fold:
     """Takes records one by one, and keeps only what did not pass."""
 
-    cables_condemn: bool = False
+    cables_fail_nodes: bool = False
     passed: dict[str, int] = field(default_factory=dict)
     newest: dict[str, str] = field(default_factory=dict)
     failing: dict[str, list[Record]] = field(default_factory=dict)
@@ -191,7 +191,7 @@ class Fold:
             self.add_pass(place, record.evidence, record.at or at)
             return
         owners = [place.owner]
-        if self.cables_condemn and place.kind in ("cable", "port") and record.status == FAIL:
+        if self.cables_fail_nodes and place.kind in ("cable", "port") and record.status == FAIL:
             owners += place.nodes
         stamp = record.at or at
         for owner in owners:
@@ -233,15 +233,15 @@ def _order(record: Record) -> tuple[bool, str, str]:
 def verdicts(
     records_by_node: Mapping[str, Sequence[Record | Mapping[str, Any]]],
     levels: Mapping[str, str] | None = None,
-    cables_condemn: bool = False,
+    cables_fail_nodes: bool = False,
 ) -> list[NodeVerdict]:
     """Return the verdict of each node that is a key, in that order.
 
     Records count for what their subject belongs to, whichever host made them; FABRIC as a key holds
-    those of the fabric. `levels` says how deeply each node was looked at. With `cables_condemn` a
+    those of the fabric. `levels` says how deeply each node was checked. With `cables_fail_nodes` a
     failed cable fails the nodes it is plugged into, too.
     """
-    fold = Fold(cables_condemn)
+    fold = Fold(cables_fail_nodes)
     for records in records_by_node.values():
         for record in records:
             fold.add(as_record(record))

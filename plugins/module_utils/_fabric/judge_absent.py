@@ -64,7 +64,7 @@ def is_down(wiring: Wiring, end: End) -> bool:
     return port is not None and (port.state == "Down" or port.physical_state == _DISABLED)
 
 
-def is_mute(wiring: Wiring, end: End) -> bool:
+def is_silent(wiring: Wiring, end: End) -> bool:
     """Return whether the port has a link to something that does not answer."""
     port = wiring.port(end)
     if port is None or port.peer is not None or port.state is None:
@@ -78,34 +78,34 @@ def judge_absence(wiring: Wiring, absent_as: Mapping[str, str]) -> Absence:
     `absent_as` is that of _fabric_places.Placed.
     """
     absence = Absence()
-    mute = _mute_ends(wiring)
-    _judge_duplicates(wiring, mute, absence)
-    _judge_mute(wiring, mute, absence)
+    silent = _silent_ends(wiring)
+    _judge_duplicates(wiring, silent, absence)
+    _judge_silent(wiring, silent, absence)
     _judge_switches(wiring, absence, absent_as)
     _judge_nodes(wiring, absence, absent_as)
     _judge_adapters(wiring, absence)
     return absence
 
 
-def _mute_ends(wiring: Wiring) -> dict[End, str]:
+def _silent_ends(wiring: Wiring) -> dict[End, str]:
     """Return each port behind which something is silent, with what shows it."""
-    mute: dict[End, str] = {}
+    silent: dict[End, str] = {}
     for cable in wiring.plan.cables:
         for end in (cable.a, cable.b):
-            if end not in wiring.far and is_mute(wiring, end):
-                mute[end] = "the link is up"
+            if end not in wiring.far and is_silent(wiring, end):
+                silent[end] = "the link is up"
     for path in wiring.sweep.silent:
         place = resolve_path(wiring.sweep, path)
-        mute_end = wiring.matches.end(*place) if place else None
-        if mute_end is None:
+        silent_end = wiring.matches.end(*place) if place else None
+        if silent_end is None:
             hops = ",".join(str(hop) for hop in path)
             wiring.sweep.complaints.append(f"something at the end of route 0,{hops} is silent")
-        elif mute_end not in wiring.far:
-            mute[mute_end] = "no answer on route 0," + ",".join(str(hop) for hop in path)
-    return mute
+        elif silent_end not in wiring.far:
+            silent[silent_end] = "no answer on route 0," + ",".join(str(hop) for hop in path)
+    return silent
 
 
-def _judge_duplicates(wiring: Wiring, mute: dict[End, str], absence: Absence) -> None:
+def _judge_duplicates(wiring: Wiring, silent: dict[End, str], absence: Absence) -> None:
     guids = wiring.sweep.duplicate_guids
     if not guids:
         return
@@ -119,10 +119,10 @@ def _judge_duplicates(wiring: Wiring, mute: dict[End, str], absence: Absence) ->
                 far = wiring.matches.end(*port.peer) if port.peer else None
                 ends.update(end for end in (own, far) if end is not None)
         # The tools keep one of the two: the other is a port that is up with nothing behind it.
-        lost = [end for end, said in mute.items() if said == "the link is up"]
+        lost = [end for end, said in silent.items() if said == "the link is up"]
         ends.update(lost)
         for end in lost:
-            del mute[end]
+            del silent[end]
         cables = {wiring.planned[end] for end in ends if end in wiring.planned}
         places = sorted(wiring.at(end) for end in ends if end.is_switch)
         absence.add(
@@ -138,9 +138,9 @@ def _judge_duplicates(wiring: Wiring, mute: dict[End, str], absence: Absence) ->
         absence.excused.update(ends)
 
 
-def _judge_mute(wiring: Wiring, mute: Mapping[End, str], absence: Absence) -> None:
+def _judge_silent(wiring: Wiring, silent: Mapping[End, str], absence: Absence) -> None:
     by_device: dict[str, list[tuple[End, Cable]]] = {}
-    for end, said in mute.items():
+    for end, said in silent.items():
         cable = wiring.planned.get(end)
         if cable is None:
             absence.add(
@@ -158,7 +158,7 @@ def _judge_mute(wiring: Wiring, mute: Mapping[End, str], absence: Absence) -> No
         cables = tuple(sorted({cable for _end, cable in links}))
         first = links[0][0]
         evidence = tuple(
-            f"{wiring.at(cable.other(end))}: {mute[cable.other(end)]}" for end, cable in links[:4]
+            f"{wiring.at(cable.other(end))}: {silent[cable.other(end)]}" for end, cable in links[:4]
         )
         if first.is_switch:
             absence.add(
@@ -211,7 +211,7 @@ def _status(wiring: Wiring, cables: Iterable[Cable]) -> str:
 
 def _judge_switches(wiring: Wiring, absence: Absence, absent_as: Mapping[str, str]) -> None:
     plan = wiring.plan
-    mute = {finding.subject[7:] for finding in absence.findings if finding.kind == SILENT}
+    silent = {finding.subject[7:] for finding in absence.findings if finding.kind == SILENT}
     lost = [name for name in plan.switches if (name, -1) not in wiring.matches.by_key]
     of_lost: dict[str, list[Cable]] = {name: [] for name in lost}
     beside: set[str] = set()
@@ -239,7 +239,7 @@ def _judge_switches(wiring: Wiring, absence: Absence, absent_as: Mapping[str, st
         )
         return
     for name in lost:
-        if name in mute or name not in beside:
+        if name in silent or name not in beside:
             # Its findings explain all its cables; and where everything around it is out of
             # reach, nothing is known of it.
             absence.explained.update(of_lost[name])

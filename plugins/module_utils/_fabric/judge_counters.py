@@ -56,7 +56,7 @@ TOLD = (
 # The ports with most of a counter are named.
 _TOLD_PORTS = 4
 
-_MUTE = "the port did not answer"
+_SILENT = "the port did not answer"
 # More cables without an answer have one cause.
 _UNREAD_ONE_BY_ONE = 10
 
@@ -66,7 +66,7 @@ _NOT_CLEAR = "clear the counters (ibqueryerrors -k) and measure again"
 def grown_between(before: int | None, now: int | None, counter: str) -> Growth:
     """Return how much a counter grew from one reading to the next, if both have it."""
     if now is None or before is None:
-        return Growth(None, reason=_MUTE)
+        return Growth(None, reason=_SILENT)
     return growth(before, now, counter)
 
 
@@ -123,7 +123,7 @@ def judge_counters(
         elif doubts:
             text = several(list(dict.fromkeys(doubts)))
             doubt = Finding(ERRORS, cable.subject, text, _NOT_CLEAR, (cable,), status=NOT_MEASURED)
-            if _MUTE in text:
+            if _SILENT in text:
                 unread.append(doubt)
             else:
                 yield doubt

@@ -184,7 +184,7 @@ def judge_node(
 ) -> list[Record]:
     """Return the records of a node.
 
-    `reports` and `ethernet` hold the answers of mlxlink and ethtool, or why there are none, by device.
+    `reports` and `ethernet` hold the answers of mlxlink and ethtool by device, or the reason.
     """
 
     def subject(rail: int) -> str:

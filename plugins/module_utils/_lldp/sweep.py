@@ -6,8 +6,8 @@
 """An Ethernet fabric as LLDP shows it: the neighbours that lldpd prints, as a sweep. Pure.
 
 Each node hears the switch and the port that each rail leads to. Cables between switches are
-heard by switches alone, whose answers can be added. The sweep that comes of it is judged like one
-of InfiniBand; what could not be heard is taken out of the plan before, with the reason.
+received by switches alone, whose answers can be added. The sweep is judged like one
+of InfiniBand; what could not be received is taken out of the plan before, with the reason.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def port_number(names: Iterable[str], per_cage: int = PORTS_PER_CAGE) -> int | N
 
 
 @dataclass
-class Heard:
-    """The sweep, the plan of what could be heard, and why the other cables could not."""
+class Received:
+    """The sweep, the plan of what could be received, and why the other cables could not."""
 
     sweep: Sweep
     plan: CablePlan
@@ -104,9 +104,9 @@ def hear(
     nodes: Mapping[str, Mapping[str, Any]],
     switches: Mapping[str, Sequence[Neighbour]],
     per_cage: int = PORTS_PER_CAGE,
-) -> Heard:
+) -> Received:
     """Return what the nodes hear (the answers of lldp_info by name), and the switches."""
-    return _Listener(plan, nodes, switches, per_cage).heard()
+    return _Listener(plan, nodes, switches, per_cage).received()
 
 
 class _Listener:
@@ -120,13 +120,13 @@ class _Listener:
         self._plan, self._nodes, self._switches, self._per_cage = plan, nodes, switches, per_cage
         self._names = {host_key(name): name for name in plan.switches}
         self._sweep = Sweep()
-        # Ends that nothing was heard at, with the reason.
+        # Ends that nothing was received at, with the reason.
         self._deaf: dict[End, str] = {}
         # Ports of switches that more than one adapter hears: (GUID of the switch, port).
         self._claimed: set[tuple[str, int]] = set()
 
-    def heard(self) -> Heard:
-        """Listen to all, and take what was not heard out of the plan."""
+    def received(self) -> Received:
+        """Listen to all, and take what was not received out of the plan."""
         for name in self._plan.switches:
             self._switch(name)
         for node, rail in sorted(self._plan.hcas):
@@ -146,13 +146,13 @@ class _Listener:
             if why:
                 unheard[cable] = why
         left = tuple(cable for cable in self._plan.cables if cable not in unheard)
-        # A cage where nothing was heard may hold what was not heard.
+        # A cage where nothing was received may hold what was not received.
         free = tuple(cable.b for cable in unheard)
         # Devices are known by their names alone: their GUIDs here are made up.
         hcas = {key: replace(hca, guid=None) for key, hca in self._plan.hcas.items()}
         switches = {name: replace(one, guid=None) for name, one in self._plan.switches.items()}
         plan = CablePlan(hcas, switches, left, (*self._plan.reserved, *free))
-        return Heard(self._sweep, plan, unheard, _doubts(unheard))
+        return Received(self._sweep, plan, unheard, _doubts(unheard))
 
     def _switch(self, name: str) -> FoundDevice:
         guid = _guid("switch", name)
@@ -179,8 +179,8 @@ class _Listener:
         elif not link["neighbors"]:
             self._deaf[end] = f"{link['interface']} is up and hears no neighbour"
         elif len(link["neighbors"]) > 1:
-            heard = several([str(one["name"]) for one in link["neighbors"]])
-            self._deaf[end] = f"{link['interface']} hears more than one neighbour: {heard}"
+            received = several([str(one["name"]) for one in link["neighbors"]])
+            self._deaf[end] = f"{link['interface']} hears more than one neighbour: {received}"
         else:
             port.state, port.physical_state = "Active", "LinkUp"
             one = link["neighbors"][0]
@@ -225,13 +225,13 @@ class _Listener:
     def _between_switches(self) -> set[str]:
         """Add the links between switches; return the switches that were asked."""
         asked = set()
-        for name, heard in sorted(self._switches.items()):
+        for name, received in sorted(self._switches.items()):
             own = self._names.get(host_key(name))
             if own is None:
                 continue
             asked.add(own)
             device = self._switch(own)
-            for one in heard:
+            for one in received:
                 far = self._names.get(host_key(one.name))
                 number = port_number([one.interface], self._per_cage)
                 if far is None or number is None or number in device.ports:
@@ -261,12 +261,12 @@ def _doubts(unheard: Mapping[Cable, str]) -> list[Finding]:
     for host, cables in sorted(of.items()):
         ends = tuple(cables)
         if not host:
-            text = f"{len(ends)} cables between switches were not heard: no switch was asked"
+            text = f"{len(ends)} cables between switches were not received: no switch was asked"
             remedy = "save what lldpcli -f json0 show neighbors prints on each switch as NAME.json"
             found.append(_unheard("fabric", text, remedy, ends))
             continue
         reasons = list(dict.fromkeys(cables.values()))
-        text = f"{len(ends)} cables of {host} were not heard: {several(reasons)}"
+        text = f"{len(ends)} cables of {host} were not received: {several(reasons)}"
         found.append(_unheard(f"node:{host}", text, _START, ends))
     return found
 

@@ -24,7 +24,7 @@ from .sweep import hear, parse_neighbours
 
 
 def judge(plan: CablePlan, params: Mapping[str, Any]) -> tuple[Answers, Verdict]:
-    """Judge what was heard; ToolError if nothing was, OtherClusterError for another plan."""
+    """Judge what was received; ToolError if nothing was, OtherClusterError for another plan."""
     saved = {
         name: text_of_option(str(path), f"switch_neighbor_files.{name}")
         for name, path in params["switch_neighbor_files"].items()
@@ -33,21 +33,21 @@ def judge(plan: CablePlan, params: Mapping[str, Any]) -> tuple[Answers, Verdict]
         switches = {name: parse_neighbours(text) for name, text in saved.items()}
     except ValueError as error:
         raise ToolError(f"switch_neighbor_files: {error}") from error
-    heard = hear(plan, params["neighbors"], switches, params["ports_per_cage"])
-    if not heard.plan.cables:
-        why = "; ".join(doubt.text for doubt in heard.doubts) or "the plan has no cables"
-        raise ToolError(f"neighbors: nothing was heard: {why}")
+    received = hear(plan, params["neighbors"], switches, params["ports_per_cage"])
+    if not received.plan.cables:
+        why = "; ".join(doubt.text for doubt in received.doubts) or "the plan has no cables"
+        raise ToolError(f"neighbors: nothing was received: {why}")
     wanted = Expectation(other_hosts=params["other_hosts"], least_share=params["least_share"])
-    verdict = judge_fabric(heard.plan, Observation(heard.sweep), wanted)
+    verdict = judge_fabric(received.plan, Observation(received.sweep), wanted)
     verdict.wiring = replace(verdict.wiring, plan=plan)
-    verdict.doubts = by_cost([*verdict.doubts, *heard.doubts])
-    why_not = {cable: (NOT_MEASURED, why) for cable, why in heard.unheard.items()}
+    verdict.doubts = by_cost([*verdict.doubts, *received.doubts])
+    why_not = {cable: (NOT_MEASURED, why) for cable, why in received.unheard.items()}
     # In the order of the plan.
     cables = {**verdict.cables, **why_not}
     verdict.cables = {cable: cables[cable] for cable in plan.cables}
     verdict.information, verdict.bandwidths = [], []
     raw = {"neighbors": json.dumps(params["neighbors"], indent=1), **saved}
-    return Answers(Observation(heard.sweep), raw), verdict
+    return Answers(Observation(received.sweep), raw), verdict
 
 
 def verify(

@@ -34,7 +34,7 @@ from .state import Hung, State, change_state, known_log, load_state, lock_name
 # A status that no interpreter, shell or signal gives: whatever else comes back is the fault of the
 # program, and must not take a node out.
 OK, FAULT, FAILED = 0, 3, 10
-# Something is broken, and the node stays in service: by the brake, or since Slurm did not take the change.
+# Something is broken, and the node stays in service: by the brake, or by Slurm's refusal.
 HELD = 11
 # Of a mode's time, what Slurm and the files get.
 _SLURM_SHARE = 0.14

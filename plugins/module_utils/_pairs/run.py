@@ -120,7 +120,7 @@ class _Remote:
 
     @property
     def unreachable(self) -> str:
-        """Say why nothing was heard from the node; empty where it has answered."""
+        """Say why nothing was received from the node; empty where it has answered."""
         if any(answer.state or answer.rc is not None for answer in self.answers.tasks.values()):
             return ""
         why = self.answers.chatter[-1] if self.answers.chatter else "no answer"

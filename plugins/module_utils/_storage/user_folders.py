@@ -34,7 +34,7 @@ FIRST_USER = 1000
 # Users that systemd makes up for services, and `nobody` (systemd's UIDS-GIDS.md).
 NO_USERS = range(61184, 65536)
 _PREFIX, _ASIDE = "user-", "refused-"
-MADE, MOVED, MENDED, REFUSED = "made", "moved", "mode", "refused"
+MADE, MOVED, REPAIRED, REFUSED = "made", "moved", "mode", "refused"
 
 
 def steered_by_others(path: str) -> str:
@@ -97,7 +97,7 @@ def settle(parent: Folder, uid: int, gid: int = -1) -> Iterator[tuple[str, str]]
         if not wrong:
             if stat.S_IMODE(found.st_mode) != USER_MODE:
                 parent.attributes(name, mode=USER_MODE)
-                yield MENDED, f"{parent.path}/{name}: had mode {stat.S_IMODE(found.st_mode):04o}"
+                yield REPAIRED, f"{parent.path}/{name}: had mode {stat.S_IMODE(found.st_mode):04o}"
             return
         yield from _move_aside(parent, name, wrong)
     # Under its own name only when it is the user's: a run that is killed leaves none of root's.

@@ -81,7 +81,7 @@ class Refusals:
         defaults = load_defaults(root, roles, loader)
         self._defaults = {name: defaults[name] for name in defaults if name not in wired}
         # What the plan gives is known only where the inventory's own value wins.
-        self._given = wired - {name for role in roles.values() for name in role.heard}
+        self._given = wired - {name for role in roles.values() for name in role.received}
         self._said: dict[tuple[Any, ...], tuple[Any, str]] = {}
 
     def find(
@@ -92,8 +92,7 @@ class Refusals:
     ) -> set[Problem]:
         """Return what the roles refuse on their hosts.
 
-        `valid` are those of the written variables that are without mistakes; groups has the hosts of
-        each group.
+        `valid` are the written variables without mistakes, `groups` the hosts of each group.
         """
         set_here = {name for host in written for name in written[host]}
         problems: set[Problem] = set()

@@ -70,7 +70,7 @@ def load_roles(root: str) -> dict[str, RoleSpec]:
     groups: dict[str, dict[str, None]] = {}
     given: dict[str, set[str]] = {}
     # What begins with the inventory's own value, as in hostvars[…].NAME | default(…).
-    heard: dict[str, set[str]] = {}
+    received: dict[str, set[str]] = {}
     for play, folder in _plays(root):
         for entry in play.get("roles") or []:
             role = entry if isinstance(entry, str) else str(entry.get("role") or entry.get("name"))
@@ -79,7 +79,7 @@ def load_roles(root: str) -> dict[str, RoleSpec]:
             values = _given(play, folder)
             values.update((entry.get("vars") or {}) if isinstance(entry, dict) else {})
             names = set(values)
-            heard.setdefault(name, set()).update(n for n in names if f".{n}" in str(values[n]))
+            received.setdefault(name, set()).update(n for n in names if f".{n}" in str(values[n]))
             # What only some of the plays give must come from the inventory for the others.
             given[name] = given[name] & names if name in given else names
     roles: dict[str, RoleSpec] = {}
@@ -94,7 +94,7 @@ def load_roles(root: str) -> dict[str, RoleSpec]:
             options=options,
             groups=tuple(groups.get(name, ())),
             wired=frozenset((given.get(name, set()) | GIVEN) & set(options)),
-            heard=frozenset((heard.get(name, set()) | YIELDING | EXTENDED) & set(options)),
+            received=frozenset((received.get(name, set()) | YIELDING | EXTENDED) & set(options)),
         )
     return roles
 

@@ -117,7 +117,9 @@ def redirected(
         if archive.get("url"):
             found[name] = {**archive, "url": place(archive["sha256"])}
     if value_of("enroot_urls"):
-        found["enroot_urls"] = [{**one, "url": place(one["sha256"])} for one in value_of("enroot_urls")]
+        found["enroot_urls"] = [
+            {**one, "url": place(one["sha256"])} for one in value_of("enroot_urls")
+        ]
     if value_of("pyxis_url"):
         found["pyxis_url"] = place(value_of("pyxis_sha256"))
     return found

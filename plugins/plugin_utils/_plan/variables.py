@@ -175,7 +175,7 @@ def check_variables(inventory: Inventory, roles: Mapping[str, RoleSpec]) -> Chec
                 verdicts[key] = not found and not isinstance(value.value, (Opaque, Unresolved))
             if verdicts[key]:
                 sound[host][name] = value
-    wired = {name for role in roles.values() for name in role.wired - role.heard}
+    wired = {name for role in roles.values() for name in role.wired - role.received}
     for path, name in sorted(
         {
             (value.path, name)

@@ -120,7 +120,7 @@ class Request:
     whose: str = "the site"
     fleet_failing: frozenset[str] = frozenset()
     most_share: float = MOST_SHARE
-    cables_condemn: bool = False
+    cables_fail_nodes: bool = False
     # Whether records of the fabric are expected; those that there are count in any case.
     fabric: bool = True
 
@@ -148,7 +148,7 @@ class Collector:
     def __init__(self, nodes: Sequence[Mapping[str, Any]], request: Request) -> None:
         self.nodes = [node for node in nodes if node.get("state", "present") == "present"]
         self.request = request
-        self.fold = Fold(request.cables_condemn)
+        self.fold = Fold(request.cables_fail_nodes)
         self.fleet = Fleet()
         self.counts = {PASS: 0, FAIL: 0, NOT_MEASURED: 0}
         self.maps: dict[str, _Map] = {}

@@ -41,7 +41,7 @@ def report_html(report: Mapping[str, Any], svg: str = "") -> str:
         title=f"Acceptance of {report['cluster'] or 'the cluster'}",
         sections=shown,
         badges=_badges(report),
-        unreal=_unreal(report),
+        simulated=_simulated_parts(report),
         script_data=maps.script_data(report),
     )  # fmt: skip
 
@@ -122,7 +122,7 @@ def _badges(report: Mapping[str, Any]) -> dict[str, int]:
     }
 
 
-def _unreal(report: Mapping[str, Any]) -> set[str]:
+def _simulated_parts(report: Mapping[str, Any]) -> set[str]:
     """Return the sections that show what was simulated."""
     scopes = {scope for one in report["simulated"] for scope in one["scopes"]}
     fabric = {"rails", "fabric", "pairs"} if "fabric" in scopes else set()

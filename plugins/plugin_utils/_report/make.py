@@ -45,7 +45,7 @@ def _made(options: Mapping[str, Any], known: list[str], write: bool) -> dict[str
         whose=options["threshold_source"],
         fleet_failing=frozenset(options["fleet_failing"]),
         most_share=options["most_share"],
-        cables_condemn=options["cables_condemn"],
+        cables_fail_nodes=options["cables_fail_nodes"],
         fabric=options["fabric"],
     )
     nodes = planned_nodes(options["plan"], options["groups"]) if options["plan"] else None

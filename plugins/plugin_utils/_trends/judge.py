@@ -25,6 +25,7 @@ from .thresholds import (
     BINS,
     CORRECTED,
     FEW,
+    GAUGES,
     HEAT,
     HORIZON_DAYS,
     LEAST_IN_COMMON,
@@ -37,7 +38,6 @@ from .thresholds import (
     LIMIT_BY_CODE,
     LIMIT_OF_OTHERS,
     LIMIT_WITHOUT,
-    MARKS,
     PAST_DAYS,
     QUESTIONS,
     REACH,
@@ -48,14 +48,14 @@ from .thresholds import (
     STALE_DAYS,
     TOGETHER_SHARE,
     WINDOWS_DAYS,
-    Mark,
+    Gauge,
 )
 
 WILL_FAIL = "will_fail"
 # The standard deviation of a normal distribution is so many median absolute deviations.
 _OF_MAD = 1.4826
 _SHOWN_POINTS = 60
-_BY_NAME = {mark.name: mark for mark in MARKS}
+_BY_NAME = {gauge.name: gauge for gauge in GAUGES}
 
 
 @dataclass(frozen=True)
@@ -122,8 +122,8 @@ Values = list[tuple[float, float]]
 class _Seen:
     """The readings of a link in one quantity: all of the past that counts, fleet taken out."""
 
-    def __init__(self, series: Series, mark: Mark, values: Values) -> None:
-        self.series, self.mark, self.values = series, mark, values
+    def __init__(self, series: Series, gauge: Gauge, values: Values) -> None:
+        self.series, self.gauge, self.values = series, gauge, values
         self.days = [int(day) for day, _value in values]
         self.middle = _middle(values)
         # What was taken out of the last value.
@@ -181,13 +181,13 @@ def _spread(values: Iterable[float], middle: float, least: float) -> float:
     return max(least, _OF_MAD * statistics.median([abs(value - middle) for value in values]))
 
 
-def judge_slope(values: Values, shift: float, mark: Mark, limit: float) -> Trend | None:
+def judge_slope(values: Values, shift: float, gauge: Gauge, limit: float) -> Trend | None:
     """Return the slope that reaches the limit first within the horizon, None if none does.
 
     `shift` is what was taken out of the values, and belongs to the distance from the limit.
     """
     level = statistics.median([value for _day, value in values[-3:]]) + shift
-    left = (limit - level) * mark.worse
+    left = (limit - level) * gauge.worse
     today = values[-1][0]
     for window in WINDOWS_DAYS:
         some = [one for one in values if one[0] > today - window - 0.5]
@@ -198,29 +198,29 @@ def judge_slope(values: Values, shift: float, mark: Mark, limit: float) -> Trend
         third = max(2, len(some) // 3)
         head = statistics.median([value for _day, value in some[:third]])
         tail = statistics.median([value for _day, value in some[-third:]])
-        if (tail - head) * mark.worse < mark.rise * 0.5:
+        if (tail - head) * gauge.worse < gauge.rise * 0.5:
             continue
         slope, tau = slope_of(some)
-        rise = slope * span * mark.worse
+        rise = slope * span * gauge.worse
         agree = LEAST_TAU_OF_FEW if len(some) < FEW else LEAST_TAU
-        if rise < mark.rise or tau * mark.worse < agree:
+        if rise < gauge.rise or tau * gauge.worse < agree:
             continue
         origin = statistics.median([value - slope * day for day, value in some])
         rest = [value - slope * day - origin for day, value in some]
-        if rise < SPREADS * _spread(rest, 0.0, mark.noise):
+        if rise < SPREADS * _spread(rest, 0.0, gauge.noise):
             continue
-        pace = slope * mark.worse
-        if left <= mark.near:
+        pace = slope * gauge.worse
+        if left <= gauge.near:
             # What goes faster and faster is as fast as its last readings.
-            pace = max(pace, _last_pace(some) * mark.worse)
+            pace = max(pace, _last_pace(some) * gauge.worse)
         days = max(0.0, left / pace)
         if days <= min(HORIZON_DAYS, REACH * span):
             text = (
-                f"{mark.name} {'rises' if mark.worse > 0 else 'falls'} {pace:.2g} "
-                f"{mark.unit} a day since {span:.0f} days, now {_level(mark, level)}, "
-                f"reaches {_level(mark, limit)} in {days:.0f} days"
+                f"{gauge.name} {'rises' if gauge.worse > 0 else 'falls'} {pace:.2g} "
+                f"{gauge.unit} a day since {span:.0f} days, now {_level(gauge, level)}, "
+                f"reaches {_level(gauge, limit)} in {days:.0f} days"
             )
-            return Trend(mark.name, text, round(days, 1))
+            return Trend(gauge.name, text, round(days, 1))
     return None
 
 
@@ -229,67 +229,67 @@ def _last_pace(values: Values) -> float:
     return (now - before) / (last - first)
 
 
-def judge_step(values: Values, shift: float, mark: Mark, limit: float) -> Trend | None:
+def judge_step(values: Values, shift: float, gauge: Gauge, limit: float) -> Trend | None:
     """Return the jump of the last readings against all before them, None if there is none."""
     past = [value for _day, value in values[:-RECENT]]
     if len(past) < LEAST_READINGS:
         return None
     middle = statistics.median(past)
-    if (values[-1][1] - middle) * mark.worse < mark.step:
+    if (values[-1][1] - middle) * gauge.worse < gauge.step:
         return None
-    far = max(mark.step, SPREADS * _spread(past, middle, mark.noise))
+    far = max(gauge.step, SPREADS * _spread(past, middle, gauge.noise))
     recent = [value for _day, value in values[-RECENT:]]
-    if any((value - middle) * mark.worse < far for value in recent):
+    if any((value - middle) * gauge.worse < far for value in recent):
         return None
     level = statistics.median(recent) + shift
-    if (limit - level) * mark.worse > mark.near:
+    if (limit - level) * gauge.worse > gauge.near:
         return None
     moved = abs(statistics.median(recent) - middle)
     text = (
-        f"{mark.name} jumped by {moved:.1f} {mark.unit} to {_level(mark, level)}; "
-        f"the limit is {_level(mark, limit)}"
+        f"{gauge.name} jumped by {moved:.1f} {gauge.unit} to {_level(gauge, level)}; "
+        f"the limit is {_level(gauge, limit)}"
     )
-    return Trend(mark.name, text, None)
+    return Trend(gauge.name, text, None)
 
 
-def judge_rush(values: Values, shift: float, mark: Mark, limit: float) -> Trend | None:
+def judge_rush(values: Values, shift: float, gauge: Gauge, limit: float) -> Trend | None:
     """Return that the last two readings go for the limit in days, None if they do not.
 
     What fails within days of its first sign has no slope yet that differs from chance.
     """
     past = [value for _day, value in values[:-RECENT]]
     (day, before), (today, now) = values[-2:]
-    if len(past) < LEAST_READINGS or (now - before) * mark.worse <= 0:
+    if len(past) < LEAST_READINGS or (now - before) * gauge.worse <= 0:
         return None
     middle = statistics.median(past)
-    spread = SPREADS * _spread(past, middle, mark.noise)
-    first, last = (before - middle) * mark.worse, (now - middle) * mark.worse
-    if first < max(mark.rise, 0.6 * spread) or last < max(mark.step, spread):
+    spread = SPREADS * _spread(past, middle, gauge.noise)
+    first, last = (before - middle) * gauge.worse, (now - middle) * gauge.worse
+    if first < max(gauge.rise, 0.6 * spread) or last < max(gauge.step, spread):
         return None
     pace = (last - first) / (today - day)
-    days = max(0.0, (limit - now - shift) * mark.worse / pace)
+    days = max(0.0, (limit - now - shift) * gauge.worse / pace)
     if days > RUSH_DAYS:
         return None
     text = (
-        f"{mark.name} went from {_level(mark, middle + shift)} to {_level(mark, now + shift)} in "
-        f"two readings, reaches {_level(mark, limit)} in {days:.0f} days"
+        f"{gauge.name} went from {_level(gauge, middle + shift)} to {_level(gauge, now + shift)} "
+        f"in two readings, reaches {_level(gauge, limit)} in {days:.0f} days"
     )
-    return Trend(mark.name, text, round(days, 1))
+    return Trend(gauge.name, text, round(days, 1))
 
 
-def judge_edge(values: Values, shift: float, mark: Mark, limit: float) -> Trend | None:
+def judge_edge(values: Values, shift: float, gauge: Gauge, limit: float) -> Trend | None:
     """Return that the level is next to its limit, None if it is not."""
     own = statistics.median([value for _day, value in values[-3:]])
     level = own + shift
     # Not if it is the room that brought it there.
-    if max((limit - level) * mark.worse, (limit - own) * mark.worse) > mark.edge:
+    if max((limit - level) * gauge.worse, (limit - own) * gauge.worse) > gauge.edge:
         return None
-    text = f"{mark.name} is {_level(mark, level)}, next to its limit {_level(mark, limit)}"
-    return Trend(mark.name, text, 0.0)
+    text = f"{gauge.name} is {_level(gauge, level)}, next to its limit {_level(gauge, limit)}"
+    return Trend(gauge.name, text, 0.0)
 
 
-def _level(mark: Mark, value: float) -> str:
-    return f"{10**value:.1e}" if mark.name == BER else f"{value:.1f} {mark.unit}"
+def _level(gauge: Gauge, value: float) -> str:
+    return f"{10**value:.1e}" if gauge.name == BER else f"{value:.1f} {gauge.unit}"
 
 
 def judge_bins(series: Series, day: float) -> Trend | None:
@@ -323,14 +323,14 @@ def judge_links(
     for one in live:
         for device in _devices(one, far_end):
             places[device] += 1
-    for mark in MARKS:
-        found = _judge_mark(live, mark, day, far_end)
+    for gauge in GAUGES:
+        found = _judge_gauge(live, gauge, day, far_end)
         fleet = sorted(seen.values[-1][1] + seen.shift for seen, _trend in found)
         for seen, trend in found:
             if trend is not None:
                 named.setdefault(id(seen.series), _Named(seen.series)).trends.append(trend)
                 level = seen.values[-1][1] + seen.shift
-                of_fleet[id(seen.series)].append(_compared(mark, level, fleet))
+                of_fleet[id(seen.series)].append(_compared(gauge, level, fleet))
     for series in live:
         trend = judge_bins(series, day)
         if trend is not None:
@@ -342,14 +342,14 @@ def judge_links(
     return Outlook(tuple(_together(links, places)), len(live), silent)
 
 
-def _judge_mark(
-    live: Sequence[Series], mark: Mark, day: float, far_end: Callable[[Place], str]
+def _judge_gauge(
+    live: Sequence[Series], gauge: Gauge, day: float, far_end: Callable[[Place], str]
 ) -> list[tuple[_Seen, Trend | None]]:
     seen = []
     for series in live:
-        values = _values(series, mark.name, day)
-        if len(values) >= LEAST_READINGS and limit_of(series, mark.name) is not None:
-            seen.append(_Seen(series, mark, values))
+        values = _values(series, gauge.name, day)
+        if len(values) >= LEAST_READINGS and limit_of(series, gauge.name) is not None:
+            seen.append(_Seen(series, gauge, values))
     for group in _grouped(seen, lambda one: one.series.part or "?"):
         common = _common(group, LEAST_IN_COMMON)
         for one in group:
@@ -361,18 +361,18 @@ def _judge_mark(
     ):
         for group in _grouped(seen, device):
             common = _common(group, LEAST_IN_COMMON)
-            far = {at: by for at, by in common.items() if by * mark.worse > 3 * mark.noise}
+            far = {at: by for at, by in common.items() if by * gauge.worse > 3 * gauge.noise}
             for one in group if far else ():
                 one.take_out(far)
     return [(one, _trend_of(one)) for one in seen]
 
 
 def _trend_of(seen: _Seen) -> Trend | None:
-    limit = limit_of(seen.series, seen.mark.name)
+    limit = limit_of(seen.series, seen.gauge.name)
     if limit is None:
         return None
     for judge in (judge_edge, judge_slope, judge_rush, judge_step):
-        trend = judge(seen.values, seen.shift, seen.mark, limit)
+        trend = judge(seen.values, seen.shift, seen.gauge, limit)
         if trend is not None:
             return trend
     return None
@@ -408,12 +408,12 @@ def _devices(series: Series, far_end: Callable[[Place], str]) -> list[str]:
     return [f"node:{series.place.node}", *([f"switch:{switch}"] if switch else [])]
 
 
-def _compared(mark: Mark, level: float, fleet: Sequence[float]) -> str:
-    worse = sum((level - value) * mark.worse > 0 for value in fleet)
+def _compared(gauge: Gauge, level: float, fleet: Sequence[float]) -> str:
+    worse = sum((level - value) * gauge.worse > 0 for value in fleet)
     middle = statistics.median(fleet)
     return (
-        f"{mark.name}: {_level(mark, level)}, worse than {worse} of {len(fleet)} links, whose "
-        f"middle is {_level(mark, middle)}"
+        f"{gauge.name}: {_level(gauge, level)}, worse than {worse} of {len(fleet)} links, whose "
+        f"middle is {_level(gauge, middle)}"
     )
 
 
@@ -477,7 +477,7 @@ def _left(link: Link) -> list[float]:
 def _one_cause(subject: str, quantity: str, links: Sequence[Link]) -> Link:
     worst = min(links, key=lambda one: min(_left(one)))
     names = ", ".join(sorted(one.subject for one in links))
-    mark = _BY_NAME.get(quantity)
+    gauge = _BY_NAME.get(quantity)
     text = f"{len(links)} links together: {worst.trends[0].text}"
     return replace(
         worst,
@@ -487,5 +487,7 @@ def _one_cause(subject: str, quantity: str, links: Sequence[Link]) -> Link:
         trends=(Trend(quantity, text, worst.trends[0].days_left),),
         evidence=(names, *worst.evidence),
         remedy=f"look at {subject.replace(':', ' ')} before its cables: "
-        + ("fans, air flow, room" if mark and mark.name == HEAT else "power, firmware, its ports"),
+        + (
+            "fans, air flow, room" if gauge and gauge.name == HEAT else "power, firmware, its ports"
+        ),
     )

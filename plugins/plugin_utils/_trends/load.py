@@ -56,7 +56,7 @@ def load_histories(evidence: str, now: float, simulated: bool, problems: Problem
     """Return the histories of all links of a store up to `now`, Unix time. Raises OSError."""
     store, since = LinkStore(evidence), now - _READ_DAYS * DAY_S
     found = Histories()
-    nodes = [node for node, unreal in store.nodes() if unreal == simulated]
+    nodes = [node for node, pretended in store.nodes() if pretended == simulated]
     # In order of time over all nodes, since a cable may have been at another one before.
     every = heapq.merge(
         *(_told(store, node, problems, since, simulated) for node in nodes),

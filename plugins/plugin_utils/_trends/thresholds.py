@@ -18,7 +18,7 @@ from ...module_utils._core.question import Question
 BER, RX, HEAT, BINS = "pre-FEC bit error ratio", "receive power", "temperature", "FEC histogram"
 
 
-class Mark(NamedTuple):
+class Gauge(NamedTuple):
     """What counts as getting worse in one quantity, in its unit.
 
     `worse` is +1 where higher is worse, -1 where lower is; `noise` is the least spread that a
@@ -50,10 +50,10 @@ CORRECTED = {"544,514": 15, "528,514": 7, "272,257": 7, "271,257": 7}
 LEFT_SYMBOLS = 3
 
 _OWN = "chosen by us on simulated months (tests/soak/link_trends)"
-MARKS = (
-    Mark(BER, "decades", 1, 0.10, 0.6, 1.0, 1.2, 0.25, _OWN),
-    Mark(RX, "dB", -1, 0.20, 1.2, 2.0, 2.5, 0.3, f"{_OWN}; the limit is the module's own alarm"),
-    Mark(HEAT, "C", 1, 0.70, 5.0, 8.0, 4.0, 1.0, f"{_OWN}; the limit is the module's own alarm"),
+GAUGES = (
+    Gauge(BER, "decades", 1, 0.10, 0.6, 1.0, 1.2, 0.25, _OWN),
+    Gauge(RX, "dB", -1, 0.20, 1.2, 2.0, 2.5, 0.3, f"{_OWN}; the limit is the module's own alarm"),
+    Gauge(HEAT, "C", 1, 0.70, 5.0, 8.0, 4.0, 1.0, f"{_OWN}; the limit is the module's own alarm"),
 )
 _DAYS = "days until it reaches its limit, by its slope; jumps that end near the limit are named too"
 _RESEAT = "clean and reseat both ends; if it goes on, replace the cable or transceiver"

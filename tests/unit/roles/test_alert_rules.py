@@ -206,8 +206,8 @@ def test_xids_are_those_of_the_table(name: str) -> None:
 def test_each_xid_is_somewhere() -> None:
     """What the table ignores raises nothing, what it lacks is unknown."""
     ignored = {code for code, row in XIDS.items() if row.action == IGNORE}
-    heard = set().union(*(xids_of(name) for name in [*LISTS, "GpuXidNvlink", "GpuXidUnknown"]))
-    assert set(range(1, 1000)) - heard == ignored
+    received = set().union(*(xids_of(name) for name in [*LISTS, "GpuXidNvlink", "GpuXidUnknown"]))
+    assert set(range(1, 1000)) - received == ignored
     assert xids_of("GpuXidNvlink") == set(range(144, 151))
     assert not xids_of("GpuXidUnknown") & set(XIDS)
 

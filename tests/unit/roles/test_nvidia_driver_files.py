@@ -300,7 +300,7 @@ def test_bad_inputs_are_one_line_each(tmp_path: Path) -> None:
             assert "\n" not in line
 
 
-def test_initramfs_is_made_anew_once(tmp_path: Path, ubuntu: dict[str, Any]) -> None:
+def test_initramfs_is_made_again_once(tmp_path: Path, ubuntu: dict[str, Any]) -> None:
     kernel = os.uname().release
     modprobe, image = tmp_path / "modprobe.conf", tmp_path / f"initrd.img-{kernel}"
     (tmp_path / "update-initramfs").write_text(f'#!/bin/sh\ntest "$1" = -u && touch {image}\n')

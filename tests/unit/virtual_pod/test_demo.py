@@ -160,7 +160,7 @@ class Breakable:
         return "\n".join("|".join([name, *state[name not in self.down]]) for name in names)
 
 
-def test_two_faults_are_found_drained_replaced_and_mended(monkeypatch, tmp_path):
+def test_two_faults_are_found_drained_replaced_and_repaired(monkeypatch, tmp_path):
     pod = Breakable(monkeypatch, tmp_path)
     proofs.live_with(pod.run, ("rail_swap", "sdc"))
     lines = [line for line in pod.calls if "admit_nodes" in line]
@@ -181,7 +181,7 @@ def test_two_faults_are_found_drained_replaced_and_mended(monkeypatch, tmp_path)
         ("nodes", "3 nodes fail in the report, not 2"),
     ],
 )
-def test_what_the_product_did_not_do_fails_the_demo_and_mends_the_pod(
+def test_what_the_product_did_not_do_fails_the_demo_and_repairs_the_pod(
     monkeypatch, tmp_path, wrong, message
 ):
     pod = Breakable(monkeypatch, tmp_path, wrong)

@@ -41,7 +41,7 @@ def test_a_fault_that_says_nothing_of_what_finds_it_is_refused(
         gpus.faults()
 
 
-def test_what_a_node_gets_is_made_anew_when_its_source_changes(tmp_path: Path) -> None:
+def test_what_a_node_gets_is_made_again_when_its_source_changes(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("1")
     before = gpus._digest(tmp_path)
     (tmp_path / "a").write_text("2")

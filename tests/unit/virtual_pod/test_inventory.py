@@ -31,7 +31,7 @@ def test_second_time_nothing_is():
     assert changes({"a": "1"}, {"a": "1"}, {"a": "1"}) == inventory.Changes({}, (), ())
 
 
-def test_newer_template_replaces_what_nobody_touched():
+def test_newer_template_replaces_what_was_not_edited():
     assert changes({"a": "2"}, {"a": "1"}, {"a": "1"}).written == {"a": "2"}
 
 

@@ -54,9 +54,9 @@ def learn(devices: CablePlan, sweep: Sweep, names: Mapping[str, tuple[str, int]]
         for end, other in ((first, two), (second, one)):
             if end is None or not end.is_switch:
                 continue
-            stranger = sweep.devices.get(other[0])
+            unplanned = sweep.devices.get(other[0])
             rows.reserve(number, end)
-            notes.append(f"{end} is kept for {_words(stranger, other)}, none of the inventory's")
+            notes.append(f"{end} is kept for {_words(unplanned, other)}, none of the inventory's")
     for guid, key in names.items():
         if guid in sweep.devices:
             rows.guid(0, "guid", key, guid)

@@ -175,16 +175,16 @@ def plan_gate(
     nodes: Mapping[str, Node],
     policy: Policy,
     now: float,
-    gone_back: Iterable[str] = (),
+    returned: Iterable[str] = (),
     spent: Iterable[tuple[str, str]] = (),
 ) -> GatePlan:
     """Return what to do, resumes first, so that the share holds after every single step.
 
-    `nodes` are all that Slurm has; `now` is epoch seconds; `gone_back` names spares that the
+    `nodes` are all that Slurm has; `now` is epoch seconds; `returned` names spares that the
     operator wants out of service again; `spent` has (node, what) of steps that were tried already.
     """
     by_node = {verdict.node: verdict for verdict in verdicts}
-    back = set(gone_back) & set(policy.spares)
+    back = set(returned) & set(policy.spares)
     decided = {}
     for name in sorted(set(by_node) | set(nodes)):
         node = nodes.get(name)

@@ -33,7 +33,7 @@ def play(folder: Path, files: list[dict[str, Any]], *arguments: str) -> tuple[in
     (role / "templates/etc/a.conf.j2").write_text(TEMPLATE)
     (role / "templates/etc/json.j2").write_text('{"a": {{ [1, 2] | to_json }}}\n')
     (role / "templates/etc/key.j2").write_text("the {{ role_word }} key\n")
-    (role / "templates/etc/bad.j2").write_text("{{ nobody_knows }}\n")
+    (role / "templates/etc/bad.j2").write_text("{{ unknown_one }}\n")
     (role / "templates/etc/part.j2").write_text("{% include 'etc/json.j2' %}\n")
     (role / "files/script").write_text("#!/bin/sh\necho '{{ raw }}'\n")
     task = {"name": "Write", "baremetal.dgx.managed_files": {"files": files}, "register": "made"}
@@ -142,7 +142,7 @@ def test_entries_are_rendered_read_and_written(tmp_path: Path) -> None:
         ),
         ({"source": "no"}, "/x: there is no file {0}/roles/one/files/no"),
         ({"template": "etc/a.conf.j2", "content": "b"}, "/x: has template and content; give one"),
-        ({"template": "etc/bad.j2"}, "'nobody_knows' is undefined"),
+        ({"template": "etc/bad.j2"}, "'unknown_one' is undefined"),
         ({"template": "etc/a.conf.j2", "when": "perhaps"}, "/x: when is 'perhaps'; write true or"),
         ({"state": "nothing"}, "value of state must be one of: file, directory, absent, link"),
         ("a word", "dictionary requested"),

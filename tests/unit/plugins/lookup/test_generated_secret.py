@@ -33,7 +33,7 @@ def test_all_who_ask_at_once_get_the_same(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["key"]
 
 
-def test_a_lock_that_a_killed_run_left_stops_nobody(tmp_path: Path) -> None:
+def test_a_lock_that_a_killed_run_left_stops_none(tmp_path: Path) -> None:
     (tmp_path / "key").write_text("theOldSecret\n")
     (tmp_path / ".key.ansible_lockfile").touch()
     (tmp_path / "key.ansible_lockfile").touch()

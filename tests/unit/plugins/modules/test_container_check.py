@@ -87,7 +87,7 @@ def test_nodes_that_take_no_job_are_not_measured(cluster):
     assert cluster()["failed"]
 
 
-def test_nobody_can_be_asked(cluster):
+def test_no_user_can_be_asked(cluster):
     cluster.states.write_text("dgx-01 drained\ndgx-02 down*\n")
     said = cluster(fail_on=["fail"])
     assert not said.get("failed")

@@ -143,7 +143,7 @@ def test_without_edac_errors_are_not_measured(ask, tree):
     assert ask(edac=False)["verdict"] == "pass"
 
 
-def test_what_nobody_declared_or_nobody_can_read_is_not_measured(ask, tree):
+def test_what_is_not_declared_or_cannot_be_read_is_not_measured(ask, tree):
     answer = ask(profile={}, fail_on=["fail"])
     assert set(bad(answer)) == {"cpu.count", "memory.size"}
     assert "settings: write cpu" in bad(answer)["cpu.count"]["remedy"]
@@ -237,7 +237,7 @@ def test_a_wrong_core_fails_and_is_named():
 
 
 @pytest.mark.parametrize(("doing", "why"), [(dies, "signal 9"), (breaks, "MemoryError")])
-def test_a_process_that_is_lost_condemns_nobody(doing, why):
+def test_a_process_that_is_lost_fails_none(doing, why):
     told = load_module.run([0], 1, 1, doing)
     assert why in told[0].problem
     records = list(judge_load("n", told, 1, 8))

@@ -140,7 +140,7 @@ def test_a_healthy_fabric_passes(verify, healthy, tmp_path):
 
 
 def test_a_fault_fails_the_task_with_the_whole_text(verify, tmp_path):
-    case = build("basepod-12", ("rails_of_a_node_swapped", "node_mute"), 1)
+    case = build("basepod-12", ("rails_of_a_node_swapped", "node_silent"), 1)
     places = {"dgx-0007": {"rack": "r03", "rack_unit": 4}}
     answer = verify(case.world, places=places, output=str(tmp_path / "out"))
     assert answer["failed"]
@@ -397,7 +397,7 @@ def test_a_lost_power_supply_is_found_if_switches_are_asked(verify, healthy):
     assert verify(healthy, cut={"ibswinfo": failed})["verdict"] == "pass"
 
 
-def test_switches_that_were_asked_and_not_heard_are_not_measured(verify, healthy):
+def test_switches_that_were_asked_and_not_received_are_not_measured(verify, healthy):
     answer = verify(healthy, switch_health=True, without=["ibswinfo"])
     assert answer["verdict"] == "not_measured"
     assert kinds(answer["doubts"]) == {("switch_psu", "fabric")}
@@ -449,7 +449,7 @@ def test_a_tool_that_fails_is_not_the_fabric_s_fault(verify, healthy, name, brok
     assert verify(healthy, **broken, fail_on=["fail"]).get("failed") is None
 
 
-def test_without_the_states_of_ports_no_cable_is_condemned(verify):
+def test_without_the_states_of_ports_no_cable_fails(verify):
     case = build("basepod-12", ("uplink_dark",), 1)
     answer = verify(case.world, without=["iblinkinfo"])
     assert answer["failed"]
@@ -572,7 +572,7 @@ def test_a_reference_is_learned_and_then_holds(verify, healthy, tmp_path):
     assert answer["information"][0] == "112 cables were learned"
     lines = path.read_text().splitlines()
     assert len([line for line in lines if line and line[0] != "#"]) == 112 + 1
-    case = build("basepod-12", ("rail_mute",), 1)
+    case = build("basepod-12", ("rail_silent",), 1)
     refused = verify(case.world, learn=str(tmp_path / "other.csv"), interval_s=0)
     assert refused["failed"]
     assert not (tmp_path / "other.csv").exists()

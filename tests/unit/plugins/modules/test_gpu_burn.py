@@ -188,7 +188,7 @@ gpu.5.peer_gbps.0 = 40
         assert not node.of(gpu, "fail")
 
 
-def test_an_error_that_all_have_alike_condemns_nobody(node):
+def test_an_error_that_all_have_alike_fails_none(node):
     node.state("gpu.*.flip = * 3 4 12 bf16\n")
     answer = node.burn(phases=["gemm_bf16"], gpus=TWO)
     assert answer["verdict"] == "not_measured"

@@ -135,7 +135,7 @@ def test_options_that_make_no_sense(health, params, said):
     assert said in answer["msg"]
 
 
-def test_recorded_identities_and_marks(health):
+def test_recorded_identities_and_thresholds(health):
     known = {"pci": "61:00.0", "uuid": "GPU-other", "serial": "1"}
     answer = health(identities=[known], thresholds={"gpu.power_limit": 800}, fail_on=[])
     checks = [line.split()[1] for line in answer["findings"]]

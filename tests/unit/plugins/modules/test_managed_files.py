@@ -193,7 +193,7 @@ def test_a_folder_goes_with_what_is_in_it(bring, tmp_path):
     assert not bring(gone)["changed"]
 
 
-def test_a_folder_stays_with_what_nobody_named(bring, tmp_path):
+def test_a_folder_stays_with_what_is_not_named(bring, tmp_path):
     below = tmp_path / "d"
     below.mkdir()
     for name in "ab":

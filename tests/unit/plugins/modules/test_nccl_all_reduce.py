@@ -157,7 +157,7 @@ def test_what_is_no_answer_is_not_measured(all_reduce, state, said):
     assert "failed" not in all_reduce(state, busy_ok=True, fail_on=["fail"])
 
 
-def test_a_type_without_a_mark(all_reduce):
+def test_a_type_without_a_threshold(all_reduce):
     assert all_reduce("", gpu_type="gb300")["verdict"] == "not_measured"
     answer = all_reduce(
         "", gpu_type="gb300", busbw_threshold_gbps=470.0, threshold_source="our own nodes"
@@ -295,7 +295,7 @@ def test_one_wrong_bit_is_found_on_its_gpu(by_ctypes):
     assert "PCI 0000:61:00.0" in bad["gpu:dgx-01/3"]["evidence"][0]
 
 
-def test_what_nccl_says_is_heard(by_ctypes):
+def test_what_nccl_says_is_received(by_ctypes):
     answer = by_ctypes("gpu.2.nccl.say = n:1:1 [2] NCCL WARN something is odd")
     assert statuses(answer) == {"nccl.run node:dgx-01": "not_measured"}
     assert "gpu:dgx-01/2: n:1:1 [2] NCCL WARN something is odd" in answer["msg"]
@@ -309,7 +309,7 @@ def test_a_slow_gpu_fails_the_node(by_ctypes):
 
 
 @pytest.mark.parametrize("function", ["ncclAllReduce", "ncclCommInitRank"])
-def test_a_rank_that_hangs_is_killed_and_blames_nobody(by_ctypes, function):
+def test_a_rank_that_hangs_is_killed_and_blames_none(by_ctypes, function):
     started = time.monotonic()
     answer = by_ctypes(f"gpu.5.hang = {function}", timeout_s=6.0)
     assert time.monotonic() - started < 40

@@ -191,7 +191,7 @@ def test_two_nodes_that_fail_only_together_are_no_culprits(groups, cluster):
     assert record["evidence"]
 
 
-def test_a_hang_is_traced_and_condemns_nobody(groups, cluster):
+def test_a_hang_is_traced_and_fails_none(groups, cluster):
     cluster.hangs = {"dgx-03"}
     answer = groups(kinds=["su"], fail_on=["fail"])
     assert answer["counts"]["fail"] == 0
@@ -247,7 +247,7 @@ def test_without_slurm_it_fails(groups, cluster):
     assert "Slurm cannot be asked" in groups()["msg"]
 
 
-def test_nobody_free_is_not_measured(groups, cluster):
+def test_no_free_node_is_not_measured(groups, cluster):
     cluster.states = {f"dgx-{n:02}": "ALLOCATED" for n in range(1, 9)}
     answer = groups(fail_on=["fail"])
     assert "fewer than two nodes" in of(answer, "not_measured")["groups.run", "fabric"]["text"]

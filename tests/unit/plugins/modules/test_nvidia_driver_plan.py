@@ -191,7 +191,7 @@ def test_offered_and_headers(ask, node):
     assert f"linux-headers-{KERNEL}" in ask("offered")["present"]
 
 
-def test_a_source_that_nobody_signed(ask, node):
+def test_a_source_that_is_not_signed(ask, node):
     (node.tools / "unsigned").write_text("")
     answer = ask("offered")
     assert answer["failed"]

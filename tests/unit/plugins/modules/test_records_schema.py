@@ -9,7 +9,7 @@ import json
 import re
 
 import pytest
-from burnt_node import burnt
+from burned_node import burnt
 from checkout import ROOT
 from ib_tree import RAILS, dgx
 from library import FAULTS, build

@@ -89,7 +89,7 @@ def test_started_by_its_package_before_the_configuration_was_written(host, slurm
     assert sync(host, want(slurmd)).actions == ["enable slurmd.service", "restart slurmd.service"]
 
 
-def test_started_by_somebody_else_with_what_is_on_disk(host, slurmd):
+def test_started_by_another_one_with_what_is_on_disk(host, slurmd):
     host.clock.sleep(1)
     host.start(slurmd)
     slurmd.enabled = True
@@ -212,7 +212,7 @@ def test_a_unit_that_hit_its_start_limit(host, slurmd):
     ]
 
 
-def test_somebody_is_starting_it_right_now(host, slurmd):
+def test_another_run_is_starting_it_right_now(host, slurmd):
     host.start(slurmd)
     slurmd.enabled = True
     slurmd.fate = [("activating", "start"), ("activating", "start"), ("active", "running")]
@@ -443,7 +443,7 @@ def test_parameters(run_module, params, message):
     assert answer["msg"] == message
 
 
-def test_what_a_timer_starts_is_read_anew_too(host):
+def test_what_a_timer_starts_is_read_again_too(host):
     host.act("start", host.add("check.timer", [], []), 90)
     host.clock.sleep(1)
     job = host.add("check.service", [], [])

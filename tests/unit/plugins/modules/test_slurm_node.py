@@ -117,7 +117,7 @@ def test_out_and_back(bring):
     assert bring(slurm, nodes=["dgx-[01-03]"], state="resumed")["changed"] is False
 
 
-def test_what_somebody_else_drained_stays_drained(bring):
+def test_what_another_one_drained_stays_drained(bring):
     slurm = Slurmctld(dgx_01="IDLE+DRAIN")
     slurm.nodes["dgx-01"][1] = "broken fan"
     answer = bring(slurm, nodes="dgx-01", state="resumed", wait=True)

@@ -300,7 +300,7 @@ def test_a_job_that_held_the_node_and_is_gone_ends_the_load(hold, slurm):
     assert answer["why"] == "it is IDLE, and nothing holds it any more"
 
 
-def test_a_job_that_only_bears_our_name_is_somebody_elses(hold, slurm):
+def test_a_job_that_only_bears_our_name_is_another_owners(hold, slurm):
     slurm.jobs, slurm.state = [("70", "mallory", "RUNNING", "dgx-validate")], "MIXED"
     assert not hold()["may_load"]
     assert not hold(state="released")["changed"]

@@ -65,7 +65,7 @@ def test_builds_once(site):
 
 
 @needs_make
-def test_builds_anew_beside_the_old_one(site):
+def test_builds_again_beside_the_old_one(site):
     paths = [site()["path"]]
     site.slurm("24.11.6")
     paths.append(site()["path"])

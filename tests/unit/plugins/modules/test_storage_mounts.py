@@ -153,7 +153,7 @@ def test_what_is_in_use_stays_with_its_unit(world):
     assert len(list(world.units.glob("*.mount"))) == 1
 
 
-def test_another_definition_is_mounted_when_nobody_looks(world):
+def test_another_definition_is_mounted_when_it_is_not_in_use(world):
     home = world.mount("home")
     world.apply(home)
     other = {**home, "options": ["ceph.id=node", "noatime"]}

@@ -170,7 +170,7 @@ def test_clear_text_is_refused(bring):
     assert result["msg"] == "url: http://ufm; write https://, the account goes with it"
 
 
-def test_nobody_answers(bring):
+def test_no_ufm_answers(bring):
     with socket.create_server(("localhost", 0)) as free:
         port = free.getsockname()[1]
     result = bring(UfmModel(), url=f"https://localhost:{port}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from burnt_node import GPUS, H100, burnt, hbm, product
+from burned_node import GPUS, H100, burnt, hbm, product
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._burn import judge, thresholds
 from ansible_collections.baremetal.dgx.plugins.module_utils._burn.compare import (
@@ -104,7 +104,7 @@ def test_silence_of_nvml_is_no_pass():
     assert judged(state) == set()
 
 
-def test_an_uncorrectable_error_condemns_a_crash_does_not():
+def test_an_uncorrectable_error_fails_a_crash_does_not():
     state = burnt()
     state.ended[GPUS[0]] = {"reason": "cuda", "text": "x: CUDA_ERROR_ECC_UNCORRECTABLE (214)"}
     state.ended[GPUS[1]] = {"reason": "cuda", "text": "x: CUDA_ERROR_LAUNCH_FAILED (719)"}

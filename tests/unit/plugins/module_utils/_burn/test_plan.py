@@ -72,7 +72,7 @@ GPU = {"address": "0000:1b:00.0", "error": "", "mig": False, "processes": []}
         ({}, {"gpus": ("0000:43:00.0",)}, "no_gpu"),
     ],
 )
-def test_which_gpus_are_burnt(change, settings, reason):
+def test_which_gpus_are_burned(change, settings, reason):
     burn, left = plans.chosen_gpus([{**GPU, **change}], plans.Settings(**settings))
     if reason is None:
         assert (burn, left) == ([GPU["address"]], {})

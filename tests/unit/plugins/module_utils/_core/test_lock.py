@@ -71,7 +71,7 @@ def test_it_can_be_taken_again_and_again(folder):
     assert os.listdir(folder) == ["x.lock"]
 
 
-def test_a_folder_of_somebody_else_is_refused(tmp_path, monkeypatch):
+def test_a_folder_of_another_owner_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(_lock.tempfile, "gettempdir", lambda: str(tmp_path))
     monkeypatch.setattr(_lock.os, "access", lambda *_args: False)
     (tmp_path / "baremetal-dgx").symlink_to("/tmp")

@@ -105,17 +105,17 @@ def test_a_cable_is_the_fabrics_and_is_shown_at_its_node():
     assert [record.subject for record in node.shown] == [CABLE]
     assert fabric.verdict == FAIL
 
-    node, fabric = verdicts(records, cables_condemn=True)
+    node, fabric = verdicts(records, cables_fail_nodes=True)
     assert (node.verdict, fabric.verdict) == (FAIL, FAIL)
     assert node.shown == ()
 
 
 def test_a_cable_that_passes_is_no_evidence_for_a_node():
-    (node,) = verdicts({"dgx-02": [one("fabric.cable", CABLE, PASS)]}, cables_condemn=True)
+    (node,) = verdicts({"dgx-02": [one("fabric.cable", CABLE, PASS)]}, cables_fail_nodes=True)
     assert node.verdict == NOT_MEASURED
 
 
-def test_an_adapter_that_fails_condemns_its_node_although_the_fabric_saw_it():
+def test_an_adapter_that_fails_fails_its_node_although_the_fabric_saw_it():
     found = verdicts({"dgx-02": [], FABRIC: [one("fabric.missing", "hca:dgx-02/rail1", FAIL)]})
     assert [each.verdict for each in found] == [FAIL, NOT_MEASURED]
 
@@ -283,15 +283,15 @@ def test_names_of_parts_come_from_their_own_evidence():
         assert fold.verdict(FABRIC).serials == ()
 
 
-def test_only_a_failed_cable_condemns():
+def test_only_a_failed_cable_fails():
     def node(subject, status):
-        fold = Fold(cables_condemn=True)
+        fold = Fold(cables_fail_nodes=True)
         fold.add(one("fabric.cable", subject, status))
         return fold.verdict("dgx-02").verdict
 
     assert node(CABLE, FAIL) == FAIL
     assert node(CABLE, NOT_MEASURED) == NOT_MEASURED
-    fold = Fold(cables_condemn=True)
+    fold = Fold(cables_fail_nodes=True)
     fold.add(one("gpu.ecc", "gpu:dgx-02/0", PASS))
     fold.add(one("fabric.cable", CABLE, NOT_MEASURED))
     fold.add(one("fabric.pairs.rate", "pair:dgx-01--dgx-02", FAIL))

@@ -185,7 +185,7 @@ def only(lines):
     return next(iter(lines.values()))
 
 
-def test_a_burn_in_that_is_told_again_failed_when_it_burnt():
+def test_a_burn_in_that_is_told_again_failed_when_it_burned():
     burnt, told = "2026-03-01T00:00:00Z", "2026-03-20T00:00:00Z"
     failed = {**record("burn.gemm_bf16", "gpu:n/0", FAIL, 1), "at": burnt}
     sound = {**record("gpu.ecc", "gpu:n/0", PASS, 1), "at": told}

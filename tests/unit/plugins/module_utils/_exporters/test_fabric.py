@@ -191,7 +191,7 @@ def test_counters_are_judged_between_two_runs(
 
 @pytest.mark.parametrize("how", [TIMED_OUT, MISSING])
 @pytest.mark.parametrize("tool", ["ibnetdiscover", "ibqueryerrors", "sminfo"])
-def test_a_tool_that_does_not_answer_condemns_nothing(
+def test_a_tool_that_does_not_answer_fails_nothing(
     settings: Settings, world: World, tool: str, how: str
 ) -> None:
     found, problems = metrics(settings, Tools(world, **{tool: how}))

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pytest
 from hand import name_all
 from library import build, fresh
-from small_fabric import STRANGER
+from small_fabric import UNPLANNED
 from world import SWITCH, World, plan_of
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import (
@@ -315,7 +315,7 @@ def test_what_a_leaf_does_not_explain_of_a_node_may_be_one_transceiver(
     )
     for rail in range(4, 8):
         world.remove(world.key_of["dgx-0005", rail])
-    world.mute.add(world.key_of["leaf-001", -1])
+    world.silent.add(world.key_of["leaf-001", -1])
     world.start = world.key_of["dgx-0001", 5]
     kinds = {one.kind for one in world.judge().findings}
     assert kinds & {"node_absent", "cage", "missing"} == {expected}
@@ -408,23 +408,23 @@ def test_an_absent_node_is_told_by_what_the_node_itself_reports() -> None:
         assert f"on {node}: look for the adapters with lspci" in said[node]
 
 
-@pytest.mark.parametrize("mute", [2, 7, 8])
-def test_a_node_is_mute_as_a_whole_if_no_rail_answers(mute: int) -> None:
+@pytest.mark.parametrize("silent", [2, 7, 8])
+def test_a_node_is_silent_as_a_whole_if_no_rail_answers(silent: int) -> None:
     world = healthy()
-    world.mute = {world.key_of["dgx-0005", rail] for rail in range(mute)}
+    world.silent = {world.key_of["dgx-0005", rail] for rail in range(silent)}
     other = own(world, "dgx-0007")[3]
-    world.mute.add(world.key_of["dgx-0007", other.a.rail])
-    rails = {("silent", f"hca:dgx-0005/rail{rail}", "fail") for rail in range(mute)}
+    world.silent.add(world.key_of["dgx-0007", other.a.rail])
+    rails = {("silent", f"hca:dgx-0005/rail{rail}", "fail") for rail in range(silent)}
     whole = {("silent", "node:dgx-0005", "fail")}
     last = {("silent", f"hca:dgx-0007/rail{other.a.rail}", "fail")}
     verdict = world.judge()
-    assert told(verdict) == (whole if mute == 8 else rails) | last
-    assert verdict.counts()["not_measured"] == mute + 1
+    assert told(verdict) == (whole if silent == 8 else rails) | last
+    assert verdict.counts()["not_measured"] == silent + 1
 
 
-def test_mute_switches_and_what_follows_them() -> None:
+def test_silent_switches_and_what_follows_them() -> None:
     world = healthy(SUPERPOD)
-    world.mute = {world.key_of["spine-001", -1], world.key_of["dgx-0004", 2]}
+    world.silent = {world.key_of["spine-001", -1], world.key_of["dgx-0004", 2]}
     verdict = world.judge()
     assert told(verdict) == {
         ("silent", "switch:spine-001", "fail"),
@@ -580,7 +580,7 @@ def test_ports_that_say_nothing_prove_no_absence_in_a_disturbed_sweep() -> None:
         assert told(verdict) == {("missing", cable.subject, status)}
 
 
-def test_a_port_that_is_disabled_has_nothing_mute_behind_it() -> None:
+def test_a_port_that_is_disabled_has_nothing_silent_behind_it() -> None:
     for physical, kind in (("LinkUp", "silent"), ("Disabled", "missing")):
         world = healthy()
         cable = own(world, "dgx-0005")[2]
@@ -933,7 +933,7 @@ def test_a_rail_without_a_kernel_number_is_gone_before_the_first_number() -> Non
 # devices beside the plan
 
 
-def test_the_part_of_a_switch_that_works_for_sharp_is_no_stranger() -> None:
+def test_the_part_of_a_switch_that_works_for_sharp_is_not_unplanned() -> None:
     world = healthy(SUPERPOD)
     free = next(port for name in world.plan.switches for port in world.free_ports(name))
     world.add("0" * 15 + "9", CA, "Mellanox Technologies Aggregation Node")
@@ -1137,7 +1137,7 @@ def test_of_switches_that_share_each_name_those_in_place_are_known_by_each_other
         assert matches.by_key[name, -1] == world.key_of[name, -1]
 
 
-def test_links_to_strangers_in_free_ports_speak_for_no_name() -> None:
+def test_links_to_unplanned_devices_in_free_ports_speak_for_no_name() -> None:
     world = healthy(SUPERPOD)
     free = world.free_ports("leaf-002")[:3]
     for cable in set(own(world, "leaf-003")) - set(ups(world, "leaf-003")[:2]):
@@ -1151,13 +1151,13 @@ def test_links_to_strangers_in_free_ports_speak_for_no_name() -> None:
     assert matches.by_key["leaf-003", -1] == world.key_of["leaf-003", -1]
 
 
-def test_something_mute_in_a_free_port_is_found_where_it_is() -> None:
+def test_something_silent_in_a_free_port_is_found_where_it_is() -> None:
     world = healthy(SUPERPOD)
     free = next(port for name in world.plan.switches for port in world.free_ports(name))
     guid = "0" * 15 + "9"
     world.add(guid, CA, "storage-01 mlx5_0")
     world.link((guid, 1), world.place(free))
-    world.mute = {guid}
+    world.silent = {guid}
     for rail in range(8):
         world.remove(world.key_of["dgx-0004", rail])
     verdict = world.judge()
@@ -1168,11 +1168,11 @@ def test_something_mute_in_a_free_port_is_found_where_it_is() -> None:
     assert "take the cable out" in remedy(verdict, "silent", f"port:{free}")
 
 
-def test_a_node_on_a_mute_leaf_is_absent_if_none_of_its_other_rails_shows() -> None:
+def test_a_node_on_a_silent_leaf_is_absent_if_none_of_its_other_rails_shows() -> None:
     world = healthy(SUPERPOD)
     world.start = world.key_of["dgx-0004", 0]
     leaf = world.by_end[rail_end("dgx-0001", 3)].b.host
-    world.mute = {world.key_of[leaf, -1]}
+    world.silent = {world.key_of[leaf, -1]}
     for rail in set(range(8)) - {3}:
         world.remove(world.key_of["dgx-0001", rail])
     verdict = world.judge()
@@ -1182,7 +1182,7 @@ def test_a_node_on_a_mute_leaf_is_absent_if_none_of_its_other_rails_shows() -> N
     }
 
 
-def test_a_stranger_in_the_first_port_of_a_leaf_hides_no_neighbour() -> None:
+def test_an_unplanned_device_in_the_first_port_of_a_leaf_hides_no_neighbour() -> None:
     world = healthy(SUPERPOD)
     world.start = world.key_of["dgx-0004", 0]
     call(world, ("leaf-003", -1), "Quantum-2 Mellanox Technologies")
@@ -1276,7 +1276,7 @@ def test_a_value_without_a_threshold_is_not_recorded_as_measured() -> None:
 
 @pytest.mark.parametrize("partial", [False, True])
 @pytest.mark.parametrize("named", [False, True])
-def test_of_a_sweep_that_is_not_whole_what_is_known_by_place_condemns_no_cable(
+def test_of_a_sweep_that_is_not_whole_what_is_known_by_place_fails_no_cable(
     named: bool, partial: bool
 ) -> None:
     world = healthy(SUPERPOD)
@@ -1382,8 +1382,8 @@ def test_a_node_that_calls_itself_localhost_says_so() -> None:
 def test_another_port_of_a_node_on_a_leaf_is_not_an_unplanned_node() -> None:
     case = build("superpod-32-of-64", ("old_totals",), 1)
     world = case.world
-    world.add(STRANGER, CA, "DGX-0005.site mlx5_77")
-    world.link((STRANGER, 1), world.place(world.free_ports("leaf-001")[0]))
+    world.add(UNPLANNED, CA, "DGX-0005.site mlx5_77")
+    world.link((UNPLANNED, 1), world.place(world.free_ports("leaf-001")[0]))
     (found,) = world.judge().findings
     assert found.kind == "unexpected"
     assert "is in the plan, but this adapter is not one of its rails" in found.text

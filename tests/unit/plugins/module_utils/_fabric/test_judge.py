@@ -18,7 +18,7 @@ from small_fabric import (
     NODES,
     S1,
     S2,
-    STRANGER,
+    UNPLANNED,
     A,
     B,
     Small,
@@ -172,7 +172,7 @@ def test_another_cluster_is_refused() -> None:
         world.judge()
 
 
-def test_nothing_seen_condemns_nothing() -> None:
+def test_nothing_seen_fails_nothing() -> None:
     plan = plan_of(BASEPOD)
     seen = Observation(Sweep(complaints=["ibnetdiscover is not installed"]))
     verdict = judge_fabric(plan, seen)
@@ -254,15 +254,15 @@ def test_only_devices_with_a_record_of_a_whole_sweep_tell_another_cluster(
 
 
 @pytest.mark.parametrize("partial", [False, True])
-@pytest.mark.parametrize("unsure", ["nothing", "far end", "own end", "stranger"])
+@pytest.mark.parametrize("unsure", ["nothing", "far end", "own end", "unplanned"])
 def test_of_a_sweep_that_is_not_whole_a_link_is_as_sure_as_all_its_ends(
     partial: bool, unsure: str
 ) -> None:
     small = Small()
     # The plug of a rail, or of something unplanned, is in a free port of l1.
-    if unsure == "stranger":
-        small.add(STRANGER, CA, "ufm mlx5_0")
-        small.link((STRANGER, 1), small.at(switch_end("l1", 30)))
+    if unsure == "unplanned":
+        small.add(UNPLANNED, CA, "ufm mlx5_0")
+        small.link((UNPLANNED, 1), small.at(switch_end("l1", 30)))
     else:
         small.link(small.at(rail_end("n1", 0)), small.at(switch_end("l1", 30)))
     if unsure == "far end":
@@ -507,7 +507,7 @@ def test_the_text_says_what_where_and_what_to_do() -> None:
     assert max(len(line) for line in text.splitlines()) <= 120
 
 
-def test_swapped_plugs_are_those_whose_exchange_mends_it() -> None:
+def test_swapped_plugs_are_those_whose_exchange_repairs_it() -> None:
     case = build("superpod-32", ("uplinks_of_two_leaves_swapped",), 3)
     world = case.world
     finding = world.judge().findings[0]
@@ -530,7 +530,7 @@ def test_swapped_plugs_are_those_whose_exchange_mends_it() -> None:
 @pytest.mark.parametrize(
     "name", ["three_rails_in_turn", "two_cables_moved_on", "rail_in_a_free_port"]
 )
-def test_the_moves_that_are_told_mend_it(name: str) -> None:
+def test_the_moves_that_are_told_repair_it(name: str) -> None:
     case = build("superpod-32-of-64", (name,), 5)
     world = case.world
     finding = world.judge().findings[0]

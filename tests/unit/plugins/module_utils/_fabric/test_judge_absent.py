@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from small_fabric import L0, L1, NODES, RAILS, S1, S2, STRANGER, A, B, Small
+from small_fabric import L0, L1, NODES, RAILS, S1, S2, UNPLANNED, A, B, Small
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.findings import Finding
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import first_look
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge_absent import (
     Absence,
     is_down,
-    is_mute,
+    is_silent,
     judge_absence,
     judge_unlinked,
 )
@@ -78,7 +78,7 @@ def state(small: Small, end: End, state: str | None, physical: str | None = None
     port.state, port.physical_state = state, physical
 
 
-def mute(small: Small, *keys: Key) -> None:
+def silent(small: Small, *keys: Key) -> None:
     """Take devices away, and leave their links up at the far end."""
     for key in keys:
         for port in small.device(key).ports.values():
@@ -115,15 +115,15 @@ def test_what_a_port_without_a_link_says(
     small.unlink(small.at(end))
     state(small, end, now, physical)
     wiring = look(small)
-    assert (is_down(wiring, end), is_mute(wiring, end)) == (down, silent)
+    assert (is_down(wiring, end), is_silent(wiring, end)) == (down, silent)
 
 
-def test_a_port_with_a_link_or_without_a_record_is_neither_down_nor_mute(small: Small) -> None:
+def test_a_port_with_a_link_or_without_a_record_is_neither_down_nor_silent(small: Small) -> None:
     state(small, switch_end("l0", 1), "Active", "LinkUp")
     small.remove(L1)
     wiring = look(small)
     for end in (switch_end("l0", 1), switch_end("l0", 39), switch_end("l1", 1)):
-        assert (is_down(wiring, end), is_mute(wiring, end)) == (False, False)
+        assert (is_down(wiring, end), is_silent(wiring, end)) == (False, False)
 
 
 def test_a_healthy_fabric_lacks_nothing(small: Small) -> None:
@@ -137,8 +137,8 @@ def test_a_healthy_fabric_lacks_nothing(small: Small) -> None:
 
 
 @pytest.mark.parametrize("rails", [1, 3, 4])
-def test_a_node_is_mute_as_a_whole_or_rail_by_rail(small: Small, rails: int) -> None:
-    mute(small, *(("n1", rail) for rail in range(rails)), ("n3", 2))
+def test_a_node_is_silent_as_a_whole_or_rail_by_rail(small: Small, rails: int) -> None:
+    silent(small, *(("n1", rail) for rail in range(rails)), ("n3", 2))
     found = absent(small)
     first = {("silent", f"hca:n1/rail{rail}", F) for rail in range(rails)}
     if rails == 4:
@@ -156,8 +156,10 @@ def test_a_node_is_mute_as_a_whole_or_rail_by_rail(small: Small, rails: int) -> 
 
 
 @pytest.mark.parametrize("rest", ["absent", "elsewhere"])
-def test_a_node_is_not_mute_as_a_whole_if_a_rail_is_something_else(small: Small, rest: str) -> None:
-    mute(small, *(("n1", rail) for rail in range(3)))
+def test_a_node_is_not_silent_as_a_whole_if_a_rail_is_something_else(
+    small: Small, rest: str
+) -> None:
+    silent(small, *(("n1", rail) for rail in range(3)))
     if rest == "absent":
         small.remove(("n1", 3))
     else:
@@ -170,10 +172,10 @@ def test_a_node_is_not_mute_as_a_whole_if_a_rail_is_something_else(small: Small,
 
 
 @pytest.mark.parametrize(("rails", "subject"), [(1, "hca:n1/rail0"), (2, "node:n1")])
-def test_a_node_is_mute_as_a_whole_from_two_rails_on(
+def test_a_node_is_silent_as_a_whole_from_two_rails_on(
     small: Small, rails: int, subject: str
 ) -> None:
-    mute(small, *(("n1", rail) for rail in range(rails)))
+    silent(small, *(("n1", rail) for rail in range(rails)))
     small.remove(*(("n1", rail) for rail in range(rails, 4)))
     kept = {key: hca for key, hca in small.plan.hcas.items() if key[0] != "n1" or key[1] < rails}
     small.plan = CablePlan(
@@ -184,10 +186,10 @@ def test_a_node_is_mute_as_a_whole_from_two_rails_on(
     assert told(absent(small).findings) == {("silent", subject, F)}
 
 
-def test_a_mute_switch_is_one_finding_with_the_evidence_of_four_links(small: Small) -> None:
-    mute(small, L0)
+def test_a_silent_switch_is_one_finding_with_the_evidence_of_four_links(small: Small) -> None:
+    silent(small, L0)
     # No rail of l0 hides another node that is silent.
-    mute(small, ("n2", 3))
+    silent(small, ("n2", 3))
     # An adapter that stays without its leaf says by its own port that the link is up.
     found = absent(small)
     assert told(found.findings) == {("silent", "switch:l0", F), ("silent", "hca:n2/rail3", F)}
@@ -198,8 +200,8 @@ def test_a_mute_switch_is_one_finding_with_the_evidence_of_four_links(small: Sma
     assert len(whole.cables) == 6
 
 
-def test_what_is_behind_a_mute_switch_is_explained_and_others_are_absent(small: Small) -> None:
-    mute(small, L0)
+def test_what_is_behind_a_silent_switch_is_explained_and_others_are_absent(small: Small) -> None:
+    silent(small, L0)
     small.remove(S1, *((node, 0) for node in NODES[1:]))
     found = absent(small)
     assert told(found.findings) == {("silent", "switch:l0", F), ("switch_absent", "switch:s1", F)}
@@ -240,17 +242,17 @@ def test_a_route_that_leads_nowhere_is_a_complaint(small: Small) -> None:
     assert small.sweep.complaints == ["something at the end of route 0,1,30,2 is silent"]
 
 
-def test_a_link_that_one_end_alone_tells_has_nothing_mute_behind_it(small: Small) -> None:
+def test_a_link_that_one_end_alone_tells_has_nothing_silent_behind_it(small: Small) -> None:
     end = leaf(0)
     small.port(small.at(end)).peer = None
     state(small, end, "Active", "LinkUp")
     assert absent(small).findings == []
 
 
-def test_the_part_of_a_switch_that_works_for_sharp_is_not_mute(small: Small) -> None:
+def test_the_part_of_a_switch_that_works_for_sharp_is_not_silent(small: Small) -> None:
     small.remove(A)
-    small.add(STRANGER, "ca", "Mellanox Technologies Aggregation Node")
-    small.link((STRANGER, 1), small.at(leaf(0)))
+    small.add(UNPLANNED, "ca", "Mellanox Technologies Aggregation Node")
+    small.link((UNPLANNED, 1), small.at(leaf(0)))
     state(small, leaf(0), "Active", "LinkUp")
     assert absent(small).findings == []
 
@@ -262,7 +264,7 @@ def test_the_part_of_a_switch_that_works_for_sharp_is_not_mute(small: Small) -> 
 def test_a_guid_of_two_ports(small: Small, of: str) -> None:
     guid = small.guid[A] if of == "adapter" else str(small.port((small.guid[A], 1)).guid)
     # The tools show one of the two; behind the port of the other one nothing answers.
-    mute(small, ("n3", 2))
+    silent(small, ("n3", 2))
     small.sweep.duplicate_guids = [guid]
     found = absent(small)
     assert told(found.findings) == {("duplicate_guid", f"guid:0x{guid}", F)}
@@ -272,12 +274,12 @@ def test_a_guid_of_two_ports(small: Small, of: str) -> None:
     assert found.findings[0].text.endswith("it shows at l0 port 1, l2 port 3")
 
 
-def test_the_guid_of_a_switch_shows_at_its_neighbours_and_in_ports_that_nobody_planned(
+def test_the_guid_of_a_switch_shows_at_its_neighbours_and_in_ports_that_are_not_planned(
     small: Small,
 ) -> None:
     small.sweep.duplicate_guids = [small.guid[S1]]
-    small.add(STRANGER, "ca", "ufm mlx5_0")
-    small.link((STRANGER, 1), small.at(switch_end("s1", 30)))
+    small.add(UNPLANNED, "ca", "ufm mlx5_0")
+    small.link((UNPLANNED, 1), small.at(switch_end("s1", 30)))
     small.unlink(small.at(switch_end("s1", 2)))
     found = absent(small)
     assert set(found.findings[0].cables) == {c for c in small.plan.cables if c.b.host == "s1"}
@@ -383,8 +385,8 @@ def test_rails_that_nothing_is_known_of_do_not_count_for_a_node(small: Small) ->
     assert told(absent(small).findings) == {("switch_absent", "switch:l0", F)}
 
 
-def test_a_node_with_a_rail_that_is_mute_is_there(small: Small) -> None:
-    mute(small, A)
+def test_a_node_with_a_rail_that_is_silent_is_there(small: Small) -> None:
+    silent(small, A)
     small.remove(*(("n1", rail) for rail in (1, 2, 3)), *(("n2", rail) for rail in RAILS))
     assert told(absent(small).findings) == {
         ("silent", "hca:n1/rail0", F), ("node_absent", "node:n2", F),

@@ -189,7 +189,7 @@ def test_a_node_in_free_ports_is_nowhere_and_the_next_ones_are_exchanged(small: 
     assert [f.subject for f in placed(small).findings] == ["node:n3"]
 
 
-def test_links_to_strangers_do_not_speak(small: Small) -> None:
+def test_links_to_unplanned_devices_do_not_speak(small: Small) -> None:
     rename(small, {"l0": "l1", "l1": "l0"})
     for key, number in ((L0, 1), (L1, 2)):
         for more in range(4):

@@ -754,9 +754,9 @@ def test_a_guid_of_two_adapters_tells_neither() -> None:
 def test_a_guid_of_a_rail_and_of_an_adapter_that_is_none_tells_neither() -> None:
     plan = plan_of(BASEPOD)
     (first, *_rest) = own(plan)
-    stranger = OwnHca("mlx5_9", "0000:ff:00.0", first.guids)
+    unplanned = OwnHca("mlx5_9", "0000:ff:00.0", first.guids)
     found = identities(
-        plan, {"dgx-0002": [first], "dgx-0003": [stranger, *own(plan, "dgx-0003")[1:]]}
+        plan, {"dgx-0002": [first], "dgx-0003": [unplanned, *own(plan, "dgx-0003")[1:]]}
     )
     assert found.key_of.get(first.guids[0]) is None
     assert found.others == {}

@@ -20,7 +20,7 @@ from small_fabric import (
     S1,
     S2,
     SPINES,
-    STRANGER,
+    UNPLANNED,
     A,
     B,
     C,
@@ -97,7 +97,7 @@ def test_the_end_of_a_port() -> None:
 def test_the_links_to_known_devices(small: Small) -> None:
     taken(small)
     small.unlink(small.at(switch_end("l0", 2)))
-    small.add(STRANGER, CA, "ufm mlx5_0", switch_end("l0", 3))
+    small.add(UNPLANNED, CA, "ufm mlx5_0", switch_end("l0", 3))
     assert sorted(small.found.links(small.device(L0))) == [
         (1, small.guid[A], rail_end("n1", 0)),
         (4, small.guid["n4", 0], rail_end("n4", 0)),
@@ -204,7 +204,7 @@ def test_the_part_of_a_switch_that_works_for_sharp_is_no_rail(small: Small) -> N
 def test_another_guid_in_the_report_contradicts_a_name_and_a_place(small: Small, name: str) -> None:
     small.call(name, A)
     small.call(NO_NAME, B)
-    known = Identities({STRANGER: A}, own={A: OwnHca("mlx5_0", guids=(STRANGER,))})
+    known = Identities({UNPLANNED: A}, own={A: OwnHca("mlx5_0", guids=(UNPLANNED,))})
     assert taken(small, known=known) == {A: UNKNOWN, B: (B, BY_PLACE)}
 
 
@@ -215,7 +215,7 @@ def test_another_guid_in_the_report_contradicts_a_name_and_a_place(small: Small,
 def test_a_declared_guid_of_something_else_contradicts_a_place_and_no_name(
     small: Small, key: Key
 ) -> None:
-    small.declare(key, STRANGER)
+    small.declare(key, UNPLANNED)
     assert taken(small) == {}
     small.call(NO_NAME, key)
     assert taken(small) == {key: UNKNOWN}
@@ -224,13 +224,13 @@ def test_a_declared_guid_of_something_else_contradicts_a_place_and_no_name(
 def test_a_guid_that_its_node_reports_otherwise_is_not_declared(small: Small) -> None:
     small.remove(B)
     small.declare(B, small.guid[A])
-    known = Identities({STRANGER: B}, own={B: OwnHca("mlx5_0", guids=(STRANGER,))})
+    known = Identities({UNPLANNED: B}, own={B: OwnHca("mlx5_0", guids=(UNPLANNED,))})
     assert taken(small, known=known) == {}
 
 
 def test_a_report_without_a_guid_leaves_the_declared_one_to_count(small: Small) -> None:
     small.call(NO_NAME, A)
-    small.declare(A, STRANGER)
+    small.declare(A, UNPLANNED)
     assert taken(small, known=Identities(own={A: OwnHca("mlx5_0")})) == {A: UNKNOWN}
 
 
@@ -421,11 +421,11 @@ def test_links_are_counted_in_their_ports_and_the_first_wins_a_tie(
     for key in (L0, L1):
         for port in (11, 12):
             small.unlink((small.guid[key], port))
-    small.add(STRANGER, SWITCH, "MF0;x:MQM/U1")
+    small.add(UNPLANNED, SWITCH, "MF0;x:MQM/U1")
     for key, ports in ((L0, first), (L1, second)):
         for port in ports:
             spine = S2 if port == 12 else S1
-            far = (STRANGER, 1) if port == 32 else (small.guid[spine], 2)
+            far = (UNPLANNED, 1) if port == 32 else (small.guid[spine], 2)
             small.link((small.guid[key], port), far)
     taken(small)
     assert small.found.by_key[L1] == small.guid[winner]
@@ -603,8 +603,8 @@ def test_a_switch_is_known_by_more_than_half_of_its_known_neighbours(
 def test_one_neighbour_is_enough_whatever_other_switches_have_no_name(small: Small) -> None:
     small.call(NO_SWITCH_NAME, L0, L1)
     only_links(small, "l0", 2)
-    small.add(STRANGER, SWITCH, NO_SWITCH_NAME)
-    small.link((STRANGER, 1), small.at(switch_end("s1", 30)))
+    small.add(UNPLANNED, SWITCH, NO_SWITCH_NAME)
+    small.link((UNPLANNED, 1), small.at(switch_end("s1", 30)))
     assert taken(small) == {L0: (L0, BY_PLACE), L1: (L1, BY_PLACE)}
 
 
@@ -721,14 +721,14 @@ def test_an_adapter_without_a_name_is_what_is_left_of_an_exchange(
     swap(small, A, B)
     small.call(NO_NAME, B)
     if changed == "guid":
-        small.declare(B, STRANGER)
+        small.declare(B, UNPLANNED)
     elif changed == "report":
         assert taken(small, known=Identities(absent={B})) == {B: UNKNOWN}
         return
     elif changed == "second":
         # Another one without a name is where C belongs, which is where B belongs as well.
-        small.add(STRANGER, CA, NO_NAME)
-        small.link((STRANGER, 1), small.at(switch_end("l0", 3)))
+        small.add(UNPLANNED, CA, NO_NAME)
+        small.link((UNPLANNED, 1), small.at(switch_end("l0", 3)))
         small.remove(C)
     elif changed == "name":
         small.call("storage-1 mlx5_0", B)
@@ -827,12 +827,12 @@ def test_a_rail_that_is_lost_is_the_adapter_that_has_no_place(
     elif "lost" in changed:
         small.remove(("n2", 3))
     if "another has no place" in changed:
-        small.add(STRANGER, CA, NO_NAME)
+        small.add(UNPLANNED, CA, NO_NAME)
         leaf = "l0" if changed.endswith("there") else "l2"
-        small.link((STRANGER, 1), small.at(switch_end(leaf, 30)))
+        small.link((UNPLANNED, 1), small.at(switch_end(leaf, 30)))
     if changed == "its place is taken":
-        small.add(STRANGER, CA, "storage-1 mlx5_0")
-        small.link((STRANGER, 1), small.at(switch_end("l0", 1)))
+        small.add(UNPLANNED, CA, "storage-1 mlx5_0")
+        small.link((UNPLANNED, 1), small.at(switch_end("l0", 1)))
     elif changed == "its place is silent":
         small.sweep.start = small.guid[B]
         small.sweep.silent = [(1, 1)]
@@ -841,13 +841,13 @@ def test_a_rail_that_is_lost_is_the_adapter_that_has_no_place(
     elif changed == "its port is reserved":
         small.plan = replace(small.plan, reserved=(switch_end("l0", 21),))
     elif changed == "it has another GUID than declared":
-        small.declare(A, STRANGER)
+        small.declare(A, UNPLANNED)
     elif changed == "its node does not see it":
         known = Identities(absent={A})
     elif changed == "the sweep was cut off":
         small.sweep.partial = True
     elif changed == "a GUID is there twice":
-        small.sweep.duplicate_guids = [STRANGER]
+        small.sweep.duplicate_guids = [UNPLANNED]
     assert taken(small, known=known).get(A) == expected
 
 

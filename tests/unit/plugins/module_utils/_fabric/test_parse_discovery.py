@@ -119,8 +119,8 @@ def test_states_are_added() -> None:
     leaf = sweep.devices[LEAF_2]
     assert (leaf.ports[3].state, leaf.ports[3].physical_state) == ("Down", "Polling")
     assert leaf.ports[4].physical_state == "Disabled"
-    mute = sweep.devices[LEAF_1].ports[7]
-    assert (mute.state, mute.peer, mute.speed) == ("Active", None, "NDR")
+    silent = sweep.devices[LEAF_1].ports[7]
+    assert (silent.state, silent.peer, silent.speed) == ("Active", None, "NDR")
     # An adapter goes by the GUID of its port there.
     assert sweep.devices[DGX_2].ports[1].state == "Active"
 

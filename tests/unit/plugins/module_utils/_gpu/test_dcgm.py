@@ -131,7 +131,7 @@ def test_a_severity_has_its_remedy(severity: int, remedy: str) -> None:
     assert record.remedy.startswith(remedy)
 
 
-def test_persistence_mode_off_condemns_no_gpu() -> None:
+def test_persistence_mode_off_fails_no_gpu() -> None:
     off = warning(CONFIG, "Persistence mode for GPU 1 is disabled.", 8, 29)
     found = records_of(of_4({"software": [entity(0), entity(1, "Fail", off)]}))
     assert statuses(found) == {

@@ -311,7 +311,7 @@ def test_a_gpu_where_the_profile_has_none(judged) -> None:
     assert ("node", "count") in found(records)
 
 
-def test_a_driver_that_is_not_loaded_measures_nothing_and_blames_nobody(judged) -> None:
+def test_a_driver_that_is_not_loaded_measures_nothing_and_blames_none(judged) -> None:
     records = judged("driver_loaded = 0\n")
     assert found(records) == {(f"gpu {number}", "driver") for number in range(8)}
     open_ = found(records, "not_measured")
@@ -440,7 +440,7 @@ def test_xids_of_programs_are_no_finding(judged) -> None:
     assert "6 that ask for no more" in one(records, "gpu.xid").text
 
 
-def test_an_xid_that_nobody_knows_is_not_measured(judged) -> None:
+def test_an_xid_that_is_unknown_is_not_measured(judged) -> None:
     records = judged("", LINE.format("61", 877))
     assert found(records) == set()
     assert found(records, "not_measured") == {("gpu 3", "xid")}
@@ -484,7 +484,7 @@ def test_a_fabric_that_is_well_or_does_not_tell(judged, mask: str) -> None:
 
 
 @pytest.mark.parametrize(("mask", "check"), [("0x1ab", "bandwidth"), ("0x9aa", "configuration")])
-def test_a_condition_of_the_fabric_that_nobody_knows(judged, mask: str, check: str) -> None:
+def test_a_condition_of_the_fabric_that_is_unknown(judged, mask: str, check: str) -> None:
     records = judged(f"gpu.3.fabric.health = {mask}\n")
     assert found(records) == set()
     assert found(records, "not_measured") == {("gpu 3", f"fabric_{check}")}

@@ -78,7 +78,7 @@ def test_a_link_that_no_other_switches_have_is_a_guess():
 
 
 def test_a_silent_node_is_one_finding():
-    case, verdict = judged("node_mute")
+    case, verdict = judged("node_silent")
     assert {(one.kind, one.subject) for one in verdict.findings} == case.expected
 
 

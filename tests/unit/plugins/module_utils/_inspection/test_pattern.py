@@ -79,13 +79,13 @@ def test_two_machines_that_have_each_others_place_are_exchanged():
     assert found.breaks == []
 
 
-def test_numbers_that_say_nothing_of_places_exchange_nobody():
+def test_numbers_that_say_nothing_of_places_exchange_none():
     order = [3, 7, 1, 8, 5, 2, 6, 4]
     found = find_pattern(machines(), dict(zip(NUMBERS, order, strict=True)))
     assert (found.exchanged, found.misplaced, found.holes) == ({}, {}, [])
 
 
-def test_a_machine_in_the_place_of_a_number_that_nobody_has_is_misplaced():
+def test_a_machine_in_the_place_of_a_number_that_no_node_has_is_misplaced():
     there = machines()
     there["n3"] = there.pop("n5")
     numbers = {name: number for name, number in NUMBERS.items() if name in there}

@@ -182,7 +182,7 @@ def test_a_slow_link() -> None:
         ({"neighbors": [{"name": n, "ports": ["swp1"]} for n in "ab"]}, "more than one neighbour"),
     ],
 )
-def test_what_was_not_heard_condemns_nothing(change: dict[str, Any], words: str) -> None:
+def test_what_was_not_received_fails_nothing(change: dict[str, Any], words: str) -> None:
     nodes = world()
     link(nodes, "dgx-0003", 2).update(change)
     verdict = judged(nodes)
@@ -232,7 +232,7 @@ def test_a_port_that_more_than_one_claims_is_believed_of_none(others: list[str])
 
 def test_switches_that_were_asked(tmp_path: Path) -> None:
     between = [cable for cable in PLAN.cables if cable.a.is_switch]
-    heard = [
+    received = [
         {
             "name": swp(cable.a.port),
             "chassis": [{"name": [{"value": cable.b.host}]}],
@@ -241,12 +241,12 @@ def test_switches_that_were_asked(tmp_path: Path) -> None:
         for cable in between
     ]
     path = tmp_path / "leaf-001.json"
-    path.write_text(str({"lldp": [{"interface": heard}]}).replace("'", '"'))
+    path.write_text(str({"lldp": [{"interface": received}]}).replace("'", '"'))
     files = {"switch_neighbor_files": {"leaf-001": str(path)}}
     verdict = judged(world(), **files)
     assert not verdict.findings
     assert {verdict.cables[one][1] for one in between} == {"in place; its rate was not reported"}
-    swapped = copy.deepcopy(heard)
+    swapped = copy.deepcopy(received)
     swapped[0]["port"], swapped[1]["port"] = swapped[1]["port"], swapped[0]["port"]
     path.write_text(str({"lldp": [{"interface": swapped[2:]}]}).replace("'", '"'))
     kinds = {finding.kind for finding in judged(world(), **files).findings}
@@ -297,9 +297,9 @@ def test_lldpd_is_asked(tmp_path: Path) -> None:
     answer = ask_lldp(run, ["rail3", "rail4", "rail5", "rail6"], str(tmp_path), 5)
     assert words == [("lldpcli", "-f", "json0", "show", "neighbors")]
     ports = ["00:00:5e:00:53:4c", "swp12s1"]
-    heard = [{"name": "leaf-01", "ports": ports}]
+    received = [{"name": "leaf-01", "ports": ports}]
     expected = [
-        ("rail3", True, 400.0, heard),
+        ("rail3", True, 400.0, received),
         ("rail4", False, None, []),
         ("rail5", None, None, []),
     ]

@@ -74,7 +74,7 @@ def test_a_good_group_is_run_once():
 
 
 @pytest.mark.parametrize("count", [3, 4, 5, 7, 8, 12, 31, 32, 127, 1024])
-def test_one_culprit_is_found_whoever_it_is(count):
+def test_one_culprit_is_found_wherever_it_is(count):
     nodes = names(count)
     for culprit in nodes if count < 130 else nodes[::37]:
         world = World([culprit])
@@ -92,7 +92,7 @@ def test_one_culprit_of_1024_takes_this_many_runs():
     assert world.runs <= most_runs(1024, 1) == 66
 
 
-def test_random_culprits_are_all_found_and_nobody_else():
+def test_random_culprits_are_all_found_and_no_other():
     dice = random.Random(1)
     for turn in range(400):
         nodes = names(dice.choice([12, 16, 32, 64, 127]))
@@ -117,7 +117,7 @@ def test_with_nodes_known_to_be_good_all_culprits_are_found():
         assert blamed(world.search(nodes, ["dgx-900"])) == culprits
 
 
-def test_a_pair_that_only_fails_together_is_told_as_such_and_nobody_is_blamed():
+def test_a_pair_that_only_fails_together_is_told_as_such_and_none_is_blamed():
     dice = random.Random(3)
     for turn in range(300):
         nodes = names(dice.choice([3, 4, 8, 12, 32, 127]))
@@ -132,7 +132,7 @@ def test_a_pair_that_only_fails_together_is_told_as_such_and_nobody_is_blamed():
         assert one.status == "fail"
 
 
-def test_what_fails_by_its_size_alone_blames_nobody():
+def test_what_fails_by_its_size_alone_blames_none():
     for count in (8, 32, 127):
         world = World(most=count - 1)
         (one,) = world.search(names(count))
@@ -156,7 +156,7 @@ def test_two_nodes_cannot_be_told_apart_without_a_third():
     assert (one.kind, one.nodes) == (UNSEPARATED, ("dgx-001", "dgx-002"))
 
 
-def test_a_node_with_which_nothing_runs_is_named_and_not_condemned():
+def test_a_node_with_which_nothing_runs_is_named_and_not_failed():
     for broken in names(16):
         (one,) = World(broken=[broken]).search(names(16))
         assert (one.kind, one.status, one.nodes) == (CULPRIT, "not_measured", (broken,))
@@ -183,7 +183,7 @@ def test_noise_seldom_misleads():
     assert wrong <= 8
 
 
-def test_noise_in_a_sound_group_blames_nobody():
+def test_noise_in_a_sound_group_blames_none():
     found = [World(noise=0.03, seed=turn).search(names(32)) for turn in range(300)]
     assert sum(bool(one) for one in found) <= 3
     assert not [

@@ -118,7 +118,7 @@ def test_a_deviation_of_old_versions_is_no_count():
     assert found["nccl.correct"].status == PASS
 
 
-def test_values_that_nobody_checked():
+def test_values_that_were_not_checked():
     assert judged(table(row(wrong="N/A")))["nccl.correct"].status == NOT_MEASURED
     text = table(row()).replace("validation: 1", "validation: 0")
     assert judged(text)["nccl.correct"].status == NOT_MEASURED

@@ -361,7 +361,7 @@ def answers(*nodes: Node) -> tuple[Outcome, list[tuple[str, ...]]]:
             world["dgx-1"] = dataclasses.replace(world["dgx-1"], comment=comment[0])
 
 
-def test_a_comment_of_somebody_else_is_kept() -> None:
+def test_a_comment_of_another_owner_is_kept() -> None:
     outcome, sent = answers(seen("dgx-1", comment="rack 7, PDU b"), seen("dgx-2"))
     assert outcome.changed
     assert sent[0] == (f"Comment=rack 7, PDU b {{node-health claim {NOW:.0f}}}",)

@@ -126,7 +126,7 @@ def test_what_came_while_the_service_was_down_is_acted_on(node, service):
     assert node.in_slurm[0] == "IDLE+DRAIN"
 
 
-def test_a_drain_that_somebody_else_made_stays(node, service):
+def test_a_drain_that_another_one_made_stays(node, service):
     node.set_slurm("IDLE+DRAIN", "fan, Ann")
     append(node, LOST.format("20.5"))
     _step, said, follower = service()
@@ -207,7 +207,7 @@ def test_a_storm_of_xids_is_bounded(node, service):
     assert len([call for call in node.calls if "State=DRAIN" in call]) == 1
 
 
-def test_a_file_that_was_begun_anew_is_read_from_its_beginning(tmp_path):
+def test_a_file_that_was_begun_again_is_read_from_its_beginning(tmp_path):
     path = tmp_path / "log"
     source = FileSource(str(path))
     assert source.read(0) == []

@@ -89,7 +89,7 @@ def test_cpus_are_counted(text, count):
     assert local.count_cpus(text) == count
 
 
-def test_memory_and_cpus_that_nobody_asks_for_are_not_judged():
+def test_memory_and_cpus_without_a_question_are_not_judged():
     assert list(local.judge_host("n", 0, 0, "", "")) == []
     assert set(statuses(local.judge_host("n", 1, 1, "MemTotal: x", "-")).values()) == {
         "not_measured"

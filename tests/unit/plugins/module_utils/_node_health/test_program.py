@@ -73,7 +73,7 @@ def test_metrics_are_whole_and_of_the_right_form(program_file, node):
 
 
 @pytest.mark.parametrize("cut", [0, 30, 5000, -1000])
-def test_a_program_that_was_cut_short_condemns_no_node(program_file, node, tmp_path, cut):
+def test_a_program_that_was_cut_short_fails_no_node(program_file, node, tmp_path, cut):
     node.inject("nvlink_down")
     broken = tmp_path / "broken"
     broken.write_bytes(program_file.read_bytes()[:cut])

@@ -280,7 +280,7 @@ def test_a_question_whose_process_is_still_there_is_not_asked_again(node, monkey
 # Slurm: whose drain it is.
 
 
-def test_what_somebody_else_has_drained_keeps_its_reason(node):
+def test_what_another_one_has_drained_keeps_its_reason(node):
     node.set_slurm("IDLE+DRAIN", "broken fan, ask Ann")
     node.inject("nvlink_down")
     assert node.run("health") == FAILED
@@ -399,7 +399,7 @@ def test_another_reason_is_never_taken_back(drained, reason):
     assert drained.in_slurm == ("IDLE+DRAIN", reason)
 
 
-def test_xids_are_settled_by_whoever_resumes_the_node(node):
+def test_xids_are_settled_by_the_one_who_resumes_the_node(node):
     node.hardware.kernel_log.write_text(LOST)
     assert node.run("health") == FAILED
     assert "gpu.xid" in node.in_slurm[1]
@@ -469,7 +469,7 @@ def test_two_runs_at_once_are_one(node):
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"boot": "x"}', '{"boot": 1, "drained": []}', "[1]"])
-def test_a_torn_memory_is_begun_anew(node, text):
+def test_a_torn_memory_is_begun_again(node, text):
     (node.state / "state.json").write_text(text)
     assert node.run("health") == OK
 

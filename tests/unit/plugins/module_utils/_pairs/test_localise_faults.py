@@ -61,12 +61,12 @@ def test_the_right_part_is_named(lab: Lab, kinds: tuple[str, ...]) -> None:
 
 
 @pytest.mark.slow
-def test_noise_alone_accuses_nobody(lab: Lab) -> None:
+def test_noise_alone_accuses_none(lab: Lab) -> None:
     for seed in range(20):
-        assert not lab.judge(lab.measure([], random.Random(f"sound {seed}"))).findings
+        assert not lab.judge(lab.measure([], random.Random(f"healthy {seed}"))).findings
 
 
-def test_what_is_not_measured_speaks_for_nobody(lab: Lab) -> None:
+def test_what_is_not_measured_speaks_for_none(lab: Lab) -> None:
     dice = random.Random(5)
     [fault] = lab.faults(("cable",), dice)
     values = lab.measure([fault], dice)

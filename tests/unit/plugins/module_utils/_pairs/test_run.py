@@ -184,7 +184,7 @@ def test_a_device_that_is_not_there(site: Site) -> None:
     assert set(reasons(found).values()) == {"dgx-02/rail1 has no such adapter on its node"}
 
 
-def test_a_pair_that_hangs_holds_up_nobody(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pair_that_hangs_holds_up_none(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     prefix = "ansible_collections.baremetal.dgx.plugins.module_utils._pairs.run."
     monkeypatch.setattr(prefix + "_SLACK_S", 0.0)
     site.state["hang"] = ["dgx-01/mlx5_rail0>dgx-02/mlx5_rail0"]

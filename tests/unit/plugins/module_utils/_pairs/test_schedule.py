@@ -56,7 +56,7 @@ def pairs_by_link(schedule: Schedule, routes: Routes) -> dict[End, set[frozenset
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_every_link_is_loaded_and_nobody_is_in_the_way(name: str) -> None:
+def test_every_link_is_loaded_and_none_is_in_the_way(name: str) -> None:
     plan = PLANS[name]
     schedule, routes = planned(plan)
     for units in schedule.rounds:

@@ -112,7 +112,7 @@ def test_the_form_of_every_supported_release(release, form):
         ("IDLE*+DRAIN", ("IDLE", "NOT_RESPONDING", "DRAIN")),
     ],
 )
-def test_marks_of_sinfo_are_written_out(text, states):
+def test_flags_of_sinfo_are_written_out(text, states):
     assert state.parse_states(text) == states
 
 

@@ -62,13 +62,13 @@ def test_a_sound_disk_passes_and_is_known_by_its_serial():
         ({"media_errors": 1}, "nvme.media_errors"),
     ],
 )
-def test_each_mark_fails_for_itself(change, check):
+def test_each_threshold_fails_for_itself(change, check):
     found = records(change, rc=8 if "critical_warning" in change else 0)
     assert [name for name, one in found.items() if one.status == "fail"] == [check]
     assert found[check].remedy
 
 
-def test_marks_hold_at_their_edge():
+def test_thresholds_hold_at_their_edge():
     found = records({"percentage_used": 90, "available_spare": 10})
     assert {one.status for one in found.values()} == {"pass"}
 

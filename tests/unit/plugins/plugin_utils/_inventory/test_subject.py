@@ -82,7 +82,7 @@ def test_the_host_that_looks_at_the_fabric() -> None:
     assert fabric_refusal(plan, ["infiniband", "ethernet"]) == ""
     assert fabric_host(plan, ["head-02", "dgx-02"]) == "dgx-01"
     plan["cluster"]["fabric"] = {"fabric_host": None}
-    assert fabric_host(plan, ["head-02", "dgx-02"]) == "dgx-02", "a node judges what it heard"
+    assert fabric_host(plan, ["head-02", "dgx-02"]) == "dgx-02", "a node judges what it received"
 
 
 def test_a_playbook_of_which_nothing_is_declared_has_nothing_to_do() -> None:

@@ -62,13 +62,13 @@ def test_counters_at_zero_are_left_to_their_thresholds():
     assert outliers(rates([0] * 95 + [3], ERRORS)) == []
 
 
-def test_too_hot_is_the_bad_side_of_a_mark_that_says_at_most():
+def test_too_hot_is_the_bad_side_of_a_threshold_that_says_at_most():
     threshold = Threshold("<", 95, "C", "x")
     found = outliers(rates([50 + n % 3 for n in range(40)] + [80, 20], threshold))
     assert [one.value for one in found] == [80]
 
 
-def test_without_a_mark_both_sides_stand_out():
+def test_without_a_threshold_both_sides_stand_out():
     power = [judge("burn.watch", f"gpu:n/{i}", v, RATE) for i, v in enumerate([690] * 40)]
     for value in (400, 900):
         extra = judge("burn.watch", f"gpu:m/{value}", value, RATE)

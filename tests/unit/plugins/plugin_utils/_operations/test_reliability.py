@@ -170,7 +170,7 @@ def test_the_plan_says_how_many():
     assert counts_of({}) == {"GPUs": 0, "adapters": 0, "links": 0}
 
 
-def test_a_failure_that_nobody_mended_is_one():
+def test_a_failure_that_was_not_repaired_is_one():
     history = [line(1), line(11, "fail"), line(12, "fail"), line(13), line(21, "fail")]
     seen = seen_in([("gpu-1", history), ("gpu-2", [line(1), line(31)])], NOW)
     assert seen["GPUs"] == {"failures": 2, "part_hours": 20 * 24 + 30 * 24}

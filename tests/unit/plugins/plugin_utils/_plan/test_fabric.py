@@ -247,7 +247,7 @@ def managed(kind: str = IB, managers: tuple[str, ...] = ("head-01",), **given: A
     return [str(problem) for problem in found]
 
 
-def test_somebody_manages_an_infiniband_subnet() -> None:
+def test_a_host_manages_an_infiniband_subnet() -> None:
     assert managed() == []
     assert managed("ethernet", ()) == []
     assert managed("none", ()) == []

@@ -173,7 +173,7 @@ ROLES = {
         },
         groups=("gpu_nodes", "login_nodes"),
         wired=frozenset({"ntp_hosts", "ntp_peers"}),
-        heard=frozenset({"ntp_peers"}),
+        received=frozenset({"ntp_peers"}),
     )
 }
 
@@ -203,7 +203,7 @@ def test_a_variable_that_hosts_share_is_judged_once_and_for_all_of_them() -> Non
     }
 
 
-def test_variables_that_nobody_knows() -> None:
+def test_variables_that_is_unknown() -> None:
     found = checked(node_feature=["x"], ntp_colour="red", node_zzz=1)
     assert lines(found) == [
         "gpu_nodes.node_feature: no such variable; write node_features",

@@ -142,8 +142,8 @@ def test_exactly_the_faults_are_told(found):
     assert found["gate"][2]["first_failing"]["subject"] == "gpu:dgx-03/4"
 
 
-def test_cables_condemn_their_nodes_where_a_site_says_so(small):
-    report = make(small, 12, Request(cables_condemn=True))
+def test_cables_fail_their_nodes_where_a_site_says_so(small):
+    report = make(small, 12, Request(cables_fail_nodes=True))
     assert report["nodes"][1]["verdict"] == FAIL
     assert len(report["failed"]) == 2
 

@@ -153,13 +153,13 @@ def test_a_cable_that_was_not_measured_is_no_pass() -> None:
     assert told([node_file("n1")], swept, [], True)["n1"][0] == "not_measured"
 
 
-def test_switches_and_the_fabric_condemn_no_node() -> None:
+def test_switches_and_the_fabric_fail_no_node() -> None:
     swept = [cable("n1", 0), record("fabric.sm", "fabric", "fail"),
              record("fabric.wiring", "cable:leaf-01/50--leaf-02/50", "fail")]  # fmt: skip
     assert told([node_file("n1")], swept, [], True)["n1"][0] == "pass"
 
 
-def test_a_fabric_that_nobody_looked_at() -> None:
+def test_a_fabric_that_was_not_verified() -> None:
     files = [node_file("n1"), node_file("n2")]
     assert told(files, None, [], True)["n1"][0] == "not_measured"
     assert told(files, None, [], False)["n1"][0] == "pass"

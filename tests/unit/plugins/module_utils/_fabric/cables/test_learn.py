@@ -98,7 +98,7 @@ def test_from_a_netlist_through_the_reader_back_to_the_plan() -> None:
     assert set(learned.plan.cables) == set(plan.cables)
 
 
-def test_a_slow_link_does_not_become_the_mark() -> None:
+def test_a_slow_link_does_not_become_the_threshold() -> None:
     data = plan_data(2)
     sweep, names = swept(plan_cables(data))
     for device in sweep.devices.values():
@@ -109,7 +109,7 @@ def test_a_slow_link_does_not_become_the_mark() -> None:
     assert {cable.rate_gbps for cable in learned.plan.cables} == {400}
 
 
-def test_a_stranger_keeps_its_port() -> None:
+def test_an_unplanned_device_keeps_its_port() -> None:
     data = plan_data(2)
     plan = plan_cables(data)
     sweep, names = swept(plan)

@@ -61,7 +61,7 @@ def test_home_has_the_skeleton_and_the_mode(tmp_path, skeleton):
     assert names(home.parent) == ["alice"]
 
 
-def test_home_of_a_killed_run_is_made_anew(tmp_path, skeleton, monkeypatch):
+def test_home_of_a_killed_run_is_made_again(tmp_path, skeleton, monkeypatch):
     def killed(*_args, **_folders):
         raise KeyboardInterrupt
 
@@ -180,5 +180,5 @@ def test_login_keys_are_unknown(answer):
     assert host.login_keys(answers(answer), ME.pw_name) is None
 
 
-def test_login_keys_of_nobody():
+def test_login_keys_of_no_user():
     assert host.login_keys(answers(), "no-such-user-here") is None

@@ -11,7 +11,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._host.files.plan imp
 
 ROOT_FILE = Observed(_files.FILE, b"old\n", 0o644, 0, 0, "root", "root")
 ROOT_DIRECTORY = Observed(_files.DIRECTORY, mode=0o755, uid=0, gid=0, owner="root", group="root")
-USERS = {"root": 0, "slurm": 64030, "nobody_yet": None}
+USERS = {"root": 0, "slurm": 64030, "not_there": None}
 
 
 def plan_one(want, now, check_mode=False):
@@ -137,14 +137,14 @@ def test_plan(want, now, expected):
             "/d/f: its directory /d does not exist; list it before with state: directory",
         ),
         (
-            Wanted("/f", "file", b"", owner="nobody_yet"),
+            Wanted("/f", "file", b"", owner="not_there"),
             Observed(),
-            "/f: user nobody_yet does not exist",
+            "/f: user not_there does not exist",
         ),
         (
-            Wanted("/f", "file", b"", group="nobody_yet"),
+            Wanted("/f", "file", b"", group="not_there"),
             Observed(),
-            "/f: group nobody_yet does not",
+            "/f: group not_there does not",
         ),
         (
             Wanted("/f", "file", b"new"),
@@ -168,7 +168,7 @@ def test_plan_refuses(want, now, message):
 def test_every_error_is_told_at_once():
     wants = [
         Wanted("/a", "file", b""),
-        Wanted("/no/b", "file", b"", owner="nobody_yet", group="nobody_yet"),
+        Wanted("/no/b", "file", b"", owner="not_there", group="not_there"),
     ]
     plan = _files.plan_files(
         wants, {"/a": ROOT_DIRECTORY, "/no/b": Observed(parent=False)}, USERS, USERS, False
@@ -177,7 +177,7 @@ def test_every_error_is_told_at_once():
 
 
 def test_check_mode_tolerates_what_an_earlier_task_pretended():
-    want = Wanted("/d/f", "file", b"", owner="nobody_yet")
+    want = Wanted("/d/f", "file", b"", owner="not_there")
     plan = plan_one(want, Observed(parent=False), check_mode=True)
     assert plan.errors == ()
     assert plan.pretended

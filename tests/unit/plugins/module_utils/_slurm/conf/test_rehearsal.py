@@ -66,7 +66,7 @@ def test_other_errors_are_remarks() -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_alone_it_reaches_nobody(name: str) -> None:
+def test_alone_it_reaches_none(name: str) -> None:
     text = alone(render(CASES[name])["slurm.conf"], "here", "/scratch/state")
     lines = text.splitlines()
     assert not [line for line in lines if line.startswith(("Accounting", "Priority"))]

@@ -151,7 +151,7 @@ def test_a_mount_point_with_files_is_refused_until_allowed():
     assert actions(planned(Seen(hides=3), (over,))) == [("start", "/cluster/home")]
 
 
-def test_a_mount_of_somebody_else_is_refused():
+def test_a_mount_of_another_owner_is_refused():
     nfs = Live("/cluster/home", "nfs4", "server:/home")
     plan = planned(Seen(live=nfs), owned=())
     assert "server:/home (nfs4)" in plan.refused[0]
@@ -164,7 +164,7 @@ def test_an_automount_that_waits_is_as_declared():
     assert actions(planned(Seen(), (lazy,))) == [("start", "/cluster/home")]
 
 
-def test_what_is_no_longer_declared_goes_unless_somebody_uses_it():
+def test_what_is_no_longer_declared_goes_unless_it_is_in_use():
     assert actions(planned(Seen(live=LIVE), ())) == [("remove", "/cluster/home")]
     used = planned(Seen(live=LIVE, users=("vim (pid 9, uid 2001)",)), ())
     assert not used.steps
