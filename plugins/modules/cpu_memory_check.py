@@ -16,8 +16,8 @@ description:
   - Then a process on each CPU computes what is known before (SHA-256, CRC, long integers, floats),
     and writes patterns through a share of the free memory and reads them back.
   - What that cannot see. It runs in user space, through the caches, in pages that were free; it
-    hammers no rows and uses no vector units but those of SHA. It finds what is broken; a pass says
-    nothing about the months to come. Errors that ECC has corrected are seen in EDAC only.
+    hammers no rows and uses no vector units but those of SHA. It finds what is broken; a pass means
+    nothing for the months to come. Errors that ECC has corrected are seen in EDAC only.
   - A process that is killed (no memory left) or does not end is C(not_measured).
 version_added: 1.0.0
 author:

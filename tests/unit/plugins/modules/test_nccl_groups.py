@@ -28,7 +28,7 @@ NCCL version 2.27.3+cuda12.9
 """
 SIDE = "    time   algbw   busbw"
 ROW = "  8589934592    2147483648     float     sum      -1  {side}  {side}\n"
-TAIL = "# Out of bounds values : {w} {said}\n# Avg bus bandwidth    : {bw}\n#\n"
+TAIL = "# Out of bounds values : {w} {word}\n# Avg bus bandwidth    : {bw}\n#\n"
 
 
 def cables(units=2, each=4, rails=2, rate=400):
@@ -100,7 +100,7 @@ class Cluster:
             for node, name in enumerate(nodes)
             for gpu in range(8)
         )
-        said = TAIL.format(w=wrong, said="FAILED" if wrong else "OK", bw=bw)
+        said = TAIL.format(w=wrong, word="FAILED" if wrong else "OK", bw=bw)
         side = f"1000.0  200.00  {bw:.2f}  {wrong}"
         text = HEAD.format(ranks=ranks, side=SIDE) + ROW.format(side=side) + said
         return ENDED, 1 if wrong else 0, text, ""

@@ -16,7 +16,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge_switch
 )
 
 FIXTURES = FIXTURES / "ibswinfo"
-SOUND = (FIXTURES / "ndr-sound.txt").read_text()
+SOUND = (FIXTURES / "ndr-healthy.txt").read_text()
 PSU, FAN, TEMPERATURE = "fabric.switch_psu", "fabric.switch_fan", "fabric.switch_temperature"
 
 
