@@ -178,7 +178,7 @@ def measure(
     host, started, rounds = f"H-{world.start}", time.monotonic(), Rounds()
     with simulator(folder / "sim", netlist_of(world.fabric), host, *ROOM, wait_s=WAIT_S) as sim:
         sim.start_opensm(host, "-R", "updn", wait_s=3600)
-        for guid in sorted(world.mute):
+        for guid in sorted(world.silent):
             kind = "S" if world.fabric.devices[guid].kind == "switch" else "H"
             sim.console(f'Error "{kind}-{guid}" 100')
         print(f"{title}: {len(due)} findings due, up after {time.monotonic() - started:.0f} s")

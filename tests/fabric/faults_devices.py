@@ -258,7 +258,7 @@ def reach(hand: Hand, lost: set) -> None:
         if not any(
             cable.a.host == name
             and world.in_place(cable)
-            and world.key_of[cable.b.host, -1] not in world.mute
+            and world.key_of[cable.b.host, -1] not in world.silent
             for cable in hand.of_device(name) - lost
         ):
             raise NoRoomError
@@ -543,7 +543,7 @@ def _switch_silent(hand: Hand, tier: str) -> Done:
     name = hand.switches(tier, 1)[0]
     if tier != "leaf":
         reach(hand, hand.of_device(name))
-    hand.world.mute.add(hand.world.key_of[name, -1])
+    hand.world.silent.add(hand.world.key_of[name, -1])
     return Done({("silent", f"switch:{name}")}, hand.of_device(name))
 
 

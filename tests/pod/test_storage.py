@@ -23,13 +23,13 @@ HOME, SCRATCH = "/cluster/home", "/cluster/scratch"
 WRITER = f"""\
 import os, time
 file = os.open("{SCRATCH}/acknowledged", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-said = open("/run/acknowledged", "w")
+log = open("/run/acknowledged", "w")
 for number in range(10**6):
     os.write(file, b"%08d\\n" % number)
     os.fsync(file)
-    said.seek(0)
-    said.write("%d\\n" % number)
-    said.flush()
+    log.seek(0)
+    log.write("%d\\n" % number)
+    log.flush()
     time.sleep(0.05)
 """
 

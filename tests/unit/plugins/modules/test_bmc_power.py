@@ -109,7 +109,7 @@ def test_without_slurms_answer_nothing_is_switched_off(power):
     assert bmc.acts == []
 
 
-def test_on_needs_no_slurm_and_a_silent_bmc_delays_nobody(power):
+def test_on_needs_no_slurm_and_a_silent_bmc_delays_none(power):
     off, quiet = Bmc(), Bmc()
     off.tree[SYSTEM]["PowerState"] = "Off"
     quiet.silent = {SYSTEM}

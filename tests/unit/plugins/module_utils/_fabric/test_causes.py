@@ -118,7 +118,7 @@ def test_exchanged_spines_keep_no_leaf_from_teaching_names() -> None:
     world = healthy("superpod-32")
     for name, other in (("spine-002", "spine-004"), ("spine-004", "spine-002")):
         call(world, (name, -1), f"MF0;{other}:MQM9700/U1")
-    world.mute.add(world.key_of["spine-001", -1])
+    world.silent.add(world.key_of["spine-001", -1])
     name_all(world, "shifted")
     verdict = world.judge()
     assert told(verdict, "no_sm") == {
