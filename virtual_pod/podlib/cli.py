@@ -66,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     people = command("directory", "Make two directories of people, and name them in the inventory.")
     people.add_argument("--people", type=int, default=0, help="with so many people more")
     people.add_argument("--groups", type=int, default=0, help="in so many groups more")
-    gpu = command("gpus", "Simulate sound GPUs on every DGX node.")
+    gpu = command("gpus", "Simulate healthy GPUs on every DGX node.")
     gpu.add_argument("--fault", choices=sorted(gpus.faults()), help="with this fault in one node")
     gpu.add_argument("--node", default="", help="the node with the fault (default: the first)")
     return parser

@@ -53,7 +53,7 @@ def gate_verdicts(
     first, and one that is harmless fails no node.
     """
     weights = _weights(findings)
-    fold, levels, oldest = Fold(cables_condemn=True), {}, {}
+    fold, levels, oldest = Fold(cables_fail_nodes=True), {}, {}
     for node, data in files:
         records, why = _own_records(node, data)
         said = "" if why else data.get("level")
