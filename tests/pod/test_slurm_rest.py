@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""slurmrestd with tokens and TLS, as a program on login-01 sees it; the pod of test_identity.py."""
+"""slurmrestd with tokens and TLS, as a program sees it, on the pod of test_identity.py."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ HS256_FILE = INVENTORY / ".dgx" / "secrets" / "slurm_base_jwt_key"
 
 
 def status(token: str, url: str = f"{API}/partitions", options: str = "") -> str:
-    """Return the HTTP status that a client on login-01 gets, whose certificate it verifies."""
+    """Return the HTTP status that a client gets, which verifies the certificate."""
     header = f"X-SLURM-USER-TOKEN: {token}" if token else "X-Nothing: 1"
     return shell(
-        "login-01",
+        "head-01",
         f"echo '{header}' | curl -s -o /tmp/answer -w '%{{http_code}}' -H @- {options}"
         f" --cacert /srv/directory/ca.pem {url} || echo ' curl ended with' $?",
     ).strip()
@@ -130,10 +130,10 @@ def test_a_person_of_the_directory_makes_a_token_and_submits(cluster: Path) -> N
             "account": "hpc", "standard_output": "/tmp/rest-%j",
         },
     }  # fmt: skip
-    shell("login-01", f"cat > /tmp/job.json <<'EOF'\n{json.dumps(job)}\nEOF")
+    shell("head-01", f"cat > /tmp/job.json <<'EOF'\n{json.dumps(job)}\nEOF")
     options = "-H 'Content-Type: application/json' --data-binary @/tmp/job.json"
     assert status(own, f"{API}/job/submit", options) == "200"
-    number = json.loads(shell("login-01", "cat /tmp/answer"))["job_id"]
+    number = json.loads(shell("head-01", "cat /tmp/answer"))["job_id"]
     deadline = time.monotonic() + 120
     asks = f"sacct -nXP -j {number} -o user,account,state"
     while shell("head-01", asks).strip() != "carol|hpc|COMPLETED":

@@ -145,6 +145,7 @@ def start(progress: Progress, pod: Pod, people: int, groups: int) -> None:
         for name in SERVERS:
             for kind in ("pem", "key"):
                 _put(pod, name, f"server.{kind}", texts[f"{name}.{kind}"])
+            _put(pod, name, "ca.pem", texts["ca.pem"])
             _put(pod, name, "people.ldif", ldif)
             _run(pod, name, _BOOT.read_text())
     for path, values in variables(pod, texts).items():

@@ -68,7 +68,7 @@ GOOD = {
     "squeue": "7",
     "cgroup": SEEN,
     "version": "slurm 24.11.5",
-    "curl": '{"jobs": [{"job_state": ["RUNNING"]}]}',
+    "urlopen": '{"jobs": [{"job_state": ["RUNNING"]}]}',
     "scancel": "",
 }
 
@@ -80,7 +80,7 @@ GOOD = {
         ("id -un", "carol\npeople\n/home/carol", "carol is"),
         ("cgroup", SEEN.replace("job_7", "user-20001"), "is not in job 7"),
         ("cgroup", SEEN.replace("Operation not permitted", "No such device"), "kept from 0 GPUs"),
-        ("curl", '{"jobs": [{"job_state": ["PENDING"]}]}', "slurmrestd says"),
+        ("urlopen", '{"jobs": [{"job_state": ["PENDING"]}]}', "slurmrestd says"),
     ],
 )
 def test_what_a_person_must_see(tmp_path, monkeypatch, key, answer, message):
