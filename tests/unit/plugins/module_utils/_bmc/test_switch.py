@@ -16,6 +16,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.redfish import 
     BmcError,
     LackError,
     RefusedError,
+    _refusal,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.switch import (
     Limits,
@@ -154,3 +155,10 @@ def test_those_that_are_out_cost_no_service_and_the_share_is_of_all():
 def test_what_is_in_the_way(state, is_held, why):
     assert obstacle(Node("a", tuple(state.split("+"))), is_held) == why
     assert obstacle(None, True).startswith("Slurm has no such node")
+
+
+@pytest.mark.parametrize(
+    ("status", "is_refusal"), [(400, True), (404, True), (401, False), (503, False)]
+)
+def test_a_lost_session_and_a_servers_error_are_no_refusals(status, is_refusal):
+    assert isinstance(_refusal("/redfish/v1", status), RefusedError) == is_refusal
