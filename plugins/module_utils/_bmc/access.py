@@ -7,8 +7,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from typing import Any, Callable, ContextManager, Iterator, Mapping, Sequence
+from typing import Any, Callable, ContextManager, Mapping, Sequence
 
 from .factory import is_factory
 from .fleet import ask_all
@@ -68,13 +67,8 @@ def refuse_factory(bmc: Mapping[str, Any]) -> None:
 def opener(bmc: Mapping[str, Any], timeout_s: float) -> Opener:
     """Return what opens a session with the machine."""
 
-    @contextlib.contextmanager
-    def opened() -> Iterator[Machine]:
-        refuse_factory(bmc)
-        with machine(bmc, timeout_s) as one:
-            yield one
-
     def call() -> ContextManager[Machine]:
-        return opened()
+        refuse_factory(bmc)
+        return machine(bmc, timeout_s)
 
     return call

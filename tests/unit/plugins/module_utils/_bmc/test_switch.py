@@ -48,9 +48,8 @@ class Scripted:
 
     def reset(self, kind):
         self.sent.append(kind)
-        error = self.resets.pop(0) if self.resets else None
-        if error:
-            raise error
+        if self.resets:
+            raise self.resets.pop(0)
 
     def sleep(self, seconds):
         self.now += seconds
