@@ -26,8 +26,9 @@ BEGIN, END = "<!-- BEGIN generated: alerts -->", "<!-- END generated: alerts -->
 TITLES = {
     name: f"Alerts: {title}"
     for name, title in {
-        "fabric": "fabric", "gpu": "GPUs", "health": "node health", "meta": "monitoring itself",
-        "node": "nodes", "nvlink": "NVLink", "slurm": "Slurm", "storage": "storage",
+        "backup": "backup", "fabric": "fabric", "gpu": "GPUs", "health": "node health",
+        "meta": "monitoring itself", "node": "nodes", "nvlink": "NVLink",
+        "slurm": "Slurm", "storage": "storage",
     }.items()
 }  # fmt: skip
 

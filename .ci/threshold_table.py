@@ -34,6 +34,7 @@ TITLES = {
     "_fabric": "Cables and switches: fabric_verify",
     "_pairs": "Pairs of adapters: fabric_pairs",
     "_bmc": "Machines as their BMCs see them: bmc_info",
+    "_backup": "Copies of Slurm: prove_backup",
     "_operations": "Outliers: the report",
     "_trends": "Links that will fail, apart from failures: the report",
 }

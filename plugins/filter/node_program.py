@@ -21,11 +21,17 @@ options:
     required: true
   name:
     description:
-      - Which program. V(node-health) checks a node, V(fabric-metrics) and V(slurm-metrics) collect
-        metrics, V(home-quotas) sets quotas of homes, V(user-folders) makes the folders of users for
-        containers.
+      - Which program. V(cluster-backup) copies Slurm's memory and proves the copies, V(node-health)
+        checks a node, V(fabric-metrics) and V(slurm-metrics) collect metrics, V(home-quotas) sets
+        quotas of homes, V(user-folders) makes the folders of users for containers.
     type: str
-    choices: [fabric-metrics, home-quotas, node-health, slurm-metrics, user-folders]
+    choices:
+      - cluster-backup
+      - fabric-metrics
+      - home-quotas
+      - node-health
+      - slurm-metrics
+      - user-folders
     required: true
 """
 

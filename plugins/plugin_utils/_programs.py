@@ -11,6 +11,7 @@ import functools
 import hashlib
 import json
 
+from ..module_utils._backup import main as _backup_main
 from ..module_utils._core import program as _program
 from ..module_utils._exporters import fabric as _fabric_collector
 from ..module_utils._exporters import slurm as _slurm_collector
@@ -19,6 +20,7 @@ from ..module_utils._storage import home_quotas, user_folders
 
 # Name -> the module with main.
 PROGRAMS = {
+    "cluster-backup": _backup_main,
     "fabric-metrics": _fabric_collector,
     "home-quotas": home_quotas,
     "node-health": _health_main,

@@ -31,6 +31,7 @@ ARROWS: dict[str, set[str]] = {
     "_ufm": {"_core"},
     # floor 3
     "_accounting": {"_core", "_slurm"},
+    "_backup": {"_core", "_slurm"},
     "_bmc": {"_core", "_slurm"},
     "_driver": {"_core", "_host"},
     "_gpu": {"_core", "_host"},
@@ -54,7 +55,7 @@ ARROWS: dict[str, set[str]] = {
     # floor 6
     "_inventory": {"_contract", "_core"},
     "_report": {"_core", "_evidence", "_operations", "_templating", "_trends"},
-    "_programs": {"_core", "_exporters", "_node_health", "_storage"},
+    "_programs": {"_backup", "_core", "_exporters", "_node_health", "_storage"},
     # floor 7
     "_inputs": {"_contract", "_core", "_inventory", "_slurm", "_validation"},
     "_mirror": {"_core", "_driver", "_host", "_inventory", "_templating"},

@@ -441,9 +441,9 @@ def test_playbook_is_safe_to_run(path: Path) -> None:
 VERBS = re.compile(
     "Add|Admit|Allow|Apply|Authorize|Back|Begin|Boot|Bootstrap|Break|Build|Change|Check|Choose|Collect"
     "|Close|Combine|Compare|Compute|Configure|Confirm|Copy|Create|Disable|Drain|Enable|End|Fail|Fetch|Find"
-    "|Gather|Group|Hold|Import|Install|Invalidate|Judge|Learn|Load|Lock|Log|Mask|Measure|Mount|Pin|Plan"
-    "|Prepare|Provide|Publish|Read|Reboot|Rebuild|Reconfigure|Record|Register|Release|Reload|Remove"
-    "|Rename|Render|Repair|Reset|Restart|Run|Save|Set|Share|Show|Simulate|Skip|Start|Stop|Take|Test|Try|Unlock|Unpack"
+    "|Gather|Group|Hold|Import|Install|Invalidate|Judge|Learn|Load|Lock|Log|Mask|Measure|Mount|Pack|Pin|Plan"
+    "|Prepare|Prove|Provide|Publish|Read|Reboot|Rebuild|Reconfigure|Record|Register|Release|Reload|Remove"
+    "|Rename|Render|Repair|Reset|Restart|Restore|Run|Save|Set|Share|Show|Simulate|Skip|Start|Stop|Take|Test|Try|Unlock|Unpack"
     "|Switch|Update|Upgrade|Validate|Verify|Wait|Write"
 )
 # The object is missing, or is a sentence.

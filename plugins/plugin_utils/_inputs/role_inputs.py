@@ -11,6 +11,7 @@ import json
 from typing import Any
 
 from .._inventory.given import YIELDING
+from .backup import asked_backup, backup_inputs
 from .containers import asked_containers, container_inputs
 from .fabric import fabric_inputs, rails_of
 from .gpu import hardware_inputs
@@ -31,6 +32,7 @@ _DOMAINS = (
     container_inputs,
     storage_inputs,
     login_inputs,
+    backup_inputs,
     exporter_inputs,
     monitoring_inputs,
     gate_inputs,
@@ -65,6 +67,7 @@ def roles_of(host: Host) -> list[str]:
         *asked_storage(host),
         *asked_containers(host),
         *(["login_environment"] if shells else []),
+        *asked_backup(host),
         *asked_exporters(host),
         *asked_monitoring(host),
     ]

@@ -45,6 +45,13 @@ GIVEN = (
     | EXTENDED
     | frozenset(
         {
+            "backup_cluster_name",
+            "backup_database",
+            "backup_database_password",
+            "backup_kinds",
+            "backup_secrets_dir",
+            "backup_state_dir",
+            "backup_tidies",
             "dcgm_gpus",
             "fabric_exporter_environment",
             "fabric_exporter_other_hosts",
@@ -85,6 +92,7 @@ GIVEN = (
             "slurm_controller_build_dir",
             "slurm_controller_cluster_name",
             "slurm_controller_databases",
+            "slurm_controller_first_job_id",
             "slurm_controller_hosts",
             "slurm_controller_new_nodes_drained",
             "slurm_controller_nodes",

@@ -24,6 +24,7 @@ from typing import Iterable, Iterator, Mapping
 
 from ..._core.files import (
     copy_file,
+    give_tree,
     make_folder,
     open_folder,
     temporary_folder,
@@ -93,6 +94,7 @@ while [ "$limit" -gt 0 ]; do
   sleep 0.1
   limit=$((limit - 1))
 done
+@ASKS@
 cat "$folder/log"
 """.replace("@ADDRESS@", ADDRESS).replace("@ACCEPTED@", ACCEPTED)
 
@@ -204,13 +206,16 @@ def parse(run: CommandRunner, folder: str) -> list[str]:
     return list(judge(result.text).findings) if result.text else [result.describe()]
 
 
-def play(run: CommandRunner, folder: str, slurm_conf: str, timeout_s: int) -> Verdict:
-    """Have slurmctld read everything; raises ToolError when it could not be started."""
+def play(run: CommandRunner, folder: str, slurm_conf: str, timeout_s: int, asks: str = "") -> str:
+    """Have slurmctld read everything and return its log; ToolError when it could not be started.
+
+    asks is a script that is run while it runs, and whose output comes before the log.
+    """
     host = short_name()
     state = os.path.join(folder, "state")
     owner = pwd.getpwnam(_USER)
-    with open_folder(state, 0o700) as own:
-        own.set_attributes(owner=owner.pw_uid, group=owner.pw_gid)
+    make_folder(state, 0o700)
+    give_tree(state, owner.pw_uid, owner.pw_gid, 0o700)
     for path, text in (
         (os.path.join(folder, "conf", "slurm.conf"), alone(slurm_conf, host, state)),
         (os.path.join(folder, "hosts"), hosts_file(host_names(slurm_conf), host)),
@@ -222,11 +227,12 @@ def play(run: CommandRunner, folder: str, slurm_conf: str, timeout_s: int) -> Ve
         raise ToolError("slurmctld is not installed")
     spaces = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
     arguments = [folder, str(timeout_s * 10), _USER, daemon]
-    command = ["unshare", *spaces, "sh", "-c", SCRIPT, "rehearsal", *arguments]
+    script = SCRIPT.replace("@ASKS@", asks)
+    command = ["unshare", *spaces, "sh", "-c", script, "rehearsal", *arguments]
     result = run(command, timeout_s=timeout_s + 10)
     if not result.ok:
         raise ToolError(f"no rehearsal was possible: {result.describe()}")
-    return judge(result.out)
+    return result.out
 
 
 def rehearse(
@@ -236,7 +242,9 @@ def rehearse(
     with temporary_folder("slurm-rehearsal-", mode=0o755) as folder:
         lay(os.path.join(folder, "conf"), files, installed)
         wrong = parse(run, os.path.join(folder, "conf"))
-        return Verdict(tuple(wrong)) if wrong else play(run, folder, files["slurm.conf"], timeout_s)
+        if wrong:
+            return Verdict(tuple(wrong))
+        return judge(play(run, folder, files["slurm.conf"], timeout_s))
 
 
 def installed_already(files: Mapping[str, str], folder: str) -> bool:

@@ -1,0 +1,102 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""The program of the role backup: `cluster-backup copy | prove | check-config [--config FILE]`.
+
+Exit status: 0, or 3 when something was not copied, failed, or was not measured. One run at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from typing import Sequence
+
+from .._core.check_module import result_of
+from .._core.files import make_folder, read_json
+from .._core.lock import host_lock
+from .._core.record import PASS, Record
+from .._core.run import CommandRunner, ToolError, run
+from . import copy, proof, status
+from .repository import Repository
+from .settings import CONTROL, Settings, settings_from_data
+
+CONFIG = "/etc/baremetal-dgx/cluster-backup.json"
+_OK, _FAULT = 0, 3
+_LOCK_S = 900
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="cluster-backup", description="Copies of Slurm's memory")
+    parser.add_argument("--config", default=CONFIG, metavar="FILE")
+    commands = parser.add_subparsers(dest="command", required=True)
+    commands.add_parser("check-config", help="only read the configuration")
+    copies = commands.add_parser("copy", help="make a copy of what this host has")
+    copies.add_argument("--control", default="", metavar="TAR", help="of the control machine")
+    copies.add_argument(
+        "--younger-ok", action="store_true", help="also if the numbers of jobs have begun again"
+    )
+    commands.add_parser("prove", help="restore the newest copies and compare; records as JSON")
+    return parser
+
+
+def make_copies(
+    settings: Settings, runner: CommandRunner, archive: str = "", younger_ok: bool = False
+) -> list[str]:
+    """Make a copy of each kind; return what went wrong. OSError for a status that is not kept."""
+    problems = []
+    known = status.load(settings)
+    for kind in [CONTROL] if archive else settings.kinds:
+        at_s, took_s = time.time(), 0.0
+        is_known = "copy_timestamp_seconds" in known.get(kind, {})
+        try:
+            took_s = copy.make(settings, runner, kind, is_known, archive, younger_ok)["took_s"]
+        except (ToolError, OSError) as error:
+            problems.append(f"{kind}: {error}")
+        known = status.copied(known, kind, round(at_s), took_s, bool(took_s))
+    status.save(settings, known)
+    return problems
+
+
+def prove(settings: Settings, runner: CommandRunner) -> list[Record]:
+    """Prove the newest copies, and forget what is old if all is well. ToolError, OSError."""
+    kinds = list(settings.kinds)
+    if settings.tidies and CONTROL in status.load(settings):
+        kinds.append(CONTROL)
+    records = proof.prove(settings, runner, kinds)
+    status.save(settings, status.proved(status.load(settings), kinds, records, round(time.time())))
+    if settings.tidies and all(one.status == PASS for one in records):
+        Repository(settings, runner).tidy()
+    return records
+
+
+def _work(given: argparse.Namespace) -> list[str]:
+    settings = settings_from_data(read_json(given.config))
+    if given.command == "check-config":
+        return []
+    make_folder(settings.work_dir, 0o711)
+    os.umask(0o077)
+    with host_lock("cluster-backup", _LOCK_S):
+        if given.command == "copy":
+            return make_copies(settings, run, given.control, given.younger_ok)
+        found = result_of(prove(settings, run))
+    sys.stdout.write(json.dumps(found) + "\n")
+    return [*found["findings"], *found["not_measured"]]
+
+
+def main(words: Sequence[str]) -> int:
+    """Do one run. Returns the exit status."""
+    parser = _parser()
+    given = parser.parse_args(list(words))
+    try:
+        problems = _work(given)
+    except (ToolError, OSError, ValueError) as error:
+        problems = [str(error)]
+    for line in problems:
+        sys.stderr.write(f"{parser.prog}: {line}\n")
+    return _FAULT if problems else _OK

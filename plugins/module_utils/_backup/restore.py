@@ -1,0 +1,250 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""A copy comes back: looked for, fetched and compared, then put where it belongs.
+
+Each step can be killed and done again. What is there already is replaced only by consent, and then
+kept beside; what a killed run has begun to load is replaced without.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import time
+from typing import Any, Mapping
+
+from .._core.files import (
+    copy_tree,
+    give_tree,
+    json_if_readable,
+    make_folder,
+    make_temporary,
+    read_bytes,
+    remove_tree,
+    rename,
+    write_atomic,
+)
+from .._core.record import utc_text
+from .._core.run import CommandRunner, ToolError
+from .._slurm.saved_state import refusal
+from . import dump, manifest, state
+from .copy import DUMP_NAME, HOST_NAME, STATE_NAME
+from .proof import restored
+from .repository import Repository, Snapshot
+from .settings import CONTROLLER, DATABASE, Database, Settings
+
+_FETCHED = "restored"
+_MARKS = "restored.json"
+_SLURM = "slurm"
+# By the roles, from the control machine's secrets.
+_WRITTEN = ("/etc/munge/munge.key", "/etc/slurm/slurm.key", "/etc/slurm/slurmdbd.conf")
+# In the folder of a database that was only created.
+_NOTHING = frozenset({"db.opt"})
+
+
+def _marks(settings: Settings) -> dict[str, Any]:
+    data = json_if_readable(os.path.join(settings.work_dir, _MARKS))
+    return data if isinstance(data, dict) else {}
+
+
+def _mark(settings: Settings, kind: str, snapshot: str, is_done: bool) -> None:
+    data = {**_marks(settings), kind: {"snapshot": snapshot, "at": utc_text(), "done": is_done}}
+    make_folder(settings.work_dir, 0o711)
+    write_atomic(os.path.join(settings.work_dir, _MARKS), json.dumps(data) + "\n", 0o600)
+
+
+def _database(settings: Settings) -> Database:
+    if settings.database is None:
+        raise ToolError("the configuration names no database")
+    return settings.database
+
+
+def is_there(settings: Settings, run: CommandRunner, kind: str) -> bool:
+    """Return whether something would be replaced. ToolError, OSError."""
+    if kind == CONTROLLER:
+        return bool(state.release(settings.state_dir))
+    if kind != DATABASE:
+        return False
+    database = _database(settings)
+    if database.host:
+        return bool(_tables(run, database))
+    folder = os.path.join(settings.data_dir, database.name)
+    return os.path.isdir(folder) and not _NOTHING.issuperset(os.listdir(folder))
+
+
+def _tables(run: CommandRunner, database: Database) -> list[str]:
+    sql = f"SELECT table_name FROM information_schema.tables WHERE table_schema='{database.name}'"
+    return [row[0] for row in dump.ask(run, database, sql)]
+
+
+def _quoted(database: Database, table: str) -> str:
+    return ".".join("`" + name.replace("`", "``") + "`" for name in (database.name, table))
+
+
+def choose(settings: Settings, run: CommandRunner, kind: str, until_s: float) -> Snapshot:
+    """Return the newest copy that is not newer than `until_s` (Unix time). ToolError."""
+    found = [one for one in Repository(settings, run).snapshots(kind) if one.at_s <= until_s]
+    if not found:
+        raise ToolError(
+            f"{settings.repository} has no copy of the {kind} until {utc_text(until_s)}"
+        )
+    return found[-1]
+
+
+def look(settings: Settings, run: CommandRunner, kind: str, until_s: float) -> dict[str, Any]:
+    """Return what is on the host, and which copy would come. ToolError, OSError."""
+    mark = _marks(settings).get(kind, {})
+    answer: dict[str, Any] = {
+        "there": is_there(settings, run, kind),
+        "done": bool(mark.get("done")),
+        "begun": bool(mark) and not mark.get("done"),
+    }
+    if not answer["done"]:
+        snapshot = choose(settings, run, kind, until_s)
+        answer |= {
+            "snapshot": snapshot.name,
+            "at": utc_text(snapshot.at_s),
+            "age_s": max(0, round(time.time() - snapshot.at_s)),
+            "job": snapshot.job,
+        }
+    return answer
+
+
+def _folder(settings: Settings, kind: str) -> str:
+    return os.path.join(settings.work_dir, _FETCHED, kind)
+
+
+def _fetched(settings: Settings, kind: str, snapshot: str) -> dict[str, Any]:
+    """Return the manifest of what was fetched before; empty if it was another copy, or nothing."""
+    folder = _folder(settings, kind)
+    if json_if_readable(f"{folder}.json") != {"snapshot": snapshot}:
+        return {}
+    return manifest.read(folder)
+
+
+def fetch(
+    settings: Settings, run: CommandRunner, kind: str, until_s: float, version: str, check: bool
+) -> dict[str, Any]:
+    """Fetch a copy and compare it with its manifest; return what it says. ToolError, OSError."""
+    snapshot = choose(settings, run, kind, until_s)
+    data = _fetched(settings, kind, snapshot.name)
+    changed = not data
+    if changed and not check:
+        make_folder(os.path.join(settings.work_dir, _FETCHED), 0o700)
+        above = make_temporary("fetch-", settings.work_dir)
+        try:
+            folder, data, wrong = restored(Repository(settings, run), snapshot, above)
+            if wrong:
+                raise ToolError(
+                    f"the copy of {utc_text(snapshot.at_s)} is damaged ({', '.join(wrong[:3])}): "
+                    "choose an older one by restore_until"
+                )
+            remove_tree(_folder(settings, kind))
+            rename(folder, _folder(settings, kind))
+            mark = json.dumps({"snapshot": snapshot.name}) + "\n"
+            write_atomic(f"{_folder(settings, kind)}.json", mark, 0o600)
+            _place_files(settings, _folder(settings, kind), data.get("owners") or {})
+        finally:
+            remove_tree(above)
+    why = refusal(data.get("release", ""), version) if version and data else ""
+    if why:
+        raise ToolError(f"the copy of the {kind} is of Slurm {data['release']}: {why}")
+    return {
+        "changed": changed,
+        "snapshot": snapshot.name,
+        "at": data.get("at", ""),
+        "release": data.get("release", ""),
+        "next_job": data.get("next_job", 0),
+        "folder": _folder(settings, kind),
+        "files": {
+            path[len(HOST_NAME) :]: digest
+            for path, digest in data.get("files", {}).items()
+            if path.startswith(HOST_NAME + "/")
+        },
+    }
+
+
+def place(
+    settings: Settings, run: CommandRunner, kind: str, until_s: float, over: bool, check: bool
+) -> dict[str, Any]:
+    """Put a fetched copy where it belongs. ToolError, OSError."""
+    seen = look(settings, run, kind, until_s)
+    if seen["done"]:
+        return {"changed": False, "kept": ""}
+    if seen["there"] and not seen["begun"] and not over:
+        raise ToolError(
+            f"the {kind} is there, and would be replaced by the copy of {seen['at']}; consent is "
+            f"restore_over=[{kind}]"
+        )
+    if check:
+        return {"changed": True, "kept": ""}
+    data = _fetched(settings, kind, seen["snapshot"])
+    if not data:
+        raise ToolError(f"the copy of {seen['at']} was not fetched")
+    _mark(settings, kind, seen["snapshot"], is_done=False)
+    folder = _folder(settings, kind)
+    aside = seen["there"] and not seen["begun"]
+    putter = {CONTROLLER: _place_controller, DATABASE: _place_database}[kind]
+    kept = putter(settings, run, folder, data, aside)
+    _mark(settings, kind, seen["snapshot"], is_done=True)
+    remove_tree(folder)
+    return {"changed": True, "kept": kept}
+
+
+def _place_controller(
+    settings: Settings, _run: CommandRunner, folder: str, _data: Mapping[str, Any], aside: bool
+) -> str:
+    place_, kept = settings.state_dir, ""
+    owner = pwd.getpwnam(_SLURM)
+    make_folder(os.path.dirname(place_))
+    # In a folder of root's: what is above belongs to Slurm's user, on the disk of the state.
+    above = f"{place_}.restored"
+    remove_tree(above)
+    make_folder(above, 0o700)
+    fresh = os.path.join(above, STATE_NAME)
+    copy_tree(os.path.join(folder, STATE_NAME), fresh)
+    give_tree(fresh, owner.pw_uid, owner.pw_gid, 0o700)
+    if aside:
+        kept = f"{place_}.replaced-{utc_text()}"
+        rename(place_, kept)
+    elif os.path.isdir(place_):
+        remove_tree(place_)
+    rename(fresh, place_)
+    remove_tree(above)
+    return kept
+
+
+def _place_database(
+    settings: Settings, run: CommandRunner, folder: str, data: Mapping[str, Any], aside: bool
+) -> str:
+    database, kept = _database(settings), ""
+    path = os.path.join(folder, DUMP_NAME)
+    if not dump.is_complete(path):
+        raise ToolError(f"{path}: the dump ends before its last line")
+    if aside:
+        kept = os.path.join(settings.work_dir, f"replaced-database-{utc_text()}.sql")
+        dump.make(run, database, kept, settings.limit_s)
+    for table in _tables(run, database):
+        dump.ask(run, database, f"DROP TABLE {_quoted(database, table)}", settings.limit_s)
+    dump.load(run, database, path, settings.limit_s)
+    counts = {}
+    for table in _tables(run, database):
+        sql = f"SELECT COUNT(*) FROM {_quoted(database, table)}"
+        counts[table] = int(dump.ask(run, database, sql, settings.limit_s)[0][0])
+    wrong = dump.differing(data.get("tables") or {}, counts)
+    if wrong:
+        raise ToolError(f"the database is not what was copied: {', '.join(wrong[:5])}")
+    return kept
+
+
+def _place_files(settings: Settings, folder: str, owners: Mapping[str, Any]) -> None:
+    """Put back what no role writes, such as the nodes that the gate knows; never over a file."""
+    for path in settings.secrets:
+        source = os.path.join(folder, HOST_NAME, path.lstrip("/"))
+        if path in owners and path not in _WRITTEN and not os.path.exists(path):
+            owner, group, mode = owners[path]
+            write_atomic(path, read_bytes(source), mode, owner, group)

@@ -1,0 +1,86 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""What came of the last copy and the last proof of each kind, and its metrics."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Iterable, Mapping
+
+from .._core.files import json_if_readable, write_atomic
+from .._core.prometheus_text import Family, exposition
+from .._core.record import FAIL, PASS, Record, Tally
+from .settings import Settings
+
+PREFIX = "baremetal_dgx_backup"
+_NAME = "status.json"
+_METRICS = {
+    "copy_timestamp_seconds": "When the newest copy was begun.",
+    "copy_ok": "1 when the last try to make a copy made one.",
+    "copy_duration_seconds": "How long it took.",
+    "proof_timestamp_seconds": "When a copy was last restored, and was whole.",
+    "proof_ok": "1 when the last proof passed, 0 when it failed; none if not measured.",
+}
+
+
+def load(settings: Settings) -> dict[str, dict[str, Any]]:
+    """Return kind -> what is known; nothing where the file is missing or broken."""
+    data = json_if_readable(os.path.join(settings.work_dir, _NAME))
+    if not isinstance(data, dict):
+        return {}
+    return {kind: dict(one) for kind, one in data.items() if isinstance(one, dict)}
+
+
+def copied(
+    known: Mapping[str, Mapping[str, Any]], kind: str, at_s: float, took_s: float, is_ok: bool
+) -> dict[str, dict[str, Any]]:
+    """Return what is known after a try to make a copy. Pure."""
+    new: dict[str, Any] = {"copy_ok": int(is_ok)}
+    if is_ok:
+        new |= {"copy_timestamp_seconds": at_s, "copy_duration_seconds": took_s}
+    return _with(known, kind, new)
+
+
+def proved(
+    known: Mapping[str, Mapping[str, Any]], kinds: Iterable[str], records: Iterable[Record],
+    at_s: float,
+) -> dict[str, dict[str, Any]]:  # fmt: skip
+    """Return what is known after a proof: what is of the whole repository counts for each. Pure."""
+    found = {kind: dict(one) for kind, one in known.items()}
+    listed = list(records)
+    for kind in kinds:
+        ours = [one for one in listed if one.subject.rpartition("/")[2] in (kind, "repository")]
+        verdict = Tally.of(ours).verdict
+        if verdict == PASS:
+            found = _with(found, kind, {"proof_ok": 1, "proof_timestamp_seconds": at_s})
+        elif verdict == FAIL:
+            found = _with(found, kind, {"proof_ok": 0})
+    return found
+
+
+def _with(
+    known: Mapping[str, Mapping[str, Any]], kind: str, new: Mapping[str, Any]
+) -> dict[str, dict[str, Any]]:
+    return {**{key: dict(one) for key, one in known.items()}, kind: {**known.get(kind, {}), **new}}
+
+
+def metrics(known: Mapping[str, Mapping[str, Any]]) -> str:
+    """Return the text for node_exporter. Pure."""
+    families = []
+    for name, what in _METRICS.items():
+        family = Family(f"{PREFIX}_{name}", what)
+        for kind, one in sorted(known.items()):
+            family.add(one.get(name), kind=kind)
+        families.append(family)
+    return exposition(families)
+
+
+def save(settings: Settings, known: Mapping[str, Mapping[str, Any]]) -> None:
+    """Keep what is known and publish it. OSError."""
+    write_atomic(os.path.join(settings.work_dir, _NAME), json.dumps(known, indent=1) + "\n", 0o600)
+    if settings.metrics_file:
+        write_atomic(settings.metrics_file, metrics(known), sync=False)

@@ -1,0 +1,210 @@
+#!/usr/bin/python
+
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: cluster_restore
+short_description: Bring back a copy that the role backup has made
+description:
+  - Finds the newest copy, fetches it and compares it with its manifest, says what becomes of
+    running jobs, and puts it in place.
+  - What is there already is replaced only by consent (O(over)), and kept beside. What was put in
+    place before stays as it is.
+version_added: 1.0.0
+author:
+  - The baremetal.dgx authors (@baremetal-dgx)
+extends_documentation_fragment:
+  - baremetal.dgx.attributes
+attributes:
+  check_mode:
+    support: full
+  diff_mode:
+    support: none
+    details: What changes is a folder or a database as a whole.
+  idempotent:
+    support: full
+options:
+  state:
+    description:
+      - V(looked) returns what is on the host and which copy would come. V(fetched) fetches it and
+        compares each file. V(compared) has slurmctld read the fetched queue, in a separate
+        network, and says what becomes of O(running). V(placed) puts it where it belongs.
+    type: str
+    choices: [looked, fetched, compared, placed]
+    required: true
+  kind:
+    description: What comes back.
+    type: str
+    choices: [controller, database, control]
+    required: true
+  config:
+    description: The configuration that the role backup has written.
+    type: path
+    default: /etc/baremetal-dgx/cluster-backup.json
+  not_after:
+    description: >-
+      The copy is the newest that is not newer than this, such as V(2026-01-31T23:59:59Z); by
+      default the newest.
+    type: str
+    default: ""
+  version:
+    description: The release of Slurm that is to run; one that does not take over is refused.
+    type: str
+    default: ""
+  over:
+    description: Whether what is there is replaced.
+    type: bool
+    default: false
+  running:
+    description: >-
+      For O(state=compared), what C(scontrol listpids) printed on each node, by its name.
+    type: dict
+    default: {}
+  numbers:
+    description: For O(state=compared), numbers of jobs that were seen elsewhere.
+    type: list
+    elements: int
+    default: []
+"""
+
+EXAMPLES = r"""
+- name: Fetch the queue
+  baremetal.dgx.cluster_restore:
+    state: fetched
+    kind: controller
+    version: "24.11"
+"""
+
+RETURN = r"""
+there:
+  description: Whether something would be replaced.
+  returned: when O(state=looked)
+  type: bool
+done:
+  description: Whether a copy was put in place before.
+  returned: when O(state=looked)
+  type: bool
+at:
+  description: When the copy was begun.
+  returned: when O(state=looked) or O(state=fetched), unless done
+  type: str
+age_s:
+  description: Its age in seconds.
+  returned: when O(state=looked), unless done
+  type: int
+next_job:
+  description: The number that the next job would have.
+  returned: when O(state=fetched)
+  type: int
+folder:
+  description: Where the fetched copy is.
+  returned: when O(state=fetched)
+  type: str
+files:
+  description: SHA-256 of each file of the host in the copy, by its path.
+  returned: when O(state=fetched)
+  type: dict
+ended:
+  description: Jobs that run and that slurmctld would end.
+  returned: when O(state=compared)
+  type: list
+  elements: str
+over:
+  description: Jobs that ran when the copy was made, and run no more.
+  returned: when O(state=compared)
+  type: list
+  elements: int
+go_on:
+  description: Jobs that run and go on.
+  returned: when O(state=compared)
+  type: list
+  elements: int
+queued:
+  description: Jobs that wait in the copy.
+  returned: when O(state=compared)
+  type: list
+  elements: int
+first_job:
+  description: A number above all that were given.
+  returned: when O(state=compared)
+  type: int
+kept:
+  description: Where what was there is kept; empty where nothing was.
+  returned: when O(state=placed)
+  type: str
+"""
+
+import calendar
+import os
+import time
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._backup import jobs, restore
+from ansible_collections.baremetal.dgx.plugins.module_utils._backup.settings import (
+    settings_from_data,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.files import read_json
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner, ToolError
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.saved_queue import queue_of
+
+_REHEARSAL_S = 60
+_NEVER = float(1 << 36)
+
+ARGUMENT_SPEC: dict[str, Any] = {
+    "state": {
+        "type": "str",
+        "required": True,
+        "choices": ["looked", "fetched", "compared", "placed"],
+    },
+    "kind": {"type": "str", "required": True, "choices": ["controller", "database", "control"]},
+    "config": {"type": "path", "default": "/etc/baremetal-dgx/cluster-backup.json"},
+    "not_after": {"type": "str", "default": ""},
+    "version": {"type": "str", "default": ""},
+    "over": {"type": "bool", "default": False},
+    "running": {"type": "dict", "default": {}},
+    "numbers": {"type": "list", "elements": "int", "default": []},
+}
+
+
+def until_s(text: str) -> float:
+    """Return Unix time of an option, far ahead for none; ToolError."""
+    try:
+        return calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ")) if text else _NEVER
+    except ValueError as error:
+        raise ToolError(f"not_after: {text!r} is not like 2026-01-31T23:59:59Z") from error
+
+
+def main() -> None:
+    """Do one step."""
+    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
+    params, run, check = module.params, ModuleRunner(module), module.check_mode
+    kind = params["kind"]
+    with reported(module, None, ValueError):
+        until = until_s(params["not_after"])
+        settings = settings_from_data(read_json(params["config"]))
+        if params["state"] == "looked":
+            result = {"changed": False, **restore.look(settings, run, kind, until)}
+        elif params["state"] == "fetched":
+            result = restore.fetch(settings, run, kind, until, params["version"], check)
+        elif params["state"] == "placed":
+            result = restore.place(settings, run, kind, until, params["over"], check)
+        else:
+            seen = restore.look(settings, run, kind, until)
+            state = os.path.join(settings.work_dir, "restored", kind, "state")
+            running = {node: jobs.parse_listpids(text) for node, text in params["running"].items()}
+            found = jobs.compare(running, queue_of(run, state, "/etc/slurm", _REHEARSAL_S))
+            numbers = [found["highest"], seen.get("job", 0), *params["numbers"]]
+            first = jobs.first_job(numbers, seen.get("age_s", 0))
+            result = {"changed": False, **found, "first_job": first}
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()

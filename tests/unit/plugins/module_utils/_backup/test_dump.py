@@ -1,0 +1,101 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Dumps: whole or refused, and counted as the server counts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._backup import dump
+from ansible_collections.baremetal.dgx.plugins.module_utils._backup.settings import (
+    Database,
+    Settings,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ToolError, run
+
+from .conftest import ROWS, sql
+
+TABLES = {"demo_job_table": ROWS, "empty_table": 0, "odd`name": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "counts"),
+    [
+        (b"", {}),
+        (b"CREATE TABLE `a` (\n  `x` int\n) ENGINE=InnoDB;\n", {"a": 0}),
+        # MariaDB 10.6 and later have a line for each row, older ones and MySQL one line.
+        (b"INSERT INTO `a` VALUES\n(1,'x'),\n(2,NULL);\nSET x = '(';\n", {"a": 2}),
+        (b"INSERT INTO `a` VALUES (1,'x'),(2,0x28),(3,_binary '\\'(');\n(4)\n", {"a": 3}),
+        (b"INSERT INTO `a` (`x`, `y`) VALUES (1,'(),;\\n'),(2,'it''s (');\n", {"a": 2}),
+        (b"INSERT INTO `a` VALUES (1);\nINSERT INTO `a` VALUES (2);\n", {"a": 2}),
+        (b"INSERT INTO `a` VALUES\n(1,'ends;'),\n(2,'\\\\');\n", {"a": 2}),
+    ],
+)
+def test_rows(text: bytes, counts: dict[str, int]) -> None:
+    assert dump.count_rows(text.splitlines(keepends=True)) == counts
+
+
+def test_a_dump_is_counted_and_loads_as_it_was(server: str, settings: Settings) -> None:
+    path = str(Path(settings.work_dir) / "dump.sql")
+    dump.make(run, Database("slurm_acct_db", socket=server), path, 60)
+    assert os.stat(path).st_mode & 0o077 == 0
+    assert dump.count_dump(path) == TABLES
+    loaded = dump.load_scratch(run, path, settings.work_dir, 60)
+    assert loaded == TABLES
+    assert os.listdir(settings.work_dir) == ["dump.sql"], "nothing is left of the scratch server"
+
+
+def test_a_dump_that_was_cut(server: str, settings: Settings) -> None:
+    """It loads without an error; its last line and the rows tell."""
+    path = Path(settings.work_dir) / "dump.sql"
+    dump.make(run, Database("slurm_acct_db", socket=server), str(path), 60)
+    cut = path.read_bytes().partition(b"INSERT INTO `odd``name`")[0]
+    path.write_bytes(cut + b"UNLOCK TABLES;\n")
+    assert not dump.is_complete(str(path))
+    loaded = dump.load_scratch(run, str(path), settings.work_dir, 60)
+    assert dump.differing(TABLES, loaded) == ["odd`name: 0 of 2 rows"]
+    path.write_bytes(cut + b"INSERT INTO nonsense")
+    with pytest.raises(ToolError, match=r"does not load.*nonsense"):
+        dump.load_scratch(run, str(path), settings.work_dir, 60)
+
+
+def test_a_database_that_does_not_answer(tmp_path: Path) -> None:
+    with pytest.raises(ToolError, match=r"mariadb-dump: .*socket"):
+        dump.make(run, Database("x", socket=str(tmp_path / "no")), str(tmp_path / "dump"), 20)
+
+
+def test_no_lock_is_taken(server: str, settings: Settings) -> None:
+    """While another connection writes, the dump is of one moment, and the writer is not held."""
+    path = str(Path(settings.work_dir) / "dump.sql")
+    held = subprocess.Popen(
+        ["mariadb", "--no-defaults", f"--socket={server}", "-nN", "slurm_acct_db"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert held.stdin is not None
+    assert held.stdout is not None
+    held.stdin.write("BEGIN; INSERT INTO empty_table VALUES (1); SELECT 'open';\n")
+    held.stdin.flush()
+    assert held.stdout.readline() == "open\n"
+    dump.make(run, Database("slurm_acct_db", socket=server), path, 20)
+    held.communicate("ROLLBACK;\n", timeout=20)
+    assert dump.count_dump(path) == TABLES
+
+
+def test_loading_into_a_live_database(server: str, settings: Settings) -> None:
+    path = str(Path(settings.work_dir) / "dump.sql")
+    dump.make(run, Database("slurm_acct_db", socket=server), path, 60)
+    sql(server, "CREATE DATABASE other")
+    other = Database("other", socket=server)
+    dump.load(run, other, path, 60)
+    assert dump.ask(run, other, "SELECT MAX(id_job) FROM other.demo_job_table") == [[str(ROWS)]]
+    sql(server, "DROP DATABASE other")
+
+
+def test_words_of_a_remote_server_have_no_password() -> None:
+    remote = Database("d", host="db-01", user="slurm", password_file="/etc/x")
+    assert dump.connection(remote)[0] == "--defaults-extra-file=/etc/x", "it must come first"
+    assert not any("password" in word for word in dump.connection(remote))

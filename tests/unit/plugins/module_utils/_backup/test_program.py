@@ -1,0 +1,260 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Copies and proofs with a real restic: what is whole passes, and each damage is red."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._backup import main, proof, status
+from ansible_collections.baremetal.dgx.plugins.module_utils._backup.repository import (
+    Repository,
+    parse_snapshots,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._backup.settings import (
+    Settings,
+    settings_from_data,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import (
+    FAIL,
+    NOT_MEASURED,
+    PASS,
+    Record,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ToolError, run
+
+from .conftest import job_state
+
+pytestmark = pytest.mark.slow
+DAY_S = 86400
+
+
+def outcomes(records: list[Record]) -> dict[str, str]:
+    """Check of each subject -> status."""
+    return {f"{one.check} {one.subject.rpartition('/')[2]}": one.status for one in records}
+
+
+def packs(settings: Settings) -> list[Path]:
+    """The packs of the repository, largest first."""
+    found = [one for one in Path(settings.repository, "data").rglob("*") if one.is_file()]
+    return sorted(found, key=lambda one: -one.stat().st_size)
+
+
+def metrics(settings: Settings) -> str:
+    """What node_exporter reads."""
+    return Path(settings.metrics_file).read_text(encoding="utf-8")
+
+
+def test_copy_and_proof(both: Settings) -> None:
+    assert main.make_copies(both, run) == []
+    assert 'copy_ok{kind="database"} 1' in metrics(both)
+    assert "proof_ok" not in metrics(both), "a copy proves nothing"
+    records = main.prove(both, run)
+    assert outcomes(records) == {
+        "backup.age controller": PASS,
+        "backup.restore controller": PASS,
+        "backup.age database": PASS,
+        "backup.restore database": PASS,
+        "backup.database database": PASS,
+        "backup.repository repository": PASS,
+    }
+    assert 'proof_ok{kind="controller"} 1' in metrics(both)
+    assert [one.job for one in Repository(both, run).snapshots()] == [11, 301]
+    left = sorted(os.listdir(both.work_dir))
+    assert left == ["cache", "stage", "status.json"], "nothing secret is left"
+    assert os.listdir(Path(both.work_dir, "stage")) == []
+
+
+def test_old_copies_are_forgotten_after_a_proof(settings: Settings) -> None:
+    for number in (11, 12, 13):
+        Path(settings.state_dir, "job_state").write_bytes(job_state(number))
+        assert main.make_copies(settings, run) == []
+    main.prove(settings, run)
+    assert [one.job for one in Repository(settings, run).snapshots()] == [12, 13]
+
+
+def test_a_flipped_bit(settings: Settings) -> None:
+    main.make_copies(settings, run)
+    for pack in packs(settings):
+        data = bytearray(pack.read_bytes())
+        data[len(data) // 3] ^= 1
+        pack.chmod(0o600)
+        pack.write_bytes(bytes(data))
+    assert main.make_copies(settings, run) == [], "a copy does not notice"
+    records = main.prove(settings, run)
+    assert outcomes(records)["backup.repository repository"] == FAIL
+    assert 'proof_ok{kind="controller"} 0' in metrics(settings)
+    assert 'copy_ok{kind="controller"} 1' in metrics(settings)
+
+
+def test_a_missing_pack(settings: Settings) -> None:
+    main.make_copies(settings, run)
+    for pack in packs(settings):
+        pack.unlink()
+    (record,) = main.prove(settings, run)
+    assert (record.check, record.status) == ("backup.repository", FAIL)
+    assert 'proof_ok{kind="controller"} 0' in metrics(settings)
+
+
+def test_a_wrong_passphrase(settings: Settings) -> None:
+    main.make_copies(settings, run)
+    Path(settings.password_file).write_text("another one\n")
+    (problem,) = main.make_copies(settings, run)
+    assert "passphrase is not that of the repository" in problem
+    (record,) = main.prove(settings, run)
+    assert (record.check, record.status) == ("backup.repository", FAIL)
+    assert 'copy_ok{kind="controller"} 0' in metrics(settings)
+    assert 'proof_ok{kind="controller"} 0' in metrics(settings)
+
+
+def test_an_old_copy(settings: Settings) -> None:
+    main.make_copies(settings, run)
+    records = proof.prove(settings, run, ["controller"], time.time() + 8.1 * DAY_S)
+    assert outcomes(records)["backup.age controller"] == FAIL
+    records = proof.prove(settings, run, ["controller"], time.time() + 7.9 * DAY_S)
+    assert outcomes(records)["backup.age controller"] == PASS
+
+
+def test_a_file_that_is_not_what_it_was(settings: Settings) -> None:
+    """restic restores what it was given: a manifest of other digests is the only witness."""
+    main.make_copies(settings, run)
+    stage = Path(settings.work_dir, "stage", "controller")
+    stage.mkdir()
+    data = {"version": 1, "at": "x", "files": {"a": "0" * 64, "gone": "0" * 64}}
+    (stage / "manifest.json").write_text(json.dumps(data))
+    (stage / "a").write_text("other")
+    Repository(settings, run).backup("controller", str(stage), 11)
+    found = {one.check: one for one in main.prove(settings, run)}
+    assert found["backup.restore"].evidence == ("a", "gone")
+
+
+def test_a_repository_that_is_gone_is_not_begun_anew(settings: Settings) -> None:
+    main.make_copies(settings, run)
+    Path(settings.repository).rename(f"{settings.repository}-elsewhere")
+    (problem,) = main.make_copies(settings, run)
+    assert "there is no repository" in problem
+    assert not Path(settings.repository).exists()
+    (record,) = main.prove(settings, run)
+    assert record.status == FAIL
+
+
+def test_what_says_nothing_is_not_measured(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main.make_copies(settings, run)
+    main.prove(settings, run)
+    monkeypatch.setenv("PATH", "/nowhere")
+    (record,) = main.prove(settings, run)
+    assert record.status == NOT_MEASURED
+    assert 'proof_ok{kind="controller"} 1' in metrics(settings), "nothing new is known"
+
+
+def test_a_younger_queue_does_not_take_the_place_of_the_older_one(settings: Settings) -> None:
+    """A controller that was installed again, and started before it was restored."""
+    main.make_copies(settings, run)
+    Path(settings.state_dir, "job_state").write_bytes(job_state(2))
+    (problem,) = main.make_copies(settings, run)
+    assert "the next job's number is 2 here and 11 in the copy" in problem
+    assert "restore_cluster" in problem
+    assert main.make_copies(settings, run, younger_ok=True) == []
+
+
+def test_a_repository_on_the_disk_of_the_data(settings: Settings) -> None:
+    """Also the mount point of a mount that is missing."""
+    strict = replace(settings, same_disk_ok=False)
+    (problem,) = main.make_copies(strict, run)
+    assert f"{settings.repository} is on the disk of" in problem
+    assert not Path(settings.repository).exists()
+    remote = replace(strict, repository="sftp:nobody@127.0.0.1:/x", options=["sftp.command=false"])
+    (problem,) = main.make_copies(remote, run)
+    assert "is on the disk" not in problem
+
+
+def test_a_copy_of_the_control_machine(settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "dgx" / "secrets").mkdir(parents=True)
+    (tmp_path / "dgx" / "secrets" / "slurm_base_key").write_text("key")
+    archive = str(tmp_path / "control.tar.gz")
+    run(["tar", "-czf", archive, "-C", str(tmp_path / "dgx"), "."])
+    assert main.make_copies(settings, run, archive) == []
+    assert main.make_copies(settings, run) == []
+    found = outcomes(main.prove(settings, run))
+    assert found["backup.restore control"] == PASS
+    assert main.make_copies(settings, run, "/not/there") != []
+
+
+def test_it_is_one_program(settings: Settings, tmp_path: Path) -> None:
+    data = {
+        "version": 1, "cluster": "demo", "kinds": ["controller"], "same_disk_ok": True,
+        "repository": settings.repository, "password_file": settings.password_file,
+        "metrics_file": settings.metrics_file, "state_dir": settings.state_dir,
+        "work_dir": settings.work_dir,
+    }  # fmt: skip
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(data))
+    assert main.main(["--config", str(config), "check-config"]) == 0
+    assert main.main(["--config", str(config), "copy"]) == 0
+    assert main.main(["--config", str(config), "prove"]) == 0
+    config.write_text("{}")
+    assert main.main(["--config", str(config), "copy"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"version": 2}, "version: must be 1"),
+        ({"kinds": ["gpu"]}, "gpu: is none of"),
+        ({"keep": {"yearly": 1}}, "yearly: is none of"),
+        ({"state_dir": ""}, "state_dir: empty"),
+        ({"kinds": ["database"]}, "database: empty"),
+        ({"database": {"name": 1}}, "database.name: int is the wrong kind"),
+        ({"metrics_file": "/x"}, "must end with .prom"),
+        ({"cluster": "a b"}, "cluster: not a name"),
+        ({"more": 1}, "more: there is no such setting"),
+        ({"environment": "AWS_SECRET=x"}, "environment: str is the wrong kind"),
+    ],
+)
+def test_settings_that_are_refused(change: dict[str, object], said: str) -> None:
+    good = {
+        "version": 1, "cluster": "demo", "kinds": ["controller"], "repository": "/r",
+        "password_file": "/p", "metrics_file": "/m.prom", "state_dir": "/s",
+    }  # fmt: skip
+    assert settings_from_data(good).cluster == "demo"
+    with pytest.raises(ValueError, match=said):
+        settings_from_data({**good, **change})
+
+
+def test_snapshots_of_restic() -> None:
+    text = json.dumps(
+        [
+            {"id": "b", "time": "2026-11-25T03:43:27.12345678+01:00", "tags": ["database", "job=7"],
+             "paths": ["/x/database"]},
+            {"id": "a", "time": "2026-11-25T02:00:00Z", "tags": ["controller"], "paths": ["/x"]},
+        ]
+    )  # fmt: skip
+    found = parse_snapshots(text)
+    assert [(one.name, one.kind, one.job) for one in found] == [
+        ("a", "controller", 0),
+        ("b", "database", 7),
+    ]
+    assert found[1].at_s - found[0].at_s == 2607
+    assert parse_snapshots("null") == []
+    with pytest.raises(ToolError):
+        parse_snapshots('[{"id": 1}]')
+
+
+def test_a_proof_of_one_kind_says_nothing_of_the_other() -> None:
+    good = Record("backup.restore", "backup:demo/controller", PASS)
+    bad = Record("backup.restore", "backup:demo/database", FAIL)
+    whole = Record("backup.repository", "backup:demo/repository", PASS)
+    kinds = ["controller", "database"]
+    found = status.proved({}, kinds, [good, bad, whole], 5)
+    assert found == {
+        "controller": {"proof_ok": 1, "proof_timestamp_seconds": 5},
+        "database": {"proof_ok": 0},
+    }

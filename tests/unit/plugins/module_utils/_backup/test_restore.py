@@ -1,0 +1,190 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A copy comes back: never over what is there without consent, and the same the second time."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+from collections import namedtuple
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._backup import jobs, main, restore
+from ansible_collections.baremetal.dgx.plugins.module_utils._backup.settings import (
+    Database,
+    Settings,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ToolError, run
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm import saved_queue
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.saved_queue import Queued
+
+from .conftest import job_state, sql
+
+NEVER = float(1 << 36)
+
+
+@pytest.fixture(autouse=True)
+def slurm_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No machine of CI has Slurm's user."""
+    entry = namedtuple("entry", "pw_uid pw_gid")(os.getuid(), os.getgid())
+    real = pwd.getpwnam
+    monkeypatch.setattr(pwd, "getpwnam", lambda name: entry if name == "slurm" else real(name))
+
+
+def fetch(settings: Settings, kind: str, version: str = "24.11") -> dict[str, object]:
+    """Fetch the newest copy."""
+    return restore.fetch(settings, run, kind, NEVER, version, check=False)
+
+
+def test_the_queue_comes_back(settings: Settings) -> None:
+    main.make_copies(settings, run)
+    state = Path(settings.state_dir)
+    state.rename(f"{state}-lost")
+    if os.geteuid() == 0:
+        # As /var/lib/slurm, which belongs to Slurm's user.
+        settings = replace(settings, state_dir=str(state.parent / "slurm" / "slurmctld"))
+        state = Path(settings.state_dir)
+        state.parent.mkdir()
+        os.chown(state.parent, 65534, 65534)
+    seen = restore.look(settings, run, "controller", NEVER)
+    assert (seen["there"], seen["done"], seen["job"]) == (False, False, 11)
+    dry = restore.fetch(settings, run, "controller", NEVER, "24.11", check=True)
+    assert dry["changed"]
+    assert restore.place(settings, run, "controller", NEVER, False, check=True)["changed"]
+    assert not Path(settings.work_dir, "restored").exists()
+    with pytest.raises(ToolError, match="was not fetched"):
+        restore.place(settings, run, "controller", NEVER, False, check=False)
+    found = fetch(settings, "controller")
+    assert (found["changed"], found["next_job"], found["release"]) == (True, 11, "24.11")
+    assert list(found["files"]) == settings.secrets[:1]  # type: ignore[call-overload]
+    assert not fetch(settings, "controller")["changed"], "it is there already"
+    placed = restore.place(settings, run, "controller", NEVER, False, check=False)
+    assert placed == {"changed": True, "kept": ""}
+    assert (state / "hash.1/job.11/script").read_text() == "#!/bin/sh\n"
+    assert state.stat().st_mode & 0o777 == 0o700
+    again = restore.place(settings, run, "controller", NEVER, False, check=False)
+    assert again == {"changed": False, "kept": ""}
+
+
+def test_a_queue_that_is_there_is_replaced_by_consent_and_kept(settings: Settings) -> None:
+    main.make_copies(settings, run)
+    Path(settings.state_dir, "job_state").write_bytes(job_state(2))
+    fetch(settings, "controller")
+    with pytest.raises(ToolError, match=r"consent is restore_over=\[controller\]"):
+        restore.place(settings, run, "controller", NEVER, False, check=False)
+    placed = restore.place(settings, run, "controller", NEVER, True, check=False)
+    assert Path(settings.state_dir, "job_state").read_bytes() == job_state(11)
+    assert Path(placed["kept"], "job_state").read_bytes() == job_state(2)
+
+
+@pytest.mark.parametrize(
+    ("version", "said"),
+    [("22.05", "goes from 24.11 back to 22.05"), ("27.05", "is not known here"), ("26.05", "")],
+)
+def test_releases(settings: Settings, version: str, said: str) -> None:
+    main.make_copies(settings, run)
+    if not said:
+        assert fetch(settings, "controller", version)["changed"]
+        return
+    with pytest.raises(ToolError, match=said):
+        fetch(settings, "controller", version)
+
+
+def test_what_no_role_writes_comes_back_as_it_was(settings: Settings, tmp_path: Path) -> None:
+    known = tmp_path / "gate" / "known.json"
+    known.parent.mkdir()
+    known.write_text("{}")
+    known.chmod(0o644)
+    own = replace(settings, secrets=[*settings.secrets, str(known)])
+    main.make_copies(own, run)
+    known.unlink()
+    Path(settings.secrets[0]).write_text("newer")
+    fetch(own, "controller")
+    assert (known.read_text(), known.stat().st_mode & 0o777) == ("{}", 0o644)
+    assert Path(settings.secrets[0]).read_text() == "newer", "never over a file"
+
+
+def test_an_older_copy(settings: Settings) -> None:
+    main.make_copies(settings, run)
+    (first,) = restore.Repository(settings, run).snapshots()
+    Path(settings.state_dir, "job_state").write_bytes(job_state(12))
+    main.make_copies(settings, run)
+    assert restore.choose(settings, run, "controller", NEVER).job == 12
+    assert restore.choose(settings, run, "controller", first.at_s).job == 11
+    with pytest.raises(ToolError, match="no copy of the controller until"):
+        restore.choose(settings, run, "controller", first.at_s - 1)
+
+
+def test_the_database_comes_back(both: Settings, server: str, tmp_path: Path) -> None:
+    main.make_copies(both, run)
+    sql(server, "CREATE DATABASE lost")
+    data = tmp_path / "data"
+    (data / "lost").mkdir(parents=True)
+    (data / "lost" / "db.opt").write_text("")
+    lost = replace(both, database=Database("lost", socket=server), data_dir=str(data))
+    assert not restore.look(lost, run, "database", NEVER)["there"], "it was only created"
+    fetch(lost, "database", "")
+    placed = restore.place(lost, run, "database", NEVER, False, check=False)
+    assert placed["changed"]
+    assert sql(server, "SELECT MAX(id_job) FROM lost.demo_job_table") == "300\n"
+    assert not restore.place(lost, run, "database", NEVER, False, check=False)["changed"]
+    # A run that was killed while it loaded is done again, without consent.
+    (data / "lost" / "demo_job_table.ibd").write_text("")
+    marks = Path(lost.work_dir, "restored.json")
+    known = json.loads(marks.read_text())
+    known["database"]["done"] = False
+    marks.write_text(json.dumps(known))
+    sql(server, "DROP TABLE lost.demo_job_table")
+    fetch(lost, "database", "")
+    assert restore.place(lost, run, "database", NEVER, False, check=False)["changed"]
+    assert sql(server, "SELECT COUNT(*) FROM lost.demo_job_table") == "300\n"
+    # What is there is dumped before it is replaced.
+    marks.unlink()
+    fetch(lost, "database", "")
+    with pytest.raises(ToolError, match="consent"):
+        restore.place(lost, run, "database", NEVER, False, check=False)
+    kept = restore.place(lost, run, "database", NEVER, True, check=False)["kept"]
+    assert Path(kept).read_text().count("CREATE TABLE") == 3
+    sql(server, "DROP DATABASE lost")
+
+
+def test_what_becomes_of_the_jobs() -> None:
+    said = "PID      JOBID    STEPID   LOCALID GLOBALID\n812      6        batch    0       0\n"
+    assert jobs.parse_listpids(said) == {6}
+    assert jobs.parse_listpids("No job steps exist on this node.") == set()
+    queue = [
+        Queued(6, "RUNNING"),
+        Queued(7, "PENDING"),
+        Queued(9, "RUNNING"),
+        Queued(10, "PENDING"),
+    ]
+    found = jobs.compare({"dgx-01": {6, 7}, "dgx-02": {8, 7}}, queue)
+    assert found["go_on"] == [6]
+    assert found["ended"] == [
+        "7 on dgx-01, dgx-02: PENDING in the copy, starts again",
+        "8 on dgx-02: unknown to the copy",
+    ]
+    assert found["over"] == [9]
+    assert found["queued"] == [7, 10]
+    assert found["highest"] == 10
+
+
+@pytest.mark.parametrize(
+    ("numbers", "age_s", "first"),
+    [([], 0, 10_000), ([8, 123], 60, 11_000), ([1], 7200, 73_000), ([50_000, 8], 3600, 86_000)],
+)
+def test_the_next_number_is_above_all(numbers: list[int], age_s: float, first: int) -> None:
+    assert jobs.first_job(numbers, age_s) == first
+
+
+def test_the_queue_that_slurmctld_has_read() -> None:
+    log = "--- the queue ---\n6|RUNNING\n7|PENDING\n--- its end ---\n[..] Running as primary\n"
+    assert saved_queue.parse(log) == [Queued(6, "RUNNING"), Queued(7, "PENDING")]
+    with pytest.raises(ToolError, match="squeue said"):
+        saved_queue.parse("--- the queue ---\nUnable to contact\n--- its end ---\n")
+    with pytest.raises(ToolError, match="did not answer"):
+        saved_queue.parse("slurmctld: fatal: x")

@@ -1,0 +1,121 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the role backup writes, and what the plan gives it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+from role_render import by_path, lines, render_many
+from wiring import Wiring, example, write
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._backup.settings import (
+    settings_from_data,
+)
+
+CONFIG = "/etc/baremetal-dgx/cluster-backup.json"
+FOLDER = "/etc/baremetal-dgx/backup"
+KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nabc\n-----END OPENSSH PRIVATE KEY-----\n"
+COMMON = {"backup_cluster_name": "demo", "backup_password": "a passphrase of some length"}
+CASES: dict[str, dict[str, Any]] = {
+    "both": {"backup_kinds": ["controller", "database"], "backup_repository": "/mnt/nas/copies"},
+    "sftp": {
+        "backup_kinds": ["controller"],
+        "backup_repository": "sftp:backup@nas-01:/srv/x",
+        "backup_ssh_key": KEY,
+        "backup_ssh_known_hosts": "nas-01 ssh-ed25519 AAAA",
+        "backup_environment": {"HIDDEN": "value"},
+    },
+    "remote": {
+        "backup_kinds": ["database"],
+        "backup_repository": "s3:https://s3/bucket",
+        "backup_database": {"host": "db-01", "name": "acct"},
+        "backup_database_password": 'pass"word\\',
+    },
+}
+SHOWN = {
+    "files": "__backup_program_files",
+    "units": "__backup_unit_files",
+    "timers": "__backup_timers",
+    "probes": "backup_kinds | baremetal.dgx.for_each(__backup_probe)",
+    "packages": "__backup_database_packages",
+    "refusals": "__backup_refusals | selectattr('when') | map(attribute='say') | list",
+}
+
+
+def test_what_is_written(tmp_path: Path) -> None:
+    cases = {name: {**COMMON, **inputs} for name, inputs in CASES.items()}
+    found = render_many(tmp_path, "backup", "Debian", cases, SHOWN)
+    files = {name: by_path(one["files"]) for name, one in found.items()}
+    assert {name: one["refusals"] for name, one in found.items()} == {name: [] for name in CASES}
+    settings = {}
+    for name, own in files.items():
+        for path in (CONFIG, f"{FOLDER}/password"):
+            assert own[path]["mode"] == "0600"
+            assert "content" not in own[path], "no diff shows it"
+        settings[name] = settings_from_data(json.loads(own[CONFIG]["secret_content"]))
+    assert settings["both"].database is not None
+    assert settings["both"].database.socket == "/run/mysqld/mysqld.sock"
+    assert settings["both"].data_dir == "/var/lib/mysql"
+    assert settings["both"].keep == {"last": 96, "daily": 14, "weekly": 8, "monthly": 12}
+    assert files["both"][f"{FOLDER}/id"]["state"] == "absent"
+    (option,) = settings["sftp"].options
+    assert option.startswith(f"sftp.command=ssh -i {FOLDER}/id -o IdentitiesOnly=yes")
+    assert option.endswith(" backup@nas-01 -s sftp")
+    assert settings["sftp"].environment == {"HIDDEN": "value"}
+    assert settings["sftp"].data_dir == ""
+    assert files["sftp"][f"{FOLDER}/id"]["secret_content"] == KEY
+    assert settings["remote"].database is not None
+    assert settings["remote"].database.password_file == f"{FOLDER}/client.cnf"
+    assert settings["remote"].database.name == "acct"
+    options = files["remote"][f"{FOLDER}/client.cnf"]["secret_content"]
+    assert r'password="pass\"word\\"' in options.splitlines()
+    units = by_path(found["both"]["units"])
+    timer = lines(units["/etc/systemd/system/baremetal-dgx-backup.timer"])
+    assert "OnCalendar=*:0/15" in timer
+    proof = lines(units["/etc/systemd/system/baremetal-dgx-backup-proof.service"])
+    assert "ExecStart=/usr/local/libexec/baremetal-dgx/cluster-backup prove" in proof
+    assert [one["name"] for one in found["both"]["timers"]] == [
+        "baremetal-dgx-backup.timer",
+        "baremetal-dgx-backup-proof.timer",
+    ]
+    assert found["both"]["probes"][0]["command"][2] == 'copy_ok{kind="controller"}'
+
+
+def test_wiring(tmp_path: Path) -> None:
+    """A database that two slurmdbd share is copied once, and one host forgets old copies."""
+    inventory = example(tmp_path, "superpod_127")
+    write(inventory, "group_vars/all/backup.yml", {"backup_repository": "sftp:b@nas-01:/x"})
+    wired = Wiring(inventory)
+    groups = wired.plan["cluster"]["groups"]
+    controllers, databases = groups["slurm_controllers"], groups["slurm_databases"]
+    makes = {one["name"] for one in wired.plan["nodes"] if "backup" in roles(wired, one["name"])}
+    assert makes == {*controllers, databases[0]}
+    first = wired.of(controllers[0])
+    assert first["backup_tidies"] is True
+    assert "controller" in first["backup_kinds"]
+    assert "database" in wired.of(databases[0])["backup_kinds"]
+    assert first["backup_cluster_name"] == wired.plan["cluster"]["name"]
+    for other in controllers[1:]:
+        assert wired.of(other)["backup_tidies"] is False
+
+
+def roles(wired: Wiring, host: str) -> list[str]:
+    """The roles of a host."""
+    found: list[str] = wired.of(host)["__cluster_roles"]
+    return found
+
+
+def test_no_host_makes_copies_unless_the_inventory_says_so(tmp_path: Path) -> None:
+    wired = Wiring(example(tmp_path, "core_12"))
+    assert all("backup" not in roles(wired, one["name"]) for one in wired.plan["nodes"])
+
+
+def test_a_restore_raises_the_next_number_of_a_job() -> None:
+    """Through a file of the control machine, which every later run reads."""
+    root = Path(__file__).resolve().parents[3]
+    variables = yaml.safe_load((root / "playbooks/vars/cluster.yml").read_text(encoding="utf-8"))
+    assert "/restored.json" in variables["slurm_controller_first_job_id"]
