@@ -41,7 +41,8 @@ _FETCHED = "restored"
 _MARKS = "restored.json"
 _SLURM = "slurm"
 # By the roles, from the control machine's secrets.
-_WRITTEN = ("/etc/munge/munge.key", "/etc/slurm/slurm.key", "/etc/slurm/slurmdbd.conf")
+_WRITTEN = ("/etc/munge/munge.key", "/etc/slurm/slurm.key", "/etc/slurm/slurmdbd.conf",
+            "/etc/slurm/jwt_hs256.key")  # fmt: skip
 # In the folder of a database that was only created.
 _NOTHING = frozenset({"db.opt"})
 
@@ -105,12 +106,14 @@ def look(settings: Settings, run: CommandRunner, kind: str, until_s: float) -> d
     }
     if not answer["done"]:
         snapshot = choose(settings, run, kind, until_s)
-        answer |= {
-            "snapshot": snapshot.name,
-            "at": utc_text(snapshot.at_s),
-            "age_s": max(0, round(time.time() - snapshot.at_s)),
-            "job": snapshot.job,
-        }
+        answer.update(
+            {
+                "snapshot": snapshot.name,
+                "at": utc_text(snapshot.at_s),
+                "age_s": max(0, round(time.time() - snapshot.at_s)),
+                "job": snapshot.job,
+            }
+        )
     return answer
 
 

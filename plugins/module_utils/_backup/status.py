@@ -41,7 +41,7 @@ def copied(
     """Return what is known after a try to make a copy. Pure."""
     new: dict[str, Any] = {"copy_ok": int(is_ok)}
     if is_ok:
-        new |= {"copy_timestamp_seconds": at_s, "copy_duration_seconds": took_s}
+        new.update({"copy_timestamp_seconds": at_s, "copy_duration_seconds": took_s})
     return _with(known, kind, new)
 
 
