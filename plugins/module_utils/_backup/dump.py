@@ -55,7 +55,7 @@ client=$(first mariadb mysql)
 server=$!
 trap 'kill "$server"; wait "$server" || echo "the scratch server ended with $?" >&2' EXIT
 ask() { "$client" --no-defaults --socket="$folder/socket" --batch --skip-column-names "$@"; }
-until ask -e "SELECT 1" > "$folder.said" 2>&1; do
+until ask -e "SELECT 1" > "$folder.out" 2>&1; do
   kill -0 "$server" 2>/dev/null || { tail -n 3 "$folder.log" >&2; trap - EXIT; exit 3; }
   sleep 0.2
 done
@@ -99,7 +99,7 @@ def make(run: CommandRunner, database: Database, path: str, limit_s: float) -> N
 
 
 def is_complete(path: str) -> bool:
-    """Tell whether the dump has the line that is written last."""
+    """Return whether the dump has the line that is written last."""
     with open(path, "rb") as handle:
         handle.seek(max(0, os.fstat(handle.fileno()).st_size - _END))
         return bool(_COMPLETE.search(handle.read()))
@@ -180,12 +180,12 @@ def load_scratch(run: CommandRunner, path: str, work_dir: str, limit_s: float) -
 
 
 def parse_counts(text: str) -> dict[str, int]:
-    """Return table -> rows of what the scratch server said; ToolError for another answer."""
+    """Return table -> rows of the scratch server's output; ToolError for another answer."""
     counts = {}
     for line in text.splitlines():
         table, tab, number = line.rpartition("\t")
         if not tab or not number.isdigit():
-            raise ToolError(f"the scratch server said {line!r}")
+            raise ToolError(f"the scratch server printed {line!r}")
         counts[table] = int(number)
     return counts
 

@@ -70,7 +70,7 @@ class Repository:
         }
 
     def call(self, *words: str, locked_s: float = 0) -> CommandResult:
-        """Return a sound answer. A lock of another host is waited for. ToolError."""
+        """Return an answer without an error. A lock of another host is waited for. ToolError."""
         options = [word for option in self.settings.options for word in ("-o", option)]
         cache = ["--cache-dir", f"{self.settings.work_dir}/cache"]
         if words[0] in ("check", "restore"):

@@ -16,7 +16,7 @@ _READ = (
 
 QUESTIONS = by_check(
     Question(
-        "backup.repository", "errors when all of the repository is read", "==", 0, "",
+        "backup.repository", "errors when all of the repository is read", "==", 0, "errors",
         _OURS, "compare the passphrase with .dgx/secrets/backup_password; look at the disk of the "
         "repository; `restic check --read-data` names what is damaged; " + _READ,
     ),
@@ -25,11 +25,11 @@ QUESTIONS = by_check(
         f"{_OURS}: eight days", "journalctl -u baremetal-dgx-backup says why none was made",
     ),
     Question(
-        "backup.restore", "restored files that differ from their manifest", "==", 0, "",
+        "backup.restore", "restored files that differ from their manifest", "==", 0, "files",
         _OURS, _READ,
     ),
     Question(
-        "backup.database", "tables with other rows than the manifest", "==", 0, "",
+        "backup.database", "tables with other rows than the manifest", "==", 0, "tables",
         _OURS, _READ,
     ),
 )  # fmt: skip

@@ -22,7 +22,7 @@ from .conf import rehearsal
 _BEGIN, _END = "--- the queue ---", "--- its end ---"
 # They would act on the host, and jobs must not begin.
 _ACTS = re.compile(r"\s*((Epi|Pro)logSlurmctld|JobSubmitPlugins|SchedulerType)\s*=", re.IGNORECASE)
-# It answers a moment after it has said that it runs.
+# It answers a moment after its log has that it runs.
 _ASKS = f"""
 export SLURM_CONF="$folder/conf/slurm.conf"
 tries=50
@@ -69,6 +69,6 @@ def parse(log: str) -> list[Queued]:
     for line in rows.splitlines():
         number, bar, what = line.partition("|")
         if not bar or not number.isdigit():
-            raise ToolError(f"squeue said {line!r} in the rehearsal")
+            raise ToolError(f"squeue printed {line!r} in the rehearsal")
         found.append(Queued(int(number), what))
     return found

@@ -87,7 +87,7 @@ def test_what_is_written(tmp_path: Path) -> None:
 
 def test_wiring(tmp_path: Path) -> None:
     """A database that two slurmdbd share is copied once, and one host forgets old copies."""
-    inventory = example(tmp_path, "superpod_127")
+    inventory = example(tmp_path, "core_12")
     write(inventory, "group_vars/all/backup.yml", {"backup_repository": "sftp:b@nas-01:/x"})
     wired = Wiring(inventory)
     groups = wired.plan["cluster"]["groups"]

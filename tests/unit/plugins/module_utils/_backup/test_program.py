@@ -134,7 +134,7 @@ def test_a_file_that_is_not_what_it_was(settings: Settings) -> None:
     assert found["backup.restore"].evidence == ("a", "gone")
 
 
-def test_a_repository_that_is_gone_is_not_begun_anew(settings: Settings) -> None:
+def test_a_repository_that_is_gone_is_not_begun_again(settings: Settings) -> None:
     main.make_copies(settings, run)
     Path(settings.repository).rename(f"{settings.repository}-elsewhere")
     (problem,) = main.make_copies(settings, run)

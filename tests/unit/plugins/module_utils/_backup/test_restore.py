@@ -184,7 +184,7 @@ def test_the_next_number_is_above_all(numbers: list[int], age_s: float, first: i
 def test_the_queue_that_slurmctld_has_read() -> None:
     log = "--- the queue ---\n6|RUNNING\n7|PENDING\n--- its end ---\n[..] Running as primary\n"
     assert saved_queue.parse(log) == [Queued(6, "RUNNING"), Queued(7, "PENDING")]
-    with pytest.raises(ToolError, match="squeue said"):
+    with pytest.raises(ToolError, match="squeue printed"):
         saved_queue.parse("--- the queue ---\nUnable to contact\n--- its end ---\n")
     with pytest.raises(ToolError, match="did not answer"):
         saved_queue.parse("slurmctld: fatal: x")
