@@ -11,8 +11,9 @@ module: node_evidence
 short_description: Collect what a node reports before a repair changes it
 description:
   - Collects the kernel log, C(nvidia-smi -q), PCI devices, failed units, and NVIDIA's bug report
-    where its program is installed. Each part has a limit of time and of size; one that hangs is
-    noted as such, and the others are collected.
+    where its program is installed. Each part has a limit of time and of size, and so have all of
+    them together; one that hangs is noted as such, and the others are collected.
+  - Takes secrets, and the names of the host and of people, out of the texts.
   - Only the user of the task may read the archive. The caller removes it.
 version_added: 1.0.0
 author:
@@ -31,6 +32,11 @@ options:
     description: Folder below which the archive is written.
     type: path
     default: /var/tmp
+  names:
+    description: More names to take out, such as that of the host in the inventory.
+    type: list
+    elements: str
+    default: []
 """
 
 EXAMPLES = r"""
@@ -58,14 +64,17 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures impor
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
 from ansible_collections.baremetal.dgx.plugins.module_utils._repair.collect import collect
 
-ARGUMENT_SPEC: dict[str, Any] = {"parent": {"type": "path", "default": "/var/tmp"}}
+ARGUMENT_SPEC: dict[str, Any] = {
+    "parent": {"type": "path", "default": "/var/tmp"},
+    "names": {"type": "list", "elements": "str", "default": []},
+}
 
 
 def main() -> None:
     """Ask, pack, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC)
     with reported(module):
-        result = collect(ModuleRunner(module), module.params["parent"])
+        result = collect(ModuleRunner(module), module.params["parent"], module.params["names"])
     module.exit_json(changed=False, **result)
 
 

@@ -27,6 +27,7 @@ from ansible_collections.baremetal.dgx.plugins.lookup.node_verdicts import (  # 
     _files,
     _load,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.redact import Redactor  # noqa: E402
 from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.store import (  # noqa: E402
     Store,
 )
@@ -40,10 +41,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.policy i
     seconds_of,
     verdict_from_data,
 )
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.data import (  # noqa: E402
-    Redactor,
-    Request,
-)
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.data import Request  # noqa: E402
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.html import (  # noqa: E402
     report_html,
 )

@@ -21,13 +21,11 @@ sys.path.insert(0, str(ROOT / "tests" / "models"))
 
 import report_world as world  # noqa: E402
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.redact import Redactor  # noqa: E402
 from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.store import (  # noqa: E402
     Store,
 )
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.data import (  # noqa: E402
-    Redactor,
-    Request,
-)
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.data import Request  # noqa: E402
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.html import (  # noqa: E402
     report_html,
 )

@@ -7,15 +7,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import gzip
 import io
 import os
+import pwd
+import socket
 import tarfile
 import time
-from typing import Any, Mapping
+import zlib
+from typing import Any, Callable, Iterable, Mapping
 
-from .._core.files import create, make_temporary, write_all
+from .._core.files import create, make_temporary, read_bytes, temporary_folder, write_all
+from .._core.redact import Redactor
 from .._core.run import MISSING, CommandRunner
 
+# Where a program that writes a file of its own writes it.
+_FILE = "FILE"
+_BUG_REPORT = "bug-report.txt"
 # Name, seconds, and the command. NVIDIA wants its bug report with every return of a GPU
 # (docs.nvidia.com/deploy/rma-process); it takes minutes where a GPU hangs.
 PARTS: tuple[tuple[str, float, tuple[str, ...]], ...] = (
@@ -23,33 +32,95 @@ PARTS: tuple[tuple[str, float, tuple[str, ...]], ...] = (
     ("gpus.txt", 60, ("nvidia-smi", "-q")),
     ("pci.txt", 60, ("lspci", "-vv")),
     ("units.txt", 60, ("systemctl", "--failed", "--no-pager")),
-    ("bug-report.txt", 300, ("nvidia-bug-report.sh", "--output-file", "-")),
+    (_BUG_REPORT, 300, ("nvidia-bug-report.sh", "--output-file", _FILE)),
 )
-# The end of a text says what happened last.
+# All parts together: a node that hangs must not hold up the repair of others.
+TOTAL_S = 420.0
+# The end of a text says what happened last. The total is that of the texts, before compression.
 _MOST_BYTES = 16 * 1024 * 1024
+_MOST_TOTAL = 40 * 1024 * 1024
 _NAME = "collected.tar.gz"
+_FIRST_PERSON = 1000
 
 
-def collect(run: CommandRunner, parent: str) -> dict[str, Any]:
-    """Write the archive below `parent`; returns its path, and how each part ended. OSError."""
-    texts: dict[str, str] = {}
+def collect(
+    run: CommandRunner,
+    parent: str,
+    names: Iterable[str] = (),
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, Any]:
+    """Write the archive below `parent`; returns its path, and how each part ended. OSError.
+
+    Secrets, and the names of hosts and people, are taken out: `names` and those the node knows.
+    """
+    redactor = Redactor(names=[*names, *_own_names()])
+    texts: dict[str, bytes] = {}
     parts: dict[str, str] = {}
+    until, room = clock() + TOTAL_S, _MOST_TOTAL
     for name, limit, argv in PARTS:
-        result = run(argv, timeout_s=limit)
-        parts[name] = "collected" if result.ok else result.describe(1)
-        if result.outcome != MISSING:
-            texts[name] = result.text if result.ok else f"{result.text}\n{parts[name]}\n"
+        left = until - clock()
+        if left < 1:
+            parts[name] = f"not collected: all parts together have {TOTAL_S:g} s"
+            continue
+        text, parts[name] = _ask(run, argv, min(limit, left), parent, redactor)
+        if text is not None:
+            most = min(_MOST_BYTES, room)
+            data = redactor.text(text[-_MOST_BYTES:]).encode("utf-8", "replace")
+            if len(data) > most:
+                parts[name] += f", the last {most} bytes"
+            texts[name] = data[len(data) - min(most, len(data)) :]
+            room -= len(texts[name])
     path = os.path.join(make_temporary("baremetal-dgx-evidence.", parent), _NAME)
     with create(path, 0o600) as handle:
         write_all(handle, _archive(texts))
     return {"path": path, "parts": parts}
 
 
-def _archive(texts: Mapping[str, str]) -> bytes:
+def _own_names() -> list[str]:
+    """The names of this host, and of the people on it."""
+    host = socket.gethostname()
+    people = [one.pw_name for one in pwd.getpwall() if one.pw_uid >= _FIRST_PERSON]
+    with contextlib.suppress(OSError):
+        # People of a directory are not listed; whoever worked here has a home.
+        people += os.listdir("/home")
+    return [host, host.partition(".")[0], *(name for name in people if name != "nobody")]
+
+
+def _ask(
+    run: CommandRunner, argv: tuple[str, ...], limit: float, parent: str, redactor: Redactor
+) -> tuple[str | None, str]:
+    """Return what a command reports, None where there is no such command, and how it ended."""
+    with temporary_folder("baremetal-dgx-report.", parent) as folder:
+        file = os.path.join(folder, "report.log")
+        result = run([file if word == _FILE else word for word in argv], timeout_s=limit)
+        how = "collected" if result.ok else redactor.text(result.describe(1)).replace(file, _FILE)
+        if result.outcome == MISSING:
+            return None, how
+        text = _written(file) if _FILE in argv else result.text
+    return (text if result.ok else f"{text}\n{how}\n"), how
+
+
+def _written(file: str) -> str:
+    """Return the text of a file that a program has written, by its name or with .gz. OSError."""
+    try:
+        return read_bytes(file, _MOST_TOTAL).decode("utf-8", "replace")
+    except FileNotFoundError:
+        pass
+    try:
+        packed = read_bytes(f"{file}.gz", _MOST_TOTAL)
+    except FileNotFoundError:
+        return ""
+    try:
+        with gzip.open(io.BytesIO(packed)) as handle:
+            return handle.read(_MOST_TOTAL).decode("utf-8", "replace")
+    except (OSError, EOFError, zlib.error) as error:
+        return f"report.log.gz cannot be read: {error}\n"
+
+
+def _archive(texts: Mapping[str, bytes]) -> bytes:
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w:gz") as archive:
-        for name, text in texts.items():
-            data = text.encode("utf-8", "replace")[-_MOST_BYTES:]
+        for name, data in texts.items():
             entry = tarfile.TarInfo(name)
             entry.size, entry.mtime, entry.mode = len(data), int(time.time()), 0o640
             archive.addfile(entry, io.BytesIO(data))

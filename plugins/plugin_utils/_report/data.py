@@ -65,52 +65,6 @@ _SHOWN = 2000
 _MOST_GPUS = 64
 
 
-class Redactor:
-    """Takes secrets out of texts: those that are given, and what calls itself one."""
-
-    _WORDS = re.compile(
-        r"(?i)\b((?:[\w-]*(?:password|passwd|passphrase|secret|token|api[_-]?key|private[_-]?key)"
-        r"[\w-]*|authorization)[\"']?\s*[=:]\s*)(?:(?:bearer|basic)\s+)?(\"[^\"]*\"|'[^']*'|[^\s,;]+)"
-    )
-    # Not each `key: word` is a secret: one with digits and letters, as long as keys are.
-    _KEYS = re.compile(
-        r"((?i:\b[\w-]*key)[\"']?\s*[=:]\s*[\"']?)"
-        r"(?=[A-Za-z+/_]*[0-9])(?=[0-9+/_]*[A-Za-z])[A-Za-z0-9+/_]{16,}={0,2}"
-    )
-    # StoragePass=x of slurmdbd.conf, DB_PASS=x, and what one types: passwd x
-    _PASSES = re.compile(
-        r"(\b(?:\w*[a-z]Pass|\w+_(?:PASS|pass))[\"']?\s*[=:]\s*|(?<![/\w])passwd\s+(?![=:]))"
-        r"(\"[^\"]*\"|'[^']*'|[^\s,;]+)"
-    )
-    _BLOCK = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END[^-]*-----|\Z)", re.S)
-    _URL = re.compile(r"(\w+://[^\s/:@]+):[^\s/@]+@")
-
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
-        # Shorter ones would take ordinary words out of the text.
-        kept = sorted({one for one in secrets if len(one) >= 6}, key=len, reverse=True)
-        self._known = re.compile("|".join(map(re.escape, kept))) if kept else None
-
-    def text(self, text: str) -> str:
-        """Return the text without secrets."""
-        if self._known is not None:
-            text = self._known.sub("[hidden]", text)
-        text = self._BLOCK.sub("[hidden]", text)
-        text = self._URL.sub(r"\1:[hidden]@", text)
-        for pattern in (self._WORDS, self._KEYS, self._PASSES):
-            text = pattern.sub(r"\1[hidden]", text)
-        return text
-
-    def data(self, data: Any) -> Any:
-        """Return mappings and lists with all their texts, keys too, without secrets."""
-        if isinstance(data, str):
-            return self.text(data)
-        if isinstance(data, Mapping):
-            return {self.text(str(key)): self.data(value) for key, value in data.items()}
-        if isinstance(data, (list, tuple)):
-            return [self.data(one) for one in data]
-        return data
-
-
 @dataclass
 class Request:
     """What a report is made with; `thresholds` and `fleet_failing` are the site's own."""

@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...module_utils._core.files import make_folder, write_atomic
+from ...module_utils._core.redact import Redactor
 from ...module_utils._evidence.store import now_utc
 from .._trends.load import load_outlook
-from .data import Redactor, Request
+from .data import Request
 from .html import report_html
 from .junit import junit
 from .load import load_report, planned_nodes, read_secrets, read_text
