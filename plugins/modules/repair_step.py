@@ -89,6 +89,25 @@ options:
       Two nodes never have.
     type: float
     default: 0.1
+  ladders:
+    description: Ladders of the site by check, each a list of steps that ends with V(return) or
+      V(person).
+    type: dict
+    default: {}
+  parts:
+    description: What the lookup P(baremetal.dgx.repair_parts#lookup) gives. A part that fails again
+      and again gets no step, and its node is not let in without consent.
+    type: dict
+    default: {}
+  allowed:
+    description: Nodes for which the operator consents to such a part.
+    type: list
+    elements: str
+    default: []
+  keep_days:
+    description: With O(state=judged), the evidence of incidents that ended longer ago is removed.
+    type: int
+    default: 365
   user:
     description: Who the gate is in Slurm.
     type: str
@@ -187,6 +206,10 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "times": {"type": "int", "default": 1},
     "days": {"type": "int", "default": 30},
     "alike": {"type": "float", "default": 0.1},
+    "ladders": {"type": "dict", "default": {}},
+    "parts": {"type": "dict", "default": {}},
+    "allowed": {"type": "list", "elements": "str", "default": []},
+    "keep_days": {"type": "int", "default": 365},
     "user": {"type": "str", "default": "root"},
     "node": {"type": "str"},
     "incident": {"type": "str"},

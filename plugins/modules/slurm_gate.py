@@ -119,6 +119,25 @@ options:
     type: list
     elements: str
     default: []
+  kept:
+    description: Nodes that are not let in though they pass, as the lookup
+      P(baremetal.dgx.repair_parts#lookup) gives them. None of them is drained for that.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      node:
+        description: The node.
+        type: str
+        required: true
+      why:
+        description: What it waits for.
+        type: str
+        required: true
+      part:
+        description: The part that fails again and again.
+        type: str
+        default: ""
   nodes:
     description: With O(state=introduced), all nodes that Slurm is given.
     type: list
@@ -259,6 +278,16 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "spares": {"type": "list", "elements": "str", "default": []},
     "spares_in_service": {"type": "int", "default": 0},
     "return_spares": {"type": "list", "elements": "str", "default": []},
+    "kept": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "node": {"type": "str", "required": True},
+            "why": {"type": "str", "required": True},
+            "part": {"type": "str", "default": ""},
+        },
+    },
     "nodes": {"type": "list", "elements": "str", "default": []},
     "renewed": {"type": "list", "elements": "str", "default": []},
     "known_file": {"type": "path", "default": "/var/lib/baremetal-dgx/gate/known.json"},

@@ -36,7 +36,6 @@ ARROWS: dict[str, set[str]] = {
     "_driver": {"_core", "_host"},
     "_gpu": {"_core", "_host"},
     "_ib": {"_core", "_host"},
-    "_operations": {"_core"},
     "_validation": {"_core", "_slurm"},
     "_repair": {"_core", "_slurm"},
     # floor 4
@@ -51,6 +50,7 @@ ARROWS: dict[str, set[str]] = {
     "_inspection": {"_core", "_fabric", "_ib"},
     "_lldp": {"_core", "_fabric", "_ib"},
     "_pairs": {"_core", "_fabric", "_slurm"},
+    "_operations": {"_core", "_evidence", "_repair"},
     "_trends": {"_core", "_evidence", "_fabric", "_ib"},
     # floor 6
     "_inventory": {"_contract", "_core"},
@@ -68,6 +68,7 @@ ARROWS: dict[str, set[str]] = {
         "_fabric",
         "_gpu",
         "_inventory",
+        "_repair",
         "_slurm",
     },
 }

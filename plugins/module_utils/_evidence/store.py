@@ -241,6 +241,11 @@ class Store:
                 path = os.path.join(self.history, name)
                 yield name[: -len(".jsonl")], list(self._history_of(path, problems))
 
+    def history_of(self, serial: str, problems: Problems) -> list[dict[str, Any]]:
+        """Return the history of one part, empty where it was never seen."""
+        path = os.path.join(self.history, f"{file_name(serial)}.jsonl")
+        return list(self._history_of(path, problems))
+
     def _history_of(self, path: str, problems: Problems) -> Iterator[dict[str, Any]]:
         for number, line in enumerate(_lines(path), 1):
             if line.strip():

@@ -7,24 +7,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
-import json
 import os
 import time
-from typing import TYPE_CHECKING, Any, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
-from .._core.files import append_lines, make_folder, open_append, text_if_there, write_atomic
-from .._core.record import utc_text
+from .._core.files import append_lines, make_folder, open_append, remove_tree, text_if_there
 from .._core.run import ToolError
 from .._slurm.gate.policy import verdict_from_data
 from .._slurm.nodes import Node, parse_nodes
-from .decide import Due, Plan, Policy, obstacle, plan_repair
-from .incident import ENDED, Event, Incident, as_data, fold, line_of, read_line
+from .decide import Due, Parts, Plan, Policy, obstacle, plan_repair
+from .incident import ENDED, Event, Incident, as_data, fold, line_of, read_line, with_events
+from .ladders import own_ladder
 
 if TYPE_CHECKING:
     from ansible.module_utils.basic import AnsibleModule
 
-_BOOK, _SHOWN = "incidents.jsonl", "incidents.json"
+_BOOK = "incidents.jsonl"
 
 
 class Book:
@@ -43,19 +43,30 @@ class Book:
     def add(self, events: Sequence[Event]) -> None:
         """Append these lines, which are on disk on return. Raises OSError."""
         if events:
-            text = text_if_there(self.path)
             # What a killed run has cut gets its end, so that the next line is read.
-            torn = [""] if text and not text.endswith("\n") else []
-            append_lines(self.path, [*torn, *(line_of(event) for event in events)])
+            append_lines(self.path, [line_of(event) for event in events])
 
-    def show(self, incidents: Mapping[str, Incident]) -> None:
-        """Write what the lines come to, for people and programs. Raises OSError."""
-        data = {
-            "version": 1,
-            "at": utc_text(),
-            "incidents": [as_data(incident) for incident in incidents.values()],
-        }
-        write_atomic(os.path.join(self.folder, _SHOWN), json.dumps(data, indent=1) + "\n", 0o640)
+    def evidence_of(self, name: str) -> str:
+        """Return the folder with what a node reported in this incident."""
+        return os.path.join(self.folder, name)
+
+    def tidy(self, incidents: Mapping[str, Incident], before: float) -> list[str]:
+        """Remove the evidence of incidents that ended before this time; returns their names."""
+        gone = []
+        for name, incident in incidents.items():
+            folder = self.evidence_of(name)
+            if 0 < incident.closed < before and os.path.isdir(folder):
+                remove_tree(folder)
+                gone.append(name)
+        return gone
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other runs from adding lines meanwhile. Raises OSError."""
+        make_folder(self.folder, 0o750)
+        with open_append(os.path.join(self.folder, ".lock")) as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
 
 
 def policy_of(params: Mapping[str, Any]) -> Policy:
@@ -69,6 +80,7 @@ def policy_of(params: Mapping[str, Any]) -> Policy:
         user=params["user"],
         begins=params["state"] == "due",
         powered=params["powered"],
+        ladders={check: own_ladder(words) for check, words in params["ladders"].items()},
     )
 
 
@@ -94,52 +106,67 @@ def _result(plan: Plan, incidents: Mapping[str, Incident], unread: int) -> dict[
     }
 
 
-def _work(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
-    book = Book(params["folder"])
+def _confirm(params: Mapping[str, Any]) -> dict[str, Any]:
+    node = _read_nodes(params["nodes"]).get(params["node"])
+    why = obstacle(node, params["user"])
+    if why:
+        raise ToolError(f"{params['node']}: {params['step']} is not done: {why}")
+    return _result(Plan(), {}, 0)
+
+
+def _end(book: Book, params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
+    """Note the end of a step. The lines before it are not read: a long history has many."""
+    event = Event(
+        float(int(time.time())),
+        params["incident"],
+        params["node"],
+        ENDED,
+        step=params["step"],
+        text=params["outcome"],
+    )
+    if not check_mode:
+        with book.locked():
+            book.add([event])
+    return _result(Plan((event,)), {}, 0)
+
+
+def _choose(book: Book, params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
     events, unread = book.events()
     incidents = fold(events)
-    if params["state"] == "confirmed":
-        node = _read_nodes(params["nodes"]).get(params["node"])
-        why = obstacle(node, params["user"])
-        if why:
-            raise ToolError(f"{params['node']}: {params['step']} is not done: {why}")
-        return _result(Plan(), incidents, unread)
-    if params["state"] == "ended":
-        plan = Plan(
-            (
-                Event(
-                    float(int(time.time())),
-                    params["incident"],
-                    params["node"],
-                    ENDED,
-                    step=params["step"],
-                    text=params["outcome"],
-                ),
-            )
-        )
-    else:
-        found = [verdict_from_data(data) for data in params["verdicts"]]
-        plan = plan_repair(
-            _read_nodes(params["nodes"]),
-            {verdict.node: verdict for verdict in found},
-            incidents,
-            policy_of(params),
-            time.time(),
-            params["targets"],
-        )
-    after = fold([*events, *plan.events])
+    found = [verdict_from_data(data) for data in params["verdicts"]]
+    given = params["parts"]
+    now = time.time()
+    plan = plan_repair(
+        _read_nodes(params["nodes"]),
+        {verdict.node: verdict for verdict in found},
+        incidents,
+        policy_of(params),
+        now,
+        params["targets"],
+        Parts(
+            given.get("names") or {},
+            given.get("serials") or {},
+            given.get("offenders") or {},
+            {one["node"]: one["part"] for one in given.get("kept") or ()},
+            params["allowed"],
+        ),
+    )
+    after = with_events(incidents, plan.events)
     if not check_mode:
         book.add(plan.events)
-        book.show(after)
+        if params["state"] == "judged":
+            book.tidy(after, now - params["keep_days"] * 86400)
     return _result(plan, after, unread)
 
 
 def bring_about(module: AnsibleModule) -> dict[str, Any]:
     """Return what the module returns. Raises ToolError, OSError, ValueError."""
-    folder = module.params["folder"]
+    book, params = Book(module.params["folder"]), module.params
+    if params["state"] == "confirmed":
+        return _confirm(params)
+    if params["state"] == "ended":
+        return _end(book, params, module.check_mode)
     if module.check_mode:
-        return _work(module.params, True)
-    make_folder(folder, 0o750)
-    with open_append(os.path.join(folder, ".lock")) as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        return _work(module.params, False)
+        return _choose(book, params, True)
+    with book.locked():
+        return _choose(book, params, False)

@@ -11,19 +11,24 @@ job is left. Nothing here lets a node in: that is the gate's, by evidence from a
 
 from __future__ import annotations
 
+import re
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Collection, Mapping
 
 from .._core.record import FAIL, PASS
+from .._core.verdict import place_of
 from .._slurm.gate.policy import Policy as GatePolicy
 from .._slurm.gate.policy import Verdict, hands_off, ours, seconds_of
 from .._slurm.gate.reason import AGAINST, ITSELF, Reason
 from .._slurm.nodes import Node, nodes_of_share
 from .incident import (
+    ALLOWED,
     BEGUN,
+    BY_OPERATOR,
     CLOSED,
     JUDGED,
+    KEPT,
     OPENED,
     PERSON,
     RETURN,
@@ -31,7 +36,9 @@ from .incident import (
     Event,
     Incident,
     fold,
+    kept_parts,
     open_of,
+    with_events,
 )
 from .ladders import BY_BMC, STEPS, Ladder, ladder_of
 from .ladders import RETURN as TO_MAKER
@@ -40,6 +47,7 @@ from .ladders import RETURN as TO_MAKER
 FLEET = "fleet:"
 # How often evidence is asked for after a step before a person is.
 MOST_VALIDATIONS = 3
+_PLAIN = re.compile(r"[^0-9A-Za-z._-]+")
 # Fewer nodes than this have no common cause by their number alone.
 _FEWEST_ALIKE = 3
 
@@ -50,8 +58,8 @@ class Policy:
 
     Only nodes of `powered` have a BMC that can do steps of BY_BMC.
 
-    `alike` is the share of the fleet (0 to 1) above which nodes with one finding have one cause,
-    `user` who the gate is in Slurm. Nothing begins unless `begins`.
+    `ladders` are the site's own by check, `alike` the share of the fleet (0 to 1) above which nodes
+    with one finding have one cause, `user` who the gate is in Slurm. Without `begins` none begins.
     """
 
     steps: Collection[str] = ()
@@ -62,6 +70,22 @@ class Policy:
     user: str = "root"
     begins: bool = True
     powered: Collection[str] = ()
+    ladders: Mapping[str, Ladder] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What is known of parts: names for life and serials by subject, and why some are offenders.
+
+    `kept` has by node the part because of which it is not let in, and `allowed` the nodes for which
+    the operator consents.
+    """
+
+    names: Mapping[str, str] = field(default_factory=dict)
+    serials: Mapping[str, str] = field(default_factory=dict)
+    offenders: Mapping[str, str] = field(default_factory=dict)
+    kept: Mapping[str, str] = field(default_factory=dict)
+    allowed: Collection[str] = ()
 
 
 @dataclass(frozen=True)
@@ -107,15 +131,24 @@ def plan_repair(
     policy: Policy,
     now: float,
     targets: Collection[str],
+    parts: Parts = Parts(),
 ) -> Plan:
     """Return what happens next to these nodes. `now` is epoch seconds.
 
     Steps are given to the oldest incidents first, `at_once` at most.
     """
     now = float(int(now))
+    consents = _consents(incidents, parts, now)
+    incidents = with_events(incidents, consents)
+    parts = replace(
+        parts,
+        kept={node: part for node, part in parts.kept.items() if node not in set(parts.allowed)},
+    )
     before = open_of(incidents)
     shared = _shared(nodes, verdicts, policy, targets)
-    events: list[Event] = _fleet_events(shared, before, now)
+    causes = {name: cause for cause, names in shared.items() for name in names}
+    history = _Tried(incidents, policy, now)
+    events: list[Event] = [*consents, *_fleet_events(shared, before, now)]
     waits: dict[str, str] = {}
     asked: list[tuple[Incident, Due, list[Event]]] = []
     # A node that left Slurm may have left the inventory, too.
@@ -129,20 +162,19 @@ def plan_repair(
         if over or node is None or (known is None and (not reason or reason.kind not in AGAINST)):
             continue
         verdict = verdicts.get(name)
-        alike = shared.get(verdict.check, ()) if verdict and verdict.verdict == FAIL else ()
-        if name in alike and verdict:
-            waits[name] = f"{len(alike)} nodes fail {verdict.check}: one cause, and no node's own"
+        if name in causes:
+            alike, cause = shared[causes[name]], causes[name]
+            waits[name] = f"{len(alike)} nodes fail {cause}: one cause, and no node's own"
             continue
         if known is None:
-            opened = _opened(node, reason, verdict, now)
+            opened = _opened(node, reason, verdict, parts, now)
             events.append(opened)
             known = fold([opened])[opened.incident]
         why = obstacle(node, policy.user)
         if why:
             waits[name] = why
             continue
-        due, lines, why = _next(node, reason, verdict, known, _counts(incidents, name, policy, now),
-                                policy, now)  # fmt: skip
+        due, lines, why = _next(node, reason, verdict, known, history, parts, policy, now)
         if due:
             asked.append((known, due, lines))
         else:
@@ -175,7 +207,20 @@ def _chosen(
     return Plan(tuple(events), tuple(taken), waits)
 
 
-def _opened(node: Node, reason: Reason | None, verdict: Verdict | None, now: float) -> Event:
+def _consents(incidents: Mapping[str, Incident], parts: Parts, now: float) -> list[Event]:
+    """Return the lines of the operator's consent to nodes that are kept out."""
+    found = []
+    for name in sorted(set(parts.allowed) & set(parts.kept)):
+        incident = kept_parts(incidents).get(parts.kept[name])
+        if incident is not None:
+            text = f"the operator consents to {name}"
+            found.append(Event(now, incident.name, incident.node, ALLOWED, text=text))
+    return found
+
+
+def _opened(
+    node: Node, reason: Reason | None, verdict: Verdict | None, parts: Parts, now: float
+) -> Event:
     at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     failed = verdict if verdict and verdict.verdict == FAIL else None
     return Event(
@@ -186,6 +231,8 @@ def _opened(node: Node, reason: Reason | None, verdict: Verdict | None, now: flo
         check=failed.check if failed else "",
         subject=failed.subject if failed else "",
         text=failed.text if failed else (reason.text if reason else node.reason),
+        part=parts.names.get(failed.subject, "") if failed else "",
+        serial=parts.serials.get(failed.subject, "") if failed else "",
     )
 
 
@@ -204,7 +251,7 @@ def _over(
             and verdict.at is not None
             and verdict.at >= known.since
         )
-        how = "back" if passed else "let in by the operator"
+        how = "back" if passed else BY_OPERATOR
     return Event(now, known.name, known.node, CLOSED, text=how) if how else None
 
 
@@ -214,14 +261,38 @@ def _shared(
     policy: Policy,
     targets: Collection[str],
 ) -> dict[str, list[str]]:
-    """Return the checks that many nodes fail at once, with the nodes."""
+    """Return the causes that many nodes share, with the nodes.
+
+    Nodes that fail at one switch or one mount share it, however few of the fleet they are; of one
+    check alone, more than the share of the fleet that has a cause of its own.
+    """
     found: dict[str, list[str]] = {}
     for name in sorted(set(targets) & set(nodes)):
         verdict = verdicts.get(name)
         if verdict and verdict.verdict == FAIL:
             found.setdefault(verdict.check, []).append(name)
+            outside = _outside(verdict.subject, name)
+            if outside:
+                found.setdefault(f"{verdict.check} at {outside}", []).append(name)
     least = max(_FEWEST_ALIKE, nodes_of_share(policy.alike, len(nodes)) + 1)
-    return {check: names for check, names in found.items() if len(names) >= least}
+    shared: dict[str, list[str]] = {}
+    seen: set[str] = set()
+    # What is all over the fleet says more than each of its places.
+    for cause, names in sorted(found.items(), key=lambda one: (" at " in one[0], one[0])):
+        fewest = _FEWEST_ALIKE if " at " in cause else least
+        if len(names) >= fewest and not seen.issuperset(names):
+            shared[cause] = names
+            seen.update(names)
+    return shared
+
+
+def _outside(subject: str, node: str) -> str:
+    """Return what a subject names outside of the node: a switch, or a mount; else nothing."""
+    place = place_of(subject)
+    if place.kind in ("cable", "port"):
+        ends = [end.partition("/")[0] for end in place.name.split("--")]
+        return next((end for end in ends if end and end != node), "")
+    return place.name.partition("/")[2] if place.kind == "mount" else ""
 
 
 def _fleet_events(
@@ -230,11 +301,12 @@ def _fleet_events(
     """Open an incident for each cause that many share, and close those that fewer have."""
     at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
     events = []
-    for check, names in sorted(shared.items()):
-        owner = FLEET + check
+    for cause, names in sorted(shared.items()):
+        owner = FLEET + cause
         if owner not in before:
-            name = f"{check}-{at}"
-            text = f"{len(names)} nodes fail {check}: {', '.join(names[:8])}" + (
+            check = cause.partition(" ")[0]
+            name = f"{_PLAIN.sub('-', cause)}-{at}"
+            text = f"{len(names)} nodes fail {cause}: {', '.join(names[:8])}" + (
                 ", .." if len(names) > 8 else ""
             )
             events.append(Event(now, name, owner, OPENED, check=check, subject="fleet", text=text))
@@ -245,16 +317,28 @@ def _fleet_events(
     return events
 
 
-def _counts(
-    incidents: Mapping[str, Incident], node: str, policy: Policy, now: float
-) -> dict[str, int]:
-    """How often each step began on the node within the window."""
-    counts: dict[str, int] = {}
-    for incident in incidents.values():
-        if incident.node == node:
+class _Tried:
+    """How often each step began within the window: on a node, or because of a part anywhere."""
+
+    def __init__(self, incidents: Mapping[str, Incident], policy: Policy, now: float) -> None:
+        self.of: dict[str, dict[str, Incident]] = {}
+        for incident in incidents.values():
+            if any(now - at < policy.window_s for _step, at in incident.steps):
+                for key in {f"node {incident.node}", f"part {incident.part}"} - {"part "}:
+                    self.of.setdefault(key, {})[incident.name] = incident
+        self.window_s, self.now = policy.window_s, now
+
+    def counts(self, node: str, part: str) -> dict[str, int]:
+        """Return by step how often it began; a part takes what was tried along."""
+        told = {
+            **self.of.get(f"node {node}", {}),
+            **(self.of.get(f"part {part}", {}) if part else {}),
+        }
+        counts: dict[str, int] = {}
+        for incident in told.values():
             for step, at in incident.steps:
-                counts[step] = counts.get(step, 0) + (now - at < policy.window_s)
-    return counts
+                counts[step] = counts.get(step, 0) + (self.now - at < self.window_s)
+        return counts
 
 
 def _next(
@@ -262,7 +346,8 @@ def _next(
     reason: Reason | None,
     verdict: Verdict | None,
     known: Incident,
-    counts: Mapping[str, int],
+    history: _Tried,
+    parts: Parts,
     policy: Policy,
     now: float,
 ) -> tuple[Due | None, list[Event], str]:
@@ -270,6 +355,8 @@ def _next(
     fresh = verdict is not None and verdict.at is not None and _is_fresh(
         verdict.at, node, reason, known
     )  # fmt: skip
+    if verdict and fresh and verdict.verdict == PASS and node.name in parts.kept:
+        return None, [], known.kept or f"{parts.kept[node.name]} fails again and again"
     if verdict and fresh and verdict.verdict == PASS:
         return None, [], f"it passes at level {verdict.level}: admit_nodes lets it in"
     if known.waits:
@@ -281,7 +368,8 @@ def _next(
         why = f"{MOST_VALIDATIONS} validations in turn measured nothing; look at the node"
         return None, [Event(now, known.name, node.name, PERSON, text=why)], why
     lines = []
-    if known.steps or verdict.check != known.check:
+    part = parts.names.get(verdict.subject, "")
+    if known.steps or (verdict.check, part) != (known.check, known.part):
         lines.append(
             Event(
                 now,
@@ -291,9 +379,15 @@ def _next(
                 check=verdict.check,
                 subject=verdict.subject,
                 text=verdict.text,
+                part=part,
+                serial=parts.serials.get(verdict.subject, ""),
             )
         )
-    ladder = ladder_of(verdict.check)
+    if part in parts.offenders and not known.allowed:
+        why = f"return the part: {verdict.subject} {parts.offenders[part]}; {verdict.remedy}"
+        return None, [*lines, Event(now, known.name, node.name, KEPT, text=why, part=part)], why
+    ladder = ladder_of(verdict.check, policy.ladders)
+    counts = history.counts(node.name, part)
     step, what, why = _rung(ladder, known, counts, policy, verdict)
     if step:
         return Due(node.name, known.name, step, f"{verdict.check}: {verdict.text}"), lines, ""

@@ -28,8 +28,13 @@ JUDGED = "judged"
 # A person decides, or the part goes back; only evidence, or the operator, ends that.
 PERSON = "person"
 RETURN = "return"
+# The part fails again and again: its node is not let in without consent, which comes with ALLOWED.
+KEPT = "kept"
+ALLOWED = "allowed"
 CLOSED = "closed"
-EVENTS = (OPENED, BEGUN, ENDED, JUDGED, PERSON, RETURN, CLOSED)
+EVENTS = (OPENED, BEGUN, ENDED, JUDGED, PERSON, RETURN, KEPT, ALLOWED, CLOSED)
+# How an incident ends that the operator has ended: consent, too.
+BY_OPERATOR = "let in by the operator"
 
 # Beside the steps of a ladder: new evidence is asked for.
 VALIDATE = "validate"
@@ -37,7 +42,11 @@ VALIDATE = "validate"
 
 @dataclass(frozen=True)
 class Event:
-    """One line: when (epoch seconds), of which incident and node, what, and its details."""
+    """One line: when (epoch seconds), of which incident and node, what, and its details.
+
+    `part` is the name of the part for life (its UUID or GUID, else its serial number), wherever it
+    is, and `serial` what its maker asks for.
+    """
 
     at: float
     incident: str
@@ -47,6 +56,8 @@ class Event:
     check: str = ""
     subject: str = ""
     text: str = ""
+    part: str = ""
+    serial: str = ""
 
 
 @dataclass(frozen=True)
@@ -55,7 +66,8 @@ class Incident:
 
     `steps` has (step, begun at) in their order, with those that ask for evidence; `since` is when
     the last of them began or ended, and `waits` why a person is needed, empty while a step is due.
-    `running` is a step that has begun and not ended.
+    `running` is a step that has begun and not ended, and `ends` has (step, ended at, outcome).
+    `kept` says why the node is not let in without consent, and `waits_since` when that began.
     """
 
     name: str
@@ -71,6 +83,12 @@ class Incident:
     returns: bool = False
     closed: float = 0.0
     how: str = ""
+    part: str = ""
+    serial: str = ""
+    ends: tuple[tuple[str, float, str], ...] = ()
+    kept: str = ""
+    allowed: bool = False
+    waits_since: float = 0.0
 
 
 def line_of(event: Event) -> str:
@@ -90,33 +108,49 @@ def read_line(line: str) -> Event | None:
     if isinstance(at, bool) or not isinstance(at, (int, float)):
         return None
     texts = {key: value for key, value in data.items() if isinstance(value, str)}
-    if texts != data or set(data) != _TEXTS or data["what"] not in EVENTS:
+    if texts != data or not _NEEDED <= set(data) <= _TEXTS or data["what"] not in EVENTS:
         return None
     return Event(at=float(at), **texts)
 
 
 _TEXTS = set(Event.__dataclass_fields__) - {"at"}
+_NEEDED = {"incident", "node", "what"}
 
 
 def fold(events: Iterable[Event]) -> dict[str, Incident]:
     """Return the incidents by name. Lines about others, or ended ones, do not count."""
-    found: dict[str, Incident] = {}
+    return with_events({}, events)
+
+
+def with_events(incidents: Mapping[str, Incident], events: Iterable[Event]) -> dict[str, Incident]:
+    """Return these incidents after more lines."""
+    found = dict(incidents)
     for event in events:
-        known = found.get(event.incident)
-        if event.what == OPENED:
-            if known is None:
-                found[event.incident] = Incident(
-                    event.incident,
-                    event.node,
-                    event.at,
-                    event.check,
-                    event.subject,
-                    event.text,
-                    since=event.at,
-                )
-        elif known is not None and not known.closed:
-            found[event.incident] = _after(known, event)
+        after = after_event(found.get(event.incident), event)
+        if after is not None:
+            found[event.incident] = after
     return found
+
+
+def after_event(known: Incident | None, event: Event) -> Incident | None:
+    """Return what an incident is after a line; None for a line that does not count."""
+    if event.what == OPENED:
+        if known is not None:
+            return None
+        return Incident(
+            event.incident,
+            event.node,
+            event.at,
+            event.check,
+            event.subject,
+            event.text,
+            since=event.at,
+            part=event.part,
+            serial=event.serial,
+        )
+    if known is None or known.closed:
+        return None
+    return _after(known, event)
 
 
 def _after(known: Incident, event: Event) -> Incident:
@@ -124,11 +158,31 @@ def _after(known: Incident, event: Event) -> Incident:
         steps = (*known.steps, (event.step, event.at))
         return replace(known, steps=steps, since=event.at, running=event.step, waits="")
     if event.what == ENDED:
-        return replace(known, since=max(known.since, event.at), running="")
+        ends = (*known.ends, (event.step, event.at, event.text))
+        return replace(known, since=max(known.since, event.at), running="", ends=ends)
     if event.what == JUDGED:
-        return replace(known, check=event.check, subject=event.subject, text=event.text, running="")
-    if event.what in (PERSON, RETURN):
-        return replace(known, waits=event.text, returns=event.what == RETURN, running="")
+        # A part that is lost names itself no more.
+        same = known if event.subject == known.subject and not event.part else None
+        return replace(
+            known,
+            check=event.check,
+            subject=event.subject,
+            text=event.text,
+            running="",
+            part=same.part if same else event.part,
+            serial=same.serial if same else event.serial,
+        )
+    if event.what in (PERSON, RETURN, KEPT):
+        return replace(
+            known,
+            waits=event.text,
+            returns=event.what != PERSON,
+            running="",
+            kept=event.text if event.what == KEPT else known.kept,
+            waits_since=event.at,
+        )
+    if event.what == ALLOWED:
+        return replace(known, kept="", allowed=True, waits="", returns=False)
     return replace(known, closed=event.at, how=event.text, running="")
 
 
@@ -141,8 +195,23 @@ def open_of(incidents: Mapping[str, Incident]) -> dict[str, Incident]:
     return found
 
 
+def kept_parts(incidents: Mapping[str, Incident]) -> dict[str, Incident]:
+    """Return by part the incident because of which no node with it is let in without consent.
+
+    That outlives the incident: the part may come back from repair, into another host.
+    """
+    found: dict[str, Incident] = {}
+    for incident in sorted(incidents.values(), key=lambda one: one.opened):
+        if incident.part and incident.kept and incident.how != BY_OPERATOR:
+            found[incident.part] = incident
+        elif incident.part and (incident.allowed or incident.how == BY_OPERATOR):
+            found.pop(incident.part, None)
+    return found
+
+
 def as_data(incident: Incident) -> dict[str, Any]:
     """Return the incident as mappings, lists and scalars, for people and programs."""
     data = dict(vars(incident))
     data["steps"] = [{"step": step, "at": at} for step, at in incident.steps]
+    data["ends"] = [{"step": step, "at": at, "outcome": how} for step, at, how in incident.ends]
     return data

@@ -12,6 +12,11 @@ change has none: the part goes back to its maker, or a person decides.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Mapping, Sequence
+
+from .._core.schema import closest
+from .._core.schema import words as words_of
 
 RESET_GPU, RESTART_DRIVER, REBOOT = "reset_gpu", "restart_driver", "reboot"
 POWER_CYCLE, AC_CYCLE = "power_cycle", "ac_cycle"
@@ -148,6 +153,37 @@ _BY_CHECK = {check: ladder for ladder, checks in _LADDERS for check in checks}
 CHECKS = frozenset(_BY_CHECK)
 
 
-def ladder_of(check: str) -> Ladder:
-    """Return the ladder of a check; of one without its own, that a person decides."""
-    return _BY_CHECK.get(check, _ASK)
+def ladder_of(check: str, own: Mapping[str, Ladder] = MappingProxyType({})) -> Ladder:
+    """Return the ladder of a check, the site's `own` first; without any a person decides."""
+    return own.get(check) or _BY_CHECK.get(check, _ASK)
+
+
+def flaw(words: Sequence[str]) -> tuple[int, str, str]:
+    """Return what is wrong with a ladder: the place, what, and what to write; empty where sound."""
+    for place, word in enumerate(words):
+        if word in ("resume", "validate", "back", "admit"):
+            wrong = f"'{word}' is no step, and nothing puts a node back before it was validated"
+            remedy = "leave it out: each step is followed by validate_nodes, and the gate lets in"
+            return place, wrong, remedy
+        if word not in (*STEPS, RETURN, PERSON):
+            near = closest(word, STEPS)
+            return place, f"'{word}' is not a step", f"write {near or words_of(STEPS)}"
+        if word not in STEPS and place != len(words) - 1:
+            return place, f"nothing comes after '{word}'", "write it last"
+        if word in STEPS and any(
+            STEPS.index(word) <= STEPS.index(one) for one in words[:place] if one in STEPS
+        ):
+            wrong = f"'{word}' is weaker than what comes before it, and would change nothing"
+            return place, wrong, f"write the steps in the order {', '.join(STEPS)}"
+    if not words or words[-1] in STEPS:
+        wrong = "it does not say what comes after the last step"
+        return len(words), wrong, "end it with return or person"
+    return 0, "", ""
+
+
+def own_ladder(words: Sequence[str]) -> Ladder:
+    """Return the ladder that a site gives; ValueError for one that flaw() refuses."""
+    _place, wrong, remedy = flaw(words)
+    if wrong:
+        raise ValueError(f"{wrong}; {remedy}")
+    return Ladder(tuple(words[:-1]), words[-1], "the inventory: cluster_repair.ladders")

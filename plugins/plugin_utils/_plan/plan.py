@@ -28,6 +28,7 @@ from . import monitoring as _plan_monitoring
 from . import mounts as _plan_mounts
 from . import networks as _plan_networks
 from . import nodes as _plan_nodes
+from . import repair as _plan_repair
 from . import slurm as _plan_slurm
 from . import slurm_values as _plan_slurm_values
 from . import users as _plan_users
@@ -352,6 +353,7 @@ def make_plan(
         _plan_fabric.check_partners(described.value, described.path, len(gpu_nodes))
     )
     findings.problems.extend(_plan_slurm.check_spares(cluster.get("cluster_gate"), nodes))
+    findings.problems.extend(_plan_repair.check_repair(cluster.get("cluster_repair"), nodes, sound))
     findings.problems.extend(_plan_monitoring.check_monitoring(inventory, sound))
     complete = "cluster_networks" in cluster and networks.keys() == known.value.keys()
     _check_hosts(nodes, sound, networks, complete, roles, findings)

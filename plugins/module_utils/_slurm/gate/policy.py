@@ -14,7 +14,7 @@ from __future__ import annotations
 import calendar
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Iterable, Mapping, Sequence
 
 from ..._core.record import FAIL, NOT_MEASURED, PASS
@@ -56,7 +56,8 @@ class Policy:
 
     `evidence_s` is how old evidence may be, in seconds. `unmeasured` says what becomes of a node in
     service that could not be measured: leave or drain. `spares` are the pool; at most
-    `spares_in_service` of them are put in. `user` is who the gate is in Slurm.
+    `spares_in_service` of them are put in. `user` is who the gate is in Slurm. `kept` nodes are not
+    let in, though they pass, for the reason given.
     """
 
     share: float = 0.1
@@ -66,6 +67,7 @@ class Policy:
     spares: tuple[str, ...] = ()
     spares_in_service: int = 0
     user: str = "root"
+    kept: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -308,6 +310,8 @@ def _let_in(node: Node, mine: Reason, verdict: Verdict, policy: Policy) -> Actio
 
 def _not_enough(node: Node, mine: Reason, verdict: Verdict, policy: Policy) -> str:
     """Why a passing verdict does not suffice; empty when it does."""
+    if node.name in policy.kept:
+        return f"passes, and is kept out: {policy.kept[node.name]}"
     if LEVELS.index(verdict.level) < LEVELS.index(policy.level):
         return f"passes at level {verdict.level} only; {policy.level} is asked for"
     if mine.kind not in AGAINST:

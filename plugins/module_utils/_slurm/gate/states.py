@@ -54,6 +54,7 @@ def policy_of(params: Mapping[str, Any], user: str) -> Policy:
         spares=tuple(params["spares"]),
         spares_in_service=params["spares_in_service"],
         user=user,
+        kept={str(one["node"]): str(one["why"]) for one in params["kept"]},
     )
 
 

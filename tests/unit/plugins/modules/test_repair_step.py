@@ -64,14 +64,12 @@ def test_a_step_begins_and_ends(ask, tmp_path):
     ended = ask(
         state="ended", node="dgx-01", incident=due["incident"], step="reset_gpu", outcome="done"
     )
-    assert ended["open"][0]["running"] == ""
-    assert lines(tmp_path)[-1]["text"] == "done"
-    shown = json.loads((tmp_path / "incidents/incidents.json").read_text())
-    assert shown["incidents"] == ended["open"]
-    for name in ("incidents.jsonl", "incidents.json"):
-        assert (tmp_path / "incidents" / name).stat().st_mode & 0o7 == 0
+    assert ended["events"][0]["text"] == lines(tmp_path)[-1]["text"] == "done"
+    assert (tmp_path / "incidents/incidents.jsonl").stat().st_mode & 0o7 == 0
     # The evidence is older than the step, so new one is asked for.
-    assert [due["step"] for due in ask()["due"]] == ["validate"]
+    after = ask()
+    assert [due["step"] for due in after["due"]] == ["validate"]
+    assert [one["step"] for one in after["open"][0]["ends"]] == ["reset_gpu"]
 
 
 def test_only_judged_begins_nothing(ask, tmp_path):
@@ -106,6 +104,7 @@ def test_a_step_is_confirmed_right_before_it(ask):
         ({"nodes": ""}, "nodes: holds no node; give what `scontrol show node -o` prints"),
         ({"verdicts": [{"node": "dgx-01", "verdict": "good"}]}, "dgx-01: the verdict is 'good'"),
         ({"steps": ["burn_it"]}, "value of steps must be one or more of"),
+        ({"ladders": {"gpu.xid": ["resume"]}}, "nothing puts a node back before it was validated"),
         ({"state": "ended"}, "state is ended but all of the following are missing"),
     ],
 )
@@ -113,3 +112,37 @@ def test_bad_input_is_one_line(ask, given, said):
     answer = ask(**given)
     assert answer["failed"]
     assert said in answer["msg"]
+
+
+def test_the_evidence_of_an_incident_is_removed_in_the_end(ask, tmp_path):
+    answer = ask()
+    name = answer["open"][0]["name"]
+    folder = tmp_path / "incidents" / name
+    folder.mkdir()
+    (folder / "reset_gpu.tar.gz").write_bytes(b"x")
+    ask(state="judged", keep_days=1)
+    assert folder.exists()
+    book = tmp_path / "incidents/incidents.jsonl"
+    closed = {"at": 1_700_000_000.0, "incident": name, "node": "dgx-01", "what": "closed",
+              "version": 1, "text": "back"}  # fmt: skip
+    book.write_text(book.read_text() + json.dumps(closed) + "\n")
+    ask(state="judged", keep_days=100000)
+    assert folder.exists()
+    ask(state="judged", keep_days=1)
+    assert not folder.exists()
+
+
+def test_a_repeat_offender_is_kept_out_until_the_operator_consents(ask):
+    parts = {"names": {"gpu:dgx-01/3": "GPU-7"}, "offenders": {"GPU-7": "failed 3 times, in a, b"}}
+    answer = ask(parts=parts)
+    assert answer["due"] == []
+    assert [(one["what"], one["part"]) for one in answer["events"]] == [
+        ("opened", "GPU-7"), ("kept", "GPU-7")
+    ]  # fmt: skip
+    why = "return the part: gpu:dgx-01/3 failed 3 times, in a, b; reset it"
+    assert answer["waits"] == [{"node": "dgx-01", "why": why}]
+    parts["kept"] = [{"node": "dgx-01", "part": "GPU-7", "why": why}]
+    assert ask(parts=parts)["waits"] == answer["waits"]
+    answer = ask(parts=parts, allowed=["dgx-01"])
+    assert [one["what"] for one in answer["events"]] == ["allowed", "begun"]
+    assert [one["step"] for one in answer["due"]] == ["reset_gpu"]
