@@ -16,6 +16,7 @@ import hmac
 import json
 import os
 import smtplib
+import socket
 import ssl
 import time
 import urllib.error
@@ -95,12 +96,14 @@ def _mail(hook: Mapping[str, Any], data: Mapping[str, Any], secret: str) -> str:
     message["References"] = _message_id(f"{data['ticket']}/opened", hook["sender"])
     message.set_content(ticket_text(data))
     tls = ssl.create_default_context(cafile=hook["ca_file"] or None)
+    # Without a name smtplib asks a name server, which may take longer than all of this.
+    more = {"local_hostname": socket.gethostname(), "timeout": hook["timeout_s"]}
     if hook["tls"] == "tls":
         server: smtplib.SMTP = smtplib.SMTP_SSL(
-            hook["server"], hook["port"] or 465, timeout=hook["timeout_s"], context=tls
+            hook["server"], hook["port"] or 465, context=tls, **more
         )
     else:
-        server = smtplib.SMTP(hook["server"], hook["port"] or 25, timeout=hook["timeout_s"])
+        server = smtplib.SMTP(hook["server"], hook["port"] or 25, **more)
     with server:
         if hook["tls"] == "starttls":
             server.starttls(context=tls)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...module_utils._core.schema import Problem, closest
-from ...module_utils._repair.ladders import CHECKS, flaw
+from ...module_utils._repair.ladders import BY_BMC, CHECKS, flaw
 from .._inventory.values import Value
 from .nodes import Node
 
@@ -35,7 +35,6 @@ _KNOWS = {
     "command": set[str](),
 }
 _ALL = {"name", "kind", "timeout_s"}
-_BY_BMC = ("power_cycle", "ac_cycle")
 
 
 def check_repair(
@@ -64,7 +63,7 @@ def check_repair(
 
 def _steps(path: str, steps: Any, protocols: set[str]) -> Iterator[Problem]:
     for number, step in enumerate(steps):
-        if step in _BY_BMC and not protocols:
+        if step in BY_BMC and not protocols:
             wrong = f"{step} is a BMC's, and no node has one"
             yield Problem(f"{path}[{number}]", wrong, "write node_bmc, or leave the step out")
         elif step == "ac_cycle" and protocols == {"ipmi"}:

@@ -1,0 +1,171 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Tickets at a real HTTP receiver, a mail server and a command: each at least once, none twice."""
+
+from __future__ import annotations
+
+import json
+import socketserver
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from ticket_receiver import KEY, Receiver, kill_many, story
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.redact import Redactor
+from ansible_collections.baremetal.dgx.plugins.module_utils._repair.incident import Event
+from ansible_collections.baremetal.dgx.plugins.module_utils._repair.send import send_all
+from ansible_collections.baremetal.dgx.plugins.module_utils._repair.tickets import tickets_of
+
+STATES = ["opened", "person", "return", "closed"]
+
+
+def sent(folder: Path, hook: dict, events: list[Event], known: bool = True) -> dict:
+    """Send to a hook that was there before the incidents, unless told otherwise."""
+    if known:
+        send_all(str(folder), [hook], [], "alpha", Redactor())
+    return send_all(str(folder), [hook], events, "alpha", Redactor())["tracker"]
+
+
+def lines(number: int = 1) -> list[Event]:
+    return story(number, time.time() + 60)
+
+
+def test_each_state_is_one_ticket_with_a_signature(tmp_path):
+    with Receiver(tmp_path) as receiver:
+        told = sent(tmp_path, receiver.hook(), lines())
+        again = sent(tmp_path, receiver.hook(), lines())
+    assert told["sent"] == [f"dgx-01-story/{state}" for state in STATES]
+    assert (told["waiting"], told["why"], again["sent"]) == ([], "", [])
+    assert [key for key, _body in receiver.requests] == told["sent"]
+    ticket = json.loads(receiver.tickets["dgx-01-story/return"])
+    assert (ticket["node"], ticket["slot"], ticket["category"]) == ("dgx-01", "3", "GPU")
+    assert [(one["step"], one["outcome"]) for one in ticket["tried"]] == [
+        ("reboot", "done"), ("power_cycle", "not_measured")
+    ]  # fmt: skip
+    assert "Return of a part: GPU in slot 3\nNode: dgx-01\n" in ticket["rma"]
+    assert KEY not in (tmp_path / "tickets.jsonl").read_text()
+
+
+def test_a_ticket_has_the_history_of_its_part_over_hosts():
+    events = [*lines(1), *lines(4)]
+    last = [one for one in tickets_of(events) if one.state == "return"][-1]
+    assert [(one.node, one.how) for one in last.earlier] == [("dgx-01", "the node left Slurm")]
+    # What happens later changes no ticket that was sent.
+    whole = {one.key: one for one in tickets_of(events)}
+    for count in range(len(events)):
+        assert all(whole[one.key] == one for one in tickets_of(events[:count]))
+
+
+def test_a_state_that_comes_again_has_a_key_of_its_own():
+    events = lines()
+    keys = [one.key for one in tickets_of([*events[:5], events[3], *events[5:]])]
+    assert keys[1:3] == ["dgx-01-story/person", "dgx-01-story/person-2"]
+
+
+def test_what_is_not_taken_waits_and_nothing_overtakes_it(tmp_path):
+    with Receiver(tmp_path) as receiver:
+        receiver.answer = 500
+        told = sent(tmp_path, receiver.hook(), lines())
+        assert (told["sent"], told["why"]) == ([], "it answers with 500")
+        assert len(receiver.requests) == 1
+        receiver.answer = 200
+        assert sent(tmp_path, receiver.hook(), lines())["waiting"] == []
+    assert list(receiver.tickets) == [f"dgx-01-story/{state}" for state in STATES]
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"), [(409, ""), (302, "it answers with 302"), (403, "it answers with 403")]
+)
+def test_what_the_receiver_knows_is_sent_and_a_redirection_is_not_followed(tmp_path, answer, why):
+    with Receiver(tmp_path) as receiver:
+        receiver.answer = answer
+        assert sent(tmp_path, receiver.hook(), lines())["why"] == why
+
+
+def test_a_receiver_that_hangs_costs_its_timeout_once(tmp_path):
+    with Receiver(tmp_path) as receiver:
+        receiver.wait_s = 30
+        began = time.monotonic()
+        told = sent(tmp_path, receiver.hook(timeout_s=0.3), lines())
+    assert "timed out" in told["why"]
+    assert len(told["waiting"]) == 4
+    assert time.monotonic() - began < 10
+
+
+def test_nobody_there_and_a_key_that_others_read(tmp_path):
+    with Receiver(tmp_path) as receiver:
+        hook = receiver.hook()
+        receiver.secret.chmod(0o644)
+        assert "others may read it; chmod 600 it" in sent(tmp_path, hook, lines())["why"]
+        receiver.secret.chmod(0o600)
+    assert "refused" in sent(tmp_path, hook, lines())["why"]
+
+
+def test_a_new_hook_is_told_nothing_of_what_is_over(tmp_path):
+    old = story(1, 1_700_000_000.0)
+    with Receiver(tmp_path) as receiver:
+        told = sent(tmp_path, receiver.hook(), [*old, *story(2, 1_700_000_000.0)[:4]], known=False)
+    assert told["sent"] == ["dgx-02-story/opened", "dgx-02-story/person"]
+
+
+def test_a_command_gets_a_file_and_secrets_are_taken_out(tmp_path):
+    program = tmp_path / "tell"
+    program.write_text(
+        f"#!{sys.executable}\nimport os, sys\n"
+        f"open({str(tmp_path / 'told')!r}, 'a').write(open(os.environ['TICKET_FILE']).read())\n"
+        "sys.exit(os.environ['TICKET_KEY'].endswith('person'))\n"
+    )
+    program.chmod(0o755)
+    with Receiver(tmp_path) as receiver:
+        hook = receiver.hook(kind="command", secret_file="", command=[str(program), "x"])
+    send_all(str(tmp_path), [hook], [], "alpha", Redactor())
+    told = send_all(str(tmp_path), [hook], lines(), "alpha", Redactor(["Xid 79"]))["tracker"]
+    assert told["sent"] == ["dgx-01-story/opened"]
+    assert "ended with 1" in told["why"]
+    assert '"text": "[hidden]"' in (tmp_path / "told").read_text()
+
+
+def test_a_mail_has_the_key_as_its_name(tmp_path):
+    taken: list[str] = []
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self.wfile.write(b"220 here\r\n")
+            data = False
+            for raw in self.rfile:
+                line = raw.decode().rstrip("\r\n")
+                if data:
+                    taken.append(line)
+                    data = line != "."
+                    self.wfile.write(b"" if data else b"250 taken\r\n")
+                elif line == "DATA":
+                    data = True
+                    self.wfile.write(b"354 go on\r\n")
+                else:
+                    self.wfile.write(b"221 bye\r\n" if line == "QUIT" else b"250 ok\r\n")
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        with Receiver(tmp_path) as receiver:
+            hook = receiver.hook(
+                kind="mail", secret_file="", server="127.0.0.1", port=server.server_address[1],
+                tls="none", sender="dgx@example.com", recipients=["ops@example.com"],
+            )  # fmt: skip
+        told = sent(tmp_path, hook, lines()[:4])
+        server.shutdown()
+    assert told["why"] == ""
+    assert told["sent"] == ["dgx-01-story/opened", "dgx-01-story/person"]
+    names = [line for line in taken if line.startswith("Message-ID: ")]
+    assert len(set(names)) == 2
+    assert all(name.endswith("@example.com>") for name in names)
+    assert "Subject: alpha: dgx-01: gpu.xid: person" in taken
+
+
+def test_runs_that_are_killed_lose_no_ticket_and_make_none_twice(tmp_path):
+    """A thousand kills are in soak."""
+    receiver, killed = kill_many(tmp_path, 60)
+    assert killed >= 60
+    assert len(receiver.tickets) == 5 * 4
