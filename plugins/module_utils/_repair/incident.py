@@ -148,7 +148,8 @@ def after_event(known: Incident | None, event: Event) -> Incident | None:
             part=event.part,
             serial=event.serial,
         )
-    if known is None or known.closed:
+    # The part of an incident that is over may come back, and consent with it.
+    if known is None or (known.closed and event.what != ALLOWED):
         return None
     return _after(known, event)
 

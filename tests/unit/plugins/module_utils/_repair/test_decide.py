@@ -18,6 +18,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import 
 from ansible_collections.baremetal.dgx.plugins.module_utils._repair.decide import (
     FLEET,
     MOST_VALIDATIONS,
+    Parts,
     Plan,
     Policy,
     obstacle,
@@ -28,15 +29,20 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._repair.incident imp
     CLOSED,
     ENDED,
     JUDGED,
+    KEPT,
     OPENED,
     PERSON,
     RETURN,
     VALIDATE,
     Event,
     fold,
+    kept_parts,
     open_of,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._repair.ladders import STEPS
+from ansible_collections.baremetal.dgx.plugins.module_utils._repair.ladders import (
+    STEPS,
+    ladder_of,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.policy import Verdict
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import (
     FAILED,
@@ -50,6 +56,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.nodes import 
 NOW = 1_800_000_000.0
 NAME = "dgx-01"
 ALL = Policy(steps=STEPS)
+NOTHING = Parts()
 OUT = ("IDLE", "DRAIN")
 
 
@@ -81,11 +88,11 @@ class Case:
         self.verdicts = {name: verdict(PASS, name=name) for name in self.nodes}
         self.now = NOW
 
-    def plan(self, later: float = 60, **changed: Any) -> Plan:
+    def plan(self, later: float = 60, parts: Parts = NOTHING, **changed: Any) -> Plan:
         self.now += later
         plan = plan_repair(
             self.nodes, self.verdicts, fold(self.events), replace(self.policy, **changed),
-            self.now, list(self.nodes),
+            self.now, list(self.nodes), parts,
         )  # fmt: skip
         self.events += plan.events
         return plan
@@ -326,3 +333,69 @@ def test_nothing_begins_where_it_is_only_judged(broken: Case) -> None:
     assert plan.waits == {NAME: "reset_gpu is next"}
     again = broken.plan(begins=False)
     assert again.events == ()
+
+
+@pytest.mark.parametrize(
+    ("check", "subject", "count", "cause"),
+    [
+        ("fabric.missing", "cable:{node}/rail3--leaf-07/{number}", 4, "fabric.missing at leaf-07"),
+        ("mount.answers", "mount:{node}/data", 3, "mount.answers at data"),
+        ("gpu.driver_version", "node:{node}", 9, "gpu.driver_version"),
+    ],
+)
+def test_a_dead_leaf_a_ceph_that_hangs_and_a_wrong_driver_are_one_incident_each(
+    check: str, subject: str, count: int, cause: str
+) -> None:
+    """However few of a large fleet they are: what they fail at is not theirs."""
+    case = Case(replace(ALL, ladders={check: ladder_of("gpu.xid")}, alike=0.4))
+    hit = [f"dgx-{number:02}" for number in range(1, count + 1)]
+    for number, name in enumerate(hit):
+        where = subject.format(node=name, number=number)
+        case.nodes[name] = node(name=name)
+        case.verdicts[name] = replace(verdict(check=check, name=name), subject=where)
+    plan = case.plan()
+    assert (kinds(plan), plan.due) == ([OPENED, PERSON], ())
+    assert plan.events[0].node == FLEET + cause
+    assert set(plan.waits) == set(hit)
+    # Two have no common cause, and walk their ladders.
+    for name in hit[2:]:
+        case.nodes[name], case.verdicts[name] = Node(name, ("IDLE",)), verdict(PASS, name=name)
+    later = case.plan(at_once=9)
+    assert sorted(kinds(later)) == [BEGUN, BEGUN, CLOSED, OPENED, OPENED]
+
+
+def test_a_part_takes_what_was_tried_to_another_host() -> None:
+    case = Case()
+    for name in (NAME, "dgx-02", "dgx-03"):
+        case.nodes[name] = node(name=name, at=case.now - 100)
+        case.verdicts[name] = verdict(name=name, at=case.now - 50)
+        part = Parts(names={f"gpu:{name}/3": "GPU-7" if name != "dgx-03" else "GPU-8"})
+        plan = case.plan(parts=part)
+        if name == NAME:
+            assert steps(plan) == [(NAME, "reset_gpu")]
+            # The part leaves this host, which passes without it.
+            case.nodes[name], case.verdicts[name] = Node(name, ("IDLE",)), verdict(PASS, case.now)
+        elif name == "dgx-02":
+            assert steps(plan) == [(name, "reboot")]
+            assert plan.events[-1].what == BEGUN
+            case.nodes[name] = Node(name, ("IDLE",))
+        else:
+            assert steps(plan) == [(name, "reset_gpu")]
+
+
+def test_a_repeat_offender_that_passes_waits_for_consent_in_any_host(broken: Case) -> None:
+    part = Parts(names={f"gpu:{NAME}/3": "GPU-7"}, offenders={"GPU-7": "failed 3 times"})
+    assert kinds(broken.plan(parts=part)) == [OPENED, KEPT]
+    kept = kept_parts(fold(broken.events))
+    assert list(kept) == ["GPU-7"]
+    # The node leaves; the part comes back from repair in another host, and passes.
+    del broken.nodes[NAME]
+    assert kinds(broken.plan()) == [CLOSED]
+    assert list(kept_parts(fold(broken.events))) == ["GPU-7"]
+    broken.nodes["dgx-02"] = node(name="dgx-02")
+    broken.verdicts["dgx-02"] = verdict(PASS, broken.now + 5, name="dgx-02")
+    there = Parts(kept={"dgx-02": "GPU-7"})
+    assert broken.plan(parts=there).waits == {"dgx-02": "GPU-7 fails again and again"}
+    plan = broken.plan(parts=replace(there, allowed=["dgx-02"]))
+    assert plan.waits == {"dgx-02": "it passes at level standard: admit_nodes lets it in"}
+    assert kept_parts(fold(broken.events)) == {}

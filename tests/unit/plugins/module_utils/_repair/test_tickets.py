@@ -141,11 +141,11 @@ def test_a_mail_has_the_key_as_its_name(tmp_path):
                     taken.append(line)
                     data = line != "."
                     self.wfile.write(b"" if data else b"250 taken\r\n")
-                elif line == "DATA":
+                elif line.upper() == "DATA":
                     data = True
                     self.wfile.write(b"354 go on\r\n")
                 else:
-                    self.wfile.write(b"221 bye\r\n" if line == "QUIT" else b"250 ok\r\n")
+                    self.wfile.write(b"221 bye\r\n" if line.upper() == "QUIT" else b"250 ok\r\n")
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
