@@ -8,11 +8,13 @@ import contextlib
 import json
 import sys
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 import yaml
 from redfish_server import PASSWORD
+from ticket_receiver import KEY, Receiver
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -79,10 +81,15 @@ def site(tmp_path: Path) -> Site:
 
 
 def run(
-    site: Site, *arguments: str, steps: tuple[str, ...] = ("reset_gpu",), **more: object
+    site: Site,
+    *arguments: str,
+    steps: tuple[str, ...] = ("reset_gpu",),
+    hooks: Sequence[object] = (),
+    **more: object,
 ) -> tuple[int, str]:
     given = {
-        "repair_validate": str(site.folder / "prove.yml"), "cluster_repair": {"steps": list(steps)},
+        "repair_validate": str(site.folder / "prove.yml"),
+        "cluster_repair": {"steps": list(steps), "hooks": list(hooks)},
         "repair_lock_folder": str(site.folder / "locks"), **GATE, **more,
     }  # fmt: skip
     return site.run(*arguments, playbook="repair_nodes", **given)
@@ -125,8 +132,15 @@ def test_a_fault_is_repaired_and_the_gate_lets_the_node_in(site: Site) -> None:
     assert f"{NODE}: reset_gpu: gpu.xid: Xid 48" in said
     assert acts(site) == []
     assert not (site.state / "incidents").exists()
-    rc, said = run(site)
+    with Receiver(site.folder) as receiver:
+        hook = {"name": "tracker", "kind": "webhook", "timeout_s": 5, "url": receiver.url,
+                "secret_file": str(receiver.secret)}  # fmt: skip
+        rc, said = run(site, hooks=[hook], repair_metrics_file=str(site.folder / "dgx.prom"))
     assert rc == 0, said
+    # Both states at once: it was opened and is over before anybody could be told.
+    assert [key.rpartition("/")[2] for key, _body in receiver.requests] == ["opened", "closed"]
+    assert KEY not in said
+    assert 'incident_closed_total{how="back"} 1' in (site.folder / "dgx.prom").read_text()
     assert acts(site) == ["nvidia-smi --gpu-reset"]
     assert site.slurm[NODE] == ["IDLE", ""]
     assert events(site) == [
@@ -134,8 +148,12 @@ def test_a_fault_is_repaired_and_the_gate_lets_the_node_in(site: Site) -> None:
     ]  # fmt: skip
     assert f"{NODE}: back" in said
     (incident,) = json.loads((site.state / "incidents/incidents.json").read_text())["incidents"]
-    assert (incident["node"], incident["how"]) == (NODE, "back")
-    with tarfile.open(site.state / "incidents" / incident["name"] / "reset_gpu.tar.gz") as archive:
+    assert (incident["node"], incident["state"], incident["action"]) == (NODE, "closed", "back")
+    assert incident["actions"][0]["outcome"] == "done"
+    fleet = json.loads((site.state / "incidents/fleet.json").read_text())
+    assert fleet["summary"]["delivered"] == len(NODES)
+    folder = site.state / "incidents" / incident["ticket_id"]
+    with tarfile.open(folder / "reset_gpu.tar.gz") as archive:
         assert {"kernel.log", "gpus.txt", "pci.txt"} <= set(archive.getnames())
     # Nothing is out any more, and nothing is done.
     before = events(site)

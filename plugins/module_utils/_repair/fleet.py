@@ -142,6 +142,18 @@ def fleet_data(
     }
 
 
+def table_of(incidents: Mapping[str, Incident]) -> list[list[str]]:
+    """Return the rows of the report about open incidents, the oldest first; none without any."""
+    rows = [
+        [utc_text(one.opened), one.node, one.check, one.serial or one.part, owner_of(one),
+         ", ".join(step["step"] for step in tried(one)), one.waits or one.text]
+        for one in sorted(incidents.values(), key=lambda one: (one.opened, one.name))
+        if not one.closed
+    ]  # fmt: skip
+    head = ["since", "node", "check", "part", "waits for", "tried", "text"]
+    return [head, *rows] if rows else []
+
+
 def rma_of(incidents: Mapping[str, Incident]) -> dict[str, str]:
     """Return by incident the text for the maker, of open ones whose part is to be returned."""
     found = {}
