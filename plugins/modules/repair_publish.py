@@ -63,8 +63,7 @@ options:
     elements: str
     default: []
   hooks:
-    description: Whom tickets go to. A hook is told nothing of incidents that ended before it was
-      there.
+    description: Whom tickets go to. A new hook gets none of incidents that ended before.
     type: list
     elements: dict
     default: []
@@ -136,7 +135,7 @@ seealso:
 """
 
 EXAMPLES = r"""
-- name: Tell others of the incidents
+- name: Publish the incidents
   baremetal.dgx.repair_publish:
     state_folder: /srv/cluster/.dgx
     plan: /srv/cluster/.dgx/plan

@@ -22,7 +22,7 @@ from .._core.files import create, make_temporary, read_bytes, temporary_folder, 
 from .._core.redact import Redactor
 from .._core.run import MISSING, CommandRunner
 
-# Where a program that writes a file of its own writes it.
+# Stands for the file that a program writes.
 _FILE = "FILE"
 _BUG_REPORT = "bug-report.txt"
 # Name, seconds, and the command. NVIDIA wants its bug report with every return of a GPU
@@ -81,7 +81,7 @@ def _own_names() -> list[str]:
     host = socket.gethostname()
     people = [one.pw_name for one in pwd.getpwall() if one.pw_uid >= _FIRST_PERSON]
     with contextlib.suppress(OSError):
-        # People of a directory are not listed; whoever worked here has a home.
+        # Not all people of a directory are listed; those who worked here have a home.
         people += os.listdir("/home")
     return [host, host.partition(".")[0], *(name for name in people if name != "nobody")]
 

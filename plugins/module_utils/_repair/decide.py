@@ -264,7 +264,7 @@ def _shared(
     """Return the causes that many nodes share, with the nodes.
 
     Nodes that fail at one switch or one mount share it, however few of the fleet they are; of one
-    check alone, more than the share of the fleet that has a cause of its own.
+    check alone, more than `alike` of the fleet.
     """
     found: dict[str, list[str]] = {}
     for name in sorted(set(targets) & set(nodes)):

@@ -159,10 +159,10 @@ def ladder_of(check: str, own: Mapping[str, Ladder] = MappingProxyType({})) -> L
 
 
 def flaw(words: Sequence[str]) -> tuple[int, str, str]:
-    """Return what is wrong with a ladder: the place, what, and what to write; empty where sound."""
+    """Return what is wrong with a ladder: the place, what, and what to write; empty if nothing is."""
     for place, word in enumerate(words):
         if word in ("resume", "validate", "back", "admit"):
-            wrong = f"'{word}' is no step, and nothing puts a node back before it was validated"
+            wrong = f"'{word}' is not a step, and nothing puts a node back before it was validated"
             remedy = "leave it out: each step is followed by validate_nodes, and the gate lets in"
             return place, wrong, remedy
         if word not in (*STEPS, RETURN, PERSON):

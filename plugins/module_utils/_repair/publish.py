@@ -85,7 +85,7 @@ def _mapping(path: str) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except ValueError:
-        # The next validation writes it anew; what it would have said is not known.
+        # The next validation replaces it.
         return {}
     return found if isinstance(found, dict) else {}
 

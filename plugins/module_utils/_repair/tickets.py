@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""Tickets: what others are told of incidents, each once, and what a part's maker is told. Pure.
+"""Tickets about incidents, each once, and the text about a part for its maker. Pure.
 
 A ticket is made of the lines up to its own alone. So it is the same whenever it is sent again, and
 its key is, too: a receiver that knows the key has the ticket already.
@@ -29,7 +29,7 @@ from .incident import (
 )
 
 VERSION = 1
-# What each line is to others. Steps are not told: most end without anybody.
+# What each line is to others. Steps have none: most end without a person.
 _TOLD = {OPENED: "opened", PERSON: "person", RETURN: "return", KEPT: "return", CLOSED: "closed"}
 _CATEGORIES = {
     "gpu": "GPU", "hca": "network adapter", "nvme": "disk", "disk": "disk", "cable": "cable",
@@ -177,7 +177,7 @@ def ticket_text(data: Mapping[str, Any]) -> str:
 def unsent(
     tickets: Sequence[Ticket], sent: Iterable[str], begun: float, after: Mapping[str, Incident]
 ) -> list[Ticket]:
-    """Return what a hook has still to be told; of what ended before it `begun`, nothing."""
+    """Return the tickets that a hook still has to get; of what ended before it `begun`, none."""
     done = set(sent)
     return [
         one

@@ -40,7 +40,7 @@ _ALL = {"name", "kind", "timeout_s"}
 def check_repair(
     value: Value | None, nodes: list[Node], sound: Mapping[str, Mapping[str, Value]]
 ) -> Iterator[Problem]:
-    """Yield steps that no BMC can do, ladders that are none, and hooks that cannot be used."""
+    """Yield steps that no BMC can do, wrong ladders, and hooks that cannot be used."""
     if value is None or not value.value:
         return
     path, said = value.path, value.value

@@ -64,7 +64,7 @@ def opened(path: str) -> dict[str, str]:
 
 
 def collected(monkeypatch, tmp_path, answer, **given):
-    """Collect with one part, NVIDIA's bug report, which writes a file of its own."""
+    """Collect with one part, NVIDIA's bug report, whose program writes a file."""
     monkeypatch.setattr(collect, "PARTS", collect.PARTS[-1:])
     monkeypatch.setattr(collect, "_own_names", lambda: ["dgx-01.example.com", "alice"])
     tmp_path.chmod(0o755)

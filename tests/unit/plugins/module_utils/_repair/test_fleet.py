@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The fleet and its repairs for programs, and what Prometheus is told of them."""
+"""The fleet and its repairs for programs, and their metrics."""
 
 from __future__ import annotations
 

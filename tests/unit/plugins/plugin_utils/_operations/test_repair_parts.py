@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleLookupError
-from ansible.plugins.loader import lookup_loader
 
+from ansible_collections.baremetal.dgx.plugins.lookup import incident_table, repair_parts
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import utc_text
 from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.store import Store
 from ansible_collections.baremetal.dgx.plugins.module_utils._repair.book import Book
@@ -21,15 +21,18 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._repair.incident imp
     Event,
 )
 
-GPU = "GPU-01234567-89ab"
+GPU = "gpu-01234567-89ab"
 SUBJECT = "gpu:dgx-02/3"
 FIRST = {"check": "gpu.xid", "subject": SUBJECT, "text": "Xid 79"}
 VERDICTS = [{"node": "dgx-02", "verdict": "fail", "first_failing": FIRST}]
 
 
 def look(home: Path, name: str = "repair_parts", **more: Any) -> Any:
-    plugin = lookup_loader.get(f"baremetal.dgx.{name}")
-    return plugin.run([str(home)] if name == "incident_table" else ["dgx-01", "dgx-02"], {}, **more)
+    plugin = (incident_table if name == "incident_table" else repair_parts).LookupModule()
+    given = {"verdicts": [], **more}
+    plugin.set_options = lambda **_more: None
+    plugin.get_option = given.__getitem__
+    return plugin.run([str(home)] if name == "incident_table" else ["dgx-01", "dgx-02"], {})
 
 
 def fail_in(store: Store, node: str) -> None:
@@ -37,7 +40,7 @@ def fail_in(store: Store, node: str) -> None:
     at = utc_text()
     record = {
         "check": "gpu.xid", "subject": f"gpu:{node}/3", "status": "fail", "text": "Xid 79",
-        "at": at, "evidence": [f"UUID {GPU}"],
+        "at": at, "evidence": ["UUID GPU-01234567-89AB"],
     }  # fmt: skip
     store.add(store.begin("validate_nodes", at), node, "gpu_health", [record], at)
 
