@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A receiver of tickets over HTTP, and runs that are killed while they send to it.
 
-The receiver is what a tracker is to us: a key that it knows makes no second ticket. It refuses a wrong
-signature, and answers slowly or with an error if the test wants it.
+The receiver is what a tracker is to us: a key that it knows makes no second ticket. It refuses a
+wrong signature, and answers slowly or with an error if the test wants it.
 """
 
 from __future__ import annotations

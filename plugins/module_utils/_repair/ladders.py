@@ -159,7 +159,7 @@ def ladder_of(check: str, own: Mapping[str, Ladder] = MappingProxyType({})) -> L
 
 
 def flaw(words: Sequence[str]) -> tuple[int, str, str]:
-    """Return what is wrong with a ladder: the place, what, and what to write; empty if nothing is."""
+    """Return what is wrong with a ladder: the place, what, and what to write; or nothing."""
     for place, word in enumerate(words):
         if word in ("resume", "validate", "back", "admit"):
             wrong = f"'{word}' is not a step, and nothing puts a node back before it was validated"
