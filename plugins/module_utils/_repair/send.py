@@ -187,7 +187,7 @@ def send_all(
     redactor: Redactor,
     write: bool = True,
 ) -> dict[str, dict[str, Any]]:
-    """Send what each hook has not been told, in its order; returns by hook what became of it.
+    """Send what each hook has not received, in its order; returns by hook what became of it.
 
     A hook that does not take a ticket gets no later one in this run. Raises OSError of the folder.
     """

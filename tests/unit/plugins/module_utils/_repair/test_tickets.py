@@ -23,7 +23,7 @@ STATES = ["opened", "person", "return", "closed"]
 
 
 def sent(folder: Path, hook: dict, events: list[Event], known: bool = True) -> dict:
-    """Send to a hook that was there before the incidents, unless told otherwise."""
+    """Send to a hook that was there before the incidents, unless `known` is false."""
     if known:
         send_all(str(folder), [hook], [], "alpha", Redactor())
     return send_all(str(folder), [hook], events, "alpha", Redactor())["tracker"]
@@ -95,7 +95,7 @@ def test_a_receiver_that_hangs_costs_its_timeout_once(tmp_path):
     assert time.monotonic() - began < 10
 
 
-def test_nobody_there_and_a_key_that_others_read(tmp_path):
+def test_no_receiver_and_a_key_that_others_read(tmp_path):
     with Receiver(tmp_path) as receiver:
         hook = receiver.hook()
         receiver.secret.chmod(0o644)
