@@ -194,6 +194,7 @@ def place(
     putter = {CONTROLLER: _place_controller, DATABASE: _place_database}[kind]
     kept = putter(settings, run, folder, data, aside)
     _mark(settings, kind, seen["snapshot"], is_done=True)
+    remove_tree(f"{folder}.json")
     remove_tree(folder)
     return {"changed": True, "kept": kept}
 

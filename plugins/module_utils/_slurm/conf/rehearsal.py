@@ -94,9 +94,9 @@ while [ "$limit" -gt 0 ]; do
   sleep 0.1
   limit=$((limit - 1))
 done
-@ASKS@
-cat "$folder/log"
 """.replace("@ADDRESS@", ADDRESS).replace("@ACCEPTED@", ACCEPTED)
+
+_SHOWN = 'cat "$folder/log"\n'
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ def play(run: CommandRunner, folder: str, slurm_conf: str, timeout_s: int, asks:
         raise ToolError("slurmctld is not installed")
     spaces = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
     arguments = [folder, str(timeout_s * 10), _USER, daemon]
-    script = SCRIPT.replace("@ASKS@", asks)
+    script = SCRIPT + asks + _SHOWN
     command = ["unshare", *spaces, "sh", "-c", script, "rehearsal", *arguments]
     result = run(command, timeout_s=timeout_s + 10)
     if not result.ok:

@@ -24,5 +24,7 @@ def test_what_is_no_path_is_refused(python: str) -> None:
 
 
 def test_a_program_that_there_is_not_is_refused() -> None:
-    with pytest.raises(AnsibleFilterError, match="none of fabric-metrics, node-health"):
+    with pytest.raises(
+        AnsibleFilterError, match="none of cluster-backup, fabric-metrics, home-quotas"
+    ):
         node_program("/usr/bin/python3", "weather")
