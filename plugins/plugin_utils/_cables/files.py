@@ -45,6 +45,7 @@ def fabric_files(plan: CablePlan, plan_data: Mapping[str, Any]) -> dict[str, str
         "topology": plan_data["slurm"]["topology"],
         "topology_plugin": "tree",
         "block_sizes": (),
+        "partitions": (),
     }
     return {
         "cables.json": _json_text(plan),
