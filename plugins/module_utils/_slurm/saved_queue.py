@@ -67,8 +67,8 @@ def parse(log: str) -> list[Queued]:
         raise ToolError(f"squeue did not answer in the rehearsal: {last_lines(log, 3)}")
     found = []
     for line in rows.splitlines():
-        number, bar, what = line.partition("|")
-        if not bar or not number.isdigit():
+        number, sign, what = line.partition("|")
+        if not sign or not number.isdigit():
             raise ToolError(f"squeue printed {line!r} in the rehearsal")
         found.append(Queued(int(number), what))
     return found
