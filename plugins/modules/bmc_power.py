@@ -91,6 +91,14 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+records:
+  description:
+    - One record for each question; C(verdict) folds them into one, C(counts) has how many there are
+      of each status, C(findings) and C(not_measured) a line for each that did not pass.
+      C(docs/records.md) describes them all.
+  returned: always
+  type: list
+  elements: dict
 due:
   description: Nodes that are switched, or would be.
   returned: always
@@ -115,14 +123,6 @@ power:
   description: With O(state=planned), the power of each machine.
   returned: always
   type: dict
-records:
-  description:
-    - One record for each machine that was switched, refused or not reached; C(verdict) folds them
-      into one, C(counts) has how many there are of each status, C(findings) and C(not_measured) a
-      line for each that did not pass. C(docs/records.md) describes them all.
-  returned: always
-  type: list
-  elements: dict
 """
 
 from typing import Any

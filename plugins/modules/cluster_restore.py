@@ -138,24 +138,17 @@ kept:
   type: str
 """
 
-import calendar
-import os
-import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._backup import jobs, restore
+from ansible_collections.baremetal.dgx.plugins.module_utils._backup import restore
 from ansible_collections.baremetal.dgx.plugins.module_utils._backup.settings import (
     settings_from_data,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.files import read_json
-from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner, ToolError
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.saved_queue import queue_of
-
-_REHEARSAL_S = 60
-_NEVER = float(1 << 36)
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "state": {
@@ -173,21 +166,13 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 
-def until_s(text: str) -> float:
-    """Return Unix time of an option, far ahead for none; ToolError."""
-    try:
-        return calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ")) if text else _NEVER
-    except ValueError as error:
-        raise ToolError(f"not_after: {text!r} is not like 2026-01-31T23:59:59Z") from error
-
-
 def main() -> None:
     """Do one step."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params, run, check = module.params, ModuleRunner(module), module.check_mode
     kind = params["kind"]
     with reported(module, None, ValueError):
-        until = until_s(params["not_after"])
+        until = restore.limit_of(params["not_after"])
         settings = settings_from_data(read_json(params["config"]))
         if params["state"] == "looked":
             result = {"changed": False, **restore.look(settings, run, kind, until)}
@@ -196,13 +181,9 @@ def main() -> None:
         elif params["state"] == "placed":
             result = restore.place(settings, run, kind, until, params["over"], check)
         else:
-            seen = restore.look(settings, run, kind, until)
-            state = os.path.join(settings.work_dir, "restored", kind, "state")
-            running = {node: jobs.parse_listpids(text) for node, text in params["running"].items()}
-            found = jobs.compare(running, queue_of(run, state, "/etc/slurm", _REHEARSAL_S))
-            numbers = [found["highest"], seen.get("job", 0), *params["numbers"]]
-            first = jobs.first_job(numbers, seen.get("age_s", 0))
-            result = {"changed": False, **found, "first_job": first}
+            result = restore.compare(
+                settings, run, kind, until, params["running"], params["numbers"]
+            )
     module.exit_json(**result)
 
 

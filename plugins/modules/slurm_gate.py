@@ -248,7 +248,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.apply import report
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.apply import KEPT, report
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.policy import GatePlan
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.states import (
     bring_about,
@@ -278,16 +278,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "spares": {"type": "list", "elements": "str", "default": []},
     "spares_in_service": {"type": "int", "default": 0},
     "return_spares": {"type": "list", "elements": "str", "default": []},
-    "kept": {
-        "type": "list",
-        "elements": "dict",
-        "default": [],
-        "options": {
-            "node": {"type": "str", "required": True},
-            "why": {"type": "str", "required": True},
-            "part": {"type": "str", "default": ""},
-        },
-    },
+    "kept": {"type": "list", "elements": "dict", "default": [], "options": KEPT},
     "nodes": {"type": "list", "elements": "str", "default": []},
     "renewed": {"type": "list", "elements": "str", "default": []},
     "known_file": {"type": "path", "default": "/var/lib/baremetal-dgx/gate/known.json"},

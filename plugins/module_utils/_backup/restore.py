@@ -11,11 +11,12 @@ kept beside; what a killed run has begun to load is replaced without.
 
 from __future__ import annotations
 
+import calendar
 import json
 import os
 import pwd
 import time
-from typing import Any, Mapping
+from typing import Any, Mapping, Sequence
 
 from .._core.files import (
     copy_tree,
@@ -30,14 +31,17 @@ from .._core.files import (
 )
 from .._core.record import utc_text
 from .._core.run import CommandRunner, ToolError
+from .._slurm.saved_queue import queue_of
 from .._slurm.saved_state import refusal
-from . import dump, manifest, state
+from . import dump, jobs, manifest, state
 from .copy import DUMP_NAME, HOST_NAME, STATE_NAME
 from .proof import restored
 from .repository import Repository, Snapshot
 from .settings import CONTROLLER, DATABASE, Database, Settings
 
 _FETCHED = "restored"
+_REHEARSAL_S = 60
+_NEVER = float(1 << 36)
 _MARKS = "restored.json"
 _SLURM = "slurm"
 # By the roles, from the control machine's secrets.
@@ -252,3 +256,32 @@ def _place_files(settings: Settings, folder: str, owners: Mapping[str, Any]) -> 
         if path in owners and path not in _WRITTEN and not os.path.exists(path):
             owner, group, mode = owners[path]
             write_atomic(path, read_bytes(source), mode, owner, group)
+
+
+def limit_of(text: str) -> float:
+    """Return Unix time of an option, far ahead for none; ToolError."""
+    try:
+        return calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%SZ")) if text else _NEVER
+    except ValueError as error:
+        raise ToolError(f"not_after: {text!r} is not like 2026-01-31T23:59:59Z") from error
+
+
+def compare(
+    settings: Settings,
+    run: CommandRunner,
+    kind: str,
+    until: float,
+    listed: Mapping[str, str],
+    given: Sequence[int],
+) -> dict[str, Any]:
+    """Return what becomes of the jobs, and a number above all that were given.
+
+    listed is what `scontrol listpids` prints, by node.
+    """
+    found_copy = look(settings, run, kind, until)
+    path = os.path.join(settings.work_dir, _FETCHED, kind, "state")
+    running = {node: jobs.parse_listpids(text) for node, text in listed.items()}
+    found = jobs.compare(running, queue_of(run, path, "/etc/slurm", _REHEARSAL_S))
+    numbers = [found["highest"], found_copy.get("job", 0), *given]
+    first = jobs.first_job(numbers, found_copy.get("age_s", 0))
+    return {"changed": False, **found, "first_job": first}

@@ -30,9 +30,9 @@ _QUOTA_KEYS = ("fs", "path", "group", *QUOTAS)
 Members = Callable[[str], Sequence[str]]
 
 
-def read_config(text: str) -> dict[str, Any]:
+def read_config(stored: str) -> dict[str, Any]:
     """Return the configuration; ValueError says what is wrong with it."""
-    data = json.loads(text)
+    data = json.loads(stored)
     if not isinstance(data, dict) or data.get("version") != 1 or sorted(data) != sorted(_KEYS):
         raise ValueError(f"must have version 1, and {', '.join(_KEYS)}")
     for one in data["quotas"]:

@@ -24,6 +24,13 @@ from ..commands import NoAnswerError
 from ..nodes import Node, parse_nodes
 from .policy import DRAIN, RESUME, REWORD, SWAP_IN, Action, GatePlan, grounds
 
+# The options of a node that is not let in though it passes.
+KEPT: dict[str, Any] = {
+    "node": {"type": "str", "required": True},
+    "why": {"type": "str", "required": True},
+    "part": {"type": "str", "default": ""},
+}
+
 _TIMEOUT_S = 60
 # Reasons are dated in UTC, whatever the machine and the user prefer.
 _ENVIRONMENT = {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}

@@ -384,7 +384,9 @@ def test_declared_managers_of_ufm_are_compared(verify, ufm):
 
 
 def test_a_lost_power_supply_is_found_if_switches_are_asked(verify, healthy):
-    sound, failed = ((SWITCHES / f"ndr-{name}.txt").read_text() for name in ("sound", "psu-failed"))
+    sound, failed = (
+        (SWITCHES / f"ndr-{name}.txt").read_text() for name in ("healthy", "psu-failed")
+    )
     told = {"ibswinfo-1": sound, "ibswinfo-2": failed}
     answer = verify(healthy, cut=told, switch_health=True)
     assert kinds(answer["causes"]) == {("switch_psu", "switch:leaf-002")}

@@ -30,6 +30,14 @@ def job_state(number: int, protocol: int = 42 << 8) -> bytes:
     return head + struct.pack("!HQI", protocol, 1_700_000_000, number) + b"jobs"
 
 
+@pytest.fixture(autouse=True)
+def mask() -> Iterator[None]:
+    """The program sets its own, which other tests must not inherit."""
+    before = os.umask(0o022)
+    yield
+    os.umask(before)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def real_tools() -> Iterator[None]:
     """Put CI's tools behind those of this machine."""

@@ -99,3 +99,12 @@ def test_words_of_a_remote_server_have_no_password() -> None:
     remote = Database("d", host="db-01", user="slurm", password_file="/etc/x")
     assert dump.connection(remote)[0] == "--defaults-extra-file=/etc/x", "it must come first"
     assert not any("password" in word for word in dump.connection(remote))
+
+
+def test_counts_of_the_scratch_server() -> None:
+    assert dump.parse_counts("job_table\t300\nuser_table\t2\n") == {
+        "job_table": 300,
+        "user_table": 2,
+    }
+    with pytest.raises(ToolError, match="printed 'job_table'"):
+        dump.parse_counts("job_table\n")

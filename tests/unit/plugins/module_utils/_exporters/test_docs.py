@@ -36,9 +36,11 @@ def names_in(text: str, prefix: str) -> Iterator[str]:
                 yield from (f"{prefix}_{one}" for one in RUN)
             elif name in ("Family", "_alone", "counted"):
                 yield text_of(node.args[0], prefix) + "_*" * (name == "counted")
+        elif isinstance(node, ast.Assign) and ast.unparse(node).startswith("_METRICS = "):
+            assert isinstance(node.value, ast.Dict)
+            yield from (f"{prefix}_{text_of(one, prefix)}" for one in node.value.keys if one)
         elif isinstance(node, (ast.Assign, ast.AnnAssign)) and ast.unparse(node).startswith("rows"):
-            assert isinstance(node.value, (ast.List, ast.Tuple))
-            for row in node.value.elts:
+            for row in getattr(node.value, "elts", ()):
                 assert isinstance(row, ast.Tuple)
                 given = text_of(row.elts[0], prefix)
                 yield given if NAME.fullmatch(given) else f"{prefix}_{given}"
@@ -49,7 +51,7 @@ def names_in(text: str, prefix: str) -> Iterator[str]:
 def published() -> set[str]:
     """All metrics of the programs; in Slurm's parser they are the values of a table."""
     found: set[str] = set()
-    for folder in ("_exporters", "_node_health"):
+    for folder in ("_backup", "_exporters", "_node_health", "_repair"):
         texts = {path: path.read_text(encoding="utf-8") for path in (UTILS / folder).glob("*.py")}
         for text in texts.values():
             own = re.search(r'^_?PREFIX = "(.*)"', text, re.MULTILINE)

@@ -122,7 +122,7 @@ def test_a_lost_power_supply_is_a_finding_if_switches_are_asked(
     settings: Settings, world: World
 ) -> None:
     folder = FIXTURES / "ibswinfo"
-    sound, failed = ((folder / f"ndr-{name}.txt").read_text() for name in ("sound", "psu-failed"))
+    sound, failed = ((folder / f"ndr-{name}.txt").read_text() for name in ("healthy", "psu-failed"))
     tools = Tools(world)
     found, problems = metrics(settings, tools)
     assert (findings(found), problems) == ([], [])

@@ -40,6 +40,8 @@ _OTHER = {
     "grafana_root_url",
     "prometheus_external_url",
     "subnet_manager_ufm_url",
+    # Where copies go.
+    "backup_repository",
 }
 # Modules of tasks in roles that get nothing from elsewhere.
 _LOCAL = {

@@ -243,7 +243,7 @@ def test_all_rails_are_of_one_kind() -> None:
 
 
 def managed(kind: str = IB, managers: tuple[str, ...] = ("head-01",), **given: Any) -> list[str]:
-    found = check_managed(given, kind, "f", managers, ("head-01", "dgx-01"))
+    found = check_managed(given, kind, "f", managers, ("head-01", "dgx-01"), ())
     return [str(problem) for problem in found]
 
 
