@@ -24,13 +24,25 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.given imp
 SECRET = "$2y$10$no-real-secret"
 VAULT = "a test's own"
 # Given by playbooks/vars/cluster.yml, since they are known only while a playbook runs.
-LATER = {"slurm_base_plugins", "slurm_controller_plugstack"}
+# The number of the first job is given after a restore alone, the names of the database if the
+# inventory sets them.
+LATER = {
+    "backup_database",
+    "backup_database_password",
+    "slurm_base_plugins",
+    "slurm_controller_first_job_id",
+    "slurm_controller_plugstack",
+}
 
 
 @pytest.fixture(scope="module")
 def wired(tmp_path_factory: pytest.TempPathFactory) -> Wiring:
     inventory = example(tmp_path_factory.mktemp("core"), "core_12")
-    write(inventory, "group_vars/all/zz.yml", {"fabric_exporter_enabled": True})
+    write(
+        inventory,
+        "group_vars/all/zz.yml",
+        {"fabric_exporter_enabled": True, "backup_repository": "/mnt/copies"},
+    )
     interfaces = [{"name": "eno1", "network": "management"}]
     write(inventory, "group_vars/gpu_nodes/zz.yml", {"node_interfaces": interfaces})
     return Wiring(inventory)

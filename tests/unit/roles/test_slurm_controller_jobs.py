@@ -91,6 +91,7 @@ def test_nodes_of_unknown_jobs_may_not_leave(tmp_path: Path) -> None:
         "slurm_controller_nodes": [{"name": "dgx-01"}, {"name": "dgx-03"}],
         "slurm_controller_hosts": ["ctl"],
         "__slurm_controller_busy": answer,
+        "slurm_base_jwt": False,
         **task["vars"],
     }
     cases = {

@@ -19,10 +19,10 @@ from wiring import ROOT, trusted_tree
 VERBS = (
     "Add|Admit|Allow|Apply|Authorize|Back|Begin|Bootstrap|Build|Change|Check|Choose|"
     "Close|Collect|Combine|Compare|Compute|Configure|Confirm|Copy|Create|Disable|"
-    "Drain|Enable|End|Fail|Fetch|Find|Gather|Group|Hold|Import|Install|Invalidate|"
-    "Judge|Learn|Load|Lock|Log|Mask|Measure|Mount|Pin|Plan|Prepare|Provide|Publish|"
+    "Drain|Empty|Enable|End|Fail|Fetch|Find|Gather|Group|Hold|Import|Install|Invalidate|"
+    "Judge|Learn|Load|Lock|Log|Mask|Measure|Mount|Pack|Pin|Plan|Prepare|Prove|Provide|Publish|"
     "Read|Rebuild|Reboot|Reconfigure|Record|Register|Release|Reload|Remove|Rename|"
-    "Render|Repair|Reset|Restart|Run|Save|Set|Share|Show|Skip|Start|Stop|Test|Try|"
+    "Render|Repair|Reset|Restart|Restore|Run|Save|Set|Share|Show|Skip|Start|Stop|Store|Switch|Take|Test|Try|"
     "Unlock|Unpack|Update|Upgrade|Validate|Verify|Wait|Write"
 )
 FORM = re.compile(rf"(?:{VERBS})\b.*[^.\s]")
