@@ -106,7 +106,7 @@ class Session:
         if not isinstance(path, str) or not path.startswith("/redfish/"):
             raise BmcError(f"{str(path)[:80]!r} is not a path of Redfish")
         try:
-            answer = self._pool.urlopen(
+            answer = self._pool.request(
                 "GET", path + query, headers=self._headers, redirect=False, retries=False,
                 timeout=self._timeout_s,
             )  # fmt: skip
