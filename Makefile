@@ -1,6 +1,6 @@
 # What people type; the work is in .ci/ and virtual_pod/.
 .DEFAULT_GOAL := help
-.PHONY: help setup check test build demo demo-ssh demo-down bench bench-fabric bench-report bench-acceptance bench-demo mutants faults soak format readmes clean
+.PHONY: help setup check test build demo demo-ssh demo-down bench bench-fabric bench-report bench-acceptance bench-local bench-demo mutants faults soak format readmes clean
 NODE ?= login-01
 POD_NAME ?= demo
 
@@ -19,7 +19,7 @@ test: ## Everything that CI runs: check, sanity, build, molecule, demo
 build: setup ## Build the collection's artefact here
 	@.venv/bin/ansible-galaxy collection build --force
 
-demo: setup ## Boot a virtual pod and make it a Slurm cluster; IDENTITY=1 has a directory; FAULT=rail_swap,sdc breaks it
+demo: setup ## Boot a virtual pod and make it a Slurm cluster; IDENTITY=1 has a directory; FAULT=rail_swap,sdc breaks it; FAULT=xid79 REPAIR=1 lets repair_nodes bring the node back
 	@PATH="$(CURDIR)/.venv/bin:$$PATH" virtual_pod/demo
 
 demo-ssh: ## Log in on a node of the demo: make demo-ssh NODE=dgx-01
@@ -39,6 +39,9 @@ bench-report: setup ## What verdicts and report of 1,024 nodes cost
 
 bench-acceptance: setup ## What verdicts, gate and report of 1,024 nodes cost
 	@.venv/bin/python tests/bench/acceptance.py
+
+bench-local: setup ## What nodes that apply their own roles cost the control machine (POD)
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" .venv/bin/python tests/bench/local_apply.py
 
 bench-demo: setup ## What make demo takes from a fresh clone, and the second time (removes the demo's nodes)
 	@.venv/bin/python tests/bench/demo.py

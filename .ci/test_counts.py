@@ -98,14 +98,14 @@ def read_allowed(text: str) -> list[Allowed]:
 
 def refusals(session: Session, allowed: Sequence[Allowed]) -> list[str]:
     """Return why this session is red although no test failed."""
-    said = [
+    reported = [
         f"skip not in tests/{ALLOWED.name}: {skip.test}: {skip.reason}"
         for skip in session.skips
         if not any(entry.covers(session.stage, skip) for entry in allowed)
     ]
     if not session.passed + session.failed:
-        said.append("no test was executed")
-    return said
+        reported.append("no test was executed")
+    return reported
 
 
 def unused(
@@ -147,7 +147,7 @@ class Counter:
         self.allowed = allowed
         self.outcomes: dict[str, str] = {}
         self.reasons: dict[str, str] = {}
-        self.said: list[str] = []
+        self.reported: list[str] = []
 
     def note(self, test: str, report: Any) -> None:
         """Remember the worst outcome of a test; a test that was expected to fail was skipped."""
@@ -178,8 +178,8 @@ class Counter:
             for test, outcome in self.outcomes.items()
             if outcome == "skipped"
         ]
-        self.said = refusals(found, self.allowed)
-        if self.said and session.exitstatus == 0:
+        self.reported = refusals(found, self.allowed)
+        if self.reported and session.exitstatus == 0:
             session.exitstatus = 1
         self.folder.mkdir(parents=True, exist_ok=True)
         data = {"stage": found.stage, "passed": found.passed, "failed": found.failed}
@@ -189,7 +189,7 @@ class Counter:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Name what made the session red."""
-        for line in self.said:
+        for line in self.reported:
             terminalreporter.write_line(line, red=True)
 
 

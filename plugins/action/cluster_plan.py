@@ -155,8 +155,8 @@ class ActionModule(ActionBase):
         with open(os.path.join(result["plan_dir"], "plan.json"), encoding="utf-8") as stream:
             plan = json.load(stream)
         present = [node["name"] for node in plan["nodes"] if node["state"] == "present"]
+        result["fabric_host"] = fabric_host(plan, present)
         if arguments["fabric"]:
-            result["fabric_host"] = fabric_host(plan, present)
             why = fabric_refusal(plan, arguments["fabric"])
             if why:
                 result.update(failed=True, msg=why)

@@ -20,6 +20,7 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.role_spec
     load_defaults,
     load_roles,
 )
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.run_plan import state_of
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.templates import (
     load_templates,
 )
@@ -64,12 +65,9 @@ class ActionModule(ActionBase):
                 _ansible_verbose_always=True,
             )
             return result
-        state = os.path.dirname(arguments["plan_dir"])
-        if os.path.basename(state) == "extra_plans":
-            state = os.path.dirname(state)
         order = Order(
             folder=arguments["folder"].rstrip("/"),
-            state=os.path.join(state, "mirror"),
+            state=os.path.join(state_of(arguments["plan_dir"]), "mirror"),
             url=arguments["url"],
             root=root,
             core=core_version if arguments["control"] else "",
@@ -102,8 +100,8 @@ class ActionModule(ActionBase):
             name = file.removesuffix(".json")
             inputs = load_templates(self._loader, plan_dir, "inputs", file)
             variables = manager.get_vars(host=inventory.get_host(name))
-            said = found.hosts.get(name, {}).get("node_platform")
-            system = str(said.value) if said else ""
+            stated = found.hosts.get(name, {}).get("node_platform")
+            system = str(stated.value) if stated else ""
             if system not in PLATFORMS:
                 problems.append(
                     f"{name}: node_platform: {system or 'missing'}; write one of "

@@ -23,12 +23,14 @@ options:
     description:
       - Which program. V(cluster-backup) copies Slurm's memory and proves the copies, V(node-health)
         checks a node, V(fabric-metrics) and V(slurm-metrics) collect metrics, V(home-quotas) sets
-        quotas of homes, V(user-folders) makes the folders of users for containers.
+        quotas of homes, V(node-apply) has a node apply its own roles, V(user-folders) makes the
+        folders of users for containers.
     type: str
     choices:
       - cluster-backup
       - fabric-metrics
       - home-quotas
+      - node-apply
       - node-health
       - slurm-metrics
       - user-folders

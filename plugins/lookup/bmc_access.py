@@ -89,4 +89,11 @@ def _bmc(
         "system": wanted.get("system") or "",
         "serial": node["serial"] or "",
         "firmware": wanted.get("firmware") or {},
+        "packages": wanted.get("packages") or [],
+        "former_password": access.get("former_password") or "",
+        "accounts": access.get("accounts") or [],
+        "time_servers": access.get("time_servers") or [],
+        "log_server": access.get("log_server") or "",
+        "bios": wanted.get("bios") or {},
+        "boot_order": wanted.get("boot_order") or [],
     }

@@ -16,12 +16,16 @@ description:
   - Fails for a host of the cluster that no plan has been made of. Hosts that are not of the cluster
     have no such file, and Ansible leaves it out; it asks for that of localhost, too, when a task is
     delegated.
+  - Ansible reads C(vars_files) again for every task. So this has the file, and C(vars/cluster.yml)
+    of the playbooks, read once, into Ansible's own cache of files, where all later tasks of the run
+    find it, and loads the plugins that their processes would each load for themselves.
 options:
   _terms:
-    description: The folder C(.dgx) beside the inventory.
+    description:
+      - The folder C(.dgx) beside the inventory. Without it, C(cluster_state_dir), or that beside
+        the inventory; a template of the folder would be compiled again for every task.
     type: list
     elements: path
-    required: true
 seealso:
   - plugin: baremetal.dgx.plan_folder
     plugin_type: lookup
@@ -31,7 +35,7 @@ EXAMPLES = r"""
 - name: Work on nodes
   hosts: gpu_nodes
   vars_files:
-    - "{{ lookup('baremetal.dgx.plan_inputs', '/srv/cluster/.dgx') }}"
+    - "{{ lookup('baremetal.dgx.plan_inputs') }}"
 """
 
 RETURN = r"""
@@ -49,7 +53,14 @@ from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._contract.contract import CLUSTER_GROUP
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.role_specs import (
+    collection_root,
+)
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.run_plan import folder_of_run
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.templates import (
+    load_templates,
+)
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._templating.ahead import load_ahead
 
 
 class LookupModule(LookupBase):
@@ -61,10 +72,21 @@ class LookupModule(LookupBase):
         """Return the path; AnsibleLookupError without a plan of the host."""
         known = variables or {}
         host = str(known.get("inventory_hostname") or "")
-        folder = folder_of_run(str(terms[0]), self._loader)
+        state = terms[0] if terms else self._state(known)
+        folder = folder_of_run(str(state), self._loader)
         path = os.path.join(folder, "inputs", f"{host}.json")
         if host in known.get("groups", {}).get(CLUSTER_GROUP, ()) and not os.path.isfile(path):
             raise AnsibleLookupError(
                 "there is no plan of this node yet; run baremetal.dgx.check_inventory first"
             )
+        # Beside this file the plays name theirs.
+        load_templates(self._loader, collection_root(), "playbooks", "vars", "cluster.yml")
+        load_templates(self._loader, path)
+        load_ahead()
         return [path]
+
+    def _state(self, known: Mapping[str, Any]) -> str:
+        """Return what vars/cluster.yml calls __cluster_state."""
+        if "cluster_state_dir" in known:
+            return str(self._templar.template(known["cluster_state_dir"]))
+        return f"{known.get('inventory_dir') or ''}/.dgx"

@@ -12,8 +12,9 @@ author:
 version_added: 1.0.0
 short_description: How the controller reaches hosts by SSH
 description:
-  - Returns the address of each host as OpenSSH takes it, from C(ansible_host), C(ansible_user) and
-    C(ansible_port), just as Ansible does. Hosts that are declared absent are left out.
+  - Returns the words of C(ssh) that reach each host, as Ansible's own connection would, by the
+    host's variables, the command line, the environment and ansible.cfg. A host that C(ssh) alone
+    does not reach is an error. Hosts that are declared absent are left out.
 options:
   _terms:
     description: Names of the hosts.
@@ -33,24 +34,19 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _raw:
-  description: By host, the address.
+  description: By host, the words before a command.
   type: list
   elements: dict
-  sample: [{dgx-01: "ssh://root@10.0.0.1:22"}]
+  sample: [{dgx-01: [ssh, -o, 'User="root"', --, 10.0.0.1]}]
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
-
-def target(host: str, variables: Mapping[str, Any]) -> str:
-    """Return the address of one host."""
-    address = str(variables.get("ansible_host", host))
-    user = f"{variables['ansible_user']}@" if "ansible_user" in variables else ""
-    port = f":{variables['ansible_port']}" if "ansible_port" in variables else ""
-    return f"ssh://{user}{f'[{address}]' if ':' in address else address}{port}"
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.way import WayError, Ways
 
 
 class LookupModule(LookupBase):
@@ -58,13 +54,20 @@ class LookupModule(LookupBase):
 
     def run(
         self, terms: Sequence[Any], variables: Mapping[str, Any] | None = None, **kwargs: Any
-    ) -> list[dict[str, str]]:
-        """Return one mapping."""
+    ) -> list[dict[str, list[str]]]:
+        """Return the one mapping."""
         self.set_options(var_options=variables, direct=kwargs)
-        known = (variables or {})["hostvars"]
+        known, ways = (variables or {})["hostvars"], Ways(self._loader)
         hosts = [
             host
             for host in self._flatten(terms)
             if known[host].get("node_state", "present") == "present"
         ]
-        return [{host: target(host, known[host]) for host in hosts}]
+        try:
+            found = {host: ways.to(host, known.raw_get(host)) for host in hosts}
+        except WayError as error:
+            raise AnsibleLookupError(str(error)) from error
+        here = [host for host, way in found.items() if not way.ssh]
+        if here:
+            raise AnsibleLookupError(f"{here[0]}: is reached by local, and not by SSH")
+        return [{host: [*way.ssh, "--", way.address] for host, way in found.items()}]

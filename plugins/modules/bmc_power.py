@@ -27,6 +27,7 @@ extends_documentation_fragment:
   - baremetal.dgx.check
   - baremetal.dgx.check.timeout
   - baremetal.dgx.bmc
+  - baremetal.dgx.bmc.outing
 attributes:
   check_mode:
     support: full
@@ -44,31 +45,12 @@ options:
     type: str
     choices: [planned, switched]
     default: switched
-  nodes:
-    description: What C(scontrol show node -o) prints. Not needed to switch machines on.
-    type: str
-    default: ""
-  held:
-    description: Nodes that are held against jobs.
-    type: list
-    elements: str
-    default: []
-  share:
-    description: Share of the nodes, 0 to 1, that may be out of service for this at a time.
-    type: float
-    default: 0.1
-  soft_s:
-    description: Seconds that an operating system may take to end, before its power is cut.
-    type: float
-    default: 120
   change_s:
-    description: Seconds that a change of power may take, an AC cycle with the start of the BMC too.
-    type: float
     default: 600
   poll_s:
-    description: Seconds between two looks at a machine that changes.
-    type: float
     default: 2
+  at_once:
+    default: 512
   each_s:
     default: 1800
   total_s:
@@ -129,7 +111,10 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.access import bmc_options
+from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.access import (
+    bmc_options,
+    outing_options,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.power import bring_about
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.check_module import (
     check_options,
@@ -140,14 +125,9 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures impor
 ARGUMENT_SPEC: dict[str, Any] = {
     **check_options(timeout_s=15),
     **bmc_options(each_s=1800, total_s=3600),
+    **outing_options(change_s=600, poll_s=2),
     "action": {"choices": ["on", "off", "cycle", "ac_cycle"], "required": True},
     "state": {"choices": ["planned", "switched"], "default": "switched"},
-    "nodes": {"type": "str", "default": ""},
-    "held": {"type": "list", "elements": "str", "default": []},
-    "share": {"type": "float", "default": 0.1},
-    "soft_s": {"type": "float", "default": 120},
-    "change_s": {"type": "float", "default": 600},
-    "poll_s": {"type": "float", "default": 2},
 }
 
 

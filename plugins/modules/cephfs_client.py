@@ -56,6 +56,11 @@ options:
       C(options), C(automount), C(before) and C(limit_s).
     type: dict
     required: true
+  answer_s:
+    description: Seconds that monitors have to take a connection on the ports that the mounts use.
+      One that does not is a warning, since a mount needs one of them. V(0) asks none.
+    type: float
+    default: 0
   marker:
     description: Line by which a keyring that the role has written is recognised.
     type: str
@@ -84,7 +89,8 @@ drivers:
   returned: always
   type: dict
 lines:
-  description: One line for each mount, on what it uses and why.
+  description: One line for each mount, on what it uses and why, and one on monitors that take no
+    connection.
   returned: always
   type: list
   elements: str
@@ -125,6 +131,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "fsid": {"type": "str", "required": True},
     "monitors": {"type": "list", "elements": "str", "required": True},
     "common": {"type": "dict", "required": True},
+    "answer_s": {"type": "float", "default": 0},
     "marker": {"type": "str", "default": "# Managed by Ansible: baremetal.dgx"},
 }
 
@@ -134,6 +141,8 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     with reported(module, None, ValueError):
         result = write_down(client_of(ModuleRunner(module)), module.params)
+        for line in result.pop("warnings"):
+            module.warn(line)
     module.exit_json(changed=False, **result)
 
 

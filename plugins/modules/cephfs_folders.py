@@ -129,7 +129,7 @@ def main() -> None:
     outcome = limited(lambda: bring_about(*arguments), params["timeout_s"])
     if outcome.how != DONE:
         module.fail_json(
-            msg=f"folders of {params['fs']}: {outcome.said}; does the cluster answer? (ceph -s)"
+            msg=f"folders of {params['fs']}: {outcome.message}; does the cluster answer? (ceph -s)"
         )
     steps = outcome.value.get("steps", [])
     if "wrong" in outcome.value:

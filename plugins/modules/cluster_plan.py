@@ -144,8 +144,8 @@ whole:
   returned: success
   type: bool
 fabric_host:
-  description: The host that looks at the fabric.
-  returned: when O(fabric)
+  description: The host that looks at the fabric; empty where none is planned.
+  returned: when O(hosts)
   type: str
   sample: head-01
 report:

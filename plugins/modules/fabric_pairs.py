@@ -141,7 +141,8 @@ options:
     type: dict
     default: {}
   targets:
-    description: What SSH connects to (C(user@address)), by node. By default as O(addresses).
+    description: What SSH connects to (C(user@address)), by node, or all words of C(ssh) before a
+      command, as P(baremetal.dgx.ssh_targets#lookup) returns them. By default as O(addresses).
     type: dict
     default: {}
   ssh_options:

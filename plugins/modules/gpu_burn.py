@@ -277,13 +277,13 @@ def main() -> None:
         if waits:
             follow(folder, time.monotonic() + (params["wait_s"] or 2 * params["duration_s"] + 600))
         state = load(folder) if os.path.isdir(folder) else None
-    said = report(params, node_of(module), None if check and action == START else state, result)
+    answer = report(params, node_of(module), None if check and action == START else state, result)
     if not waits:
-        module.exit_json(**said)
+        module.exit_json(**answer)
     over = state is not None and state.state in ENDED
-    if params["fail_on"] and not over and not said["findings"]:
-        module.fail_json(msg="the burn-in is not over: see `run`", **said)
-    end(module, said)
+    if params["fail_on"] and not over and not answer["findings"]:
+        module.fail_json(msg="the burn-in is not over: see `run`", **answer)
+    end(module, answer)
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ options:
   gpudirect:
     description: How adapters reach GPU memory, to be verified. Empty asks nothing.
     type: str
-    choices: ["", dmabuf, peermem]
+    choices: ["", auto, dmabuf, peermem]
     default: ""
   reload_allowed:
     description: Whether the driver may be unloaded and loaded again.
@@ -180,8 +180,18 @@ steps:
   returned: success
   type: list
   elements: str
+in_service:
+  description: Why a job may start on the node although a reload or a reboot is next, or that Slurm
+    does not answer; empty otherwise.
+  returned: success
+  type: str
 loaded:
   description: Version of the loaded kernel module; empty for none.
+  returned: success
+  type: str
+gpudirect:
+  description: V(dmabuf) or V(peermem), for V(auto) by what the loaded driver and kernel can; empty
+    when it is not asked, or no driver is loaded.
   returned: success
   type: str
 cuda:
@@ -248,7 +258,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
             "extra": {"type": "list", "elements": "str", "default": []},
         },
     },
-    "gpudirect": {"type": "str", "choices": ["", "dmabuf", "peermem"], "default": ""},
+    "gpudirect": {"type": "str", "choices": ["", "auto", "dmabuf", "peermem"], "default": ""},
     "reload_allowed": {"type": "bool", "default": False},
     "reboot_allowed": {"type": "bool", "default": False},
     "sources_file": {"type": "str", "default": ""},

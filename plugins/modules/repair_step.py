@@ -42,9 +42,11 @@ options:
       - V(due) compares nodes and verdicts with the incidents, and begins what is due.
       - V(judged) is the same without a new step.
       - V(confirmed) fails where no step may be taken on O(node) any more.
+      - V(unswept) names the nodes that the gate would let in if the fabric had been swept since it
+        drained them.
       - V(ended) notes that O(step) of O(incident) is over.
     type: str
-    choices: [due, judged, confirmed, ended]
+    choices: [due, judged, confirmed, ended, unswept]
     default: due
   nodes:
     description: What C(scontrol show node -o) prints, with the environment C(TZ=UTC) and
@@ -53,6 +55,12 @@ options:
     default: ""
   verdicts:
     description: Verdicts as the lookup P(baremetal.dgx.node_verdicts#lookup) gives them.
+    type: list
+    elements: dict
+    default: []
+  gate_verdicts:
+    description: With O(state=unswept), the verdicts that the gate lets nodes in by, while
+      O(verdicts) are as old as what the nodes themselves were asked.
     type: list
     elements: dict
     default: []
@@ -176,6 +184,11 @@ open:
   returned: success
   type: list
   elements: dict
+unswept:
+  description: The nodes that wait for a sweep of the fabric and nothing else.
+  returned: with O(state=unswept)
+  type: list
+  elements: str
 unread:
   description: How many lines of the file could not be read, such as one that a killed run has cut.
   returned: success
@@ -191,9 +204,10 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._repair.book import 
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "folder": {"type": "path", "required": True},
-    "state": {"choices": ["due", "judged", "confirmed", "ended"], "default": "due"},
+    "state": {"choices": ["due", "judged", "confirmed", "ended", "unswept"], "default": "due"},
     "nodes": {"type": "str", "default": ""},
     "verdicts": {"type": "list", "elements": "dict", "default": []},
+    "gate_verdicts": {"type": "list", "elements": "dict", "default": []},
     "targets": {"type": "list", "elements": "str", "default": []},
     "steps": {
         "type": "list",

@@ -188,14 +188,17 @@ options:
     elements: str
     default: [associations, limits, qos, safe]
   default_cpus_per_gpu:
-    description: CPUs of a job that asks for GPUs only; the share of a GPU when not given.
+    description: CPUs for each GPU of a job that does not say. V(0) is the share of a GPU.
     type: int
+    default: 0
   default_mem_per_gpu_mb:
-    description: Memory in MiB for each GPU of a job that does not say; its share when not given.
+    description: Memory in MiB for each GPU of a job that does not say. V(0) is its share.
     type: int
+    default: 0
   default_mem_per_cpu_mb:
-    description: Memory in MiB for each CPU of a job without GPUs; its share when not given.
+    description: Memory in MiB for each CPU of a job without GPUs. V(0) is its share.
     type: int
+    default: 0
   reboot_program:
     description: What C(scontrol reboot) runs on the nodes.
     type: str
@@ -319,9 +322,9 @@ ARGUMENT_SPEC: dict[str, Any] = {
         "elements": "str",
         "default": ["associations", "limits", "qos", "safe"],
     },
-    "default_cpus_per_gpu": {"type": "int"},
-    "default_mem_per_gpu_mb": {"type": "int"},
-    "default_mem_per_cpu_mb": {"type": "int"},
+    "default_cpus_per_gpu": {"type": "int", "default": 0},
+    "default_mem_per_gpu_mb": {"type": "int", "default": 0},
+    "default_mem_per_cpu_mb": {"type": "int", "default": 0},
     "reboot_program": {"type": "str", "default": "/sbin/reboot"},
     "resume_timeout_s": {"type": "int", "default": 1800},
     "plugstack": {"type": "list", "elements": "str", "default": []},

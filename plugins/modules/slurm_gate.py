@@ -159,7 +159,8 @@ options:
     type: path
     default: /var/lib/slurm/slurmctld
   journal:
-    description: File that each step is appended to as one line of JSON; empty for none.
+    description: File that each step is appended to as one line of JSON; empty for none. At 4 MiB it
+      becomes C(NAME.1), in the place of the one before.
     type: path
     default: /var/log/baremetal-dgx/gate.jsonl
   wait_s:

@@ -23,6 +23,7 @@ author:
   - The baremetal.dgx authors (@baremetal-dgx)
 extends_documentation_fragment:
   - baremetal.dgx.attributes
+  - baremetal.dgx.ufm
 attributes:
   check_mode:
     support: full
@@ -31,27 +32,6 @@ attributes:
   idempotent:
     support: full
 options:
-  url:
-    description: Address of UFM, such as V(https://ufm.example.org). Only HTTPS is accepted.
-    type: str
-    required: true
-  username:
-    description: An account of UFM with the role Fabric_Admin or System_Admin.
-    type: str
-    default: ""
-  password:
-    description: Its password.
-    type: str
-    default: ""
-  token:
-    description: An access token instead of the account.
-    type: str
-    default: ""
-  ca_certificate:
-    description: Text with the certificates (PEM) of the authorities that UFM's certificate is
-      checked with. Without it, those of the system.
-    type: str
-    default: ""
   partitions:
     description: The partitions.
     type: list
@@ -91,8 +71,6 @@ options:
     type: bool
     default: false
   timeout_s:
-    description: Seconds that one answer may take.
-    type: int
     default: 30
   wait_s:
     description: Seconds until UFM must have what it was sent.
@@ -133,7 +111,10 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
-from ansible_collections.baremetal.dgx.plugins.module_utils._ufm.apply import bring_about
+from ansible_collections.baremetal.dgx.plugins.module_utils._ufm.apply import (
+    bring_about,
+    ufm_options,
+)
 
 PARTITION_SPEC: dict[str, Any] = {
     "name": {"type": "str"},
@@ -144,14 +125,9 @@ PARTITION_SPEC: dict[str, Any] = {
     "limited": {"type": "list", "elements": "str", "default": []},
 }
 ARGUMENT_SPEC: dict[str, Any] = {
-    "url": {"type": "str", "required": True},
-    "username": {"type": "str", "default": ""},
-    "password": {"type": "str", "default": "", "no_log": True},
-    "token": {"type": "str", "default": "", "no_log": True},
-    "ca_certificate": {"type": "str", "default": ""},
+    **ufm_options(timeout_s=30),
     "partitions": {"type": "list", "elements": "dict", "default": [], "options": PARTITION_SPEC},
     "removal_allowed": {"type": "bool", "default": False},
-    "timeout_s": {"type": "int", "default": 30},
     "wait_s": {"type": "int", "default": 60},
 }
 

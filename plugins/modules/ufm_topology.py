@@ -21,6 +21,7 @@ author:
   - The baremetal.dgx authors (@baremetal-dgx)
 extends_documentation_fragment:
   - baremetal.dgx.attributes
+  - baremetal.dgx.ufm
 attributes:
   check_mode:
     support: full
@@ -30,34 +31,11 @@ attributes:
   idempotent:
     support: full
 options:
-  url:
-    description: Address of UFM, such as V(https://ufm.example.org). Only HTTPS is accepted.
-    type: str
-    required: true
-  username:
-    description: An account of UFM.
-    type: str
-    default: ""
-  password:
-    description: Its password.
-    type: str
-    default: ""
-  token:
-    description: An access token instead of the account.
-    type: str
-    default: ""
-  ca_certificate:
-    description: Text with the certificates (PEM) of the authorities that UFM's certificate is
-      checked with. Without it, those of the system.
-    type: str
-    default: ""
   dest:
     description: The file that is written. Its folder is made where it is missing.
     type: path
     required: true
   timeout_s:
-    description: Seconds that one answer may take.
-    type: int
     default: 60
 seealso:
   - module: baremetal.dgx.fabric_verify
@@ -98,17 +76,16 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.files import open_folder
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.hang import look_in_time
-from ansible_collections.baremetal.dgx.plugins.module_utils._ufm.apply import connect, release_of
+from ansible_collections.baremetal.dgx.plugins.module_utils._ufm.apply import (
+    connect,
+    release_of,
+    ufm_options,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._ufm.topology import LIST, discovery
 
 ARGUMENT_SPEC: dict[str, Any] = {
-    "url": {"type": "str", "required": True},
-    "username": {"type": "str", "default": ""},
-    "password": {"type": "str", "default": "", "no_log": True},
-    "token": {"type": "str", "default": "", "no_log": True},
-    "ca_certificate": {"type": "str", "default": ""},
+    **ufm_options(timeout_s=60),
     "dest": {"type": "path", "required": True},
-    "timeout_s": {"type": "int", "default": 60},
 }
 
 

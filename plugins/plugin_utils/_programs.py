@@ -10,12 +10,15 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+from collections.abc import Mapping
 
 from ..module_utils._backup import main as _backup_main
 from ..module_utils._core import program as _program
 from ..module_utils._exporters import fabric as _fabric_collector
 from ..module_utils._exporters import slurm as _slurm_collector
+from ..module_utils._local import apply as _apply_main
 from ..module_utils._node_health import main as _health_main
+from ..module_utils._node_validation import main as _validation_main
 from ..module_utils._storage import home_quotas, user_folders
 
 # Name -> the module with main.
@@ -23,6 +26,7 @@ PROGRAMS = {
     "cluster-backup": _backup_main,
     "fabric-metrics": _fabric_collector,
     "home-quotas": home_quotas,
+    "node-apply": _apply_main,
     "node-health": _health_main,
     "slurm-metrics": _slurm_collector,
     "user-folders": user_folders,
@@ -79,3 +83,12 @@ def program(name: str, python: str = "/usr/bin/python3") -> bytes:
         digest = hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:16]
         start = _START % {"digest": digest, "main": main.__name__}
     return f"#!{python} -IS\n".encode("ascii") + _program.archive(texts, start)
+
+
+def validation_program(work: Mapping[str, str]) -> bytes:
+    """Return the program that asks the parts of validate_nodes, with the work of nodes in it.
+
+    `work` is path -> text. It is run from memory, by a Python that the control machine names.
+    """
+    texts = _program.sources(_validation_main)
+    return _program.archive({**texts, **work}, _program.start_of(_validation_main.__name__))

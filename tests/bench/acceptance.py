@@ -88,8 +88,8 @@ def main() -> None:
         total = fill(folder, options.nodes)
         start, cpu = time.perf_counter(), time.process_time()
         swept = _load(str(folder / "fabric" / "records.json"))["records"]
-        told = gate_verdicts(_files(str(folder), names), swept, [], True)
-        found = [verdict_from_data(one) for one in told]
+        reported = gate_verdicts(_files(str(folder), names), swept, [], True)
+        found = [verdict_from_data(one) for one in reported]
         verdicts_s = time.process_time() - cpu
         now = (seconds_of(world.AT) or 0) + 3600
         slurm = Slurmctld(names, now=now)

@@ -29,6 +29,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.look import loo
 from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.power import (  # noqa: E402
     bring_about,
 )
+from ansible_collections.baremetal.dgx.plugins.modules import bmc_info  # noqa: E402
 
 DELAY_S = 0.5
 MOST_MEGABYTES = 300.0
@@ -81,7 +82,8 @@ def measure(name: str, work: Callable[[], list[Any]], count: int) -> list[str]:
 def main() -> int:
     """Measure; returns the exit status."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 1024
-    limits = {"at_once": 512, "each_s": 10, "total_s": 600, "timeout_s": 10, "output": None}
+    limits = {"at_once": 512, "each_s": 10, "total_s": 600, "timeout_s": 10, "output": None,
+              "log_folder": None}  # fmt: skip
     beyond: list[str] = []
     with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as deaf:
         _key, _cert, pin = certificate(Path(folder))
@@ -105,8 +107,9 @@ def main() -> int:
                         )
                 name = "firmware, with $expand" if expand == "expand" else "firmware, without"
                 each_s = 25 if expand == "expand" else 150
-                params = {**limits, "bmcs": bmcs, "each_s": each_s}
-                beyond += measure(name, lambda given=params: look(given, False), count)
+                at_once = bmc_info.ARGUMENT_SPEC["at_once"]["default"]
+                params = {**limits, "bmcs": bmcs, "each_s": each_s, "at_once": at_once}
+                beyond += measure(name, lambda given=params: look(given, False)[0], count)
                 server.terminate()
     print("\n".join(beyond))
     return 1 if beyond else 0

@@ -41,7 +41,7 @@ def run(tiles: int, flips: int, n: int, seed: int) -> dict[str, dict[str, int]]:
     return counts
 
 
-def sound(counts: dict[str, int]) -> bool:
+def healthy(counts: dict[str, int]) -> bool:
     """Return whether everything was found where it was, and nothing else."""
     flips = counts["flips"]
     return counts["found"] == counts["located"] == flips and not counts["false_alarms"]
@@ -62,7 +62,7 @@ def main() -> int:
             f"{one['tiles']} clean tiles of {args.n} x {args.n}"
         )
     print(f"seed {args.seed}, {time.monotonic() - began:.0f} s")
-    return 0 if counts and all(map(sound, counts.values())) else 1
+    return 0 if counts and all(map(healthy, counts.values())) else 1
 
 
 if __name__ == "__main__":

@@ -126,29 +126,29 @@ def main() -> int:
             print(f"{phase}: not measured: {state.ended.get(address) or (total and total.not_run)}")
             continue
         amounts = total.totals
-        said = [f"{total.errors} errors"]
+        messages = [f"{total.errors} errors"]
         if seen and seen.busy_samples:
             watts[phase] = seen.power_sum / seen.busy_samples
-            said.append(f"{watts[phase]:.0f} W")
+            messages.append(f"{watts[phase]:.0f} W")
         share = None
         if amounts.get("product_ms"):
             tflops = amounts["flop"] / amounts["product_ms"] / 1e9
             checking = amounts["check_ms"] / (amounts["product_ms"] + amounts["check_ms"])
-            said += [f"{tflops:.1f} TFLOP/s", f"checking {100 * checking:.1f} % of the time"]
+            messages += [f"{tflops:.1f} TFLOP/s", f"checking {100 * checking:.1f} % of the time"]
             if phase.endswith("bf16"):
                 missed += checking > MOST_CHECKING
                 share = tflops / yardstick["tflops"] if yardstick else None
         elif amounts.get("copy_ms"):
             gbps = amounts["copied"] / amounts["copy_ms"] / 1e6
             read = amounts["read"] / amounts["read_ms"] / 1e6
-            said += [f"copy {gbps:.0f} GB/s", f"read {read:.0f} GB/s"]
+            messages += [f"copy {gbps:.0f} GB/s", f"read {read:.0f} GB/s"]
             share = gbps / yardstick["gbps"] if yardstick else None
         if share is not None:
-            said.append(f"{share:.3f} of PyTorch")
+            messages.append(f"{share:.3f} of PyTorch")
             # Integers toggle fewer bits, so that the exact form may be the faster one.
             missed += share < LEAST_SHARE
         missed += bool(total.errors)
-        print(f"{phase}: {', '.join(said)}")
+        print(f"{phase}: {', '.join(messages)}")
     print(f"PyTorch: {yardstick or 'not there'}")
     return 1 if missed else 0
 

@@ -205,7 +205,7 @@ def main() -> int:
     print(f"{options.nodes} nodes, {len(plan.switches)} switches, {len(plan.cables)} cables")
     missed = []
 
-    def told(what: str, value: float, most: float, unit: str = "") -> None:
+    def report(what: str, value: float, most: float, unit: str = "") -> None:
         print(f"{what}: {value:.2f}{unit} (at most {most:g})", flush=True)
         # A smaller fabric shows that the bench works, and not what the large one costs.
         if value > most and options.nodes >= 1024:
@@ -224,13 +224,13 @@ def main() -> int:
                     choose_start(world, set())
                 rounds = measure(world, due, Path(name, str(count)), options.rounds, title)
                 if options.nodes <= 1024:
-                    told(f"share of the three, {title}", rounds.of_three(), LIMITS[title])
+                    report(f"share of the three, {title}", rounds.of_three(), LIMITS[title])
                     cpu = statistics.median(rounds.cpu)
-                    told(f"own CPU, {title}", cpu, MOST_CPU_S, " s")
-                    told(f"memory, {title}", max(rounds.megabytes), MOST_MB, " MB")
+                    report(f"own CPU, {title}", cpu, MOST_CPU_S, " s")
+                    report(f"memory, {title}", max(rounds.megabytes), MOST_MB, " MB")
                 if title == SOUND:
-                    told(f"share {DISCOVERY}", rounds.of_discovery(), LIMITS[DISCOVERY])
-                told(f"records.json, {title}", rounds.records_mb, MOST_RECORDS_MB, " MB")
+                    report(f"share {DISCOVERY}", rounds.of_discovery(), LIMITS[DISCOVERY])
+                report(f"records.json, {title}", rounds.records_mb, MOST_RECORDS_MB, " MB")
         except NoSimulatorError as error:
             print(f"not measured: {error}")
             return 2

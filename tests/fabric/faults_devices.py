@@ -48,7 +48,7 @@ def _names_in_turn(hand: Hand, nodes: list[str]) -> Done:
     # A machine reports its adapters under the name that it has.
     world.called.update(names)
     world.adapters.update(
-        {names[node]: said for node, said in world.adapters.items() if node in names}
+        {names[node]: adapters for node, adapters in world.adapters.items() if node in names}
     )
     return Done({("exchanged", f"node:{min(nodes)}")}, hand.of_nodes(nodes))
 

@@ -180,8 +180,8 @@ class Known:
     false: int = 0
     broken: int = 0
     broken_passed: int = 0
-    sound: int = 0
-    sound_failed: int = 0
+    healthy: int = 0
+    healthy_failed: int = 0
     passed: int = 0
 
     def take(self, size: str, fault: str, seed: int, form: str, asked: bool, share: float) -> None:
@@ -201,19 +201,19 @@ class Known:
         verdict = world.judge()
         found = {(finding.kind, finding.subject) for finding in verdict.findings}
         # That all adapters have other names than planned is true, and is not a false alarm.
-        told = {item for item in found if form == "planned" or item[0] not in NAMES}
+        reported = {item for item in found if form == "planned" or item[0] not in NAMES}
         self.fabrics += 1
         self.due += len(done.findings)
         self.found += len(done.findings & found)
-        self.false += len(told - done.findings)
+        self.false += len(reported - done.findings)
         for cable in world.plan.cables:
             status, _why = verdict.cables[cable]
             self.passed += status == "pass"
             if world.in_place(cable):
                 # A cable that is slow or makes errors is where it belongs, and fails with reason.
                 if cable not in done.touched:
-                    self.sound += 1
-                    self.sound_failed += status == "fail"
+                    self.healthy += 1
+                    self.healthy_failed += status == "fail"
             else:
                 self.broken += 1
                 self.broken_passed += status == "pass"
@@ -221,7 +221,7 @@ class Known:
     def row(self, title: str) -> str:
         return (
             f"| {title} | {self.fabrics} | {self.found} of {self.due} | {self.false} | "
-            f"{self.broken_passed} of {self.broken} | {self.sound_failed} of {self.sound} |"
+            f"{self.broken_passed} of {self.broken} | {self.healthy_failed} of {self.healthy} |"
         )
 
 
@@ -245,7 +245,7 @@ def knowledge(seeds: int = 1) -> int:
                 title = f"names: {form}; nodes {'answer' if asked else 'do not answer'}"
                 title += "" if share == 1 else "; the sweep is cut off at 60 %"
                 print(known.row(title), flush=True)
-                wrong += known.broken_passed + known.sound_failed
+                wrong += known.broken_passed + known.healthy_failed
     return 1 if wrong else 0
 
 
@@ -329,7 +329,7 @@ def learned(size: str, fault: str, seed: int) -> bool | None:
     return False
 
 
-def sound_world(size: str) -> World:
+def healthy_world(size: str) -> World:
     """Return a fabric as planned, with a place to look from and a subnet manager."""
     world = fresh(size)
     node, rail = min(world.plan.hcas)
@@ -337,7 +337,7 @@ def sound_world(size: str) -> World:
     return world
 
 
-def sound(size: str, condition: str, seed: int) -> list[Finding] | None:
+def healthy(size: str, condition: str, seed: int) -> list[Finding] | None:
     """Return findings and guesses of a fabric that is irregular and healthy; None without room."""
     world = fresh(size)
     try:
@@ -364,16 +364,17 @@ def noplan(seeds: int = 3) -> int:
         for name in CLEAN:
             for seed in range(1 if few else seeds):
                 rates.take(size, name, seed)
-        said = [
-            sound(size, name, seed) for name in IRREGULAR for seed in range(1 if few else seeds)
+        messages = [
+            healthy(size, name, seed) for name in IRREGULAR for seed in range(1 if few else seeds)
         ]
         kept = [learned(size, name, seed) for name in FROZEN for seed in range(1 if few else 10)]
-        wrong += rates.false + sum(len(one) for one in said if one) + kept.count(False)
+        wrong += rates.false + sum(len(one) for one in messages if one) + kept.count(False)
         wrong += rates.found < LEAST_FOUND_UNPLANNED * rates.due
         print(
             f"| {size} | {rates.fabrics} | {rates.due} | {rates.exact} | {rates.found} | "
             f"{rates.guessed} | {len(rates.missed)} | {rates.false} | "
-            f"{sum(len(one) for one in said if one)} in {sum(one is not None for one in said)} | "
+            f"{sum(len(one) for one in messages if one)} in "
+            f"{sum(one is not None for one in messages)} | "
             f"{kept.count(True)} of {len(kept) - kept.count(None)} |",
             flush=True,
         )

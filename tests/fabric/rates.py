@@ -155,8 +155,8 @@ class Rate:
     false: int = 0
     broken: int = 0
     broken_passed: int = 0
-    sound: int = 0
-    sound_failed: int = 0
+    healthy: int = 0
+    healthy_failed: int = 0
     # By fault: how much was due of it, and found.
     of_fault: list[tuple[str, int, int]] = field(default_factory=list)
     wrong: list[str] = field(default_factory=list)
@@ -267,11 +267,11 @@ def rename(world: World, form: str, rng: random.Random) -> None:
 def by_judge(world: World) -> Answer:
     verdict = world.judge()
 
-    def said(some: Iterable[Any]) -> list[Said]:
+    def in_words(some: Iterable[Any]) -> list[Said]:
         return [Said(one.kind, one.subject, {c.subject for c in one.cables}) for one in some]
 
     status = {cable.subject: status for cable, (status, _why) in verdict.cables.items()}
-    return Answer(said(verdict.findings), said(verdict.doubts), status)
+    return Answer(in_words(verdict.findings), in_words(verdict.doubts), status)
 
 
 def by_module(world: World) -> Answer:
@@ -291,8 +291,8 @@ def by_module(world: World) -> Answer:
         with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
             fabric_verify.main()
         gc.enable()
-        said = json.loads(out.getvalue())
-        assert not said.get("failed"), said["msg"]
+        result = json.loads(out.getvalue())
+        assert not result.get("failed"), result["msg"]
         kept = json.loads(Path(folder, "out", "records.json").read_text())
 
     def read(some: list[dict[str, Any]]) -> list[Said]:
@@ -306,7 +306,7 @@ def by_module(world: World) -> Answer:
     }
     counts = {name: [*status.values()].count(name) for name in ("pass", "fail", "not_measured")}
     assert kept["summary"]["cables"] == {"planned": len(status), **counts}
-    return Answer(read(said["causes"]), read(said["doubts"]), status)
+    return Answer(read(result["causes"]), read(result["doubts"]), status)
 
 
 def score(fabric: Broken, answer: Answer) -> None:
@@ -355,8 +355,8 @@ def score(fabric: Broken, answer: Answer) -> None:
             rate.broken += 1
             rate.broken_passed += status == "pass"
         elif cable not in fabric.touched:
-            rate.sound += 1
-            rate.sound_failed += status == "fail"
+            rate.healthy += 1
+            rate.healthy_failed += status == "fail"
             if status == "fail":
                 rate.wrong.append(f"failed {cable.subject}")
 
@@ -385,7 +385,7 @@ def table(title: str, of: Callable[[Rate], str], rates: list[Rate]) -> None:
             f"| {name} | {len(some)} | {total('due')} | {total('found')} ({share:.1f} %) | "
             f"{total('pieces')} | {total('unmeasured')} | {total('missed')} | {total('false')} | "
             f"{total('broken_passed')} of {total('broken')} | "
-            f"{total('sound_failed')} of {total('sound')} |"
+            f"{total('healthy_failed')} of {total('healthy')} |"
         )
 
 
@@ -405,8 +405,8 @@ def shortfalls(rates: list[Rate]) -> Iterator[str]:
             yield f"fabric {rate.number}: {rate.broken_passed} broken cables passed"
         if (rate.known != NOT or rate.form == "none") and rate.false:
             yield f"fabric {rate.number}: {rate.false} false findings"
-        if (rate.known != NOT or rate.form != "cloned") and rate.sound_failed:
-            yield f"fabric {rate.number}: {rate.sound_failed} healthy cables failed"
+        if (rate.known != NOT or rate.form != "cloned") and rate.healthy_failed:
+            yield f"fabric {rate.number}: {rate.healthy_failed} healthy cables failed"
     classes: dict[str, list[tuple[int, int]]] = {}
     for rate in sure:
         if not rate.cut:
@@ -439,9 +439,9 @@ def report(paths: list[str]) -> int:
     table("GUIDs known", lambda rate: f"{rate.wanted:2} at once", sure)
     table("sweep cut off", lambda rate: rate.known, [rate for rate in every if rate.cut])
     print("\n| GUIDs known | due | found |\n| --- | --- | --- |")
-    told = [one for rate in sure for one in rate.of_fault]
+    reported = [one for rate in sure for one in rate.of_fault]
     for name in (*CLASSES, "other faults"):
-        counts = [(due, found) for fault, due, found in told if class_of(fault) == name]
+        counts = [(due, found) for fault, due, found in reported if class_of(fault) == name]
         due, found = (sum(one) for one in zip((0, 0), *counts, strict=True))
         print(f"| {name} | {due} | {found} ({100 * found / (due or 1):.1f} %) |")
     print(f"\n{len(every)} fabrics, {sum(rate.module for rate in every)} through the module")

@@ -89,7 +89,7 @@ class Sim:
             time.sleep(0.02)
         time.sleep(0.2)
 
-    def said(self) -> str:
+    def output(self) -> str:
         return (self.folder / "log").read_text(errors="replace")
 
     def run(
@@ -181,12 +181,12 @@ def simulator(
     sim = Sim(folder, name, library, process, host)
     try:
         until(
-            lambda: "simulator ready" in sim.said() or process.poll() is not None,
+            lambda: "simulator ready" in sim.output() or process.poll() is not None,
             wait_s,
             "the netlist",
         )
         if process.poll() is not None:
-            raise RuntimeError(f"ibsim ended: {sim.said()[-300:]}")
+            raise RuntimeError(f"ibsim ended: {sim.output()[-300:]}")
         yield sim
     finally:
         sim.stop_opensm()

@@ -13,7 +13,7 @@ sys.path[:0] = [str(Path(__file__).parent)]
 
 from world import World  # noqa: E402, I001
 import rates  # noqa: E402
-from library import NAMES, build, fresh, sound_world  # noqa: E402
+from library import NAMES, build, fresh, healthy_world  # noqa: E402
 from sim import LARGE, Sim, find, simulator  # noqa: E402
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.ask import (  # noqa: E402
@@ -164,7 +164,7 @@ def test_one_fault_without_a_plan(size: str, name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", ["basepod-12", "superpod-32-of-64"])
 def test_a_healthy_fabric_without_a_plan(size: str, tmp_path: Path) -> None:
-    verdict = unplanned(sound_world(size), tmp_path / "sim")
+    verdict = unplanned(healthy_world(size), tmp_path / "sim")
     assert (verdict.findings, verdict.doubts, verdict.complaints) == ([], [], [])
 
 

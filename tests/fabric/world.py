@@ -268,11 +268,11 @@ class World:
             own = own or guid
             own = f"{int(own, 16):x}"  # the tool does not print leading zeros
             whose = f"0x{guid} " if device.kind == SWITCH else ""
-            said = " ".join(f"[{name} == {value}]" for name, value in values.items() if value)
+            message = " ".join(f"[{name} == {value}]" for name, value in values.items() if value)
             lines.append(f'Errors for {whose}"{device.description}"\n')
             if device.kind == SWITCH:
-                lines.append(f"   GUID 0x{own} port ALL: [PortXmitDiscards == 255] {said}\n")
-            lines.append(f"   GUID 0x{own} port {number}: {said}\n")
+                lines.append(f"   GUID 0x{own} port ALL: [PortXmitDiscards == 255] {message}\n")
+            lines.append(f"   GUID 0x{own} port {number}: {message}\n")
         lines.append(f"\n## Summary: {len(seen.devices)} nodes checked, 0 bad nodes found\n")
         lines.append("##          5 ports checked, 0 ports have errors beyond threshold\n")
         return "".join(lines)

@@ -319,8 +319,8 @@ class Bench:
         answer = node.state / f"{mode}.json"
         records = json.loads(answer.read_text())["records"] if answer.exists() else []
         # Any other status must not take a node out, and 10 only one that is out.
-        told = {one["status"] for one in records}
-        assert (done.returncode in (10, 11)) == ("fail" in told), (done.returncode, done.stderr)
+        reported = {one["status"] for one in records}
+        assert (done.returncode in (10, 11)) == ("fail" in reported), (done.returncode, done.stderr)
         home, scratch = str(node.home), str(node.scratch)
         for one in records:
             one["subject"] = one["subject"].replace(home, "/home").replace(scratch, "/scratch")

@@ -59,7 +59,7 @@ BAD = "dgx-03"
 RECORDS = 40
 
 
-def told(*words: str) -> None:
+def report(*words: str) -> None:
     """Say what is done; the reader may rely on it."""
     sys.stdout.write(" ".join(words) + "\n")
     sys.stdout.flush()
@@ -104,13 +104,13 @@ def main(folder: Path) -> None:
     (folder / "nodes").mkdir(parents=True, exist_ok=True)
     store = Store(str(folder / "evidence"))
     run = store.begin("validate_nodes", stamp())
-    told("began", run)
+    report("began", run)
     for node in NODES:
         records = records_of(node)
         data = {"version": 1, "node": node, "level": "standard", "records": records}
         write_atomic(str(folder / "nodes" / f"{node}.json"), json.dumps(data).encode())
         store.add(run, node, "validate_nodes", records, stamp(), "standard")
-        told("kept", run, node)
+        report("kept", run, node)
     found = [verdict_from_data(one) for one in
              gate_verdicts(_files(str(folder), NODES), None, [], False)]  # fmt: skip
     policy = Policy(share=0.34, user="root")
@@ -119,11 +119,11 @@ def main(folder: Path) -> None:
         lambda nodes, spent: plan_gate(found, nodes, policy, time.time(), (), spent),
         lambda _step: None,
     )
-    told("gated", str(len(outcome.steps)))
+    report("gated", str(len(outcome.steps)))
     options = {"evidence": str(folder / "evidence"), "output": str(folder / "report")}
     wanted = ArgumentSpecValidator(ARGUMENTS).validate(options)
     answer = make_in_time(wanted.validated_parameters, write=True)
-    told("reported", str(answer.get("failed", False)), answer.get("verdict", "none"))
+    report("reported", str(answer.get("failed", False)), answer.get("verdict", "none"))
 
 
 if __name__ == "__main__":

@@ -225,7 +225,7 @@ class Matrix:
         (folder / "nodes").mkdir(parents=True)
         for node in names:
             mine = node == NODE and rig not in ("fabric", "pairs", "health")
-            own = seen.records if mine or fleet else wider.sound(node)
+            own = seen.records if mine or fleet else wider.healthy(node)
             if fleet:
                 own = json.loads(json.dumps(own).replace(NODE, node))
             level = seen.level if mine else "standard"
@@ -236,8 +236,8 @@ class Matrix:
             if text:
                 (folder / "nodes" / f"{node}.json").write_text(text)
         needs = rig == "fabric" or seen.expected is not None
-        told = gate_verdicts(_files(str(folder), names), seen.fabric, seen.pairs, needs)
-        found = [verdict_from_data(one) for one in told]
+        reported = gate_verdicts(_files(str(folder), names), seen.fabric, seen.pairs, needs)
+        found = [verdict_from_data(one) for one in reported]
         slurm = Slurmctld(names, now=time.time())
         for node in names if held else ():
             reason = write_reason(node, UNPROVEN, "unproven, run validate_nodes")
@@ -294,7 +294,7 @@ def _records(fault: Fault, seen: Seen) -> Iterator[str]:
             yield f"the node drained itself: {seen.reason}"
 
 
-def sound_given(rig: str, seed: int) -> dict[str, Any]:
+def healthy_given(rig: str, seed: int) -> dict[str, Any]:
     """Return what a healthy world looks like on another day: warm, busy before, with a past."""
     dice = random.Random(f"healthy {rig} {seed}")
     if rig in ("gpu", "dcgm", "burn", "health"):
@@ -329,9 +329,9 @@ def sound_given(rig: str, seed: int) -> dict[str, Any]:
     return {"seed": seed, "noise": 0.05}
 
 
-def sound_problems(matrix: Matrix, rig: str, seed: int) -> list[str]:
+def healthy_problems(matrix: Matrix, rig: str, seed: int) -> list[str]:
     """Return what a healthy world is accused of."""
-    return accusations(matrix, rig, sound_given(rig, seed), f"{rig} {seed}")
+    return accusations(matrix, rig, healthy_given(rig, seed), f"{rig} {seed}")
 
 
 def accusations(matrix: Matrix, rig: str, given: Mapping[str, Any], name: str) -> list[str]:
@@ -378,10 +378,12 @@ def main() -> int:
                 problems += twin
             wrong += bool(problems)
             took = time.monotonic() - begun
-            said = "\n        ".join(problems)
-            print(f"{'WRONG' if problems else 'ok   '} {fault.name} ({took:.1f} s) {said}")
+            message = "\n        ".join(problems)
+            print(f"{'WRONG' if problems else 'ok   '} {fault.name} ({took:.1f} s) {message}")
         for rig, count in SOUND.items() if not given.names else ():
-            accused = [line for seed in range(count) for line in sound_problems(matrix, rig, seed)]
+            accused = [
+                line for seed in range(count) for line in healthy_problems(matrix, rig, seed)
+            ]
             wrong += len(accused)
             print(f"{rig}: {count} healthy runs, {len(accused)} false alarms {accused[:5]}")
     print(f"{page.summary(table)}; {wrong} differ; {time.monotonic() - started:.0f} s")

@@ -81,9 +81,9 @@ def _rows(faults: Sequence[Fault]) -> Iterator[str]:
     yield "| fault | checked by | outcome | record | in service | repair | new |"
     yield "| --- | --- | --- | --- | --- | --- | --- |"
     for fault in faults:
-        told = [f"`{check}` {subject}" for check, subject in (*fault.fail, *fault.unsure)]
-        more = f" and {len(told) - 2} more" if len(told) > 3 else ""
-        record = "; ".join(told[:2] if more else told) + more
+        reported = [f"`{check}` {subject}" for check, subject in (*fault.fail, *fault.unsure)]
+        more = f" and {len(reported) - 2} more" if len(reported) > 3 else ""
+        record = "; ".join(reported[:2] if more else reported) + more
         cells = [fault.what, f"`{ASKED_BY[fault.rig]}`", _WORDS[fault.outcome],
                  record or fault.blind, _at_work(fault), _repair(fault), _new(fault)]  # fmt: skip
         if fault.rig == "records":
@@ -93,14 +93,14 @@ def _rows(faults: Sequence[Fault]) -> Iterator[str]:
 
 def render(table: Sequence[Fault]) -> str:
     """Return the page."""
-    sound = sum(SOUND.values())
+    healthy = sum(SOUND.values())
     text = _HEAD
     text += f"**{summary(table)}.** Other faults exist: these are the known ones.\n"
     runs = ", ".join(f"{ASKED_BY[rig]} {count}" for rig, count in SOUND.items())
     text += (
-        f"\n**{sound} healthy runs, no false alarm**: no node drained, all let in. Each is another "
-        "day of a healthy cluster, warm and used before,\nwith corrected errors and old counts: "
-        f"{runs}.\n"
+        f"\n**{healthy} healthy runs, no false alarm**: no node drained, all let in. Each is "
+        "another day of a healthy cluster, warm and used before,\nwith corrected errors and "
+        f"old counts: {runs}.\n"
     )
     for layer in dict.fromkeys(fault.layer for fault in table):
         rows = [fault for fault in table if fault.layer == layer]

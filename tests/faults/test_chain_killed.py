@@ -42,15 +42,15 @@ def killed(folder: Path, after_s: float) -> list[str]:
     """Start the chain, and kill it so long after its first word; returns its output."""
     process = start(folder)
     assert process.stdout is not None
-    said = [process.stdout.readline()]
+    messages = [process.stdout.readline()]
     time.sleep(after_s)
     process.kill()
-    said += process.communicate()[0].splitlines()
+    messages += process.communicate()[0].splitlines()
     # A last line without an end does not count.
-    return [line.strip() for line in said if line.strip()]
+    return [line.strip() for line in messages if line.strip()]
 
 
-def check(folder: Path, said: list[str]) -> None:
+def check(folder: Path, messages: list[str]) -> None:
     """Everything that was acknowledged is there, and nothing that is there is torn."""
     store, problems = Store(str(folder / "evidence")), Problems()
     kept: dict[tuple[str, str], int] = {}
@@ -59,7 +59,7 @@ def check(folder: Path, said: list[str]) -> None:
             if record is not None:
                 key = (run, str(batch.head["scope"]))
                 kept[key] = kept.get(key, 0) + 1
-    for line in said:
+    for line in messages:
         words = line.split()
         if words[0] == "kept" and len(words) == 3 and words[2] in chain.NODES:
             assert kept.get((words[1], words[2])) == chain.RECORDS, (line, problems.lines)
@@ -93,14 +93,14 @@ def lasts_s(tmp_path_factory: pytest.TempPathFactory) -> float:
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_killed_at_random_moments(tmp_path: Path, lasts_s: float, seed: int) -> None:
-    dice, said = random.Random(seed), []
+    dice, message = random.Random(seed), []
     for _kill in range(KILLS):
-        said += killed(tmp_path, dice.uniform(0, lasts_s))
-        check(tmp_path, said)
+        message += killed(tmp_path, dice.uniform(0, lasts_s))
+        check(tmp_path, message)
     process = start(tmp_path)
     last = process.communicate()[0].splitlines()
     assert process.returncode == 0
     assert last[-1] == "reported False fail"
-    check(tmp_path, said + last)
+    check(tmp_path, message + last)
     state = json.loads((tmp_path / "slurm.json").read_text())
     assert [name for name, one in state.items() if one["flags"]] == [chain.BAD]

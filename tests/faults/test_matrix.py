@@ -29,8 +29,8 @@ def test_a_fault_is_what_the_table_says(bench: matrix.Matrix, fault: matrix.Faul
 
 
 @pytest.mark.parametrize(("rig", "seed"), SOUND)
-def test_a_sound_world_is_accused_of_nothing(bench: matrix.Matrix, rig: str, seed: int) -> None:
-    assert matrix.sound_problems(bench, rig, seed) == []
+def test_a_healthy_world_is_accused_of_nothing(bench: matrix.Matrix, rig: str, seed: int) -> None:
+    assert matrix.healthy_problems(bench, rig, seed) == []
 
 
 @pytest.mark.parametrize("fault", TWINS, ids=lambda fault: fault.name)

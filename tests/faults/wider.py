@@ -97,7 +97,7 @@ def _stamped(records: list[Record]) -> list[dict[str, Any]]:
     return [{**record.as_data(), "at": at} for record in records]
 
 
-def sound(node: str) -> list[dict[str, Any]]:
+def healthy(node: str) -> list[dict[str, Any]]:
     """Return the records of a node that was validated and is well."""
     return _stamped([Record("gpu.count", f"node:{node}", PASS)])
 
@@ -121,10 +121,10 @@ def fabric(given: Mapping[str, Any]) -> Seen:
         records += judge_switch("leaf-001", parse_ibswinfo(text))
         if given["switch"] == "ndr-psu-failed":
             expected = expected | {("switch_psu", "switch:leaf-001")}
-    told = {(f"fabric.{kind}", subject) for kind, subject in expected}
-    told |= {("fabric.sweep", "fabric")} if world.share < 1 else set()
-    told |= {("fabric.tool", f"tool:{tool}") for tool, _why in lost}
-    return Seen([], fabric=_stamped(records), expected=told)
+    reported = {(f"fabric.{kind}", subject) for kind, subject in expected}
+    reported |= {("fabric.sweep", "fabric")} if world.share < 1 else set()
+    reported |= {("fabric.tool", f"tool:{tool}") for tool, _why in lost}
+    return Seen([], fabric=_stamped(records), expected=reported)
 
 
 @lru_cache(maxsize=1)
@@ -160,7 +160,7 @@ def pairs(given: Mapping[str, Any]) -> Seen:
 
 def records(given: Mapping[str, Any]) -> Seen:
     """Spoil the records of a node that is well, on their way to the gate."""
-    own = sound(NODE)
+    own = healthy(NODE)
     file: Any = {"version": 1, "node": NODE, "level": "standard", "records": own}
     spoil = given["spoil"]
     if spoil == "missing":

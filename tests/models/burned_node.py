@@ -23,7 +23,7 @@ def burnt(**given):
     state = State(settings, state="done", burnt_s=60, **given)
     for number, address in enumerate(GPUS):
         state.gpus[address] = {"index": number, "name": H100, "uuid": f"GPU-{number}"}
-        product(state, address, 780)
+        product(state, address, 645)
         hbm(state, address, 2900)
         state.seen[address] = Seen(
             samples=60, busy_samples=60, power_sum=60 * 690, power_max=701, temperature_max=66,

@@ -260,9 +260,9 @@ class World:
             self.slurm.restart()
 
     def verdict_changes(self, name, _node):
-        said = self.random.choice(["pass", "fail", "not_measured"])
+        result = self.random.choice(["pass", "fail", "not_measured"])
         ages = [0, 0, 1, 3600, 5 * DAY, 20 * DAY, -7200]
-        self.judged(name, said, self.random.choice(ages), self.random.choice(LEVELS))
+        self.judged(name, result, self.random.choice(ages), self.random.choice(LEVELS))
 
     def all_are_validated(self, _name, _node):
         """As validate_nodes does; now and then it finds something all over the fleet."""
@@ -270,16 +270,16 @@ class World:
         level = self.random.choice([self.policy.level, "burn_in", "quick"])
         age = self.random.choice([0, 0, 0, 2 * DAY])
         for name in sorted(self.slurm.nodes):
-            said = "fail" if self.random.random() < failing else "pass"
-            self.judged(name, said, age, level)
+            reported = "fail" if self.random.random() < failing else "pass"
+            self.judged(name, reported, age, level)
 
-    def judged(self, name, said, age, level):
+    def judged(self, name, message, age, level):
         self.verdicts[name] = Verdict(
             node=name,
-            verdict=said,
+            verdict=message,
             at=None if self.random.random() < 0.02 else float(int(self.slurm.now - age)),
             level=level,
-            check="" if said == "pass" else self.random.choice(CHECKS),
+            check="" if message == "pass" else self.random.choice(CHECKS),
             subject=f"gpu:{name}/{self.random.randint(0, 7)}",
             text=f"is {self.random.randint(1, 9)}",
             remedy="replace it",

@@ -78,10 +78,10 @@ def hold(path: str) -> int:
             os._exit(code)
     os.close(writer)
     with os.fdopen(reader, "rb") as stream:
-        said = stream.read().decode()
-    if said != "mounted":
+        message = stream.read().decode()
+    if message != "mounted":
         os.waitpid(child, 0)
-        raise NoFuseError(said)
+        raise NoFuseError(message)
     return child
 
 

@@ -55,7 +55,7 @@ class LinkWorld:
     height: float = 0.0
     fails: int | None = None
     # Healthy changes: (first day, last day, decades, dB)
-    sound: list[tuple[int, int, float, float]] = field(default_factory=list)
+    healthy: list[tuple[int, int, float, float]] = field(default_factory=list)
     ageing: float = 0.0
     minutes: float = 0.0
     errors: int = 0
@@ -80,7 +80,7 @@ class LinkWorld:
             elif self.way == JUMP:
                 ratio += self.height + grown
                 dbm -= 0.8 * self.height
-        for first, last, decades, db in self.sound:
+        for first, last, decades, db in self.healthy:
             if first <= day <= last:
                 ratio += decades
                 dbm -= db
@@ -102,7 +102,7 @@ class Months:
     def __init__(self, seed: int, links: int = 2000, days: int = 180, failing: int = 40) -> None:
         self.chance = chance = random.Random(seed)
         self.days = range(FIRST_DAY, FIRST_DAY + days)
-        self.links = [self._sound_link(index) for index in range(links)]
+        self.links = [self._healthy_link(index) for index in range(links)]
         self.rooms = self._rooms()
         self.leaf_warm: dict[int, tuple[int, int, float]] = {}
         for _event in range(max(1, links * days // 90000)):
@@ -130,7 +130,7 @@ class Months:
     def _leaf(self, place: Place) -> int:
         return (int(place.node[4:]) - 1) // LEAF_PORTS * NODE_LINKS + place.rail
 
-    def _sound_link(self, index: int) -> LinkWorld:
+    def _healthy_link(self, index: int) -> LinkWorld:
         chance = self.chance
         link = LinkWorld(
             place=Place(self._node(index), index % NODE_LINKS),
@@ -147,11 +147,11 @@ class Months:
         for _event in range(3):
             if chance.random() < 0.10:
                 # Reseated or cleaned: another level for good, better or a bit worse.
-                link.sound.append((chance.randint(first, last), last + 999,
+                link.healthy.append((chance.randint(first, last), last + 999,
                                    chance.uniform(-0.8, 0.8), chance.uniform(-1, 1)))  # fmt: skip
             if chance.random() < 0.06:
                 begin = chance.randint(first, last)
-                link.sound.append((begin, begin + chance.randint(0, 4),
+                link.healthy.append((begin, begin + chance.randint(0, 4),
                                    chance.uniform(0.3, 1.5), 0.0))  # fmt: skip
         return link
 
@@ -280,7 +280,7 @@ class Score:
     false: int = 0
     early_days: list[int] = field(default_factory=list)
     by_way: Counter[tuple[str, bool]] = field(default_factory=Counter)
-    told: list[str] = field(default_factory=list)
+    reported: list[str] = field(default_factory=list)
 
     @property
     def false_a_month(self) -> float:
@@ -314,7 +314,7 @@ def judged_months(months: Months) -> Score:
                 elif day - named_last.get(serial, -99) > 30:
                     named_last[serial] = day
                     false.append(f"{serial} before it began: {link.trends[0].text}")
-    score = Score(len(months.links), len(months.days), false=len(false), told=false)
+    score = Score(len(months.links), len(months.days), false=len(false), reported=false)
     for link in months.links:
         if link.fails is None or link.fails > months.days[-1]:
             continue
@@ -332,7 +332,7 @@ def judged_months(months: Months) -> Score:
         if early and named is not None:
             score.early_days.append(link.fails - named)
         else:
-            score.told.append(
+            score.reported.append(
                 f"missed {link.serial} {link.way} began {link.begins - FIRST_DAY} "
                 f"failed {link.fails - FIRST_DAY} pace {link.pace:.2g} bend {link.bend}"
             )

@@ -10,6 +10,7 @@ once: each address of 127.0.0.0/8 is another BMC.
 from __future__ import annotations
 
 import json
+import re
 import ssl
 import subprocess
 import sys
@@ -47,7 +48,9 @@ def machine(serial: str = "1660224000001", expand: bool = True) -> dict[str, Any
     tree: dict[str, Any] = {
         "": {
             "Systems": at("/Systems"), "Chassis": at("/Chassis"), "Managers": at("/Managers"),
-            "UpdateService": at("/UpdateService"), "SessionService": at("/SessionService"),
+            "UpdateService": at("/UpdateService"), "Tasks": at("/TaskService"),
+            "SessionService": at("/SessionService"), "AccountService": at("/AccountService"),
+            "EventService": at("/EventService"),
             "Links": {"Sessions": at("/SessionService/Sessions")},
             "ProtocolFeaturesSupported": {"ExpandQuery": {"NoLinks": expand, "Levels": expand}},
         },
@@ -55,13 +58,51 @@ def machine(serial: str = "1660224000001", expand: bool = True) -> dict[str, Any
         "/Systems/DGX": {
             "Id": "DGX", "PowerState": "On", "SerialNumber": serial, "Model": "DGXH100",
             "Status": {"State": "Enabled", "Health": "OK", "HealthRollup": "OK"},
-            "Links": {"Chassis": [at("/Chassis/DGX")]},
+            "Links": {"Chassis": [at("/Chassis/DGX")], "ManagedBy": [at("/Managers/BMC")]},
+            "Bios": at("/Systems/DGX/Bios"), "LogServices": at("/Systems/DGX/LogServices"),
+            "Boot": {"BootOrder": ["Boot0001", "Boot0002", "Boot0003"],
+                     "BootOptions": at("/Systems/DGX/BootOptions")},
+            "@Redfish.Settings": {"SettingsObject": at("/Systems/DGX/SD")},
             "Actions": {"#ComputerSystem.Reset": {
                 "target": f"{V1}/Systems/DGX/Actions/ComputerSystem.Reset",
                 "ResetType@Redfish.AllowableValues": [
                     "On", "ForceOff", "GracefulShutdown", "ForceRestart", "PowerCycle",
                 ],
             }},
+        },
+        "/Systems/DGX/SD": {"Boot": {}},
+        "/Systems/DGX/LogServices": {
+            "Members": [at("/Systems/DGX/LogServices/SEL"), at("/Systems/DGX/LogServices/Audit")]
+        },
+        "/Systems/DGX/LogServices/SEL": {
+            "Id": "SEL", "Entries": at("/Systems/DGX/LogServices/SEL/Entries")
+        },
+        "/Systems/DGX/LogServices/Audit": {"Id": "Audit"},
+        "/Systems/DGX/LogServices/SEL/Entries": {"Members": []},
+        "/Systems/DGX/BootOptions": {
+            "Members": [at(f"/Systems/DGX/BootOptions/{n}") for n in range(1, 4)]
+        },
+        **{
+            f"/Systems/DGX/BootOptions/{n}": {
+                "BootOptionReference": f"Boot000{n}", "DisplayName": name
+            }
+            for n, name in enumerate(("UEFI: PXE IPv4 Intel", "debian", "UEFI: USB"), start=1)
+        },
+        "/Systems/DGX/Bios": {
+            "Attributes": {"SRIOV": "Enabled", "NPS": "NPS1", "Timeout": 5},
+            "@Redfish.Settings": {"SettingsObject": at("/Systems/DGX/Bios/SD")},
+        },
+        "/Systems/DGX/Bios/SD": {"Attributes": {}},
+        "/AccountService": {"Accounts": at("/AccountService/Accounts")},
+        "/AccountService/Accounts": {"Members": [at("/AccountService/Accounts/1")]},
+        "/AccountService/Accounts/1": {
+            "Id": "1", "UserName": USER, "RoleId": "Administrator", "Enabled": True
+        },
+        "/EventService": {"Subscriptions": at("/EventService/Subscriptions")},
+        "/EventService/Subscriptions": {"Members": []},
+        "/Managers/BMC": {"Id": "BMC", "NetworkProtocol": at("/Managers/BMC/NetworkProtocol")},
+        "/Managers/BMC/NetworkProtocol": {
+            "NTP": {"ProtocolEnabled": False, "NTPServers": ["", ""]}
         },
         "/Systems/HGX_Baseboard_0": {"Id": "HGX_Baseboard_0", "PowerState": "On", "Status": OK},
         "/Managers": {"Members": [at("/Managers/BMC"), at("/Managers/HGX_BMC_0")]},
@@ -83,7 +124,12 @@ def machine(serial: str = "1660224000001", expand: bool = True) -> dict[str, Any
                 for n in range(8)
             ] + [{"Name": "TEMP_PCH", "ReadingCelsius": None, "UpperThresholdCritical": 90}],
         },
-        "/UpdateService": {"FirmwareInventory": at("/UpdateService/FirmwareInventory")},
+        "/UpdateService": {
+            "FirmwareInventory": at("/UpdateService/FirmwareInventory"),
+            "MultipartHttpPushUri": f"{V1}/UpdateService/upload",
+        },
+        "/TaskService": {"Tasks": at("/TaskService/Tasks")},
+        "/TaskService/Tasks": {"Members": []},
         "/UpdateService/FirmwareInventory": {
             "Members": [at(f"/UpdateService/FirmwareInventory/{one}") for one in COMPONENTS]
         },
@@ -112,13 +158,26 @@ class Bmc:
         # An operating system that does not end; a BMC that takes an AC cycle and does none.
         self.hangs = self.feigns = False
         self.refuses: set[str] = set()
+        # Packages that were written, and what they bring by the kind of cycle; bad images.
+        self.flashed: list[str] = []
+        self.waiting: dict[str, dict[str, str]] = {}
+        self.spoils = self.busy = False
+        # Accounts; who must change the password first; passwords of which the BMC keeps another one
+        # than it is given; a BMC that refuses a new one and repeats it.
+        self.passwords = {USER: PASSWORD}
+        self.must_change: set[str] = set()
+        self.mangles: set[str] = set()
+        self.echoes = False
+        # Attributes of the BIOS that it accepts and does not keep.
+        self.ignores: set[str] = set()
+        self.is_dead = False
         self._away_until = 0.0
         self._pending: tuple[float, str] | None = None
 
     @property
     def is_away(self) -> bool:
         """Whether the BMC itself has no power, or is starting."""
-        return time.monotonic() < self._away_until
+        return self.is_dead or time.monotonic() < self._away_until
 
     def post(self, path: str, body: Any) -> int:
         """Do an action; return its status."""
@@ -133,7 +192,10 @@ class Bmc:
                 self.lose_power()
                 return 204
             if not (kind == "GracefulShutdown" and self.hangs):
-                self._pending = time.monotonic() + self.change_s, "On" if kind == "On" else "Off"
+                self.set_power("On" if kind == "On" else "Off", kind)
+                if kind == "On":
+                    self.activate("dc")
+                    self.boot()
             return 204
         if path.endswith("/Oem/NvidiaChassis.AuxPowerReset"):
             self.acts.append(kind)
@@ -142,8 +204,124 @@ class Bmc:
             return 204
         return 404
 
+    def happens(self, message: str, severity: str = "OK", created: str = "") -> None:
+        """Add an entry to the event log. Numbers begin again when it was cleared."""
+        members = self.tree[f"{V1}/Systems/DGX/LogServices/SEL/Entries"]["Members"]
+        number = int(members[-1]["Id"]) + 1 if members else 1
+        at = created or time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
+        path = f"{V1}/Systems/DGX/LogServices/SEL/Entries/{number}"
+        members.append({"@odata.id": path, "Id": str(number), "Created": at, "Severity": severity,
+                        "Message": message})  # fmt: skip
+
+    def set_power(self, state: str, _kind: str) -> None:
+        """Bring the machine to a state, which shows after a while."""
+        self._pending = time.monotonic() + self.change_s, state
+
+    def login(self, body: Any) -> tuple[int, Any]:
+        """Return the status of a login, and its answer."""
+        user = body["UserName"]
+        paths = [path for path, one in self.tree.items() if one.get("UserName") == user]
+        if self.passwords.get(user) != body["Password"] or not self.tree[paths[0]]["Enabled"]:
+            return 401, {}
+        if user not in self.must_change:
+            return 201, {}
+        info = {"MessageId": "Base.1.8.PasswordChangeRequired", "MessageArgs": paths}
+        return 201, {"@Message.ExtendedInfo": [info]}
+
+    def make(self, path: str, body: Any) -> int:
+        """Add a member to a collection that takes some; return the status."""
+        if path not in (f"{V1}/AccountService/Accounts", f"{V1}/EventService/Subscriptions"):
+            return 404
+        members = self.tree[path]["Members"]
+        place = f"{path}/{len(members) + 7}"
+        members.append({"@odata.id": place})
+        if "Password" in body:
+            self.passwords[body["UserName"]] = body.pop("Password")
+        self.tree[place] = {"@odata.id": place, **body}
+        return 201
+
+    def remove(self, path: str) -> int:
+        """Remove a member; return the status."""
+        if path not in self.tree:
+            return 404
+        self.passwords.pop(self.tree.pop(path).get("UserName"), None)
+        collection = self.tree[path.rpartition("/")[0]]
+        collection["Members"] = [one for one in collection["Members"] if one["@odata.id"] != path]
+        return 204
+
+    def patch(self, path: str, body: Any, match: str | None) -> tuple[int, Any]:
+        """Change a resource; return the status and the answer."""
+        if path not in self.tree:
+            return 404, {}
+        if match is None:
+            return 428, {}
+        password = body.pop("Password", None)
+        if password is not None:
+            if self.echoes:
+                message = f"The value {password} for the property Password is not acceptable"
+                return 400, {"error": {"message": message}}
+            user = self.tree[path]["UserName"]
+            self.passwords[user] = password[:6] if password in self.mangles else password
+            self.must_change.discard(user)
+        for name in self.ignores:
+            body.get("Attributes", {}).pop(name, None)
+        place = {**self.tree[path]}
+        for key, value in body.items():
+            place[key] = {**place.get(key, {}), **value} if isinstance(value, dict) else value
+        self.tree[path] = place
+        return 200, place
+
+    def act(
+        self, command: str, path: str, query: str, body: Any, match: str | None
+    ) -> tuple[int, Any]:
+        """Return the status and the answer of all that is neither a login nor a file."""
+        if command == "GET":
+            found = self.answer(path, query)
+            return (404, {}) if found is None else (200, found)
+        if command == "PATCH":
+            return self.patch(path, body, match)
+        if command == "DELETE":
+            return self.remove(path), None
+        if path in self.tree:
+            return self.make(path, body), {}
+        status = self.post(path, body)
+        return status, None if status == 204 else {}
+
+    def boot(self) -> None:
+        """What waits for the next boot is in force."""
+        for path, waiting in list(self.tree.items()):
+            if path.endswith("/SD"):
+                now = self.tree[path.removesuffix("/SD")]
+                for key in ("Boot", "Attributes"):
+                    if key in waiting:
+                        now[key] = {**now[key], **waiting[key]}
+
+    def upload(self, body: bytes) -> str:
+        """Take a package, whose content says what it brings and needs; return its task."""
+        content = json.loads(re.search(rb"\r\n\r\n(\{\"brings.*?\})\r\n--", body, re.S)[1])  # type: ignore[index]
+        self.flashed.append(content["name"])
+        tasks = self.tree[f"{V1}/TaskService/Tasks"]["Members"]
+        path = f"{V1}/TaskService/Tasks/{len(tasks) + 1}"
+        tasks.append({"@odata.id": path})
+        state = "Exception" if self.spoils else "Completed"
+        message = "invalid image" if self.spoils else "AC power cycle to activate"
+        self.tree[path] = {"@odata.id": path, "TaskState": state, "PercentComplete": 100,
+                           "Messages": [{"Message": message}]}  # fmt: skip
+        if not self.spoils:
+            self.waiting[content["activation"]] = content["brings"]
+            self.activate("none")
+        return path
+
+    def activate(self, kind: str) -> None:
+        """What waits for this kind of cycle runs."""
+        for one in ("none", "dc", "ac")[: ("none", "dc", "ac").index(kind) + 1]:
+            for component, version in self.waiting.pop(one, {}).items():
+                path = f"{V1}/UpdateService/FirmwareInventory/{component}"
+                self.tree[path] = {**self.tree[path], "Version": version}
+
     def lose_power(self) -> None:
         """AC power goes and comes: the BMC, too, and its sessions."""
+        self.activate("ac")
         self._away_until = time.monotonic() + self.away_s
         self.sessions.clear()
         self._pending = 0.0, "On"
@@ -154,6 +332,8 @@ class Bmc:
             self.tree[f"{V1}/Systems/DGX"]["PowerState"] = self._pending[1]
             self._pending = None
         data = self.tree.get(path)
+        if self.busy and data and "TaskState" in data:
+            return {**data, "TaskState": "Running", "PercentComplete": 39}
         if data is None or "$expand" not in unquote(query) or "Members" not in data:
             return data
         full = [self.tree.get(one["@odata.id"], one) for one in data["Members"]]
@@ -179,14 +359,14 @@ def certificate(folder: Path) -> tuple[Path, Path, str]:
         check=True,
         capture_output=True,
     )  # fmt: skip
-    said = subprocess.run(
+    result = subprocess.run(
         ["openssl", "x509", "-in", cert, "-noout", "-fingerprint", "-sha256"],
         check=True, capture_output=True, text=True,
     )  # fmt: skip
-    return key, cert, "sha256:" + said.stdout.partition("=")[2].strip().replace(":", "").lower()
+    return key, cert, "sha256:" + result.stdout.partition("=")[2].strip().replace(":", "").lower()
 
 
-def serve(bmc_of: Any, key: Path, cert: Path, host: str = "127.0.0.1") -> _Server:
+def serve(bmc_of: Any, key: Path, cert: Path, host: str = "127.0.0.1", port: int = 0) -> _Server:
     """Return a server, not yet started; `bmc_of` gives the BMC of an address."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -196,7 +376,9 @@ def serve(bmc_of: Any, key: Path, cert: Path, host: str = "127.0.0.1") -> _Serve
         def _do(self) -> None:
             bmc = bmc_of(self.connection.getsockname()[0])
             size = int(self.headers.get("Content-Length") or 0)
-            body = json.loads(self.rfile.read(size) or b"null")
+            data = self.rfile.read(size)
+            is_file = self.headers.get("Content-Type", "").startswith("multipart/")
+            body = None if is_file else json.loads(data or b"null")
             url = urlsplit(self.path)
             path = url.path.rstrip("/")
             bmc.log.append((self.command, self.path))
@@ -208,28 +390,28 @@ def serve(bmc_of: Any, key: Path, cert: Path, host: str = "127.0.0.1") -> _Serve
             if path in bmc.moved:
                 self._send(302, {}, {"Location": bmc.moved[path]})
             elif (self.command, path) == ("POST", sessions):
-                if body != {"UserName": USER, "Password": PASSWORD}:
-                    self._send(401, {})
+                status, answer = bmc.login(body)
+                if status != 201:
+                    self._send(status, answer)
                     return
                 bmc.opened += 1
                 token = f"token-{bmc.opened}"
                 bmc.sessions.add(token)
                 place = {"X-Auth-Token": token, "Location": f"{sessions}/{bmc.opened}"}
-                self._send(201, {"Id": str(bmc.opened)}, place)
+                self._send(201, {"Id": str(bmc.opened), **answer}, place)
             elif path != V1 and self.headers.get("X-Auth-Token") not in bmc.sessions:
                 self._send(401, {})
             elif self.command == "DELETE" and path.startswith(sessions):
                 bmc.sessions.discard("token-" + path.rsplit("/", 1)[1])
                 self._send(204)
-            elif self.command == "POST":
-                status = bmc.post(path, body)
-                self._send(status, None if status == 204 else {})
-            elif self.command == "GET" and (data := bmc.answer(path, url.query)) is not None:
-                self._send(200, data)
+            elif self.command == "POST" and path == f"{V1}/UpdateService/upload":
+                task = bmc.upload(data)
+                self._send(202, {"@odata.id": task}, {"Location": task})
             else:
-                self._send(404, {})
+                match = self.headers.get("If-Match")
+                self._send(*bmc.act(self.command, path, url.query, body, match))
 
-        do_GET = do_POST = do_DELETE = _do  # noqa: N815 (names of http.server)
+        do_GET = do_POST = do_PATCH = do_DELETE = _do  # noqa: N815 (names of http.server)
 
         def _send(
             self, status: int, data: Any = None, headers: dict[str, str] | None = None
@@ -246,7 +428,7 @@ def serve(bmc_of: Any, key: Path, cert: Path, host: str = "127.0.0.1") -> _Serve
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(cert, key)
-    server = _Server((host, 0), Handler)
+    server = _Server((host, port), Handler)
     # The handshake is the thread's: a client that makes none must not hold the others up.
     server.socket = context.wrap_socket(
         server.socket, server_side=True, do_handshake_on_connect=False

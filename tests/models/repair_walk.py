@@ -1,6 +1,7 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Random histories of a cluster under repair: faults, jobs, operators, kills, lost measurements.
+"""Random histories of a cluster under repair: faults, jobs, operators, kills, lost measurements,
+BMCs that fail, and tickets that are lost on the way.
 
 The gate here is the rule of the real one in two lines: a node with a newer pass is let in, a node
 in service that fails is drained. What is asked of the shipped code is in `check`.
@@ -8,6 +9,7 @@ in service that fails is drained. What is asked of the shipped code is in `check
 
 from __future__ import annotations
 
+import json
 import random
 import time
 from dataclasses import dataclass, field, replace
@@ -39,7 +41,14 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._repair.ladders impo
     BY_BMC,
     STEPS,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.policy import Verdict
+from ansible_collections.baremetal.dgx.plugins.module_utils._repair.tickets import (
+    ticket_data,
+    tickets_of,
+    unsent,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.policy import (
+    Verdict,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import (
     FAILED,
     ITSELF,
@@ -71,6 +80,12 @@ class World:
     lines: list[str] = field(default_factory=list)
     jobs: set[str] = field(default_factory=set)
     taken: list[tuple[float, str, str]] = field(default_factory=list)
+    # Steps of which the BMC did nothing, or after which the machine stayed off.
+    failed: list[tuple[str, str]] = field(default_factory=list)
+    # What the receiver has, by key; which keys are noted as taken; how often one came again.
+    receiver: dict[str, str] = field(default_factory=dict)
+    sent: set[str] = field(default_factory=set)
+    again: int = 0
     now: float = 1_800_000_000.0
 
     def __post_init__(self) -> None:
@@ -120,7 +135,7 @@ class World:
 
     def validate(self, name: str) -> None:
         self.now += 30
-        if self.draw.random() < 0.15:
+        if self.draw.random() < 0.15 or self.nodes[name].has("DOWN"):
             self.verdicts[name] = Verdict(name, NOT_MEASURED, self.now, "standard")
         elif name in self.faults:
             check = self.faults[name][0]
@@ -173,7 +188,23 @@ class World:
         except KilledError:
             return
         self.gate()
+        self.tell()
         self.check()
+
+    def tell(self, is_lossy: bool = True) -> None:
+        """Send the tickets in their order, as send_all does: one may not arrive, or its answer."""
+        events = self.events()
+        for ticket in unsent(tickets_of(events), self.sent, 0.0, fold(events)):
+            luck = self.draw.random() if is_lossy else 1.0
+            if luck < 0.15:
+                return
+            text = json.dumps(ticket_data(ticket, "alpha"), sort_keys=True)
+            self.again += ticket.key in self.receiver
+            assert self.receiver.setdefault(ticket.key, text) == text, f"{ticket.key} has two texts"
+            if luck < 0.3:
+                # The answer is lost, or the run is killed before it notes it.
+                return
+            self.sent.add(ticket.key)
 
     def carry_out(self, due: Due) -> None:
         self.kill()
@@ -185,15 +216,26 @@ class World:
             assert self.nodes[due.node].reason_by == "root"
             assert due.step not in BY_BMC or due.node in self.policy.powered
             self.taken.append((self.now, due.node, due.step))
-            fault = self.faults.get(due.node)
-            if fault and fault[1] and STEPS.index(fault[1]) <= STEPS.index(due.step):
-                del self.faults[due.node]
+            outcome = self.effect(due)
             self.kill()
             self.now += 30
-            ended = Event(self.now, due.incident, due.node, ENDED, step=due.step, text="done")
+            ended = Event(self.now, due.incident, due.node, ENDED, step=due.step, text=outcome)
             self.lines.append(line_of(ended))
         self.kill()
         self.validate(due.node)
+
+    def effect(self, due: Due) -> str:
+        """What a step does; a BMC may refuse, or leave the machine off."""
+        if due.step in BY_BMC and self.draw.random() < 0.3:
+            self.failed.append((due.node, due.step))
+            if self.draw.random() < 0.5:
+                node = self.nodes[due.node]
+                self.nodes[due.node] = replace(node, states=("DOWN", "DRAIN"))
+            return "failed"
+        fault = self.faults.get(due.node)
+        if fault and fault[1] and STEPS.index(fault[1]) <= STEPS.index(due.step):
+            del self.faults[due.node]
+        return "done"
 
     def kill(self) -> None:
         if self.draw.random() < 0.05:
@@ -229,9 +271,26 @@ class World:
         assert set(steps) <= set(self.policy.steps)
         assert len(incident.steps) <= (len(STEPS) + 1) * (MOST_VALIDATIONS + 1)
 
+    def check_tickets(self) -> None:
+        """The receiver has each ticket once, with its text, in the order of its incident."""
+        tickets = tickets_of(self.events())
+        assert set(self.receiver) == self.sent == {one.key for one in tickets}
+        for name in {one.incident.name for one in tickets}:
+            mine = [one.key for one in tickets if one.incident.name == name]
+            assert [key for key in self.receiver if key in set(mine)] == mine
+        waiting = {
+            name for name, one in fold(self.events()).items() if one.waits and not one.closed
+        }
+        reported = {one.incident.name for one in tickets if one.state in ("person", "return")}
+        assert waiting <= reported, "a person is waited for, and has no ticket"
+
     def settle(self) -> None:
         """Without events, every incident ends or names what it waits for, and no step is left."""
         self.jobs.clear()
+        for name, node in self.nodes.items():
+            if node.has("DOWN"):
+                # A person has switched it on.
+                self.nodes[name] = replace(node, states=("IDLE", "DRAIN"))
         for _number in range(60):
             self.now += 60
             plan = plan_repair(
@@ -252,6 +311,9 @@ class World:
             self.gate()
         else:
             raise AssertionError("it never ends")
+        for _number in range(3):
+            self.tell(is_lossy=False)
+        self.check_tickets()
         for name, incident in open_of(fold(self.events())).items():
             if name in self.nodes:
                 assert self.nodes[name].has("DRAIN")

@@ -103,10 +103,10 @@ class Slurmctld:
         names = values["NodeName"].split(",")
         if any(name not in self.nodes for name in names):
             return "slurm_update error: Invalid node name specified"
-        said = ""
+        message = ""
         for name in names:
-            said = self._change(name, state, reason, user) or said
-        return said
+            message = self._change(name, state, reason, user) or message
+        return message
 
     def _change(self, name, state, reason, user):
         node = self.nodes[name]

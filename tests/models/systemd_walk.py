@@ -281,8 +281,8 @@ def walk(seed: int) -> int:
         try:
             history.run()
         except HistoryError as error:
-            told = "\n  ".join(history.story)
-            raise HistoryError(f"seed {seed}: {error}\n  {told}") from error
+            report = "\n  ".join(history.story)
+            raise HistoryError(f"seed {seed}: {error}\n  {report}") from error
         return sum(line.startswith("run") for line in history.story)
 
 

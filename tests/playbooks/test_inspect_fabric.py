@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from library import build, sound_world
+from library import build, healthy_world
 from world import ROOT, World, discovery_text, states_text
 
 TOOLS = ("ibnetdiscover", "iblinkinfo", "ibqueryerrors", "sminfo", "saquery")
@@ -59,9 +59,9 @@ def inspected(tmp_path: Path):
 
 
 def test_one_host_and_no_plan_are_enough(inspected, tmp_path: Path) -> None:
-    rc, said = inspected(sound_world("basepod-12"), "-e", "fabric_host=head")
-    assert rc == 0, said
-    assert "12 hosts, 2 switches, 112 cables without a plan: 0 findings" in said
+    rc, output = inspected(healthy_world("basepod-12"), "-e", "fabric_host=head")
+    assert rc == 0, output
+    assert "12 hosts, 2 switches, 112 cables without a plan: 0 findings" in output
     kept = tmp_path / ".dgx/inspected_fabric"
     assert {one.name for one in kept.iterdir()} == {"findings.txt", "records.json", "fabric.svg"}
     assert not (tmp_path / ".dgx/plan").exists()
@@ -69,18 +69,18 @@ def test_one_host_and_no_plan_are_enough(inspected, tmp_path: Path) -> None:
 
 def test_a_finding_is_shown_and_red(inspected, tmp_path: Path) -> None:
     case = build("basepod-12", ("rails_of_a_node_swapped",), 0)
-    rc, said = inspected(case.world, "-e", "fabric_host=head")
-    assert rc != 0, said
+    rc, output = inspected(case.world, "-e", "fabric_host=head")
+    assert rc != 0, output
     ((_kind, subject),) = case.expected
-    assert f"1. swapped {subject}" in said
-    assert "11 of 12 alike are so" in said
+    assert f"1. swapped {subject}" in output
+    assert "11 of 12 alike are so" in output
     data = json.loads((tmp_path / ".dgx/inspected_fabric/records.json").read_text())
     assert [one["subject"] for one in data["findings"]] == [subject]
 
 
 @pytest.mark.parametrize("arguments", [(), ("-e", "fabric_host=nobody")])
 def test_no_host_is_red_before_anything_is_asked(inspected, arguments, tmp_path: Path) -> None:
-    rc, said = inspected(sound_world("basepod-12"), *arguments)
-    assert rc != 0, said
-    assert "there is no fabric to look at: write -e fabric_host=NAME" in said
+    rc, output = inspected(healthy_world("basepod-12"), *arguments)
+    assert rc != 0, output
+    assert "there is no fabric to look at: write -e fabric_host=NAME" in output
     assert not (tmp_path / "on_the_host").exists()

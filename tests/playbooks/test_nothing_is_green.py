@@ -20,6 +20,7 @@ PLAYBOOKS = sorted({path.stem for path in ROOT.glob("playbooks/*.yml")} - {"chec
 # They look at a fabric, and this inventory plans none.
 FABRIC = {"validate_fabric", "learn_fabric", "inspect_fabric"}
 
+BACKUP = {"back_up", "configure_backup", "prove_backup", "restore_cluster"}
 # What each does nothing without, when it is run by itself.
 DECLARED = {
     "mount_storage": "write cephfs_mounts or local_storage_volumes",
@@ -29,9 +30,10 @@ DECLARED = {
     "configure_health": "write node_health_enabled: true",
     "configure_fabric": "write cluster_fabric.topology: basepod, superpod or leaf_spine",
     "install_gpu_stack": "write nvidia_driver_source: preinstalled",
+    **dict.fromkeys(sorted(BACKUP), "write backup_repository"),
 }
 # They work on whole groups, and read no target.
-WHOLE = {"mirror", "remove_nodes", "report", "update_hosts"}
+WHOLE = {"mirror", "remove_nodes", "report", "update_hosts"} | BACKUP
 
 
 @pytest.fixture
@@ -44,47 +46,47 @@ def site(tmp_path: Path) -> Site:
 
 @pytest.mark.parametrize("playbook", PLAYBOOKS)
 def test_a_limit_that_leaves_no_host_is_red(playbook: str, site: Site) -> None:
-    rc, said = site.run("--limit", "backup-01", playbook=playbook)
-    assert rc != 0, said
+    rc, output = site.run("--limit", "backup-01", playbook=playbook)
+    assert rc != 0, output
     why = "there is no fabric to look at" if playbook in FABRIC else "--limit backup-01: leaves"
-    assert why in said
-    assert "Traceback" not in said
+    assert why in output
+    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize("playbook", [name for name in PLAYBOOKS if name not in WHOLE])
 def test_a_host_that_is_not_there_is_red(playbook: str, site: Site) -> None:
     names = dict.fromkeys(("target", "gate_host", "fabric_host"), "dgx-99")
-    rc, said = site.run(playbook=playbook, **names)
-    assert rc != 0, said
+    rc, output = site.run(playbook=playbook, **names)
+    assert rc != 0, output
     fabric = "there is no fabric to look at"
-    assert (fabric if playbook in FABRIC else "no host of the inventory is called dgx-99") in said
-    assert "Traceback" not in said
+    assert (fabric if playbook in FABRIC else "no host of the inventory is called dgx-99") in output
+    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize("playbook", sorted(DECLARED))
 def test_nothing_that_is_declared_is_red(playbook: str, site: Site) -> None:
     none = {"dcgm_source": "none", "nvidia_container_toolkit_source": "none"}
-    rc, said = site.run(playbook=playbook, nvidia_driver_source="none", **none)
-    assert rc != 0, said
-    assert "inventory: nothing is declared for" in " ".join(said.split())
-    assert DECLARED[playbook] in " ".join(said.split())
-    assert "Traceback" not in said
+    rc, output = site.run(playbook=playbook, nvidia_driver_source="none", **none)
+    assert rc != 0, output
+    assert "inventory: nothing is declared for" in " ".join(output.split())
+    assert DECLARED[playbook] in " ".join(output.split())
+    assert "Traceback" not in output
 
 
 def test_no_bmc_that_is_declared_is_red(site: Site) -> None:
-    rc, said = site.run(playbook="validate_bmc")
-    assert rc != 0, said
-    assert "no node has a BMC; write node_bmc" in " ".join(said.split())
-    assert "Traceback" not in said
+    rc, output = site.run(playbook="validate_bmc")
+    assert rc != 0, output
+    assert "no node has a BMC; write node_bmc" in " ".join(output.split())
+    assert "Traceback" not in output
 
 
 def test_a_part_by_name_that_the_level_does_not_ask_is_red(site: Site) -> None:
     asked = {"level": "quick", "parts": {"nccl": True, "gpu_health": True}}
-    rc, said = site.run(playbook="validate_nodes", **asked)
-    assert rc != 0, said
+    rc, output = site.run(playbook="validate_nodes", **asked)
+    assert rc != 0, output
     why = "parts: level quick does not ask nccl; write -e level=standard, or leave it out of parts"
-    assert why in " ".join(said.split())
-    assert "Traceback" not in said
+    assert why in " ".join(output.split())
+    assert "Traceback" not in output
 
 
 def test_two_that_change_slurm_at_once_are_refused(site: Site, tmp_path: Path) -> None:
@@ -93,12 +95,12 @@ def test_two_that_change_slurm_at_once_are_refused(site: Site, tmp_path: Path) -
     (tmp_path / "locks/slurm.json").write_text(json.dumps(held))
     options = ("--check", "--limit", "slurm_controllers")
     folder = str(tmp_path / "locks")
-    rc, said = site.run(*options, playbook="configure_scheduler", slurm_lock_folder=folder)
-    assert rc != 0, said
+    rc, output = site.run(*options, playbook="configure_scheduler", slurm_lock_folder=folder)
+    assert rc != 0, output
     why = "slurm: ctl-2-aaaa does it since 2026-11-22T10:00:00Z: wait for it;"
-    assert why in " ".join(said.split())
+    assert why in " ".join(output.split())
     # No role has begun.
-    assert "Check the inputs" not in said
+    assert "Check the inputs" not in output
 
 
 @pytest.mark.parametrize("playbook", ["configure_scheduler", "remove_nodes"])

@@ -72,11 +72,11 @@ class Machines:
     def run(self, *arguments: str, **more: object) -> tuple[int, str]:
         given = {"power_lock_folder": str(self.site.folder / "locks"), "power_soft_s": 1,
                  "power_share": 0.5, **more}  # fmt: skip
-        rc, said = self.site.run(*arguments, playbook="power", **given)
-        assert PASSWORD not in said
+        rc, output = self.site.run(*arguments, playbook="power", **given)
+        assert PASSWORD not in output
         assert json.loads((self.site.folder / "reserved.json").read_text()) == {}
         assert not list((self.site.folder / "locks").glob("*.json"))
-        return rc, said
+        return rc, output
 
     @property
     def power(self) -> list[str]:
@@ -95,15 +95,15 @@ def machines(tmp_path: Path) -> Iterator[Machines]:
 
 
 def test_a_cycle_needs_consent_takes_out_and_brings_back(machines: Machines) -> None:
-    rc, said = machines.run("--check", power="cycle", target="dgx-02:dgx-03")
-    assert rc == 0, said
-    assert "cycle: dgx-02, dgx-03" in said
-    rc, said = machines.run(power="cycle", target="dgx-02:dgx-03")
+    rc, output = machines.run("--check", power="cycle", target="dgx-02:dgx-03")
+    assert rc == 0, output
+    assert "cycle: dgx-02, dgx-03" in output
+    rc, output = machines.run(power="cycle", target="dgx-02:dgx-03")
     assert rc != 0
-    assert "power_allowed: is not given, and cycle interrupts dgx-02, dgx-03" in said
+    assert "power_allowed: is not given, and cycle interrupts dgx-02, dgx-03" in output
     assert machines.holds == machines.site.serving == []
-    rc, said = machines.run(power="cycle", target="dgx-02:dgx-03", power_allowed=True)
-    assert rc == 0, said
+    rc, output = machines.run(power="cycle", target="dgx-02:dgx-03", power_allowed=True)
+    assert rc == 0, output
     acts = [bmc.acts for bmc in machines.bmcs.values()]
     assert acts == [[], ["GracefulShutdown", "On"], ["GracefulShutdown", "On"], []]
     assert machines.power == ["On"] * 4
@@ -114,18 +114,18 @@ def test_a_cycle_needs_consent_takes_out_and_brings_back(machines: Machines) -> 
 
 
 def test_off_stays_out_until_on(machines: Machines) -> None:
-    rc, said = machines.run(power="off", target="dgx-01", power_allowed=True)
-    assert rc == 0, said
+    rc, output = machines.run(power="off", target="dgx-01", power_allowed=True)
+    assert rc == 0, output
     assert machines.power == ["Off", "On", "On", "On"]
     assert machines.site.slurm["dgx-01"] == ["IDLE+DRAIN", "dgx-power: off"]
     # Off already: nothing is done, and no consent is needed.
-    rc, said = machines.run(power="off", target="dgx-01")
-    assert rc == 0, said
-    rc, said = machines.run("--check", power="on")
-    assert rc == 0, said
+    rc, output = machines.run(power="off", target="dgx-01")
+    assert rc == 0, output
+    rc, output = machines.run("--check", power="on")
+    assert rc == 0, output
     assert machines.power[0] == "Off"
-    rc, said = machines.run(power="on")
-    assert rc == 0, said
+    rc, output = machines.run(power="on")
+    assert rc == 0, output
     assert machines.power == ["On"] * 4
     assert machines.site.slurm["dgx-01"] == ["IDLE", ""]
 
@@ -134,10 +134,10 @@ def test_jobs_the_share_and_others_drains_are_respected(machines: Machines) -> N
     nodes = {"dgx-01": ["MIXED", ""], "dgx-02": ["IDLE+DRAIN", "broken fan"],
              "dgx-03": ["IDLE", ""], "dgx-04": ["IDLE", ""]}  # fmt: skip
     machines.site.set_slurm(nodes)
-    rc, said = machines.run(power="cycle", power_share=0.25, power_allowed=True)
+    rc, output = machines.run(power="cycle", power_share=0.25, power_allowed=True)
     assert rc != 0
-    assert "not switched: it has jobs: MIXED" in said
-    assert "not switched: 1 of 4 nodes are out for this, and 1 may be" in said
+    assert "not switched: it has jobs: MIXED" in output
+    assert "not switched: 1 of 4 nodes are out for this, and 1 may be" in output
     assert [bool(bmc.acts) for bmc in machines.bmcs.values()] == [False, True, True, False]
     # What others have drained is cycled, and stays theirs.
     assert machines.site.slurm == nodes
@@ -147,27 +147,29 @@ def test_a_machine_that_stays_on_is_named_and_stays_out(machines: Machines) -> N
     bmc = machines.bmcs["dgx-04"]
     bmc.hangs = True
     bmc.refuses = {"ForceOff"}
-    rc, said = machines.run(power="cycle", target="dgx-04", power_allowed=True)
+    rc, output = machines.run(power="cycle", target="dgx-04", power_allowed=True)
     assert rc != 0
-    assert "node:dgx-04 bmc.switched" in said
-    assert "ComputerSystem.Reset: HTTP 400" in said
+    assert "node:dgx-04 bmc.switched" in output
+    assert "ComputerSystem.Reset: HTTP 400" in output
     assert machines.site.slurm["dgx-04"] == ["IDLE+DRAIN", "dgx-power: cycle"]
     # The same command goes on.
     bmc.refuses = set()
-    rc, said = machines.run(power="cycle", target="dgx-04", power_allowed=True)
-    assert rc == 0, said
+    rc, output = machines.run(power="cycle", target="dgx-04", power_allowed=True)
+    assert rc == 0, output
     assert bmc.acts[-2:] == ["ForceOff", "On"]
     assert machines.site.slurm["dgx-04"] == ["IDLE", ""]
 
 
 def test_ac_power_counts_when_the_bmc_was_gone(machines: Machines) -> None:
-    rc, said = machines.run(power="ac_cycle", target="dgx-01", power_allowed=True)
-    assert rc == 0, said
+    rc, output = machines.run(power="ac_cycle", target="dgx-01", power_allowed=True)
+    assert rc == 0, output
     assert machines.bmcs["dgx-01"].acts == ["AuxPowerCycle"]
     machines.bmcs["dgx-02"].feigns = True
-    rc, said = machines.run(power="ac_cycle", target="dgx-02", power_allowed=True, power_change_s=3)
+    rc, output = machines.run(
+        power="ac_cycle", target="dgx-02", power_allowed=True, power_change_s=3
+    )
     assert rc != 0
-    assert "the BMC accepted an AC cycle and never went away" in said
+    assert "the BMC accepted an AC cycle and never went away" in output
 
 
 @pytest.mark.parametrize(
@@ -180,7 +182,7 @@ def test_ac_power_counts_when_the_bmc_was_gone(machines: Machines) -> None:
     ],
 )
 def test_wrong_inputs_are_refused(machines: Machines, given: dict[str, object], says: str) -> None:
-    rc, said = machines.run(**given)
+    rc, output = machines.run(**given)
     assert rc != 0
-    assert says in said
+    assert says in output
     assert all(bmc.log == [] for bmc in machines.bmcs.values())

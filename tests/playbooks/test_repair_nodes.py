@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from redfish_server import PASSWORD
-from ticket_receiver import KEY, Receiver
+from ticket_server import KEY, Receiver
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -63,21 +63,79 @@ def site(tmp_path: Path) -> Site:
     for name, text in files.items():
         (tmp_path / "bin" / name).write_text(text)
         (tmp_path / "bin" / name).chmod(0o755)
-    # As validate_nodes: a finding fails no play, and it takes a second at least.
+    # As validate_nodes: it takes a second at least, and what it finds fails the play or not.
     wait = {"ansible.builtin.command": {"argv": ["sleep", "1.1"]}, "changed_when": False}
-    play = {**PROVE[0], "tasks": [wait, PROVE[0]["tasks"][0]]}
+    verdict = {**PROVE[0]["tasks"][1], "when": "findings_fail | default(true)"}
+    play = {**PROVE[0], "tasks": [wait, PROVE[0]["tasks"][0], verdict]}
     (tmp_path / "prove.yml").write_text(yaml.safe_dump([play]))
     made.set_slurm({**made.slurm, NODE: ["IDLE+DRAIN", REASON]})
     (tmp_path / f"bad-{NODE}").touch()
     for name in NODES:
-        record = {
-            "check": "gpu.xid", "subject": f"gpu:{name}/3", "at": utc_text(), "text": "Xid 48",
-            "status": "fail" if name == NODE else "pass", "remedy": "reset the GPU",
-        }  # fmt: skip
-        (made.state / f"nodes/{name}.json").write_text(
-            json.dumps({"version": 1, "node": name, "level": "standard", "records": [record]})
-        )
+        judge(made, name, "fail" if name == NODE else "pass")
     return made
+
+
+def judge(site: Site, name: str, status: str) -> None:
+    """Write what a validation of the node has found just now."""
+    record = {
+        "check": "gpu.xid", "subject": f"gpu:{name}/3", "at": utc_text(), "text": "Xid 48",
+        "status": status, "remedy": "reset the GPU",
+    }  # fmt: skip
+    (site.state / f"nodes/{name}.json").write_text(
+        json.dumps({"version": 1, "node": name, "level": "standard", "records": [record]})
+    )
+
+
+# Stands for validate_fabric: notes whom it asks, and finds every cable where it should be.
+SWEEP = [
+    {
+        "hosts": "{{ fabric_host }}",
+        "gather_facts": False,
+        "tasks": [
+            {"ansible.builtin.shell": {"cmd": "echo {{ fabric_nodes }} >> {{ notes }}/sweeps"}},
+            {
+                "ansible.builtin.command": {
+                    "argv": ["sed", "-i", "s/{{ old }}/{{ new }}/g", "{{ cables }}"]
+                },
+                "vars": {
+                    "old": "[0-9]*-[0-9]*-[0-9]*T[0-9:]*Z",
+                    "new": "{{ now(utc=true, fmt='%Y-%m-%dT%H:%M:%SZ') }}",
+                    "cables": "{{ cluster_state_dir }}/fabric/records.json",
+                },
+            },
+            {
+                "ansible.builtin.assert": {"that": False},
+                "when": "findings_fail | default(true)",
+            },
+        ],
+    }
+]
+
+
+def with_a_fabric(site: Site) -> dict[str, object]:
+    """Plan an InfiniBand fabric that was swept before the drain; returns variables of the run."""
+    hosts = site.folder / "hosts.yml"
+    data = yaml.safe_load(hosts.read_text())
+    cluster = data["all"]["children"]["cluster"]
+    cluster["children"]["subnet_managers"] = {"hosts": {"head-01": {}}}
+    cluster["vars"]["cluster_fabric"] = {
+        "topology": "basepod", "leaf_switches": ["leaf-01", "leaf-02"]
+    }  # fmt: skip
+    hosts.write_text(yaml.safe_dump(data, default_flow_style=False))
+    (site.folder / "sweep.yml").write_text(yaml.safe_dump(SWEEP))
+    (site.state / "fabric").mkdir()
+    records = [
+        {"check": "fabric.cable", "subject": f"cable:{name}/rail1--leaf-01/1", "status": "pass",
+         "text": "as planned", "at": "2026-11-21T08:00:00Z"}
+        for name in NODES
+    ]  # fmt: skip
+    (site.state / "fabric/records.json").write_text(json.dumps({"records": records}))
+    return {"repair_sweep": str(site.folder / "sweep.yml")}
+
+
+def sweeps(site: Site) -> list[str]:
+    path = site.folder / "sweeps"
+    return path.read_text().splitlines() if path.exists() else []
 
 
 def run(
@@ -113,8 +171,8 @@ def test_a_power_cycle_is_the_bmcs_and_the_node_is_reserved(site: Site) -> None:
         machines = Machines(site, stack)
         # What the cycle repairs.
         (site.folder / f"bad-{NODE}").unlink()
-        rc, said = run(site, steps=("power_cycle",), power_soft_s=1)
-    assert rc == 0, said
+        rc, output = run(site, steps=("power_cycle",), power_soft_s=1)
+    assert rc == 0, output
     assert machines.bmcs[NODE].acts == ["GracefulShutdown", "On"]
     assert all(not bmc.log for name, bmc in machines.bmcs.items() if name != NODE)
     assert machines.holds == [f"create {NODE}", "delete "]
@@ -122,14 +180,63 @@ def test_a_power_cycle_is_the_bmcs_and_the_node_is_reserved(site: Site) -> None:
     assert events(site) == [
         ("opened", ""), ("begun", "power_cycle"), ("ended", "power_cycle"), ("closed", "")
     ]  # fmt: skip
-    assert PASSWORD not in said
+    assert PASSWORD not in output
+
+
+# Stands for ssh and a node that hangs until its BMC switches it, for which it is held.
+SSH = """#!/bin/sh
+grep -qs "create {node}" {folder}/holds || {{ echo "Connection timed out" >&2; exit 255; }}
+for words do :; done
+exec sh -c "$words"
+"""
+
+
+def hang(site: Site) -> None:
+    """Let ssh not reach the node."""
+    ssh = site.folder / "ssh"
+    ssh.write_text(SSH.format(node=NODE, folder=site.folder))
+    ssh.chmod(0o755)
+    path = site.folder / "hosts.yml"
+    data = yaml.safe_load(path.read_text())
+    hosts = data["all"]["children"]["cluster"]["children"]["gpu_nodes"]["hosts"]
+    hosts[NODE] |= {
+        "ansible_connection": "ssh", "ansible_ssh_executable": str(ssh),
+        "ansible_pipelining": True, "ansible_ssh_retries": 0,
+    }  # fmt: skip
+    path.write_text(yaml.safe_dump(data))
+
+
+def test_a_node_that_hangs_is_power_cycled_without_its_evidence(site: Site) -> None:
+    with contextlib.ExitStack() as stack:
+        machines = Machines(site, stack)
+        (site.folder / f"bad-{NODE}").unlink()
+        hang(site)
+        rc, output = run(site, steps=("power_cycle",), power_soft_s=1)
+    assert rc == 0, output
+    assert machines.bmcs[NODE].acts == ["GracefulShutdown", "On"]
+    assert machines.holds == [f"create {NODE}", "delete "]
+    assert site.slurm[NODE] == ["IDLE", ""]
+    assert events(site) == [
+        ("opened", ""), ("begun", "power_cycle"), ("ended", "power_cycle"), ("closed", "")
+    ]  # fmt: skip
+    assert not list((site.state / "incidents").rglob("*.tar.gz"))
+    assert list((site.state / "incidents").rglob("power_cycle-bmc*"))
+
+
+def test_a_step_of_a_node_that_hangs_fails_with_its_end_written(site: Site) -> None:
+    hang(site)
+    _rc, output = run(site, steps=("reset_gpu",))
+    assert "SSH does not reach the node" in output
+    assert events(site)[:3] == [("opened", ""), ("begun", "reset_gpu"), ("ended", "reset_gpu")]
+    assert acts(site) == []
+    assert site.slurm[NODE][0] == "IDLE+DRAIN"
 
 
 def test_a_fault_is_repaired_and_the_gate_lets_the_node_in(site: Site) -> None:
     (site.folder / "reset-helps").touch()
-    rc, said = run(site, "--check")
-    assert rc == 0, said
-    assert f"{NODE}: reset_gpu: gpu.xid: Xid 48" in said
+    rc, output = run(site, "--check")
+    assert rc == 0, output
+    assert f"{NODE}: reset_gpu: gpu.xid: Xid 48" in output
     assert acts(site) == []
     assert not (site.state / "incidents").exists()
     with Receiver(site.folder) as receiver:
@@ -139,18 +246,18 @@ def test_a_fault_is_repaired_and_the_gate_lets_the_node_in(site: Site) -> None:
         begun = {"hook": "tracker", "what": "begun", "key": "", "at": 0}
         (site.state / "incidents").mkdir()
         (site.state / "incidents/tickets.jsonl").write_text(json.dumps(begun) + "\n")
-        rc, said = run(site, hooks=[hook], repair_metrics_file=str(site.folder / "dgx.prom"))
-    assert rc == 0, said
+        rc, output = run(site, hooks=[hook], repair_metrics_file=str(site.folder / "dgx.prom"))
+    assert rc == 0, output
     # One run opens and ends the incident.
     assert [key.rpartition("/")[2] for key, _body in receiver.requests] == ["opened", "closed"]
-    assert KEY not in said
+    assert KEY not in output
     assert 'incident_closed_total{how="back"} 1' in (site.folder / "dgx.prom").read_text()
     assert acts(site) == ["nvidia-smi --gpu-reset"]
     assert site.slurm[NODE] == ["IDLE", ""]
     assert events(site) == [
         ("opened", ""), ("begun", "reset_gpu"), ("ended", "reset_gpu"), ("closed", "")
     ]  # fmt: skip
-    assert f"{NODE}: back" in said
+    assert f"{NODE}: back" in output
     (incident,) = json.loads((site.state / "incidents/incidents.json").read_text())["incidents"]
     assert (incident["node"], incident["state"], incident["action"]) == (NODE, "closed", "back")
     assert incident["actions"][0]["outcome"] == "done"
@@ -161,26 +268,26 @@ def test_a_fault_is_repaired_and_the_gate_lets_the_node_in(site: Site) -> None:
         assert {"kernel.log", "gpus.txt", "pci.txt"} <= set(archive.getnames())
     # Nothing is out any more, and nothing is done.
     before = events(site)
-    rc, said = run(site)
-    assert rc == 0, said
+    rc, output = run(site)
+    assert rc == 0, output
     assert (events(site), acts(site)) == (before, ["nvidia-smi --gpu-reset"])
 
 
 def test_a_step_that_does_not_help_is_not_repeated(site: Site) -> None:
-    rc, said = run(site)
-    assert rc == 0, said
+    rc, output = run(site)
+    assert rc == 0, output
     assert site.slurm[NODE][0] == "IDLE+DRAIN"
-    assert "reboot is next and not done (cluster_repair.steps lacks it)" in said
-    rc, said = run(site)
-    assert rc == 0, said
+    assert "reboot is next and not done (cluster_repair.steps lacks it)" in output
+    rc, output = run(site)
+    assert rc == 0, output
     assert acts(site) == ["nvidia-smi --gpu-reset"]
     assert events(site)[-1][0] == "person"
 
 
 def test_a_step_that_fails_is_noted_and_the_node_is_asked_all_the_same(site: Site) -> None:
     (site.folder / "smi-fails").touch()
-    rc, said = run(site)
-    assert rc == 0, said
+    rc, output = run(site)
+    assert rc == 0, output
     book = [
         json.loads(line)
         for line in (site.state / "incidents/incidents.jsonl").read_text().splitlines()
@@ -189,27 +296,44 @@ def test_a_step_that_fails_is_noted_and_the_node_is_asked_all_the_same(site: Sit
     assert site.slurm[NODE][0] == "IDLE+DRAIN"
 
 
+def test_the_fabric_is_swept_for_a_node_that_waits_for_that(site: Site) -> None:
+    given = with_a_fabric(site)
+    # It fails still, and no sweep would let it in.
+    rc, output = run(site, **given)
+    assert rc == 0, output
+    assert (sweeps(site), site.slurm[NODE][0]) == ([], "IDLE+DRAIN")
+    # As after a run that was killed: it passes, and nothing is due.
+    judge(site, NODE, "pass")
+    rc, output = run(site, **given)
+    assert rc == 0, output
+    assert sweeps(site) == ["gpu_nodes:cpu_nodes"]
+    assert site.slurm[NODE] == ["IDLE", ""]
+    assert events(site)[-1] == ("closed", "")
+    rc, output = run(site, **given)
+    assert (rc, len(sweeps(site))) == (0, 1)
+
+
 def test_nothing_is_done_without_consent_or_under_a_job(site: Site) -> None:
-    rc, said = run(site, steps=())
-    assert rc == 0, said
-    assert "reset_gpu is next and not done" in said
+    rc, output = run(site, steps=())
+    assert rc == 0, output
+    assert "reset_gpu is next and not done" in output
     site.set_slurm({**site.slurm, NODE: ["MIXED+DRAIN", REASON]})
-    rc, said = run(site, steps=("reset_gpu", "reboot"))
-    assert rc == 0, said
-    assert f"{NODE} waits: its jobs end first" in said
+    rc, output = run(site, steps=("reset_gpu", "reboot"))
+    assert rc == 0, output
+    assert f"{NODE} waits: its jobs end first" in output
     assert acts(site) == []
 
 
 def test_what_an_operator_drained_is_the_operators(site: Site) -> None:
     site.set_slurm({**site.slurm, NODE: ["IDLE+DRAIN", "fans, alice"]})
-    rc, said = run(site)
-    assert rc == 0, said
+    rc, output = run(site)
+    assert rc == 0, output
     assert acts(site) == []
     assert not (site.state / "incidents/incidents.jsonl").exists()
 
 
 def test_without_the_gate_nothing_would_let_a_node_in(site: Site) -> None:
-    rc, said = run(site, cluster_gate={"enabled": False})
+    rc, output = run(site, cluster_gate={"enabled": False})
     assert rc != 0
-    assert "cluster_gate.enabled: is false, and nothing would let a repaired node in" in said
+    assert "cluster_gate.enabled: is false, and nothing would let a repaired node in" in output
     assert acts(site) == []

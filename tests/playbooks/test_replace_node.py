@@ -37,8 +37,8 @@ def site(tmp_path: Path) -> Site:
 def test_a_gpu_is_forgotten_its_history_is_not_and_the_gate_holds_the_node(site: Site) -> None:
     site.set_slurm({**site.slurm, NODE: ["IDLE+DRAIN", "RMA 4711, alice"]})
     gate = {"cluster_gate": {"enabled": True}}
-    rc, said = site.run(playbook="replace_node", node=NODE, replaced="gpu:1", **gate)
-    assert rc == 0, said
+    rc, output = site.run(playbook="replace_node", node=NODE, replaced="gpu:1", **gate)
+    assert rc == 0, output
     state, reason = site.slurm[NODE]
     found = read_reason(NODE, reason)
     assert state == "IDLE+DRAIN"
@@ -51,14 +51,14 @@ def test_a_gpu_is_forgotten_its_history_is_not_and_the_gate_holds_the_node(site:
     (line,) = (site.state / "replaced.jsonl").read_text().splitlines()
     assert json.loads(line)["was"] == {f"gpu:{NODE}/1": "gpu-1"}
     # Once more changes nothing.
-    rc, said = site.run(playbook="replace_node", node=NODE, replaced="gpu:1", **gate)
-    assert rc == 0, said
-    assert "changed=0" in said
+    rc, output = site.run(playbook="replace_node", node=NODE, replaced="gpu:1", **gate)
+    assert rc == 0, output
+    assert "changed=0" in output
     assert site.slurm[NODE] == [state, reason]
 
 
 def test_what_is_no_part_is_refused(site: Site) -> None:
-    rc, said = site.run(playbook="replace_node", node=NODE, replaced="fan:1")
+    rc, output = site.run(playbook="replace_node", node=NODE, replaced="fan:1")
     assert rc != 0
-    assert "write the node and its part" in said
+    assert "write the node and its part" in output
     assert site.slurm[NODE] == ["IDLE", ""]

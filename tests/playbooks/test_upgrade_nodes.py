@@ -177,8 +177,8 @@ class Site:
         self, *arguments: str, playbook: str = "upgrade_nodes", **variables: object
     ) -> tuple[int, str]:
         process = self.start(*arguments, playbook=playbook, **variables)
-        said = process.communicate(timeout=300)[0]
-        return process.returncode, re.sub(r"\s+", " ", said)
+        reported = process.communicate(timeout=300)[0]
+        return process.returncode, re.sub(r"\s+", " ", reported)
 
 
 @pytest.fixture
@@ -187,50 +187,50 @@ def site(tmp_path: Path) -> Site:
 
 
 def test_all_nodes_in_batches_with_a_first_one_and_a_floor(site: Site) -> None:
-    rc, said = site.run("--check")
-    assert rc == 0, said
-    assert '"dgx-01", "dgx-02, dgx-03", "dgx-04"' in said
+    rc, output = site.run("--check")
+    assert rc == 0, output
+    assert '"dgx-01", "dgx-02, dgx-03", "dgx-04"' in output
     assert site.changed == site.serving == []
-    rc, said = site.run()
-    assert rc == 0, said
+    rc, output = site.run()
+    assert rc == 0, output
     assert sorted(site.changed) == sorted(site.done) == NODES
     assert site.changed[0] == "dgx-01"
     assert min(site.serving) == 2
     assert all(node == ["IDLE", ""] for node in site.slurm.values())
     # Once done, it does nothing again.
-    rc, said = site.run()
-    assert rc == 0, said
+    rc, output = site.run()
+    assert rc == 0, output
     assert len(site.changed) == 4
-    assert "4 are done before" in said
+    assert "4 are done before" in output
 
 
 def test_it_stops_on_a_batch_that_fails_and_goes_on_there(site: Site) -> None:
     (site.folder / "bad-dgx-03").touch()
-    rc, said = site.run()
+    rc, output = site.run()
     assert rc != 0
-    assert "dgx-03 did not pass after" in said
-    assert "1 nodes were not touched" in said
+    assert "dgx-03 did not pass after" in output
+    assert "1 nodes were not touched" in output
     assert sorted(site.changed) == ["dgx-01", "dgx-02", "dgx-03"]
     # Its neighbour passed, and is back.
     assert site.slurm["dgx-02"] == ["IDLE", ""]
     assert site.slurm["dgx-03"] == ["IDLE+DRAIN", "dgx-upgrade: change"]
     # Not repaired: it is tried alone, and no other node is risked.
-    rc, said = site.run()
+    rc, output = site.run()
     assert rc != 0
     assert site.changed[3:] == ["dgx-03"]
     (site.folder / "bad-dgx-03").unlink()
-    rc, said = site.run()
-    assert rc == 0, said
+    rc, output = site.run()
+    assert rc == 0, output
     assert site.changed[4] == "dgx-03"
     assert sorted(site.done) == NODES
     assert min(site.serving) >= 2
 
 
 def test_a_change_that_fails_lets_no_node_in_on_older_evidence(site: Site) -> None:
-    rc, said = site.run(target="dgx-01")
-    assert rc == 0, said
+    rc, output = site.run(target="dgx-01")
+    assert rc == 0, output
     (site.folder / "fails-dgx-01").touch()
-    rc, said = site.run(target="dgx-01", upgrade_again=True)
+    rc, output = site.run(target="dgx-01", upgrade_again=True)
     assert rc != 0
     assert site.slurm["dgx-01"][1] == "dgx-upgrade: change"
     assert site.done == []
@@ -241,13 +241,13 @@ def test_others_nodes_are_left_alone_and_the_floor_is_kept(site: Site) -> None:
     nodes["dgx-02"] = ["IDLE+DRAIN", "broken fan"]
     nodes["dgx-03"] = ["DOWN", ""]
     site.set_slurm(nodes)
-    rc, said = site.run()
+    rc, output = site.run()
     assert rc != 0
-    assert "2 nodes are in service, and 2 must be: none may leave" in said
-    rc, said = site.run(upgrade_in_service="25%")
-    assert rc == 0, said
+    assert "2 nodes are in service, and 2 must be: none may leave" in output
+    rc, output = site.run(upgrade_in_service="25%")
+    assert rc == 0, output
     assert site.slurm["dgx-02"] == ["IDLE+DRAIN", "broken fan"]
-    assert "dgx-02 is left alone: drained by root: broken fan" in said
+    assert "dgx-02 is left alone: drained by root: broken fan" in output
     assert sorted(site.changed) == ["dgx-01", "dgx-04"]
 
 
@@ -262,8 +262,8 @@ def test_killed_in_the_middle_it_goes_on(site: Site) -> None:
     process.communicate()
     (site.folder / "hold").unlink()
     assert site.slurm["dgx-01"][1] == "dgx-upgrade: change"
-    rc, said = site.run()
-    assert rc == 0, said
+    rc, output = site.run()
+    assert rc == 0, output
     assert site.changed[:2] == ["dgx-01", "dgx-01"]
     assert sorted(site.done) == NODES
     assert min(site.serving) >= 2
@@ -279,30 +279,30 @@ def test_two_at_once_from_two_control_machines(site: Site, tmp_path: Path) -> No
         time.sleep(0.2)
     other = tmp_path / "other"
     (other / "nodes").mkdir(parents=True)
-    rc, said = site.run(cluster_state_dir=str(other))
+    rc, output = site.run(cluster_state_dir=str(other))
     assert rc != 0
-    assert "upgrade: " in said
-    assert "does it since" in said
+    assert "upgrade: " in output
+    assert "does it since" in output
     assert site.changed == ["dgx-01"]
     (site.folder / "hold").unlink()
-    said = first.communicate(timeout=300)[0]
-    assert first.returncode == 0, said
+    output = first.communicate(timeout=300)[0]
+    assert first.returncode == 0, output
     assert sorted(site.done) == NODES
     # It is given back.
-    rc, said = site.run(cluster_state_dir=str(other), upgrade_in_service="25%")
-    assert rc == 0, said
+    rc, output = site.run(cluster_state_dir=str(other), upgrade_in_service="25%")
+    assert rc == 0, output
 
 
 @pytest.mark.parametrize(
-    ("variables", "said"),
+    ("variables", "message"),
     [
         ({"upgrade_in_service": "most"}, "write 24, or 75%"),
         ({"upgrade_in_service": 7}, "of 4 nodes cannot be"),
         ({"upgrade_batch": 0}, "must be 1 or more"),
     ],
 )
-def test_what_makes_no_sense_is_refused(site: Site, variables: dict, said: str) -> None:
-    rc, told = site.run(**variables)
+def test_what_makes_no_sense_is_refused(site: Site, variables: dict, message: str) -> None:
+    rc, output = site.run(**variables)
     assert rc != 0
-    assert said in told
+    assert message in output
     assert site.serving == []

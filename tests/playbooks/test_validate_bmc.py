@@ -41,19 +41,25 @@ def test_a_bmc_is_judged_and_its_records_are_kept(site: Site, tmp_path: Path) ->
     (tmp_path / "tls").mkdir()
     key, cert, pin = certificate(tmp_path / "tls")
     bmc = Bmc()
+    bmc.happens("Power supply 2 has no input", "Critical")
     with serving(bmc, key, cert) as port:
         declare(site, port, pin)
-        rc, said = site.run(playbook="validate_bmc", bmc_simulated="BMC")
-        assert rc == 0, said
-        assert "checks pass" in said
-        bmc.tree[f"{V1}/Systems/DGX"]["PowerState"] = "Off"
-        rc, said = site.run(playbook="validate_bmc", bmc_simulated="BMC", target=NODE)
+        rc, output = site.run(playbook="validate_bmc", bmc_simulated="BMC")
         assert rc != 0
-        assert f"node:{NODE} bmc.power" in said
+        assert f"node:{NODE} bmc.log" in output
+        assert "Power supply 2 has no input" in output
+        # It was seen, and counts once.
+        rc, output = site.run(playbook="validate_bmc", bmc_simulated="BMC")
+        assert rc == 0, output
+        assert "checks pass" in output
+        bmc.tree[f"{V1}/Systems/DGX"]["PowerState"] = "Off"
+        rc, output = site.run(playbook="validate_bmc", bmc_simulated="BMC", target=NODE)
+        assert rc != 0
+        assert f"node:{NODE} bmc.power" in output
     assert bmc.sessions == set()
-    assert PASSWORD not in said
+    assert PASSWORD not in output
     runs = sorted((site.state / "evidence/runs").iterdir())
-    assert len(runs) == 2
+    assert len(runs) == 3
     lines = [json.loads(line) for line in (runs[0] / "records.jsonl").read_text().splitlines()]
     heads = [line for line in lines if "scope" in line]
     assert [head["scope"] for head in heads] == [NODE]
@@ -69,9 +75,9 @@ def test_another_certificate_is_not_measured_and_gets_no_password(
     bmc = Bmc()
     with serving(bmc, key, cert) as port:
         declare(site, port, "sha256:" + "ab" * 32)
-        rc, said = site.run(playbook="validate_bmc")
+        rc, output = site.run(playbook="validate_bmc")
     assert rc != 0
-    assert f"node:{NODE} bmc.access" in said
-    assert "its certificate is not the pinned one" in said
+    assert f"node:{NODE} bmc.access" in output
+    assert "its certificate is not the pinned one" in output
     assert bmc.opened == 0
     assert bmc.log == []

@@ -15,7 +15,7 @@ import re
 import shlex
 import subprocess
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from page_commands import Command, Row
@@ -34,7 +34,6 @@ class Shell:
 
     folder: Path
     job: str = "JOB"
-    said: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for name in ("bin", "home/.ansible"):

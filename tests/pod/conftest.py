@@ -42,8 +42,8 @@ class Run:
             if line.startswith(("TASK [", "RUNNING HANDLER [")):
                 task = line.rstrip(" *")
             elif re.match(rf"({outcomes}): \[", line):
-                said = lines[number : number + (40 if line.endswith("=> {") else 1)]
-                found += [task, "\n".join(said)[:2000]]
+                reported = lines[number : number + (40 if line.endswith("=> {") else 1)]
+                found += [task, "\n".join(reported)[:2000]]
         return "\n".join(dict.fromkeys(found))
 
     @property
@@ -107,6 +107,16 @@ def recap(output: str) -> dict[str, dict[str, int]]:
         host: {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", text)}
         for host, text in lines
     }
+
+
+def pod(*arguments: str, seconds: float = 900) -> str:
+    """Run virtual_pod/pod; return what it prints."""
+    done = subprocess.run(
+        [str(CHECKOUT / "virtual_pod" / "pod"), *arguments],
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
 
 
 def on(node: str, script: str, seconds: float = 60) -> subprocess.CompletedProcess[str]:

@@ -13,7 +13,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from .conftest import CHECKOUT, Run, environment, recap
+from .conftest import CHECKOUT, Run, environment, pod, recap
 
 KEPT = os.environ.get("PEOPLE_POD")
 NAME, SUBNET = KEPT or "people", os.environ.get("PEOPLE_SUBNET", "10.78.252")
@@ -28,16 +28,6 @@ PEOPLE = {"carol": 20001, "dave": 20002, "erin": 20003}
 CACHE_S = 30
 # Homes of this pod are on no shared file system, and made at a login alone.
 SUBMIT = "sbatch --parsable -D /tmp -o /dev/null -w dgx-01 --wrap"
-
-
-def pod(*arguments: str) -> str:
-    """Run virtual_pod/pod; return what it prints."""
-    done = subprocess.run(
-        [str(CHECKOUT / "virtual_pod" / "pod"), *arguments],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=900, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def shell(host: str, script: str) -> str:

@@ -94,9 +94,9 @@ def test_compute_node_without_the_line_runs_jobs_on_the_bare_host() -> None:
         job = in_image()
         # this is what makes it dangerous
         assert (job.returncode, job.stdout.strip()) == (0, "bare-host"), job.stderr
-        said = verify()
-        assert said.rc != 0
-        assert f"{STACK} has no line of spank_pyxis: jobs with --container-image" in said.output
+        result = verify()
+        assert result.rc != 0
+        assert f"{STACK} has no line of spank_pyxis: jobs with --container-image" in result.output
     finally:
         service()
     assert verify().rc == 0
@@ -107,9 +107,9 @@ def test_a_line_that_slurmd_refuses_is_named() -> None:
     try:
         job = in_image()
         assert "in=" not in job.stdout, job.stdout
-        said = verify()
-        assert said.rc != 0
-        assert "no job would start here, and srun may return 0" in said.output
+        result = verify()
+        assert result.rc != 0
+        assert "no job would start here, and srun may return 0" in result.output
     finally:
         service()
     assert verify().rc == 0
@@ -119,9 +119,9 @@ def test_a_client_without_the_plugin_can_run_nothing() -> None:
     plugin = str(in_use()["plugin"])
     on(LOGIN, f"mv {plugin} /root/plugin.so")
     assert alice(f"srun -t2 -w {NODE} hostname").returncode != 0
-    said = verify()
-    assert said.rc != 0
-    assert f"{plugin} is missing, which plugstack.conf names: every srun" in said.output
+    result = verify()
+    assert result.rc != 0
+    assert f"{plugin} is missing, which plugstack.conf names: every srun" in result.output
     repaired = playbook("configure_containers")
     assert repaired.rc == 0, repaired.output
     assert in_image().stdout.startswith("in=")

@@ -202,7 +202,7 @@ def test_a_fault_of_the_fabric_becomes_a_finding() -> None:
     pod("fabric", "--fault", "dead_cable")
     try:
 
-        def told() -> bool:
+        def is_reported() -> bool:
             on("head-01", "systemctl start baremetal-dgx-fabric-metrics.service", 120)
             kinds = [
                 dict(labels)
@@ -211,7 +211,7 @@ def test_a_fault_of_the_fabric_becomes_a_finding() -> None:
             ]
             return any(one["status"] == "fail" and one["node"] == "dgx-01" for one in kinds)
 
-        until(told, 180)
+        until(is_reported, 180)
     finally:
         pod("fabric")
 
@@ -239,7 +239,7 @@ def test_slurm_that_is_down_is_told_and_not_guessed() -> None:
     on("head-01", "systemctl stop slurmctld")
     try:
 
-        def told() -> bool:
+        def is_reported() -> bool:
             found = scrape("head-01", 9100)
             return (
                 value(
@@ -248,7 +248,7 @@ def test_slurm_that_is_down_is_told_and_not_guessed() -> None:
                 == 0
             )
 
-        until(told, 120)
+        until(is_reported, 120)
         assert value(scrape("head-01", 9100), "slurm_jobs_running") is None
     finally:
         on("head-01", "systemctl start slurmctld")

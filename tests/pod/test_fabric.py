@@ -45,7 +45,7 @@ def repaired() -> Iterator[None]:
     pretend()
 
 
-def test_a_sound_fabric_has_no_finding() -> None:
+def test_a_healthy_fabric_has_no_finding() -> None:
     pretend()
     done = playbook("validate_fabric")
     assert done.rc == 0, done.output

@@ -193,8 +193,8 @@ def test_a_new_node_starts_drained(cluster: Cluster, nodes: list[str]) -> None:
     assert '"changed": false' in module(state="introduced", nodes=nodes)
     assert '"action": "drain"' in module(state="introduced", nodes=nodes, renewed=[new])
     assert "Reason=dgx-gate: unproven, run validate_nodes" in node(new)
-    said = f"{new} is left alone: not measured: there are no records; stays out"
-    assert said in cluster.gate().output
+    message = f"{new} is left alone: not measured: there are no records; stays out"
+    assert message in cluster.gate().output
     cluster.judge(new, "pass")
     assert cluster.gate().changed[HEAD] == 1
     assert not drained(new)
@@ -206,7 +206,7 @@ def test_slurm_does_what_the_model_of_it_does(nodes: list[str]) -> None:
     """What tests/models/slurmctld_model.py refuses and drops, slurmctld does too."""
     name = f"NodeName={nodes[2]}"
     reason = "You must specify a reason"
-    for words, said in (
+    for words, message in (
         ((name, "State=DRAIN"), reason),
         ((name, "State=DRAIN", "Reason="), reason),
         ((name, "State=RESUME"), "Invalid node state specified"),
@@ -214,7 +214,7 @@ def test_slurm_does_what_the_model_of_it_does(nodes: list[str]) -> None:
     ):
         done = scontrol(*words)
         assert done.returncode == 1, words
-        assert said in done.stderr, words
+        assert message in done.stderr, words
     assert scontrol(name, "State=UNDRAIN").returncode == 0
     assert scontrol(name, "Reason=dropped").returncode == 0
     assert "Reason=" not in node(nodes[2])

@@ -57,7 +57,7 @@ def validate(level: str) -> int:
     return done.rc
 
 
-def test_sound_gpus_pass_under_load(nodes: list[str]) -> None:
+def test_healthy_gpus_pass_under_load(nodes: list[str]) -> None:
     pretend()
     assert validate("standard") == 0
     for node in nodes:

@@ -51,6 +51,9 @@ def test_a_job_of_a_person_and_its_shell(people: Path) -> None:
     scheduler = run("configure_scheduler")
     assert scheduler.rc == 0, scheduler.why
     assert ssh("carol", "dgx-01").returncode != 0, "without a job there"
+    # sssd's own account rules let local users pass; pam_slurm_adopt is asked all the same.
+    assert ssh("alice", "login-01").returncode == 0
+    assert ssh("alice", "dgx-01").returncode != 0, "without a job there"
     submit = ssh("carol", "login-01", f"{SUBMIT} 'id -un; sleep 300'")
     job = submit.stdout.strip()
     assert job.isdigit(), submit.stderr
@@ -146,8 +149,8 @@ def test_slurmctld_starts_before_the_directory_answers(people: Path) -> None:
     while set(states.values()) != {"COMPLETED"}:
         assert time.monotonic() < deadline, states
         time.sleep(2)
-        said = shell("head-01", f"sacct -nXP -j {running},{waiting} -o JobID,State")
-        states = dict(line.split("|") for line in said.split())
+        result = shell("head-01", f"sacct -nXP -j {running},{waiting} -o JobID,State")
+        states = dict(line.split("|") for line in result.split())
 
 
 def test_a_local_user_with_a_number_of_the_directory(people: Path) -> None:

@@ -88,7 +88,7 @@ def watched(nodes: list[str]) -> Iterator[None]:
 def test_a_leaf_reboot_leaves_the_cluster_usable(nodes: list[str]) -> None:
     most = max(1, int(SHARE * len(nodes)))
     before = everywhere(nodes, f"{PROGRAM} --health")
-    assert {status for status, _said in before.values()} == {0}, before
+    assert {status for status, _output in before.values()} == {0}, before
 
     # The leaf restarts: rail 3 of every node was down once, and is up again.
     counter = f"{SYSFS}/class/infiniband/mlx5_rail3/ports/1/counters/link_downed"
@@ -116,13 +116,13 @@ def test_a_leaf_reboot_leaves_the_cluster_usable(nodes: list[str]) -> None:
         assert f"{{node-health left in service: hca:{node}/rail3 ib.link_downed" in shown(node)
         assert "brake" in after[node][1] or "brake" in second[node][1]
     third = everywhere(held, f"{PROGRAM} --health")
-    assert not [node for node, (_status, said) in third.items() if "brake" in said]
+    assert not [node for node, (_status, reported) in third.items() if "brake" in reported]
     assert [node for node in nodes if "+DRAIN" in shown(node)] == out
 
     # Prolog and epilog let jobs run there: one that failed would be a drain by Slurm itself.
     for script in ("prolog.d", "epilog.d"):
         found = everywhere(held, f"/etc/slurm/{script}/50-node-health")
-        assert {status for status, _said in found.values()} == {0}, found
+        assert {status for status, _output in found.values()} == {0}, found
     job = on(
         "login-01",
         f"cd /tmp && su alice -c 'srun -N{len(held)} -w {','.join(held)} -t 1 hostname'",
@@ -138,6 +138,6 @@ def test_a_leaf_reboot_leaves_the_cluster_usable(nodes: list[str]) -> None:
     for node in nodes:
         on(node, f"echo 0 > {counter}; rm -f {STATE}/ib.json")
     fit = everywhere(nodes, f"{PROGRAM} --health")
-    assert {status for status, _said in fit.values()} == {0}, fit
+    assert {status for status, _output in fit.values()} == {0}, fit
     for node in nodes:
         assert "node-health left in service" not in shown(node)

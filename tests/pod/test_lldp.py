@@ -228,9 +228,9 @@ END
 chmod 755 {tool}; echo '{{"figures": {{}}}}' > /run/pairs/state.json""",
         )
     options = {"transport": "ssh", "duration_s": 3, "pairs_per_link": 1, "sysfs_root": sysfs}
-    sound = cabling.validate(pair_tests=options)
-    assert sound.rc == 0, sound.why
-    assert "0 failed, 0 were not measured" in sound.output
+    healthy = cabling.validate(pair_tests=options)
+    assert healthy.rc == 0, healthy.why
+    assert "0 failed, 0 were not measured" in healthy.output
     assert " -x 3" in shell("dgx-01", "cat /run/pairs/arguments")
     ways = {f"dgx-0{a}/mlx5_rail5>dgx-0{b}/mlx5_rail5": 150.0 for a, b in ((1, 2), (2, 1))}
     for node in NODES:

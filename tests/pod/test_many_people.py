@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from .conftest import environment
-from .people import CACHE_S, INVENTORY, NAME, pod, run, shell
+from .conftest import environment, pod
+from .people import CACHE_S, INVENTORY, NAME, run, shell
 
 PEOPLE, GROUPS = 5000, 200
 ACCOUNTS = [{"name": f"g{number:03}", "group": f"g{number:03}"} for number in range(1, GROUPS + 1)]
@@ -41,8 +41,8 @@ def sync(*arguments: str, accounts: Any = None) -> tuple[dict[str, Any], float]:
 
 def users() -> int:
     """Return how many users the accounts have."""
-    said = shell("head-01", "sacctmgr -nP show assoc format=account,user")
-    return sum(line[0] == "g" and line[-1] != "|" for line in said.split())
+    result = shell("head-01", "sacctmgr -nP show assoc format=account,user")
+    return sum(line[0] == "g" and line[-1] != "|" for line in result.split())
 
 
 @pytest.fixture(scope="module", name="crowd")

@@ -64,7 +64,7 @@ def firing() -> list[dict[str, str]]:
     return [one["metric"] for one in ask([expr])[expr]]
 
 
-def told() -> list[dict[str, str]]:
+def received() -> list[dict[str, str]]:
     """Return the labels of the alerts that Alertmanager would tell, without those inhibited."""
     url = "http://127.0.0.1:9093/api/v2/alerts?active=true&inhibited=false&silenced=false"
     code = f"import urllib.request as u; print(u.urlopen({url!r}).read().decode())"
@@ -312,10 +312,10 @@ def test_a_dead_leaf_silences_its_cables() -> None:
         fabric("--fault", "dead_leaf")("")
         wait_for(lambda: has("FabricSwitchDown"), 240)
         (leaf,) = {one["switch"] for one in firing() if one["alertname"] == "FabricSwitchDown"}
-        wait_for(lambda: any(one["alertname"] == "FabricSwitchDown" for one in told()))
+        wait_for(lambda: any(one["alertname"] == "FabricSwitchDown" for one in received()))
         assert not [
             one
-            for one in told()
+            for one in received()
             if one.get("switch") == leaf and one["alertname"] != "FabricSwitchDown"
         ]
     finally:

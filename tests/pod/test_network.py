@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
-from .conftest import CHECKOUT, Run, environment, recap
+from .conftest import CHECKOUT, Run, environment, pod, recap
 
 NAME = "network"
 SUBNET = os.environ.get("OWN_SUBNET", "10.78.251.0/24").removesuffix(".0/24")
@@ -36,16 +36,6 @@ SERVICES = {
     ),
 }
 OUTCOME = "/var/lib/baremetal-dgx/network/returned/outcome"
-
-
-def pod(*arguments: str) -> str:
-    """Run virtual_pod/pod; return what it prints."""
-    done = subprocess.run(
-        [str(CHECKOUT / "virtual_pod" / "pod"), *arguments],
-        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def shell(host: str, script: str) -> str:
@@ -153,11 +143,11 @@ def test_a_change_that_cuts_the_connection_is_taken_back(site: Site) -> None:
     # net-02 leaves its network; Ansible asks for it where it was.
     site.interfaces(network="management", mtu=1400, addresses=[f"{SUBNET}.99/24"])
     text = site.folder / "group_vars" / "gpu_nodes" / "node.yml"
-    sound = text.read_text()
-    text.write_text(sound + f"node_address: {{management: {SUBNET}.200}}\n")
+    healthy = text.read_text()
+    text.write_text(healthy + f"node_address: {{management: {SUBNET}.200}}\n")
     begun = time.monotonic()
     run = site.run("--limit", "net-02", "-e", CONSENT)
-    text.write_text(sound)
+    text.write_text(healthy)
     assert run.rc != 0
     assert "Wait for a connection over the new network" in run.why
     while not shell("net-02", f"cat {OUTCOME} 2>&1 || :").rstrip().endswith("in time"):

@@ -83,7 +83,7 @@ def test_a_second_run_changes_nothing(nodes: list[str]) -> None:
     assert {done.changed[node] for node in nodes} == {0}
 
 
-def test_sound_nodes_pass_in_every_mode(nodes: list[str]) -> None:
+def test_healthy_nodes_pass_in_every_mode(nodes: list[str]) -> None:
     for node in nodes:
         for mode in ("health", "prolog", "epilog", "timer"):
             done = on(node, f"{PROGRAM} --{mode}")

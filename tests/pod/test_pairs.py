@@ -82,7 +82,7 @@ def test_a_slow_cable_is_named(stand_in: list[str], transport: str) -> None:
     assert f"{stand_in[0]}/rail3--" in failed[0]
 
 
-def test_sound_cables_pass_and_nothing_is_left_on_the_nodes(stand_in: list[str]) -> None:
+def test_healthy_cables_pass_and_nothing_is_left_on_the_nodes(stand_in: list[str]) -> None:
     figures(stand_in, {})
     rc, output = validate("slurm")
     assert rc == 0, output

@@ -42,8 +42,8 @@ class Job:
 
 def releases(hosts: list[str]) -> dict[str, str]:
     """Return host → release of its client or daemon."""
-    said = {host: on(host, "sinfo --version || slurmd -V").stdout.split()[-1] for host in hosts}
-    return {host: version.rpartition(".")[0] for host, version in said.items()}
+    result = {host: on(host, "sinfo --version || slurmd -V").stdout.split()[-1] for host in hosts}
+    return {host: version.rpartition(".")[0] for host, version in result.items()}
 
 
 def accounting() -> set[str]:
@@ -64,8 +64,8 @@ def job(nodes: list[str]) -> Iterator[Job]:
         # the image holds a shell and nothing else
         options = f"--container-image={in_use()['image']} --container-mounts=/usr/bin:/usr/bin:ro"
         script = f"srun {options} sleep 3600"
-        said = alice(f"sbatch --parsable -N1 --gres=gpu:1 -t 120 -o /dev/null --wrap '{script}'")
-        number = said.stdout.strip()
+        result = alice(f"sbatch --parsable -N1 --gres=gpu:1 -t 120 -o /dev/null --wrap '{script}'")
+        number = result.stdout.strip()
         waits = f"until squeue -h -j {number} -t RUNNING -o %N | grep dgx; do sleep 1; done"
         node = on(HEAD, waits).stdout.strip()
         process = on(node, f"until {FIND}; do sleep 1; done").stdout.strip()
@@ -108,9 +108,9 @@ def test_a_repository_that_is_declared_upgrades_nothing(hosts: list[str]) -> Non
 
 def test_check_mode_tells_of_the_upgrade_and_does_nothing(hosts: list[str], job: Job) -> None:
     before = {host: services(host) for host in hosts}
-    told = playbook("configure_scheduler", "--check", "-e", f"slurm_base_version={NEW}")
-    assert told.rc == 0, told.why
-    assert all(told.changed[host] for host in hosts), told.output
+    reported = playbook("configure_scheduler", "--check", "-e", f"slurm_base_version={NEW}")
+    assert reported.rc == 0, reported.why
+    assert all(reported.changed[host] for host in hosts), reported.output
     assert releases(hosts) == dict.fromkeys(hosts, OLD)
     assert {host: services(host) for host in hosts} == before
     assert on(HEAD, f"ls {COPIES}").stdout == ""
@@ -124,8 +124,8 @@ def test_upgrade_goes_from_the_database_to_the_clients(
     for run in upgraded:
         assert run.rc == 0, run.why
         tasks += run.output.split("\nTASK ")
-    said = "\n".join(task for task in tasks if "Install the Debian packages" in task)
-    order = re.findall(r"^changed: \[(\S+)\]$", said, re.MULTILINE)
+    message = "\n".join(task for task in tasks if "Install the Debian packages" in task)
+    order = re.findall(r"^changed: \[(\S+)\]$", message, re.MULTILINE)
     assert (order[0], order[-1]) == (HEAD, LOGIN)
     assert releases(hosts) == dict.fromkeys(hosts, NEW)
 

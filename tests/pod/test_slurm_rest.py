@@ -32,8 +32,8 @@ def status(token: str, url: str = f"{API}/partitions", options: str = "") -> str
 
 def token_of(name: str, seconds: int = 600, host: str = "head-01") -> str:
     """Return a token that Slurm makes."""
-    said = shell(host, f"scontrol token username={name} lifespan={seconds}")
-    return said.strip().partition("=")[2]
+    result = shell(host, f"scontrol token username={name} lifespan={seconds}")
+    return result.strip().partition("=")[2]
 
 
 def encoded(data: bytes) -> str:
@@ -51,8 +51,8 @@ class Provider:
         key = str(self.folder / f"{kid}.pem")
         subprocess.run(["openssl", "genrsa", "-out", key, "2048"], check=True, capture_output=True)
         asked = ["openssl", "rsa", "-in", key, "-noout", "-modulus"]
-        said = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
-        modulus = bytes.fromhex(said.strip().partition("=")[2])
+        reported = subprocess.run(asked, check=True, capture_output=True, text=True).stdout
+        modulus = bytes.fromhex(reported.strip().partition("=")[2])
         # As providers publish them, and without alg, which is optional.
         return {"kty": "RSA", "kid": kid, "use": "sig", "n": encoded(modulus), "e": "AQAB"}
 

@@ -30,5 +30,5 @@ def test_the_state_of_this_release_is_taken() -> None:
     state = "/var/lib/slurm/slurmctld/job_state"
     # the protocol of 24.11 is 10752, in the two bytes behind the text
     on(HEAD, f"test -s {state} || scontrol reconfigure")
-    said = playbook("configure_scheduler", "--tags", "slurm_base_preflight", "--limit", HEAD)
-    assert said.rc == 0, said.output
+    result = playbook("configure_scheduler", "--tags", "slurm_base_preflight", "--limit", HEAD)
+    assert result.rc == 0, result.output

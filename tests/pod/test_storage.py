@@ -267,6 +267,20 @@ def test_a_killed_ceph_fuse_is_started_again_by_the_node() -> None:
     print(f"the mount was back {took:.0f} s after its ceph-fuse was killed")
 
 
+def test_a_node_boots_to_its_end() -> None:
+    """What comes after the mounts is started, slurmd among it, and no job of the boot waits on."""
+    node = "dgx-03"
+    pod = [str(CHECKOUT / "virtual_pod" / "pod"), "podman", "--name", POD]
+    subprocess.run([*pod, "restart", "-t", "5", f"{POD}-{node}"], check=True, capture_output=True)
+    until, state = time.monotonic() + 60, ""
+    while state not in ("running", "degraded") and time.monotonic() < until:
+        time.sleep(1)
+        state = on(node, "systemctl is-system-running").stdout.strip()
+    assert state in ("running", "degraded"), on(node, "systemctl list-jobs --after").stdout
+    active = on(node, "systemctl is-active slurmd cluster-home.mount").stdout
+    assert active.split() == ["active", "active"]
+
+
 def test_a_mount_in_use_is_not_removed_and_the_user_is_named() -> None:
     first, _last = gpu_nodes()
     listed = json.loads(
@@ -304,15 +318,15 @@ def test_a_home_on_a_mount_is_made_once_by_all_nodes_at_once() -> None:
     home = f"{SCRATCH}/homes/carol"
     key = f"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI{'A' * 43} carol"
     carol = {"name": "carol", "uid": 2901, "home": home, "ssh_keys": [key]}
-    told = ["-e", json.dumps({"node_base_users": [carol], "cluster_user_directory": True})]
+    reported = ["-e", json.dumps({"node_base_users": [carol], "cluster_user_directory": True})]
     try:
-        done = playbook("mount_storage", *told)
+        done = playbook("mount_storage", *reported)
         assert done.rc == 0, done.why
         for node in (first, last):
             assert on(node, f"stat -c '%U %a' {home}").stdout == "carol 700\n"
             assert on(node, f"cat {home}/.ssh/authorized_keys").stdout == f"{key}\n"
         assert on(first, f"ls -A {SCRATCH}/homes").stdout == "carol\n"
-        assert set(playbook("mount_storage", *told).changed.values()) == {0}
+        assert set(playbook("mount_storage", *reported).changed.values()) == {0}
     finally:
         carol |= {"state": "absent"}
         gone = {"users": [carol]}

@@ -56,8 +56,8 @@ def test_no_job_no_entry() -> None:
 
 
 def test_a_login_lands_in_the_job_and_ends_with_it(job: str) -> None:
-    said = ssh(NODE, "cat /proc/self/cgroup")
-    assert f"job_{job}/" in said.stdout, said.stdout + said.stderr
+    result = ssh(NODE, "cat /proc/self/cgroup")
+    assert f"job_{job}/" in result.stdout, result.stdout + result.stderr
     # an editor's server: it stays when the connection goes, and goes when the job does
     left = ssh(NODE, "nohup sleep 987 > /dev/null 2>&1 & echo started")
     assert left.stdout.strip() == "started"

@@ -167,8 +167,8 @@ def run(nodes: int, playbook: str) -> Figures:
             "ANSIBLE_HOME": str(folder / "home"),
         }
         environment.setdefault("ANSIBLE_COLLECTIONS_PATH", str(ROOT / ".cache" / "collections"))
-        said = folder / "said"
-        with said.open("w", encoding="utf-8") as stream:
+        reported = folder / "said"
+        with reported.open("w", encoding="utf-8") as stream:
             begin = time.monotonic()
             process = subprocess.Popen(
                 ["ansible-playbook", "-i", str(folder / "inventory"), playbook],
@@ -182,7 +182,7 @@ def run(nodes: int, playbook: str) -> Figures:
         process.returncode = os.waitstatus_to_exitcode(status)
         plan = folder / "inventory/.dgx/plan"
         if process.returncode or not (plan / "fabric/cables.json").exists():
-            sys.exit(f"check_inventory failed at {nodes} nodes:\n{said.read_text()[-4000:]}")
+            sys.exit(f"check_inventory failed at {nodes} nodes:\n{reported.read_text()[-4000:]}")
         cables = measure_cables(plan)
     return Figures(nodes, wall, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, cables)
 

@@ -126,7 +126,7 @@ def test_a_wrong_checksum(host: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    ("variables", "said"),
+    ("variables", "message"),
     [
         ({"branch": "581", "version": ""}, "driver branch 581 is not known"),
         ({"branch": "570"}, "driver version 580.126.20 is not of branch 570"),
@@ -135,14 +135,14 @@ def test_a_wrong_checksum(host: Host) -> None:
         ({"kernel_modules": "proprietary"}, "no source has cuda-drivers"),
     ],
 )
-def test_what_cannot_be_had(host: Host, variables: dict[str, str], said: str) -> None:
+def test_what_cannot_be_had(host: Host, variables: dict[str, str], message: str) -> None:
     with nothing_changes(host):
         failed, changed, text = run(
             **{f"nvidia_driver_{key}": value for key, value in variables.items()}
         )
     assert failed
     assert changed == 0
-    assert said in text
+    assert message in text
 
 
 def test_what_another_one_holds(host: Host) -> None:

@@ -40,8 +40,8 @@ def test_nothing_listens_for_other_alertmanagers(host: Host) -> None:
 
 
 def test_the_rules_are_loaded(host: Host) -> None:
-    said = json.loads(host.check_output(f"{FETCH} http://127.0.0.1:9090/api/v1/rules"))
-    names = {group["name"] for group in said["data"]["groups"]}
+    result = json.loads(host.check_output(f"{FETCH} http://127.0.0.1:9090/api/v1/rules"))
+    names = {group["name"] for group in result["data"]["groups"]}
     assert {"gpu", "fabric", "slurm", "storage", "health", "meta"} <= names
 
 

@@ -272,11 +272,11 @@ REFUSALS: dict[str, tuple[dict[str, Any], list[str]]] = {
 
 @pytest.mark.parametrize("name", REFUSALS)
 def test_refused(name: str) -> None:
-    variables, said = REFUSALS[name]
+    variables, message = REFUSALS[name]
     run = playbook("prepare_nodes", "nb-trixie", **variables)
     assert run.failed
     assert run.changed == 0, run.text
-    missing = [pattern for pattern in said if not re.search(pattern, run.text)]
+    missing = [pattern for pattern in message if not re.search(pattern, run.text)]
     assert not missing, run.text
 
 

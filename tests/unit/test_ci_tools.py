@@ -35,7 +35,7 @@ def unpack(folder: Path, apt: str | None) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    ("apt", "said"),
+    ("apt", "message"),
     [
         (None, "unpack: apt-get is not here, and so opensm cannot be had"),
         ("echo 'E: no mirror' >&2; exit 100", "unpack: apt-get update: E: no mirror"),
@@ -49,10 +49,10 @@ def unpack(folder: Path, apt: str | None) -> subprocess.CompletedProcess[str]:
         ),
     ],
 )  # fmt: skip
-def test_one_line_and_nothing_left(tmp_path: Path, apt: str | None, said: str) -> None:
+def test_one_line_and_nothing_left(tmp_path: Path, apt: str | None, message: str) -> None:
     done = unpack(tmp_path, apt)
     assert done.returncode == 1
-    assert done.stderr.splitlines() == [said]
+    assert done.stderr.splitlines() == [message]
     assert [item.name for item in tmp_path.iterdir()] == ["tools"]
 
 

@@ -403,7 +403,9 @@ def own_words(text: str) -> str:
     return re.sub(r"\n +|\n(?=[^\n|#*\-\d])", " ", text)
 
 
-STRANGE = [(re.compile(rf"\b(?:{one})\b", re.IGNORECASE), said[-1]) for one, said in WORDS.items()]
+STRANGE = [
+    (re.compile(rf"\b(?:{one})\b", re.IGNORECASE), better) for one, (_bad, better) in WORDS.items()
+]
 
 
 def strange_words(lines: str) -> Iterator[str]:
@@ -436,7 +438,7 @@ def test_pages_are_in_plain_words(page: Path) -> None:
 # Answers of tools as they were, lists of names, the licence, and this list of bad examples.
 OTHERS_WORDS = re.compile(
     r"LICENSE|tests/unit/test_docs\.py|tests/unit/fixtures/(?!bad_inventories)"
-    r"|.*\.(?:csv|json|kmsg|md|ptx|state|stderr|svg|txt)"
+    r"|.*\.(?:csv|json|kmsg|md|png|ptx|state|stderr|svg|txt)"
 )
 # A line feed, with the sign of a comment on the next line.
 FOLD = re.compile(r"[ \t]*\n[ \t]*(?:#+ |// |\* )?")
@@ -536,5 +538,34 @@ def test_names_are_plain_words(files: dict[str, str]) -> None:
         name: strange
         for name, text in files.items()
         if name not in OLD_NAMES and (strange := strange_parts(text))
+    }
+    assert not found
+
+
+# Variables that say who spoke instead of what they hold: a message, lines, an answer, a report
+
+SPEECH = {"said", "told"}
+
+
+def spoken_names(text: str) -> set[str]:
+    """The variables, arguments, fields and functions of a Python file that have such a name."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        for name in ("id", "arg", "attr", "name"):
+            if isinstance(value := getattr(node, name, None), str) and value.strip("_") in SPEECH:
+                found.add(value)
+    return found
+
+
+def test_spoken_names_are_found() -> None:
+    text = "def told(a, *, said):\n    self._told = a.said\n    f(said=1)\n    unsaid = 'said'\n"
+    assert spoken_names(text) == {"told", "said", "_told"}
+
+
+def test_names_hold_what_they_are_called_by(files: dict[str, str]) -> None:
+    found = {
+        name: spoken
+        for name, text in files.items()
+        if name.endswith(".py") and (spoken := spoken_names(text))
     }
     assert not found

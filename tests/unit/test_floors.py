@@ -26,6 +26,7 @@ ARROWS: dict[str, set[str]] = {
     # floor 2
     "_contract": {"_core"},
     "_host": {"_core"},
+    "_local": {"_core"},
     "_slurm": {"_core"},
     "_storage": {"_core"},
     "_ufm": {"_core"},
@@ -33,10 +34,9 @@ ARROWS: dict[str, set[str]] = {
     "_accounting": {"_core", "_slurm"},
     "_backup": {"_core", "_slurm"},
     "_bmc": {"_core", "_slurm"},
-    "_driver": {"_core", "_host"},
+    "_driver": {"_core", "_host", "_slurm"},
     "_gpu": {"_core", "_host"},
     "_ib": {"_core", "_host"},
-    "_validation": {"_core", "_slurm"},
     "_repair": {"_core", "_slurm"},
     # floor 4
     "_burn": {"_core", "_gpu"},
@@ -50,14 +50,34 @@ ARROWS: dict[str, set[str]] = {
     "_inspection": {"_core", "_fabric", "_ib"},
     "_lldp": {"_core", "_fabric", "_ib"},
     "_pairs": {"_core", "_fabric", "_slurm"},
+    "_node_validation": {
+        "_burn",
+        "_core",
+        "_evidence",
+        "_gpu",
+        "_host",
+        "_ib",
+        "_nccl",
+        "_slurm",
+        "_storage",
+    },
     "_operations": {"_core", "_evidence", "_repair"},
     "_trends": {"_core", "_evidence", "_fabric", "_ib"},
     # floor 6
     "_inventory": {"_contract", "_core"},
     "_report": {"_core", "_evidence", "_operations", "_templating", "_trends"},
-    "_programs": {"_backup", "_core", "_exporters", "_node_health", "_storage"},
+    "_programs": {
+        "_backup",
+        "_core",
+        "_exporters",
+        "_local",
+        "_node_health",
+        "_node_validation",
+        "_storage",
+    },
     # floor 7
-    "_inputs": {"_contract", "_core", "_inventory", "_slurm", "_validation"},
+    "_apply": {"_core", "_inventory", "_local"},
+    "_validation": {"_core", "_evidence", "_gpu", "_inventory", "_node_validation", "_slurm"},
     "_mirror": {"_core", "_driver", "_host", "_inventory", "_templating"},
     "_plan": {
         "_accounting",
@@ -71,6 +91,8 @@ ARROWS: dict[str, set[str]] = {
         "_repair",
         "_slurm",
     },
+    # floor 8
+    "_inputs": {"_contract", "_core", "_inventory", "_slurm", "_validation"},
 }
 MOST_FILES = 22
 MODULES = house.graph()

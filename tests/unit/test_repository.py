@@ -89,15 +89,15 @@ def foreign_imports(text: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("match 1:\n    case 1: pass\n", "Python 3.10"),
         ("import x\nA = dict[str, int]\n", "line 2: dict"),
         ("from collections.abc import Callable as C\nA = C[[int], int]\n", "line 2: C"),
     ],
 )
-def test_newer_python_is_found(text: str, said: str) -> None:
-    assert said in "".join(newer_than_38(text))
+def test_newer_python_is_found(text: str, message: str) -> None:
+    assert message in "".join(newer_than_38(text))
 
 
 def test_annotations_may_be_new() -> None:
@@ -143,6 +143,10 @@ OWN_WRITERS = {
         "plugins/module_utils/_burn/program.py",
         "archive.extractall",
     ): "a folder that control.py has made; refused if others may write",
+    (
+        "plugins/module_utils/_local/apply.py",
+        "archive.extractall",
+    ): "a folder of root alone, just made; the archive's digest is known",
     ("plugins/module_utils/_core/child.py", "os.open"): "/dev/null, for a child's streams",
     (
         "plugins/module_utils/_host/cpu_memory_load.py",
@@ -268,18 +272,18 @@ def documentation(path: Path) -> dict[str, Any]:
 @each("plugins/modules/*.py")
 def test_module_is_documented(path: Path) -> None:
     docs = documentation(path)
-    said = docs["DOCUMENTATION"]
-    assert said["module"] == path.stem
-    assert "baremetal.dgx.attributes" in said["extends_documentation_fragment"]
-    attributes = {**said.get("attributes", {})}
-    if "baremetal.dgx.check" in said["extends_documentation_fragment"]:
+    reported = docs["DOCUMENTATION"]
+    assert reported["module"] == path.stem
+    assert "baremetal.dgx.attributes" in reported["extends_documentation_fragment"]
+    attributes = {**reported.get("attributes", {})}
+    if "baremetal.dgx.check" in reported["extends_documentation_fragment"]:
         shared = yaml.safe_load(CheckFragment.DOCUMENTATION)["attributes"]
         attributes = {name: {**shared[name], **attributes.get(name, {})} for name in shared}
     for attribute in ("check_mode", "diff_mode", "idempotent"):
         assert attributes[attribute]["support"] in ("full", "partial", "none", "N/A")
     assert f"baremetal.dgx.{path.stem}" in str(docs["EXAMPLES"])
     assert docs["RETURN"]
-    since = str(said.get("version_added", "1.0.0"))
+    since = str(reported.get("version_added", "1.0.0"))
     assert not since.startswith("0."), f"version_added: {since}, but the first release is 1.0.0"
 
 
@@ -559,10 +563,13 @@ def beginning_problem(plays: list[dict[str, Any]]) -> str:
     rest = plays[1:]
     if "vars" not in first and any("hosts" in play for play in rest):
         return "does not say which hosts it is for: vars check_inventory_for"
-    told = first.get("vars", {}).get("check_inventory_for", "cluster")
+    reported = first.get("vars", {}).get("check_inventory_for", "cluster")
     groups = re.compile("|".join(sorted(CONTRACT_GROUPS)) + "|__fabric_host")
-    if not all(groups.search(pattern) for pattern in ([told] if isinstance(told, str) else told)):
-        return f"is for {told}, which names no group"
+    if not all(
+        groups.search(pattern)
+        for pattern in ([reported] if isinstance(reported, str) else reported)
+    ):
+        return f"is for {reported}, which names no group"
     if any("strategy" in play for play in rest):
         return "has a strategy: what is done once for all would be done for each host"
     return ""
@@ -574,9 +581,9 @@ def test_bad_beginnings_are_found() -> None:
     assert beginning_problem([play])
     assert beginning_problem([check, play])
     assert beginning_problem([{**check, "vars": {"check_inventory_for": "web"}}, play])
-    sound = {**check, "vars": {"check_inventory_for": "gpu_nodes"}}
-    assert not beginning_problem([sound, play])
-    assert beginning_problem([sound, {**play, "strategy": "free"}])
+    healthy = {**check, "vars": {"check_inventory_for": "gpu_nodes"}}
+    assert not beginning_problem([healthy, play])
+    assert beginning_problem([healthy, {**play, "strategy": "free"}])
 
 
 @each("playbooks/*.yml")
@@ -674,7 +681,7 @@ def test_links_lead_somewhere(path: Path) -> None:
     assert not lost
 
 
-# What a role is reported is computed by the plan, in Python with types and tests.
+# What a role is given is computed by the plan, in Python with types and tests.
 
 PROGRAMS = {
     "{%": "a statement",
@@ -704,3 +711,42 @@ def test_playbooks_have_one_small_file_of_variables_and_no_program_in_it() -> No
     text = path.read_text(encoding="utf-8")
     assert programs_in(text) == []
     assert len(text.splitlines()) <= MOST_LINES
+
+
+# A name that one place changed and another did not is undefined, and `default()` hides it.
+
+PRIVATE = re.compile(r"(?<![\w.$])__[a-z]\w*")
+# Where such a name gets its value: a key, a register or loop, a statement; groups are in quotes.
+GIVEN = re.compile(
+    r"(?m)(?:^|[{,])[\s-]*(__[a-z]\w*): ?|(?:register|_var): (__\w+)"
+    r"|\{% (?:set|for|macro) (__\w+)|['\[](__\w+)['\]]"
+)
+
+
+def given_in(text: str) -> set[str]:
+    """The private variables that a file gives a value to."""
+    return {name for names in GIVEN.findall(text) for name in names if name}
+
+
+def test_private_variables_that_a_file_gives_are_found() -> None:
+    text = (
+        "- x:\n    register: __a\n  vars:\n    __b: 1\n    c: {__d: 1}\n  loop_var: __e\n"
+        '  when: __f\n  groups: [__g]\n  msg: "{{ __h | default(__i.msg) }}"\n'
+    )
+    assert given_in(text) == {"__a", "__b", "__d", "__e", "__g"}
+    assert set(PRIVATE.findall(text)) - given_in(text) == {"__f", "__h", "__i"}
+
+
+def test_each_private_variable_is_given_somewhere() -> None:
+    """By a playbook, by a role, or by the code, which names what the plan gives."""
+    files = project_files("playbooks/**/*.yml", "roles/*/tasks/**", "roles/*/vars/**")
+    files += project_files("roles/*/templates/**")
+    texts = {path: path.read_text(encoding="utf-8") for path in files}
+    code = "".join(path.read_text(encoding="utf-8") for path in project_files("plugins/**/*.py"))
+    given = set(re.findall(r"__[a-z]\w*", code)).union(*map(given_in, texts.values()))
+    lost = {
+        str(path.relative_to(ROOT)): sorted(names)
+        for path, text in texts.items()
+        if (names := set(PRIVATE.findall(text)) - given)
+    }
+    assert not lost

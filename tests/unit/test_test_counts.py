@@ -27,7 +27,7 @@ def session(stage: str, passed: int, *skips: str) -> Session:
 
 
 @pytest.mark.parametrize(
-    ("seen", "said"),
+    ("seen", "messages"),
     [
         (session("units", 1), []),
         (session("units", 1, "tests/x.py::test_a[1]"), []),
@@ -50,15 +50,15 @@ def session(stage: str, passed: int, *skips: str) -> Session:
         ),
     ],
 )
-def test_skips_that_are_refused(seen: Session, said: list[str]) -> None:
-    assert counts.refusals(seen, LIST) == said
+def test_skips_that_are_refused(seen: Session, messages: list[str]) -> None:
+    assert counts.refusals(seen, LIST) == messages
 
 
 def test_an_entry_that_no_skip_needed_is_named() -> None:
     used = [session("units", 1, "tests/x.py::test_a[1]")]
-    said = ["allowed skip that matched nothing: tests/x.py::test_a[*]"]
+    messages = ["allowed skip that matched nothing: tests/x.py::test_a[*]"]
     assert counts.unused(used, ["units"], LIST) == []
-    assert counts.unused([], ["units"], LIST) == said
+    assert counts.unused([], ["units"], LIST) == messages
     assert counts.unused([], ["lint"], LIST) == []
 
 
@@ -120,7 +120,7 @@ def test_late(late): pass
 @pytest.mark.slow
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("files", "options", "rc", "numbers", "said"),
+    ("files", "options", "rc", "numbers", "message"),
     [
         ({"a": BODY}, [], 0, (2, 0, 0), ""),
         ({"a": BODY + ODD}, [], 1, (2, 0, 2), "skip not in tests/allowed_skips.yml: test_a.py::"),
@@ -132,7 +132,7 @@ def test_late(late): pass
         ({"a": BODY}, ["-k", "nothing"], 5, (0, 0, 0), "no test was executed"),
     ],
 )  # fmt: skip
-def test_sessions(tmp_path, files, options, rc, numbers, said) -> None:
+def test_sessions(tmp_path, files, options, rc, numbers, message) -> None:
     for name, text in files.items():
         (tmp_path / f"test_{name}.py").write_text(text)
     (tmp_path / "conftest.py").write_text(
@@ -146,7 +146,7 @@ def test_sessions(tmp_path, files, options, rc, numbers, said) -> None:
         cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode in (rc if isinstance(rc, tuple) else (rc,)), done.stdout + done.stderr
-    assert said in done.stdout
+    assert message in done.stdout
     (seen,) = counts.read_sessions(tmp_path / "counts")
     if numbers is None:
         assert seen.failed == 1

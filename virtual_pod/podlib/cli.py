@@ -11,7 +11,7 @@ import shlex
 import sys
 from collections.abc import Callable, Sequence
 
-from podlib import cache, ceph, directory, fabric, faults, gpus, host, nodes
+from podlib import bmc, cache, ceph, directory, fabric, faults, gpus, host, nodes
 from podlib.layout import DEFAULT_SUBNET, Node, Pod, PodError, Request, check_name
 from podlib.progress import Progress
 
@@ -69,6 +69,9 @@ def _parser() -> argparse.ArgumentParser:
     gpu = command("gpus", "Simulate healthy GPUs on every DGX node.")
     gpu.add_argument("--fault", choices=sorted(gpus.faults()), help="with this fault in one node")
     gpu.add_argument("--node", default="", help="the node with the fault (default: the first)")
+    boards = command("bmc", "Simulate a BMC for each DGX node; its power is the node's.")
+    boards.add_argument("--fault", choices=sorted(bmc.FAULTS), help="with this fault in one BMC")
+    boards.add_argument("--node", default="", help="the node with the fault (default: the first)")
     return parser
 
 
@@ -96,6 +99,8 @@ def _up(args: argparse.Namespace) -> int:
 def _down(args: argparse.Namespace) -> int:
     check_name("pod", args.name)
     nodes.down(Progress(f"pod {args.name}"), args.name, args.nodes, args.purge, args.force)
+    if not args.nodes:
+        bmc.stop(args.name)
     return 0
 
 
@@ -191,6 +196,12 @@ def _gpus(args: argparse.Namespace) -> int:
     return 0
 
 
+def _bmc(args: argparse.Namespace) -> int:
+    pod = _pod(args.name)
+    bmc.start(Progress(f"pod {pod.name}"), pod, args.fault, args.node)
+    return 0
+
+
 # What needs no root: the checkout's own files, and ssh.
 _AS_USER = ("ssh", "inventory")
 _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
@@ -206,6 +217,7 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "directory": _directory,
     "packages": _packages,
     "gpus": _gpus,
+    "bmc": _bmc,
 }
 
 
@@ -214,6 +226,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     if argv[:1] == ["_relay"]:
         cache.serve_relay(argv[1], argv[2])
+        return 0
+    if argv[:1] == ["_bmc"]:
+        bmc.serve(*argv[1:])
         return 0
     args = _parser().parse_args(argv)
     try:

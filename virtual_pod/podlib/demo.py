@@ -21,6 +21,7 @@ from podlib.mixed import use_mixed
 from podlib.people import use_people
 from podlib.progress import Progress
 from podlib.proofs import admit, live_with, playbook, prove_fabric, prove_gpus, report
+from podlib.repair import AGAIN, repair_without_a_hand
 
 GPUS = 8
 # Where the inventory mounts CephFS for all users.
@@ -89,9 +90,9 @@ class Demo:
                 elif re.match(r"(fatal|failed): \[", line):
                     failed += [task, f"  {last[0][:600]}"]
         if process.returncode:
-            said = "".join(f"\n  {one}" for one in dict.fromkeys(failed[:_SHOWN]))
+            listed = "".join(f"\n  {one}" for one in dict.fromkeys(failed[:_SHOWN]))
             raise PodError(
-                f"{what} ended with exit status {process.returncode}; log: {self.log}{said}"
+                f"{what} ended with exit status {process.returncode}; log: {self.log}{listed}"
             )
 
     def pod(self) -> Pod:
@@ -116,11 +117,11 @@ class Demo:
                 done = host.ask(argv, timeout=timeout_s)
         except subprocess.TimeoutExpired as exc:
             raise PodError(f"no answer in {timeout_s:.0f} s: {command}") from exc
-        said = (done.stdout + done.stderr).rstrip()
-        for line in said.splitlines()[:12]:
+        output = (done.stdout + done.stderr).rstrip()
+        for line in output.splitlines()[:12]:
             self.progress.show(f"    {line}")
         if done.returncode:
-            raise PodError(f"exit status {done.returncode} of: {command}\n{said[-1500:]}")
+            raise PodError(f"exit status {done.returncode} of: {command}\n{output[-1500:]}")
         return done.stdout.rstrip()
 
 
@@ -241,8 +242,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="demo",
         description="Boot a virtual pod and make it a Slurm cluster. "
-        "The environment may say POD_NAME, NODES, SUITE, SUBNET, INVENTORY, IDENTITY and FAULT "
-        "instead.",
+        "The environment may say POD_NAME, NODES, SUITE, SUBNET, INVENTORY, IDENTITY, FAULT and "
+        "REPAIR instead.",
     )
     parser.add_argument("--name", default=env.get("POD_NAME") or "demo")
     parser.add_argument("--nodes", default=env.get("NODES") or None, help="number of DGX nodes")
@@ -270,17 +271,37 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         f"{', '.join(sorted(faults.FAULTS))}; or of {', '.join(sorted(gpus.faults()))}; "
         "or one of each with a comma between",
     )
-    return parser.parse_args(argv)
+    parser.add_argument(
+        "--repair",
+        action=argparse.BooleanOptionalAction,
+        default=env.get("REPAIR", "0") not in ("", "0", "no", "false"),
+        help="let repair_nodes bring the node with the fault back, by its BMC; with "
+        f"--fault xid79,{AGAIN} the fault comes back, and the GPU is to be returned",
+    )
+    args = parser.parse_args(argv)
+    wrong = _wrong_repair(args.fault) if args.repair else ""
+    if wrong or (AGAIN in args.fault and not args.repair):
+        parser.error(wrong or f"--fault {AGAIN} is for --repair")
+    return args
+
+
+def _wrong_repair(fault: tuple[str, ...]) -> str:
+    """Return why the loop cannot be shown with this fault; empty if it can."""
+    able = [name for name, one in gpus.faults().items() if not one.needs_load]
+    if fault and fault[0] in able and set(fault[1:]) <= {AGAIN}:
+        return ""
+    return f"--repair takes --fault NAME or --fault NAME,{AGAIN}, and NAME is {', '.join(able)}"
 
 
 def _faults(text: str) -> tuple[str, ...]:
     chosen = tuple(name for name in text.split(",") if name)
     of_gpus = set(gpus.faults())
     for name in chosen:
-        if name not in faults.FAULTS and name not in of_gpus:
+        if name not in faults.FAULTS and name not in of_gpus and name != AGAIN:
             known = ", ".join(sorted({*faults.FAULTS, *of_gpus}))
             raise argparse.ArgumentTypeError(f"there is no fault {name!r}; write one of {known}")
-    if len(chosen) > len({name in of_gpus for name in chosen}):
+    at_once = [name in of_gpus for name in chosen if name != AGAIN]
+    if len(at_once) > len(set(at_once)):
         raise argparse.ArgumentTypeError(
             "write one fault of the fabric and one of the GPUs at most"
         )
@@ -365,7 +386,11 @@ def _phases(demo: Demo, args: argparse.Namespace) -> None:
         demo.phase("prove the fabric cable by cable", lambda: prove_fabric(demo))
     demo.phase("prove the GPUs under load", lambda: prove_gpus(demo))
     demo.phase("let the nodes in on evidence", lambda: admit(demo))
-    if args.fault:
+    if args.repair:
+        title = f"repair {args.fault[0]} without a hand"
+        again = AGAIN in args.fault
+        demo.phase(title, lambda: repair_without_a_hand(demo, args.fault[0], again))
+    elif args.fault:
         title = f"live with {' and '.join(args.fault)}"
         demo.phase(title, lambda: live_with(demo, args.fault))
     demo.phase("write the report", lambda: report(demo))

@@ -33,7 +33,7 @@ set -eu
 mkdir -p {_FOLDER}
 cd {_FOLDER}
 [ -s ca.pem ] || openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=authority \\
-  -keyout ca.key -out ca.pem 2> /dev/null
+  -addext keyUsage=critical,keyCertSign,cRLSign -keyout ca.key -out ca.pem 2> /dev/null
 for name in "$@"; do
   [ ! -s "$name.pem" ] || continue
   openssl req -newkey rsa:2048 -nodes -subj "/CN=$name" -keyout "$name.key" -out "$name.csr" \\

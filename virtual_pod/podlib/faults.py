@@ -66,9 +66,9 @@ class Cables:
         at_first, at_second = (self._link(place).groups()[2:] for place in (first, second))
         for place, peer in ((one, at_two), (two, at_one), (first, at_second), (second, at_first)):
             link = self._link(place)
-            identity, port, guid, said = peer
+            identity, port, guid, description = peer
             own = f"[{link[1]}]{link[2] or ''}"
-            self.lines[self.at[place]] = f'{own}\t"{identity}"[{port}]{guid or ""}{said}'
+            self.lines[self.at[place]] = f'{own}\t"{identity}"[{port}]{guid or ""}{description}'
 
     def narrow(self, place: Place, width: str) -> None:
         """Let the cable at this place come up with fewer lanes."""

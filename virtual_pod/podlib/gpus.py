@@ -82,9 +82,9 @@ def faults() -> dict[str, Fault]:
     for path in sorted((HARDWARE / "faults").glob("*.state")):
         text = path.read_text()
         title = text.splitlines()[0].lstrip("# ")
-        said = _FOUND.search(text)
+        match = _FOUND.search(text)
         # What stands behind a semicolon is what else there is to say.
-        first = said["found"].split(";")[0] if said else ""
+        first = match["found"].split(";")[0] if match else ""
         number = re.search(r"of GPU (\d+)", first)
         checks = tuple(_CHECKS.findall(first))
         if not checks:
@@ -152,6 +152,12 @@ def simulate(progress: Progress, pod: Pod, fault: str | None = None, where: str 
     if fault:
         progress.say(f"fault {fault} on {broken}: {faults()[fault].title}")
         _inject(pod, next(node for node in nodes if node.name == broken), [fault])
+
+
+def are_simulated(pod: Pod, node: Node) -> bool:
+    """Return whether a node that runs was given GPUs before."""
+    argv = ("exec", pod.container(node.name), "test", "-e", f"{_PLACE}/digest")
+    return not host.podman(*argv, check=False).returncode
 
 
 def _install(progress: Progress, pod: Pod, nodes: Iterable[Node], folder: pathlib.Path) -> None:

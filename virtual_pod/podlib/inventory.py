@@ -253,5 +253,5 @@ def write(pod: Pod, count: int | None) -> list[str]:
         host.make_folder((target / path).parent)
         host.write(target / path, text)
     host.write(record, json.dumps(digests, indent=2) + "\n")
-    told = [f"edited by you and kept: {target / path}" for path in changes.kept]
-    return [*told, f"{target}: {len(changes.written)} files written"]
+    reported = [f"edited by you and kept: {target / path}" for path in changes.kept]
+    return [*reported, f"{target}: {len(changes.written)} files written"]

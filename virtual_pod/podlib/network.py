@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import pathlib
+from collections.abc import Sequence
 
 from podlib import host
 from podlib.layout import Node, Pod, PodError
@@ -45,6 +46,20 @@ def rail_name(pod_name: str) -> str:
     return bridge_name(f"{pod_name}-rail")
 
 
+def bmc_name(pod_name: str) -> str:
+    """Return the name of the bridge that has the addresses of the BMCs, and no port."""
+    return bridge_name(f"{pod_name}-bmc")
+
+
+def ensure_addresses(name: str, addresses: Sequence[str]) -> None:
+    """Make a bridge with these addresses of the host."""
+    taken = {cidr: where for where, cidr in host.host_addresses()}
+    for address in addresses:
+        if taken.get(address, name) != name:
+            raise PodError(f"{address} is an address of {taken[address]} on this host")
+        _ensure(name, address, mac_address(address.partition("/")[0]))
+
+
 def ensure_bridge(pod: Pod) -> bool:
     """Make the bridge, with the gateway's address; return whether it was missing."""
     return _ensure(bridge_name(pod.name), f"{pod.gateway}/24", mac_address(pod.gateway))
@@ -67,10 +82,11 @@ def _ensure(name: str, address: str, mac: str) -> bool:
 
 def drop_bridge(pod_name: str) -> bool:
     """Remove the pod's bridges; return whether one was there."""
-    return any([_drop(bridge_name(pod_name)), _drop(rail_name(pod_name))])
+    return any([drop(bridge_name(pod_name)), drop(rail_name(pod_name))])
 
 
-def _drop(name: str) -> bool:
+def drop(name: str) -> bool:
+    """Remove a bridge; return whether it was there."""
     if not pathlib.Path(f"/sys/class/net/{name}").exists():
         return False
     rule = ["FORWARD", "-i", name, "-o", name, "-j", "ACCEPT"]

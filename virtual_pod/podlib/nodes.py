@@ -232,11 +232,11 @@ def _up(progress: Progress, pod: Pod) -> None:
                 machines.make(pod, node, disks[node.suite], boot, record)
             machines.start(pod, node)
             return
+        if actions[node] == "start":
+            _start(pod, node)
+            return
         mounts = host.v1_folders(pod.container(node.name))
         network.connect(pod, node)
-        if actions[node] == "start":
-            host.podman("start", pod.container(node.name))
-            return
         kind = (node.suite, node.bare)
         host.podman(*run_argv(pod, node, images[kind], mounts, key))
 
@@ -260,6 +260,19 @@ def _up(progress: Progress, pod: Pod) -> None:
     if extra:
         progress.say(f"also there, not in this layout and left alone: {', '.join(extra)}")
     progress.say(f"pod {pod.name} is up: {len(pod.nodes)} nodes")
+
+
+def _start(pod: Pod, node: Node) -> None:
+    """Start a container that was stopped."""
+    host.v1_folders(pod.container(node.name))
+    network.connect(pod, node)
+    host.podman("start", pod.container(node.name))
+
+
+def start_again(pod: Pod, node: Node) -> None:
+    """Start a node that was stopped, and wait until it is up."""
+    _start(pod, node)
+    _wait_ready(pod, node, state_folder(pod.name))
 
 
 def _refuse_foreign(name: str, found: Iterable[Container]) -> None:

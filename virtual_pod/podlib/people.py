@@ -60,8 +60,8 @@ def use_people(demo: Demo) -> None:
 
 
 def rest_version(demo: Demo) -> str:
-    """Return the newest API that Slurm of the pod has."""
-    found = re.search(r"slurm (\d+\.\d+)", demo.user("sinfo --version", name="carol"))
+    """Return the newest API that Slurm of the pod has; Debian calls it slurm-wlm."""
+    found = re.search(r"slurm\S* (\d+\.\d+)", demo.user("sinfo --version", name="carol"))
     return {"24.11": "v0.0.42", "22.05": "v0.0.38"}[found[1] if found else ""]
 
 

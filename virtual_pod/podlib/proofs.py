@@ -117,7 +117,7 @@ def live_with(demo: Demo, chosen: Sequence[str]) -> None:
     prove_again(demo)
     admit(demo, spares, back=spares)
     admit(demo)
-    left = {node: said for node, said in node_states(demo).items() if "drain" in said[0]}
+    left = {node: state for node, state in node_states(demo).items() if "drain" in state[0]}
     expect(not left, f"repaired, and still out: {left}")
 
 
@@ -170,9 +170,9 @@ def find(demo: Demo, part: Broken) -> None:
     try:
         demo.stream("judgement", part.judge)
     except PodError:
-        said = demo.log.read_bytes()[before:].decode(errors="replace")
+        log = demo.log.read_bytes()[before:].decode(errors="replace")
     else:
         raise PodError(f"with the fault {part.fault} everything was reported healthy")
-    missing = [name for name in part.names if name not in said]
+    missing = [name for name in part.names if name not in log]
     expect(not missing, f"{part.fault} was not found as it is: no {', '.join(missing)}")
     demo.progress.say(f"fault {part.fault} was found")

@@ -85,12 +85,12 @@ class Repository:
             return done
         if done.outcome != ENDED:
             raise UnansweredError(f"restic {words[0]}: {done.describe()}")
-        said = last_lines(done.err or done.out, 3) or done.describe(2)
+        reported = last_lines(done.err or done.out, 3) or done.describe(2)
         if _WRONG_WORD in done.text:
-            raise WrongWordError(f"the passphrase is not that of the repository: {said}")
+            raise WrongWordError(f"the passphrase is not that of the repository: {reported}")
         if any(one in done.text for one in _ABSENT):
-            raise NoRepositoryError(f"there is no repository: {said}")
-        raise ToolError(f"restic {words[0]}: {said}")
+            raise NoRepositoryError(f"there is no repository: {reported}")
+        raise ToolError(f"restic {words[0]}: {reported}")
 
     def snapshots(self, kind: str = "") -> list[Snapshot]:
         """Return the copies of this cluster, oldest first. ToolError."""

@@ -3,7 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""What came of the last copy and the last proof of each kind, and its metrics."""
+"""What came of the last copy and the last proof of each kind, and its metrics.
+
+It holds for one repository: of another one nothing is known, so that it is made and proved.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +31,13 @@ _METRICS = {
 
 
 def load(settings: Settings) -> dict[str, dict[str, Any]]:
-    """Return kind -> what is known; nothing where the file is missing or broken."""
+    """Return kind -> what is known; nothing if the file is missing, broken, or of another one."""
     data = json_if_readable(os.path.join(settings.work_dir, _NAME))
-    if not isinstance(data, dict):
+    if not isinstance(data, dict) or data.get("repository") != settings.repository:
         return {}
-    return {kind: dict(one) for kind, one in data.items() if isinstance(one, dict)}
+    kinds = data.get("kinds")
+    found = kinds.items() if isinstance(kinds, dict) else ()
+    return {kind: dict(one) for kind, one in found if isinstance(one, dict)}
 
 
 def copied(
@@ -81,6 +86,7 @@ def metrics(known: Mapping[str, Mapping[str, Any]]) -> str:
 
 def save(settings: Settings, known: Mapping[str, Mapping[str, Any]]) -> None:
     """Keep what is known and publish it. OSError."""
-    write_atomic(os.path.join(settings.work_dir, _NAME), json.dumps(known, indent=1) + "\n", 0o600)
+    data = {"repository": settings.repository, "kinds": known}
+    write_atomic(os.path.join(settings.work_dir, _NAME), json.dumps(data, indent=1) + "\n", 0o600)
     if settings.metrics_file:
         write_atomic(settings.metrics_file, metrics(known), sync=False)

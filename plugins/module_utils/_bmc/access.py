@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Callable, ContextManager, Mapping, Sequence
 
+from .._core.lock import part_locks
+from .._core.pool import ask_all
 from .factory import is_factory
-from .fleet import ask_all
 from .machine import Machine, Opener, machine
 from .redfish import BmcError, load_library
 
@@ -27,16 +28,58 @@ _BMC: dict[str, Any] = {
     "system": {"type": "str", "default": ""},
     "serial": {"type": "str", "default": ""},
     "firmware": {"type": "dict", "default": {}},
+    "former_password": {"type": "str", "default": "", "no_log": True},
+    "accounts": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "user": {"type": "str", "required": True},
+            "password": {"type": "str", "default": "", "no_log": True},
+            "role": {"choices": ["Administrator", "Operator", "ReadOnly"], "default": "ReadOnly"},
+            "state": {"choices": ["present", "absent"], "default": "present"},
+        },
+    },
+    "time_servers": {"type": "list", "elements": "str", "default": []},
+    "log_server": {"type": "str", "default": ""},
+    "bios": {"type": "dict", "default": {}},
+    "boot_order": {"type": "list", "elements": "str", "default": []},
+    "packages": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "file": {"type": "path", "required": True},
+            "sha256": {"type": "str", "required": True},
+            "components": {"type": "dict", "required": True},
+            "activation": {"choices": ["none", "dc", "ac"], "required": True},
+            "cycle": {"choices": ["own", "next"], "default": "own"},
+            "targets": {"type": "list", "elements": "str", "default": []},
+            "uri": {"type": "str", "default": ""},
+        },
+    },
 }
 
 
-def bmc_options(each_s: float, total_s: float) -> dict[str, Any]:
+def bmc_options(each_s: float, total_s: float, at_once: int = 512) -> dict[str, Any]:
     """Return the options of a module that asks BMCs, with its limits."""
     return {
         "bmcs": {"type": "list", "elements": "dict", "required": True, "options": _BMC},
-        "at_once": {"type": "int", "default": 512},
+        "at_once": {"type": "int", "default": at_once},
         "each_s": {"type": "float", "default": each_s},
         "total_s": {"type": "float", "default": total_s},
+    }
+
+
+def outing_options(change_s: float, poll_s: float) -> dict[str, Any]:
+    """Return the options of a module for which nodes leave service."""
+    return {
+        "nodes": {"type": "str", "default": ""},
+        "held": {"type": "list", "elements": "str", "default": []},
+        "share": {"type": "float", "default": 0.1},
+        "soft_s": {"type": "float", "default": 120},
+        "change_s": {"type": "float", "default": change_s},
+        "poll_s": {"type": "float", "default": poll_s},
     }
 
 
@@ -45,6 +88,21 @@ def ask_bmcs(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Ask these BMCs within the limits of the module's options, as ask_all does."""
     return ask_all(bmcs, ask, params["at_once"], params["each_s"], params["total_s"])
+
+
+def change_bmcs(
+    bmcs: Mapping[str, Any], change: Callable[[str, Any], Any], params: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """As ask_bmcs, with each machine locked against other runs; OSError of the locks.
+
+    A module goes on when its ansible-playbook is killed, and must not be overtaken by the next run.
+    """
+    places = {name: f"{one['address']} {one['port']}" for name, one in bmcs.items()}
+    with part_locks("bmc", places.values()) as taken:
+        free = {name: one for name, one in bmcs.items() if places[name] not in taken}
+        done, lacking = ask_bmcs(free, change, params)
+    busy = "another run is at work on it; wait until it has ended, then write the same command"
+    return done, {**lacking, **{name: busy for name in bmcs if name not in free}}
 
 
 def by_node(bmcs: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:

@@ -57,6 +57,18 @@ class Ipmi:
             raise LackError("IPMI has no command that cycles AC power")
         self.ask("chassis", "power", _WORDS[kind])
 
+    def tasks(self) -> list[str]:
+        """Refuse: IPMI has no tasks."""
+        raise LackError("IPMI has no tasks")
+
+    def push(self, package: Mapping[str, Any]) -> str:
+        """Refuse: IPMI has no command for it."""
+        raise LackError("IPMI has no command that updates firmware")
+
+    def task(self, path: str) -> tuple[str, str]:
+        """Refuse: IPMI has no tasks."""
+        raise LackError("IPMI has no tasks")
+
     def serial(self) -> str | None:
         """Return the serial number of the machine."""
         found = _SERIAL.search(self.ask("fru", "print", "0"))

@@ -14,7 +14,10 @@ from typing import Any, Iterator, Mapping, Sequence
 
 from .._core.record import Record
 from . import thresholds as ask
+from .event_log import News
 
+# Entries of an event log in a record; all that are new are in the look's own file.
+_MOST_LINES = 32
 _PARTS = re.compile(r"[0-9]+|[A-Za-z]+")
 
 
@@ -54,6 +57,8 @@ def _judge(
     yield _temperatures(subject, seen)
     if bmc["firmware"]:
         yield _firmware(subject, bmc, seen, common)
+    if "news" in seen:
+        yield _news(subject, seen["news"], why)
 
 
 def _parts(question: Any, subject: str, name: str, seen: Mapping[str, Any]) -> Record:
@@ -85,6 +90,24 @@ def _temperatures(subject: str, seen: Mapping[str, Any]) -> Record:
     hot = [f"{name}: {value:g} of {most:g} °C" for name, value, most in known if value >= most]
     text = ", ".join(hot) or f"{len(known)} sensors"
     return ask.TEMPERATURES.judge(subject, len(hot), text=text)
+
+
+def _news(subject: str, news: News | None, why: Mapping[str, str]) -> Record:
+    """Return the record of what is new in the event log; None is a log that was not read."""
+    if news is None:
+        return ask.LOG.judge(subject, None, text=why.get("log"))
+    counts = collections.Counter(one["Severity"] for one in news.entries)
+    since = f"new since {news.since}" if news.since else "at the first look"
+    text = f"{len(news.entries)} entries {since}, {counts['Warning']} warnings"
+    bad = [one for one in news.entries if one["Severity"] == "Critical"]
+    lines = [f"{one['Created']} {one['Message']}" for one in bad]
+    if lines:
+        more = f"; and {len(lines) - 3} more" if len(lines) > 3 else ""
+        text = f"{'; '.join(lines[:3])}{more} ({text})"
+    if news.is_lost:
+        text += "; the log was cleared or has wrapped since, and entries may be lost"
+    measured = None if news.is_lost and not bad else len(bad)
+    return ask.LOG.judge(subject, measured, text=text, evidence=lines[:_MOST_LINES])
 
 
 def _is_number(value: Any) -> bool:

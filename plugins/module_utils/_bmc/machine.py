@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import contextlib
 from typing import Any, Callable, ContextManager, Iterator, Mapping, Protocol
+from urllib.parse import urlsplit
 
 from .ipmi import Ipmi
-from .redfish import BmcError, LackError, Session, link, session
+from .redfish import BmcError, LackError, RefusedError, Session, link, session
 
 ON, SOFT_OFF, OFF, AC_CYCLE = "on", "soft_off", "off", "ac_cycle"
 # What a system accepts for each, the best first (Redfish, Resource, ResetType). PowerCycle and
@@ -24,6 +25,10 @@ _RESETS = {
 }
 # NVIDIA DGX GB200 user guide, Redfish commands: a chassis drops its power with the BMC's own.
 _AC_ACTION, _AC_TYPES = "#NvidiaChassis.AuxPowerReset", ("AuxPowerCycleForce", "AuxPowerCycle")
+# Seconds that a BMC may take to accept a whole package.
+_PUSH_S = 1800.0
+# Redfish, Task, TaskState: what ends a task otherwise than well.
+_FAILED = ("Exception", "Killed", "Cancelled", "Cancelling", "Interrupted")
 
 
 class Machine(Protocol):
@@ -34,6 +39,18 @@ class Machine(Protocol):
 
     def reset(self, kind: str) -> None:
         """Do one of ON, SOFT_OFF, OFF and AC_CYCLE, as far as the BMC accepts it."""
+
+    def firmware(self) -> dict[str, str]:
+        """Return the version of each component."""
+
+    def tasks(self) -> list[str]:
+        """Return the paths of all tasks, those that have ended among them."""
+
+    def push(self, package: Mapping[str, Any]) -> str:
+        """Send a package of firmware; return the task, empty if it is done already."""
+
+    def task(self, path: str) -> tuple[str, str]:
+        """Return `running`, `ended` or `failed` of a task, and what the BMC says about it."""
 
 
 Opener = Callable[[], ContextManager[Machine]]
@@ -74,6 +91,50 @@ class RedfishMachine:
         else:
             raise LackError(f"{self._system['@odata.id']} has no reset {_RESETS[kind][0]}")
         self._is_fresh = False
+
+    def firmware(self) -> dict[str, str]:
+        """Return the version of each component."""
+        return self.session.firmware()
+
+    def tasks(self) -> list[str]:
+        """Return the paths of all tasks, those that have ended among them."""
+        try:
+            path = link(self.session.linked(self.session.root, "Tasks"), "Tasks")
+            members = self.session.get(path).get("Members")
+        except RefusedError as error:
+            raise LackError(str(error)) from error
+        return [str(one["@odata.id"]) for one in members or () if one.get("@odata.id")]
+
+    def push(self, package: Mapping[str, Any]) -> str:
+        """Send a package of firmware; return the task, empty if it is done already."""
+        service = self.session.linked(self.session.root, "UpdateService")
+        targets = list(package["targets"])
+        simple = _action(service, "#UpdateService.SimpleUpdate")
+        if service.get("MultipartHttpPushUri"):
+            task = self.session.push(
+                service["MultipartHttpPushUri"], package["file"], {"Targets": targets}, _PUSH_S
+            )
+        elif simple and package["uri"]:
+            body = {"ImageURI": package["uri"], **({"Targets": targets} if targets else {})}
+            answer = self.session.send("post", simple.get("target"), body)
+            reported = answer.dict if answer.text else {}
+            task = reported.get("@odata.id") or answer.getheader("Location") or ""
+        else:
+            raise LackError("the BMC takes no file (MultipartHttpPushUri), and the package has no "
+                            "uri for SimpleUpdate")  # fmt: skip
+        return urlsplit(task).path
+
+    def task(self, path: str) -> tuple[str, str]:
+        """Return `running`, `ended` or `failed` of a task, and what the BMC says about it."""
+        data = self.session.get(path)
+        messages = [
+            str(one.get("Message")) for one in data.get("Messages") or () if one.get("Message")
+        ]
+        text = f"{data.get('TaskState')} {data.get('PercentComplete', '')}".strip()
+        text = ": ".join([text, *messages[-1:]])[:200]
+        if data.get("TaskState") in _FAILED or data.get("TaskStatus") == "Critical":
+            return "failed", text
+        return ("ended" if data.get("TaskState") == "Completed" else "running"), text
 
     def _ac_cycle(self) -> None:
         for chassis in self.session.members(link(self.session.root, "Chassis")):

@@ -61,6 +61,14 @@ def plan_outing(nodes: Mapping[str, Node], targets: Sequence[str], share: float)
     return Outing(tuple(names), tuple(fresh), refused)
 
 
+def left_out(nodes: Mapping[str, Node], names: Sequence[str], work: str) -> list[str]:
+    """Return those of the names that a run has drained for this work and not returned."""
+    return [
+        name for name in names
+        if name in nodes and nodes[name].has("DRAIN") and nodes[name].reason == f"{OWNER}: {work}"
+    ]  # fmt: skip
+
+
 def obstacle(node: Node | None, is_held: bool) -> str:
     """Return why the machine must not be worked on now; empty where it may.
 

@@ -12,7 +12,7 @@ from typing import Any, Mapping
 from .._core.record import Record, stamped, utc_text
 from .._core.run import ToolError
 from .._slurm.nodes import parse_nodes
-from .access import ask_bmcs, by_node, loaded, opener
+from .access import ask_bmcs, by_node, change_bmcs, loaded, opener
 from .machine import ON
 from .outing import obstacle, plan_outing
 from .switch import Limits, Switched, switch
@@ -43,7 +43,7 @@ def bring_about(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
     def ask(_name: str, bmc: Mapping[str, Any]) -> Switched:
         return switch(opener(bmc, params["timeout_s"]), action, limits)
 
-    done, lacking = ask_bmcs(due, ask, params)
+    done, lacking = change_bmcs(due, ask, params)
     return _result(action, sorted(due), refused, done, lacking)
 
 

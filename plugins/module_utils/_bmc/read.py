@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Any, Callable, Mapping
 
+from .event_log import entries_of
 from .ipmi import Ipmi
-from .redfish import BmcError, Session, link, session
+from .redfish import BmcError, LackError, Session, link, session
 
 _LISTS = (
     ("supplies", "power", "PowerSupplies"),
@@ -18,12 +19,19 @@ _LISTS = (
     ("temperatures", "thermal", "Temperatures"),
 )
 
+# What keeps events of the hardware, of a machine or a manager the first that is there: OpenBMC has
+# both, and the second repeats the first. Others are about logins, or for the maker.
+_LOGS = ("SEL", "EventLog")
+# 3,639 entries of an AMI BMC in pages of 50.
+_MOST_LOG_PAGES = 128
 
-def read(bmc: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+
+def read(bmc: Mapping[str, Any], timeout_s: float, log: bool = False) -> dict[str, Any]:
     """Return what a BMC says, by part; BmcError if there is no session.
 
     `system` has power, health and serial; `supplies`, `fans` and `temperatures` are lists, and
-    `firmware` the version of each component. A part that is lacking is a key of `lacking`.
+    `firmware` the version of each component. With `log` there are the entries of its event log. A
+    part that is lacking is a key of `lacking`.
     """
     with session(bmc, timeout_s) as opened:
         lacking: dict[str, str] = {}
@@ -55,14 +63,18 @@ def read(bmc: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
             else:
                 lacking[name] = lacking.get(resource) or why
         if bmc["firmware"]:
-            part("firmware", lambda: _firmware(opened))
+            part("firmware", opened.firmware)
+        if log and system:
+            part("log", lambda: _log(opened, system))
+        elif log:
+            lacking["log"] = lacking["system"]
         return found
 
 
-def read_ipmi(bmc: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+def read_ipmi(bmc: Mapping[str, Any], timeout_s: float, log: bool = False) -> dict[str, Any]:
     """Return what a BMC says over IPMI, as read() does; BmcError if it does not answer."""
     machine = Ipmi(bmc, timeout_s)
-    lacking = {name: "not read over IPMI" for name, _resource, _items in _LISTS}
+    lacking = dict.fromkeys(("log", *(one[0] for one in _LISTS)), "not read over IPMI")
     found: dict[str, Any] = {"lacking": lacking, "system": {"power": machine.power()}}
     if bmc["serial"]:
         found["system"]["serial"] = machine.serial()
@@ -96,10 +108,20 @@ def _all(opened: Session, chassis: list[dict[str, Any]], name: str) -> list[dict
     return [opened.linked(one, name) for one in having]
 
 
-def _firmware(opened: Session) -> dict[str, str]:
-    inventory = link(opened.linked(opened.root, "UpdateService"), "FirmwareInventory")
-    return {
-        str(one.get("Id")): str(one["Version"])
-        for one in opened.members(inventory)
-        if one.get("Version")
-    }
+def _log(opened: Session, system: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Return the entries of the event logs of a machine and its managers; BmcError if none has."""
+    managers = (system.get("Links") or {}).get("ManagedBy") or []
+    entries: list[dict[str, str]] = []
+    is_there = False
+    for owner in (system, *(opened.get(one.get("@odata.id")) for one in managers)):
+        if "LogServices" not in owner:
+            continue
+        services = {one.get("Id"): one for one in opened.members(link(owner, "LogServices"))}
+        service = next((services[name] for name in _LOGS if name in services), None)
+        if service is not None:
+            path = link(service, "Entries")
+            entries += entries_of(opened.members(path, _MOST_LOG_PAGES), path)
+            is_there = True
+    if not is_there:
+        raise LackError(f"{system.get('@odata.id')} has no event log ({', '.join(_LOGS)})")
+    return entries

@@ -28,8 +28,12 @@ _UNVERIFIED.check_hostname = False
 _UNVERIFIED.verify_mode = ssl.CERT_NONE
 
 
-class BmcError(Exception):
+class BmcError(ToolError):
     """What a BMC refused, lacks or did not answer, in words."""
+
+
+class CredentialsError(BmcError):
+    """A BMC refused user or password."""
 
 
 class RefusedError(BmcError):
@@ -97,6 +101,8 @@ class Session:
             {"X-Auth-Token": key} if key else {"Authorization": client.get_authorization_key()}
         )
         self.root: dict[str, Any] = dict(client.root)
+        # The path of the own account, where its password must be replaced before anything else.
+        self.own_account = ""
         features = self.root.get("ProtocolFeaturesSupported") or {}
         self._expands = bool((features.get("ExpandQuery") or {}).get("NoLinks"))
 
@@ -117,35 +123,71 @@ class Session:
         if 300 <= answer.status < 400:
             raise BmcError(f"{path}: it leads to another address")
         if answer.status not in (200, 202):
-            raise _refusal(path, answer.status)
+            # What cannot be read is not there for this account.
+            raise _refusal(path, answer.status, kind=LackError)
         if not isinstance(data, dict):
             raise BmcError(f"{path}: the answer is not an object")
         return data
 
     def send(
-        self, method: str, path: Any, body: Any, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: Any,
+        body: Any,
+        headers: Mapping[str, str] | None = None,
+        secret: str = "",
     ) -> Any:
-        """Change something: POST, PATCH or DELETE; return the answer, which was accepted."""
+        """Change something: POST, PATCH or DELETE; return the answer, which was accepted.
+
+        A BMC repeats a value that it refuses: `secret` does not reach the error.
+        """
         if not isinstance(path, str) or not path.startswith("/redfish/"):
             raise BmcError(f"{str(path)[:80]!r} is not a path of Redfish")
         try:
             answer = getattr(self._client, method)(path, body=body, headers=headers)
-            said = "" if answer.status in _ACCEPTED else _message(answer)
+            reported = "" if answer.status in _ACCEPTED else _message(answer, secret)
         except Exception as error:
             raise BmcError(f"{path}: {_reason(error)}") from error
         if answer.status not in _ACCEPTED:
-            raise _refusal(path, answer.status, said)
+            raise _refusal(path, answer.status, reported)
         return answer
+
+    def push(self, path: Any, file: str, parameters: Mapping[str, Any], timeout_s: float) -> Any:
+        """Send a file to MultipartHttpPushUri, block by block; return the accepted answer."""
+        if not isinstance(path, str) or not path.startswith("/"):
+            raise BmcError(f"{str(path)[:80]!r} is not a path")
+        toolbelt = importlib.import_module("requests_toolbelt")
+        try:
+            with open(file, "rb") as handle:
+                name = file.rsplit("/", 1)[-1]
+                encoder = toolbelt.MultipartEncoder([
+                    ("UpdateParameters", (None, json.dumps(parameters), "application/json")),
+                    ("UpdateFile", (name, handle, "application/octet-stream")),
+                ])  # fmt: skip
+                answer = self._client._session.post(
+                    self._client.get_base_url() + path,
+                    data=encoder,
+                    headers={**self._headers, "Content-Type": encoder.content_type},
+                    verify=self._client.cafile or False,
+                    allow_redirects=False,
+                    timeout=(self._timeout_s, timeout_s),
+                )
+            data = answer.json() if answer.content else {}
+        except Exception as error:
+            raise BmcError(f"{path}: {_reason(error)}") from error
+        if answer.status_code not in _ACCEPTED:
+            raise _refusal(path, answer.status_code)
+        return data.get("@odata.id") or answer.headers.get("Location") or ""
 
     def linked(self, resource: Mapping[str, Any], name: str) -> dict[str, Any]:
         """Return the resource that another one links to."""
         return self.get(link(resource, name))
 
-    def members(self, path: str) -> list[dict[str, Any]]:
+    def members(self, path: str, most: int = _MOST_PAGES) -> list[dict[str, Any]]:
         """Return the members of a collection: by one question where the BMC can, or each."""
         found: list[dict[str, Any]] = []
         page, query = path, "?$expand=.($levels=1)" if self._expands else ""
-        for _number in range(_MOST_PAGES):
+        for _number in range(most):
             answer = self.get(page, query)
             members = answer.get("Members")
             if not isinstance(members, list):
@@ -156,7 +198,16 @@ class Session:
             if not answer.get("Members@odata.nextLink"):
                 return found
             page, query = answer["Members@odata.nextLink"], ""
-        raise BmcError(f"{path}: more than {_MOST_PAGES} pages")
+        raise BmcError(f"{path}: more than {most} pages")
+
+    def firmware(self) -> dict[str, str]:
+        """Return the version of each component."""
+        inventory = link(self.linked(self.root, "UpdateService"), "FirmwareInventory")
+        return {
+            str(one.get("Id")): str(one["Version"])
+            for one in self.members(inventory)
+            if one.get("Version")
+        }
 
     def system(self, name: str) -> dict[str, Any]:
         """Return a system by its id, or the only one."""
@@ -171,18 +222,21 @@ class Session:
         return self.get(members[0].get("@odata.id"))
 
 
-def _refusal(path: str, status: int, said: str = "") -> BmcError:
+def _refusal(
+    path: str, status: int, message: str = "", kind: type[BmcError] = RefusedError
+) -> BmcError:
     """Return the error of a status: a lost session (401) or a server's error refuse nothing."""
-    kind = RefusedError if 400 <= status < 500 and status != 401 else BmcError
-    return kind(f"{path}: HTTP {status}{said}")
+    is_refusal = 400 <= status < 500 and status != 401
+    return (kind if is_refusal else BmcError)(f"{path}: HTTP {status}{message}")
 
 
-def _message(answer: Any) -> str:
+def _message(answer: Any, secret: str) -> str:
     """Return what a BMC says about a refusal, one line."""
     try:
-        told = answer.dict["error"]
-        first: Mapping[str, Any] = next(iter(told.get("@Message.ExtendedInfo") or ()), {})
-        return f": {str(first.get('Message') or told.get('message') or '')[:200]}".rstrip(": ")
+        reported = answer.dict["error"]
+        first: Mapping[str, Any] = next(iter(reported.get("@Message.ExtendedInfo") or ()), {})
+        text = str(first.get("Message") or reported.get("message") or "")
+        return f": {text.replace(secret, '***') if secret else text}"[:202].rstrip(": ")
     except (AttributeError, KeyError, TypeError, ValueError):
         return ""
 
@@ -196,9 +250,27 @@ def link(resource: Mapping[str, Any], name: str) -> str:
     return path
 
 
+def _login(client: Any, kind: str, renews: bool) -> str:
+    """Log in; return the own account if its password must be replaced first, and may be."""
+    try:
+        client.login(auth=kind)
+    except Exception as error:
+        if type(error).__name__ != "RedfishPasswordChangeRequiredError":
+            raise
+        if not renews:
+            raise BmcError(
+                "it wants another password first; write that as password, and this one as "
+                "former_password, for configure_bmc"
+            ) from error
+        return urlsplit(str(error.args[1])).path
+    return ""
+
+
 @contextlib.contextmanager
-def session(bmc: Mapping[str, Any], timeout_s: float) -> Iterator[Session]:
+def session(bmc: Mapping[str, Any], timeout_s: float, renews: bool = False) -> Iterator[Session]:
     """Yield a session, which is deleted at the end; BmcError if there is none.
+
+    With `renews` there is one, too, if the BMC asks for another password before all else.
 
     `bmc` has address, port, user, password and certificate: `sha256:` and the fingerprint of the
     only certificate that is accepted, or the path of the authorities' (PEM).
@@ -236,15 +308,17 @@ def session(bmc: Mapping[str, Any], timeout_s: float) -> Iterator[Session]:
         client.get_root_object()
         # Without sessions (sushy-tools has none) each question carries the account, over TLS.
         has_sessions = "SessionService" in client.root or client.root.get("Links")
-        client.login(auth="session" if has_sessions else "basic")
+        account = _login(client, "session" if has_sessions else "basic", renews)
         opened = Session(client, timeout_s)
+        opened.own_account = account
     except Exception as error:
         if client is not None:
             # A login that was only partly refused has a session.
             with contextlib.suppress(Exception):
                 client.logout()
             client._session.close()
-        raise BmcError(_reason(error)) from error
+        kind = CredentialsError if "InvalidCredentials" in type(error).__name__ else BmcError
+        raise kind(_reason(error)) from error
     try:
         yield opened
     finally:

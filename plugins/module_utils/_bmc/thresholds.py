@@ -46,6 +46,38 @@ FIRMWARE = Question(
     "bmc.firmware of the node's profile",
     "settings: update the components that are named, or change the profile",
 )  # fmt: skip
+LOG = Question(
+    "bmc.log", "critical entries of the event log since the last look", "==", 0, "entries",
+    "Severity of each entry (Redfish, LogEntry)",
+    "look: the entries say what happened; each counts once",
+)  # fmt: skip
+ACCOUNTS = Question(
+    "bmc.accounts", "accounts that are not as declared", "==", 0, "accounts",
+    "node_bmc of the inventory", "settings: configure_bmc; the text names the account",
+)  # fmt: skip
+TIME_SERVERS = Question(
+    "bmc.time_servers", "time servers that are not as declared", "==", 0, "settings",
+    "node_bmc.time_servers", "settings: configure_bmc",
+)  # fmt: skip
+LOG_SERVER = Question(
+    "bmc.log_server", "subscriptions of the syslog server that are missing", "==", 0, "settings",
+    "node_bmc.log_server", "settings: configure_bmc",
+)  # fmt: skip
+BIOS = Question(
+    "bmc.bios", "attributes of the BIOS that are not as declared", "==", 0, "attributes",
+    "bmc.bios of the node's profile",
+    "settings: configure_bmc; what is pending is in force after the next boot",
+)  # fmt: skip
+BOOT_ORDER = Question(
+    "bmc.boot_order", "boot orders that are not as declared", "==", 0, "settings",
+    "bmc.boot_order of the node's profile",
+    "settings: configure_bmc; what is pending is in force after the next boot",
+)  # fmt: skip
+UPDATED = Question(
+    "bmc.updated", "firmware packages of the machine", "==", "done", "",
+    "bmc.packages of the node's profile",
+    "look: the text names the package and what it waits for; then update_firmware again",
+)  # fmt: skip
 SWITCHED = Question(
     "bmc.switched", "power of the machine after it was switched", "==", None, "",
     "what the operator or the ladder of repair asked for",

@@ -116,8 +116,8 @@ def start(folder: str, unit: str = UNIT, systemd: bool | None = None) -> str:
         except subprocess.TimeoutExpired:
             raise BurnError(f"systemd-run was not done after {_START_S:g} s") from None
         if made.returncode:
-            said = made.stdout.decode("utf-8", "replace").strip()
-            raise BurnError(f"systemd-run ended with {made.returncode}: {said}")
+            message = made.stdout.decode("utf-8", "replace").strip()
+            raise BurnError(f"systemd-run ended with {made.returncode}: {message}")
     else:
         with open_append(log) as stream:
             apart = [*command[:2], "start", folder]

@@ -247,13 +247,13 @@ class _Judge:
         if not made or made < 2 * len(others):
             return [self._not_run("burn.peers", {"text": f"only {made} pairs were measured"})]
         slow = {pair: self.slow[pair] for pair in self.slow_pairs.get(address, [])}
-        told = ", ".join(
+        report = ", ".join(
             f"{one} to {other} at {share:.2f} of the median"
             for (one, other), share in sorted(slow.items())[:4]
         )
         return [
             self._judged(WRONG_PEERS, 0, f"{made} pairs verified"),
-            self._judged(SLOW_PAIRS, len(slow), told),
+            self._judged(SLOW_PAIRS, len(slow), report),
         ]
 
     # ---- how fast
@@ -299,23 +299,23 @@ class _Judge:
             "W, mean": power, "W, most": seen.power_max, "C, most": seen.temperature_max,
             "C of memory, most": seen.memory_max, "MHz, mean": clock, "MHz, least": seen.clock_min,
         }  # fmt: skip
-        told = [f"{value:.0f} {name}" for name, value in facts.items() if value is not None]
+        reported = [f"{value:.0f} {name}" for name, value in facts.items() if value is not None]
         if self.state.watch_error or seen.error:
-            why = {"text": self.state.watch_error or seen.error, "last_sample": "; ".join(told)}
+            why = {"text": self.state.watch_error or seen.error, "last_sample": "; ".join(reported)}
             watched = self._not_run("burn.watch", why)
         else:
             watched = Record(
-                "burn.watch", self.subject, PASS, text="; ".join(told), evidence=self.evidence,
+                "burn.watch", self.subject, PASS, text="; ".join(reported), evidence=self.evidence,
                 measured=None if power is None else {"value": round(power), "unit": "W"},
             )  # fmt: skip
         slow = max([seen.throttled.get(word, 0) for word in _THERMAL]) / seen.samples
         words = ", ".join(f"{word} {count} s" for word, count in sorted(seen.throttled.items()))
         xids = [xid for xid in seen.xids if xid not in _OF_A_KILL]
-        told_xids = ", ".join(map(str, xids))
+        reported_xids = ", ".join(map(str, xids))
         records = [
             watched,
             self._judged(THROTTLE, round(slow, 3), words),
-            self._judged(XID, len(xids), told_xids),
+            self._judged(XID, len(xids), reported_xids),
         ]
         if seen.ecc_first and seen.ecc_first[0] is not None and seen.ecc_last[0] is not None:
             grown = seen.ecc_last[0] - seen.ecc_first[0]

@@ -83,8 +83,8 @@ def hbm(gpu: Gpu, seconds: float, memory_bytes: int, report: Report) -> None:
             if found:
                 errors += 1
                 found["offset"] = offset + 8 * found["word"]
-                told = found if errors <= MOST_TOLD else {"wrong_words": found["wrong_words"]}
-                report("error", what="memory", pattern=name, **told)
+                reported = found if errors <= MOST_TOLD else {"wrong_words": found["wrong_words"]}
+                report("error", what="memory", pattern=name, **reported)
             offset += size
             done += size
             if time.monotonic() - beat >= _BEAT_S:

@@ -49,7 +49,7 @@ class Child:
                 stderr=stream,
                 env=environment,
             )
-        self.said = time.monotonic()
+        self.reported_s = time.monotonic()
         self.last: dict[str, Any] = {}
         self.busy = True
         threading.Thread(target=self._read, daemon=True).start()
@@ -203,7 +203,7 @@ class Burn:
             self._start_peers(step, left)
         else:
             for child in self.workers.values():
-                child.busy, child.said = True, time.monotonic()
+                child.busy, child.reported_s = True, time.monotonic()
                 child.tell(request(step, state.settings, left))
         self._wait(left + state.settings.silent_s, state.settings.silent_s, began, before)
         if self.peers:
@@ -241,7 +241,7 @@ class Burn:
             if self.interrupted:
                 self.state.state = INTERRUPTED
             for child in self._busy():
-                silent, whole = now - child.said, now - started
+                silent, whole = now - child.reported_s, now - started
                 if silent > silent_s:
                     self._give_up(child, "hang", f"printed nothing for {silent:.0f} s")
                 elif whole > limit_s:
@@ -257,7 +257,7 @@ class Burn:
     # ---- lines
 
     def _take(self, child: Child, line: dict[str, Any] | None) -> None:
-        child.said = time.monotonic()
+        child.reported_s = time.monotonic()
         if child is self.watcher:
             self._watched(line)
         elif line is None:

@@ -60,7 +60,7 @@ class Answer:
 
     how: str
     value: Any = None
-    said: str = ""
+    message: str = ""
     took_s: float = 0.0
     left: Process | None = None
     parts: tuple[Any, ...] = ()
@@ -203,11 +203,11 @@ def _answer(child: _Child, hung: bool) -> Answer:
     lines = bytes(child.raw).split(b"\n")[:-1]
     parts = tuple(json.loads(line[1:]) for line in lines if line.startswith(_PIECE))
     if hung:
-        said = f"did not come back within {child.until - child.begun:.3g} s"
-        return Answer(HUNG, None, said, took, _kill(child.pid), parts)
+        message = f"did not come back within {child.until - child.begun:.3g} s"
+        return Answer(HUNG, None, message, took, _kill(child.pid), parts)
     if not child.is_whole():
-        said, left = _without_end(child)
-        return Answer(BROKEN, None, said, took, left, parts)
+        message, left = _without_end(child)
+        return Answer(BROKEN, None, message, took, left, parts)
     data = json.loads(lines[-1][1:])
     # Before the child is gone, whose children could then not be found.
     stuck = [Process(pid, start_of(pid)) for pid in data.get("left", ())]
@@ -268,8 +268,8 @@ def ask_all(
         for call in calls:
             before = (left or {}).get(call.name)
             if before is not None and is_alive(before):
-                said = f"process {before.pid}, which asked before, still hangs"
-                answers[call.name] = Answer(LEFT, said=said, left=before)
+                message = f"process {before.pid}, which asked before, still hangs"
+                answers[call.name] = Answer(LEFT, message=message, left=before)
                 continue
             latest = min(until, time.monotonic() + call.limit_s)
             children[call.name] = _start(_alone(call.ask), latest, list(children.values()))

@@ -492,6 +492,17 @@ def write_all(handle: BinaryIO, data: bytes) -> None:
         view = view[handle.write(view) :]
 
 
+def set_aside(path: str, most_bytes: int) -> None:
+    """Rename a file of this size or more to NAME.1, in the place of the one before.
+
+    The caller must be the only one that writes to the file.
+    """
+    above, name = _split(path)
+    with contextlib.suppress(FileNotFoundError), open_folder(above) as folder:
+        if folder.lstat(name).st_size >= most_bytes:
+            folder.rename(name, f"{name}.1")
+
+
 def append_lines(path: str, lines: Iterable[str], mode: int = 0o640, sync: bool = True) -> None:
     """Add lines to a file. The beginning that a killed process left becomes its own line."""
     text = "".join(f"{line}\n" for line in lines).encode("utf-8")

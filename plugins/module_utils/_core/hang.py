@@ -112,7 +112,7 @@ def hung_mounts(mounts: Iterable[Mount], limit_s: float = _ASK_S) -> list[Mount]
 
 def line_of(what: str, answer: Answer, hung: Sequence[Mount]) -> str:
     """Return what to report about work that did not come back."""
-    waited = f"{what}: {answer.said}"
+    waited = f"{what}: {answer.message}"
     if not hung:
         return f"{waited}, though every mount of this host answers; is its disk broken? (dmesg)"
     names, many = ", ".join(map(str, hung)), len(hung) > 1
@@ -126,7 +126,7 @@ def in_time(what: str, work: Callable[[Send], Any], limit_s: float = LIMIT_S) ->
     An OSError of the work is raised here. `what` is what it works on, for the message.
     """
 
-    def told(send: Send) -> dict[str, Any]:
+    def report(send: Send) -> dict[str, Any]:
         try:
             return {"value": work(send)}
         except OSError as error:
@@ -134,14 +134,14 @@ def in_time(what: str, work: Callable[[Send], Any], limit_s: float = LIMIT_S) ->
             place = name if isinstance(name, str) else None
             return {"error": [error.errno or errno.EIO, error.strerror or str(error), place]}
 
-    answer = parts_of(told, limit_s)
+    answer = parts_of(report, limit_s)
     if answer.how == DONE:
         if "error" in answer.value:
             raise OSError(*answer.value["error"])
         return answer.value["value"]
     if answer.how == HUNG:
         raise HungError(line_of(what, answer, hung_mounts(all_mounts())), answer.parts)
-    raise BrokenError(f"{what}: {answer.said}")
+    raise BrokenError(f"{what}: {answer.message}")
 
 
 def touch(what: str, paths: Iterable[str], limit_s: float = LIMIT_S) -> None:
@@ -190,16 +190,16 @@ def finish_in_time(
     def work(_send: Send) -> dict[str, Any]:
         module.exit_json, module.fail_json = _ends("exit_json"), _ends("fail_json")
         warnings = module.warn
-        said: list[str] = []
-        module.warn = said.append
+        messages: list[str] = []
+        module.warn = messages.append
         try:
             with reported(module):
                 body()
         except _EndedError as end:
-            return {"how": end.how, "answer": end.answer, "warnings": said}
+            return {"how": end.how, "answer": end.answer, "warnings": messages}
         finally:
             module.warn = warnings
-        return {"how": "exit_json", "answer": {}, "warnings": said}
+        return {"how": "exit_json", "answer": {}, "warnings": messages}
 
     with reported(module):
         ended = in_time(what, work, limit_s)

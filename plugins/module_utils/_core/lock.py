@@ -19,7 +19,8 @@ import fcntl
 import json
 import os
 import tempfile
-from typing import Any, Iterator, Mapping
+import zlib
+from typing import Any, Collection, Iterator, Mapping
 
 from .files import NO_OTHER_WRITER, make_folder, open_folder, read_json, remove, write_atomic
 from .record import utc_text
@@ -52,10 +53,11 @@ class BusyError(ToolError):
 
 
 @contextlib.contextmanager
-def host_lock(name: str, wait_s: float) -> Iterator[None]:
+def host_lock(name: str, wait_s: float) -> Iterator[int]:
     """Hold the lock of this name. Raises BusyError after wait_s seconds, OSError.
 
-    The kernel lets go of it when the process ends, however it ends.
+    The kernel lets go of it when the process ends, however it ends. It yields the descriptor of
+    the lock: a child that gets it holds the lock as long as it runs itself.
     """
     with open_folder(_folder(), deny=NO_OTHER_WRITER) as folder:
         handle = folder.open(f"{name}.lock", 0o600, append=False)
@@ -72,11 +74,31 @@ def host_lock(name: str, wait_s: float) -> Iterator[None]:
             raise BusyError(name, holder or "unknown")
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
-        yield
+        yield descriptor
     finally:
         if descriptor in _HELD:
             _HELD.remove(descriptor)
             os.close(descriptor)
+
+
+@contextlib.contextmanager
+def part_locks(name: str, parts: Collection[str]) -> Iterator[frozenset[str]]:
+    """Hold the locks of many parts of one kind; yield those that another process holds. OSError.
+
+    Each is a byte of one file, so that a thousand cost one descriptor. The kernel lets go of them
+    when the process ends; a process that it starts has none of them.
+    """
+    with open_folder(_folder(), deny=NO_OTHER_WRITER) as folder:
+        handle = folder.open(f"{name}.lock", 0o600, append=False)
+    with handle:
+        taken = set()
+        for part in parts:
+            try:
+                place = zlib.crc32(part.encode("utf-8"))
+                fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, place)
+            except (BlockingIOError, PermissionError):
+                taken.add(part)
+        yield frozenset(taken)
 
 
 def lock_folder() -> str:

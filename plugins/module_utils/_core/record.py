@@ -146,13 +146,13 @@ def brief_of(record: Record) -> str:
 def line_of(record: Record) -> str:
     """Return a record as a line to act on: in short, whose threshold it is, what to do."""
     if record.status == NOT_MEASURED:
-        said = f"{record.subject} {record.check} not measured"
-        said += f": {record.text}" if record.text else ""
+        message = f"{record.subject} {record.check} not measured"
+        message += f": {record.text}" if record.text else ""
     else:
-        said = brief_of(record)
+        message = brief_of(record)
         if record.measured and record.threshold:
-            said += f"; threshold: {record.threshold.source}"
-    return f"{said}; do: {record.remedy}" if record.remedy else said
+            message += f"; threshold: {record.threshold.source}"
+    return f"{message}; do: {record.remedy}" if record.remedy else message
 
 
 def lines_of(records: Iterable[Record], status: str, counted: Collection[str] = ()) -> list[str]:

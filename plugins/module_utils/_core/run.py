@@ -21,7 +21,7 @@ import subprocess
 import threading
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Mapping, Protocol, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, Mapping, Protocol, Sequence
 
 if TYPE_CHECKING:
     from ansible.module_utils.basic import AnsibleModule
@@ -34,7 +34,7 @@ MISSING = "missing"
 _TIMEOUT_CODES = (124, 137)
 _KILL_AFTER_S = 5
 # slurmd and systemd give little or no PATH.
-_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _REAP_S = 0.05
 
 
@@ -138,20 +138,28 @@ class ModuleRunner:
 
 
 def run(
-    argv: Sequence[str], timeout_s: float = 30, env: Mapping[str, str] | None = None
+    argv: Sequence[str],
+    timeout_s: float = 30,
+    env: Mapping[str, str] | None = None,
+    given: Sequence[bytes] = (),
+    keeps: Sequence[int] = (),
 ) -> CommandResult:
-    """Run a command where there is no AnsibleModule: the CommandRunner of the node programs."""
+    """Run a command where there is no AnsibleModule: the CommandRunner of the node programs.
+
+    `given` is what it reads on standard input, one piece after the other; `keeps` are open
+    descriptors that it has as well, such as a lock's.
+    """
     words = tuple(str(word) for word in argv)
-    path = shutil.which(words[0], path=os.environ.get("PATH") or _PATH)
+    path = shutil.which(words[0], path=os.environ.get("PATH") or PATH)
     if path is None:
         return CommandResult(words, MISSING)
     started = time.monotonic()
     full = {**os.environ, "LC_ALL": "C", "LANGUAGE": "C", **(env or {})}
     try:
-        with open(os.devnull, "rb") as nothing:
+        with _source(given) as source:
             process = subprocess.Popen(  # pylint: disable=ansible-bad-function,consider-using-with
-                [path, *words[1:]], stdin=nothing, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                env=full, encoding="utf-8", errors="replace",
+                [path, *words[1:]], stdin=source, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                env=full, encoding="utf-8", errors="replace", pass_fds=keeps,
             )  # fmt: skip
     except OSError as error:
         return CommandResult(words, ENDED, 126, "", error.strerror or str(error))
@@ -161,6 +169,17 @@ def run(
         _give_up(process)
         return CommandResult(words, TIMED_OUT, -1, "", "", time.monotonic() - started)
     return CommandResult(words, ENDED, process.returncode, out, err, time.monotonic() - started)
+
+
+def _source(given: Sequence[bytes]) -> BinaryIO:
+    """Return what a command reads: memory, since a pipe would have to be filled meanwhile."""
+    if not given:
+        return open(os.devnull, "rb")
+    handle = os.fdopen(os.memfd_create("given"), "w+b")
+    for piece in given:
+        handle.write(piece)
+    handle.seek(0)
+    return handle
 
 
 def _give_up(process: subprocess.Popen[str]) -> None:

@@ -256,7 +256,7 @@ def gate_data(found: Sequence[NodeVerdict]) -> list[dict[str, Any]]:
     """
     nodes = [one for one in found if one.node != FABRIC]
     shares = {one.check: one.share for one in failing_checks(nodes)}
-    told = []
+    reported = []
     for one in nodes:
         first = one.first
         data: dict[str, Any] = {
@@ -275,8 +275,8 @@ def gate_data(found: Sequence[NodeVerdict]) -> list[dict[str, Any]]:
                 "remedy": first.remedy,
             }
             data["fleet_share"] = shares.get(first.check, 0.0) if one.failing else 0.0
-        told.append(data)
-    return told
+        reported.append(data)
+    return reported
 
 
 @dataclass(frozen=True)

@@ -131,10 +131,10 @@ def _library(seen: Seen, subject: str, name: str, driver: str) -> Record:
             threshold=library.threshold(driver),
             remedy=f"install the user-space packages of driver {driver}",
         )
-    said = " and ".join(versions)
-    text = f"{name} is {said}, the driver {driver}"
+    found_versions = " and ".join(versions)
+    text = f"{name} is {found_versions}, the driver {driver}"
     remedy = "remove the other one (left by NVIDIA's .run file?)" if len(versions) > 1 else ""
-    return library.judge(subject, said, driver, text=text, remedy=remedy)
+    return library.judge(subject, found_versions, driver, text=text, remedy=remedy)
 
 
 def _fabric(seen: Seen, request: Request, subject: str, driver: str) -> list[Record]:
@@ -220,28 +220,48 @@ _PEERMEM_MISSING = (
 )
 
 
-def _gpudirect(seen: Seen, subject: str, way: str) -> list[Record]:
+def _no_dma_buf(seen: Seen) -> list[str]:
+    """Return what GPUDirect over dma-buf lacks.
+
+    ib_core of Linux 5.12, and GPU modules that export it, which are the open ones ("GPUDirect RDMA
+    and GPUDirect Storage" of NVIDIA's GPU Operator, which prefers it where both are there).
+    """
+    match = re.match(r"(\d+)\.(\d+)", seen.kernel)
+    kernel = (int(match.group(1)), int(match.group(2))) if match else (0, 0)
+    missing = []
+    if kernel < (5, 12):
+        missing.append(f"kernel {seen.kernel} is older than 5.12")
+    if seen.loaded_flavour != OPEN:
+        missing.append("the kernel modules are not the open ones")
+    return missing
+
+
+def gpudirect_way(seen: Seen, declared: str) -> str:
+    """Return dmabuf or peermem; for auto what kernel and modules can, and nothing without any."""
+    if declared != "auto":
+        return declared
+    if not seen.loaded:
+        return ""
+    return "peermem" if _no_dma_buf(seen) else "dmabuf"
+
+
+def _gpudirect(seen: Seen, subject: str, declared: str) -> list[Record]:
+    way = gpudirect_way(seen, declared)
     if not way or not seen.loaded:
         return []
+    missing = _no_dma_buf(seen)
     if way == "peermem":
         there = "nvidia_peermem" in seen.modules
+        why = f", and dma-buf is not possible: {', '.join(missing)}" if declared == "auto" else ""
         return [
             Record(
                 "stack.peermem",
                 subject,
                 PASS if there else FAIL,
-                "nvidia_peermem is loaded" if there else "nvidia_peermem is not loaded",
+                "nvidia_peermem is loaded" if there else f"nvidia_peermem is not loaded{why}",
                 remedy="" if there else _PEERMEM_MISSING,
             )
         ]
-    match = re.match(r"(\d+)\.(\d+)", seen.kernel)
-    kernel = (int(match.group(1)), int(match.group(2))) if match else (0, 0)
-    missing = []
-    # (c) dma-buf: ib_core of Linux 5.12, and GPU modules that export it, which are the open ones.
-    if kernel < (5, 12):
-        missing.append(f"kernel {seen.kernel} is older than 5.12")
-    if seen.loaded_flavour != OPEN:
-        missing.append("the kernel modules are not the open ones")
     text = "GPUDirect over dma-buf: " + (", ".join(missing) or "kernel and modules can")
     return [
         Record(
@@ -249,6 +269,6 @@ def _gpudirect(seen: Seen, subject: str, way: str) -> list[Record]:
             subject,
             FAIL if missing else PASS,
             text,
-            remedy="install the open modules, or declare peermem" if missing else "",
+            remedy="install the open modules, or declare auto or peermem" if missing else "",
         )
     ]

@@ -323,9 +323,9 @@ def select(system: str, request: Request, kernel: str) -> Selection:
     ]
     if not fitting:
         have = sorted({b for row in rows for b in BRANCHES if row.first <= int(b) <= row.last})
-        said = f"; it has {', '.join(have)}" if have else ""
+        others = f"; it has {', '.join(have)}" if have else ""
         problem = (
-            f"{source} of {system} has no driver {branch} with {flavour} modules{said}; declare "
+            f"{source} of {system} has no driver {branch} with {flavour} modules{others}; declare "
             "another source or branch"
         )
         return Selection(flavour=flavour, errors=(problem,))

@@ -36,6 +36,7 @@ _PROC = re.compile(
     re.M,
 )
 _LIBRARY = re.compile(rf"^(lib[A-Za-z0-9-]+)\.so\.({_DRIVER_VERSION})$")
+_DRAIN = "drain this node and run again, or let upgrade_nodes do both"
 # Their version is that of a kernel or their own, not the driver's.
 _OWN_VERSION = re.compile(r"^(linux-modules-nvidia-|nvlsm$|libnvsdm$)")
 
@@ -62,6 +63,8 @@ class Seen:
     key_enrolled: bool | None = None
     headers: bool = True
     steps: tuple[str, ...] = ()
+    # Why a job may start here any moment, or that this is not known; asked where it matters.
+    in_service: str = ""
     # Packages that earlier runs of the role have held.
     own_holds: frozenset = frozenset()
 
@@ -220,39 +223,39 @@ def obstacles(
     """Return what keeps the work from succeeding, one line each; nothing was changed yet."""
     if selection.errors:
         return list(selection.errors)
-    said = [*_held(seen, request, selection, work), *_older(seen, request, selection)]
+    messages = [*_held(seen, request, selection, work), *_older(seen, request, selection)]
     declared = request.version or branch_of(request)
     replaced = [name for name in selection.locked if name in work.missing]
     if seen.steps and (replaced or "nouveau" in seen.modules):
         what = f"{replaced[0]} is to be installed" if replaced else "nouveau has the GPUs"
-        said.append(
+        messages.append(
             f"{what}, and job steps run here ({', '.join(seen.steps)}); drain this node and run "
             "again"
         )
     elif work.changes_driver and seen.loaded and not of_branch(seen.loaded, declared):
-        said += filter(None, [_under_use(seen, declared, consent)])
+        messages += filter(None, [_under_use(seen, declared, consent)])
     if "nouveau" in seen.modules and not consent.reboot:
-        said.append(
+        messages.append(
             "nouveau is loaded, and lets go of the GPUs only in a reboot; allow it with "
             "nvidia_driver_reboot_allowed: true"
         )
     if selection.dkms and seen.secure_boot and not seen.key_enrolled:
-        said.append(_unsigned(seen))
-    return said
+        messages.append(_unsigned(seen))
+    return messages
 
 
 def _held(seen: Seen, request: Request, selection: Selection, work: Work) -> list[str]:
     declared = exact_version(seen, request, selection) or branch_of(request)
-    said = []
+    messages = []
     for package in sorted(seen.packages.values(), key=lambda package: package.name):
         in_the_way = package.name in work.missing or package.name in work.removals
         if package.held and in_the_way and package.name not in seen.own_holds:
-            said.append(
+            messages.append(
                 f"{package.name} is held at {package.version or 'not installed'} and "
                 f"blocks {declared}; release it where it was held (apt-mark unhold, dnf "
                 "versionlock delete), or declare its version"
             )
-    return said
+    return messages
 
 
 def _older(seen: Seen, request: Request, selection: Selection) -> list[str]:
@@ -279,7 +282,7 @@ def _older(seen: Seen, request: Request, selection: Selection) -> list[str]:
 def _under_use(seen: Seen, declared: str, consent: Consent) -> str:
     what = f"driver {seen.loaded} is loaded and {declared} is declared"
     if consent.reload or consent.reboot:
-        return ""
+        return f"{what}, and {seen.in_service}; {_DRAIN}" if seen.in_service else ""
     return (
         f"{what}; the change needs a reload or a reboot: allow it with "
         "nvidia_driver_reload_allowed: true or nvidia_driver_reboot_allowed: true"
@@ -313,24 +316,24 @@ def absent_packages(
 
     wanted are NAME or NAME=PATTERN; on_offer has the versions of each name that is to be had.
     """
-    said = []
+    messages = []
     for entry in wanted:
         name, _sign, pattern = entry.partition("=")
         versions = list(on_offer.get(name, ()))
         prefix = pattern.rstrip("*").rstrip(".-")
         if name in headers:
             if not versions:
-                said.append(
+                messages.append(
                     f"kernel headers are missing and no source has {name}, so that modules for the "
                     "running kernel cannot be built; add it to the source, or boot a kernel whose "
                     "headers are to be had"
                 )
         elif not versions:
-            said.append(f"no source has {name}; look at branch and source that are declared")
+            messages.append(f"no source has {name}; look at branch and source that are declared")
         elif prefix and not any(version_fits(version, pattern) for version in versions):
             have = ", ".join(sorted({upstream(v) for v in versions}, key=order, reverse=True)[:5])
-            said.append(f"no source has {name} {prefix}; they have {have}")
-    return said
+            messages.append(f"no source has {name} {prefix}; they have {have}")
+    return messages
 
 
 def version_fits(version: str, pattern: str) -> bool:

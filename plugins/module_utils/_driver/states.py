@@ -7,14 +7,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Mapping
 
 from .._core.check_module import result_of
+from .._core.names import short_name
 from .._core.run import CommandRunner, ToolError
-from .judge import agree
+from .._slurm import hold
+from .judge import agree, gpudirect_way
 from .packages import Request, headers_package, select, wants_fabric_manager
 from .plan import Consent, Seen, absent_packages, cuda_of, next_step, obstacles, pin, plan
 from .read import Places, load, offered, refresh
+
+
+def in_service(run: CommandRunner) -> str:
+    """Return why a job may start on this node, or that it is not known; empty if none can."""
+    seen = hold.ask(run, short_name())
+    if seen.problem:
+        return f"Slurm does not say whether a job may start here ({seen.problem})"
+    if seen.node is None or not (seen.node.usable or seen.node.busy):
+        return ""
+    return f"{seen.node.name} is in service in Slurm ({seen.node.state})"
 
 
 def planned(
@@ -24,6 +37,8 @@ def planned(
     selection = select(seen.system, request, seen.kernel)
     work = plan(seen, request, selection, params["driver"]["extra"])
     consent = Consent(params["reload_allowed"], params["reboot_allowed"])
+    if work.changes_driver and seen.loaded:
+        seen = replace(seen, in_service=in_service(run))
     findings = obstacles(seen, request, selection, work, consent)
     if ask and not findings and work.missing:
         refresh(run, seen.system, params["sources_file"])
@@ -66,6 +81,7 @@ def answer(
         Places(params["sysfs"], params["proc"], params["root"], tuple(params["libraries"])),
     )
     judged = params["state"] == "verified"
+    step = next_step(seen)
     if judged:
         result = result_of(list(agree(seen, request, node, params["gpudirect"])))
     elif driver["source"] != "preinstalled":
@@ -73,9 +89,11 @@ def answer(
         result.update(planned(run, seen, request, params, ask))
     result.update(
         fabric_manager=wants_fabric_manager(driver["gpu"].lower(), driver["nvswitches"]),
-        next_step=next_step(seen),
+        next_step=step,
         steps=list(seen.steps),
+        in_service=in_service(run) if step in ("reload", "reboot") else "",
         loaded=seen.loaded,
+        gpudirect=gpudirect_way(seen, params["gpudirect"]),
         cuda=cuda_of(seen.loaded or seen.on_disk or "") or 0,
         system=seen.system,
     )

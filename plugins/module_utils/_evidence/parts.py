@@ -39,9 +39,9 @@ def identities_of(records: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, s
     for record in records:
         if record.get("check") == _CHECK and record.get("status") == PASS:
             for line in record.get("evidence") or ():
-                told = _WHO.match(line)
-                if told and "?" not in told.groups():
-                    found[str(record["subject"])] = told.groupdict()
+                match = _WHO.match(line)
+                if match and "?" not in match.groups():
+                    found[str(record["subject"])] = match.groupdict()
     return found
 
 

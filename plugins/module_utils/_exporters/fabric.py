@@ -78,14 +78,14 @@ def verdict_families(
     for name in _STATUSES:
         status.add(counts[name], status=name)
     yield status
-    told = Family(f"{PREFIX}_finding", "1 for each thing that has to be done.")
+    findings = Family(f"{PREFIX}_finding", "1 for each thing that has to be done.")
     for finding in [*verdict.findings, *verdict.doubts]:
         node, switch, rail = _place(finding)
-        told.add(
+        findings.add(
             1, kind=finding.kind, subject=finding.subject, status=finding.status,
             severity=finding.cost.severity, node=node, switch=switch, rail=rail,
         )  # fmt: skip
-    yield told
+    yield findings
     cables = Family(f"{PREFIX}_cables", "Planned cables by status.")
     number: Counter[tuple[str, str, str]] = Counter()
     groups = set()
@@ -322,12 +322,12 @@ def collect(settings: Settings, runner: CommandRunner) -> tuple[str, list[str]]:
     judged = judge(plan, settings, runner, reading_from_data(json_if_readable(kept), now_s), now_s)
     if judged.reading is not None:
         write_atomic(kept, json.dumps(reading_to_data(judged.reading)) + "\n", sync=False)
-    sound = Family(f"{PREFIX}_collector_ok", "0 when the sweep was not made, or not whole.")
-    sound.add(int(not judged.problems))
+    healthy = Family(f"{PREFIX}_collector_ok", "0 when the sweep was not made, or not whole.")
+    healthy.add(int(not judged.problems))
     took = time.monotonic() - began
     families = [
         *judged.families,
-        sound,
+        healthy,
         *run_families(PREFIX, time.time(), took, cpu_seconds()),
     ]
     return exposition(families), judged.problems

@@ -106,9 +106,9 @@ class Collector:
             active.add(int(is_ours))
             # One that is down is waited for by every command.
             found = self._cluster() if is_ours else []
-        sound = Family(f"{metrics.PREFIX}_collector_ok", "0 when something was not measured.")
-        sound.add(int(not self.problems))
-        return [up, active, *found, self.answered, self.took, sound]
+        healthy = Family(f"{metrics.PREFIX}_collector_ok", "0 when something was not measured.")
+        healthy.add(int(not self.problems))
+        return [up, active, *found, self.answered, self.took, healthy]
 
     def _own_names(self) -> set[str]:
         name = socket.gethostname()
@@ -118,12 +118,12 @@ class Collector:
         native = self.settings.native
         found: list[Family] = []
         nodes = self.ask(
-            "scontrol_node", ["scontrol", "show", "node", "-o"], _sound(use.parse_node_uses)
+            "scontrol_node", ["scontrol", "show", "node", "-o"], _succeeded(use.parse_node_uses)
         )
         jobs = self.ask(
             "squeue",
             ["squeue", "-h", "-a", "-t", "all", "-O", use.JOB_FORMAT],
-            _sound(use.parse_job_uses),
+            _succeeded(use.parse_job_uses),
         )
         if nodes is not None:
             found += [] if native else metrics.node_families(nodes)
@@ -134,7 +134,7 @@ class Collector:
         if nodes is not None and jobs is not None and not native:
             found += metrics.partition_families(nodes, jobs)
         if not native:
-            numbers = self.ask("sdiag", ["sdiag"], _sound(use.parse_sdiag))
+            numbers = self.ask("sdiag", ["sdiag"], _succeeded(use.parse_sdiag))
             found += metrics.scheduler_families(numbers or {})
         if self.settings.accounting:
             found += self._database()
@@ -145,7 +145,7 @@ class Collector:
         argv = ["sacctmgr", "-nP", "show", "cluster", "format=cluster"]
         up.add(self.ask("sacctmgr", argv, _database_up))
         argv = ["sshare", "-nP", "-a", "-o", use.SHARE_FORMAT]
-        shares = self.ask("sshare", argv, _sound(use.parse_shares))
+        shares = self.ask("sshare", argv, _succeeded(use.parse_shares))
         return [up, *metrics.share_families(shares or [])]
 
 
@@ -160,7 +160,7 @@ def _printed(parse: Callable[[str], Any]) -> Callable[[CommandResult], Any]:
     return read
 
 
-def _sound(parse: Callable[[str], Any]) -> Callable[[CommandResult], Any]:
+def _succeeded(parse: Callable[[str], Any]) -> Callable[[CommandResult], Any]:
     """Read what a command prints that ended well and complained of nothing."""
 
     def read(result: CommandResult) -> Any:

@@ -28,7 +28,7 @@ from .findings import (
 )
 from .judge_absent import judge_absence, judge_unlinked
 from .judge_adapters import OwnHca, identities
-from .judge_counters import judge_counters, told_lines
+from .judge_counters import counter_lines, judge_counters
 from .judge_places import Placed, as_a_whole, judge_identity, judge_names, judge_replaced, place
 from .judge_rates import (
     Bandwidth,
@@ -170,13 +170,13 @@ def judge_fabric(
             ),
         ),
     ]
-    sound = wiring.good - absence.explained - unread.cables
-    findings += judge_rates(wiring, sound)
-    findings += judge_counters(wiring, sound, seen.before, seen.after)
+    healthy = wiring.good - absence.explained - unread.cables
+    findings += judge_rates(wiring, healthy)
+    findings += judge_counters(wiring, healthy, seen.before, seen.after)
     hurt = {cable for finding in findings for cable in finding.cables} | absence.explained
     load = loads(wiring)
     findings += judge_uplinks(load, hurt | unread.cables, wanted.oversubscription_max)
-    findings += judge_identity(plan, placed.matches, sound)
+    findings += judge_identity(plan, placed.matches, healthy)
     nodes = {node for node, _rail in plan.hcas}
     findings += judge_sms(sweep, placed.matches, seen.sms, wanted.subnet_managers, nodes)
     verdict = Verdict(
@@ -184,7 +184,7 @@ def judge_fabric(
         doubts=by_cost(finding for finding in findings if finding.status != FAIL),
         complaints=list(dict.fromkeys(sweep.complaints)),
         cables={},
-        rates={cable: found_rate(wiring, cable) for cable in sound},
+        rates={cable: found_rate(wiring, cable) for cable in healthy},
         information=[],
         wiring=wiring,
         matches=matches,
@@ -195,7 +195,7 @@ def judge_fabric(
         sm_line(sweep, placed.matches, seen.sms, wanted.subnet_managers),
         *bandwidth_lines(verdict.bandwidths),
         *load_lines(wiring, load),
-        *told_lines(wiring, seen.before, seen.after),
+        *counter_lines(wiring, seen.before, seen.after),
     ]
     return verdict
 

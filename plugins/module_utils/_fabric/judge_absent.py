@@ -119,7 +119,7 @@ def _judge_duplicates(wiring: Wiring, silent: dict[End, str], absence: Absence) 
                 far = wiring.matches.end(*port.peer) if port.peer else None
                 ends.update(end for end in (own, far) if end is not None)
         # The tools keep one of the two: the other is a port that is up with nothing behind it.
-        lost = [end for end, said in silent.items() if said == "the link is up"]
+        lost = [end for end, answer in silent.items() if answer == "the link is up"]
         ends.update(lost)
         for end in lost:
             del silent[end]
@@ -140,14 +140,14 @@ def _judge_duplicates(wiring: Wiring, silent: dict[End, str], absence: Absence) 
 
 def _judge_silent(wiring: Wiring, silent: Mapping[End, str], absence: Absence) -> None:
     by_device: dict[str, list[tuple[End, Cable]]] = {}
-    for end, said in silent.items():
+    for end, answer in silent.items():
         cable = wiring.planned.get(end)
         if cable is None:
             absence.add(
                 Finding(
                     SILENT,
                     f"port:{end}",
-                    f"what is linked to {wiring.at(end)} does not answer ({said})",
+                    f"what is linked to {wiring.at(end)} does not answer ({answer})",
                     "the plan has nothing in this port: take the cable out",
                     ends=(end,),
                 )

@@ -88,7 +88,7 @@ class _Sick:
 
 
 def judge_counters(
-    wiring: Wiring, sound: set[Cable], before: Reading | None, now: Reading | None
+    wiring: Wiring, healthy: set[Cable], before: Reading | None, now: Reading | None
 ) -> Iterator[Finding]:
     """Yield a finding for each healthy cable with too many errors, or that cannot be judged.
 
@@ -101,7 +101,7 @@ def judge_counters(
     if seconds <= 0:
         return
     unread: list[Finding] = []
-    for cable in sorted(_of_interest(wiring, sound, before, now)):
+    for cable in sorted(_of_interest(wiring, healthy, before, now)):
         sick: list[_Sick] = []
         doubts: list[str] = []
         rate = found_rate(wiring, cable) or cable.rate_gbps
@@ -142,17 +142,17 @@ def judge_counters(
         yield from unread
 
 
-def _of_interest(wiring: Wiring, sound: set[Cable], before: Reading, now: Reading) -> set[Cable]:
+def _of_interest(wiring: Wiring, healthy: set[Cable], before: Reading, now: Reading) -> set[Cable]:
     """Return the cables of which a port has a counter that is not zero, or did not answer."""
     if not (before.whole and now.whole):
-        return set(sound)
+        return set(healthy)
     touched = set()
     for guid, number in {*before.ports, *now.ports, *before.unread, *now.unread}:
         numbers = [number] if number else list(wiring.sweep.devices[guid].ports)
         for one in numbers:
             end = wiring.matches.end(guid, one)
             touched.add(wiring.planned.get(end) if end else None)
-    return sound & touched
+    return healthy & touched
 
 
 def _place(wiring: Wiring, end: End) -> tuple[str, int] | None:
@@ -163,20 +163,20 @@ def _place(wiring: Wiring, end: End) -> tuple[str, int] | None:
 def _errors(
     wiring: Wiring, cable: Cable, sick: list[_Sick], rate: float, seconds: float
 ) -> Finding:
-    said = []
+    messages = []
     for item in sick:
         more = " or more" if item.grown.at_least else ""
         ratio = ""
         if item.counter == SYMBOLS:
             ratio = f" (bit error ratio {(item.grown.count or 0) / (rate * 1e9 * seconds):.1e})"
-        said.append(
+        messages.append(
             f"{item.counter} grew by {item.grown.count}{more} at {wiring.at(item.end)}{ratio}"
         )
     first = min(sick, key=lambda item: JUDGED.index(item.counter))
     return Finding(
         ERRORS,
         cable.subject,
-        f"{wiring.at(cable.a)} -- {wiring.at(cable.b)} in {seconds:.0f} s: " + "; ".join(said),
+        f"{wiring.at(cable.a)} -- {wiring.at(cable.b)} in {seconds:.0f} s: " + "; ".join(messages),
         _QUESTIONS[first.counter].remedy,
         (cable,),
         status=FAIL,
@@ -185,7 +185,7 @@ def _errors(
     )
 
 
-def told_lines(wiring: Wiring, before: Reading | None, now: Reading | None) -> Iterator[str]:
+def counter_lines(wiring: Wiring, before: Reading | None, now: Reading | None) -> Iterator[str]:
     """Yield lines on counters that are not a fault of a link, or have only a known total."""
     last = now or before
     if last is None:

@@ -119,15 +119,15 @@ def _below(
 
 def _elsewhere(votes: Iterable[tuple[str, list[str | None]]]) -> Iterator[tuple[str, str]]:
     """Yield (device, place) where nearly all links say that the device is at another's place."""
-    for name, said in votes:
+    for name, hosts in votes:
         counts: dict[str, int] = {}
-        for host in said:
+        for host in hosts:
             if host is not None:
                 counts[host] = counts.get(host, 0) + 1
         if not counts:
             continue
         best = max(counts, key=lambda host: counts[host])
-        if best != name and counts[best] >= max(_FEWEST, _SHARE * len(said)):
+        if best != name and counts[best] >= max(_FEWEST, _SHARE * len(hosts)):
             yield name, best
 
 
@@ -220,19 +220,19 @@ def judge_names(plan: CablePlan, sweep: Sweep, matches: Matches) -> list[Finding
         found[node] = found.get(node, 0) + 1
         if matches.reasons[guid] == BY_NAME:
             continue
-        said = host_and_device(sweep.devices[guid].description)
-        if matches.reasons[guid] == BY_NODE and host_key(said.host) == host_key(node):
+        shown = host_and_device(sweep.devices[guid].description)
+        if matches.reasons[guid] == BY_NODE and host_key(shown.host) == host_key(node):
             # The node itself says which rail it is: what it calls it is judged there (ib_health).
             continue
         if unnamed(sweep.devices[guid].description):
-            local = said.host.lower() == "localhost"
-            hosts.setdefault(node, {})[rail] = said.host if local else ""
-        elif host_key(said.host) != host_key(node):
-            hosts.setdefault(node, {})[rail] = said.host
+            local = shown.host.lower() == "localhost"
+            hosts.setdefault(node, {})[rail] = shown.host if local else ""
+        elif host_key(shown.host) != host_key(node):
+            hosts.setdefault(node, {})[rail] = shown.host
         elif node in matches.shifted:
             continue
-        elif device_key(said.device) not in plan.hcas[key].devices:
-            renamed.setdefault(node, {})[rail] = said.device
+        elif device_key(shown.device) not in plan.hcas[key].devices:
+            renamed.setdefault(node, {})[rail] = shown.device
     findings += _wrong_hosts(plan, sweep, matches, hosts, found)
     findings += _wrong_devices(plan, renamed, found)
     for node, gone in sorted(matches.shifted.items()):
@@ -400,13 +400,13 @@ def _judge_switch_names(plan: CablePlan, sweep: Sweep, matches: Matches) -> list
     for key, guid in sorted(matches.by_key.items()):
         if key[1] >= 0 or matches.reasons[guid] == BY_NAME:
             continue
-        said = sweep.devices[guid].description
-        if switch_name(said) not in plan.switches and every.count(switch_name(said)) > 1:
+        reported = sweep.devices[guid].description
+        if switch_name(reported) not in plan.switches and every.count(switch_name(reported)) > 1:
             # All chips of a director have its name: each is known by its neighbours.
             continue
         # A switch without its own system cannot be given a name.
-        if key[0] not in (said.strip(), switch_name(said)) and not unnamed(said):
-            wrong[key[0]] = switch_name(said)
+        if key[0] not in (reported.strip(), switch_name(reported)) and not unnamed(reported):
+            wrong[key[0]] = switch_name(reported)
     return list(_misnamed("switch", wrong, len(plan.switches), "on the switch itself"))
 
 
@@ -414,7 +414,7 @@ def _misnamed(kind: str, wrong: Mapping[str, str], of_all: int, where: str) -> I
     """Yield a finding for each misnamed device; one for two that have each other's name."""
     if len(wrong) >= _FEWEST and 2 * len(wrong) > of_all:
         plural = "nodes" if kind == "node" else "switches"
-        names = [f"{name} shows {said or 'nothing'}" for name, said in sorted(wrong.items())]
+        names = [f"{name} shows {shown or 'nothing'}" for name, shown in sorted(wrong.items())]
         yield Finding(
             DESCRIPTION,
             "fabric",
@@ -423,17 +423,17 @@ def _misnamed(kind: str, wrong: Mapping[str, str], of_all: int, where: str) -> I
         )
         return
     done: set[str] = set()
-    for name, said in sorted(wrong.items()):
+    for name, shown in sorted(wrong.items()):
         if name in done:
             continue
-        if wrong.get(said) == name:
-            done.add(said)
-            text = f"{name} says that it is {said}, and {said} that it is {name}"
+        if wrong.get(shown) == name:
+            done.add(shown)
+            text = f"{name} says that it is {shown}, and {shown} that it is {name}"
             remedy = f"exchange their names {where}: GUIDs and cables are right"
         else:
-            text = f"{name} says that it is {said}" if said else f"{name} does not say its name"
+            text = f"{name} says that it is {shown}" if shown else f"{name} does not say its name"
             remedy = f"set its name to {name} {where}"
-            if not said:
+            if not shown:
                 remedy += ", and see that rdma-ndd.service runs"
         yield Finding(DESCRIPTION, f"{kind}:{name}", text, remedy)
 
@@ -446,12 +446,12 @@ def _wrong_hosts(
     found: Mapping[str, int],
 ) -> Iterator[Finding]:
     whole: dict[str, str] = {}
-    for node, said in hosts.items():
-        names = set(said.values())
-        if len(names) == 1 and len(said) == found[node] and len(said) > 1:
+    for node, shown in hosts.items():
+        names = set(shown.values())
+        if len(names) == 1 and len(shown) == found[node] and len(shown) > 1:
             whole[node] = names.pop()
             continue
-        for rail, name in said.items():
+        for rail, name in shown.items():
             here = sweep.devices[matches.by_key[node, rail]].description.strip()
             yield Finding(
                 DESCRIPTION,
@@ -471,7 +471,7 @@ def _wrong_devices(
     plan: CablePlan, renamed: Mapping[str, Mapping[int, str]], found: Mapping[str, int]
 ) -> Iterator[Finding]:
     remedy = "run the role infiniband, which names the rails; then reload the node description"
-    whole = sorted(node for node, said in renamed.items() if 1 < len(said) == found[node])
+    whole = sorted(node for node, shown in renamed.items() if 1 < len(shown) == found[node])
     if len(whole) >= _FEWEST and 2 * len(whole) > len(found):
         yield Finding(
             RENAMED,
@@ -481,13 +481,13 @@ def _wrong_devices(
             remedy + "; or correct the names in the profile",
         )
         return
-    for node, said in sorted(renamed.items()):
-        names = [f"rail {rail} is {name!r}" for rail, name in sorted(said.items())]
+    for node, shown in sorted(renamed.items()):
+        names = [f"rail {rail} is {name!r}" for rail, name in sorted(shown.items())]
         if node in whole:
             text = f"no rail of {node} has its name: {several(names)}"
             yield Finding(RENAMED, f"node:{node}", text, remedy)
             continue
-        for rail, name in sorted(said.items()):
+        for rail, name in sorted(shown.items()):
             known = " or ".join(plan.hcas[node, rail].devices)
             yield Finding(
                 RENAMED,

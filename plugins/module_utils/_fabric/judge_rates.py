@@ -51,13 +51,13 @@ def _words(form: tuple[str, str]) -> str:
     return " ".join(filter(None, form))
 
 
-def judge_rates(wiring: Wiring, sound: set[Cable]) -> Iterator[Finding]:
+def judge_rates(wiring: Wiring, healthy: set[Cable]) -> Iterator[Finding]:
     """Yield a finding for each healthy cable that is slower than planned.
 
     Where nearly all links of a node or of a switch are slow in the same way, that device is the
     finding; where most links of all other devices are, too, it is the fabric, or the plan.
     """
-    rates = {cable: found_rate(wiring, cable) for cable in sound}
+    rates = {cable: found_rate(wiring, cable) for cable in healthy}
     slow = {c: rate for c, rate in rates.items() if rate is not None and rate < c.rate_gbps}
     if not slow:
         return
@@ -69,15 +69,15 @@ def judge_rates(wiring: Wiring, sound: set[Cable]) -> Iterator[Finding]:
     # Of two devices the one of which more links are slow has the fault.
     alike = {host: _slow_alike(wiring, cables, slow) for host, cables in of_device.items()}
     most = max(alike, key=lambda host: (len(alike[host]), host))
-    others = sound.difference(of_device[most] if alike[most] else ())
-    widespread = len(slow) >= _FEWEST and 2 * len(slow) > len(sound)
+    others = healthy.difference(of_device[most] if alike[most] else ())
+    widespread = len(slow) >= _FEWEST and 2 * len(slow) > len(healthy)
     if widespread and 2 * len(others.intersection(slow)) >= len(others):
         first = min(slow)
         yield Finding(
             SPEED,
             "fabric",
-            f"{len(slow)} of {len(sound)} links are slower than planned; {wiring.at(first.a)} runs "
-            f"at {_words(_form(wiring, first))}, {slow[first]:g} of {first.rate_gbps} Gb/s",
+            f"{len(slow)} of {len(healthy)} links are slower than planned; {wiring.at(first.a)} "
+            f"runs at {_words(_form(wiring, first))}, {slow[first]:g} of {first.rate_gbps} Gb/s",
             "see whether rate_gbps of the plan is that of these switches and adapters",
             tuple(sorted(slow)),
             measured=slow[first],

@@ -204,12 +204,12 @@ def sm_line(
     """Return a line on who manages the subnet."""
     if not found.asked:
         return "the subnet managers were not looked for"
-    said = [
+    managers = [
         f"{sm_host(sweep, matches, sm)} {(sm.state or 'not known').lower()}"
         + (f" (priority {sm.priority})" if sm.priority is not None else "")
         for sm in found.sms
     ]
-    line = "subnet managers: " + (", ".join(said) or "none")
+    line = "subnet managers: " + (", ".join(managers) or "none")
     if expected is not None and expected.provider != OPENSM and not expected.guids:
         line += f"; which of them {_OF_PROVIDER[expected.provider]} expects was not compared, "
         line += "since no subnet_manager_guids are declared"

@@ -159,11 +159,11 @@ class _Matcher:
 
     def _named(self, device: FoundDevice) -> Key | None:
         """Return the rail that an adapter says it is."""
-        said = host_and_device(device.description).key
-        if kernel_number(said[1]) is not None and said[0] in self.usual.nodes:
+        reported = host_and_device(device.description).key
+        if kernel_number(reported[1]) is not None and reported[0] in self.usual.nodes:
             # What the kernel calls it counts by what it calls the others.
-            return self.usual.rails.get(said)
-        return self.rails.get(said) or self.usual.rails.get(said)
+            return self.usual.rails.get(reported)
+        return self.rails.get(reported) or self.usual.rails.get(reported)
 
     def _another_of_its_node(self, device: FoundDevice, key: Key) -> bool:
         """Return whether an adapter in the place of `key` is another one of that node by its name.
@@ -171,12 +171,12 @@ class _Matcher:
         It is called a port for storage; or it has a number of the kernel that lies among those of
         the rails, none of them has, and all other rails of the node have theirs.
         """
-        said = host_and_device(device.description)
-        if host_key(said.host) != host_key(key[0]):
+        shown = host_and_device(device.description)
+        if host_key(shown.host) != host_key(key[0]):
             return False
-        if is_storage(said.device):
+        if is_storage(shown.device):
             return True
-        number = kernel_number(said.device)
+        number = kernel_number(shown.device)
         numbers = {other: self._kernel_number(other) for other in self.rails_of[key[0]]}
         if number is None or number in numbers.values() or None in numbers.values():
             return False
@@ -331,8 +331,8 @@ class _Matcher:
                 self.found.add(key, best.guid, self._by_name(best))
 
     def _by_name(self, device: FoundDevice) -> str:
-        said = host_and_device(device.description).key
-        return BY_USUAL if device.kind == CA and said in self.usual.rails else BY_NAME
+        reported = host_and_device(device.description).key
+        return BY_USUAL if device.kind == CA and reported in self.usual.rails else BY_NAME
 
     def _fit(self, device: FoundDevice, key: Key) -> int:
         """Return how many links of the device are where the plan has those of `key`."""
@@ -416,14 +416,14 @@ class _Matcher:
         of_node: dict[str, list[tuple[int, int, Key, str]]] = {}
         ambiguous: set[str] = set()
         for guid, device in sorted(self.sweep.devices.items()):
-            said = host_and_device(device.description)
-            number = kernel_number(said.device)
+            shown = host_and_device(device.description)
+            number = kernel_number(shown.device)
             if number is None:
                 continue
             here = self._place_of(device)
             planned = None if here is None else self._kernel_number(here)
             sure = self.found.reasons.get(guid) in (BY_NODE, BY_GUID)
-            host = host_key(said.host)
+            host = host_key(shown.host)
             if here is None or host_key(here[0]) != host or planned is None or sure:
                 ambiguous.add(host)
                 continue
@@ -575,16 +575,16 @@ class _Matcher:
         return None
 
     def _by_order(self, node: str, rows: list[tuple[int, int, Key, str]]) -> None:
-        shifts = [planned - said for planned, said, _key, _guid in rows]
+        shifts = [planned - shown for planned, shown, _key, _guid in rows]
         if any(one[1] >= two[1] for one, two in zip(rows, rows[1:])):
             return
         gone = self._moved_down(node, rows, shifts)
         moved_up = len(rows) == len(self.rails_of[node]) >= MOST and shifts[0] <= 0 > shifts[-1]
-        if gone is None and moved_up and all(one >= two for one, two in zip(shifts, shifts[1:])):
+        if moved_up and all(one >= two for one, two in zip(shifts, shifts[1:])):
             gone = []
         if gone is None:
             return
-        moved = {guid: key for planned, said, key, guid in rows if planned != said}
+        moved = {guid: key for planned, shown, key, guid in rows if planned != shown}
         if any(self.found.by_key.get(key, guid) not in moved for guid, key in moved.items()):
             return
         for guid in moved:
@@ -603,7 +603,7 @@ class _Matcher:
         rising = all(one <= two for one, two in zip(shifts, shifts[1:]))
         if not rising or shifts[0] < 0 or not shifts[-1]:
             return None
-        there = {key for _planned, _said, key, _guid in rows}
+        there = {key for _planned, _shown, key, _guid in rows}
         # Where numbers moved down at all, the last one did.
         last = rows[-1][0]
         gone = [

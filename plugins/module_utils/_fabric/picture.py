@@ -95,13 +95,13 @@ class _Drawing:
         unsure = [cable for cable in mark.cables if status[cable] == NOT_MEASURED]
         noted = [cable for cable in mark.cables if cable in self.noted]
         kind = FAIL if bad else NOT_MEASURED if unsure else "noted" if noted else PASS
-        told = [title] if len(mark.cables) == 1 else [f"{title}: {len(mark.cables)} cables"]
-        told += [
+        reported = [title] if len(mark.cables) == 1 else [f"{title}: {len(mark.cables)} cables"]
+        reported += [
             f"{cable.subject}: {self.verdict.cables[cable][1]}" for cable in (bad + unsure)[:8]
         ]
         self.parts.append(
             f'<rect class="{kind}" x="{x}" y="{y}" {size} rx="{6 if kind == FAIL else 0}">'
-            f"<title>{escape(chr(10).join(told))}</title></rect>"
+            f"<title>{escape(chr(10).join(reported))}</title></rect>"
         )
         sign = self._sign(bad, unsure, len(mark.cables), wide)
         if kind == "noted" and wide == 1:

@@ -29,16 +29,16 @@ def summary(verdict: Verdict) -> str:
     counts = verdict.counts()
     plan = verdict.wiring.plan
     nodes = len({node for node, _rail in plan.hcas})
-    said = f"{counts[PASS]} of {len(plan.cables)} cables are right"
+    message = f"{counts[PASS]} of {len(plan.cables)} cables are right"
     if counts[FAIL]:
-        said += f", {counts[FAIL]} {'are' if counts[FAIL] > 1 else 'is'} not"
+        message += f", {counts[FAIL]} {'are' if counts[FAIL] > 1 else 'is'} not"
     if counts[NOT_MEASURED]:
-        said += (
+        message += (
             f", {counts[NOT_MEASURED]} {'were' if counts[NOT_MEASURED] > 1 else 'was'} not measured"
         )
     count = len(verdict.findings)
     findings = "no finding" if not count else f"{count} finding" + ("s" if count > 1 else "")
-    return f"{nodes} nodes, {len(plan.switches)} switches: {findings}; {said}"
+    return f"{nodes} nodes, {len(plan.switches)} switches: {findings}; {message}"
 
 
 def findings_text(verdict: Verdict, places: Mapping[str, Place] | None = None) -> str:
@@ -102,15 +102,15 @@ def where_of(finding: Finding, places: Mapping[str, Place]) -> str:
     if finding.subject.startswith(("node:", "switch:")):
         # All cables of a machine lead to it.
         hosts = {subject: None} if subject in places else {}
-    said = []
+    shown = []
     for host in hosts:
         place = places.get(host)
         if place is not None and place.rack is not None:
             unit = f" U{place.rack_unit}" if place.rack_unit is not None else ""
-            said.append(f"{host} in {place.rack}{unit}")
-    if len(said) > _PLACES:
-        return "; ".join(said[: _PLACES - 1]) + f"; and {len(said) - _PLACES + 1} more"
-    return "; ".join(said)
+            shown.append(f"{host} in {place.rack}{unit}")
+    if len(shown) > _PLACES:
+        return "; ".join(shown[: _PLACES - 1]) + f"; and {len(shown) - _PLACES + 1} more"
+    return "; ".join(shown)
 
 
 def finding_data(finding: Finding, places: Mapping[str, Place]) -> dict[str, Any]:

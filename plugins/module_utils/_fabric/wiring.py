@@ -368,15 +368,19 @@ def _move(wiring: Wiring, ends: list[End], planned: list[Cable]) -> Finding:
 
     ends: the empty port, the other end of its cable, the port that the plug is in, and so on.
     """
-    steps, said = [], []
+    steps, messages = [], []
     for index in range(len(planned)):
         empty, stays, wrong = ends[2 * index : 2 * index + 3]
-        said.append(
+        messages.append(
             f"the cable of {wiring.at(stays)} is in {wiring.at(wrong)} and belongs in "
             f"{wiring.at(empty)}"
         )
         steps.append(f"move the plug from {wiring.at(wrong)} to {wiring.at(empty)}")
-    text = said[0] if len(said) == 1 else f"{len(said)} cables are moved on: " + "; ".join(said)
+    text = (
+        messages[0]
+        if len(messages) == 1
+        else f"{len(messages)} cables are moved on: " + "; ".join(messages)
+    )
     remedy = ", then ".join(steps)
     cost = _cost(wiring, planned)
     return Finding(MOVED, planned[0].subject, text, remedy, tuple(planned), graded=cost)

@@ -299,21 +299,21 @@ def judge_result(
     A test may pass and complain. What it did not look at, and what is of the hardware, counts all
     the same; the rest is a note.
     """
-    said = word(result.status)
+    status = word(result.status)
     lines = (*evidence, *(one.line() for one in result.complaints), *result.info)
     record = Record(f"dcgm.{result.test}", subject, PASS, evidence=lines)
     about = {one: kind_of(one, result.test, version) for one in result.complaints}
-    if said == "pass":
-        told = {kind for kind in about.values() if kind in (HARDWARE, UNTESTED)}
-        if not told:
+    if status == "pass":
+        reported = {kind for kind in about.values() if kind in (HARDWARE, UNTESTED)}
+        if not reported:
             return [record]
-        said = "warn"
+        status = "warn"
         result = replace(
-            result, complaints=tuple(one for one in result.complaints if about[one] in told)
+            result, complaints=tuple(one for one in result.complaints if about[one] in reported)
         )
     text = "; ".join(one.text for one in result.complaints) or "; ".join(result.info)
-    if said not in ("fail", "warn"):
-        what = "was skipped" if said == "skip" else f"says {result.status or 'nothing'!r}"
+    if status not in ("fail", "warn"):
+        what = "was skipped" if status == "skip" else f"says {result.status or 'nothing'!r}"
         remedy = f"look: find out why {result.test} did not run (GPU not supported, MIG, package)"
         why = f"{what}: {text or 'no reason is given'}"
         return [replace(record, status=NOT_MEASURED, text=why, remedy=remedy)]
@@ -321,7 +321,7 @@ def judge_result(
     if not kinds:
         kinds = {SETTINGS if result.test in SOFTWARE_TESTS else UNCLEAR}
     # What DCGM calls failed is not a mere note, whatever its severity.
-    rest = kinds - ({SETTINGS} if said == "fail" else {SETTINGS, BENIGN})
+    rest = kinds - ({SETTINGS} if status == "fail" else {SETTINGS, BENIGN})
     records: list[Record] = []
     if SETTINGS in kinds:
         wrong = [one.text for one in result.complaints if about[one] == SETTINGS]
@@ -346,7 +346,7 @@ def judge_result(
     elif not rest - {BROKEN, UNTESTED}:
         why = f"not tested: {text}" + "".join(f" (known: {alarm})" for alarm in sorted(alarms))
         judged = replace(record, status=NOT_MEASURED, text=why, remedy=NOT_TESTED)
-    elif said == "warn" and not rest - {UNCLEAR, BROKEN, UNTESTED}:
+    elif status == "warn" and not rest - {UNCLEAR, BROKEN, UNTESTED}:
         judged = replace(record, status=NOT_MEASURED, text=f"warns: {text}", remedy=remedy)
     else:
         judged = replace(record, status=FAIL, text=text, remedy=remedy)

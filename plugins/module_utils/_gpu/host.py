@@ -83,8 +83,8 @@ def load_host(sysfs: str, proc: str) -> Host:
             gpus.append(_gpu(tree, address, base))
         elif kind == _SWITCH_CLASS:
             switches.append(address)
-    said = Tree(proc).text("driver", "nvidia", "version") or ""
-    found = _MODULE.search(said)
+    reported = Tree(proc).text("driver", "nvidia", "version") or ""
+    found = _MODULE.search(reported)
     loaded = tree.text("module", "nvidia", "version")
     return Host(
         has_pci=bool(addresses),

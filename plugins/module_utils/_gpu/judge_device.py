@@ -104,15 +104,15 @@ class Asker:
         evidence: tuple[str, ...] = (),
     ) -> Record:
         """Return the record of a value; `name` is the attribute that it was read as."""
-        said = text or QUESTIONS[check].what
+        reported = text or QUESTIONS[check].what
         if measured is None:
-            said += f": {self.absent.get(name) or 'not reported'}"
+            reported += f": {self.absent.get(name) or 'not reported'}"
         return judge(
             check,
             self.subject,
             measured,
             threshold(check, value, self.wanted.thresholds),
-            said,
+            reported,
             remedy or QUESTIONS[check].remedy,
             (*self.evidence, *evidence),
         )
@@ -234,11 +234,11 @@ def _memory(gpu: Gpu, ask: Asker) -> Iterator[Record]:
         yield ask("gpu.repair_pending", asked if known else None, name="repair_channel")
     if not ask.lacks("remap_pending"):
         rows = f"{gpu.remap_uncorrected} uncorrectable, {gpu.remap_corrected} correctable"
-        told = (f"rows remapped: {rows}",)
+        reported = (f"rows remapped: {rows}",)
         pending = None if gpu.remap_pending is None else bool(gpu.remap_pending)
         failed = None if gpu.remap_failed is None else bool(gpu.remap_failed)
-        yield ask("gpu.remap_pending", pending, name="remap_pending", evidence=told)
-        yield ask("gpu.remap_failed", failed, name="remap_failed", evidence=told)
+        yield ask("gpu.remap_pending", pending, name="remap_pending", evidence=reported)
+        yield ask("gpu.remap_failed", failed, name="remap_failed", evidence=reported)
         yield ask("gpu.remapped_rows", gpu.remap_uncorrected, name="remap_uncorrected")
     elif not ask.lacks("retired_single"):
         pages = (gpu.retired_single, gpu.retired_double)
@@ -337,8 +337,8 @@ def _worst(
         worst = (None, None)
     where = f"{QUESTIONS[check].what}, link {worst[1]}" if worst[1] is not None else ""
     crc = sum(filter(None, (link.crc_errors for link in links)))
-    told = (f"{crc} CRC errors on all links",) if crc else ()
-    return ask(check, worst[0], value, where, name="link_" + name, evidence=told)
+    reported = (f"{crc} CRC errors on all links",) if crc else ()
+    return ask(check, worst[0], value, where, name="link_" + name, evidence=reported)
 
 
 def _clocks_and_heat(gpu: Gpu, ask: Asker) -> Iterator[Record]:
@@ -390,8 +390,8 @@ def _settings(gpu: Gpu, ask: Asker) -> Iterator[Record]:
     on = None if gpu.persistence is None else _ON.get(gpu.persistence, "?")
     yield ask("gpu.persistence", on, name="persistence")
     mode = gpu.compute_mode
-    said = None if mode is None else COMPUTE_MODES.get(mode, str(mode))
-    yield ask("gpu.compute_mode", said, name="compute_mode")
+    reported = None if mode is None else COMPUTE_MODES.get(mode, str(mode))
+    yield ask("gpu.compute_mode", reported, name="compute_mode")
     number = ask.subject.rpartition("/")[2]
     wanted = ask.wanted.mig or (number.isdigit() and int(number) in ask.wanted.divided)
     want = "on" if wanted else "off"
@@ -413,5 +413,5 @@ def fabric_text(gpu: Gpu) -> str | None:
     """Return the fabric state in words; None where it could not be read."""
     if gpu.fabric_state is None:
         return None
-    said = FABRIC_STATES.get(gpu.fabric_state, str(gpu.fabric_state))
-    return said if not gpu.fabric_status else f"{said}, status {gpu.fabric_status}"
+    state = FABRIC_STATES.get(gpu.fabric_state, str(gpu.fabric_state))
+    return state if not gpu.fabric_status else f"{state}, status {gpu.fabric_status}"

@@ -58,15 +58,15 @@ def judge_switch_events(
         for event in open_events(xids, wanted.since_s)
         if rank(meaning(event).action) >= rank(REBOOT)
     ]
-    told: list[str] = []
+    reported: list[str] = []
     own: list[Event] = []
     for event in open_events(events, wanted.since_s):
         cause = next((one for one in lost if _follows(event, one)), None)
         if cause is None:
             own.append(event)
-        elif len(told) < _MOST_LINES:
-            told.append(f"follows from Xid {cause.code} of the GPU at {cause.pci}: {event}")
-    yield _record(ask, "gpu.sxid", "SXids", own, log, tuple(told))
+        elif len(reported) < _MOST_LINES:
+            reported.append(f"follows from Xid {cause.code} of the GPU at {cause.pci}: {event}")
+    yield _record(ask, "gpu.sxid", "SXids", own, log, tuple(reported))
 
 
 def judge_pcie_errors(
@@ -81,11 +81,11 @@ def judge_pcie_errors(
         ("gpu.pcie_corrected", soft, most_in(soft, MINUTE_S), ()),
     ):
         what = QUESTIONS[check].what
-        told = (*(fault.text for fault in found[:_MOST_LINES]), *besides)
+        reported = (*(fault.text for fault in found[:_MOST_LINES]), *besides)
         if log.gap and not count:
             yield ask(check, None, None, f"{what}; {log.gap}")
         else:
-            yield ask(check, count, None, f"{what}; {len(found)} in all", evidence=told)
+            yield ask(check, count, None, f"{what}; {len(found)} in all", evidence=reported)
 
 
 def _follows(event: Event, cause: Event) -> bool:
@@ -106,31 +106,31 @@ def _record(
     for event in events:
         kinds.setdefault((event.code, meaning(event)), []).append(event)
     ordered = sorted(kinds.items(), key=lambda kind: -rank(kind[0][1].action))
-    told = tuple(
-        f"{said.action or 'unknown'}, {len(group)} x {group[0]} ({said.text}; {said.source})"
-        for (_code, said), group in ordered[:_MOST_LINES]
+    report = tuple(
+        f"{row.action or 'unknown'}, {len(group)} x {group[0]} ({row.text}; {row.source})"
+        for (_code, row), group in ordered[:_MOST_LINES]
     )
-    told += besides
+    report += besides
     serious = [
-        (code, said)
-        for (code, said), _group in ordered
-        if said.action and rank(said.action) >= rank(CHECK)
+        (code, row)
+        for (code, row), _group in ordered
+        if row.action and rank(row.action) >= rank(CHECK)
     ]
     if serious:
-        code, said = serious[0]
+        code, row = serious[0]
         count = sum(len(kinds[kind]) for kind in serious)
-        remedy = ACTION_REMEDIES[said.action or CHECK]
-        text = f"{words[:-1]} {code}: {said.text}"
-        return ask(check, count, None, text, remedy=remedy, evidence=told)
-    unknown = [code for (code, said), _group in ordered if said.action is None]
+        remedy = ACTION_REMEDIES[row.action or CHECK]
+        text = f"{words[:-1]} {code}: {row.text}"
+        return ask(check, count, None, text, remedy=remedy, evidence=report)
+    unknown = [code for (code, row), _group in ordered if row.action is None]
     what = QUESTIONS[check].what
     if unknown:
         text = f"{what}; not known: {', '.join(str(code) for code in sorted(set(unknown)))}"
-        return ask(check, None, None, text, evidence=told)
+        return ask(check, None, None, text, evidence=report)
     if log.gap:
         # What is there was judged; what is missing may hold anything.
-        return ask(check, None, None, f"{what}; {log.gap}", evidence=told)
-    return ask(check, 0, None, f"{what}; {len(events)} that ask for no more", evidence=told)
+        return ask(check, None, None, f"{what}; {log.gap}", evidence=report)
+    return ask(check, 0, None, f"{what}; {len(events)} that ask for no more", evidence=report)
 
 
 def wanted_from_profile(profile: Mapping[str, Any], **options: Any) -> Wanted:
@@ -262,17 +262,17 @@ def _unknown(
 
 def _uninitialized(ask: Asker, address: str, log: KernelLog) -> Record:
     head = f"NVRM: GPU {address}: "
-    told = tuple(
-        said.text[:200]
-        for said in messages(log.text, ("RmInitAdapter",))
-        if said.text.startswith((head, head.replace(".0: ", ": ")))
+    texts = tuple(
+        message.text[:200]
+        for message in messages(log.text, ("RmInitAdapter",))
+        if message.text.startswith((head, head.replace(".0: ", ": ")))
     )
     text = "PCI has it and NVML has not: the driver could not initialize it"
     remedy = (
         "reboot: drain the node and power-cycle it; the same GPU again (dmesg | grep "
         "RmInitAdapter): replace it"
     )
-    return ask("gpu.access", False, None, text, remedy=remedy, evidence=told[:3])
+    return ask("gpu.access", False, None, text, remedy=remedy, evidence=texts[:3])
 
 
 def _access(ask: Asker, what: Gpu | str | None, which: str = "") -> Record:
@@ -311,9 +311,9 @@ def _recovery(ask: Asker, gpu: Gpu) -> Iterator[Record]:
         return
     action = gpu.recovery_action
     row = None if action is None else RECOVERY.get(action)
-    said = None if action is None else row.meaning if row else str(action)
+    reported = None if action is None else row.meaning if row else str(action)
     remedy = ACTION_REMEDIES.get(row.action if row else "check", "")
-    yield ask("gpu.recovery_action", said, name="recovery_action", remedy=remedy)
+    yield ask("gpu.recovery_action", reported, name="recovery_action", remedy=remedy)
 
 
 def _node(ask: Asker, sweep: Sweep, host: Host, unknown: Sequence[str] = ()) -> Iterator[Record]:
@@ -332,13 +332,13 @@ def _node(ask: Asker, sweep: Sweep, host: Host, unknown: Sequence[str] = ()) -> 
         "NVML": sweep.library_version,
         "driver": sweep.driver_version,
     }
-    told = tuple(f"{name} {version}" for name, version in versions.items() if version)
+    found = tuple(f"{name} {version}" for name, version in versions.items() if version)
     kinds = len({version for version in versions.values() if version})
     if mismatch:
-        yield ask("gpu.versions", 2, None, f"NVML: {sweep.error}", evidence=told)
+        yield ask("gpu.versions", 2, None, f"NVML: {sweep.error}", evidence=found)
     else:
         # One of them alone agrees with itself, which proves nothing.
-        yield ask("gpu.versions", kinds if len(told) > 1 else None, evidence=told)
+        yield ask("gpu.versions", kinds if len(found) > 1 else None, evidence=found)
     release = sweep.driver_version or host.module_version
     if wanted.driver_version:
         yield ask("gpu.driver_version", release, wanted.driver_version)
@@ -397,6 +397,6 @@ def _fabric(
         text = f"registration of all {len(states)} GPUs with the fabric manager"
         yield every("gpu.fabric", states[0][1], None, text, name="fabric_state")
         return
-    for number, said, gpu in states:
+    for number, word, gpu in states:
         one = asker_of(gpu, f"gpu:{node}/{number}", ask.wanted)
-        yield one("gpu.fabric", said, name="fabric_state")
+        yield one("gpu.fabric", word, name="fabric_state")

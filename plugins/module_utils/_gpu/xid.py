@@ -95,24 +95,24 @@ def parse_line(line: str) -> Event | None:
     return None if found is None else event_of(found)
 
 
-def event_of(said: Message) -> Event | None:
+def event_of(kernel_message: Message) -> Event | None:
     """Return the event of a message of the kernel, None if it is about something else."""
     for kind, pattern in (("xid", _XID), ("sxid", _SXID)):
-        found = pattern.match(said.text)
+        found = pattern.match(kernel_message.text)
         if found is None:
             continue
         text = (found["text"] or "").strip()
         address = full_pci(found["pci"])
-        return Event(kind, int(found["code"]), address, text, said.uptime_s)
-    if _SWITCH.match(said.text):
+        return Event(kind, int(found["code"]), address, text, kernel_message.uptime_s)
+    if _SWITCH.match(kernel_message.text):
         # It is about a switch, and not documented.
-        return Event("sxid", 0, "", said.text, said.uptime_s)
+        return Event("sxid", 0, "", kernel_message.text, kernel_message.uptime_s)
     return None
 
 
 def parse_log(text: str) -> list[Event]:
     """Return all events of a kernel log, in its order."""
-    found = (event_of(said) for said in messages(text, ("Xid",)))
+    found = (event_of(one) for one in messages(text, ("Xid",)))
     return list(_whole(event for event in found if event is not None))
 
 
@@ -157,9 +157,9 @@ def nvlink5(code: int, text: str) -> Meaning:
         return Meaning(action, f"NVLink {unit} {found['severity'].lower()}, {link}", NVLINK5_SOURCE)
     sub_code, status = words[0] >> 20 & 0x3F, words[1]
     action, look = _nvlink5_action(unit, sub_code, status, found["severity"])
-    said = f"NVLink {unit} {found['severity'].lower()}, {link}, sub-code {sub_code}"
+    summary = f"NVLink {unit} {found['severity'].lower()}, {link}, sub-code {sub_code}"
     more = f", status {status:#x}" + (f"; look at {look}" if look else "")
-    return Meaning(action, said + more, NVLINK5_SOURCE)
+    return Meaning(action, summary + more, NVLINK5_SOURCE)
 
 
 def _nvlink5_action(unit: str, sub_code: int, status: int, severity: str) -> tuple[str, str]:
@@ -220,8 +220,8 @@ def _nvlink(text: str) -> Meaning:
     if first and not any(others) and not first & ~NVLINK_REGISTER_HARMLESS:
         return Meaning(IGNORE, f"NVLink {found['link']}: safe to ignore ({first:#x})", row.source)
     looks = [look for bits, look in NVLINK_REGISTER if first & bits]
-    said = f"NVLink {found['link']}: {looks[0] if looks else 'bits that are not known'}"
-    return Meaning(row.action, f"{said} ({first:#x})", row.source)
+    summary = f"NVLink {found['link']}: {looks[0] if looks else 'bits that are not known'}"
+    return Meaning(row.action, f"{summary} ({first:#x})", row.source)
 
 
 def _switch(event: Event) -> Meaning:
@@ -237,8 +237,8 @@ def _switch(event: Event) -> Meaning:
     elif detail is not None and detail["severity"] is not None:
         kind = FATAL if int(detail["severity"]) == _FATAL_NUMBER else NONFATAL
     if kind in (FATAL, NONFATAL):
-        said = "fatal" if kind == FATAL else "non-fatal"
-        return Meaning(RESET if kind == FATAL else IGNORE, f"{meant}, {said}", source)
+        reported = "fatal" if kind == FATAL else "non-fatal"
+        return Meaning(RESET if kind == FATAL else IGNORE, f"{meant}, {reported}", source)
     if kind:
         return Meaning(kind, meant, source)
     return Meaning(None, f"{meant}, and the driver prints no severity", source)

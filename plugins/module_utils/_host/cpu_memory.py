@@ -208,7 +208,7 @@ def _places(counts: Mapping[str, int], host: Host) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Told:
+class Load:
     """The answer of the worker of one CPU; `wrong` are lines, `problem` why it has no answer."""
 
     cpu: int
@@ -219,22 +219,22 @@ class Told:
     problem: str = ""
 
 
-def judge_load(node: str, told: list[Told], seconds: float, asked_mib: int) -> Iterator[Record]:
+def judge_load(node: str, reported: list[Load], seconds: float, asked_mib: int) -> Iterator[Record]:
     """Yield what the known answers say; `asked_mib` is the memory of all workers together."""
     subject = f"node:{node}"
-    lost = [f"CPU {one.cpu}: {one.problem}" for one in told if one.problem]
+    lost = [f"CPU {one.cpu}: {one.problem}" for one in reported if one.problem]
     for question, of, done in (
         (KNOWN_ANSWERS, "wrong", "rounds"),
         (PATTERNS, "wrong_memory", "mib"),
     ):
         if question is PATTERNS and not asked_mib:
             continue
-        lines = [line for one in told for line in getattr(one, of)]
-        amount = sum(getattr(one, done) for one in told)
-        idle = [one.cpu for one in told if not one.problem and not getattr(one, done)]
+        lines = [line for one in reported for line in getattr(one, of)]
+        amount = sum(getattr(one, done) for one in reported)
+        idle = [one.cpu for one in reported if not one.problem and not getattr(one, done)]
         unit = "rounds" if done == "rounds" else f"MiB of {asked_mib} MiB written and read"
-        text = f"{amount} {unit} on {len(told)} CPUs in {seconds:.0f} s"
-        value = len(lines) if lines or (told and not lost and not idle) else None
+        text = f"{amount} {unit} on {len(reported)} CPUs in {seconds:.0f} s"
+        value = len(lines) if lines or (reported and not lost and not idle) else None
         evidence = [*lines[:8], *lost[:4]]
         if idle:
             evidence.append(

@@ -24,7 +24,7 @@ from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from .._core.child import DONE, HUNG, Answer, Call, ask_all
 from .._core.record import Record
-from .cpu_memory import Told, judge_host, judge_load, load
+from .cpu_memory import Load, judge_host, judge_load, load
 
 BLOCK = 1 << 20
 _STEP = 64
@@ -110,7 +110,7 @@ def _where(found: bytes, must: bytes, pattern: int, index: int) -> str:
     )
 
 
-def work(cpu: int, seconds: float, mib: int) -> Told:
+def work(cpu: int, seconds: float, mib: int) -> Load:
     """Do the work of one CPU in this process."""
     started = time.monotonic()
     # Half of the time for each, since one of them alone heats less than the two.
@@ -126,13 +126,13 @@ def work(cpu: int, seconds: float, mib: int) -> Told:
                 verified += count
                 if line:
                     bad.append(f"CPU {cpu}: {line}")
-    return Told(cpu, rounds, verified, tuple(wrong[:_MOST_LINES]), tuple(bad[:_MOST_LINES]))
+    return Load(cpu, rounds, verified, tuple(wrong[:_MOST_LINES]), tuple(bad[:_MOST_LINES]))
 
 
-Work = Callable[[int, float, int], Told]
+Work = Callable[[int, float, int], Load]
 
 
-def run(cpus: Sequence[int], seconds: float, mib_each: int, doing: Work = work) -> list[Told]:
+def run(cpus: Sequence[int], seconds: float, mib_each: int, doing: Work = work) -> list[Load]:
     """Run a process on each CPU and return their answers, in the order of `cpus`.
 
     One that dies, or does not end within 20 s after its time, has no answer. If this process is
@@ -141,7 +141,7 @@ def run(cpus: Sequence[int], seconds: float, mib_each: int, doing: Work = work) 
     limit = seconds + _GRACE_S
     asked = [Call(str(cpu), _on(cpu, seconds, mib_each, doing), limit) for cpu in cpus]
     answers = ask_all(asked, time.monotonic() + limit)
-    return [_told(cpu, answers[str(cpu)]) for cpu in cpus]
+    return [_load_of(cpu, answers[str(cpu)]) for cpu in cpus]
 
 
 def _on(cpu: int, seconds: float, mib: int, doing: Work) -> Callable[[], dict[str, Any]]:
@@ -157,13 +157,13 @@ def _on(cpu: int, seconds: float, mib: int, doing: Work) -> Callable[[], dict[st
     return ask
 
 
-def _told(cpu: int, answer: Answer) -> Told:
+def _load_of(cpu: int, answer: Answer) -> Load:
     if answer.how == HUNG:
-        return Told(cpu, problem="it did not end in time")
+        return Load(cpu, problem="it did not end in time")
     if answer.how != DONE:
-        return Told(cpu, problem=answer.said[-200:])
+        return Load(cpu, problem=answer.message[-200:])
     lists = {key: tuple(value) for key, value in answer.value.items() if isinstance(value, list)}
-    return Told(**{**answer.value, **lists})
+    return Load(**{**answer.value, **lists})
 
 
 def available_mib() -> int:
@@ -189,6 +189,6 @@ def ask_cpus(node: str, options: Mapping[str, Any], check: bool) -> tuple[list[R
     host = load(options["sysfs"], options["proc"])
     records = list(judge_host(node, host, options["profile"], options["edac"]))
     if cpus and not check:
-        told = run(cpus, seconds, each)
-        records += judge_load(node, told, seconds, each * len(cpus))
+        report = run(cpus, seconds, each)
+        records += judge_load(node, report, seconds, each * len(cpus))
     return records, len(cpus), each * len(cpus)

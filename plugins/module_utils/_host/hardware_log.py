@@ -96,30 +96,32 @@ class Status:
     bits: int
 
 
-def status_of(said: Message) -> Status | None:
+def status_of(message: Message) -> Status | None:
     """Return the status of an AER message, None if the message is something else."""
-    found = _STATUS.match(said.text)
+    found = _STATUS.match(message.text)
     if not found:
         return None
     return Status(found["pci"], int(found["status"], 16) & ~int(found["mask"], 16))
 
 
-def fault_of(said: Message) -> Fault | None:
+def fault_of(message: Message) -> Fault | None:
     """Return the fault of a message, None if it is about something else."""
     for pattern in (_AER, _ROOT):
-        found = pattern.match(said.text)
+        found = pattern.match(message.text)
         if found:
             corrected = found["severity"].startswith("Correct")
-            return Fault(AER, found["pci"], corrected, said.text[:160], said.uptime_s)
-    found = _EDAC.match(said.text)
+            return Fault(AER, found["pci"], corrected, message.text[:160], message.uptime_s)
+    found = _EDAC.match(message.text)
     if found:
         where, count = f"MC{found['controller']} {found['where']}", int(found["count"])
-        return Fault(EDAC, where, found["kind"] == "CE", said.text[:160], said.uptime_s, count)
-    found = _MCE.match(said.text)
+        return Fault(
+            EDAC, where, found["kind"] == "CE", message.text[:160], message.uptime_s, count
+        )
+    found = _MCE.match(message.text)
     if found:
         where = f"CPU {found['cpu']} bank {found['bank']}"
         corrected = not int(found["status"], 16) & _UNCORRECTED
-        return Fault(MACHINE_CHECK, where, corrected, said.text[:160], said.uptime_s)
+        return Fault(MACHINE_CHECK, where, corrected, message.text[:160], message.uptime_s)
     return None
 
 
@@ -131,29 +133,29 @@ def parse_faults(text: str, since_s: float = 0.0) -> list[Fault]:
     found: list[tuple[Fault, bool]] = []
     # The message of each device whose status has yet to come.
     waiting: dict[str, int] = {}
-    for said in messages(text, WORDS):
-        if said.uptime_s is not None and said.uptime_s < since_s:
+    for message in messages(text, WORDS):
+        if message.uptime_s is not None and message.uptime_s < since_s:
             continue
-        status = status_of(said)
+        status = status_of(message)
         if status is not None:
             place = waiting.pop(status.where, None)
             if place is not None and status.bits and not status.bits & ~_REFUSALS:
                 found[place] = replace(found[place][0], refused=True), False
             continue
-        fault = fault_of(said)
+        fault = fault_of(message)
         if fault is None:
             continue
-        root = _ROOT.match(said.text) is not None
+        root = _ROOT.match(message.text) is not None
         if fault.kind == AER and not root:
             waiting.pop(fault.where, None)
             if _NON_FATAL in fault.text:
                 waiting[fault.where] = len(found)
         found.append((fault, root))
-    told = {
+    reported = {
         (fault.where, fault.corrected) for fault, root in found if fault.kind == AER and not root
     }
     return [
-        fault for fault, root in found if not root or (fault.where, fault.corrected) not in told
+        fault for fault, root in found if not root or (fault.where, fault.corrected) not in reported
     ]
 
 

@@ -43,7 +43,10 @@ _STAMP = re.compile(
 _DATE = re.compile(r"[A-Z][a-z]{2} [ 0-9]\d [0-9:]{8} ")
 _SPEAKER = re.compile(r"[A-Za-z0-9_.:-]+ kernel: ")
 _FACILITY_SHIFT = 3
-_FRAGMENTS = frozenset("c+")
+# The flag that kernels before 4.10 gave to what goes on with an earlier message. Later ones have
+# "c" for that, and for every line of NVIDIA's driver, Xids too (580.159.04, seen on H100 and H200):
+# those count. What the kernel goes on with about a process, " in NAME[...]", begins with a space.
+_FRAGMENT = "+"
 # What a process did begins with its name and number.
 _PROCESS = re.compile(r".{0,15}\[\d+\]: ")
 
@@ -59,13 +62,13 @@ class Message:
 def message(line: str) -> Message | None:
     """Return the message of a line; None for a line of which the kernel is not the author.
 
-    Not a message of the kernel are: a record of another facility, a fragment that goes on with an
-    earlier message, a line that another program wrote to syslog, and what the kernel reports about
-    a process, which begins with the name that the process gave itself.
+    Not a message of the kernel are: a record of another facility, a fragment by an old kernel, a
+    line that another program wrote to syslog, and what the kernel reports about a process, which
+    begins with the name that the process gave itself.
     """
     record = _KMSG.match(line)
     if record:
-        if int(record["priority"]) >> _FACILITY_SHIFT or _FRAGMENTS & set(record["flags"]):
+        if int(record["priority"]) >> _FACILITY_SHIFT or _FRAGMENT in record["flags"]:
             return None
         return _spoken(line[record.end() :], int(record["us"]) / 1e6)
     place = 0

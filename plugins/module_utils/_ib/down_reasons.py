@@ -43,8 +43,8 @@ def parse_amber(text: str) -> list[str]:
     if "down_blame" not in names or len(rows) < 2:
         raise ValueError("the table of mlxlink does not tell why a link went down")
     values = dict(zip(names, (value.strip() for value in rows[-1])))
-    said = [values.get(name, "") for name in _COLUMNS]
-    return [word for word in said if word not in _NONE and _WORD.match(word)]
+    lines = [values.get(name, "") for name in _COLUMNS]
+    return [word for word in lines if word not in _NONE and _WORD.match(word)]
 
 
 def ask_down_reasons(run: CommandRunner, pci: str, timeout_s: float) -> list[str]:

@@ -190,9 +190,9 @@ def judge_node(
     def subject(rail: int) -> str:
         return f"hca:{node}/rail{rail}"
 
-    sound = [hca for hca in hcas if not hca.ignored]
+    healthy = [hca for hca in hcas if not hca.ignored]
     records = list(_found(rails, list(hcas), subject))
-    pairs = [(wanted, find_rail(wanted, sound)) for wanted in rails]
+    pairs = [(wanted, find_rail(wanted, healthy)) for wanted in rails]
     there = [(wanted, hca) for wanted, hca in pairs if hca is not None and hca.ports]
     records.insert(0, _counted(node, len(rails), len(there)))
     for wanted, hca in there:

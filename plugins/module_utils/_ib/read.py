@@ -45,24 +45,24 @@ def ask_link(
         return f"{hca.device} has no PCI address that mlxlink could be asked for"
     asked = list(_QUESTIONS) if questions is None else questions
     for tool in _LINK_TOOLS:
-        said = ""
+        message = ""
         for number, question in enumerate(asked):
             answer = run([tool, "-d", hca.pci, *question], timeout_s=timeout_s)
             if answer.outcome == MISSING:
                 break
-            said = answer.describe(2)
+            message = answer.describe(2)
             if answer.outcome == TIMED_OUT:
-                return said
+                return message
             if answer.ok:
                 try:
                     report = parse_mlxlink(answer.out)
                 except ValueError as error:
-                    said = f"{tool} -d {hca.pci}: {error}"
+                    message = f"{tool} -d {hca.pci}: {error}"
                 else:
                     del asked[:number]
                     return report
-        if said:
-            return said
+        if message:
+            return message
     return f"neither {' nor '.join(_LINK_TOOLS)} is installed"
 
 
@@ -169,7 +169,7 @@ def ask_serials(
             send([hca.device, serial_number(vital)])
 
     answer = parts_of(read, limit_s)
-    why = "" if answer.how == DONE else f"vital product data of the adapters: {answer.said}"
+    why = "" if answer.how == DONE else f"vital product data of the adapters: {answer.message}"
     return {device: serial for device, serial in answer.parts if serial}, why
 
 

@@ -112,7 +112,7 @@ def _name_switches(found: Census, sweep: Sweep) -> None:
 
 
 def _name_adapters(found: Census, sweep: Sweep, cables: Mapping[str, int]) -> None:
-    said: dict[tuple[str, str], list[FoundDevice]] = {}
+    reported: dict[tuple[str, str], list[FoundDevice]] = {}
     for guid, device in sorted(sweep.devices.items()):
         if device.kind != CA or is_aggregation(device) or cables[guid] != 1:
             continue
@@ -120,9 +120,9 @@ def _name_adapters(found: Census, sweep: Sweep, cables: Mapping[str, int]) -> No
         key = (named.host, device_key(named.device))
         if unnamed(device.description) or not named.host:
             key = (f"0x{guid}", "")
-        said.setdefault(key, []).append(device)
-    rails = _rails(said)
-    for (host, name), devices in sorted(said.items()):
+        reported.setdefault(key, []).append(device)
+    rails = _rails(reported)
+    for (host, name), devices in sorted(reported.items()):
         for device in devices:
             rail = (host, rails[sort_of(host), name])
             if len(devices) > 1:
@@ -135,10 +135,10 @@ def _name_adapters(found: Census, sweep: Sweep, cables: Mapping[str, int]) -> No
             found.end_of[device.guid] = rail
 
 
-def _rails(said: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:
+def _rails(reported: Iterable[tuple[str, str]]) -> dict[tuple[str, str], int]:
     """Return the number of each name of an adapter among those of its sort of hosts."""
     counts: dict[str, Counter[str]] = {}
-    for host, name in said:
+    for host, name in reported:
         counts.setdefault(sort_of(host), Counter())[name] += 1
     rails = {}
     for sort, names in counts.items():

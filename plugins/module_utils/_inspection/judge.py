@@ -45,14 +45,14 @@ def inspect(seen: Observation) -> Verdict:
     """Return the verdict on a fabric; EmptyPlanError where no two devices are linked."""
     inferred = infer(seen.sweep)
     verdict = judge_fabric(inferred.plan, seen)
-    told = [item for item in verdict.findings + verdict.doubts if item.kind not in _OF_PLANS]
-    told = [item for item in told if not _explained(inferred, item)]
-    told = [_with_support(inferred, _as_sure(inferred, item)) for item in told]
-    told += inferred.findings + inferred.guesses
+    reported = [item for item in verdict.findings + verdict.doubts if item.kind not in _OF_PLANS]
+    reported = [item for item in reported if not _explained(inferred, item)]
+    reported = [_with_support(inferred, _as_sure(inferred, item)) for item in reported]
+    reported += inferred.findings + inferred.guesses
     return replace(
         verdict,
-        findings=by_cost(item for item in told if item.status != NOT_MEASURED),
-        doubts=by_cost(item for item in told if item.status == NOT_MEASURED),
+        findings=by_cost(item for item in reported if item.status != NOT_MEASURED),
+        doubts=by_cost(item for item in reported if item.status == NOT_MEASURED),
     )
 
 
@@ -81,9 +81,9 @@ def _with_support(inferred: Inferred, finding: Finding) -> Finding:
         line = "it was seen itself: confidence 1.00"
         return replace(finding, evidence=(*finding.evidence, line))
     least = min(supports, key=lambda one: one.confidence)
-    told = replace(finding, evidence=(*finding.evidence, rests_on(least)))
+    report = replace(finding, evidence=(*finding.evidence, rests_on(least)))
     if least.confidence < SURE:
         return replace(
-            told, status=NOT_MEASURED, text=f"a guess, since too few are alike: {told.text}"
+            report, status=NOT_MEASURED, text=f"a guess, since too few are alike: {report.text}"
         )
-    return told
+    return report

@@ -61,7 +61,7 @@ def inspect_fabric(
     data["summary"]["text"] = line
     files = []
     if params["output"] and not check:
-        texts = {f"raw/{tool}.txt": said for tool, said in answers.raw.items()}
+        texts = {f"raw/{tool}.txt": output for tool, output in answers.raw.items()}
         texts["findings.txt"] = text
         name = f"{params['cluster_name']} {_PICTURE}".strip()
         texts["fabric.svg"] = fabric_svg(verdict, name, _RIGHT)

@@ -164,9 +164,9 @@ def _search(
             if len(outcome.runs) >= most_runs:
                 raise _LimitError
             records = tuple(measure(Group(group.kind, group.name, nodes, group.rails)))
-            said = Tally.of(records).verdict
-            outcome.runs.append(Run(group.name, nodes, group.rails, said, records))
-            nodes = steps.send(said)
+            reported = Tally.of(records).verdict
+            outcome.runs.append(Run(group.name, nodes, group.rails, reported, records))
+            nodes = steps.send(reported)
     except StopIteration as end:
         return list(end.value)
     except _LimitError:

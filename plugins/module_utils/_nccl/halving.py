@@ -156,17 +156,19 @@ def search(nodes: Sequence[str], good: Iterable[str] = ()) -> Steps:
             state.findings.append(Finding(CULPRIT, outcome, suspects))
             continue
         halves = _halves(suspects)
-        told = []
+        reported = []
         for half in halves:
-            told.append((yield from _ask_half(state, half)))
-        if "" in told and len(suspects) == 3:
-            yield from _of_three(state, suspects, told[0])
-        elif "" in told:
+            reported.append((yield from _ask_half(state, half)))
+        if "" in reported and len(suspects) == 3:
+            yield from _of_three(state, suspects, reported[0])
+        elif "" in reported:
             unclear.append((suspects, outcome))
-        elif told == [PASS, PASS]:
+        elif reported == [PASS, PASS]:
             yield from _between(state, halves, outcome)
         else:
-            waiting += [(half, one) for half, one in zip(halves, told) if one not in (PASS, _TOLD)]
+            waiting += [
+                (half, one) for half, one in zip(halves, reported) if one not in (PASS, _TOLD)
+            ]
         # What had no partner may have one now.
         if state.good and unclear:
             waiting += unclear
@@ -204,16 +206,18 @@ def _halves(nodes: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 def _ask(state: Search, nodes: tuple[str, ...]) -> Ask:
     """What two of three runs say; one that passes at once is believed at once."""
     state.asked += 1
-    said: dict[str, int] = {}
+    reported: dict[str, int] = {}
     for turn in range(TURNS):
         outcome = yield nodes
-        said[outcome] = said.get(outcome, 0) + 1
+        reported[outcome] = reported.get(outcome, 0) + 1
         if turn == 0 and outcome == PASS:
             break
-        if said[outcome] == 2:
+        if reported[outcome] == 2:
             break
     # Three different answers are none.
-    outcome = NOT_MEASURED if len(said) == TURNS else max(said, key=lambda one: said[one])
+    outcome = (
+        NOT_MEASURED if len(reported) == TURNS else max(reported, key=lambda one: reported[one])
+    )
     if outcome == PASS:
         state.passed += 1
         state.good.update(dict.fromkeys(nodes))
@@ -253,9 +257,9 @@ def _between(
             if len(kept) == 1:
                 continue
             for part in _halves(kept):
-                said = yield from _ask_pair(state, part, other)
-                if said != PASS:
-                    outcome, shrunk = said, True
+                reported = yield from _ask_pair(state, part, other)
+                if reported != PASS:
+                    outcome, shrunk = reported, True
                     one, two = (part, other) if side == 0 else (other, part)
                     break
     kind = SCALE if begun > 2 and len(one) + len(two) == begun else INTERACTION

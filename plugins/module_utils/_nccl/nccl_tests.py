@@ -292,9 +292,9 @@ def judge_run(result: CommandResult, table: Table, subject: str) -> list[Record]
     if result.rc and not table.wrong:
         text = "; ".join(table.loud) or result.describe(2)
         return [Record("nccl.run", subject, NOT_MEASURED, text, evidence=tail, remedy=_LOOK_RUN)]
-    said = unexpected(result.err)
-    if said:
-        text = f"on stderr: {'; '.join(said)}"
+    message = unexpected(result.err)
+    if message:
+        text = f"on stderr: {'; '.join(message)}"
         return [Record("nccl.run", subject, NOT_MEASURED, text, remedy=_LOOK_RUN)]
     return []
 

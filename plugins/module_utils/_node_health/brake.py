@@ -91,7 +91,7 @@ class Fleet:
 class Outcome:
     """What became of a request to drain: `out` whether the node is out, `held` by the brake."""
 
-    said: str
+    message: str
     reason: str = ""
     changed: bool = False
     out: bool = False
@@ -219,8 +219,8 @@ def _settled(mine: Node, wanted: Wanted) -> Outcome | None:
         # The first reason is the nearest to the cause.
         return Outcome(f"is drained already: {mine.reason}", mine.reason, out=True)
     if not plan_nodes(wanted, [mine]).updates:
-        said = f"is {mine.state}, for another reason: {mine.reason or 'no reason'}"
-        return Outcome(said, out=True)
+        message = f"is {mine.state}, for another reason: {mine.reason or 'no reason'}"
+        return Outcome(message, out=True)
     return None
 
 

@@ -138,8 +138,8 @@ class Follower:
     def take(self, lines: list[str]) -> None:
         """Look at lines; what is new and serious drains the node."""
         # What a program writes by its own name must not fill the memory.
-        told = [line for line in lines if _kind_of(line)]
-        fresh = [line for line in told if line not in self.seen]
+        reported = [line for line in lines if _kind_of(line)]
+        fresh = [line for line in reported if line not in self.seen]
         if not fresh:
             return
         self.seen.update(fresh)
@@ -194,9 +194,9 @@ class Follower:
             return
         if change.held:
             self.retry = time.monotonic() + s.HELD_S
-            self.hold(change.said)
+            self.hold(change.message)
             return
-        self.say(f"{self.settings.node} {change.said}")
+        self.say(f"{self.settings.node} {change.message}")
         self.pending = ""
         stamps = [event.uptime_s for event in open_events(parse_log("\n".join(self.lines)))]
         latest = max([stamp for stamp in stamps if stamp is not None], default=0.0)
@@ -208,16 +208,16 @@ class Follower:
         except (BusyError, OSError) as error:
             self.say(f"checker: what was done cannot be kept: {error}")
 
-    def hold(self, said: str) -> None:
+    def hold(self, text: str) -> None:
         """Remember that the brake keeps the node in service, and say so once."""
         try:
             with change_state(self.settings.state_dir, self.boot) as state:
-                known, state.held = state.held, said
+                known, state.held = state.held, text
                 state.held_s = time.clock_gettime(time.CLOCK_BOOTTIME)
             if not known:
-                self.say(f"{self.settings.node} {said}")
+                self.say(f"{self.settings.node} {text}")
         except (BusyError, OSError) as error:
-            self.say(f"checker: {said}; that cannot be kept: {error}")
+            self.say(f"checker: {text}; that cannot be kept: {error}")
 
     def store(self) -> None:
         """Remember the lines, and say that the service is there."""
@@ -254,13 +254,13 @@ def _kind_of(line: str) -> tuple[str, int, str] | None:
         event = parse_line(line)
         return None if event is None else (event.kind, event.code, event.pci)
     if any(word in line for word in WORDS):
-        said = message(line)
-        if said is None:
+        text = message(line)
+        if text is None:
             return None
-        status = status_of(said)
+        status = status_of(text)
         if status is not None:
             return (f"status {status.bits:08x}", 0, status.where)
-        fault = fault_of(said)
+        fault = fault_of(text)
         return None if fault is None else (fault.kind, int(fault.corrected), fault.where)
     return None
 

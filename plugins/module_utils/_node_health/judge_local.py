@@ -87,14 +87,14 @@ def judge_answer(node: str, mount: Mount, space: Space, took_s: float) -> Record
     )  # fmt: skip
 
 
-def judge_hang(node: str, mount: Mount, hangs_s: float, said: str) -> Record:
+def judge_hang(node: str, mount: Mount, hangs_s: float, message: str) -> Record:
     """Return the record of a mount that does not answer: a failure when that has lasted."""
     late = hangs_s > mount.patience_s
     return Record(
         ANSWERS.check, subject_of(node, mount.path), FAIL if late else NOT_MEASURED,
         f"{mount.path} has not answered for {hangs_s:.0f} s",
         {"value": round(hangs_s), "unit": "s"} if late else None,
-        ANSWERS.threshold(mount.patience_s), (said,), _mount_remedy(mount) if late else "",
+        ANSWERS.threshold(mount.patience_s), (message,), _mount_remedy(mount) if late else "",
     )  # fmt: skip
 
 

@@ -70,11 +70,11 @@ def _own_fault(mode: str, folder: str, metrics: str, text: str) -> int:
     at = utc_text()
     answer = answer_of(node, mode, at, 0.0, [checker_fault(node, text).as_data()])
     _say(mode, [f"checker: {text}"])
-    told = {os.path.join(folder, f"{mode}.json"): json.dumps(answer) + "\n"}
+    reported = {os.path.join(folder, f"{mode}.json"): json.dumps(answer) + "\n"}
     if metrics and mode in (s.HEALTH, s.TIMER):
         # What the last good run has left would show until it is too old that all is well.
-        told[metrics] = metrics_of(answer, time.time(), 0.0, cpu_s())
-    for path, content in told.items():
+        reported[metrics] = metrics_of(answer, time.time(), 0.0, cpu_s())
+    for path, content in reported.items():
         try:
             write_atomic(path, content, sync=False)
         except OSError as error:

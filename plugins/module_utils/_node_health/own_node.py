@@ -54,7 +54,7 @@ class Change:
     """Whether something was changed, and that in words."""
 
     changed: bool
-    said: str
+    message: str
     reason: str = ""
 
 

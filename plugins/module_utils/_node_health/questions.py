@@ -46,6 +46,7 @@ from .judge_local import (
     judge_mounted,
     judge_services,
 )
+from .sensors import judge_sensors
 from .settings import Mode, Settings
 
 _BOOT = "/proc/sys/kernel/random/boot_id"
@@ -100,8 +101,8 @@ class Look:
         settings = self.settings
         wanted = wanted_from_data(settings.ib.get("rails", ()))
         hcas = load_hcas(Tree(settings.roots.sysfs))
-        sound = [hca for hca in hcas if not hca.ignored]
-        found = [(rail, find_rail(rail, sound)) for rail in wanted]
+        healthy = [hca for hca in hcas if not hca.ignored]
+        found = [(rail, find_rail(rail, healthy)) for rail in wanted]
         there = [hca for _rail, hca in found if hca is not None]
         keys = {hca.device: f"hca:{settings.node}/rail{rail.rail}" for rail, hca in found if hca}
         options = {name: settings.ib[name] for name in _IB_OPTIONS if name in settings.ib}
@@ -153,6 +154,11 @@ class Look:
             *judge_hardware_log(want.node, faults, gpus, log),
         ]
 
+    def sensors(self) -> list[Record]:
+        """Ask the node's own BMC."""
+        shown = run(["ipmitool", "sdr", "elist"], s.SENSORS_S * _SHARE)
+        return [judge_sensors(self.settings.node, shown)]
+
     def clock(self) -> list[Record]:
         """Ask chrony."""
         tracking = run(["chronyc", "-c", "tracking"], self.mode.one_s * _SHARE)
@@ -179,6 +185,10 @@ class Look:
             yield _question(f"disk:{disk.path}", _bound(self.disk, disk), limit)
         if s.HOST in asked and (settings.memory_mib or settings.cpus):
             yield _question("host", self.host, limit)
+        # A machine without a BMC, or without its driver, is not asked.
+        bmc = os.path.join(settings.roots.sysfs, "class/ipmi/ipmi0")
+        if s.SENSORS in asked and os.path.exists(bmc):
+            yield _question("sensors", self.sensors, s.SENSORS_S)
         if s.CLOCK in asked:
             yield _question("clock", self.clock, limit)
         if s.SERVICES in asked and settings.services:

@@ -74,7 +74,7 @@ def metrics_of(
     passed is counted only; numbers are listed for all.
     """
     records = answer["records"]
-    sound = not any(record["check"] == CHECKER for record in records)
+    healthy = not any(record["check"] == CHECKER for record in records)
     rows: list[tuple[str, str, list[tuple[str, Any]]]] = [
         ("records", "Records of the last run by status.",
          [(f'status="{status}"', sum(one["status"] == status for one in records))
@@ -85,7 +85,7 @@ def metrics_of(
         ("measured", "What was measured, in the unit of the label.",
          [(f'{_labels(one)},unit="{_label(one["measured"]["unit"])}"', one["measured"]["value"])
           for one in records if one["measured"] and _is_number(one["measured"]["value"])]),
-        ("checker_ok", "0 when the health program itself was at fault.", [("", int(sound))]),
+        ("checker_ok", "0 when the health program itself was at fault.", [("", int(healthy))]),
         ("brake_held", "1 while the node is unfit and in service: the share of the fleet is out.",
          [("", int(held))]),
         ("run_timestamp_seconds", "When the last run ended.", [("", round(at_s, 3))]),
@@ -95,10 +95,10 @@ def metrics_of(
     lines = []
     for name, what, samples in rows:
         lines += [f"# HELP {_PREFIX}_{name} {what}", f"# TYPE {_PREFIX}_{name} gauge"]
-        told = dict(reversed(samples))
+        reported = dict(reversed(samples))
         lines += [
             f"{_PREFIX}_{name}{{{labels}}} {value}" if labels else f"{_PREFIX}_{name} {value}"
-            for labels, value in reversed(told.items())
+            for labels, value in reversed(reported.items())
         ]
     return "\n".join(lines) + "\n"
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Mapping
 
 from .._core.child import BROKEN, DONE, LEFT, Answer, ask_all
-from .._core.files import write_atomic
+from .._core.files import json_if_readable, write_atomic
 from .._core.lock import BusyError, host_lock
 from .._core.record import FAIL, NOT_MEASURED, PASS, Record, brief_of, utc_text
 from .._core.run import run
@@ -116,8 +116,8 @@ def _look(now: Run) -> int:
     for name, answer in answers.items():
         _take(now, name, answer, since.get(name, 0.0))
     drained = _act(now, node, state)
-    told = drained if drained != before else None
-    _remember(now, boot, answers, since, settled, told)
+    reported = drained if drained != before else None
+    _remember(now, boot, answers, since, settled, reported)
     _leave(now)
     if any(record["status"] == FAIL for record in now.records):
         return FAILED if now.out or not now.limits.drains else HELD
@@ -159,15 +159,15 @@ def _take(now: Run, name: str, answer: Answer, since: float) -> None:
         now.records += answer.value
         return
     if answer.how == BROKEN:
-        now.fault(f"the check {name}: {answer.said}")
+        now.fault(f"the check {name}: {answer.message}")
         return
     node = now.settings.node
     mounts = {f"mount:{mount.path}": mount for mount in now.settings.mounts}
     if name in mounts:
         hangs = time.clock_gettime(time.CLOCK_BOOTTIME) - since
-        now.records.append(judge_hang(node, mounts[name], hangs, answer.said).as_data())
+        now.records.append(judge_hang(node, mounts[name], hangs, answer.message).as_data())
         return
-    text = f"the check {name} {'was not asked: ' if answer.how == LEFT else ''}{answer.said}"
+    text = f"the check {name} {'was not asked: ' if answer.how == LEFT else ''}{answer.message}"
     check = f"health.{name.partition(':')[0]}"
     now.records.append(Record(check, f"node:{node}", NOT_MEASURED, text).as_data())
 
@@ -187,11 +187,11 @@ def _act(now: Run, node: Node | None, state: State) -> str:
                 now.lines.append(f"{now.settings.node} is fit again; the brake had kept it in")
             now.held = ""
         whole = now.records and not now.faults
-        sound = whole and all(record["status"] == PASS for record in now.records)
+        healthy = whole and all(record["status"] == PASS for record in now.records)
         mine = node is not None and state.drained and node.reason == state.drained
-        if now.settings.resume and now.mode == s.HEALTH and sound and mine:
+        if now.settings.resume and now.mode == s.HEALTH and healthy and mine:
             change = now.slurm.resume(state.drained, limit)
-            now.lines.append(f"{now.settings.node} {change.said}")
+            now.lines.append(f"{now.settings.node} {change.message}")
             return "" if change.changed else state.drained
     except SlurmError as error:
         now.fault(f"Slurm did not take the change: {error}")
@@ -205,9 +205,9 @@ def _drain(now: Run, state: State, reason: str, limit: float, until: float) -> s
         # A node that is kept in service starts and ends many jobs; slurmctld has better to do.
         return state.drained
     change = now.slurm.drain(reason, limit, until)
-    now.out, now.held, now.held_s = change.out, change.said if change.held else "", uptime
+    now.out, now.held, now.held_s = change.out, change.message if change.held else "", uptime
     if not (change.held and state.held):
-        now.lines.append(f"{now.settings.node} {change.said}")
+        now.lines.append(f"{now.settings.node} {change.message}")
     return change.reason or state.drained
 
 
@@ -244,6 +244,8 @@ def _leave(now: Run) -> None:
         if not target or (target == settings.metrics_file and now.mode in _OF_JOBS):
             continue
         records = [*now.records, *(fault.as_data() for fault in now.faults)]
+        if target == settings.metrics_file:
+            records += _of_timer(settings, ended) if now.mode != s.TIMER else []
         answer = answer_of(settings.node, now.mode, at, took, records)
         text = json.dumps(answer) + "\n"
         if target == settings.metrics_file:
@@ -258,6 +260,19 @@ def _leave(now: Run) -> None:
         if record["status"] != PASS
     ]
     now.lines += [f"checker: {fault.text}" for fault in now.faults]
+
+
+def _of_timer(settings: Settings, now_s: float) -> list[Mapping[str, Any]]:
+    """Return what the timer found lately and this mode does not ask: it stays in the metrics."""
+    path = os.path.join(settings.state_dir, f"{s.TIMER}.json")
+    try:
+        if not 0 <= now_s - os.stat(path).st_mtime < s.OF_TIMER_S:
+            return []
+        records = json_if_readable(path)["records"]
+        return [record for record in records if record["check"].startswith(s.OF_TIMER)]
+    except (OSError, LookupError, TypeError, AttributeError):
+        # Before the timer's first run there is none, and what is torn is written again by the next.
+        return []
 
 
 def cpu_s() -> float:

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Mapping
 
 VERSION = 1
-GPU, IB, MOUNTS, DISKS, HOST, CLOCK, SERVICES = (
-    "gpu", "ib", "mounts", "disks", "host", "clock", "services",
+GPU, IB, MOUNTS, DISKS, HOST, SENSORS, CLOCK, SERVICES = (
+    "gpu", "ib", "mounts", "disks", "host", "sensors", "clock", "services",
 )  # fmt: skip
-CHECKS = (GPU, IB, MOUNTS, DISKS, HOST, CLOCK, SERVICES)
+CHECKS = (GPU, IB, MOUNTS, DISKS, HOST, SENSORS, CLOCK, SERVICES)
 
 HEALTH, PROLOG, EPILOG, TIMER, EVENT = "health", "prolog", "epilog", "timer", "event"
 
@@ -41,11 +41,18 @@ HELD_S = 300.0
 # asks no daemon that may be busy.
 _LOCAL = (GPU, IB, MOUNTS, DISKS, HOST)
 MODES = {
-    HEALTH: Mode(CHECKS, 45.0, 10.0),
+    HEALTH: Mode((*_LOCAL, CLOCK, SERVICES), 45.0, 10.0),
     PROLOG: Mode(_LOCAL, 2.8, 1.2),
     EPILOG: Mode(_LOCAL, 10.0, 4.0),
     TIMER: Mode(CHECKS, 80.0, 20.0, optics=True, drains=False),
 }
+
+# Seconds for the sensors: a BMC answers one after the other, over a slow interface.
+SENSORS_S = 30.0
+# Checks that the timer alone asks, by how they begin. Its findings stay in the metrics for as long
+# as three of its periods.
+OF_TIMER = ("ib.optics", "ib.effective_ber", "ib.module_faults", "host.sensors")
+OF_TIMER_S = 2700.0
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,11 @@ PCIE_CORRECTED = Question(
     "host.pcie_corrected", "most corrected PCIe errors in a minute", "<=", 8, "errors",
     "DCGM: more than 8 replays in a minute", _CARD,
 )  # fmt: skip
+SENSORS = Question(
+    "host.sensors", "sensors of the BMC that are critical or report a loss", "==", 0, "sensors",
+    "the BMC's own critical thresholds; IPMI 2.0, tables 42-2 and 42-3",
+    "look: ipmitool sdr elist; inlet air and fans, cable and feed of the supply that is named",
+)  # fmt: skip
 CLOCK = Question(
     "clock.offset", "offset of the clock", "<=", None, "s", _DECLARED,
     "look: chronyc sources -v, chronyc makestep",

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass, field
-from typing import Iterable, Mapping, Protocol
+from typing import Iterable, Mapping, Protocol, Sequence
 
 from .perftest import TOOL
 
@@ -44,19 +44,23 @@ class Transport(Protocol):
 
 @dataclass(frozen=True)
 class Ssh:
-    """Over SSH, without asking anything; `targets` has what to connect to (user@address)."""
+    """Over SSH, without asking anything.
 
-    targets: Mapping[str, str]
+    `targets` has what to connect to (user@address), or all words of ssh before the command.
+    """
+
+    targets: Mapping[str, str | Sequence[str]]
     connect_s: int = 10
     options: tuple[str, ...] = ()
 
     def argv(self, node: str, script: str) -> list[str]:
         """Return the command."""
-        words = ["ssh", "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={self.connect_s}"]
+        target = self.targets.get(node, node)
+        command = ["ssh", "--", target] if isinstance(target, str) else list(target)
+        words = [command[0], "-T", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={self.connect_s}"]
         words += ["-o", f"ServerAliveInterval={_ALIVE_S}"]
         words += ["-o", f"ServerAliveCountMax={_ALIVE_COUNT}", "-o", "LogLevel=ERROR"]
-        words += [*self.options, "--", self.targets.get(node, node)]
-        return [*words, "exec sh -c " + shlex.quote(script)]
+        return [*words, *self.options, *command[1:], "exec sh -c " + shlex.quote(script)]
 
 
 @dataclass(frozen=True)

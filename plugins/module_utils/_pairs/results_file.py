@@ -100,7 +100,7 @@ class ResultsFile:
             self._add({**head, "offset": offset})
         self._flush()
 
-    def add(self, flow: Measurement, at: str, said: str) -> None:
+    def add(self, flow: Measurement, at: str, message: str) -> None:
         """Add the result of a flow, and the tool's output where that is not a result."""
         self._add(
             {
@@ -112,7 +112,7 @@ class ResultsFile:
                 "gbps": flow.gbps,
                 "reason": flow.reason,
                 "at": at,
-                "said": said,
+                "said": message,
             }
         )
 

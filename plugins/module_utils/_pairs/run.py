@@ -178,11 +178,11 @@ class Runner:
         started = time.monotonic()
         counts = {"measured": 0, "not_measured": 0}
         for first in range(0, len(units), self.setup.parallel):
-            for flow, said in self._run_units(
+            for flow, message in self._run_units(
                 number, half, units[first : first + self.setup.parallel]
             ):
                 counts["not_measured" if flow.gbps is None else "measured"] += 1
-                self.results.add(flow, utc_text(), said)
+                self.results.add(flow, utc_text(), message)
         self.results.close_half(
             number,
             half,
@@ -225,8 +225,8 @@ class Runner:
         self._count_failures((*servers.values(), *clients.values()))
         for flow in flows:
             server, client = servers.get(flow.target.host), clients.get(flow.source.host)
-            gbps, reason, said = self._outcome(flow, server, client, gone)
-            yield Measurement(number, half, flow.source, flow.target, gbps, reason), said
+            gbps, reason, output = self._outcome(flow, server, client, gone)
+            yield Measurement(number, half, flow.source, flow.target, gbps, reason), output
 
     def _port(self) -> int:
         self._next_port = (self._next_port + 1) % _PORTS
@@ -277,9 +277,13 @@ class Runner:
         if absent or server is None:
             return None, f"left out: {absent[0]} did not answer {_GIVE_UP_AFTER} times in a row", ""
         at_server = server.answers.tasks[flow.number]
-        said = "\n".join(at_server.out)
+        message = "\n".join(at_server.out)
         if at_server.state != "listens":
-            return None, _why_no_server(server, at_server.state, flow.target, said), said[-_SAID:]
+            return (
+                None,
+                _why_no_server(server, at_server.state, flow.target, message),
+                message[-_SAID:],
+            )
         if client is None or client.unreachable:
             return None, client.unreachable if client else "no client", ""
         at_client = client.answers.tasks[flow.number]
@@ -289,15 +293,15 @@ class Runner:
         if at_client.rc is None:
             return None, f"{flow.source.host} did not end in time", text[-_SAID:]
         outcome = read_result(at_client.rc, text, "\n".join(at_client.json))
-        said = "" if outcome.gbps else (text + "\n" + said).strip()[-_SAID:]
-        return outcome.gbps, outcome.reason, said
+        message = "" if outcome.gbps else (text + "\n" + message).strip()[-_SAID:]
+        return outcome.gbps, outcome.reason, message
 
 
-def _why_no_server(server: _Remote, state: str, end: End, said: str) -> str:
+def _why_no_server(server: _Remote, state: str, end: End, message: str) -> str:
     if server.unreachable:
         return server.unreachable
     if state == "absent":
         return f"{end} has no such adapter on its node"
     if state == "ended":
-        return f"the server at {end} ended: {last_words(said)}"
+        return f"the server at {end} ended: {last_words(message)}"
     return f"the server at {end} did not listen in time"

@@ -81,8 +81,10 @@ def ask_tables(
     if not result.ok:
         return "", result.describe(2)
     # Its return code is 0 even if a switch did not answer.
-    said = [line for line in result.err.splitlines() if line.strip() and not HARMLESS.match(line)]
-    return (result.out, "") if not said else ("", f"dump_fts: {said[0].strip()}")
+    messages = [
+        line for line in result.err.splitlines() if line.strip() and not HARMLESS.match(line)
+    ]
+    return (result.out, "") if not messages else ("", f"dump_fts: {messages[0].strip()}")
 
 
 def make_routes(plan: CablePlan, tables: str, one_switch: bool = False) -> tuple[Routes, list[str]]:

@@ -17,7 +17,7 @@ from .._core.files import append_lines, make_folder, open_append, remove_tree, t
 from .._core.run import ToolError
 from .._slurm.gate.policy import verdict_from_data
 from .._slurm.nodes import Node, parse_nodes
-from .decide import Due, Parts, Plan, Policy, obstacle, plan_repair
+from .decide import Due, Parts, Plan, Policy, obstacle, plan_repair, unswept
 from .incident import ENDED, Event, Incident, as_data, fold, line_of, read_line, with_events
 from .ladders import own_ladder
 
@@ -89,6 +89,15 @@ def _read_nodes(text: str) -> dict[str, Node]:
     if not nodes:
         raise ToolError("nodes: holds no node; give what `scontrol show node -o` prints")
     return nodes
+
+
+def _unswept(params: Mapping[str, Any]) -> dict[str, Any]:
+    own, whole = (
+        {found.node: found for found in map(verdict_from_data, params[key])}
+        for key in ("verdicts", "gate_verdicts")
+    )
+    names = unswept(_read_nodes(params["nodes"]), own, whole, policy_of(params))
+    return {**_result(Plan(), {}, 0), "unswept": names}
 
 
 def _due_data(due: Due) -> dict[str, str]:
@@ -166,6 +175,8 @@ def bring_about(module: AnsibleModule) -> dict[str, Any]:
         return _confirm(params)
     if params["state"] == "ended":
         return _end(book, params, module.check_mode)
+    if params["state"] == "unswept":
+        return _unswept(params)
     if module.check_mode:
         return _choose(book, params, True)
     with book.locked():

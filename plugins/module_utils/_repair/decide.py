@@ -183,6 +183,31 @@ def plan_repair(
     return _chosen(asked, events, waits, policy, now)
 
 
+def unswept(
+    nodes: Mapping[str, Node],
+    own: Mapping[str, Verdict],
+    whole: Mapping[str, Verdict],
+    policy: Policy,
+) -> list[str]:
+    """Return nodes that pass by what they were asked since their drain, and wait for a sweep.
+
+    `own` are verdicts as old as what the node was asked, `whole` those that the gate lets in by.
+    """
+    waiting = []
+    for name, node in sorted(nodes.items()):
+        reason = ours(node, GatePolicy(user=policy.user))
+        since = seconds_of(node.reason_at)
+        if reason is None or reason.kind not in AGAINST or since is None:
+            continue
+        if _passes_after(own.get(name), since) and not _passes_after(whole.get(name), since):
+            waiting.append(name)
+    return waiting
+
+
+def _passes_after(verdict: Verdict | None, since: float) -> bool:
+    return verdict is not None and verdict.verdict == PASS and (verdict.at or 0) > since
+
+
 def _chosen(
     asked: list[tuple[Incident, Due, list[Event]]],
     events: list[Event],
@@ -330,12 +355,12 @@ class _Tried:
 
     def counts(self, node: str, part: str) -> dict[str, int]:
         """Return by step how often it began; a part takes what was tried along."""
-        told = {
+        reported = {
             **self.of.get(f"node {node}", {}),
             **(self.of.get(f"part {part}", {}) if part else {}),
         }
         counts: dict[str, int] = {}
-        for incident in told.values():
+        for incident in reported.values():
             for step, at in incident.steps:
                 counts[step] = counts.get(step, 0) + (self.now - at < self.window_s)
         return counts
@@ -441,11 +466,11 @@ def _rung(
             return step, "", ""
     done = ", ".join(step for step, _at in known.steps if step in STEPS)
     after = f"after {done}" if done else (f"{spent} was done before" if spent else "no step helps")
-    said = f"{verdict.check} {verdict.subject} ({after})"
+    message = f"{verdict.check} {verdict.subject} ({after})"
     if blocked:
         need = "the node has no node_bmc" if blocked in policy.steps else ""
         need = need or "cluster_repair.steps lacks it"
-        return "", PERSON, f"{blocked} is next and not done ({need}); {said}: {verdict.remedy}"
+        return "", PERSON, f"{blocked} is next and not done ({need}); {message}: {verdict.remedy}"
     if ladder.end == TO_MAKER:
-        return "", RETURN, f"return the part: {said}: {verdict.remedy}"
-    return "", PERSON, f"{said}: {verdict.remedy}"
+        return "", RETURN, f"return the part: {message}: {verdict.remedy}"
+    return "", PERSON, f"{message}: {verdict.remedy}"

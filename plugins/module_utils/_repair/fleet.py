@@ -19,7 +19,7 @@ from .._core.record import FAIL, PASS, utc_text
 from .._slurm.gate.policy import Verdict, hands_off
 from .._slurm.nodes import Node
 from .incident import BY_OPERATOR, Incident
-from .tickets import category_of, history, rma_text, slot_of, tried
+from .tickets import Histories, category_of, history, rma_text, slot_of, tried
 
 VERSION = 1
 _RESERVED = ("RESERVED", "MAINT", "MAINTENANCE", "PLANNED")
@@ -57,16 +57,12 @@ def incidents_data(
     incidents: Mapping[str, Incident], now: float, keep_s: float, cluster: str
 ) -> dict[str, Any]:
     """Return what incidents.json holds: what is open, and what ended within `keep_s`."""
-    of_part: dict[str, list[Incident]] = {}
-    for incident in incidents.values():
-        if incident.part:
-            of_part.setdefault(incident.part, []).append(incident)
+    histories = Histories(incidents.values())
     shown = []
     for incident in incidents.values():
         if incident.closed and now - incident.closed > keep_s:
             continue
-        earlier = [one for one in of_part.get(incident.part, ()) if one.opened < incident.opened]
-        shown.append(_incident_data(incident, earlier))
+        shown.append(_incident_data(incident, histories.before(incident)))
     return {"version": VERSION, "at": utc_text(now), "cluster": cluster, "incidents": shown}
 
 
@@ -107,15 +103,15 @@ def fleet_data(
 
     Healthy is None for a node that was not measured: neither yes nor no.
     """
-    told = []
+    reports = []
     for one in planned:
         name = str(one["name"])
         node, verdict, incident = nodes.get(name), verdicts.get(name), incidents.get(name)
-        said = verdict.verdict if verdict else ""
-        healthy = {PASS: True, FAIL: False}.get(said)
+        reported = verdict.verdict if verdict else ""
+        healthy = {PASS: True, FAIL: False}.get(reported)
         if incident is not None or (node is not None and hands_off(node)):
             healthy = False
-        told.append(
+        reports.append(
             {
                 "node": name,
                 "hardware_id": one.get("serial") or None,
@@ -132,13 +128,13 @@ def fleet_data(
             }
         )
     keys = ("delivered", "healthy", "reserved", "in_use", "out")
-    counts = {key: sum(one[key] is True for one in told) for key in keys}
+    counts = {key: sum(one[key] is True for one in reports) for key in keys}
     return {
         "version": VERSION,
         "at": utc_text(now),
         "cluster": cluster,
-        "summary": {"nodes": len(told), **counts},
-        "nodes": told,
+        "summary": {"nodes": len(reports), **counts},
+        "nodes": reports,
     }
 
 
@@ -156,16 +152,12 @@ def table_of(incidents: Mapping[str, Incident]) -> list[list[str]]:
 
 def rma_of(incidents: Mapping[str, Incident]) -> dict[str, str]:
     """Return by incident the text for the maker, of open ones whose part is to be returned."""
-    found = {}
-    for one in incidents.values():
-        if one.returns and not one.closed:
-            earlier = [
-                each
-                for each in incidents.values()
-                if one.part and each.part == one.part and each.opened < one.opened
-            ]
-            found[one.name] = rma_text(one, earlier)
-    return found
+    histories = Histories(incidents.values())
+    return {
+        one.name: rma_text(one, histories.before(one))
+        for one in incidents.values()
+        if one.returns and not one.closed
+    }
 
 
 def how_ended(incident: Incident) -> str:

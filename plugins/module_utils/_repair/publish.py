@@ -35,7 +35,7 @@ def bring_about(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
     events, unread = book.events()
     incidents = fold(events)
     redactor = Redactor([text for text in params["secret_values"] if text])
-    told = send_all(
+    sent = send_all(
         book.folder, params["hooks"], events, params["cluster"], redactor, not check_mode
     )
     verdicts = [verdict_from_data(one) for one in params["verdicts"]]
@@ -60,13 +60,13 @@ def bring_about(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
         make_folder(book.folder, 0o750)
         for path, text in texts.items():
             write_atomic(path, text, 0o640, make=0o750)
-    waiting = {name: len(one["waiting"]) for name, one in told.items()}
+    waiting = {name: len(one["waiting"]) for name, one in sent.items()}
     return {
-        "tickets": told,
+        "tickets": sent,
         "files": sorted(texts),
         "metrics": metrics(incidents, waiting, float(int(now))),
         "unread": unread,
-        "problems": [f"{name}: {one['why']}" for name, one in told.items() if one["why"]],
+        "problems": [f"{name}: {one['why']}" for name, one in sent.items() if one["why"]],
     }
 
 

@@ -194,19 +194,19 @@ def send_all(
     events = list(events)
     tickets, after = tickets_of(events), fold(events)
     known = Tickets(folder)
-    told: dict[str, dict[str, Any]] = {}
+    reported: dict[str, dict[str, Any]] = {}
     for hook in hooks:
         name, now = hook["name"], float(int(time.time()))
         if name not in known.begun and write:
             known.note(name, _BEGUN, "", now)
         waiting = unsent(tickets, known.sent.get(name, ()), known.begun.get(name, now), after)
-        told[name] = {"sent": [], "waiting": [one.key for one in waiting], "why": ""}
+        reported[name] = {"sent": [], "waiting": [one.key for one in waiting], "why": ""}
         for ticket in waiting if write else ():
             why = send(hook, redactor.data(ticket_data(ticket, cluster)))
             if why:
-                told[name]["why"] = redactor.text(why)
+                reported[name]["why"] = redactor.text(why)
                 break
             known.note(name, _TAKEN, ticket.key, now)
-            told[name]["sent"].append(ticket.key)
-            told[name]["waiting"].remove(ticket.key)
-    return told
+            reported[name]["sent"].append(ticket.key)
+            reported[name]["waiting"].remove(ticket.key)
+    return reported

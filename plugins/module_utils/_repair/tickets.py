@@ -11,7 +11,9 @@ its key is, too: a receiver that knows the key has the ticket already.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Iterable, Mapping, Sequence
 
 from .._core.record import utc_text
@@ -29,6 +31,8 @@ from .incident import (
 )
 
 VERSION = 1
+# Of a part that fails for years its latest incidents, so that a text has an end.
+MOST_EARLIER = 20
 # What each line is to others. Steps have none: most end without a person.
 _TOLD = {OPENED: "opened", PERSON: "person", RETURN: "return", KEPT: "return", CLOSED: "closed"}
 _CATEGORIES = {
@@ -51,7 +55,8 @@ class Ticket:
 def tickets_of(events: Iterable[Event]) -> list[Ticket]:
     """Return all tickets in their order."""
     known: dict[str, Incident] = {}
-    of_part: dict[str, list[str]] = {}
+    # In the order of their first line; of a mapping the keys alone count.
+    of_part: dict[str, dict[str, None]] = {}
     counts: dict[str, int] = {}
     found = []
     for event in events:
@@ -59,9 +64,9 @@ def tickets_of(events: Iterable[Event]) -> list[Ticket]:
         if after is None:
             continue
         known[after.name] = after
-        names = of_part.setdefault(after.part, [])
-        if after.part and after.name not in names:
-            names.append(after.name)
+        names = of_part.setdefault(after.part, {})
+        if after.part:
+            names[after.name] = None
         state = _TOLD.get(event.what)
         if state is None:
             continue
@@ -69,9 +74,27 @@ def tickets_of(events: Iterable[Event]) -> list[Ticket]:
         counts[key] = counts.get(key, 0) + 1
         if counts[key] > 1:
             key = f"{key}-{counts[key]}"
-        earlier = tuple(known[name] for name in names if name != after.name)
-        found.append(Ticket(key, state, event.at, after, earlier))
+        last = islice(reversed(names), MOST_EARLIER + 1)
+        earlier = [known[name] for name in last if name != after.name][:MOST_EARLIER]
+        found.append(Ticket(key, state, event.at, after, tuple(reversed(earlier))))
     return found
+
+
+class Histories:
+    """The incidents of each part, by the time when they began."""
+
+    def __init__(self, incidents: Iterable[Incident]) -> None:
+        self._of_part: dict[str, list[Incident]] = {}
+        for one in sorted(incidents, key=lambda one: one.opened):
+            self._of_part.setdefault(one.part, []).append(one)
+        self._times = {part: [one.opened for one in some] for part, some in self._of_part.items()}
+
+    def before(self, one: Incident) -> list[Incident]:
+        """Return the latest incidents of the part that began before this one."""
+        if not one.part:
+            return []
+        end = bisect_left(self._times.get(one.part, []), one.opened)
+        return self._of_part.get(one.part, [])[max(0, end - MOST_EARLIER) : end]
 
 
 def category_of(subject: str) -> str:
@@ -168,10 +191,10 @@ def rma_text(one: Incident, earlier: Sequence[Incident]) -> str:
 def ticket_text(data: Mapping[str, Any]) -> str:
     """Return a ticket for people, from its data."""
     head = f"{data['node']}: {data['check']} {data['subject']}: {data['text']}"
-    told = [head, f"State: {data['state']} ({data['at']})", f"Waits: {data['waits'] or 'no'}"]
-    told += [f"Tried: {one['at']} {one['step']}: {one['outcome']}" for one in data["tried"]]
-    told.append(f"Ticket: {data['ticket']}")
-    return "\n".join([*told, "", data["rma"]]).rstrip("\n") + "\n"
+    reported = [head, f"State: {data['state']} ({data['at']})", f"Waits: {data['waits'] or 'no'}"]
+    reported += [f"Tried: {one['at']} {one['step']}: {one['outcome']}" for one in data["tried"]]
+    reported.append(f"Ticket: {data['ticket']}")
+    return "\n".join([*reported, "", data["rma"]]).rstrip("\n") + "\n"
 
 
 def unsent(

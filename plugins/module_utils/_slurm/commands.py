@@ -80,8 +80,8 @@ def change(run: CommandRunner, words: Sequence[str]) -> None:
     """Run one changing sacctmgr command at once. Raises ToolError with its output."""
     result = run(["sacctmgr", "-i", *words], timeout_s=_CHANGE_TIMEOUT_S)
     if not result.ok or _ERROR.search(result.text):
-        said = last_lines(result.text, 6)
-        raise ToolError(f"`sacctmgr {' '.join(words)}` failed: {said or result.describe()}")
+        message = last_lines(result.text, 6)
+        raise ToolError(f"`sacctmgr {' '.join(words)}` failed: {message or result.describe()}")
 
 
 def queued_jobs(run: CommandRunner) -> list[Job]:
@@ -115,8 +115,8 @@ def ask(run: CommandRunner, argv: Sequence[str]) -> str:
     if result.outcome == MISSING:
         raise NoAnswerError(f"{argv[0]} is not installed; install Slurm's client commands")
     if not result.ok:
-        said = last_lines(result.text, 3) or result.describe()
-        raise NoAnswerError(f"`{' '.join(argv)}` failed: {said}")
+        reported = last_lines(result.text, 3) or result.describe()
+        raise NoAnswerError(f"`{' '.join(argv)}` failed: {reported}")
     return result.out
 
 

@@ -32,14 +32,16 @@ AUTO, SSH, SLURM = "auto", "ssh", "slurm"
 FREE, HOLD, ADOPT, RESERVE, REFUSE = "free", "hold", "adopt", "reserve", "refuse"
 
 _ASK_S = 30
-_MOST_PARTITIONS = 3
+_MOSTPARTITIONS = 3
 _GRANTED = re.compile(r"Granted job allocation (\d+)")
-_PARTITIONS = re.compile(r"(?:^|\s)Partitions=(\S+)")
-_RESERVATION = re.compile(
+PARTITIONS = re.compile(r"(?:^|\s)Partitions=(\S+)")
+RESERVATION = re.compile(
     r"^ReservationName=(?P<name>\S+) StartTime=(?P<since>\S+) .*?(?<!\S)Nodes=(?P<nodes>\S+)", re.M
 )
 # Between the name of the jobs and that of the run.
 _OWNER = ":"
+# In the place of the node in the name of a reservation of many.
+_MANY = "many"
 _NOT_FOUND = re.compile(r"[Nn]ode \S+ not found|Invalid node name")
 # Out of service: no job starts there.
 _OUT = ("DRAIN", "DOWN", "FAIL", "FUTURE", "INVALID_REG", "INVAL")
@@ -83,8 +85,8 @@ class Mine:
 
     def reservations(self, node: str) -> tuple[str, ...]:
         """Names of the reservations of the node that are its own, or left for it."""
-        left = ("_".join((self.name, one, node)) for one in self.former)
-        return (self.reservation(node), *left)
+        left = ("_".join((self.name, one, kind)) for one in self.former for kind in (node, _MANY))
+        return (self.reservation(node), self.reservation(_MANY), *left)
 
     def has(self, job: Running) -> bool:
         """Whether the job is this run's."""
@@ -149,7 +151,8 @@ def _rival(mine: Mine, seen: Seen, node: str) -> str:
         )
     for one in seen.reservations:
         if one.name.startswith(f"{mine.name}_") and one.name not in mine.reservations(node):
-            who = one.name[len(mine.name) + 1 : -len(node) - 1] or "another run"
+            kind = _MANY if one.name.endswith(f"_{_MANY}") else node
+            who = one.name[len(mine.name) + 1 : -len(kind) - 1] or "another run"
             return (
                 f"{who} holds it since {one.since}: wait for it, or scontrol delete "
                 f"ReservationName={one.name} if that run is over"
@@ -209,7 +212,7 @@ def ask(run: CommandRunner, node: str) -> Seen:
     queue = run(["squeue", "-h", "-a", "-w", node, "-o", "%A|%u|%T|%S|%j"], timeout_s=_ASK_S)
     if not queue.ok:
         return Seen(problem=last_lines(queue.text, 1) or queue.describe(1))
-    named = _PARTITIONS.search(shown.out)
+    named = PARTITIONS.search(shown.out)
     partitions = tuple(word for word in (named[1] if named else "").split(",") if word != "(null)")
     listed = run(["scontrol", "show", "reservation", "-o"], timeout_s=_ASK_S)
     if not listed.ok:
@@ -235,7 +238,7 @@ def parse_jobs(text: str) -> tuple[Running, ...]:
 def parse_reservations(text: str, node: str) -> tuple[Reservation, ...]:
     """Return the reservations of `scontrol show reservation -o` that have the node."""
     found = []
-    for one in _RESERVATION.finditer(text):
+    for one in RESERVATION.finditer(text):
         with contextlib.suppress(ValueError):
             if node in expand(one["nodes"]):
                 found.append(Reservation(one["name"], one["since"]))
@@ -258,9 +261,13 @@ class Request:
         return max(1, -(-int(self.seconds) // 60))
 
 
-def hold_commands(request: Request, partitions: Sequence[str]) -> list[list[str]]:
-    """Return the commands to try, one for each partition of the node where none is asked for."""
-    words = ["salloc", "--no-shell", "--exclusive", "--mem=0", "--nodes=1"]
+def hold_commands(request: Request, partitions: Sequence[str], nodes: int = 1) -> list[list[str]]:
+    """Return the commands to try, one for each partition of the node where none is asked for.
+
+    A job of many `nodes` stays when one of them fails.
+    """
+    words = ["salloc", "--no-shell", "--exclusive", "--mem=0", f"--nodes={nodes}"]
+    words += ["--no-kill"] if nodes > 1 else []
     words += [
         f"--job-name={request.mine.job_name}",
         f"--nodelist={request.node}",
@@ -270,36 +277,44 @@ def hold_commands(request: Request, partitions: Sequence[str]) -> list[list[str]
     given = any(re.match(r"^(-p|--partition|--reservation)", one) for one in request.options)
     if given or not partitions:
         return [words]
-    return [[*words, f"--partition={name}"] for name in partitions[:_MOST_PARTITIONS]]
+    return [[*words, f"--partition={name}"] for name in partitions[:_MOSTPARTITIONS]]
 
 
 def hold(run: CommandRunner, request: Request, partitions: Sequence[str]) -> tuple[str, str]:
     """Return the number of the job that holds the node and "", or "" and why there is none."""
-    said = []
+    messages = []
     for words in hold_commands(request, partitions):
-        result = run(words, timeout_s=request.wait_s + 30)
-        granted = _GRANTED.search(result.text)
-        if granted and result.ok:
-            return granted[1], ""
-        if granted:
-            release(run, granted[1])
-        said.append(last_lines(result.text, 1) or result.describe(1))
-    return "", "; ".join(dict.fromkeys(said))
+        job, why = run_hold(run, words, request)
+        if job:
+            return job, ""
+        messages.append(why)
+    return "", "; ".join(dict.fromkeys(messages))
 
 
-def reserve_command(request: Request) -> list[str]:
-    """Return what reserves the node for this user alone, until the time is over."""
+def run_hold(run: CommandRunner, words: Sequence[str], request: Request) -> tuple[str, str]:
+    """Run one of hold_commands(); return the number of the job and "", or "" and why not."""
+    result = run(words, timeout_s=request.wait_s + 30)
+    granted = _GRANTED.search(result.text)
+    if granted and result.ok:
+        return granted[1], ""
+    if granted:
+        release(run, granted[1])
+    return "", last_lines(result.text, 1) or result.describe(1)
+
+
+def reserve_command(request: Request, many: bool = False) -> list[str]:
+    """Return what reserves the node, or `many`, for this user alone, until the time is over."""
     return [
         "scontrol", "create", "reservation",
-        f"ReservationName={request.mine.reservation(request.node)}",
+        f"ReservationName={request.mine.reservation(_MANY if many else request.node)}",
         f"Nodes={request.node}", f"Users={request.mine.user}", "StartTime=now",
         f"Duration={request.minutes}", "Flags=IGNORE_JOBS",
     ]  # fmt: skip
 
 
-def reserve(run: CommandRunner, request: Request) -> str:
-    """Reserve the node; returns why not, empty when done."""
-    result = run(reserve_command(request), timeout_s=_ASK_S)
+def reserve(run: CommandRunner, request: Request, many: bool = False) -> str:
+    """Reserve the node, or `many`; returns why not, empty when done."""
+    result = run(reserve_command(request, many), timeout_s=_ASK_S)
     return "" if result.ok else last_lines(result.text, 1) or result.describe(1)
 
 
@@ -386,11 +401,11 @@ def give_back(module: AnsibleModule, run: CommandRunner, request: Request) -> di
     seen = ask(run, request.node)
     jobs = [job.job_id for job in seen.jobs if request.mine.has(job)]
     reservations = own_reservations(seen, request)
-    said = []
+    messages = []
     if not module.check_mode:
-        said = [release(run, job) for job in jobs]
-        said += [unreserve(run, one) for one in reservations]
-    why = "; ".join(filter(None, said))
+        messages = [release(run, job) for job in jobs]
+        messages += [unreserve(run, one) for one in reservations]
+    why = "; ".join(filter(None, messages))
     if seen.problem or why:
         module.warn(f"{request.node} is held until its time limit: {seen.problem or why}")
     acts = bool(jobs or reservations)

@@ -355,8 +355,8 @@ def apply(run: CommandRunner, want: Wanted, plan: NodePlan) -> dict[str, Node]:
         words = [f"NodeName={','.join(update.nodes)}", *update.words]
         result = run(["scontrol", "update", *words], timeout_s=_TIMEOUT_S)
         if not result.ok:
-            said = last_lines(result.text, 3) or result.describe()
-            complaints.append(f"`scontrol update {' '.join(words)}` failed: {said}")
+            reported = last_lines(result.text, 3) or result.describe()
+            complaints.append(f"`scontrol update {' '.join(words)}` failed: {reported}")
     present = load(run)
     changed = [present[name] for name in plan.changed_names if name in present]
     left = plan_nodes(want, changed).changed_names

@@ -54,8 +54,8 @@ def queue_of(run: CommandRunner, state: str, installed: str, timeout_s: int) -> 
         copy_tree(state, os.path.join(folder, "state"))
         log = rehearsal.play(run, folder, text, timeout_s, _ASKS)
         if rehearsal.ACCEPTED not in log:
-            said = "; ".join(rehearsal.judge(log).findings[:3])
-            raise ToolError(f"slurmctld does not take the state: {said}")
+            message = "; ".join(rehearsal.judge(log).findings[:3])
+            raise ToolError(f"slurmctld does not take the state: {message}")
         return parse(log)
 
 

@@ -139,9 +139,11 @@ def _is_ours(node: Node, name: str) -> bool:
 
 
 def _stuck_text(stuck: Sequence[Left]) -> str:
-    told = "; ".join(f"{one.node} {one.why}" for one in stuck)
+    report = "; ".join(f"{one.node} {one.why}" for one in stuck)
     names = ", ".join(f'"{one.node}"' for one in stuck)
-    return f"{told}: bring it back first, or go on without it: -e '{{\"upgrade_skip\": [{names}]}}'"
+    return (
+        f"{report}: bring it back first, or go on without it: -e '{{\"upgrade_skip\": [{names}]}}'"
+    )
 
 
 def preview(

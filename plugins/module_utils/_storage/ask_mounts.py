@@ -53,8 +53,8 @@ def write_token(path: str, node: str, run: str) -> dict[str, Any]:
 
 
 def _error(error: OSError, step: str) -> dict[str, Any]:
-    said = {"error": error.errno or 5, "step": step}
-    return {**said, "unsafe": str(error)} if isinstance(error, UnsafeError) else said
+    reported = {"error": error.errno or 5, "step": step}
+    return {**reported, "unsafe": str(error)} if isinstance(error, UnsafeError) else reported
 
 
 def list_folder(path: str) -> dict[str, Any]:

@@ -149,7 +149,7 @@ def judge_peers(node: str, canary: Canary, run: str, outcome: Answer) -> Iterato
 def _unknown(check: str, subject: str, canary: Canary, outcome: Answer) -> Record:
     why = "the canary broke" if outcome.how == BROKEN else "it hangs"
     return Record(
-        check, subject, NOT_MEASURED, f"{canary.path}: {why}: {outcome.said}",
+        check, subject, NOT_MEASURED, f"{canary.path}: {why}: {outcome.message}",
         threshold=ANSWERS.threshold(canary.limit_s), remedy=ANSWERS.remedy,
     )  # fmt: skip
 
@@ -169,8 +169,8 @@ def _refused(check: str, subject: str, canary: Canary, value: Mapping[str, Any])
             check, subject, NOT_MEASURED, text, evidence=(name,),
             remedy=f"look: dmesg, and what {name} means here",
         )  # fmt: skip
-    said, remedy = _REMEDIES[code]
+    message, remedy = _REMEDIES[code]
     return Record(
-        check, subject, FAIL, f"{text} ({said})", {"value": name, "unit": ""},
+        check, subject, FAIL, f"{text} ({message})", {"value": name, "unit": ""},
         SERVED.threshold("written" if canary.write else "read"), (name,), remedy,
     )  # fmt: skip

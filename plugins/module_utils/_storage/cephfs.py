@@ -84,16 +84,21 @@ def mon_addresses(monitors: Iterable[str], ms_mode: str) -> list[str]:
     return [f"{host}:{port or default}" for host, port in map(split_address, monitors)]
 
 
+def ms_mode_of(mount: Mapping[str, Any], driver: str, client: Client, default: str) -> str:
+    """Return how a mount speaks to the cluster; an old kernel speaks version 1 alone."""
+    return str(mount.get("ms_mode") or default) if driver == FUSE or client.ms_mode else "legacy"
+
+
 def conf_monitors(monitors: Iterable[str]) -> str:
     """Return mon_host of ceph.conf; where no port is written, both protocols."""
-    said = []
+    addresses = []
     for host, port in map(split_address, monitors):
         if port in (0, V2_PORT):
             tail = "" if port else f",v1:{host}:{V1_PORT}"
-            said.append(f"[v2:{host}:{V2_PORT}{tail}]")
+            addresses.append(f"[v2:{host}:{V2_PORT}{tail}]")
         else:
-            said.append(f"[{'v1' if port == V1_PORT else 'v2'}:{host}:{port}]")
-    return ",".join(said)
+            addresses.append(f"[{'v1' if port == V1_PORT else 'v2'}:{host}:{port}]")
+    return ",".join(addresses)
 
 
 def driver_of(mount: Mapping[str, Any], default: str, client: Client) -> str:
@@ -128,7 +133,7 @@ def render(
     recover_session, options, automount, before, limit_s.
     """
     user, path = mount["client"], mount.get("path") or "/"
-    said = {**common, **{key: value for key, value in mount.items() if value is not None}}
+    settings = {**common, **{key: value for key, value in mount.items() if value is not None}}
     options = [*common.get("options", ()), *(mount.get("options") or ())]
     if mount.get("read_only"):
         options.append("ro")
@@ -142,13 +147,13 @@ def render(
         watch = [keyring_path(user)]
     else:
         fstype, watch = "ceph", [secret_path(user)]
-        ms_mode = said["ms_mode"] if client.ms_mode else "legacy"
+        ms_mode = ms_mode_of(mount, driver, client, common["ms_mode"])
         addresses = mon_addresses(monitors, ms_mode)
         first = [f"secretfile={secret_path(user)}"]
         if ms_mode != "legacy":
             first.append(f"ms_mode={ms_mode}")
-        if said["recover_session"] != "no":
-            first.append(f"recover_session={said['recover_session']}")
+        if settings["recover_session"] != "no":
+            first.append(f"recover_session={settings['recover_session']}")
         if client.release >= _NEW_SYNTAX:
             what = f"{user}@{fsid}.{mount['fs']}={path}"
             # Commas separate options, so that monitors are separated by slashes.
@@ -162,10 +167,10 @@ def render(
         "where": mount["mountpoint"],
         "fstype": fstype,
         "options": list(dict.fromkeys(options)),
-        "automount": bool(said["automount"]),
-        "before": list(said["before"]),
+        "automount": bool(settings["automount"]),
+        "before": list(settings["before"]),
         "watch": watch,
-        "limit_s": int(said["limit_s"]),
+        "limit_s": int(settings["limit_s"]),
         "over": bool(mount.get("over")),
     }
 
@@ -278,14 +283,14 @@ def changes(folder: Mapping[str, Any], found: Folder, uid: int, gid: int) -> dic
     return todo
 
 
-def told(path: str, todo: Mapping[str, Any]) -> str:
+def describe(path: str, todo: Mapping[str, Any]) -> str:
     """Return what is done to a folder, in a line."""
-    said = []
+    changes_made = []
     if "make" in todo:
-        said.append("made")
+        changes_made.append("made")
     if "mode" in todo:
-        said.append(f"mode {todo['mode']:04o}")
+        changes_made.append(f"mode {todo['mode']:04o}")
     if "owner" in todo:
-        said.append("owner {}:{}".format(*todo["owner"]))
-    said += [f"{name}={value}" for name, value in todo.get("attributes", {}).items()]
-    return f"{path}: {', '.join(said)}"
+        changes_made.append("owner {}:{}".format(*todo["owner"]))
+    changes_made += [f"{name}={value}" for name, value in todo.get("attributes", {}).items()]
+    return f"{path}: {', '.join(changes_made)}"

@@ -13,7 +13,7 @@ import pwd
 import stat
 from typing import Any, Sequence
 
-from .cephfs import LAYOUT_PREFIX, LAYOUTS, QUOTAS, Folder, changes, told
+from .cephfs import LAYOUT_PREFIX, LAYOUTS, QUOTAS, Folder, changes, describe
 
 _NEW_MODE = 0o755
 
@@ -90,7 +90,7 @@ def bring_about(
             uid, gid = identity(folder["owner"], False), identity(folder["group"], True)
             todo = changes(folder, find(fs, path), uid, gid)
             if todo:
-                steps.append(told(path, todo))
+                steps.append(describe(path, todo))
                 if not check_mode:
                     apply(fs, path, todo)
     except (ValueError, LookupError, OSError, type(fs).error) as error:

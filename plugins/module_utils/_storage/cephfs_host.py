@@ -22,10 +22,13 @@ from .cephfs import (
     kernel_client,
     keyring_path,
     knows_ms_mode,
+    mon_addresses,
+    ms_mode_of,
     release_of,
     render,
     secret_path,
 )
+from .monitors import line_of, unanswered
 from .mounts.read import read
 
 # CAP_SYS_MODULE in /proc/self/status
@@ -68,7 +71,8 @@ def client_of(run: CommandRunner) -> Client:
 
 def write_down(client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the mounts as the module returns them. Raises ToolError, ValueError."""
-    mounts, drivers, said, wrong = [], {}, [], []
+    mounts, drivers, states, wrong = [], {}, [], []
+    addresses: dict[str, None] = {}
     for one in params["mounts"]:
         driver = driver_of(one, params["driver"], client)
         drivers[one["name"]] = driver
@@ -77,20 +81,26 @@ def write_down(client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
             wrong.append(f"{one['name']}: {client.reason}; write driver: fuse, or auto")
         why = client.reason if chosen == "auto" else "declared"
         word = "the kernel's client" if driver == KERNEL else "ceph-fuse"
-        said.append(f"{one['name']} on {one['mountpoint']}: {word} ({why})")
+        states.append(f"{one['name']} on {one['mountpoint']}: {word} ({why})")
+        ms_mode = ms_mode_of(one, driver, client, params["common"]["ms_mode"])
+        addresses.update(dict.fromkeys(mon_addresses(params["monitors"], ms_mode)))
         mounts.append(
             render(one, driver, client, params["fsid"], params["monitors"], params["common"])
         )
     monitors = conf_monitors(params["monitors"])
     if wrong:
         raise ToolError("\n".join(wrong))
+    answer_s = params["answer_s"]
+    refusals = unanswered(addresses, answer_s) if answer_s else {}
+    warnings = [line_of(refusals, len(addresses))] if refusals else []
     used = {one["client"] for one in params["mounts"]}
     return {
         "keyed": sorted(name for name in used if os.path.exists(keyring_path(name))),
         "mounts": mounts,
         "drivers": drivers,
-        "lines": said,
+        "lines": [*states, *warnings],
         "kernel": client.kernel,
         "stale": stale_files(used, params["marker"]),
         "conf_monitors": monitors,
+        "warnings": warnings,
     }

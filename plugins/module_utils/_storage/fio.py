@@ -186,12 +186,12 @@ def judge_step(
         yield Record(check, subject, NOT_MEASURED, text, remedy="look: run it by hand")
         return
     evidence: tuple[str, ...] = (f"{answer.version} {' '.join(step.argv[1:])}",)
-    said = last_lines(result.err, 2)
+    message = last_lines(result.err, 2)
     if answer.error or result.rc:
         yield _of_error(step, subject, answer.error, result, evidence)
         return
-    if said and "note:" not in said:
-        text = f"unexpected on standard error: {said}"
+    if message and "note:" not in message:
+        text = f"unexpected on standard error: {message}"
         yield Record(
             check, subject, NOT_MEASURED, text, evidence=evidence, remedy="look: run it by hand"
         )

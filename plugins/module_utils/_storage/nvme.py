@@ -49,8 +49,8 @@ _WARNINGS = (
 
 def warnings_of(bits: int) -> str:
     """Return what the bits of the critical warning mean."""
-    said = [text for place, text in enumerate(_WARNINGS) if bits & (1 << place)]
-    return ", ".join(said) or "none"
+    messages = [text for place, text in enumerate(_WARNINGS) if bits & (1 << place)]
+    return ", ".join(messages) or "none"
 
 
 def parse(text: str) -> Mapping[str, Any]:
@@ -85,8 +85,8 @@ def judge_disk(
     log = data.get("nvme_smart_health_information_log")
     if asked.outcome != "ended" or asked.rc & _NOT_READ or not isinstance(log, dict):
         messages = data.get("smartctl", {}).get("messages") or []
-        said = "; ".join(str(one.get("string")) for one in messages) or asked.describe(1)
-        yield _unknown(subject, device, f"{device} was not read: {said}")
+        reported = "; ".join(str(one.get("string")) for one in messages) or asked.describe(1)
+        yield _unknown(subject, device, f"{device} was not read: {reported}")
         return
     messages = data.get("smartctl", {}).get("messages") or []
     evidence += tuple(f"smartctl: {one.get('string')}" for one in messages[:3])
@@ -119,9 +119,9 @@ def _number(log: Mapping[str, Any], name: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _unknown(subject: str, device: str, said: str) -> Record:
+def _unknown(subject: str, device: str, message: str) -> Record:
     return Record(
-        "nvme.read", subject, NOT_MEASURED, said, evidence=(device,),
+        "nvme.read", subject, NOT_MEASURED, message, evidence=(device,),
         remedy="look: is smartmontools installed, does the disk answer (dmesg, nvme list)?",
     )  # fmt: skip
 

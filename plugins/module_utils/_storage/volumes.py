@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 MD, LVM, PLAIN = "md", "lvm", "plain"
@@ -25,6 +25,8 @@ LSBLK = (
 )  # fmt: skip
 # What wipefs calls tables of partitions.
 _TABLES = ("gpt", "dos", "PMBR", "sun", "mac", "bsd", "sgi", "atari", "aix")
+# A name of a whole disk that stays: neither of what is written on it, nor of a partition.
+_STABLE = re.compile(r"/dev/disk/by-(id|path)/(?!.*-part\d+$)[^/]+$")
 # xfs takes labels of twelve characters.
 LABEL_MOST = 12
 
@@ -98,7 +100,6 @@ class Outcome:
     steps: tuple[Step, ...] = ()
     refused: tuple[str, ...] = ()
     device: str = ""
-    told: tuple[str, ...] = field(default=())
 
 
 def devices(data: Mapping[str, Any]) -> list[Device]:
@@ -151,9 +152,9 @@ def probed(
     was not probed.
     """
     known = frozenset(written)
-    said = list(found[device.name])
-    tables = [one for one in said if one.get("type") in _TABLES]
-    others = [one for one in said if one.get("type") not in _TABLES]
+    signatures = list(found[device.name])
+    tables = [one for one in signatures if one.get("type") in _TABLES]
+    others = [one for one in signatures if one.get("type") not in _TABLES]
     children = tuple(probed(child, found, known) for child in device.children)
     device = replace(device, children=children)
     if tables:
@@ -175,35 +176,39 @@ def array(text: str) -> Array | None:
 
     The host's name before the colon is left out: an array may have been made under another.
     """
-    said = dict(
+    reported = dict(
         line.partition("=")[::2] for line in text.splitlines() if "=" in line
     )  # fmt: skip
-    if not said.get("MD_LEVEL"):
+    if not reported.get("MD_LEVEL"):
         return None
     members = sorted(
-        value for key, value in said.items() if re.fullmatch(r"MD_DEVICE_\w+_DEV", key)
+        value for key, value in reported.items() if re.fullmatch(r"MD_DEVICE_\w+_DEV", key)
     )
-    name = said.get("MD_NAME", said.get("MD_DEVNAME", ""))
-    return Array(name.rpartition(":")[2], said["MD_LEVEL"], tuple(members))
+    name = reported.get("MD_NAME", reported.get("MD_DEVNAME", ""))
+    return Array(name.rpartition(":")[2], reported["MD_LEVEL"], tuple(members))
 
 
 def refusals(volumes: Sequence[Volume]) -> list[str]:
     """Return what is wrong with the declarations themselves."""
-    said = []
+    messages = []
     for volume in volumes:
         if not re.fullmatch(r"[a-z][a-z0-9-]{0,15}", volume.name):
-            said.append(f"{volume.name!r}: write a name of lower-case letters, digits, hyphens")
+            messages.append(f"{volume.name!r}: write a name of lower-case letters, digits, hyphens")
         if not volume.disks:
-            said.append(f"{volume.name}: no disks are declared")
+            messages.append(f"{volume.name}: no disks are declared")
         if volume.kind == PLAIN and len(volume.disks) > 1:
-            said.append(f"{volume.name}: a plain volume has one disk; write md or lvm")
+            messages.append(f"{volume.name}: a plain volume has one disk; write md or lvm")
         if len(volume.label) > LABEL_MOST:
-            said.append(f"{volume.name}: the label {volume.label} has more than {LABEL_MOST} "
-                        "characters")  # fmt: skip
-        unstable = [disk for disk in volume.disks if not disk.startswith("/dev/disk/by-")]
+            messages.append(
+                f"{volume.name}: the label {volume.label} has more than {LABEL_MOST} characters"
+            )
+        unstable = [disk for disk in volume.disks if not _STABLE.match(disk)]
         if unstable:
-            said.append(f"{volume.name}: {', '.join(unstable)}: write names below /dev/disk/by-id "
-                        "or by-path; others change from boot to boot")  # fmt: skip
+            messages.append(
+                f"{volume.name}: {', '.join(unstable)}: write names of disks below "
+                "/dev/disk/by-id or by-path; others change from boot to boot, or are a "
+                "part of a disk"
+            )
     for what, values in (
         ("disk", [disk for volume in volumes for disk in volume.disks]),
         ("name", [volume.name for volume in volumes]),
@@ -212,8 +217,8 @@ def refusals(volumes: Sequence[Volume]) -> list[str]:
     ):
         twice = sorted({value for value in values if values.count(value) > 1})
         if twice:
-            said.append(f"the {what} {', '.join(twice)} is declared twice")
-    return said
+            messages.append(f"the {what} {', '.join(twice)} is declared twice")
+    return messages
 
 
 def plan(
@@ -242,19 +247,19 @@ def plan(
         return _with_file_system(volume, ready, consent, frozenset(written))
     if missing or len(whole) < len(volume.disks):
         gone = missing or [disk for disk in volume.disks if paths.get(disk) not in by_name]
-        said = f"{len(gone)} of {len(volume.disks)} disks are not there: {', '.join(gone)}"
-        return Outcome(refused=(f"{volume.name}: {said}; nothing is done without them",))
+        message = f"{len(gone)} of {len(volume.disks)} disks are not there: {', '.join(gone)}"
+        return Outcome(refused=(f"{volume.name}: {message}; nothing is done without them",))
     foreign = [line for disk in whole for line in _foreign(volume, disk, frozenset(written))]
     if foreign:
         return Outcome(refused=tuple(f"{volume.name}: {line}" for line in foreign))
     ours = [disk for disk in whole if _is_marked(disk)]
     if ours and not consent:
         names = ", ".join(disk.name for disk in ours)
-        said = (
+        message = (
             f"{names} carries parts of an earlier volume of this role, which is not as declared; "
             "local_storage_wipe: true builds it again, and destroys what is on it"
         )
-        return Outcome(refused=(f"{volume.name}: {said}",))
+        return Outcome(refused=(f"{volume.name}: {message}",))
     return Outcome(_make(volume, whole, ours), device=_target(volume, whole))
 
 
@@ -296,9 +301,9 @@ def _with_file_system(
     if device.uuid not in written:
         return Outcome(refused=(f"{volume.name}: {what}, which this role has not written",))
     if not consent:
-        said = f"{what}, not {volume.fstype} {volume.label!r}"
+        message = f"{what}, not {volume.fstype} {volume.label!r}"
         return Outcome(
-            refused=(f"{volume.name}: {said}; local_storage_wipe: true builds it again",)
+            refused=(f"{volume.name}: {message}; local_storage_wipe: true builds it again",)
         )
     return Outcome((_mkfs(volume, device.name, (device.name,)),), device=device.name)
 
@@ -374,9 +379,9 @@ def _mkfs(volume: Volume, device: str, wipes: tuple[str, ...]) -> Step:
 
 def uuids(device: str, found: Sequence[Device]) -> list[str]:
     """Return the UUIDs of a volume and of all that it is built of, to be noted as written."""
-    said = []
+    ids = []
     for disk in found:
         below = list(disk.walk())
         if any(one.name == device for one in below):
-            said += [one.uuid for one in below if one.uuid]
-    return sorted(set(said))
+            ids += [one.uuid for one in below if one.uuid]
+    return sorted(set(ids))

@@ -7,8 +7,10 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
+import re
 import stat
 from typing import Any, Sequence
 
@@ -30,6 +32,8 @@ from .volumes import (
     uuids,
 )
 
+# How udev names an NVMe disk by its place: address and number of the namespace.
+_PLACE = re.compile(r"/dev/disk/by-path/pci-([0-9a-f:.]+)-nvme-(\d+)")
 _STEP_S = 600
 _ASK_S = 60
 
@@ -57,24 +61,24 @@ class Disks:
             if disk.name not in names:
                 found.append(disk)
                 continue
-            said = {}
+            reported = {}
             for name in sorted({one.name for one in disk.walk()}):
                 done = self.run(["wipefs", "--no-act", "--json", name], timeout_s=_ASK_S)
                 try:
                     if not done.ok:
                         raise ValueError(done.describe(2))
-                    said[name] = signatures(done.out)
+                    reported[name] = signatures(done.out)
                 except (ValueError, AttributeError) as error:
                     raise ToolError(
                         f"{name} cannot be probed, and is left alone: {error}"
                     ) from error
-            found.append(probed(disk, said, known))
+            found.append(probed(disk, reported, known))
         return found
 
     def arrays(self, found: list[Device]) -> dict[str, Array]:
         """Ask mdadm about each array."""
         names = {one.name for disk in found for one in disk.walk() if one.kind.startswith("raid")}
-        said = {}
+        reported = {}
         for name in sorted(names):
             done = self.run(["mdadm", "--detail", "--export", name], timeout_s=_ASK_S)
             one = array(done.out) if done.ok else None
@@ -82,15 +86,34 @@ class Disks:
                 raise ToolError(
                     f"{name} is an array, about which mdadm prints nothing: {done.describe(2)}"
                 )
-            said[name] = one
-        return said
+            reported[name] = one
+        return reported
+
+
+def disk_at(name: str, sysfs: str = "/sys") -> str:
+    """Return the NVMe disk that a name below by-path means, by its PCI address; empty for none.
+
+    A disk with two ports is below /sys/devices/virtual where nvme_core.multipath is on. Before 252
+    udev gave such a one no name by its place (github.com/systemd/systemd/pull/24766), and not in
+    all later releases either (issue 31535 there). The kernel calls its path nvme3c1n1, and the disk
+    nvme3n1 (nvme_set_disk_name, drivers/nvme/host/multipath.c).
+    """
+    place = _PLACE.fullmatch(name)
+    if place is None:
+        return ""
+    folder = os.path.join(sysfs, "bus/pci/devices", place.group(1), "nvme/nvme*/nvme*n*")
+    for path in sorted(glob.glob(folder)):
+        disk = re.sub(r"c\d+(?=n\d+$)", "", os.path.basename(path))
+        if read(os.path.join(path, "nsid")).strip() == place.group(2):
+            return f"/dev/{disk}"
+    return ""
 
 
 def resolve(names: list[str]) -> dict[str, str]:
     """Return stable name -> device of those that lead to one."""
     found = {}
     for name in names:
-        path = os.path.realpath(name)
+        path = os.path.realpath(name) if os.path.exists(name) else disk_at(name)
         try:
             if stat.S_ISBLK(os.stat(path).st_mode):
                 found[name] = path

@@ -20,6 +20,18 @@ from .rest import Ufm
 _PAUSE_S = 2.0
 
 
+def ufm_options(timeout_s: int) -> dict[str, Any]:
+    """Return the options of a module that asks UFM."""
+    return {
+        "url": {"type": "str", "required": True},
+        "username": {"type": "str", "default": ""},
+        "password": {"type": "str", "default": "", "no_log": True},
+        "token": {"type": "str", "default": "", "no_log": True},
+        "ca_certificate": {"type": "str", "default": ""},
+        "timeout_s": {"type": "int", "default": timeout_s},
+    }
+
+
 def bring_about(
     params: Mapping[str, Any], folder: str, check: bool, sent: list[str]
 ) -> dict[str, Any]:

@@ -12,8 +12,9 @@ _contract/profiles.yml.
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.names import full_pci
@@ -135,6 +136,9 @@ class Bmc:
     system: str | None
     # By id or pattern of ids one of exact, minimum, alike.
     firmware: Mapping[str, Mapping[str, Any]]
+    packages: tuple[Mapping[str, Any], ...] = ()
+    bios: Mapping[str, Any] = field(default_factory=dict)
+    boot_order: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -250,7 +254,13 @@ def _typed(name: str, data: Mapping[str, Any]) -> Profile:
         else Nvme(**{key: _whole(nvme.get(key)) for key in ("os_disks", "data_disks", *_SCRATCH)}),
         bmc=None
         if bmc is None
-        else Bmc(system=bmc.get("system"), firmware=bmc.get("firmware") or {}),
+        else Bmc(
+            system=bmc.get("system"),
+            firmware=bmc.get("firmware") or {},
+            packages=tuple(bmc.get("packages") or ()),
+            bios=bmc.get("bios") or {},
+            boot_order=tuple(bmc.get("boot_order") or ()),
+        ),
         rack_units=_whole(data.get("rack_units")),
         power_w=_whole(data.get("power_w")),
     )
@@ -324,6 +334,38 @@ def _inconsistent(path: str, profile: Profile) -> Iterator[Problem]:
             where = f"{path}.bmc.firmware.{name}"
             wrong = f"{len(rule)} rules" if len(rule) != 1 else "alike: false asks nothing"
             yield Problem(where, wrong, "write one of exact, minimum and alike: true")
+    if profile.bmc:
+        yield from _contrary_packages(f"{path}.bmc.packages", profile.bmc)
+
+
+def _contrary_packages(path: str, bmc: Bmc) -> Iterator[Problem]:
+    """Yield packages that bring nothing, are there twice, or undo what another one brings."""
+    known: dict[str, str] = {}
+    brought = [
+        (name, rule["exact"], f"bmc.firmware.{name}")
+        for name, rule in bmc.firmware.items()
+        if "exact" in rule
+    ]
+    for number, package in enumerate(bmc.packages):
+        where, here = f"{path}[{number}]", f"bmc.packages[{number}]"
+        if not package["components"]:
+            remedy = "write each component that it brings, with its version"
+            yield Problem(f"{where}.components", "nothing could be read back", remedy)
+        if package.get("cycle") == "next" and number == len(bmc.packages) - 1:
+            wrong = "no package comes after it"
+            yield Problem(f"{where}.cycle", wrong, "write own, or leave it out")
+        if package["sha256"] in known:
+            wrong = f"is also that of {known[package['sha256']]}"
+            yield Problem(f"{where}.sha256", wrong, "write a package once, with all its components")
+        known.setdefault(package["sha256"], here)
+        for name, version in package["components"].items():
+            for other, wanted, place in brought:
+                alike = fnmatch.fnmatchcase(name, other) or fnmatch.fnmatchcase(other, name)
+                if alike and wanted != version:
+                    wrong = f"{version} here, {wanted} in {place}"
+                    remedy = "write one version of each component"
+                    yield Problem(f"{where}.components.{name}", wrong, remedy)
+        brought += [(name, version, here) for name, version in package["components"].items()]
 
 
 def _chain(
@@ -373,19 +415,19 @@ def resolve_profiles(
     profiles: dict[str, Profile] = {}
     problems: list[Problem] = []
     broken: list[str] = []
-    sound: dict[str, Any] = {}
+    valid: dict[str, Any] = {}
     for name, written in site.items():
         found = list(check_value(f"{path}.{name}", written, PROFILE_OPTION))
         problems.extend(found)
         if found or _unusable(written):
             broken.append(name)
         else:
-            sound[name] = written
-    for name in sorted(set(BUILT_IN) | set(sound)):
+            valid[name] = written
+    for name in sorted(set(BUILT_IN) | set(valid)):
         if name in broken:
             continue
         where = f"{path}.{name}"
-        parts, problem = _chain(name, sound, broken, path)
+        parts, problem = _chain(name, valid, broken, path)
         found = [problem] if problem else []
         if not parts and not problem:
             broken.append(name)

@@ -46,9 +46,9 @@ def backup_inputs(host: Host) -> dict[str, Any]:
         "backup_secrets_dir": STATE + "/secrets",
     }
     if "slurm_controllers" in host.groups:
-        said = host.says(_STATE_DIR)
+        is_given = host.says(_STATE_DIR)
         given["backup_state_dir"] = (
-            host.refer(_STATE_DIR) if said else host.site.defaults[_STATE_DIR]
+            host.refer(_STATE_DIR) if is_given else host.site.defaults[_STATE_DIR]
         )
     given |= {name: host.refer(own) for name, own in _OF_DATABASE.items() if host.says(own)}
     return given

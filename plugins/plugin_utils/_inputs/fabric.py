@@ -26,6 +26,7 @@ _SETTINGS = (
     "cabling",
     "counter_interval_s",
     "subnet_manager_guids",
+    "oversubscription_max",
     "read_from",
     "switch_health",
     "ports_per_cage",

@@ -154,7 +154,7 @@ class Host:
         self.name: str = node["name"]
         self.groups = frozenset(node["groups"])
         self.profile: Mapping[str, Any] = site.plan["profiles"].get(node["profile"]) or {}
-        self._said = site.inventory.hosts[self.name]
+        self._given = site.inventory.hosts[self.name]
 
     @property
     def runs_jobs(self) -> bool:
@@ -171,31 +171,31 @@ class Host:
 
     def says(self, name: str) -> bool:
         """Return whether the inventory has the variable for this host."""
-        return name in self._said
+        return name in self._given
 
     def value(self, name: str) -> Any:
         """Return what the inventory says, else the role's default; UnknownError."""
-        if name not in self._said:
+        if name not in self._given:
             return self.site.defaults.get(name)
-        said = self._said[name]
-        _refuse_unknown(said.path, said.value)
-        return said.value
+        given = self._given[name]
+        _refuse_unknown(given.path, given.value)
+        return given.value
 
     def outline(self, name: str) -> Any:
         """Return what the inventory says, None without; what is in it may be unknown."""
-        if name not in self._said:
+        if name not in self._given:
             return None
-        said = self._said[name]
-        if isinstance(said.value, Unresolved):
-            _refuse_unknown(said.path, said.value)
-        return said.value
+        given = self._given[name]
+        if isinstance(given.value, Unresolved):
+            _refuse_unknown(given.path, given.value)
+        return given.value
 
     def fields(self, name: str, *keys: str) -> list[dict[str, Any]]:
         """Return these keys of each mapping in the inventory's list, where it has them."""
         found = []
         for index, item in enumerate(self.outline(name) or ()):
             found.append({key: item[key] for key in keys if item.get(key) is not None})
-            _refuse_unknown(f"{self._said[name].path}[{index}]", found[-1])
+            _refuse_unknown(f"{self._given[name].path}[{index}]", found[-1])
         return found
 
     def refer(self, name: str, *keys: str | int) -> str:

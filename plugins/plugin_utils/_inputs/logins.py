@@ -36,11 +36,11 @@ def _environment(host: Host) -> dict[str, str]:
 
 def login_inputs(host: Host) -> dict[str, Any]:
     """Return the settings of a host's shells. The inventory's own values win."""
-    said = host.outline(_ENVIRONMENT) or {}
+    given = host.outline(_ENVIRONMENT) or {}
     return {
         _ENVIRONMENT: {
             **_environment(host),
-            **{name: host.refer(_ENVIRONMENT, name) for name in said},
+            **{name: host.refer(_ENVIRONMENT, name) for name in given},
         },
         "login_environment_banner": "login_nodes" in host.groups,
         "login_environment_banner_title": "Cluster " + host.site.plan["cluster"]["name"],

@@ -78,11 +78,12 @@ def exporters(asking: Host) -> Iterator[Exporter]:
 
 def _access(host: Host, name: str, *keys: str) -> dict[str, Any]:
     """Return keys of monitoring_access, referred to, where the first one says something."""
-    said = host.outline(_ACCESS) or {}
-    if not said.get(name):
+    given = host.outline(_ACCESS) or {}
+    if not given.get(name):
         return {}
     return {
-        key: host.refer(_ACCESS, key) if key == name or key in said else "" for key in (name, *keys)
+        key: host.refer(_ACCESS, key) if key == name or key in given else ""
+        for key in (name, *keys)
     }
 
 

@@ -84,6 +84,9 @@ def inputs_of(host: Host) -> dict[str, Any]:
         "__cluster_roles": roles + (["cephfs_admin"] if lets_clients_in(host) else []),
         "__cluster_verified": [role for role in roles if role not in off],
     }
+    # Ansible would make it of the inventory's template again for every task, skipped or not.
+    if host.name in host.site.inventory.addresses:
+        found["ansible_host"] = host.site.inventory.addresses[host.name]
     for domain in _DOMAINS:
         found |= domain(host)
     return {

@@ -44,7 +44,7 @@ def login_is_configless(host: Host) -> bool:
     )
 
 
-def _said_by_primary(host: Host, name: str, default: Any) -> Any:
+def _of_primary(host: Host, name: str, default: Any) -> Any:
     primary = host.site.primary
     return primary.refer(name) if primary.says(name) else default
 
@@ -53,7 +53,7 @@ def _health_check(host: Host) -> Any:
     primary = host.site.primary
     watched = primary.says("node_health_enabled") and primary.value("node_health_enabled")
     default = {"program": _HEALTH_CHECK} if watched else {}
-    return _said_by_primary(host, "slurm_controller_health_check", default)
+    return _of_primary(host, "slurm_controller_health_check", default)
 
 
 def asked_rest(host: Host) -> list[str]:
@@ -88,7 +88,7 @@ def slurm_inputs(host: Host) -> dict[str, Any]:
         "slurm_base_jwt": _takes_tokens(site)
         and not host.groups.isdisjoint({"slurm_controllers", "slurm_databases"}),
         # What the inventory has for the controllers decides for the nodes as well.
-        "__slurm_plugstack": _said_by_primary(host, "slurm_controller_plugstack", []),
+        "__slurm_plugstack": _of_primary(host, "slurm_controller_plugstack", []),
     }
     if asked_rest(host):
         given["slurm_rest_address"] = host.address

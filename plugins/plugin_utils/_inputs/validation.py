@@ -50,9 +50,9 @@ def _level(settings: dict[str, Any], level: str) -> dict[str, Any]:
 def validation_inputs(host: Host) -> dict[str, Any]:
     """Return what validate_nodes asks of a host, by level, since a run may name another one."""
     site, name = host.site, "cluster_validation"
-    settings, said = dict(site.settings(name)), site.cluster(name)
+    settings, given = dict(site.settings(name)), site.cluster(name)
     scratch = volumes(host)
-    others = range(len(said["canary"]["mounts"]))
+    others = range(len(given["canary"]["mounts"]))
     found = [
         *mounts(host),
         *scratch,
@@ -64,7 +64,7 @@ def validation_inputs(host: Host) -> dict[str, Any]:
     settings["health_thresholds"] = {**settings["health_thresholds"], **own}
     settings["ecc"] = gpu.get("ecc", True)
     kind = (host.profile.get("gpus") or {}).get("type")
-    least = said["nccl"]["busbw_thresholds_by_type"].get(kind)
+    least = given["nccl"]["busbw_thresholds_by_type"].get(kind)
     if least is not None:
         settings["nccl"] = {**settings["nccl"], "busbw_threshold_gbps": least}
     settings["canary"] = {"mounts": found}
@@ -79,7 +79,7 @@ def validation_inputs(host: Host) -> dict[str, Any]:
         "dcgm": "dcgm_source is none" if host.value("dcgm_source") == "none" else instances,
         "burn": instances,
         "nccl": instances,
-        "fio": "" if said["fio"].get("folder", scratch) else "no scratch is declared",
+        "fio": "" if given["fio"].get("folder", scratch) else "no scratch is declared",
     }
     return {
         "__validation_levels": {level: _level(settings, level) for level in LEVELS},

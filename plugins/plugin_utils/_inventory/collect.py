@@ -285,6 +285,15 @@ def _unread(variables: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _read_address(reader: _Reader, variables: Mapping[str, Any]) -> str | None:
+    """Return what the host's template of ansible_host makes; None where it is not a template."""
+    given = variables.get("ansible_host")
+    if _is_vaulted(given) or not reader.has_template(given):
+        return None
+    address = reader.template(given, variables, open_vault=False)
+    return address if isinstance(address, str) else None
+
+
 def collect(
     loader: Any, inventory: Any, variable_manager: Any, roles: Mapping[str, RoleSpec], root: str
 ) -> Inventory:
@@ -304,6 +313,7 @@ def collect(
     others: dict[str, str] = {}
     directory: str | None = None
     by_name: list[str] = []
+    addresses: dict[str, str] = {}
     found: dict[str, list[tuple[str, Any, Any, str | None]]] = {}
     # By name and object: the first result, and whether all hosts' results are equal to it.
     uniform: dict[tuple[str, int], tuple[Any, bool]] = {}
@@ -314,6 +324,9 @@ def collect(
         directory = directory or variables.get("inventory_dir")
         if "ansible_host" not in variables and variables.get("ansible_connection") is None:
             by_name.append(host_name)
+        address = _read_address(reader, variables)
+        if address:
+            addresses[host_name] = address
         found[host_name] = []
         for name, value in variables.items():
             if name in others:
@@ -364,4 +377,5 @@ def collect(
         tuple(find_unreadable(files)),
         tuple(find_clear_texts(files, secret_options(roles))),
         tuple(by_name),
+        addresses,
     )

@@ -82,7 +82,7 @@ class Refusals:
         self._defaults = {name: defaults[name] for name in defaults if name not in wired}
         # What the plan gives is known only where the inventory's own value wins.
         self._given = wired - {name for role in roles.values() for name in role.received}
-        self._said: dict[tuple[Any, ...], tuple[Any, str]] = {}
+        self._messages: dict[tuple[Any, ...], tuple[Any, str]] = {}
 
     def find(
         self,
@@ -167,10 +167,10 @@ class Refusals:
         if not known:
             return ""
         key = (id(refusal), unknown, *sorted((name, id(value)) for name, value in known.items()))
-        if key not in self._said:
+        if key not in self._messages:
             # What ids stand for is kept, so that nothing else can get them.
-            self._said[key] = ((refusal, known), self._say(refusal, known, unknown))
-        return self._said[key][1]
+            self._messages[key] = ((refusal, known), self._say(refusal, known, unknown))
+        return self._messages[key][1]
 
     def _say(self, refusal: _Refusal, known: Mapping[str, Any], unknown: frozenset[str]) -> str:
         scope = {name: value for name, value in self._defaults.items() if name not in unknown}

@@ -57,6 +57,12 @@ def shared_folder(state_dir: str) -> str:
     return os.path.join(state_dir, "plan")
 
 
+def state_of(plan_dir: str) -> str:
+    """Return the folder of the cluster's state, for the folder of a plan in it."""
+    above = os.path.dirname(plan_dir)
+    return os.path.dirname(above) if os.path.basename(above) == "extra_plans" else above
+
+
 def own_folder(state_dir: str, extra: Mapping[str, Any]) -> str:
     """Return the folder of the plan that these extra variables lead to."""
     values = {name: value for name, value in extra.items() if name != _PLACE}

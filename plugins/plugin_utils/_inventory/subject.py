@@ -69,9 +69,9 @@ def refusal(
             )
     among = set(present)
     limited = among.intersection(match(list(limits))) if limits else among
-    told = "--limit " + ",".join(limits)
+    given = "--limit " + ",".join(limits)
     if subject.is_part:
-        return "" if limited else f"{told}: leaves no host of the cluster; name hosts of it"
+        return "" if limited else f"{given}: leaves no host of the cluster; name hosts of it"
     able = among.intersection(match(list(subject.groups)))
     meant = able.intersection(match(list(subject.patterns)))
     whose = words(subject.groups)
@@ -83,7 +83,7 @@ def refusal(
         )
     if not meant & limited:
         return (
-            f"{told}: leaves out {fold(sorted(meant))}, and there is nothing to do; name some of "
+            f"{given}: leaves out {fold(sorted(meant))}, and there is nothing to do; name some of "
             "them, or leave --limit out"
         )
     return ""

@@ -61,6 +61,8 @@ class Inventory:
     clear_texts: tuple[str, ...] = ()
     # Hosts that SSH finds by their names alone.
     by_name: tuple[str, ...] = ()
+    # What templates of ansible_host make, by host.
+    addresses: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def memberships(self) -> dict[str, tuple[str, ...]]:

@@ -161,12 +161,12 @@ def fetch(run: CommandRunner, say: Say, files: Sequence[File], target: str) -> i
     return len(missing)
 
 
-def _refusal(text: str, said: str) -> str:
+def _refusal(text: str, message: str) -> str:
     failed = re.search(r"Failed to fetch (\S+)", text)
     name = failed.group(1) if failed else "a file"
     if "Hash Sum mismatch" in text or "Hashes of received file" in text:
         return f"{name} has the wrong checksum: not kept, nothing else was changed"
-    return f"{name} cannot be fetched: {said}; run this on a machine with Internet access"
+    return f"{name} cannot be fetched: {message}; run this on a machine with Internet access"
 
 
 def digest_of(path: str) -> str:

@@ -70,11 +70,11 @@ class Made:
 
 def problems_of(hosts: Mapping[str, Host]) -> list[str]:
     """Return what of the hosts is not understood, each line once with the hosts it is about."""
-    said: dict[str, list[str]] = {}
+    reported: dict[str, list[str]] = {}
     for name, host in hosts.items():
         for line in host.wanted.problems:
-            said.setdefault(line, []).append(name)
-    return [f"{', '.join(names[:3])}: {line}" for line, names in sorted(said.items())]
+            reported.setdefault(line, []).append(name)
+    return [f"{', '.join(names[:3])}: {line}" for line, names in sorted(reported.items())]
 
 
 def is_mirrored(hosts: Iterable[Host], url: str) -> bool:

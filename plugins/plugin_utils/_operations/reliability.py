@@ -200,10 +200,10 @@ def seen_in(histories: Iterable[History], now: str) -> dict[str, dict[str, float
         if not times:
             continue
         kind = _KINDS.get(place_of(str(lines[-1].get("subject", ""))).kind)
-        told = repeat_offender(serial, lines, now)
-        if kind is None or told.ambiguous:
+        report = repeat_offender(serial, lines, now)
+        if kind is None or report.ambiguous:
             continue
-        found[kind]["failures"] += told.incidents
+        found[kind]["failures"] += report.incidents
         found[kind]["part_hours"] += times[-1] - times[0]
     return found
 

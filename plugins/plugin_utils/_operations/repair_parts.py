@@ -49,9 +49,9 @@ def repair_parts(
         serials.update({one: str(slots[one].get("serial", "")) for one in some if one in slots})
     offenders = {}
     for name in sorted(set(names.values())):
-        told = repeat_offender(name, store.history_of(name, Problems()), now_utc())
-        if told.is_repeat_offender:
-            offenders[name] = f"failed {told.incidents} times, in {', '.join(told.nodes)}"
+        history = repeat_offender(name, store.history_of(name, Problems()), now_utc())
+        if history.is_repeat_offender:
+            offenders[name] = f"failed {history.incidents} times, in {', '.join(history.nodes)}"
     kept = _kept(store, nodes, kept_parts(incidents))
     return {"names": names, "serials": serials, "offenders": offenders, "kept": kept}
 

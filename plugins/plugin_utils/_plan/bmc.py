@@ -21,7 +21,7 @@ from .nodes import Node, missing_addresses
 
 def check_bmcs(
     nodes: list[Node],
-    sound: Mapping[str, Mapping[str, Value]],
+    valid: Mapping[str, Mapping[str, Value]],
     networks: Value,
     access: str,
     placed: Collection[Placed],
@@ -34,7 +34,7 @@ def check_bmcs(
     found: dict[Problem, None] = {}
     lacking: dict[str, list[Node]] = {}
     for node in nodes:
-        value = sound.get(node.name, {}).get("node_bmc")
+        value = valid.get(node.name, {}).get("node_bmc")
         if value is None or not value.value or not node.present:
             continue
         bmc = filled(NODE_VARIABLES["node_bmc"], value.value)
@@ -49,14 +49,34 @@ def check_bmcs(
             lacking.setdefault(network, []).append(node)
         for problem in _protocol(value, bmc):
             found[problem] = None
-        password = bmc["password"]
-        if isinstance(password, str) and is_factory(str(bmc["user"]), password):
-            wrong = "is a password that BMCs are delivered with"
-            remedy = "give the BMC another one, and write that with ansible-vault"
-            found[Problem(f"{value.path}.password", wrong, remedy)] = None
+        for problem in _passwords(value.path, bmc):
+            found[problem] = None
     yield from found
     for network, without in lacking.items():
         yield from missing_addresses(without, network, "node_bmc needs it")
+
+
+def _passwords(path: str, bmc: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield passwords that BMCs are delivered with, and accounts that are wrong or there twice."""
+    accounts = [(f"{path}.accounts[{n}]", one) for n, one in enumerate(bmc.get("accounts") or ())]
+    for where, one in [(path, bmc), *accounts]:
+        password = one.get("password")
+        if isinstance(password, str) and is_factory(str(one["user"]), password):
+            wrong = "is a password that BMCs are delivered with"
+            remedy = "give the BMC another one, and write that with ansible-vault"
+            yield Problem(f"{where}.password", wrong, remedy)
+    former = bmc.get("former_password")
+    if isinstance(former, str) and former == bmc["password"]:
+        yield Problem(f"{path}.former_password", "is the password itself", "leave it out")
+    known = {str(bmc["user"]): f"{path}.user"}
+    for where, one in accounts:
+        user = str(one["user"])
+        if user in known:
+            remedy = "write each account once"
+            yield Problem(f"{where}.user", f"'{user}' is also {known[user]}", remedy)
+        known.setdefault(user, f"{where}.user")
+        if one.get("state", "present") == "present" and not one.get("password"):
+            yield Problem(f"{where}.password", "missing", "write it with ansible-vault")
 
 
 def _protocol(value: Value, bmc: Mapping[str, Any]) -> Iterator[Problem]:
@@ -71,6 +91,12 @@ def _protocol(value: Value, bmc: Mapping[str, Any]) -> Iterator[Problem]:
         wanted = NODE_VARIABLES["node_bmc"].options or {}
         remedy = f"write {missing_remedy(wanted['certificate'])}"
         yield Problem(f"{value.path}.certificate", "missing", remedy)
+    for key in ("former_password", "accounts", "time_servers", "log_server"):
+        if is_ipmi and value.value.get(key):
+            wrong = "over IPMI nothing sets it without a password in arguments"
+            if key in ("time_servers", "log_server"):
+                wrong = "IPMI has no command for it"
+            yield Problem(f"{value.path}.{key}", wrong, "leave it out, or write protocol: redfish")
     if not is_ipmi and "cipher" in value.value:
         remedy = "leave it out, or write protocol: ipmi"
         yield Problem(f"{value.path}.cipher", "only IPMI has cipher suites", remedy)

@@ -394,8 +394,8 @@ def _check_switch_names(fabric: Fabric, path: str, hosts: Mapping[str, str]) -> 
                 try:
                     expand(name.replace(":", "-"))
                 except ValueError as exc:
-                    said = str(exc).replace(name.replace(":", "-"), name)
-                    yield Problem(where, said, "write a range like leaf-[01:32]")
+                    message = str(exc).replace(name.replace(":", "-"), name)
+                    yield Problem(where, message, "write a range like leaf-[01:32]")
             if name.lower() in seen:
                 wrong = f"'{name}' is also the name of {seen[name.lower()]}"
                 yield Problem(where, wrong, "write another name")

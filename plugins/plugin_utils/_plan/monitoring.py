@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""Refuses monitoring that is switched on for no host that could run it. Pure."""
+"""Monitoring that no host could run, and alerts that no one would get. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SWITCHES = ("prometheus_enabled", "alertmanager_enabled", "grafana_enabled")
 
 
 def check_monitoring(
-    inventory: Inventory, sound: Mapping[str, Mapping[str, Value]]
+    inventory: Inventory, valid: Mapping[str, Mapping[str, Value]]
 ) -> Iterator[Problem]:
     """Yield the first switch that is on although no host of the group has it.
 
@@ -25,9 +25,9 @@ def check_monitoring(
     """
     members = inventory.groups.get(_GROUP, ())
     for name in _SWITCHES:
-        if any(_is_on(sound.get(host, {}).get(name)) for host in members):
+        if any(_is_on(valid.get(host, {}).get(name)) for host in members):
             continue
-        values = [variables.get(name) for variables in sound.values()]
+        values = [variables.get(name) for variables in valid.values()]
         paths = sorted({value.path for value in values if value is not None and _is_on(value)})
         if inventory.unread.get(_GROUP, {}).get(name) is True:
             paths.append(f"{_GROUP}.{name}")
@@ -42,6 +42,53 @@ def check_monitoring(
         yield Problem(paths[0], wrong, remedy)
         # The others are there for the same reason.
         return
+
+
+def check_fabric_exporter(
+    valid: Mapping[str, Mapping[str, Value]], read_from: str | None
+) -> Iterator[Problem]:
+    """Yield that counters of the fabric are wanted where no host is attached to it."""
+    name = "fabric_exporter_enabled"
+    values = [variables.get(name) for variables in valid.values()]
+    paths = sorted({value.path for value in values if value is not None and _is_on(value)})
+    if paths and read_from == "ufm":
+        yield Problem(
+            paths[0],
+            "true, but cluster_fabric.read_from is ufm: no host asks the fabric itself, and its "
+            "counters are UFM's",
+            "write false, and collect them from UFM's telemetry (monitoring_jobs)",
+        )
+
+
+def alert_warnings(inventory: Inventory, valid: Mapping[str, Mapping[str, Value]]) -> Iterator[str]:
+    """Yield, for each place where monitoring is switched on, that no one is notified of alerts."""
+    members = inventory.groups.get(_GROUP, ())
+    on = {
+        name: [host for host in members if _is_on(valid.get(host, {}).get(name))]
+        for name in _SWITCHES
+    }
+    for host in on["alertmanager_enabled"]:
+        if not _is_given(inventory, host, "alertmanager_receivers"):
+            yield (
+                f"{valid[host]['alertmanager_enabled'].path}: true, but alertmanager_receivers is "
+                "empty, so that no one is notified; write [{name: team, email_configs: [{to: "
+                "ops@example.org}]}] for instance, or [{name: shown}] if alerts are only looked at"
+            )
+    for host in on["prometheus_enabled"]:
+        if not on["alertmanager_enabled"] and not _is_given(
+            inventory, host, "prometheus_alertmanagers"
+        ):
+            yield (
+                f"{valid[host]['prometheus_enabled'].path}: true, but no Alertmanager gets its "
+                f"alerts; write alertmanager_enabled: true in group_vars/{_GROUP}, or "
+                "prometheus_alertmanagers: {targets: ['HOST:9093']} for one of the site's own"
+            )
+
+
+def _is_given(inventory: Inventory, host: str, name: str) -> bool:
+    """Return whether a value is written; one that is wrong is, and reported as that."""
+    value = inventory.hosts[host].get(name)
+    return value is not None and value.value not in ([], {})
 
 
 def _is_on(value: Value | None) -> bool:

@@ -82,6 +82,63 @@ def check_monitors(
             yield Problem(where, wrong, remedy)
 
 
+def _mounted_folders(variables: Mapping[str, Mapping[str, Value]]) -> set[tuple[str, str]]:
+    """Return file system and folder of each mount of CephFS, on any host."""
+    return {
+        (item["fs"], posixpath.normpath(item.get("path") or "/"))
+        for values in variables.values()
+        if _SHARED in values
+        for item in values[_SHARED].value
+        if isinstance(item.get("fs"), str) and isinstance(item.get("path") or "/", str)
+    }
+
+
+def check_home_quotas(
+    variables: Mapping[str, Mapping[str, Value]], administrators: Iterable[str]
+) -> Iterator[Problem]:
+    """Yield quotas of homes that no host would set, or that are of a folder without homes.
+
+    variables are those of each host, administrators the hosts of storage_nodes.
+    """
+    name = "cephfs_home_quotas"
+    asked = {
+        values[name].path: values[name] for values in variables.values() if _says(values, name)
+    }
+    setting = {
+        variables[host][name].path
+        for host in administrators
+        if _says(variables.get(host, {}), name) and _says(variables[host], "cephfs_admin")
+    }
+    mounted = _mounted_folders(variables)
+    for path, value in asked.items():
+        if path not in setting:
+            yield Problem(
+                path,
+                "only a host of storage_nodes with cephfs_admin: true sets quotas, and none has it",
+                "write it and cephfs_admin: true in group_vars/storage_nodes",
+            )
+        for index, item in enumerate(value.value):
+            folder = posixpath.normpath(item["path"])
+            above = {folder, *(_parents(folder))}
+            if not any(fs == item["fs"] and place in above for fs, place in mounted):
+                yield Problem(
+                    f"{path}[{index}].path",
+                    f"no host mounts '{folder}' of CephFS {item['fs']}, so that no home is there",
+                    "write fs and path of the mount in cephfs_mounts that has the homes; on other "
+                    "storage quotas are its own",
+                )
+
+
+def _says(values: Mapping[str, Value], name: str) -> bool:
+    return name in values and bool(values[name].value)
+
+
+def _parents(folder: str) -> Iterator[str]:
+    while folder not in ("/", "."):
+        folder = posixpath.dirname(folder) or "/"
+        yield folder
+
+
 def check_state_folder(
     variables: Mapping[str, Value], controllers: Sequence[str], others: Iterable[str] = ()
 ) -> Iterator[Problem]:

@@ -80,7 +80,7 @@ def _setting(cluster: Mapping[str, Value], name: str) -> Value:
 
 def _place(
     nodes: list[Node],
-    sound: Variables,
+    valid: Variables,
     known: Mapping[str, Any],
     networks: Mapping[str, Network],
     findings: _Findings,
@@ -90,7 +90,7 @@ def _place(
     found: dict[Problem, None] = {}
     for node in nodes:
         here, problems = _plan_networks.place_node(
-            node.name, node.path, node.number, sound[node.name], known, networks
+            node.name, node.path, node.number, valid[node.name], known, networks
         )
         placed.extend(here)
         found.update(dict.fromkeys(problems))
@@ -115,7 +115,7 @@ def _without_address(nodes: list[Node], inventory: Inventory, network: str) -> l
 
 def _check_addresses(
     nodes: list[Node],
-    sound: Variables,
+    valid: Variables,
     inventory: Inventory,
     cluster: Mapping[str, Value],
     networks: Mapping[str, Network],
@@ -123,7 +123,7 @@ def _check_addresses(
 ) -> list[Placed]:
     """Return the addresses of all nodes, those included that something is wrong with."""
     known = cluster["cluster_networks"]
-    placed = _place(nodes, sound, known.value, networks, findings)
+    placed = _place(nodes, valid, known.value, networks, findings)
     present = {node.name for node in nodes if node.present}
     in_use = [item for item in placed if item.host in present]
     findings.problems.extend(_plan_networks.check_addresses(in_use, networks))
@@ -160,33 +160,35 @@ def _check_fabric(
 
 def _check_slurm(
     inventory: Inventory,
-    sound: Variables,
+    valid: Variables,
     nodes: list[Node],
     cluster: Mapping[str, Value],
     findings: _Findings,
 ) -> None:
     controllers = inventory.groups.get("slurm_controllers", ())
+    validation = _setting(cluster, "cluster_validation")
+    findings.problems.extend(_plan_slurm.check_engine(validation, controllers))
     if not controllers:
         return
-    values = sound.get(controllers[0], {})
+    values = valid.get(controllers[0], {})
     names = ("slurm_controller_partitions", "slurm_controller_node_sets")
     # One that is there but unsound has been reported; the other cannot be judged without it.
     if all(name in values or name not in inventory.hosts[controllers[0]] for name in names):
         partitions, node_sets = (_value(values, name, ()) for name in names)
         findings.add(_plan_slurm.check_partitions(nodes, partitions, node_sets))
     # What the site mounts itself.
-    asked = _setting(cluster, "cluster_validation").value or {}
+    asked = validation.value or {}
     others = [item["path"] for item in (asked.get("canary") or {}).get("mounts") or ()]
     databases = inventory.groups.get("slurm_databases", ())
     findings.problems.extend(_plan_slurm.check_accounting(values, databases))
-    findings.problems.extend(_plan_slurm.check_databases(sound, databases))
+    findings.problems.extend(_plan_slurm.check_databases(valid, databases))
     findings.problems.extend(_plan_mounts.check_state_folder(values, controllers, others))
     findings.warnings.extend(_plan_slurm.controller_warnings(values, controllers))
 
 
 def _check_slurm_values(
     inventory: Inventory,
-    sound: Variables,
+    valid: Variables,
     nodes: list[Node],
     profiles: Mapping[str, Profile],
     fabric: Fabric,
@@ -198,7 +200,7 @@ def _check_slurm_values(
     controllers = inventory.groups.get("slurm_controllers", ())
     if not controllers:
         return
-    values = sound[controllers[0]]
+    values = valid[controllers[0]]
     described = {
         "cluster_name": "cluster",
         "controllers": list(controllers),
@@ -211,6 +213,10 @@ def _check_slurm_values(
         _plan_slurm_values.check_conf(values, described, names, findings.problems)
     )
     findings.problems.extend(_plan_slurm_values.check_entries(values))
+    jobs = [node for node in nodes if node.runs_jobs or "login_nodes" in node.groups]
+    findings.problems.extend(
+        _plan_slurm_values.check_pmix(values, [valid[node.name] for node in jobs])
+    )
     access = networks.get(_setting(cluster, "cluster_access_network").value)
     if access is not None and access.net.version == 6:
         findings.problems.extend(_plan_slurm_values.check_ipv6(values, access.name))
@@ -223,7 +229,7 @@ def _check_slurm_values(
 
 def _check_hosts(
     nodes: list[Node],
-    sound: Variables,
+    valid: Variables,
     networks: Mapping[str, Network],
     complete: bool,
     roles: Mapping[str, RoleSpec],
@@ -234,7 +240,7 @@ def _check_hosts(
     directory = roles["identity"].options if "identity" in roles else {}
     seen: set[tuple[int, ...]] = set()
     for node in nodes:
-        values = sound[node.name]
+        values = valid[node.name]
         key = tuple(
             id(values[name].value) if name in values else 0
             for name in (*names, "node_base_users", "node_base_groups")
@@ -249,7 +255,7 @@ def _check_hosts(
 
 def _check_interfaces(
     nodes: list[Node],
-    sound: Variables,
+    valid: Variables,
     known: Mapping[str, Any],
     networks: Mapping[str, Network],
     placed: list[Placed],
@@ -265,7 +271,7 @@ def _check_interfaces(
         if node.present:
             here = addressed.get(node.name, set())
             problems = _plan_interfaces.check_interfaces(
-                sound[node.name], known, networks, here, access
+                valid[node.name], known, networks, here, access
             )
             found.update(dict.fromkeys(problems))
     findings.problems.extend(found)
@@ -289,12 +295,12 @@ def make_plan(
     findings.problems.extend(_plan_variables.check_names(inventory))
     findings.add(_plan_variables.check_strays(inventory))
     checked = _plan_variables.check_variables(inventory, roles)
-    sound = checked.sound
+    valid = checked.valid
     findings.problems.extend(checked.problems)
     findings.warnings.extend(checked.warnings)
     findings.problems.extend(_plan_variables.check_required(inventory, roles, checked.meant))
     if refuse is not None:
-        findings.problems.extend(refuse(inventory.hosts, sound, inventory.groups))
+        findings.problems.extend(refuse(inventory.hosts, valid, inventory.groups))
     cluster, problems = _plan_variables.cluster_values(checked, inventory)
     findings.problems.extend(problems)
 
@@ -314,18 +320,18 @@ def make_plan(
             host,
             type_of(inventory, host),
             tuple(group for group in GROUPS if group in inventory.memberships[host]),
-            sound[host],
+            valid[host],
             fabric,
             profiles,
         )
-        for host in sound
+        for host in valid
     ]
     findings.problems.extend(
-        _plan_nodes.check_profiles(nodes, sound, profiles, broken, inventory.hosts, fabric)
+        _plan_nodes.check_profiles(nodes, valid, profiles, broken, inventory.hosts, fabric)
     )
     for node in nodes:
         if node.present:
-            layout = _plan_mig.check_mig(sound[node.name], profiles.get(node.profile or ""))
+            layout = _plan_mig.check_mig(valid[node.name], profiles.get(node.profile or ""))
             findings.problems.extend(layout)
     findings.problems.extend(_plan_nodes.check_numbers(nodes))
     findings.problems.extend(_plan_nodes.check_identities(nodes))
@@ -353,19 +359,25 @@ def make_plan(
         _plan_fabric.check_partners(described.value, described.path, len(gpu_nodes))
     )
     findings.problems.extend(_plan_slurm.check_spares(cluster.get("cluster_gate"), nodes))
-    findings.problems.extend(_plan_repair.check_repair(cluster.get("cluster_repair"), nodes, sound))
-    findings.problems.extend(_plan_monitoring.check_monitoring(inventory, sound))
+    findings.problems.extend(_plan_repair.check_repair(cluster.get("cluster_repair"), nodes, valid))
+    findings.problems.extend(_plan_monitoring.check_monitoring(inventory, valid))
+    findings.problems.extend(
+        _plan_monitoring.check_fabric_exporter(valid, described.value.get("read_from"))
+    )
+    findings.warnings.extend(_plan_monitoring.alert_warnings(inventory, valid))
+    admins = inventory.groups.get("storage_nodes", ())
+    findings.problems.extend(_plan_mounts.check_home_quotas(valid, admins))
     complete = "cluster_networks" in cluster and networks.keys() == known.value.keys()
-    _check_hosts(nodes, sound, networks, complete, roles, findings)
+    _check_hosts(nodes, valid, networks, complete, roles, findings)
 
     placed: list[Placed] = []
     if "cluster_networks" in cluster:
-        placed = _check_addresses(nodes, sound, inventory, cluster, networks, findings)
+        placed = _check_addresses(nodes, valid, inventory, cluster, networks, findings)
         access = _setting(cluster, "cluster_access_network").value
-        _check_interfaces(nodes, sound, known.value, networks, placed, access, findings)
-        findings.problems.extend(_plan_bmc.check_bmcs(nodes, sound, known, access, placed))
-    _check_slurm(inventory, sound, nodes, cluster, findings)
-    _check_slurm_values(inventory, sound, nodes, profiles, fabric, networks, cluster, findings)
+        _check_interfaces(nodes, valid, known.value, networks, placed, access, findings)
+        findings.problems.extend(_plan_bmc.check_bmcs(nodes, valid, known, access, placed))
+    _check_slurm(inventory, valid, nodes, cluster, findings)
+    _check_slurm_values(inventory, valid, nodes, profiles, fabric, networks, cluster, findings)
     wired = [node for node in nodes if _plan_nodes.has_place(node, profiles)]
     findings.problems.extend(
         _plan_cabling.check_places(fabric, described.path, wired, findings.problems)

@@ -38,22 +38,22 @@ _ALL = {"name", "kind", "timeout_s"}
 
 
 def check_repair(
-    value: Value | None, nodes: list[Node], sound: Mapping[str, Mapping[str, Value]]
+    value: Value | None, nodes: list[Node], valid: Mapping[str, Mapping[str, Value]]
 ) -> Iterator[Problem]:
     """Yield steps that no BMC can do, wrong ladders, and hooks that cannot be used."""
     if value is None or not value.value:
         return
-    path, said = value.path, value.value
+    path, declared = value.path, value.value
     protocols = {
         str((given.value or {}).get("protocol") or "redfish")
         for node in nodes
-        if (given := sound.get(node.name, {}).get("node_bmc")) is not None and given.value
+        if (given := valid.get(node.name, {}).get("node_bmc")) is not None and given.value
     }
-    yield from _steps(f"{path}.steps", said.get("steps") or (), protocols)
-    for check, words in (said.get("ladders") or {}).items():
+    yield from _steps(f"{path}.steps", declared.get("steps") or (), protocols)
+    for check, words in (declared.get("ladders") or {}).items():
         yield from _ladder(f"{path}.ladders.{check}", str(check), words, protocols)
     names: set[str] = set()
-    for number, hook in enumerate(said.get("hooks") or ()):
+    for number, hook in enumerate(declared.get("hooks") or ()):
         yield from _hook(f"{path}.hooks[{number}]", hook)
         if hook["name"] in names:
             wrong = f"'{hook['name']}' is the name of an earlier one"

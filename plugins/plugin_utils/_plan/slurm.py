@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...module_utils._core.nodeset import expand, fold
@@ -184,6 +184,24 @@ def controller_warnings(variables: Mapping[str, Value], controllers: tuple[str, 
         return []
     shared = f"{len(controllers)} controllers must share a folder for their state"
     return [f"slurm_controllers.{name}: missing; {shared}"]
+
+
+def check_engine(validation: Value, controllers: Sequence[str]) -> Iterator[Problem]:
+    """Yield why Slurm cannot start validate_nodes, where it is asked to."""
+    asked = validation.value if isinstance(validation.value, Mapping) else {}
+    if asked.get("engine") != "slurm":
+        return
+    path = f"{validation.path}.engine"
+    if not controllers:
+        yield Problem(
+            path, "slurm: no host is in slurm_controllers", "write clustershell or ansible"
+        )
+    elif asked.get("transport") == "ssh":
+        yield Problem(
+            path,
+            "slurm: it starts nothing without a job, which transport: ssh forbids",
+            "write transport: auto, or engine: clustershell",
+        )
 
 
 def check_databases(

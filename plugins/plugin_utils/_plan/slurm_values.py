@@ -22,7 +22,7 @@ from ...module_utils._slurm.conf.check import check
 from .._inventory.values import Value, is_hidden
 
 # What slurm_config takes, and the variable that the role takes it from.
-_SETTINGS = {
+SETTINGS = {
     "version": "slurm_base_version",
     "auth": "slurm_base_auth",
     # How the plan's topology is used.
@@ -30,18 +30,27 @@ _SETTINGS = {
     **{
         name: "slurm_controller_" + name
         for name in (
+            "accounting_enforce",
+            "block_sizes",
             "cgroup",
             "configless",
+            "default_cpus_per_gpu",
+            "default_mem_per_cpu_mb",
+            "default_mem_per_gpu_mb",
             "epilog",
             "gres_autodetect",
             "health_check",
+            "mpi_default",
             "node_sets",
             "options",
             "partitions",
             "plugstack",
             "pretended_hardware",
             "prolog",
+            "reboot_program",
+            "resume_timeout_s",
             "state_save_location",
+            "topology_format",
             "topology_plugin",
         )
     },
@@ -78,7 +87,7 @@ def check_conf(
     hardware = {node["name"]: node for node in described["nodes"]}
     given = {
         setting: values[name].value
-        for setting, name in _SETTINGS.items()
+        for setting, name in SETTINGS.items()
         if name in values and not is_hidden(values[name].value)
     }
     everywhere = [{"name": "batch", "nodes": [_ALL]}]
@@ -91,10 +100,10 @@ def check_conf(
     known = {problem.path.lower() for problem in found}
     for line in check(full):
         parts = _LINE.fullmatch(line)
-        if parts is None or parts["name"] not in _SETTINGS:
+        if parts is None or parts["name"] not in SETTINGS:
             # The plan made it, from what has been checked.
             continue
-        where = _path(values, _SETTINGS[parts["name"]]) + parts["rest"]
+        where = _path(values, SETTINGS[parts["name"]]) + parts["rest"]
         place = where.lower()
         if not any(path == place or path.startswith((place + ".", place + "[")) for path in known):
             # One line for a place; Slurm's keys are the same in other letters.
@@ -113,6 +122,18 @@ def check_ipv6(values: Values, network: str) -> Iterator[Problem]:
         wrong = f"has no EnableIPv6, and the network {network} of Slurm is IPv6"
         remedy = "write CommunicationParameters: [EnableIPv6] in it"
         yield Problem(_path(values, name), wrong, remedy)
+
+
+def check_pmix(values: Values, hosts: Iterable[Values]) -> Iterator[Problem]:
+    """Yield that srun takes PMIx, but its library is kept off a host that starts or runs jobs."""
+    name, library = "slurm_controller_mpi_default", "slurm_base_pmix"
+    mpi = str(values[name].value) if name in values else ""
+    if not mpi.startswith("pmix"):
+        return
+    paths = {host[library].path for host in hosts if library in host and not host[library].value}
+    for path in sorted(paths):
+        wrong = f"false, and every srun would fail, since {values[name].path} is {mpi}"
+        yield Problem(path, wrong, f"leave it out, or write another {name}")
 
 
 def check_entries(values: Values) -> Iterator[Problem]:

@@ -151,7 +151,7 @@ def _unknown(name: str, owner: str, path: str, options: Mapping[str, Option]) ->
 class Checked:
     """The variables that are valid, so that one mistake is not reported twice; and the others."""
 
-    sound: Variables
+    valid: Variables
     problems: tuple[Problem, ...]
     warnings: tuple[str, ...]
     # Variables that misspelt ones were probably meant to be.
@@ -164,9 +164,9 @@ def check_variables(inventory: Inventory, roles: Mapping[str, RoleSpec]) -> Chec
     problems: list[Problem] = []
     warnings: list[str] = []
     verdicts: dict[tuple[str, int], bool] = {}
-    sound: Variables = {}
+    valid: Variables = {}
     for host in known_hosts(inventory):
-        sound[host] = {}
+        valid[host] = {}
         for name, value in inventory.hosts.get(host, {}).items():
             key = (value.path, id(value.value))
             if key not in verdicts:
@@ -174,13 +174,13 @@ def check_variables(inventory: Inventory, roles: Mapping[str, RoleSpec]) -> Chec
                 problems.extend(found)
                 verdicts[key] = not found and not isinstance(value.value, (Opaque, Unresolved))
             if verdicts[key]:
-                sound[host][name] = value
+                valid[host][name] = value
     wired = {name for role in roles.values() for name in role.wired - role.received}
     for path, name in sorted(
         {
             (value.path, name)
-            for host in sound
-            for name, value in sound[host].items()
+            for host in valid
+            for name, value in valid[host].items()
             if name in wired
         }
     ):
@@ -189,10 +189,10 @@ def check_variables(inventory: Inventory, roles: Mapping[str, RoleSpec]) -> Chec
         near = closest(name, options, 0.88)
         if near and name not in inventory.names:
             problems.append(Problem(path, "no such variable", f"write {near}"))
-    problems.extend(_unread(inventory, sound, roles))
-    unknown = {name for host in sound for name in inventory.hosts.get(host, {})} - options.keys()
+    problems.extend(_unread(inventory, valid, roles))
+    unknown = {name for host in valid for name in inventory.hosts.get(host, {})} - options.keys()
     meant = {closest(name, options, 0.75) or "" for name in unknown}
-    return Checked(sound, tuple(problems), tuple(warnings), frozenset(meant))
+    return Checked(valid, tuple(problems), tuple(warnings), frozenset(meant))
 
 
 def name_warnings(inventory: Inventory) -> list[str]:
@@ -205,7 +205,7 @@ def name_warnings(inventory: Inventory) -> list[str]:
 
 
 def _unread(
-    inventory: Inventory, sound: Variables, roles: Mapping[str, RoleSpec]
+    inventory: Inventory, valid: Variables, roles: Mapping[str, RoleSpec]
 ) -> Iterator[Problem]:
     """Yield inputs of a role that are written for groups whose hosts do not have the role."""
     for role in roles.values():
@@ -213,11 +213,11 @@ def _unread(
         if not members:
             continue
         # Where a host of the role has the input, others are exceptions from what all have.
-        read = {name for host in members & sound.keys() for name in sound[host]}
+        read = {name for host in members & valid.keys() for name in valid[host]}
         others = role.options.keys() - read - role.wired - inventory.names
         written = {
             (name, variables[name].path)
-            for variables in sound.values()
+            for variables in valid.values()
             for name in others & variables.keys()
         }
         for name, path in sorted(written):
@@ -241,26 +241,26 @@ def cluster_values(
     checked: Checked, inventory: Inventory
 ) -> tuple[dict[str, Value], list[Problem]]:
     """Return the cluster-wide variables, the same for all nodes, and what is wrong with them."""
-    sound = checked.sound
+    valid = checked.valid
     values: dict[str, Value] = {}
     problems: list[Problem] = []
     once = "write it once, in group_vars/all/cluster.yml"
     for name, option in CLUSTER_VARIABLES.items():
-        having = [host for host in sound if name in sound[host]]
-        written = [host for host in sound if name in inventory.hosts.get(host, {})]
+        having = [host for host in valid if name in valid[host]]
+        written = [host for host in valid if name in inventory.hosts.get(host, {})]
         if not written and option.required and name not in checked.meant:
             remedy = _write_in("group_vars/all/cluster.yml", option)
             problems.append(Problem("all." + name, "missing", remedy))
         if not having:
             continue
-        first = sound[having[0]][name]
+        first = valid[having[0]][name]
         found = [
             Problem(path, f"differs from {first.path}", once)
             for path in dict.fromkeys(
-                sound[host][name].path for host in having if sound[host][name].value != first.value
+                valid[host][name].path for host in having if valid[host][name].value != first.value
             )
         ]
-        without = sound.keys() - set(written)
+        without = valid.keys() - set(written)
         if without:
             found.append(Problem(first.path, f"not set for {fold(without)}", once))
         problems.extend(found)

@@ -181,11 +181,11 @@ class Collector:
     def _version(
         self, check: str, evidence: Sequence[str], found: Mapping[str, Any] | None
     ) -> None:
-        said = self.versions.setdefault(check, set())
+        values = self.versions.setdefault(check, set())
         for line in evidence[:6]:
-            said.add(line.partition(": ")[0] if check.endswith("equal") else line)
+            values.add(line.partition(": ")[0] if check.endswith("equal") else line)
         if found is not None and isinstance(found["value"], str):
-            said.add(found["value"])
+            values.add(found["value"])
 
     @staticmethod
     def _state(kept: dict[str, dict[int, str]], name: str, word: str, status: str) -> None:
@@ -276,7 +276,7 @@ class Collector:
                 {"check": one.check, "nodes": list(one.nodes), "share": round(one.share, 3)}
                 for one in questions(judged, self.request.most_share)
             ],
-            "failed": [self._told(one) for one in _once(each.failing for each in every)],
+            "failed": [self._as_row(one) for one in _once(each.failing for each in every)],
             "not_measured": _grouped(_once(each.unmeasured for each in every)),
             "gpus": {node: _row(row) for node, row in sorted(self.gpus.items())},
             "maps": {check: vars(one) for check, one in sorted(self.maps.items(), key=_map_order)},
@@ -295,7 +295,7 @@ class Collector:
             ],
             "versions": {
                 **dict(versions),
-                **{check: sorted(said)[:40] for check, said in sorted(self.versions.items())},
+                **{check: sorted(values)[:40] for check, values in sorted(self.versions.items())},
             },
             "runs": list(runs),
             "store_problems": list(problems),
@@ -327,7 +327,7 @@ class Collector:
             "serials": list(found.serials),
         }
 
-    def _told(self, record: Record) -> dict[str, Any]:
+    def _as_row(self, record: Record) -> dict[str, Any]:
         data = record.as_data()
         data["node"] = place_of(record.subject).owner
         data["simulated"] = (record.check, record.subject) in self.of_simulated
@@ -357,8 +357,8 @@ def _map_order(item: tuple[str, _Map]) -> tuple[int, str]:
 
 
 def _whole(found: Sequence[NodeVerdict]) -> str:
-    said = {one.verdict for one in found}
-    return FAIL if FAIL in said else PASS if said == {PASS} else NOT_MEASURED
+    reported = {one.verdict for one in found}
+    return FAIL if FAIL in reported else PASS if reported == {PASS} else NOT_MEASURED
 
 
 def _counted(found: Sequence[NodeVerdict]) -> dict[str, int]:

@@ -143,8 +143,8 @@ def _failed(report: Mapping[str, Any]) -> list[dict[str, Any]]:
         place = f", rack {about['rack']}" if about.get("rack") else ""
         place += f" unit {about['rack_unit']}" if about.get("rack_unit") else ""
         state = about.get("state") or {}
-        told = " ".join(str(state[key]) for key in ("state", "reason") if state.get(key))
-        found.append({"node": name, "place": place, "state": told, "findings": findings})
+        message = " ".join(str(state[key]) for key in ("state", "reason") if state.get(key))
+        found.append({"node": name, "place": place, "state": message, "findings": findings})
     return found
 
 

@@ -30,12 +30,12 @@ def junit(report: Mapping[str, Any]) -> str:
     """Return the XML of a report."""
     found: dict[str, list[ET.Element]] = {}
     for one in report["failed"]:
-        case = _case(one["subject"], one["check"], "failure", one["text"], _told(one))
+        case = _case(one["subject"], one["check"], "failure", one["text"], _details(one))
         found.setdefault(one["node"], []).append(case)
     for group in report["not_measured"]:
-        told = [*group["evidence"], f"do: {group['remedy']}"]
+        reported = [*group["evidence"], f"do: {group['remedy']}"]
         for subject in group["subjects"]:
-            case = _case(subject, group["check"], "error", group["text"], told)
+            case = _case(subject, group["check"], "error", group["text"], reported)
             found.setdefault(place_of(subject).owner, []).append(case)
     root = ET.Element("testsuites")
     for node in report["nodes"]:
@@ -72,22 +72,22 @@ def _suite(name: str, cases: list[ET.Element]) -> ET.Element:
 
 
 def _case(
-    subject: str, check: str, kind: str = "", text: str = "", told: list[str] | None = None
+    subject: str, check: str, kind: str = "", text: str = "", reported: list[str] | None = None
 ) -> ET.Element:
     case = ET.Element("testcase", {"classname": clean(subject), "name": clean(check)})
     if kind:
-        ET.SubElement(case, kind, {"message": clean(text)}).text = clean("\n".join(told or []))
+        ET.SubElement(case, kind, {"message": clean(text)}).text = clean("\n".join(reported or []))
     return case
 
 
-def _told(one: Mapping[str, Any]) -> list[str]:
-    told = []
+def _details(one: Mapping[str, Any]) -> list[str]:
+    reported = []
     if one["measured"] and one["threshold"]:
         found, threshold = one["measured"], one["threshold"]
-        told.append(
+        reported.append(
             f"{found['value']} {found['unit']}, must be {threshold['op']} {threshold['value']} "
             f"({threshold['source']})"
         )
     if one["simulated"]:
-        told.append("SIMULATED hardware")
-    return [*told, *one["evidence"], f"do: {one['remedy']}"]
+        reported.append("SIMULATED hardware")
+    return [*reported, *one["evidence"], f"do: {one['remedy']}"]

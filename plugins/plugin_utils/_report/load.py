@@ -98,14 +98,14 @@ def load_report(
     counted: dict[tuple[str, int], int] = {}
     for run in sorted({run for run, _number in used}):
         read: dict[tuple[str, int], Batch] = {}
-        told = Problems()
-        for batch, record in store.read(run, told, lambda one: one.key in used):
+        problems_of_run = Problems()
+        for batch, record in store.read(run, problems_of_run, lambda one: one.key in used):
             read[batch.key] = batch
             if record is not None and layer_of(record["check"]) in layers.get(batch.key, ()):
                 counted[batch.key] = counted.get(batch.key, 0) + 1
                 kept = usable(batch, record)
                 if kept is not record:
-                    told.lines.append(
+                    problems_of_run.lines.append(
                         f"{run}: {record['subject']} {record['check']}: {kept['text']}"
                     )
                 collector.record(batch, kept)
@@ -113,7 +113,7 @@ def load_report(
         for key in (key for key in used if key[0] == run):
             if key not in read or not read[key].whole:
                 collector.record(used[key], _unreadable(used[key]))
-        problems.lines += [line for line in told.lines if line not in problems.lines]
+        problems.lines += [line for line in problems_of_run.lines if line not in problems.lines]
     for line in read_text(pairs).splitlines() if pairs else ():
         # One that was truncated when a run was killed has no flow.
         with contextlib.suppress(ValueError, KeyError, TypeError, IndexError):

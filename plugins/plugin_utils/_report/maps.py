@@ -169,7 +169,7 @@ def rack_map(report: Mapping[str, Any]) -> dict[str, list[Box]]:
 def _box(node: Mapping[str, Any], leads: bool, skip: int) -> Box:
     state = node["state"].get("state", "")
     place = f"unit {node['rack_unit']}" if node["rack_unit"] is not None else ""
-    told = [
+    reported = [
         node["name"],
         place,
         WORDS[node["verdict"]].lower(),
@@ -177,13 +177,13 @@ def _box(node: Mapping[str, Any], leads: bool, skip: int) -> Box:
         node["level"],
         node["at"],
     ]
-    told += [f"Slurm: {state} {node['state'].get('reason', '')}" if state else ""]
-    told += [f"fabric: {one}" for one in node["shown"][:3]]
+    reported += [f"Slurm: {state} {node['state'].get('reason', '')}" if state else ""]
+    reported += [f"fabric: {one}" for one in node["shown"][:3]]
     return Box(
         name=node["name"],
         verdict=node["verdict"],
         shown=node["name"][skip:],
-        title="; ".join(one for one in told if one),
+        title="; ".join(one for one in reported if one),
         state=state,
         beside=bool(node["shown"]),
         leads=leads,

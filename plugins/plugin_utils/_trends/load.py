@@ -59,7 +59,7 @@ def load_histories(evidence: str, now: float, simulated: bool, problems: Problem
     nodes = [node for node, pretended in store.nodes() if pretended == simulated]
     # In order of time over all nodes, since a cable may have been at another one before.
     every = heapq.merge(
-        *(_told(store, node, problems, since, simulated) for node in nodes),
+        *(_links_of(store, node, problems, since, simulated) for node in nodes),
         key=lambda one: one[:2],
     )
     for (at, node), some in groupby(every, key=lambda one: one[:2]):
@@ -68,7 +68,7 @@ def load_histories(evidence: str, now: float, simulated: bool, problems: Problem
     return found
 
 
-def _told(
+def _links_of(
     store: LinkStore, node: str, problems: Problems, since: float, simulated: bool
 ) -> Iterator[tuple[int, str, LinkReading]]:
     for reading in store.read(node, problems, since, simulated):
@@ -117,6 +117,6 @@ def text_of(outlook: Outlook, simulated: bool) -> str:
     named = ", ".join(link.subject for link in outlook.will_fail[:6])
     more = len(outlook.will_fail) - 6
     named += f" and {more} more" if more > 0 else ""
-    said = f"{len(outlook.will_fail)} will fail ({named})" if named else "none will fail"
-    text = f"trends of {outlook.judged} links: {said}; {silent} not measured"
+    reported = f"{len(outlook.will_fail)} will fail ({named})" if named else "none will fail"
+    text = f"trends of {outlook.judged} links: {reported}; {silent} not measured"
     return f"SIMULATED: {text}" if simulated else text

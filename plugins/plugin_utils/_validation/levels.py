@@ -114,7 +114,7 @@ def fold(
         records += found or [_silent(node, name, answer, at, before, (nothing or {}).get(name, ""))]
     tally = Tally.of(records)
     absent = [f"{name} ({why})" for name, why in asked.items() if why]
-    said = ", ".join(
+    message = ", ".join(
         f"{count} {status.replace('_', ' ')}" for status, count in tally.counts.items()
     )
     return {
@@ -123,7 +123,7 @@ def fold(
         "counts": tally.counts,
         "lines": [line_of(record) for record in records if record.status != PASS],
         "not_asked": absent,
-        "text": f"{said}; not asked for: {', '.join(absent) or 'nothing'}",
+        "text": f"{message}; not asked for: {', '.join(absent) or 'nothing'}",
     }
 
 

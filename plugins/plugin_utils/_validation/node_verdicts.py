@@ -56,8 +56,8 @@ def gate_verdicts(
     fold, levels, oldest = Fold(cables_fail_nodes=True), {}, {}
     for node, data in files:
         records, why = _own_records(node, data)
-        said = "" if why else data.get("level")
-        levels[node] = said if said in LEVELS else LEVELS[0]
+        reported = "" if why else data.get("level")
+        levels[node] = reported if reported in LEVELS else LEVELS[0]
         oldest[node] = min((record.at for record in records), default="")
         for record in records:
             fold.add(record)
@@ -81,13 +81,13 @@ def gate_verdicts(
         for node in sorted(set(oldest) - seen - set(without_rails)):
             why = "its cables were not checked"
             fold.add(_missing(node, "fabric.records", why, "run validate_fabric"))
-    told = gate_data([_by_cost(fold.verdict(node, levels[node]), weights) for node in oldest])
-    for one in told:
+    verdicts = gate_data([_by_cost(fold.verdict(node, levels[node]), weights) for node in oldest])
+    for one in verdicts:
         if one["verdict"] == FAIL:
             one["at"] = max(record.at for record in fold.failing[one["node"]])
         else:
             one["at"] = oldest[one["node"]]
-    return told
+    return verdicts
 
 
 _Weights = Mapping[tuple[str, str], tuple[int, str]]
@@ -101,12 +101,12 @@ def _weights(findings: Sequence[Any]) -> _Weights:
     weights: dict[tuple[str, str], tuple[int, str]] = {}
     for place, one in enumerate(findings):
         try:
-            told = [(f"fabric.{one['kind']}", str(one["subject"]))]
-            told += [("fabric.cable", str(subject)) for subject in one["cables"]]
+            reported = [(f"fabric.{one['kind']}", str(one["subject"]))]
+            reported += [("fabric.cable", str(subject)) for subject in one["cables"]]
             weight = (place, str(one["severity"]))
         except (KeyError, TypeError):
             continue
-        for key in told:
+        for key in reported:
             weights.setdefault(key, weight)
     return weights
 

@@ -51,7 +51,7 @@ def test_a_fault_is_what_the_table_says(bench: matrix.Matrix, name: str) -> None
 
 # The runner must notice what it is there for.
 @pytest.mark.parametrize(
-    ("name", "changes", "said"),
+    ("name", "changes", "message"),
     [
         ("gpu_lost", {"fail": (("gpu.access", "gpu:dgx-01/4"),)}, "fail: "),
         ("gpu_lost", {"fail": (), "unsure": (("gpu.access", "gpu:dgx-01/3"),)}, "the fold"),
@@ -63,14 +63,14 @@ def test_a_fault_is_what_the_table_says(bench: matrix.Matrix, name: str) -> None
         ("mount_stale", {"fail": (), "unsure": ()}, "the node drained itself"),
     ],
 )
-def test_what_differs_is_told(bench: matrix.Matrix, name: str, changes: dict, said: str) -> None:
-    told = bench.problems(dataclasses.replace(FAULTS[name], **changes))
-    assert any(said in line for line in told) if said else told == []
+def test_what_differs_is_told(bench: matrix.Matrix, name: str, changes: dict, message: str) -> None:
+    reported = bench.problems(dataclasses.replace(FAULTS[name], **changes))
+    assert any(message in line for line in reported) if message else reported == []
 
 
 @pytest.mark.parametrize("rig", ["gpu", "hca", "fabric", "pairs"])
-def test_a_sound_world_is_accused_of_nothing(bench: matrix.Matrix, rig: str) -> None:
-    assert matrix.sound_problems(bench, rig, 1) == []
+def test_a_healthy_world_is_accused_of_nothing(bench: matrix.Matrix, rig: str) -> None:
+    assert matrix.healthy_problems(bench, rig, 1) == []
 
 
 def test_the_twin_of_a_fault_is_accused_of_nothing_and_the_fault_itself_is(

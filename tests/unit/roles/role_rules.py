@@ -164,9 +164,9 @@ def defaults_equal_spec(role: Role) -> Iterator[str]:
     for name in sorted(role.defaults.keys() - optional.keys()):
         yield f"defaults/main.yml sets {name}, which the spec requires or does not know"
     for name in sorted(role.defaults.keys() & optional.keys()):
-        said, is_ = optional[name].get("default"), role.defaults[name]
-        if said != is_ or type(said) is not type(is_):
-            yield f"{name}: the spec says {said!r}, defaults/main.yml says {is_!r}"
+        stated, is_ = optional[name].get("default"), role.defaults[name]
+        if stated != is_ or type(stated) is not type(is_):
+            yield f"{name}: the spec says {stated!r}, defaults/main.yml says {is_!r}"
 
 
 def defaults_pass_the_spec(role: Role) -> Iterator[str]:

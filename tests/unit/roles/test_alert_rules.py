@@ -123,8 +123,8 @@ def run(folder: Path, cases: dict[str, dict[str, Any]]) -> str:
     done = subprocess.run(
         [tool("promtool"), "test", "rules", *files], capture_output=True, text=True, check=False
     )
-    said = re.sub(r"(?m)^Unit Testing: .*\n *SUCCESS\n\n?", "", done.stdout)
-    return "" if done.returncode == 0 else said + done.stderr
+    result = re.sub(r"(?m)^Unit Testing: .*\n *SUCCESS\n\n?", "", done.stdout)
+    return "" if done.returncode == 0 else result + done.stderr
 
 
 def test_every_alert_has_a_case() -> None:

@@ -176,10 +176,10 @@ def test_packages_by_url(enroot: dict[str, dict[str, Any]]) -> None:
 
 
 def test_enroot_refuses(enroot: dict[str, dict[str, Any]]) -> None:
-    said = "\n".join(enroot["refused"]["refusals"])
+    message = "\n".join(enroot["refused"]["refusals"])
     assert len(enroot["refused"]["refusals"]) == 7
-    assert "/raid is not mounted, and unpacked images would fill the disk" in said
-    assert "/cephfs is not there" in said
+    assert "/raid is not mounted, and unpacked images would fill the disk" in message
+    assert "/cephfs is not there" in message
     assert len(enroot["no-url"]["refusals"]) == 1
     (line,) = enroot["no-folder"]["refusals"]
     assert line.startswith("enroot_images: no enroot_images_dir")

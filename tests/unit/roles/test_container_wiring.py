@@ -52,8 +52,8 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
     children["subnet_managers"] = {"hosts": {"head-01": None}}
     write(inventory, "hosts.yml", {"cluster": {"children": children}})
     for group in GROUPS.values():
-        for host, said in group.items():
-            write(inventory, f"host_vars/{host}.yml", said)
+        for host, message in group.items():
+            write(inventory, f"host_vars/{host}.yml", message)
     wired = Wiring(inventory)
     return {host: wired.of(host) for group in GROUPS.values() for host in group}
 
@@ -136,5 +136,5 @@ def test_no_more_rails_than_every_node_has() -> None:
         "nodes": [{"name": name, "profile": kind, "groups": []} for name, kind in nodes.items()],
         "profiles": {"four": four, "eight": eight},
     }
-    said = Inventory({}, (), {name: {} for name in nodes})
-    assert Site(plan, said, {}).common_rails == 4
+    result = Inventory({}, (), {name: {} for name in nodes})
+    assert Site(plan, result, {}).common_rails == 4

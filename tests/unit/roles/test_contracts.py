@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 from role_rules import RULES, Role, roles_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -26,6 +28,21 @@ def test_vars_hold_what_several_tasks_read() -> None:
     assert sum(len(path.read_text().splitlines()) for path in files) <= 1270
     refusals = [role.name for role in ROLES if "_refusals:" in role.texts.get("vars/main.yml", "")]
     assert not refusals, "they are read by preflight alone"
+
+
+_NAMES_PACKAGES = re.compile(r"_(packages|needs|package_of|rpms)$")
+_SOURCE = re.compile(r"[.]spec|spec file|EPEL|AppStream|BaseOS|No distribution has it")
+
+
+@pytest.mark.parametrize(
+    "path", sorted(ROOT.glob("roles/*/vars/RedHat.yml")), ids=lambda path: path.parts[-3]
+)
+def test_packages_of_enterprise_linux_have_a_source(path: Path) -> None:
+    """None of these systems was at hand, so each name is from a public spec file or repository."""
+    text = path.read_text(encoding="utf-8")
+    if any(_NAMES_PACKAGES.search(name) for name in yaml.safe_load(text)):
+        comments = " ".join(line.partition("#")[2] for line in text.splitlines())
+        assert _SOURCE.search(comments), "write the spec file or the repository beside the names"
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 from role_render import by_path, lines, render
 
 KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nabc\n=x\n-----END PGP PUBLIC KEY BLOCK-----\n"
@@ -29,8 +30,8 @@ DCGM_DROP_IN = "/etc/systemd/system/nvidia-dcgm.service.d/50-baremetal-dgx.conf"
 def dcgm(folder: Path, distribution: str, **inputs: Any) -> dict[str, Any]:
     given = {f"dcgm_{key}": value for key, value in inputs.items()}
     given["__dcgm_driver"] = {"cuda": 13}
-    said = ["node:n stack.dcgm: DCGM lacks x", "node:n stack.driver: other"]
-    given["__dcgm_stack"] = {"findings": said}
+    messages = ["node:n stack.dcgm: DCGM lacks x", "node:n stack.driver: other"]
+    given["__dcgm_stack"] = {"findings": messages}
     found = render(folder, "dcgm", distribution, given, DCGM)
     for kind in ("files", "sources"):
         found[kind] = by_path(found[kind])
@@ -103,8 +104,16 @@ TOOLKIT = {
 }
 
 
-def toolkit(folder: Path, distribution: str, **inputs: Any) -> dict[str, Any]:
+REFRESH = "/etc/systemd/system/nvidia-cdi-refresh.path"
+
+
+def toolkit(
+    folder: Path, distribution: str, there: tuple[str, ...] = (REFRESH,), **inputs: Any
+) -> dict[str, Any]:
+    """What the role renders on a host where these files are."""
     given = {f"nvidia_container_toolkit_{key}": value for key, value in inputs.items()}
+    paths = {path: {"exists": path in there} for path in ("/usr/bin/nvidia-ctk", REFRESH)}
+    given["__nvidia_container_toolkit_there"] = {"paths": paths}
     found = render(folder, "nvidia_container_toolkit", distribution, given, TOOLKIT)
     for kind in ("files", "sources"):
         found[kind] = by_path(found[kind])
@@ -143,6 +152,27 @@ def test_toolkit_on_enterprise_linux(tmp_path: Path) -> None:
     assert section["repo_gpgcheck"] == "1"
     assert found["units"] == ["baremetal-dgx-cdi.service"]
     assert found["files"]["/etc/systemd/system/baremetal-dgx-cdi.service"]["state"] == "file"
+
+
+@pytest.mark.parametrize(
+    ("cdi", "there", "unit"),
+    [
+        ("auto", ("/usr/bin/nvidia-ctk", REFRESH), "nvidia-cdi-refresh.path"),
+        ("auto", ("/usr/bin/nvidia-ctk",), "baremetal-dgx-cdi.service"),
+        # check mode, before anything is installed
+        ("auto", (), "nvidia-cdi-refresh.path"),
+        ("own", (REFRESH,), "baremetal-dgx-cdi.service"),
+        ("packaged", ("/usr/bin/nvidia-ctk",), "nvidia-cdi-refresh.path"),
+    ],
+)
+def test_who_writes_the_specification(
+    tmp_path: Path, cdi: str, there: tuple[str, ...], unit: str
+) -> None:
+    found = toolkit(tmp_path, "Ubuntu", there, cdi=cdi)
+    assert found["units"] == [unit]
+    is_own = unit == "baremetal-dgx-cdi.service"
+    state = found["files"]["/etc/systemd/system/baremetal-dgx-cdi.service"]["state"]
+    assert state == ("file" if is_own else "absent")
 
 
 def test_toolkit_refusals(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +12,13 @@ from typing import Any
 
 import pytest
 from role_rules import read_yaml
-from wiring import ROOT, Wiring, example
+from wiring import ROOT, Wiring, example, write
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.conf.render import render
 from ansible_collections.baremetal.dgx.plugins.modules.slurm_config import ARGUMENT_SPEC
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._cables.files import cable_counts
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.cabling_files import find_cables
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.slurm_values import SETTINGS
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,33 @@ EXAMPLES = (
         5,
     ),
 )
+
+
+# Inputs of slurm_config that role slurm_controller does not pass, and why.
+NOT_PASSED = {
+    "spool_dir": "slurm_base makes the folders, and the units and rotation of packages name them",
+    "log_dir": "as spool_dir",
+    "return_to_service": "slurm_controller_options takes each key of slurm.conf",
+    "extra_lines": "as return_to_service",
+}
+# What the plan makes, and the folder of the files.
+GIVEN_BY_PLAN = ("cluster_name", "controllers", "databases", "nodes", "topology", "dest")
+
+
+def test_the_role_passes_what_slurm_config_takes() -> None:
+    tasks = read_yaml(ROOT / "roles/slurm_controller/tasks/configure.yml")
+    (passed,) = [
+        task["baremetal.dgx.slurm_config"] for task in tasks if "baremetal.dgx.slurm_config" in task
+    ]
+    assert set(ARGUMENT_SPEC) - set(passed) == set(NOT_PASSED)
+    specs = read_yaml(ROOT / "roles/slurm_controller/meta/argument_specs.yml")
+    options = specs["argument_specs"]["main"]["options"]
+    for name, text in passed.items():
+        found = re.findall(r"\bslurm_controller_[a-z_]+", text)
+        assert set(found) <= set(options), name
+        # What the inventory may say of it is judged before any host is touched.
+        if name not in GIVEN_BY_PLAN and found:
+            assert set(found) & set(SETTINGS.values()), f"{name}: check_inventory does not ask it"
 
 
 def slurm_files(wired: Wiring) -> dict[str, str]:
@@ -83,6 +112,32 @@ def test_the_files_of_an_example(wanted: Example, tmp_path: Path) -> None:
     assert cables is not None
     counts = cable_counts(cables)
     assert {kind: counts[kind] for kind in wanted.cables} == wanted.cables
+
+
+def test_what_jobs_and_nodes_get_comes_from_the_inventory(tmp_path: Path) -> None:
+    inventory = example(tmp_path, "superpod_127")
+    write(inventory, "group_vars/slurm_controllers/values.yml", {
+        "slurm_base_version": "25.11",
+        "slurm_controller_topology_plugin": "block",
+        "slurm_controller_topology_format": "yaml",
+        "slurm_controller_block_sizes": [16, 32],
+        "slurm_controller_mpi_default": "pmix",
+        "slurm_controller_resume_timeout_s": 1200,
+        "slurm_controller_reboot_program": "/usr/sbin/reboot",
+        "slurm_controller_accounting_enforce": ["associations", "limits"],
+        "slurm_controller_default_cpus_per_gpu": 12,
+        "slurm_controller_default_mem_per_gpu_mb": 128000,
+        "slurm_controller_default_mem_per_cpu_mb": 4000,
+    })  # fmt: skip
+    files = slurm_files(Wiring(inventory))
+    assert {
+        "MpiDefault=pmix", "ResumeTimeout=1200",
+        "RebootProgram=/usr/sbin/reboot", "AccountingStorageEnforce=associations,limits",
+        "DefCpuPerGPU=12", "DefMemPerGPU=128000", "DefMemPerCPU=4000",
+        "TopologyPlugin=topology/block",
+    } <= set(files["slurm.conf"].splitlines())  # fmt: skip
+    assert "topology.conf" not in files
+    assert "    block_sizes:\n    - 16\n    - 32\n    blocks:\n" in files["topology.yaml"]
 
 
 def test_the_files_of_the_mixed_cluster(tmp_path: Path) -> None:

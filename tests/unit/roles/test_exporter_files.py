@@ -396,8 +396,8 @@ def test_the_fabric_collector_understands_what_the_role_writes(roles: Any) -> No
     [(role, index) for role, cases in REFUSED.items() for index in range(len(cases))],
 )
 def test_what_cannot_succeed_is_refused(roles: Any, role: str, index: int) -> None:
-    (said,) = roles[role][f"refused{index}"]["refusals"]
-    assert REFUSED[role][index][1] in said
+    (message,) = roles[role][f"refused{index}"]["refusals"]
+    assert REFUSED[role][index][1] in message
 
 
 @pytest.mark.parametrize(("role", "case"), [(role, case) for role in CASES for case in CASES[role]])

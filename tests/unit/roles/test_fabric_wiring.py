@@ -34,6 +34,15 @@ def given(tmp_path: Path) -> Callable[..., dict[str, Any]]:
     return compute
 
 
+def test_the_most_load_of_a_leaf(given: Callable[..., dict[str, Any]]) -> None:
+    """By the inventory; without it nothing is handed to fabric_verify."""
+    values = given(
+        "core_12", "head-01", lambda data: data["cluster_fabric"].update(oversubscription_max=2.5)
+    )
+    assert values["__fabric"]["oversubscription_max"] == 2.5
+    assert "oversubscription_max" not in given("core_12", "head-01")["__fabric"]
+
+
 def test_basepod(given: Callable[..., dict[str, Any]]) -> None:
     values = given("core_12", "dgx-07")
     assert values["__fabric_kind"] == "infiniband"

@@ -21,11 +21,12 @@ ALIVE = ["-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4"]
 
 
 def plays_without(plays: list[dict[str, Any]]) -> list[str]:
-    """Return the plays over nodes that do not read vars/cluster.yml."""
+    """Return the plays that reach nodes over SSH and do not read vars/cluster.yml."""
     return [
         play["name"]
         for play in plays
         if play.get("hosts", "localhost") != "localhost"
+        and play.get("connection") != "local"
         and CONNECTION not in play.get("vars_files", [])
     ]
 
@@ -39,6 +40,7 @@ def test_the_rule_finds_a_play_without() -> None:
     bad = [{"name": "x", "hosts": "gpu_nodes", "vars_files": ["vars/other.yml"]}]
     assert plays_without(bad) == ["x"]
     assert not plays_without([{"name": "x", "hosts": "localhost"}])
+    assert not plays_without([{"name": "x", "hosts": "all", "connection": "local"}])
 
 
 def test_no_test_bench_has_ssh_settings_that_a_site_has_not() -> None:

@@ -26,8 +26,8 @@ HOSTS: dict[str, dict[str, Any]] = {
 def test_values_of_each_node(tmp_path: Path, fabric: bool) -> None:
     inventory = example(tmp_path, "core_12")
     (inventory / "group_vars/gpu_nodes/gpu.yml").unlink()
-    for host, said in HOSTS.items():
-        write(inventory, f"host_vars/{host}.yml", said)
+    for host, message in HOSTS.items():
+        write(inventory, f"host_vars/{host}.yml", message)
     hosts = yaml.safe_load((inventory / "hosts.yml").read_text())
     hosts["cluster"]["children"]["cpu_nodes"] = {"hosts": {"cpu-01": None}}
     (inventory / "hosts.yml").write_text(yaml.safe_dump(hosts, sort_keys=False))
@@ -41,16 +41,15 @@ def test_values_of_each_node(tmp_path: Path, fabric: bool) -> None:
     write(inventory, "host_vars/cpu-01.yml", node)
     wired = Wiring(inventory)
     found = {host: wired.of(host) for host in (*HOSTS, "cpu-01")}
-    told = {
+    result = {
         host: [[role for role in values["__cluster_roles"] if role in ROLES]]
         + [values[name] for name in NAMES]
         for host, values in found.items()
     }
-    dmabuf = "dmabuf" if fabric else ""
-    assert told["dgx-02"] == [ROLES, "h100", 4, dmabuf, 8]
-    assert told["dgx-03"] == [ROLES[1:], "h100", 4, "peermem" if fabric else "", 8]
-    assert told["dgx-04"][0] == []
-    assert told["cpu-01"] == [[], "", 0, "", 0]
+    assert result["dgx-02"] == [ROLES, "h100", 4, "auto" if fabric else "", 8]
+    assert result["dgx-03"] == [ROLES[1:], "h100", 4, "peermem" if fabric else "", 8]
+    assert result["dgx-04"][0] == []
+    assert result["cpu-01"] == [[], "", 0, "", 0]
 
 
 def test_the_driver_is_built_after_what_nvidia_peermem_is_built_against() -> None:

@@ -447,7 +447,7 @@ def test_refusals(tmp_path: Path) -> None:
         "__infiniband_kernel": {"stdout": "1"},
     }
     only = {"refusals": SHOWN["refusals"]}
-    said = render(tmp_path, "infiniband", "Debian", inputs, only)["refusals"]
+    reported = render(tmp_path, "infiniband", "Debian", inputs, only)["refusals"]
     expected = [
         "infiniband_rails: of these or infiniband_ports no PCI addresses: x; write one like",
         "infiniband_rails: a name or a PCI address of these or infiniband_ports is written twice",
@@ -458,7 +458,7 @@ def test_refusals(tmp_path: Path) -> None:
         "infiniband_repository.signed_by: empty; give the public key",
         "infiniband_nccl_settings: no settings of NCCL: nccl",
     ]
-    for line, start in zip(said, expected, strict=True):
+    for line, start in zip(reported, expected, strict=True):
         assert line.startswith(start)
 
 
@@ -514,9 +514,9 @@ def settings(tmp_path: Path) -> Any:
 
 
 def test_settings_are_applied_to_what_is_there(settings: Any) -> None:
-    code, told = settings()
+    code, output = settings()
     assert code == 0
-    assert told == [
+    assert output == [
         "-s 0000:18:00.0 CAP_EXP+8.w=5000:7000",
         "-s 0000:4f:00.0 CAP_EXP+8.w=5000:7000",
         # each bridge once, and none that has no ACS
@@ -530,16 +530,16 @@ def test_settings_are_applied_to_what_is_there(settings: Any) -> None:
 
 def test_settings_that_are_left_alone(settings: Any) -> None:
     assert settings(MAX_READ_REQUEST="0", ACS_OFF="no") == (0, [])
-    code, told = settings(MAX_READ_REQUEST="512", ACS_OFF="no", RELAXED_ORDERING="on", GPUS="")
+    code, output = settings(MAX_READ_REQUEST="512", ACS_OFF="no", RELAXED_ORDERING="on", GPUS="")
     assert code == 0
-    assert told[:2] == [
+    assert output[:2] == [
         "-s 0000:18:00.0 CAP_EXP+8.w=2000:7000",
         "-s 0000:18:00.0 CAP_EXP+8.w=0010:0010",
     ]
 
 
 def test_settings_that_fail_do_not_keep_the_others_back(settings: Any) -> None:
-    code, told = settings(FAIL="0000:18:00.0")
+    code, output = settings(FAIL="0000:18:00.0")
     assert code == 1
-    assert len(told) == 7
+    assert len(output) == 7
     assert settings(MAX_READ_REQUEST="5")[0] == 1

@@ -60,11 +60,11 @@ def rendered(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
 def test_defaults_give_way_to_what_is_set(rendered: dict[str, dict[str, Any]]) -> None:
     script = rendered["login"]["files"][FABRIC]["content"] + '\necho "$NCCL_IB_HCA|$X"\n'
     ask = {"NCCL_IB_HCA": "=mine"}
-    for given, said in (({}, "=mlx5_rail0:1,mlx5_rail1:1|a b'c"), (ask, "=mine|a b'c")):
+    for given, message in (({}, "=mlx5_rail0:1,mlx5_rail1:1|a b'c"), (ask, "=mine|a b'c")):
         done = subprocess.run(
             ["sh", "-euc", script], env=given, capture_output=True, text=True, check=True
         )
-        assert done.stdout.strip() == said
+        assert done.stdout.strip() == message
 
 
 def test_hpcx_only_where_it_is(rendered: dict[str, dict[str, Any]], tmp_path: Path) -> None:

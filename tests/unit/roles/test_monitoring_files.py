@@ -126,7 +126,7 @@ def test_what_prometheus_refuses(tmp_path: Path) -> None:
         },
         {"refusals": REFUSALS},
     )  # fmt: skip
-    said = "\n".join(found["refusals"])
+    message = "\n".join(found["refusals"])
     for word in (
         "prometheus_archive",
         "bcrypt",
@@ -139,7 +139,7 @@ def test_what_prometheus_refuses(tmp_path: Path) -> None:
         "is below 1",
         "not a port",
     ):
-        assert word in said  # fmt: skip
+        assert word in message  # fmt: skip
 
 
 # Alertmanager
@@ -194,9 +194,17 @@ def test_what_alertmanager_refuses(tmp_path: Path) -> None:
         tmp_path, receivers=[RECEIVERS[0], RECEIVERS[0]], default_receiver="mail",
         routes=[{"receiver": "chat"}], peers=["b:9094"], tls={"certificate": "x"}, port=70000,
     )  # fmt: skip
-    said = "\n".join(found["refusals"])
+    message = "\n".join(found["refusals"])
     for word in ("written twice", "chat, mail", "cluster_address", "tls.key", "not a port"):
-        assert word in said
+        assert word in message
+
+
+def test_enterprise_linux_has_no_alertmanager(tmp_path: Path) -> None:
+    for source, count in (("distribution", 1), ("preinstalled", 0)):
+        given = {"alertmanager_source": source}
+        found = render(tmp_path, "alertmanager", "Rocky", given, {"refusals": REFUSALS})["refusals"]
+        assert len(found) == count
+        assert all(line.startswith("alertmanager_source: distribution, which") for line in found)
 
 
 def test_inhibition_names_alerts_that_exist(tmp_path: Path) -> None:
@@ -263,9 +271,9 @@ def test_what_grafana_refuses(tmp_path: Path) -> None:
         {"grafana_source": "repository", "grafana_version": "latest", "grafana_port": -1},
         {"refusals": REFUSALS},
     )  # fmt: skip
-    said = "\n".join(found["refusals"])
+    message = "\n".join(found["refusals"])
     for word in ("admin and admin", "rpm.grafana.com/gpg.key", "not a version", "not a port"):
-        assert word in said
+        assert word in message
 
 
 # Dashboards

@@ -113,7 +113,7 @@ class Stack:
         found = self.get(f"{self.prometheus}/api/v1/alerts")["data"]["alerts"]
         return {one["labels"]["alertname"] for one in found if one["state"] == "firing"}
 
-    def told(self, **state: bool) -> set[str]:
+    def notified(self, **state: bool) -> set[str]:
         """Names of the alerts in Alertmanager that are in this state."""
         query = "&".join(f"{key}={str(value).lower()}" for key, value in state.items())
         found = self.get(f"{self.alertmanager}/api/v2/alerts?{query}")
@@ -186,7 +186,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 def test_a_fault_is_told_and_clears(stack: Stack) -> None:
     labels = 'gpu="3",UUID="GPU-3"'
     stack.target.text = f"DCGM_FI_DEV_GPU_TEMP{{{labels}}} 91\n"
-    wait_for(lambda: "GpuHot" in stack.told(active=True, inhibited=False))
+    wait_for(lambda: "GpuHot" in stack.notified(active=True, inhibited=False))
     (alert,) = (
         one
         for one in stack.get(f"{stack.alertmanager}/api/v2/alerts")
@@ -195,7 +195,7 @@ def test_a_fault_is_told_and_clears(stack: Stack) -> None:
     assert alert["annotations"]["summary"] == "GPU 3 of head-01 has 91 °C"
     stack.target.text = f"DCGM_FI_DEV_GPU_TEMP{{{labels}}} 40\n"
     wait_for(lambda: "GpuHot" not in stack.firing())
-    wait_for(lambda: "GpuHot" not in stack.told(active=True))
+    wait_for(lambda: "GpuHot" not in stack.notified(active=True))
 
 
 def test_a_dead_leaf_silences_its_ports(stack: Stack) -> None:
@@ -204,25 +204,25 @@ def test_a_dead_leaf_silences_its_ports(stack: Stack) -> None:
     cable = 'status="fail",kind="dark",subject="c1",switch="leaf-1",node="dgx-01",rail="3"'
     other = 'status="fail",kind="dark",subject="c2",switch="leaf-2",node="dgx-01",rail="5"'
     stack.target.text = f"{finding}{{{cable}}} 1\n"
-    wait_for(lambda: "FabricCableDown" in stack.told(active=True, inhibited=False))
+    wait_for(lambda: "FabricCableDown" in stack.notified(active=True, inhibited=False))
     stack.target.text = f"{finding}{{{cable}}} 1\n{finding}{{{leaf}}} 1\n"
-    wait_for(lambda: "FabricSwitchDown" in stack.told(active=True, inhibited=False))
-    wait_for(lambda: "FabricCableDown" not in stack.told(active=True, inhibited=False))
+    wait_for(lambda: "FabricSwitchDown" in stack.notified(active=True, inhibited=False))
+    wait_for(lambda: "FabricCableDown" not in stack.notified(active=True, inhibited=False))
     assert "FabricCableDown" in stack.firing(), "it is silent, not gone"
     stack.target.text += f"{finding}{{{other}}} 1\n"
-    wait_for(lambda: "FabricCableDown" in stack.told(active=True, inhibited=False))
+    wait_for(lambda: "FabricCableDown" in stack.notified(active=True, inhibited=False))
     stack.target.text = ""
     wait_for(lambda: not stack.firing() & {"FabricCableDown", "FabricSwitchDown"})
 
 
 def test_a_host_that_is_away_silences_its_exporters(stack: Stack) -> None:
-    wait_for(lambda: "NodeUnreachable" in stack.told(active=True, inhibited=False))
+    wait_for(lambda: "NodeUnreachable" in stack.notified(active=True, inhibited=False))
     wait_for(lambda: "ExporterDown" in stack.firing())
-    wait_for(lambda: "ExporterDown" not in stack.told(active=True, inhibited=False))
+    wait_for(lambda: "ExporterDown" not in stack.notified(active=True, inhibited=False))
 
 
 def test_the_watchdog_always_fires(stack: Stack) -> None:
-    wait_for(lambda: "Watchdog" in stack.told(active=True))
+    wait_for(lambda: "Watchdog" in stack.notified(active=True))
 
 
 def test_new_rules_need_no_restart(stack: Stack) -> None:

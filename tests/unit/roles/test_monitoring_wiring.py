@@ -94,8 +94,8 @@ def test_of_what_nothing_is_said_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_the_inventory_is_asked_first(tmp_path: Path) -> None:
-    said = {"prometheus_enabled": True, "prometheus_alertmanagers": {"targets": ["a:1"]}}
-    assert "prometheus_alertmanagers" not in wiring(tmp_path, EVERYBODY, said).of("head-01")
+    result = {"prometheus_enabled": True, "prometheus_alertmanagers": {"targets": ["a:1"]}}
+    assert "prometheus_alertmanagers" not in wiring(tmp_path, EVERYBODY, result).of("head-01")
 
 
 def test_what_only_a_host_knows_is_a_mistake_where_the_plan_needs_it(tmp_path: Path) -> None:

@@ -53,6 +53,8 @@ SHOWN = {
     "refusals": "__node_base_refusals | selectattr('when') | map(attribute='say') | list",
     "sysctl": "__node_base_sysctl",
     "required": "__node_base_required_packages",
+    "packages": "__node_base_present",
+    "removed": "__node_base_sources_removed",
     "hosts": "lookup('ansible.builtin.template', role_path ~ '/templates/etc/hosts.j2')",
 }
 
@@ -137,6 +139,20 @@ def test_yum_repository(redhat: dict[str, Any]) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("family", "name"),
+    [("Debian", "/etc/apt/sources.list.d/dgx.sources"), ("RedHat", "/etc/yum.repos.d/rocky.repo")],
+)
+def test_other_sources_are_removed(tmp_path: Path, family: str, name: str) -> None:
+    given = {**INPUTS, "node_base_sources_removed": [Path(name).name]}
+    shown = render(tmp_path, family, given)
+    assert shown["removed"] == [{"path": name, "state": "absent"}]
+    assert shown["refusals"] == []
+    own = {**INPUTS, "node_base_sources_removed": ["../passwd", "baremetal-dgx.repo", "x.repo"]}
+    (line,) = render(tmp_path, family, own)["refusals"]
+    assert line.startswith("node_base_sources_removed: ../passwd, baremetal-dgx.repo: not a file")
+
+
 def test_firewalld_trusts_what_is_declared(tmp_path: Path) -> None:
     networks = {"node_base_firewalld_trusted": ["10.1.0.0/24", "fd00:1::/64"]}
     shown = render(tmp_path, "RedHat", {**INPUTS, **networks})
@@ -149,6 +165,21 @@ def test_firewalld_trusts_what_is_declared(tmp_path: Path) -> None:
 
 def test_firewalld_is_left_alone(redhat: dict[str, Any]) -> None:
     assert not [path for path in redhat["files"] if "firewalld" in path]
+
+
+@pytest.mark.parametrize(("family", "xauth"), [("Debian", "xauth"), ("RedHat", "xorg-x11-xauth")])
+def test_windows_and_tickets_over_ssh(tmp_path: Path, family: str, xauth: str) -> None:
+    path = "/etc/ssh/sshd_config.d/00-baremetal-dgx.conf"
+    asked = ["node_base_sshd_x11_forwarding", "node_base_sshd_gssapi_authentication"]
+    for given, word in ((True, "yes"), ("false", "no"), (False, "no")):
+        shown = render(tmp_path, family, {**INPUTS, **dict.fromkeys(asked, given)})
+        assert {f"X11Forwarding {word}", f"GSSAPIAuthentication {word}"} <= set(
+            lines(shown["files"][path])
+        )
+        assert (xauth in shown["packages"]) is (word == "yes")
+        expected = probe(shown, "sshd has the declared settings")["expect"]
+        assert f"x11forwarding {word}" in expected
+        assert ("gssapiauthentication yes" in expected) is (word == "yes")
 
 
 def test_sshd(debian: dict[str, Any]) -> None:
@@ -286,7 +317,7 @@ def test_the_login_of_the_run_is_not_locked_out(
     tmp_path: Path, keys: int | None, refused: bool
 ) -> None:
     plan = {"__node_base_accounts_plan": {"login": {"user": "ops", "key_count": keys}}}
-    said = role_render.render(
+    result = role_render.render(
         tmp_path, "node_base", "Debian", plan, {"refusals": SHOWN["refusals"]}
     )
-    assert any("would lock ops out" in line for line in said["refusals"]) is refused
+    assert any("would lock ops out" in line for line in result["refusals"]) is refused

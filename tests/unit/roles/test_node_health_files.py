@@ -117,7 +117,7 @@ def test_removal_leaves_nothing_of_what_was_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("inputs", "said"),
+    ("inputs", "message"),
     [
         ({"metrics_file": "/tmp/x"}, "node_health_metrics_file"),
         ({"clock_offset_s": 0}, "node_health_clock_offset_s"),
@@ -125,6 +125,8 @@ def test_removal_leaves_nothing_of_what_was_written(tmp_path: Path) -> None:
         ({"checks": ["gpus"]}, "node_health_checks"),
     ],
 )
-def test_what_cannot_succeed_is_refused(tmp_path: Path, inputs: dict[str, Any], said: str) -> None:
+def test_what_cannot_succeed_is_refused(
+    tmp_path: Path, inputs: dict[str, Any], message: str
+) -> None:
     (line,) = health(tmp_path, **inputs)["refusals"]
-    assert line.startswith(said)
+    assert line.startswith(message)

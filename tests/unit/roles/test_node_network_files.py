@@ -362,19 +362,19 @@ def test_bonds_are_made_from_nothing(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    ("below", "said"),
+    ("below", "message"),
     [
         (("lo", "eth1"), "as declared"),
         (("lo",), "new9 is not on eth1"),
         (("lo", "eth1", "eth2"), "new9 is on eth2, too"),
     ],
 )
-def test_what_is_below_a_bond(node: Node, below: tuple[str, ...], said: str) -> None:
+def test_what_is_below_a_bond(node: Node, below: tuple[str, ...], message: str) -> None:
     node.settings("new9 0 10.1.0.11/24")
     node.link("new9", *below)
     done = node.run("shows", "new9")
-    assert said in done.stdout + done.stderr
-    assert (done.returncode == 0) == (said == "as declared")
+    assert message in done.stdout + done.stderr
+    assert (done.returncode == 0) == (message == "as declared")
 
 
 def test_a_boot_before_the_files_were_written(node: Node) -> None:
@@ -419,7 +419,7 @@ def test_nothing_changes_without_the_way_back(node: Node) -> None:
 
 
 @pytest.mark.parametrize(
-    ("shows", "said"),
+    ("shows", "message"),
     [
         ("lo 0 10.1.0.11/24", "as declared"),
         ("lo 0 10.1.0.12/24", "lo lacks 10.1.0.12/24"),
@@ -427,8 +427,8 @@ def test_nothing_changes_without_the_way_back(node: Node) -> None:
         ("lo 9001 10.1.0.11/24", "instead of 9001"),
     ],
 )
-def test_what_an_interface_shows(node: Node, shows: str, said: str) -> None:
+def test_what_an_interface_shows(node: Node, shows: str, message: str) -> None:
     node.settings(shows)
     done = node.run("shows", "lo")
-    assert said in done.stdout + done.stderr
-    assert (done.returncode == 0) == (said == "as declared")
+    assert message in done.stdout + done.stderr
+    assert (done.returncode == 0) == (message == "as declared")

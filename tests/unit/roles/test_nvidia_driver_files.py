@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from role_render import ROLES, by_path, lines, render, render_many
+from role_rules import read_yaml
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._driver.packages import (
     wants_fabric_manager,
@@ -260,8 +261,11 @@ def test_consent(tmp_path: Path) -> None:
         }
         for number, (step, steps, allowed, _act) in enumerate(CONSENTS)
     }
+    serving = {"next_step": "reload", "steps": [], "in_service": "dgx-02 is in service in Slurm"}
+    hosts["serving"] = {"__nvidia_driver_seen": serving, **prefixed(BOTH)}
     shown = {"act": "__nvidia_driver_act"}
     found = render_many(tmp_path, "nvidia_driver", "Ubuntu", hosts, shown)
+    assert found.pop("serving")["act"] == "", "a job may start meanwhile"
     assert [values["act"] for values in found.values()] == [act for *_rest, act in CONSENTS]
 
 
@@ -321,6 +325,38 @@ def test_initramfs_is_made_again_once(tmp_path: Path, ubuntu: dict[str, Any]) ->
     os.utime(image, (1, 1))
     assert "was rebuilt" in run()
     assert run() == ""
+
+
+def test_peermem_is_loaded_where_dma_buf_is_not_possible(tmp_path: Path) -> None:
+    """Now and at each boot; a module that cannot be loaded would fail each boot."""
+    tasks = read_yaml(ROLES / "nvidia_driver/tasks/service.yml")
+    (load,) = [one for one in tasks if "nvidia-peermem" in str(one.get("ansible.builtin.command"))]
+    (boot,) = [one for one in tasks if "modules-load.d" in str(one)]
+    auto = {"nvidia_driver_gpudirect": "auto", "__nvidia_driver_seen": {"gpudirect": "peermem"}}
+    failed = {"__nvidia_driver_peermem": {"rc": 1}}
+    cases = {
+        "peermem": auto,
+        "failed": {**auto, **failed},
+        "declared": {**auto, **failed, "nvidia_driver_gpudirect": "peermem"},
+        # The driver that was loaded a moment ago is another one.
+        "reloaded": {**auto, "__nvidia_driver_now": {"gpudirect": "dmabuf"}},
+        "none": {"nvidia_driver_source": "none"},
+    }
+    shown = {
+        "loads": load["when"],
+        "fails": load["failed_when"],
+        "state": boot["baremetal.dgx.managed_files"]["files"][0]["state"].strip("{ }"),
+        "written": boot["when"],
+    }
+    cases = {name: {"nvidia_driver_gpudirect": "", **case} for name, case in cases.items()}
+    found = render_many(tmp_path, "nvidia_driver", "Ubuntu", cases, shown)
+    assert {name: [values[key] for key in shown] for name, values in found.items()} == {
+        "peermem": [True, False, "file", True],
+        "failed": [True, False, "absent", True],
+        "declared": [True, True, "absent", False],
+        "reloaded": [False, False, "absent", True],
+        "none": [False, False, "absent", False],
+    }
 
 
 # Reload of the driver

@@ -195,9 +195,9 @@ def test_an_internal_role_declares_what_it_reads(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
 def test_bad_role_is_found(rule, tmp_path: Path) -> None:
-    for number, (path, text, said) in enumerate(BAD[rule.__name__]):
+    for number, (path, text, reported) in enumerate(BAD[rule.__name__]):
         findings = list(rule(make_role(tmp_path / str(number), {**GOOD, path: text})))
-        assert any(said in finding for finding in findings), (said, findings)
+        assert any(reported in finding for finding in findings), (reported, findings)
 
 
 def test_roles_are_found_through_imported_playbooks(tmp_path: Path) -> None:

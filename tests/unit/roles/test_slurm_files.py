@@ -5,14 +5,19 @@
 from __future__ import annotations
 
 import base64
+import fnmatch
 import hashlib
+import json
+import os
+import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from role_render import ROLES, render, render_many
+from role_render import ROLES, by_path, lines, render, render_many
 from role_rules import read_yaml
 
 SHOWN = {
@@ -35,9 +40,9 @@ NEW = PINNED.replace("Installed: 24.11.5-4", "Installed: (none)").replace(" ***"
 NOTHING = "slurm-wlm-basic-plugins:\n  Installed: (none)\n  Candidate: (none)\n  Version table:\n"
 
 
-def host(said: str, version: str, component: str) -> dict[str, Any]:
+def host(message: str, version: str, component: str) -> dict[str, Any]:
     return {
-        "__slurm_base_policy": {"stdout": said},
+        "__slurm_base_policy": {"stdout": message},
         "__slurm_base_component": component,
         "slurm_base_version": version,
         "slurm_base_source": "distribution",
@@ -102,14 +107,95 @@ def test_the_cache_of_the_database_is_at_most_half_of_the_memory(tmp_path):
     }
     shown = {"refusals": "__slurm_database_refusals"}
     found = render_many(tmp_path, "slurm_database", "Debian", cases, shown)
-    said = {
+    result = {
         name: [one["say"] for one in values["refusals"] if one["when"]]
         for name, values in found.items()
     }
-    assert [text for text in said[str(8 << 20)] if "buffer_pool" in text] == []
-    (text,) = [text for text in said[str((8 << 20) - 1)] if "buffer_pool" in text]
+    assert [text for text in result[str(8 << 20)] if "buffer_pool" in text] == []
+    (text,) = [text for text in result[str((8 << 20) - 1)] if "buffer_pool" in text]
     assert text.startswith("slurm_database_buffer_pool_mib: 4096, but ")
     assert text.endswith("has 8191 MiB of memory; write at most half, 4095")
+
+
+def test_logs_of_slurm_have_one_file_that_rotates_them(tmp_path):
+    """Packages of distributions bring theirs; those of a site may bring one, or none."""
+    (_find, task) = read_yaml(ROLES / "slurm_base/tasks/logs.yml")
+    written = task["baremetal.dgx.managed_files"]["files"]
+    cases = {
+        "schedmd": {"__slurm_base_rotations": {"files": []}, "written": written},
+        "site": {"__slurm_base_rotations": {"files": [{"path": "slurmd"}]}, "written": written},
+        "debian": {"slurm_base_source": "distribution", "written": []},
+    }
+    shown = {"files": "written", "left": "__slurm_base_left_files"}
+    for values in cases.values():
+        values.setdefault("slurm_base_source", "repository")
+    rendered = render_many(tmp_path, "slurm_base", "Debian", cases, shown)
+    assert rendered["debian"]["left"] == [{"path": written[0]["path"], "state": "absent"}]
+    assert [rendered[name]["left"] for name in ("schedmd", "site")] == [[], []]
+    (entry,) = rendered["schedmd"]["files"]
+    (other,) = rendered["site"]["files"]
+    assert (entry["state"], other["state"]) == ("file", "absent")
+    text = lines(entry)
+    assert text[0].split()[:-1] == [
+        f"/var/log/slurm/{daemon}.log" for daemon in ("slurmctld", "slurmd", "slurmdbd")
+    ]
+    script = text[text.index("  postrotate") + 1 : text.index("  endscript")]
+    subprocess.run(["sh", "-n"], input="\n".join(script), text=True, check=True)
+
+
+def test_another_file_that_rotates_slurm_is_found(tmp_path):
+    """By the task as it is, but for its folder."""
+    (task, _write) = read_yaml(ROLES / "slurm_base/tasks/logs.yml")
+    arguments = task["ansible.builtin.find"]
+    arguments.update(paths=str(tmp_path / "etc"), excludes="baremetal-dgx-slurm")
+    (tmp_path / "etc").mkdir()
+    for name, text in {
+        "slurmd": "/var/log/slurm-llnl/slurmd.log /var/log/slurm/slurmd.log {\n  weekly\n}\n",
+        "slurm": "/var/log/slurm/* {\n    missingok\n}\n",
+        "baremetal-dgx-slurm": "/var/log/slurm/slurmctld.log {\n}\n",
+        "rsyslog": "# not /var/log/slurm/slurmd.log\n/var/log/syslog {\n}\n",
+    }.items():
+        (tmp_path / "etc" / name).write_text(text)
+    program = str(Path(sys.executable).with_name("ansible"))
+    command = [program, "localhost", "-m", "ansible.builtin.find", "-a", json.dumps(arguments)]
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "ANSIBLE_HOME": str(tmp_path), "ANSIBLE_NOCOLOR": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    answer = json.loads(done.stdout.partition("=> ")[2])
+    assert sorted(Path(one["path"]).name for one in answer["files"]) == ["slurm", "slurmd"]
+
+
+# Name, epoch, version, release and architecture, as libdnf reads them (hawkey, NEVRA form).
+NEVRA = re.compile(r"([^:(/=<> ]+)-(?:(\d+):)([^-:(/=<> ]+)-([^-:(/=<> ]+)\.([^-:.(/=<> ]+)")
+
+
+@pytest.mark.parametrize(("hold", "state"), [(True, "present"), (False, "absent")])
+def test_the_release_is_held_on_enterprise_linux(tmp_path: Path, hold: bool, state: str) -> None:
+    (task,) = [
+        one["ansible.builtin.lineinfile"]
+        for one in read_yaml(ROLES / "slurm_base/tasks/install.yml")
+        if "ansible.builtin.lineinfile" in one
+    ]
+    inputs = {"slurm_base_version": "24.11", "slurm_base_hold": hold, "task": task}
+    entry = render(tmp_path, "slurm_base", "Rocky", inputs, {"task": "task"})["task"]
+    assert (entry["state"], entry["create"]) == (state, hold)
+    parts = NEVRA.fullmatch(entry["line"])
+    assert parts is not None
+
+    def locks(package: str) -> bool:
+        return all(map(fnmatch.fnmatchcase, NEVRA.fullmatch(package).groups(), parts.groups()))
+
+    assert locks("slurm-0:24.11.5-1.el9.x86_64")
+    assert locks("slurm-slurmd-0:24.11.6-2.el9.x86_64")
+    assert not locks("slurm-slurmd-0:25.05.1-1.el9.x86_64")
+    assert not locks("munge-0:0.5.13-13.el9.x86_64")
+    assert re.match(entry["regexp"], "slurm*-0:23.11.*-*.*"), "the entry of a release before"
+    assert not re.match(entry["regexp"], "slurm-web-0:3.0-1.el9.*"), "a lock of the site's"
 
 
 def test_a_pin_hides_no_release(rendered):
@@ -175,8 +261,8 @@ def test_the_policy_module_is_installed_once_where_selinux_is(tmp_path: Path) ->
         "off": "skipped, since /sys/fs/selinux/enforce does not exist",
     }
     inputs = {
-        name: {"__slurm_compute_modules": {"stdout": said}, "ansible_check_mode": False}
-        for name, said in cases.items()
+        name: {"__slurm_compute_modules": {"stdout": message}, "ansible_check_mode": False}
+        for name, message in cases.items()
     }
     shown = {"due": task["when"], "has": "__slurm_compute_has_policy"}
     found = render_many(tmp_path, "slurm_compute", "RedHat", inputs, shown)
@@ -193,3 +279,23 @@ def test_only_enterprise_linux_has_the_policy_module(
     shown = {"files": "__slurm_compute_policy_files"}
     files = render(tmp_path, "slurm_compute", family, {}, shown)["files"]
     assert [one["path"] for one in files] == ["/etc/slurm/baremetal_dgx_slurm.cil"] * count
+
+
+@pytest.mark.parametrize("family", ["RedHat", "Debian"])
+def test_no_account_rule_of_the_host_ends_the_stack_before_pam_slurm_adopt(
+    tmp_path: Path, family: str
+) -> None:
+    """A rule that is `sufficient` ends what it is included in; only a substack contains that."""
+    inputs = {"slurm_compute_pam_adopt": True}
+    shown = {"files": "__slurm_compute_pam_files"}
+    files = by_path(render(tmp_path, "slurm_compute", family, inputs, shown)["files"])
+    lines = [line.split() for line in files["/etc/pam.d/sshd"]["content"].splitlines()]
+    # @include reads rules of every type; Debian's common-auth has those of `auth` alone.
+    account = [line for line in lines if line[0] == "account" or line[0] == "@include"]
+    account = [line for line in account if line[-1] not in ("common-auth", "common-password")]
+    last = next(index for index, line in enumerate(account) if "pam_slurm_adopt.so" in line)
+    before = account[:last]
+    assert [line[1:3] for line in before if line[1] not in ("required", "substack")] == [
+        ["sufficient", "pam_access.so"]
+    ]
+    assert account[last][1] == "required"

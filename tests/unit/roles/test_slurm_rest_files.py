@@ -91,10 +91,10 @@ def test_clients_with_certificates_and_ipv6(tmp_path: Path) -> None:
 
 
 def test_what_has_no_tls_is_refused(tmp_path: Path) -> None:
-    cases = {name: {**HOST, **inputs} for name, (inputs, _said) in REFUSED.items()}
+    cases = {name: {**HOST, **inputs} for name, (inputs, _messages) in REFUSED.items()}
     found = render_many(tmp_path, "slurm_rest", "Debian", cases, {"said": SHOWN["refusals"]})
-    for name, (_inputs, said) in REFUSED.items():
-        assert [text[: len(said)] for text in found[name]["said"]][:1] == [said], name
+    for name, (_inputs, reported) in REFUSED.items():
+        assert [text[: len(reported)] for text in found[name]["said"]][:1] == [reported], name
 
 
 RSA = {"kty": "RSA", "kid": "one", "n": "abc", "e": "AQAB", "x5c": ["long"]}
@@ -132,7 +132,9 @@ BASE_SHOWN = {
 @pytest.fixture(scope="module", name="bases")
 def the_bases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("base")
-    return render_many(folder, "slurm_base", "Debian", BASES, BASE_SHOWN)
+    # Up to ansible-core 2.18 the text of a refusal is templated whether or not it applies.
+    facts = {"distribution_version": "13"}
+    return render_many(folder, "slurm_base", "Debian", BASES, BASE_SHOWN, facts=facts)
 
 
 def test_keys_are_where_tokens_are_checked(bases: dict[str, dict[str, Any]]) -> None:
@@ -149,6 +151,19 @@ def test_keys_are_where_tokens_are_checked(bases: dict[str, dict[str, Any]]) -> 
     assert "slurm-wlm-jwt-plugin" not in bases["off"]["wanted"]
 
 
+def test_a_key_is_made_only_where_tokens_are_checked(tmp_path: Path) -> None:
+    """Ansible fills in the defaults of an argument spec, whether or not they are used."""
+    given = {"slurm_base_secrets_dir": str(tmp_path / "secrets"), "slurm_base_key": "k" * 64}
+    cases = {name: {**given, "slurm_base_jwt": name == "on"} for name in ("off", "on")}
+    shown = {"key": "slurm_base_jwt_key"}
+    kept = tmp_path / "secrets" / "slurm_base_jwt_key"
+    off = render_many(tmp_path, "slurm_base", "Debian", {"off": cases["off"]}, shown)
+    assert off["off"] == {"key": ""}
+    assert not kept.exists()
+    on = render_many(tmp_path, "slurm_base", "Debian", {"on": cases["on"]}, shown)
+    assert on["on"]["key"] == kept.read_text().strip() != ""
+
+
 def test_two_public_keys_are_good_at_a_time(bases: dict[str, dict[str, Any]]) -> None:
     """Slurm passes over a key without alg, which few providers write, and over what is not RSA."""
     found = bases["two"]
@@ -162,7 +177,7 @@ def test_two_public_keys_are_good_at_a_time(bases: dict[str, dict[str, Any]]) ->
 
 
 @pytest.mark.parametrize(
-    ("case", "said"),
+    ("case", "message"),
     [
         ("private", "slurm_base_jwks: has a private key (d)"),
         ("none", "slurm_base_jwks: no RSA key with kid, n and e is in it"),
@@ -171,8 +186,8 @@ def test_two_public_keys_are_good_at_a_time(bases: dict[str, dict[str, Any]]) ->
         ("options", "slurm_base_jwt_options: jwks=/tmp/x, a b: not a parameter"),
     ],
 )
-def test_bad_keys_are_refused(bases: dict[str, dict[str, Any]], case: str, said: str) -> None:
-    assert [text[: len(said)] for text in bases[case]["refusals"]] == [said]
+def test_bad_keys_are_refused(bases: dict[str, dict[str, Any]], case: str, message: str) -> None:
+    assert [text[: len(message)] for text in bases[case]["refusals"]] == [message]
 
 
 def wired(folder: Path, settings: dict[str, Any]) -> Wiring:

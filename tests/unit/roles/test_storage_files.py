@@ -50,7 +50,7 @@ def test_cephfs(tmp_path: Path) -> None:
     late = {**SOUND, "cephfs_given_keys": {}}
     keyed = {**late, "__cephfs_client": {**SOUND["__cephfs_client"], "keyed": ["node"]}}
     hosts = {
-        "sound": SOUND,
+        "healthy": SOUND,
         "nothing": nothing,
         "bad": bad,
         "late": late,
@@ -59,7 +59,7 @@ def test_cephfs(tmp_path: Path) -> None:
     }
     found = render_many(tmp_path, "cephfs", "Debian", hosts, CEPHFS)
 
-    files = by_path(found["sound"]["files"])
+    files = by_path(found["healthy"]["files"])
     keyring = files["/etc/ceph/ceph.client.node.keyring"]
     assert keyring["mode"] == "0600"
     assert "content" not in keyring
@@ -70,30 +70,30 @@ def test_cephfs(tmp_path: Path) -> None:
     conf = files["/etc/ceph/ceph.conf"]["content"]
     assert f"fsid = {FSID}\nmon_host = [v2:10.0.0.1:3300,v1:10.0.0.1:6789]\n" in conf
     assert "client_reconnect_stale = true" in conf
-    assert found["sound"]["refusals"] == []
-    assert found["sound"]["packages"] == ["ceph-common", "attr", "ceph-fuse"]
-    assert found["sound"]["leftovers"] == ["/etc/ceph/ceph.client.old.keyring"]
-    canaries = {one["name"]: one for one in found["sound"]["canaries"]}
+    assert found["healthy"]["refusals"] == []
+    assert found["healthy"]["packages"] == ["ceph-common", "attr", "ceph-fuse"]
+    assert found["healthy"]["leftovers"] == ["/etc/ceph/ceph.client.old.keyring"]
+    canaries = {one["name"]: one for one in found["healthy"]["canaries"]}
     assert (canaries["home"]["fstype"], canaries["home"]["peers"]) == ("ceph", ["dgx-02"])
     assert (canaries["data"]["fstype"], canaries["data"]["peers"]) == ("fuse.ceph-fuse", [])
     assert (canaries["home"]["write"], canaries["data"]["write"]) == (True, False)
-    script = by_path(found["sound"]["keeper"])["/usr/local/libexec/baremetal-dgx/cephfs-keeper"]
+    script = by_path(found["healthy"]["keeper"])["/usr/local/libexec/baremetal-dgx/cephfs-keeper"]
     subprocess.run(["sh", "-n"], input=script["content"], text=True, check=True)
     assert "for where in '/a b' /data; do" in script["content"]
 
     assert found["nothing"]["refusals"] == []
     assert len(found["nothing"]["leftovers"]) == 3
-    said = "\n".join(found["bad"]["refusals"])
+    message = "\n".join(found["bad"]["refusals"])
     for part in (
         "is not an id of a cluster",
         "addresses of the monitors",
         "is not a key",
         "a b is not a name of a client",
     ):
-        assert part in said
-    assert "write paths that begin with /" in said
-    assert "is not a key" in said
-    assert KEY not in said
+        assert part in message
+    assert "write paths that begin with /" in message
+    assert "is not a key" in message
+    assert KEY not in message
     assert found["late"]["keyless"] == ["node"]
     assert found["keyed"]["keyless"] == []
     admin = by_path(found["admin"]["files"])
@@ -116,7 +116,7 @@ def test_local_storage(tmp_path: Path) -> None:
     volume = {"name": "scratch", "mountpoint": "/raid", "pci": ["ab:00.0", "0001:ac:00.0"]}
     folder = {"path": "/raid/scratch", "mode": "1777", "age": "30d"}
     hosts: dict[str, dict[str, Any]] = {
-        "sound": {"local_storage_volumes": [volume], "local_storage_folders": [folder]},
+        "healthy": {"local_storage_volumes": [volume], "local_storage_folders": [folder]},
         "nothing": {},
         "bad": {
             "local_storage_volumes": [
@@ -128,22 +128,22 @@ def test_local_storage(tmp_path: Path) -> None:
         "many": {"local_storage_volumes": [volume], "local_storage_disks": 1},
     }
     found = render_many(tmp_path, "local_storage", "Debian", hosts, LOCAL)
-    (made,) = found["sound"]["volumes"]
+    (made,) = found["healthy"]["volumes"]
     assert made["disks"] == [
         "/dev/disk/by-path/pci-0000:ab:00.0-nvme-1",
         "/dev/disk/by-path/pci-0001:ac:00.0-nvme-1",
     ]
     assert (made["kind"], made["fstype"], made["label"]) == ("md", "xfs", "dgx-scratch")
-    (mount,) = found["sound"]["mounts"]
+    (mount,) = found["healthy"]["mounts"]
     assert mount["what"] == "/dev/disk/by-label/dgx-scratch"
     assert (mount["network"], mount["options"]) == (False, ["noatime", "logbsize=256k"])
-    assert found["sound"]["packages"] == ["mdadm", "xfsprogs", "smartmontools"]
-    assert "d /raid/scratch 1777 root root 30d" in found["sound"]["files"][0]["content"]
-    assert found["sound"]["folders"][0]["mode"] == "1777"
-    assert found["sound"]["refusals"] == []
+    assert found["healthy"]["packages"] == ["mdadm", "xfsprogs", "smartmontools"]
+    assert "d /raid/scratch 1777 root root 30d" in found["healthy"]["files"][0]["content"]
+    assert found["healthy"]["folders"][0]["mode"] == "1777"
+    assert found["healthy"]["refusals"] == []
     assert found["nothing"]["packages"] == ["smartmontools"]
     assert found["nothing"]["files"][0]["state"] == "absent"
-    said = "\n".join(found["bad"]["refusals"])
+    message = "\n".join(found["bad"]["refusals"])
     for part in ("in lower case", "x has no disks", "write absolute paths"):
-        assert part in said
+        assert part in message
     assert "2 disks are declared" in found["many"]["refusals"][0]

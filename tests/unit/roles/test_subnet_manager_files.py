@@ -193,7 +193,7 @@ def test_refusals(tmp_path: Path) -> None:
         "subnet_manager_node_names_file": str(tmp_path / "none"),
     }
     only = {"refusals": SHOWN["refusals"]}
-    said = render(tmp_path, "subnet_manager", "Debian", inputs, only, "head-03")["refusals"]
+    reported = render(tmp_path, "subnet_manager", "Debian", inputs, only, "head-03")["refusals"]
     expected = [
         "subnet_manager_hosts: head-03 is not among them",
         "subnet_manager_hosts: a host is written twice",
@@ -206,7 +206,7 @@ def test_refusals(tmp_path: Path) -> None:
         "subnet_manager_routing_engine: adaptive routing is",
         "subnet_manager_node_names_file: there is no",
     ]
-    for line, start in zip(said, expected, strict=True):
+    for line, start in zip(reported, expected, strict=True):
         assert line.startswith(start)
 
 
@@ -244,8 +244,8 @@ PORTS = [{"name": "tenant", "pkey": "0x0010", "full": ["946dae0300a1b2c3"]}]
 def test_partitions_of_ufm(tmp_path: Path, inputs: dict[str, Any], start: str) -> None:
     only = {"refusals": SHOWN["refusals"]}
     given = {"subnet_manager_hosts": ["head-01"], "subnet_manager_partitions": PORTS, **inputs}
-    said = render(tmp_path, "subnet_manager", "Debian", given, only, "head-01")["refusals"]
-    assert [line[: len(start)] for line in said] == ([start] if start else [])
+    reported = render(tmp_path, "subnet_manager", "Debian", given, only, "head-01")["refusals"]
+    assert [line[: len(start)] for line in reported] == ([start] if start else [])
 
 
 @pytest.mark.parametrize(("rate", "code"), [(100, 16), (400, 21), (800, 23)])

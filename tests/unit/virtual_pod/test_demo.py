@@ -115,6 +115,28 @@ def test_faults_that_cannot_be_shown_at_once_are_refused(text, capsys):
     assert "fault" in capsys.readouterr().err
 
 
+def test_a_fault_that_a_power_cycle_repairs_is_repaired_and_comes_back():
+    args = demo._parse(["--repair", "--fault", "xid79,again"])
+    assert (args.repair, args.fault) == (True, ("xid79", "again"))
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--repair"],
+        ["--repair", "--fault", "sdc"],
+        ["--repair", "--fault", "rail_swap"],
+        ["--repair", "--fault", "again,xid79"],
+        ["--repair", "--fault", "rail_swap,xid79"],
+        ["--fault", "xid79,again"],
+    ],
+)
+def test_what_no_power_cycle_repairs_is_refused(argv, capsys):
+    with pytest.raises(SystemExit):
+        demo._parse(argv)
+    assert "repair" in capsys.readouterr().err
+
+
 class Breakable:
     """A pod that answers as the gate would leave it; `wrong` is what it does not do."""
 

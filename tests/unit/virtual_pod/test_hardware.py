@@ -150,7 +150,7 @@ def test_elements_are_those_of_a_capture(tool: Tool, captures: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "arguments", "code", "said"),
+    ("state", "arguments", "code", "message"),
     [
         ("gpu.5.lost = 1\n", [], 15, "GPU5: GPU is lost"),
         ("driver_loaded = 0\n", [], 9, "couldn't communicate with the NVIDIA driver"),
@@ -162,12 +162,12 @@ def test_elements_are_those_of_a_capture(tool: Tool, captures: Path) -> None:
     ],
 )
 def test_what_it_cannot_do(
-    tool: Tool, tmp_path: Path, state: str, arguments: list[str], code: int, said: str
+    tool: Tool, tmp_path: Path, state: str, arguments: list[str], code: int, message: str
 ) -> None:
     (tmp_path / "state").write_text(state)
     shown = tool("nvidia-smi", *arguments)
     assert shown.returncode == code
-    assert said in shown.stdout + shown.stderr
+    assert message in shown.stdout + shown.stderr
 
 
 def test_the_fabric_manager_tells_its_release(tool: Tool, tmp_path: Path) -> None:

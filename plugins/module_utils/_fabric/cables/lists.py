@@ -328,7 +328,7 @@ def take_table(
                 continue
             if not header:
                 header = [column_of(cell.strip()) for cell in cells]
-                if not _sound_header(rows, line, header, list(needed)):
+                if not _valid_header(rows, line, header, list(needed)):
                     return
             elif len(cells) != len(header):
                 wrong = f"{len(cells)} values for {len(header)} columns"
@@ -347,7 +347,7 @@ def take_table(
         rows.problems.append(Problem(rows.file, "empty", remedy))
 
 
-def _sound_header(rows: Rows, line: int, header: list[str], needed: list[str]) -> bool:
+def _valid_header(rows: Rows, line: int, header: list[str], needed: list[str]) -> bool:
     where = f"{rows.file}:{line}"
     if len(header) == 1 and re.search(r"[;\t]", header[0]):
         rows.problems.append(Problem(where, "columns are not separated by commas", "write commas"))

@@ -181,13 +181,13 @@ def guarded(module: AnsibleModule, wanted: Sequence[Wanted], send: Callable[[str
     except ToolError as error:
         answer = {"failure": {"msg": str(error), **error.details}}
     except OSError as error:
-        msg = message_of(error) + told(done)
+        msg = message_of(error) + describe(done)
         answer = {"failure": {"msg": msg, "changed_paths": done, "changed": bool(done)}}
     answer["warnings"] = list(get_warning_messages())
     return answer
 
 
-def told(done: Sequence[str]) -> str:
+def describe(done: Sequence[str]) -> str:
     """Return what was done before a failure, as the end of its message."""
     return f"; already changed: {', '.join(done)}" if done else "; nothing was replaced"
 
@@ -218,7 +218,7 @@ def change(module: AnsibleModule, wanted: Sequence[Wanted]) -> Answer:
     except HungError as error:
         done = list(error.parts)
         error.details.update(changed_paths=done, changed=bool(done))
-        raise ToolError(str(error) + told(done), **error.details) from error
+        raise ToolError(str(error) + describe(done), **error.details) from error
     for message in answer["warnings"]:
         module.warn(message)
     if "failure" in answer:

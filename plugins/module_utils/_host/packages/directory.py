@@ -89,15 +89,15 @@ def release_file(index: str, label: str) -> str:
 
 def differences(wanted: Mapping[str, str], found: Mapping[str, str]) -> list[str]:
     """Return one line for each file that is missing or has another digest than the list says."""
-    said = []
+    messages = []
     for name in sorted(wanted):
         if name not in found:
-            said.append(f"{name} is listed and not there")
+            messages.append(f"{name} is listed and not there")
         elif found[name] != wanted[name]:
-            said.append(
+            messages.append(
                 f"{name} has the wrong checksum: {found[name][:16]}… and not {wanted[name][:16]}…"
             )
-    return said
+    return messages
 
 
 def _refusal(line: str) -> ToolError:

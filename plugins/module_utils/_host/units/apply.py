@@ -159,10 +159,10 @@ def apply_unit(
 def unit_error(run: CommandRunner, name: str, problem: str) -> ToolError:
     """An error that tells a unit's problem, its state and its last five journal lines."""
     state = show(run, [name])[name]
-    said = journal(run, name)
+    message = journal(run, name)
     return ToolError(
         f"{name}: {problem}; it is {state.describe()}, Result={state.result};"
-        f" journal: {said or 'empty'}"
+        f" journal: {message or 'empty'}"
     )
 
 

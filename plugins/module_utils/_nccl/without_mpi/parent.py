@@ -228,7 +228,7 @@ def judge(
     slowest = max((state.sums[size]["time_us"] for state in states), default=0.0)
     value = round(busbw_gbps(size, slowest, len(states)), 2) if slowest > 0 else None
     what = f"all_reduce bus bandwidth at {size} bytes over {len(states)} GPUs"
-    told = (f"NCCL {states[0].nccl}", "ctypes runner, not nccl-tests")
+    reported = (f"NCCL {states[0].nccl}", "ctypes runner, not nccl-tests")
     if question is None:
         records.append(
             Record(
@@ -237,13 +237,13 @@ def judge(
                 NOT_MEASURED,
                 f"{what}: no threshold is published for this GPU",
                 measured=None if value is None else {"value": value, "unit": "GB/s"},
-                evidence=told,
+                evidence=reported,
                 remedy=GIVE_ONE,
             )
         )
     else:
         records.append(
-            question.judge(f"node:{node}", value, text=what, remedy=_SLOW, evidence=told)
+            question.judge(f"node:{node}", value, text=what, remedy=_SLOW, evidence=reported)
         )
     return records
 
@@ -251,13 +251,15 @@ def judge(
 def _broken(states: Sequence[RankState], node: str, subjects: Sequence[str]) -> list[Record]:
     """Return one record where the run did not come to its end."""
     if all(state.done for state in states):
-        said = [
+        messages = [
             f"{subject}: {line}"
             for subject, state in zip(subjects, states)
             for line in unexpected(state.stderr)
         ]
-        text = f"NCCL printed: {'; '.join(said[:3])}"
-        return [Record("nccl.run", f"node:{node}", NOT_MEASURED, text, remedy=_LOOK)] * bool(said)
+        text = f"NCCL printed: {'; '.join(messages[:3])}"
+        return [Record("nccl.run", f"node:{node}", NOT_MEASURED, text, remedy=_LOOK)] * bool(
+            messages
+        )
     failed = [(subject, state) for subject, state in zip(subjects, states) if state.failed]
     crashed = [
         (subject, state)
@@ -274,14 +276,14 @@ def _broken(states: Sequence[RankState], node: str, subjects: Sequence[str]) -> 
         text, remedy = "it hung and was ended", _HANG
     lines = [f"{subject} {state.last}" for subject, state in zip(subjects, states)]
     lines += [f"{s} could not be killed" for s, state in zip(subjects, states) if state.stuck]
-    said = [state.stderr.strip().splitlines()[-1] for state in states if state.stderr.strip()]
+    messages = [state.stderr.strip().splitlines()[-1] for state in states if state.stderr.strip()]
     return [
         Record(
             "nccl.run",
             f"node:{node}",
             NOT_MEASURED,
             text,
-            evidence=(*lines, *(line[:200] for line in said[:3])),
+            evidence=(*lines, *(line[:200] for line in messages[:3])),
             remedy=remedy,
         )
     ]

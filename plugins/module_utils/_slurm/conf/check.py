@@ -22,17 +22,24 @@ from .inputs import PARTITION_INPUTS, as_list, complete, seconds
 # Keys that other parts of the collection rely on, and the input that sets them.
 OWNED: Mapping[str, str] = {
     "AccountingStorageBackupHost": "slurm_controller_databases",
+    "AccountingStorageEnforce": "slurm_controller_accounting_enforce",
     "AccountingStorageHost": "slurm_controller_databases",
     "AccountingStorageType": "slurm_controller_databases",
     "AuthType": "slurm_base_auth",
     "ClusterName": "slurm_controller_cluster_name",
     "CredType": "slurm_base_auth",
+    "DefCpuPerGPU": "slurm_controller_default_cpus_per_gpu",
+    "DefMemPerCPU": "slurm_controller_default_mem_per_cpu_mb",
+    "DefMemPerGPU": "slurm_controller_default_mem_per_gpu_mb",
     "Epilog": "slurm_controller_epilog",
+    "MpiDefault": "slurm_controller_mpi_default",
     "NodeName": "slurm_controller_nodes",
     "NodeSet": "slurm_controller_node_sets",
     "PartitionName": "slurm_controller_partitions",
     "ProctrackType": "slurm_controller_cgroup",
     "Prolog": "slurm_controller_prolog",
+    "RebootProgram": "slurm_controller_reboot_program",
+    "ResumeTimeout": "slurm_controller_resume_timeout_s",
     "SelectType": "nothing, GPUs need select/cons_tres",
     "SlurmUser": "nothing, the roles create the user slurm",
     "SlurmctldAddr": "slurm_controller_hosts",
@@ -71,6 +78,7 @@ def check(values: Mapping[str, Any]) -> list[str]:
         *_check_partitions(full, names),
         *_check_topology(full, names),
         *_check_release(full),
+        *_check_jobs(full),
         *_check_scripts(full),
         *_check_options(full),
     ]
@@ -112,6 +120,11 @@ _KEYS: Mapping[str, Sequence[str]] = {
     ),
     "health_check": ("program", "interval_s", "node_state", "timeout_s"),
 }
+# slurm.conf man pages, MpiDefault and AccountingStorageEnforce.
+_MPI = re.compile(r"none|pmi2|cray_shasta|pmix(_v[2-9])?")
+_ENFORCED = ("all", "associations", "limits", "nojobs", "nosteps", "qos", "safe", "wckeys")
+# Slurm reads ResumeTimeout as 16 bits, of which the two greatest numbers have their own meaning.
+_LONGEST_RESUME_S = 65533
 _CGROUP_PLUGINS = ("autodetect", "cgroup/v2", "cgroup/v1", "disabled")
 
 
@@ -295,8 +308,13 @@ def _check_partition_options(path: str, options: Mapping[str, Any], version: str
 
 
 def _check_topology(values: Mapping[str, Any], names: Sequence[str]) -> Iterator[str]:
-    switches = values["topology"]
-    if not switches or values["topology_plugin"] == "none":
+    switches, plugin = values["topology"], values["topology_plugin"]
+    asked = {plugin, *(one.get("topology") for one in values["partitions"])}
+    if values["block_sizes"] and not switches:
+        yield "block_sizes: the fabric has no units that could be blocks; leave it out"
+    elif values["block_sizes"] and "block" not in asked:
+        yield f"block_sizes: {plugin} has no blocks; leave it out, or write block as the plugin"
+    if not switches or plugin == "none":
         return
     known = [switch["switch"] for switch in switches]
     yield from _repeated("topology", known)
@@ -319,7 +337,6 @@ def _check_topology(values: Mapping[str, Any], names: Sequence[str]) -> Iterator
     missing = sorted(set(names) - set(above))
     if missing:
         yield f"topology: {fold(missing)} is below no switch, and jobs could not use it; add it"
-    asked = {values["topology_plugin"], *(one.get("topology") for one in values["partitions"])}
     if "block" in asked:
         yield from _check_blocks(values)
 
@@ -374,6 +391,42 @@ def _check_release(values: Mapping[str, Any]) -> Iterator[str]:
         if len(values[key]) > 1:
             remedy = f"write a pattern like /etc/slurm/{key}.d/*"
             yield from needs(f"{key}: more than one path", "several prolog lines", remedy)
+
+
+def _check_jobs(values: Mapping[str, Any]) -> Iterator[str]:
+    """What a job gets that does not say, and what happens to its node."""
+    mpi = values["mpi_default"]
+    if not _MPI.fullmatch(mpi):
+        yield f"mpi_default: {mpi} is not known; write none, pmi2 or pmix"
+    for word in values["accounting_enforce"]:
+        if word.lower() not in _ENFORCED:
+            yield f"accounting_enforce: {word} is not known; write one of {', '.join(_ENFORCED)}"
+    if not 1 <= values["resume_timeout_s"] <= _LONGEST_RESUME_S:
+        given = values["resume_timeout_s"]
+        yield f"resume_timeout_s: {given} is out of range; write 1 to {_LONGEST_RESUME_S}"
+    if not values["reboot_program"].startswith("/"):
+        yield f"reboot_program: {values['reboot_program']} is not an absolute path; write one"
+    for name, most in _most_defaults(values["nodes"]).items():
+        given = values[name]
+        if given and not 1 <= given <= most:
+            yield f"{name}: {given}, but no node has more than {most} for each; write 1 to {most}"
+
+
+def _most_defaults(nodes: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the greatest default with which a job can still have a whole node."""
+    counts = [
+        (node, sum(gres["count"] for gres in node.get("gres") or () if gres["name"] == "gpu"))
+        for node in nodes
+    ]
+    with_gpus = [(node, gpus) for node, gpus in counts if gpus > 0]
+    memory = [node["real_memory_mb"] // node["cpus"] for node in nodes if node["cpus"] > 0]
+    return {
+        "default_cpus_per_gpu": max((node["cpus"] // gpus for node, gpus in with_gpus), default=0),
+        "default_mem_per_gpu_mb": max(
+            (node["real_memory_mb"] // gpus for node, gpus in with_gpus), default=0
+        ),
+        "default_mem_per_cpu_mb": max(memory, default=0),
+    }
 
 
 def _check_scripts(values: Mapping[str, Any]) -> Iterator[str]:

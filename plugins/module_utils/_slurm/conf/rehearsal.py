@@ -147,16 +147,16 @@ def hosts_file(names: list[str], host: str) -> str:
 
 def judge(log: str) -> Verdict:
     """Return what the log of a rehearsal means."""
-    told = []
+    reported = []
     for line in log.splitlines():
         plain = _STAMP.sub("", line).strip()
         if _TOLD.search(plain) and not _NOISE.search(plain):
-            told.append(plain)
-    told = list(dict.fromkeys(told))
+            reported.append(plain)
+    reported = list(dict.fromkeys(reported))
     if ACCEPTED not in log:
-        return Verdict(tuple(told or ["slurmctld ended, or hung, without a reason"]))
-    findings = [line for line in told if _MISTAKES.search(line)]
-    return Verdict(tuple(findings), tuple(line for line in told if line not in findings))
+        return Verdict(tuple(reported or ["slurmctld ended, or hung, without a reason"]))
+    findings = [line for line in reported if _MISTAKES.search(line)]
+    return Verdict(tuple(findings), tuple(line for line in reported if line not in findings))
 
 
 def compact(lines: list[str], most: int = 20) -> list[str]:

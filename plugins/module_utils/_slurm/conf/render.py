@@ -70,22 +70,24 @@ def remarks(values: Mapping[str, Any]) -> list[str]:
     """Return what is legal, but less than a cluster should have, in words for the operator."""
     full = complete(values)
     plugin = full["cgroup"].get("plugin")
-    said = []
+    messages = []
     if full["pretended_hardware"]:
-        said.append("the nodes pretend to their hardware: cores and memory are not confined")
+        messages.append("the nodes pretend to their hardware: cores and memory are not confined")
     if plugin == "disabled":
-        said.append("no cgroups: devices are not confined, and ssh logins outlive their job")
+        messages.append("no cgroups: devices are not confined, and ssh logins outlive their job")
     if plugin == "cgroup/v1" and has(full["version"], "cgroup v1 deprecated"):
-        said.append("cgroup/v1 is deprecated since Slurm 25.05")
+        messages.append("cgroup/v1 is deprecated since Slurm 25.05")
     for name, members in node_sets(full).items():
         if not members:
-            said.append(f"node set {name} is empty: no node has its feature")
+            messages.append(f"node set {name} is empty: no node has its feature")
     roots = {switch["switch"] for switch in full["topology"]} - {
         below for switch in full["topology"] for below in switch.get("switches") or ()
     }
     if full["topology_plugin"] == "tree" and len(roots) > 1:
-        said.append(f"{', '.join(sorted(roots))} have no switch in common: no job can span them")
-    return said
+        messages.append(
+            f"{', '.join(sorted(roots))} have no switch in common: no job can span them"
+        )
+    return messages
 
 
 # ------------------------------------------------------------------------------------- slurm.conf
@@ -236,7 +238,7 @@ def _shares(nodes: Sequence[Mapping[str, Any]], values: Mapping[str, Any]) -> di
         ("DefMemPerGPU", "default_mem_per_gpu_mb"),
         ("DefCpuPerGPU", "default_cpus_per_gpu"),
     ):
-        if values[name] is not None:
+        if values[name]:
             shares[key] = values[name]
     if "DefMemPerNode" in options:
         shares = {key: share for key, share in shares.items() if key not in _DEFAULT_MEMORY}
@@ -332,7 +334,6 @@ def _partition_lines(values: Mapping[str, Any]) -> list[str]:
     names = [node["name"] for node in values["nodes"]]
     by_name = {node["name"]: node for node in values["nodes"]}
     common = _shares(values["nodes"], values)
-    chosen = {spell(str(key)) for key in values["options"]}
     lines = []
     for entry in values["partitions"]:
         options = {
@@ -344,7 +345,7 @@ def _partition_lines(values: Mapping[str, Any]) -> list[str]:
         shares = {
             key: share
             for key, share in _shares(members, values).items()
-            if share != common.get(key) and key not in chosen and key not in options
+            if share != common.get(key) and key not in options
         }
         if "DefMemPerNode" in options:
             shares = {key: share for key, share in shares.items() if key not in _DEFAULT_MEMORY}
@@ -414,14 +415,14 @@ def bring_about(module: AnsibleModule) -> dict[str, Any]:
     ]
     if diff and not module.check_mode:
         apply(directory, before, files)
-    said = remarks(values)
-    for remark in said:
+    messages = remarks(values)
+    for remark in messages:
         module.warn(f"Slurm: {remark}")
     return {
         "changed": bool(diff),
         "diff": diff,
         "files": files,
-        "remarks": said,
+        "remarks": messages,
         "restart_key": restart_key(files["slurm.conf"], values["version"]),
     }
 

@@ -68,22 +68,22 @@ def judge_job(text: str, nodes: Sequence[str], token: str, ended: bool = True) -
     text is what srun printed on both streams; token is what the image's marker file holds. ended
     is False where srun was stopped when its time was up.
     """
-    said = dict(_SAID.findall(text))
-    return [_judge(node, said, token, text, ended) for node in nodes]
+    reported = dict(_SAID.findall(text))
+    return [_judge(node, reported, token, text, ended) for node in nodes]
 
 
-def _judge(node: str, said: dict[str, str], token: str, text: str, ended: bool) -> Record:
-    if node in said:
-        if said[node] == token:
+def _judge(node: str, reported: dict[str, str], token: str, text: str, ended: bool) -> Record:
+    if node in reported:
+        if reported[node] == token:
             return answer(node, PASS, "the job ran in the image")
-        if said[node] in ("", "none"):
+        if reported[node] in ("", "none"):
             return answer(
                 node,
                 FAIL,
                 "the job ran on the bare host and not in the image, with return code 0; "
                 "its plugstack.conf lacks the line of pyxis, or has it as optional",
             )
-        return answer(node, FAIL, f"the job ran in another image ({said[node]})")
+        return answer(node, FAIL, f"the job ran in another image ({reported[node]})")
     why = _first(text)
     if re.search(_UNKNOWN_OPTION, text):
         return answer(
@@ -120,8 +120,8 @@ def _first(text: str) -> str:
 
 def single_out(nodes: Sequence[str], text: str, most: int) -> list[str]:
     """Return nodes to ask alone: silent ones of many, since another's fault may have ended them."""
-    said = {name for name, _token in _SAID.findall(text)}
-    silent = [name for name in nodes if name not in said]
+    reported = {name for name, _token in _SAID.findall(text)}
+    silent = [name for name in nodes if name not in reported]
     unknown = re.search(_UNKNOWN_OPTION, text) or re.search(_NO_JOB, text)
     return silent[:most] if len(nodes) > 1 and not unknown else []
 

@@ -146,20 +146,20 @@ def judge_stack(
             else "srun from here would not know --container-image"
         )
         return [f"{where} has no line of {_stem(want.path)}: {effect}; {_FETCH}"]
-    said = []
+    messages = []
     for line in same:
         if line.path not in set(readable):
-            said.append(_missing(line, runs_jobs))
+            messages.append(_missing(line, runs_jobs))
         elif line != want:
             effect = (
                 "; no job would start here, and srun may return 0 all the same"
                 if runs_jobs and line.flag == "required"
                 else "; all hosts must have the same line"
             )
-            said.append(f"{where} says `{line}` and not `{want}`{effect}; {_FETCH}")
+            messages.append(f"{where} says `{line}` and not `{want}`{effect}; {_FETCH}")
     if len(same) > 1:
-        said.append(f"{where} names {_stem(want.path)} {len(same)} times; leave one line")
-    return said
+        messages.append(f"{where} names {_stem(want.path)} {len(same)} times; leave one line")
+    return messages
 
 
 def _missing(line: Line, runs_jobs: bool) -> str:
@@ -240,9 +240,9 @@ def verify(run: CommandRunner, folder: str, params: Mapping[str, Any]) -> list[s
     path = os.path.join(folder, "plugstack.conf")
     stack = parse_stack(_text(path))
     found = [line.path for line in stack.lines if readable(line.path)]
-    said = judge_stack(stack, params["line"], found, path, params["runs_jobs"])
-    if said:
-        return said
+    verdict = judge_stack(stack, params["line"], found, path, params["runs_jobs"])
+    if verdict:
+        return verdict
     why = ask(run, os.path.join(folder, "slurm.conf"), params["option"])
     return [f"{path} does not work: {why}"] if why else []
 

@@ -17,7 +17,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Callable, Iterable, Mapping, Sequence, Tuple
 
-from ..._core.files import append_lines, write_atomic
+from ..._core.files import append_lines, set_aside, write_atomic
 from ..._core.record import utc_text
 from ..._core.run import MISSING, CommandRunner, ToolError, last_lines
 from ..commands import NoAnswerError
@@ -34,9 +34,13 @@ KEPT: dict[str, Any] = {
 _TIMEOUT_S = 60
 # Reasons are dated in UTC, whatever the machine and the user prefer.
 _ENVIRONMENT = {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
-_RESUMED_AT_ONCE = 20
-_PLANNED_AT_ONCE = 50
+# Nodes of one call of scontrol, and calls between two plans: others work on the cluster, too.
+_NODES_OF_A_CALL = 100
+_CALLS_OF_A_PLAN = 50
 _VERSION = 1
+# Of the journal, and of the one before it: more than 10,000 steps each. The lock of the gate makes
+# one run at a time its only writer.
+_JOURNAL_BYTES = 4 * 1024 * 1024
 
 
 # The nodes, and (node, what) of steps that were tried.
@@ -59,8 +63,8 @@ class Slurm:
         # Of a node that has left the configuration it prints an error, and gives the others. A
         # truncated answer is none: the share would be that of the nodes that were printed.
         if not result.ok and "not found" not in result.text:
-            said = last_lines(result.text, 3) or result.describe()
-            raise NoAnswerError(f"`{' '.join(argv[:4])}` failed: {said}")
+            reported = last_lines(result.text, 3) or result.describe()
+            raise NoAnswerError(f"`{' '.join(argv[:4])}` failed: {reported}")
         return found
 
     def update(self, names: Sequence[str], words: Sequence[str]) -> str:
@@ -76,7 +80,7 @@ class Step:
 
     action: Action
     before: Node
-    said: str = ""
+    message: str = ""
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ class Outcome:
         return tuple(
             step
             for step in self.steps
-            if step.said and not in_effect(step.action, self.nodes.get(step.action.node))
+            if step.message and not in_effect(step.action, self.nodes.get(step.action.node))
         )
 
 
@@ -143,10 +147,7 @@ def carry_out(slurm: Slurm, decide: Decide, note: Callable[[Step], None]) -> Out
     try:
         while plan.actions:
             kind = plan.actions[0].what
-            todo = [action for action in plan.actions if action.what == kind]
-            size = {RESUME: _RESUMED_AT_ONCE, SWAP_IN: len(todo)}.get(kind, 1)
-            for start in range(0, min(len(todo), _PLANNED_AT_ONCE), size):
-                batch = todo[start : start + size]
+            for batch in _batches(plan.actions)[:_CALLS_OF_A_PLAN]:
                 if kind == SWAP_IN:
                     # Whether a spare is wanted rests on all nodes, not on the spare alone.
                     present = slurm.nodes()
@@ -161,15 +162,31 @@ def carry_out(slurm: Slurm, decide: Decide, note: Callable[[Step], None]) -> Out
                 fit = [a for a in batch if a.node in wanted and _untouched(a, present)]
                 passed += [action for action in batch if action not in fit]
                 if fit:
-                    said = slurm.update([action.node for action in fit], words_of(fit[0]))
+                    message = slurm.update([action.node for action in fit], words_of(fit[0]))
                     for action in fit:
-                        sent.append(Step(action, present[action.node], said))
+                        sent.append(Step(action, present[action.node], message))
                         note(sent[-1])
             nodes = slurm.nodes()
             plan = decide(nodes, _tried(sent, passed))
     except NoAnswerError as error:
         raise StoppedError(str(error), sent) from error
     return Outcome(first, tuple(sent), tuple(passed), nodes, plan.refusal)
+
+
+def _batches(actions: Sequence[Action]) -> list[list[Action]]:
+    """Return the first kind of steps, those together that scontrol gets the same words for."""
+    kind = actions[0].what
+    alike: dict[tuple[str, ...], list[Action]] = {}
+    for action in actions:
+        if action.what == kind:
+            alike.setdefault(tuple(words_of(action)), []).append(action)
+    # A spare is put in for one node, so all of them are looked at again together.
+    size = len(actions) if kind == SWAP_IN else _NODES_OF_A_CALL
+    return [
+        group[start : start + size]
+        for group in alike.values()
+        for start in range(0, len(group), size)
+    ]
 
 
 def _tried(sent: Sequence[Step], passed: Sequence[Action]) -> list[tuple[str, str]]:
@@ -206,7 +223,7 @@ def store_known(path: str, names: Iterable[str]) -> None:
 
 
 def journal(path: str, warn: Callable[[str], None]) -> Callable[[Step], None]:
-    """A function that appends a step as one line, in one write."""
+    """A function that appends a step as one line, in one write; a full file is set aside."""
     warned: list[str] = []
 
     def note(step: Step) -> None:
@@ -214,9 +231,10 @@ def journal(path: str, warn: Callable[[str], None]) -> Callable[[Step], None]:
             "at": utc_text(),
             **action_data(step.action),
             "before": {"state": step.before.state, "reason": step.before.reason},
-            "said": step.said,
+            "said": step.message,
         }
         try:
+            set_aside(path, _JOURNAL_BYTES)
             append_lines(path, [json.dumps(line)], sync=False)
         except OSError as error:
             if not warned:

@@ -118,16 +118,16 @@ def verdict_from_data(data: Mapping[str, Any]) -> Verdict:
     node = data.get("node")
     if not isinstance(node, str) or not node:
         raise ValueError("a verdict has no node")
-    said, level = data.get("verdict"), data.get("level") or LEVELS[0]
-    if said not in (PASS, FAIL, NOT_MEASURED):
-        raise ValueError(f"{node}: the verdict is {said!r}; write pass, fail or not_measured")
+    verdict, level = data.get("verdict"), data.get("level") or LEVELS[0]
+    if verdict not in (PASS, FAIL, NOT_MEASURED):
+        raise ValueError(f"{node}: the verdict is {verdict!r}; write pass, fail or not_measured")
     if level not in LEVELS:
         raise ValueError(f"{node}: the level is {level!r}; write {', '.join(LEVELS)}")
     first = data.get("first_failing") or {}
     share = data.get("fleet_share")
     return Verdict(
         node=node,
-        verdict=said,
+        verdict=verdict,
         at=seconds_of(str(data.get("at"))),
         level=level,
         check=str(first.get("check") or ""),

@@ -61,8 +61,8 @@ def sign(node: str, kind: str, text: str) -> str:
     """Return the text made plain, with its signature; KeyError for a kind that there is not."""
     if kind not in KINDS:
         raise KeyError(kind)
-    said = plain(text)
-    return f"{said} #{kind}{_digest(node, kind, said)}"
+    message = plain(text)
+    return f"{message} #{kind}{_digest(node, kind, message)}"
 
 
 def read_reason(node: str, reason: str) -> Reason | None:
@@ -83,8 +83,8 @@ def claims_ours(reason: str) -> bool:
 def plain(text: str) -> str:
     """Return a text in printable ASCII on one line, without quotes and brackets, 180 at most."""
     decomposed = unicodedata.normalize("NFKD", " ".join(text.split()))
-    said = " ".join(_UNSAFE.sub("", decomposed).split())
-    return said if len(said) <= _LONGEST else said[: _LONGEST - 2].rstrip() + ".."
+    cleaned = " ".join(_UNSAFE.sub("", decomposed).split())
+    return cleaned if len(cleaned) <= _LONGEST else cleaned[: _LONGEST - 2].rstrip() + ".."
 
 
 def heading(node: str, check: str, subject: str) -> str:
@@ -97,8 +97,8 @@ def heading(node: str, check: str, subject: str) -> str:
     if not part:
         return plain(check)
     layer, _dot, question = check.partition(".")
-    said = question or layer
-    return plain(part if part.endswith(f" {said}") else f"{part} {said}")
+    reported = question or layer
+    return plain(part if part.endswith(f" {reported}") else f"{part} {reported}")
 
 
 def _part(node: str, subject: str) -> str:

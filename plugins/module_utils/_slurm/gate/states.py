@@ -135,7 +135,7 @@ def finish(module: AnsibleModule, outcome: Outcome, **more: Any) -> dict[str, An
     if module._diff:
         result["diff"] = diff_of(taken)
     if failed:
-        lines = [f"{step.action.node}: {step.action.what}: {step.said}" for step in failed]
+        lines = [f"{step.action.node}: {step.action.what}: {step.message}" for step in failed]
         raise ToolError("scontrol refused: " + "; ".join(lines), **result)
     if outcome.refusal and module.params["fail"]:
         raise ToolError(outcome.refusal, **result)

@@ -145,8 +145,8 @@ class Applier:
             # It was changed since it was read, or systemd does not know of it.
             self.run(["umount", where], timeout_s=_STOP_S)
         if where in table(host.read("/proc/self/mountinfo")):
-            said = ", ".join(host.users(where)) or done.describe(2)
-            self.failed.append(f"{where} cannot be unmounted: {said}")
+            reported = ", ".join(host.users(where)) or done.describe(2)
+            self.failed.append(f"{where} cannot be unmounted: {reported}")
             return False
         host.forget(where)
         return True
@@ -162,8 +162,8 @@ class Applier:
 
     def _start(self, mount: Mount) -> None:
         made = limited(lambda: make_folder(mount.where), 10)
-        if made.said:
-            self.failed.append(f"{mount.where} cannot be made: {made.said}")
+        if made.message:
+            self.failed.append(f"{mount.where} cannot be made: {made.message}")
             return
         unit = unit_of(mount.where, "automount" if mount.automount else "mount")
         self._systemctl("reset-failed", unit_of(mount.where))
@@ -183,9 +183,9 @@ class Applier:
             if not line.startswith(("Mounting ", "Failed to mount", "Mounted "))
         ]  # fmt: skip
         text = "\n".join(lines)
-        said = meaning(text) or meaning(done.text)
+        reported = meaning(text) or meaning(done.text)
         why = last_lines(text, 3) or done.describe(2)
-        self.failed.append(f"{mount.where} ({mount.name}): {said or 'not mounted'}: {why}")
+        self.failed.append(f"{mount.where} ({mount.name}): {reported or 'not mounted'}: {why}")
 
     def _enable(self, mount: Mount) -> None:
         unit = unit_of(mount.where, "automount" if mount.automount else "mount")

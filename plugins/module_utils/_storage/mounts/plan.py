@@ -113,15 +113,15 @@ def escape(path: str) -> str:
     if not words:
         return "-"
     text = "/".join(words)
-    said = []
+    parts = []
     for place, char in enumerate(text):
         if char == "/":
-            said.append("-")
+            parts.append("-")
         elif char in _PLAIN and not (char == "." and place == 0):
-            said.append(char)
+            parts.append(char)
         else:
-            said.extend(f"\\x{byte:02x}" for byte in char.encode())
-    return "".join(said)
+            parts.extend(f"\\x{byte:02x}" for byte in char.encode())
+    return "".join(parts)
 
 
 def unit_of(where: str, kind: str = "mount") -> str:
@@ -170,8 +170,14 @@ def units(owner: str, mount: Mount) -> dict[str, str]:
         lines += ["Wants=network-online.target", "After=network-online.target"]
     if mount.requires:
         lines += [f"Requires={' '.join(mount.requires)}", f"After={' '.join(mount.requires)}"]
-    if mount.before:
-        lines.append(f"Before={' '.join(mount.before)}")
+    before = mount.before
+    if mount.network and not mount.automount:
+        # The kernel's table does not show _netdev, so that systemd takes a mount by ceph-fuse for a
+        # local one as soon as it is there, and drops its default ordering: remote-fs.target would
+        # wait for it forever, and slurmd with it. Ordering that the unit itself has remains.
+        before = (*before, "remote-fs.target")
+    if before:
+        lines.append(f"Before={' '.join(before)}")
     lines += ["", "[Mount]", f"What={_percent(mount.what)}", f"Where={_percent(mount.where)}"]
     lines.append(f"Type={mount.fstype}")
     options = ("_netdev", *mount.options) if mount.network else mount.options
@@ -340,9 +346,9 @@ def users_text(users: Sequence[str], most: int = 8) -> str:
 
 def meaning(text: str) -> str:
     """Return what a failed mount means; empty when its text is unknown."""
-    for pattern, said in _MEANINGS:
+    for pattern, message in _MEANINGS:
         if re.search(pattern, text):
-            return said
+            return message
     return ""
 
 

@@ -115,7 +115,7 @@ def dead(where: str, limit_s: float) -> str:
     if outcome.how == HUNG:
         return "hang"
     if outcome.how == BROKEN:
-        return outcome.said
+        return outcome.message
     # A healthy file system refuses a user who may not look.
     if outcome.value in (0, errno.EACCES, errno.EPERM):
         return ""

@@ -137,10 +137,10 @@ def test_a_store_on_a_mount_that_hangs_is_given_up(hung_mount, monkeypatch):
     real = hang.parts_of
     monkeypatch.setattr(hang, "parts_of", lambda work, _limit_s: real(work, 0.5))
     begun = time.monotonic()
-    said = made({"evidence": f"{hung_mount}/evidence", "output": "/nonexistent/report"}, False)
+    result = made({"evidence": f"{hung_mount}/evidence", "output": "/nonexistent/report"}, False)
     assert time.monotonic() - begun < 15
-    assert (said["failed"], said["hung"]) == (True, True)
-    assert f"{hung_mount} (fuse.hung, storage:/dead) does not answer" in said["msg"]
+    assert (result["failed"], result["hung"]) == (True, True)
+    assert f"{hung_mount} (fuse.hung, storage:/dead) does not answer" in result["msg"]
 
 
 def test_what_cannot_be_read_or_written_is_said(report, tmp_path):
@@ -148,11 +148,11 @@ def test_what_cannot_be_read_or_written_is_said(report, tmp_path):
     (tmp_path / "report").write_text("a file")
     assert report()["failed"] is True
     (tmp_path / "plan.json").write_text("no plan, but hunter2-of-a-vault")
-    said = report(
+    result = report(
         secret_values=["hunter2-of-a-vault"], thresholds={"burn.rate_bf16": "hunter2-of-a-vault"}
     )
-    assert said["failed"] is True
-    assert "hunter2" not in said["msg"]
+    assert result["failed"] is True
+    assert "hunter2" not in result["msg"]
 
 
 PLAY = """
@@ -210,9 +210,9 @@ def test_as_a_play_runs_it(tmp_path, check):
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    said = json.loads((tmp_path / "made.json").read_text())
-    assert (said["changed"], said["verdict"], said["problems"]) == (True, "fail", [])
-    assert "gpu:dgx-04/2 burn.rate_bf16" in said["failing"]
+    result = json.loads((tmp_path / "made.json").read_text())
+    assert (result["changed"], result["verdict"], result["problems"]) == (True, "fail", [])
+    assert "gpu:dgx-04/2 burn.rate_bf16" in result["failing"]
     assert (tmp_path / "report").exists() is not check
     if not check:
         page = (tmp_path / "report/report.html").read_text()

@@ -424,7 +424,7 @@ SHOW = """
 - hosts: head-01
   gather_facts: false
   connection: local
-  vars_files: [{root}/playbooks/vars/cluster.yml, "{{{{ __cluster_inputs }}}}"]
+  vars_files: [{root}/playbooks/vars/cluster.yml, "{{{{ lookup('baremetal.dgx.plan_inputs') }}}}"]
   tasks:
     - ansible.builtin.debug:
         msg: "share {{{{ __gate.share }}}} of {{{{ __cluster_plan | basename }}}}"
@@ -445,13 +445,13 @@ def test_two_runs_with_different_values_read_each_its_own_plan(
         return done.text
 
     assert "changed=1" in run()
-    for said in values.values():
-        assert "changed=1" in run(*said)
+    for message in values.values():
+        assert "changed=1" in run(*message)
     # What was made for the values of others has not touched the plan of the inventory.
     assert "changed=0" in run()
-    for share, said in values.items():
-        assert f"share {share} of " in run(*said, playbook=str(book))
-        assert "changed=0" in run(*said)
+    for share, message in values.items():
+        assert f"share {share} of " in run(*message, playbook=str(book))
+        assert "changed=0" in run(*message)
     assert "share 0.1 of plan" in run(playbook=str(book))
     # Values that change no plan share the inventory's.
     assert "share 0.1 of plan" in run("-e", "target=dgx-01", playbook=str(book))
@@ -463,7 +463,7 @@ def test_two_runs_with_different_values_read_each_its_own_plan(
 
 
 @pytest.mark.parametrize("name", sorted(GOOD))
-def test_a_sound_inventory_passes(name: str, runs: dict[str, list[Run]]) -> None:
+def test_a_healthy_inventory_passes(name: str, runs: dict[str, list[Run]]) -> None:
     for run in runs[name]:
         assert run.code == 0, run.text
         assert '"cluster small: 7 nodes, 32 GPUs, 2 racks"' in run.text

@@ -70,7 +70,7 @@ def test_rules_of_the_site_are_a_file_of_their_own(folder: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "given", "said"),
+    ("names", "given", "message"),
     [
         (["three"], {}, "no such rules: three"),
         (["one"], {"changes": {"Hott": {"for": "1m"}}}, "no rule is called Hott"),
@@ -80,6 +80,6 @@ def test_rules_of_the_site_are_a_file_of_their_own(folder: str) -> None:
         (["one"], {"wait_factor": 0}, "not above 0"),
     ],
 )
-def test_mistakes_are_told(folder: str, names: list[str], given: dict, said: str) -> None:
-    with pytest.raises(AnsibleFilterError, match=said):
+def test_mistakes_are_told(folder: str, names: list[str], given: dict, message: str) -> None:
+    with pytest.raises(AnsibleFilterError, match=message):
         alert_rules(names, folder, **given)

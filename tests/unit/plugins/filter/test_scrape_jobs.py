@@ -41,7 +41,7 @@ def test_a_job_that_says_nothing_else() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "interval", "timeout"),
+    ("result", "interval", "timeout"),
     [
         ({"interval_s": 5}, "5s", "5s"),
         ({"interval_s": 60, "timeout_s": 40}, "60s", "40s"),
@@ -50,9 +50,9 @@ def test_a_job_that_says_nothing_else() -> None:
     ],
 )
 def test_an_answer_may_not_take_longer_than_the_interval(
-    said: dict[str, Any], interval: str, timeout: str
+    result: dict[str, Any], interval: str, timeout: str
 ) -> None:
-    config, _files = made(**said)
+    config, _files = made(**result)
     assert (config["scrape_interval"], config["scrape_timeout"]) == (interval, timeout)
 
 

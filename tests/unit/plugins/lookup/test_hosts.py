@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 import yaml
 from ansible import constants
+from ansible.errors import AnsibleLookupError
+from ansible.parsing.dataloader import DataLoader
 
 from ansible_collections.baremetal.dgx.plugins.lookup import canary_peers, host_values, ssh_targets
 from ansible_collections.baremetal.dgx.plugins.lookup.host_values import value_at
-from ansible_collections.baremetal.dgx.plugins.lookup.ssh_targets import target
 
 
 def ask(plugin: Any, terms: list[Any], variables: dict[str, Any], **options: Any) -> list[Any]:
@@ -23,7 +24,7 @@ def ask(plugin: Any, terms: list[Any], variables: dict[str, Any], **options: Any
     constants.config.initialize_plugin_configuration_definitions(
         "lookup", name, documented["options"]
     )
-    lookup = plugin.LookupModule()
+    lookup = plugin.LookupModule(loader=DataLoader())
     lookup._load_name = name
     found: list[Any] = lookup.run(terms, variables, **options)
     return found
@@ -65,30 +66,32 @@ def test_values_of_hosts_that_have_them() -> None:
     assert ask(host_values, [[]], HOSTS, name="seen", by_host=True) == [{}]
 
 
-@pytest.mark.parametrize(
-    ("variables", "address"),
-    [
-        ({}, "ssh://dgx-01"),
-        ({"ansible_host": "10.0.0.1"}, "ssh://10.0.0.1"),
-        (
-            {"ansible_host": "10.0.0.1", "ansible_user": "root", "ansible_port": 2222},
-            "ssh://root@10.0.0.1:2222",
-        ),
-        ({"ansible_host": "fd00::1", "ansible_port": 22}, "ssh://[fd00::1]:22"),
-    ],
-)
-def test_how_a_host_is_reached(variables: dict[str, Any], address: str) -> None:
-    assert target("dgx-01", variables) == address
+class HostVars(dict[str, Any]):
+    def raw_get(self, name: str) -> Any:
+        return self[name]
 
 
-def test_hosts_that_are_declared_absent_are_not_reached() -> None:
-    hostvars = {
-        "dgx-01": {"node_state": "present", "ansible_user": "ops"},
-        "dgx-02": {"node_state": "absent"},
-        "dgx-03": {},
-    }
-    found = ask(ssh_targets, [["dgx-01", "dgx-02"], "dgx-03"], {"hostvars": hostvars})
-    assert found == [{"dgx-01": "ssh://ops@dgx-01", "dgx-03": "ssh://dgx-03"}]
+def test_hosts_are_reached_by_ssh_and_absent_ones_are_not() -> None:
+    """plugin_utils/_inventory/test_way.py compares the words with Ansible's own."""
+    hostvars = HostVars(
+        {
+            "dgx-01": {"node_state": "present", "ansible_user": "ops", "ansible_ssh_args": "-J g"},
+            "dgx-02": {"node_state": "absent"},
+            "dgx-03": {"ansible_host": "fd00::1"},
+        }
+    )
+    (found,) = ask(ssh_targets, [["dgx-01", "dgx-02"], "dgx-03"], {"hostvars": hostvars})
+    assert list(found) == ["dgx-01", "dgx-03"]
+    assert found["dgx-01"][0] == "ssh"
+    assert {"-J", "g", 'User="ops"'} <= set(found["dgx-01"])
+    assert found["dgx-03"][-2:] == ["--", "fd00::1"]
+    for variable, value, why in (
+        ("ansible_password", "x", "has a password for SSH"),
+        ("ansible_connection", "local", "is reached by local"),
+    ):
+        hostvars["dgx-03"] = {variable: value}
+        with pytest.raises(AnsibleLookupError, match=f"dgx-03: {why}"):
+            ask(ssh_targets, ["dgx-03"], {"hostvars": hostvars})
 
 
 def mount(name: str, **more: Any) -> dict[str, Any]:

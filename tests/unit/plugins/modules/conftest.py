@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
 from ansible.module_utils import basic
+from redfish_server import PASSWORD, USER, certificate, serving
 
 # models of tools, which the tests beside this file import by name
 
@@ -33,3 +35,40 @@ def run_module(monkeypatch, capsys):
         return {**json.loads(capsys.readouterr().out), "warnings": warnings}
 
     return run
+
+
+@pytest.fixture(scope="session")
+def bmc_tls(tmp_path_factory):
+    """The key and the certificate of simulated BMCs, and its fingerprint."""
+    return certificate(tmp_path_factory.mktemp("tls"))
+
+
+@pytest.fixture
+def ask_bmcs(run_module, bmc_tls):
+    """`ask_bmcs(main, bmcs, each, check=False, **params)`: the BMCs are dgx-01, dgx-02, …
+
+    A BMC is one of redfish_server, which is served meanwhile, or a port.
+    """
+
+    def ask(main, bmcs, each=None, check=False, **params):
+        key, cert, pin = bmc_tls
+        with contextlib.ExitStack() as stack:
+            asked = [
+                {
+                    "node": f"dgx-{number:02d}",
+                    "address": "127.0.0.1",
+                    "port": bmc
+                    if isinstance(bmc, int)
+                    else stack.enter_context(serving(bmc, key, cert)),
+                    "user": USER,
+                    "password": PASSWORD,
+                    "certificate": pin,
+                    "profile": "dgx_h100",
+                    "system": "DGX",
+                    **(each or {}),
+                }
+                for number, bmc in enumerate(bmcs, start=1)
+            ]
+            return run_module(main, {"bmcs": asked, "fail_on": [], **params}, check)
+
+    return ask

@@ -6,50 +6,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
 import sys
 import time
 
 import pytest
-from redfish_server import COMPONENTS, PASSWORD, USER, V1, Bmc, certificate, machine, serving
+from redfish_server import COMPONENTS, PASSWORD, V1, Bmc, certificate, machine
 
 from ansible_collections.baremetal.dgx.plugins.modules import bmc_info
 
 BIOS = COMPONENTS.index("HostBIOS_0")
 
 
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return certificate(tmp_path_factory.mktemp("tls"))
-
-
 @pytest.fixture
-def look(run_module, files):
+def look(ask_bmcs):
     """look(bmc…, options…) → the answer, the BMCs being dgx-01, dgx-02, …"""
-
-    def look(*bmcs, check=False, each=None, **params):
-        with contextlib.ExitStack() as stack:
-            asked = [
-                {
-                    "node": f"dgx-{number:02d}",
-                    "address": "127.0.0.1",
-                    "port": bmc
-                    if isinstance(bmc, int)
-                    else stack.enter_context(serving(bmc, *files[:2])),
-                    "user": USER,
-                    "password": PASSWORD,
-                    "certificate": files[2],
-                    "profile": "dgx_h100",
-                    "system": "DGX",
-                    **(each or {}),
-                }
-                for number, bmc in enumerate(bmcs, start=1)
-            ]
-            return run_module(bmc_info.main, {"bmcs": asked, "fail_on": [], **params}, check)
-
-    return look
+    return lambda *bmcs, **params: ask_bmcs(bmc_info.main, bmcs, **params)
 
 
 def found(answer):
@@ -57,7 +30,7 @@ def found(answer):
     return {one["check"]: (one["status"], one["text"]) for one in answer["records"]}
 
 
-def test_a_sound_machine_passes_and_its_session_is_gone(look, tmp_path):
+def test_a_healthy_machine_passes_and_its_session_is_gone(look, tmp_path):
     bmc = Bmc()
     answer = look(bmc, each={"serial": "1660224000001"}, output=str(tmp_path))
     assert (answer["verdict"], answer["records"], answer["counts"]["pass"]) == ("pass", [], 7)
@@ -173,8 +146,8 @@ def test_who_is_not_let_in_has_measured_nothing(look, each, why):
     assert len(posted) == (1 if "refuses user" in why else 0)
 
 
-def test_a_certificate_is_checked_with_the_authorities(look, files, tmp_path):
-    assert look(Bmc(), each={"certificate": str(files[1])})["verdict"] == "pass"
+def test_a_certificate_is_checked_with_the_authorities(look, bmc_tls, tmp_path):
+    assert look(Bmc(), each={"certificate": str(bmc_tls[1])})["verdict"] == "pass"
     other = certificate(tmp_path)[1]
     answer = look(Bmc(), each={"certificate": str(other)})
     status, why = found(answer)["bmc.access"]
@@ -185,14 +158,14 @@ def test_a_certificate_is_checked_with_the_authorities(look, files, tmp_path):
 
 
 def test_silent_bmcs_delay_no_other(look):
-    quiet, sound = Bmc(), Bmc()
+    quiet, healthy = Bmc(), Bmc()
     quiet.silent = {f"{V1}/Systems/DGX"}
     with socket.create_server(("127.0.0.1", 0)) as deaf, socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         ports = deaf.getsockname()[1], closed.getsockname()[1]
         begun = time.monotonic()
         # The limit of one answer is longer than that of the BMC: a trickle is like this.
-        answer = look(quiet, *ports, sound, timeout_s=30, each_s=1.5)
+        answer = look(quiet, *ports, healthy, timeout_s=30, each_s=1.5)
     assert time.monotonic() - begun < 5
     assert {one["subject"]: one["text"] for one in answer["records"]} == {
         "node:dgx-01": "no answer in 1.5 s",
@@ -239,3 +212,69 @@ def test_the_model_has_as_many_components_as_the_machine():
 
 def test_no_bmc_is_not_a_pass(run_module):
     assert run_module(bmc_info.main, {"bmcs": [], "fail_on": []})["verdict"] == "not_measured"
+
+
+def logged(answer):
+    """The record of the event log: status and text; one that passes is not returned."""
+    return found(answer).get("bmc.log", ("pass", ""))
+
+
+def test_an_entry_of_the_event_log_counts_once(look, tmp_path):
+    bmc, logs, out = Bmc(), str(tmp_path / "logs"), tmp_path / "out"
+    bmc.happens("Power supply 2 has no input", "Critical", "2026-11-20T10:00:00+00:00")
+    bmc.happens("Fan 3 is slow", "Warning")
+    first = look(bmc, log_folder=logs, output=str(out))
+    status, text = logged(first)
+    assert status == "fail"
+    assert "Power supply 2 has no input (2 entries at the first look, 1 warnings)" in text
+    kept = json.loads((out / "log.json").read_text())["dgx-01"]
+    assert [one["Message"] for one in kept] == ["Power supply 2 has no input", "Fan 3 is slow"]
+    # The run was killed before its records were kept: nothing is lost.
+    again = look(bmc, log_folder=logs)
+    assert logged(again)[0] == "fail"
+    # What another look has replaced in between is not the last look.
+    assert not look(bmc, log_folder=logs, state="settled", look=first["look"])["changed"]
+    settled = look(bmc, log_folder=logs, state="settled", look=again["look"])
+    assert settled["changed"]
+    assert look(bmc, log_folder=logs)["verdict"] == "pass"
+    bmc.happens("Memory error that was not corrected", "Critical")
+    assert "1 entries new since 20" in logged(look(bmc, log_folder=logs))[1]
+
+
+def test_a_log_that_was_cleared_is_not_measured_until_it_has_been_seen(look, tmp_path):
+    bmc, logs = Bmc(), str(tmp_path / "logs")
+    entries = bmc.tree[f"{V1}/Systems/DGX/LogServices/SEL/Entries"]
+
+    def seen():
+        answer = look(bmc, log_folder=logs)
+        look(bmc, log_folder=logs, state="settled", look=answer["look"])
+        return logged(answer)
+
+    for number in range(4):
+        bmc.happens(f"event {number}")
+    assert seen()[0] == "pass"
+    # The oldest is gone, and something of the last look is there: nothing is lost.
+    del entries["Members"][0]
+    bmc.happens("event 4")
+    assert seen()[0] == "pass"
+    entries["Members"].clear()
+    bmc.happens("event 0")
+    status, text = seen()
+    assert (status, "was cleared or has wrapped" in text) == ("not_measured", True)
+    assert seen()[0] == "pass"
+    # Another machine is behind the address: what its log has is new.
+    bmc.tree[f"{V1}/Systems/DGX"]["SerialNumber"] = "1660224000002"
+    bmc.happens("Power supply 1 has no input", "Critical")
+    assert "2 entries at the first look" in seen()[1]
+
+
+def test_check_mode_and_a_bmc_without_a_log(look, tmp_path):
+    bmc, logs = Bmc(), tmp_path / "logs"
+    look(bmc, check=True, log_folder=str(logs))
+    assert not logs.exists()
+    del bmc.tree[f"{V1}/Systems/DGX"]["LogServices"]
+    answer = look(bmc, log_folder=str(logs))
+    assert logged(answer) == (
+        "not_measured", f"{V1}/Systems/DGX has no event log (SEL, EventLog)"
+    )  # fmt: skip
+    assert look(bmc, log_folder=str(logs), state="settled", look=answer["look"])["changed"] is False

@@ -6,22 +6,27 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import socket
+import subprocess
+import sys
 import time
 
 import pytest
-from redfish_server import PASSWORD, USER, V1, Bmc, certificate, serving
+from redfish_server import PASSWORD, V1, Bmc, serving
 
 from ansible_collections.baremetal.dgx.plugins.modules import bmc_power
 
 SYSTEM = f"{V1}/Systems/DGX"
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return certificate(tmp_path_factory.mktemp("tls"))
+# A module of another run, which is still at work on a machine.
+BUSY = """\
+import sys
+sys.path[:0] = {path!r}
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.lock import part_locks
+with part_locks("bmc", ["127.0.0.1 {port}"]):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
 
 
 def slurm(*states):
@@ -33,33 +38,14 @@ def slurm(*states):
 
 
 @pytest.fixture
-def power(run_module, files):
+def power(ask_bmcs):
     """power(action, bmc…, options…) → the answer, the BMCs being dgx-01, dgx-02, …"""
-
-    def power(action, *bmcs, check=False, **params):
-        with contextlib.ExitStack() as stack:
-            asked = [
-                {
-                    "node": f"dgx-{number:02d}",
-                    "address": "127.0.0.1",
-                    "port": bmc
-                    if isinstance(bmc, int)
-                    else stack.enter_context(serving(bmc, *files[:2])),
-                    "user": USER,
-                    "password": PASSWORD,
-                    "certificate": files[2],
-                    "system": "DGX",
-                    **params.pop("each", {}),
-                }
-                for number, bmc in enumerate(bmcs, start=1)
-            ]
-            given = {"action": action, "bmcs": asked, "fail_on": [], "poll_s": 0.05, **params}
-            return run_module(bmc_power.main, given, check)
-
-    return power
+    return lambda action, *bmcs, **params: ask_bmcs(
+        bmc_power.main, bmcs, **{"action": action, "poll_s": 0.05, **params}
+    )
 
 
-def said(answer):
+def outcomes(answer):
     return {one["subject"][5:]: (one["status"], one["text"]) for one in answer["records"]}
 
 
@@ -70,7 +56,7 @@ def test_a_plan_switches_nothing_and_names_who_is_there(power):
     answer = power("off", *bmcs, state="planned", nodes=text, share=0.5)
     assert (answer["due"], answer["fresh"]) == (["dgx-01", "dgx-04"], ["dgx-01"])
     assert answer["power"] == {"dgx-01": "On", "dgx-02": "Off", "dgx-04": "On"}
-    assert said(answer) == {
+    assert outcomes(answer) == {
         "dgx-02": ("pass", "was Off already"),
         "dgx-03": ("not_measured", "not switched: it has jobs: ALLOCATED"),
     }
@@ -89,7 +75,7 @@ def test_what_is_out_and_held_is_switched_and_nothing_else(power):
     answer = power("cycle", *bmcs, nodes=text, held=held, check=True)
     assert (answer["due"], answer["changed"]) == (["dgx-01"], True)
     answer = power("cycle", *bmcs, nodes=text, held=held)
-    assert said(answer) == {
+    assert outcomes(answer) == {
         "dgx-01": ("pass", "cycled"),
         "dgx-02": ("not_measured", "not switched: it is not held against jobs"),
         "dgx-03": ("not_measured", "not switched: it is IDLE, and a job could start"),
@@ -117,7 +103,7 @@ def test_on_needs_no_slurm_and_a_silent_bmc_delays_none(power):
         begun = time.monotonic()
         answer = power("on", off, quiet, deaf.getsockname()[1], each_s=2, timeout_s=30)
     assert time.monotonic() - begun < 8
-    assert said(answer) == {
+    assert outcomes(answer) == {
         "dgx-01": ("pass", "switched on"),
         "dgx-02": ("not_measured", "not reached: no answer in 2 s"),
         "dgx-03": ("not_measured", "not reached: no answer in 2 s"),
@@ -130,7 +116,7 @@ def test_a_machine_that_does_not_follow_fails(power):
     bmc.change_s = 60
     bmc.tree[SYSTEM]["PowerState"] = "Off"
     answer = power("on", bmc, change_s=0.3)
-    assert said(answer) == {"dgx-01": ("fail", "is Off after 0.3 s")}
+    assert outcomes(answer) == {"dgx-01": ("fail", "is Off after 0.3 s")}
     assert answer["done"] == []
 
 
@@ -139,7 +125,7 @@ def test_ac_power_is_cycled_where_the_bmc_can(power):
     del unable.tree[f"{V1}/Chassis/DGX"]["Actions"]
     answer = power("ac_cycle", bmc, unable, nodes=slurm("DOWN", "DOWN"), held=["dgx-01", "dgx-02"])
     why = "the BMC has no way to cycle AC power (FullPowerCycle, AuxPowerReset)"
-    assert said(answer) == {
+    assert outcomes(answer) == {
         "dgx-01": ("pass", "AC power cycled"), "dgx-02": ("not_measured", why)
     }  # fmt: skip
     assert bmc.acts == ["AuxPowerCycle"]
@@ -153,7 +139,30 @@ def test_ac_power_is_cycled_where_the_bmc_can(power):
 def test_a_factory_password_gets_no_login(power):
     bmc = Bmc()
     answer = power("on", bmc, each={"password": "admin"})
-    status, why = said(answer)["dgx-01"]
+    status, why = outcomes(answer)["dgx-01"]
     assert status == "not_measured"
     assert "factory password" in why
     assert bmc.log == []
+
+
+def test_a_machine_that_another_run_works_on_is_not_touched(power, bmc_tls):
+    busy_text = (
+        "not reached: another run is at work on it; wait until it has ended, then write the same "
+        "command"
+    )
+    free, busy = Bmc(), Bmc()
+    free.tree[SYSTEM]["PowerState"] = busy.tree[SYSTEM]["PowerState"] = "Off"
+    with serving(busy, *bmc_tls[:2]) as port:
+        program = BUSY.format(path=sys.path, port=port)
+        with subprocess.Popen(
+            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as other:
+            assert other.stdout.readline() == b"held\n"
+            answer = power("on", free, port)
+            other.stdin.close()
+        assert outcomes(answer) == {
+            "dgx-01": ("pass", "switched on"),
+            "dgx-02": ("not_measured", busy_text),
+        }
+        assert busy.log == []
+        assert outcomes(power("on", port)) == {"dgx-01": ("pass", "switched on")}

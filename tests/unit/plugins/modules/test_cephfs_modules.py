@@ -78,8 +78,8 @@ def cluster(run_module, tmp_path, monkeypatch):
 def test_a_client_is_made_once(cluster):
     assert cluster({"path": "/home"}, check=True)["steps"] == ["make client.node"]
     assert "authorize" not in cluster.calls()
-    said = cluster({"path": "/home"})
-    assert (said["changed"], said["client_keys"]) == (True, {"node": KEY})
+    result = cluster({"path": "/home"})
+    assert (result["changed"], result["client_keys"]) == (True, {"node": KEY})
     assert "fs authorize cephfs client.node /home rw" in cluster.calls()
     assert not cluster({"path": "/home"})["changed"]
     assert KEY not in cluster.calls()
@@ -87,18 +87,18 @@ def test_a_client_is_made_once(cluster):
 
 def test_more_grants_change_the_capabilities_and_keep_the_key(cluster):
     cluster({"path": "/home"})
-    said = cluster({"path": "/home"}, {"path": "/images", "perms": "r"})
-    assert said["steps"] == ["change client.node"]
+    result = cluster({"path": "/home"}, {"path": "/images", "perms": "r"})
+    assert result["steps"] == ["change client.node"]
     assert "auth caps client.node" in cluster.calls()
-    assert KEY not in json.dumps(said["diff"])
+    assert KEY not in json.dumps(result["diff"])
     assert not cluster({"path": "/home"}, {"path": "/images", "perms": "r"})["changed"]
 
 
 def test_a_cluster_that_does_not_answer_is_told_without_its_output(cluster):
     (cluster.folder / "silent").write_text("")
-    said = cluster({})
-    assert said["failed"]
-    assert "error connecting" in said["msg"]
+    result = cluster({})
+    assert result["failed"]
+    assert "error connecting" in result["msg"]
 
 
 def test_letters_in_the_wrong_order_are_refused_before_anything_is_asked(cluster):
@@ -179,8 +179,8 @@ def test_folders_are_made_with_all_that_is_declared_once(folders):
 
 def test_an_unknown_owner_and_a_refused_attribute_are_told(folders):
     assert folders({"path": "/a", "owner": "nobody-of-this-name"})["failed"]
-    said = folders({"path": "/b", "layout": {"pool": "refused"}})
-    assert "error in setxattr" in said["msg"]
+    result = folders({"path": "/b", "layout": {"pool": "refused"}})
+    assert "error in setxattr" in result["msg"]
 
 
 def test_a_cluster_that_hangs_ends_the_task_in_time(run_module, monkeypatch):
@@ -204,7 +204,7 @@ def test_a_missing_binding_is_named(run_module, monkeypatch):
 def client(run_module, monkeypatch):
     """`client(filesystems, *mounts)`: a node whose kernel has these file systems."""
 
-    def run(filesystems, *mounts, driver="auto"):
+    def run(filesystems, *mounts, driver="auto", answer_s=0):
         texts = {"/proc/filesystems": filesystems, "/proc/self/status": "CapBnd:\t0\n"}
         monkeypatch.setattr(_cephfs_host, "read", lambda path: texts.get(path, ""))
         base = {"name": "home", "fs": "cephfs", "mountpoint": "/home", "client": "node"}
@@ -222,6 +222,7 @@ def client(run_module, monkeypatch):
             "fsid": "f",
             "monitors": ["10.0.0.1"],
             "common": common,
+            "answer_s": answer_s,
         }
         return run_module(cephfs_client.main, options)
 
@@ -229,16 +230,16 @@ def client(run_module, monkeypatch):
 
 
 def test_a_kernel_without_ceph_uses_fuse_and_says_why(client):
-    said = client("\text4\n", {})
-    assert said["drivers"] == {"home": "fuse"}
-    assert "home on /home: ceph-fuse (kernel" in said["lines"][0]
-    assert "has no module ceph" in said["lines"][0]
+    result = client("\text4\n", {})
+    assert result["drivers"] == {"home": "fuse"}
+    assert "home on /home: ceph-fuse (kernel" in result["lines"][0]
+    assert "has no module ceph" in result["lines"][0]
 
 
 def test_a_kernel_with_ceph_uses_it(client):
-    said = client("nodev\tceph\n", {}, {"name": "x", "mountpoint": "/x", "driver": "fuse"})
-    assert said["drivers"] == {"home": "kernel", "x": "fuse"}
-    assert said["lines"][1].endswith("ceph-fuse (declared)")
+    result = client("nodev\tceph\n", {}, {"name": "x", "mountpoint": "/x", "driver": "fuse"})
+    assert result["drivers"] == {"home": "kernel", "x": "fuse"}
+    assert result["lines"][1].endswith("ceph-fuse (declared)")
 
 
 def test_who_insists_on_the_kernel_is_told_that_there_is_none(client):
@@ -248,3 +249,25 @@ def test_who_insists_on_the_kernel_is_told_that_there_is_none(client):
 def test_modules_can_be_loaded_where_the_capability_is_there():
     assert _cephfs_host.can_load("CapBnd:\t000001ffffffffff\n")
     assert not _cephfs_host.can_load("CapBnd:\t0000000000000000\n")
+
+
+def test_monitors_are_asked_on_the_ports_of_the_mounts(client, monkeypatch):
+    """The old protocol has another port; a mount goes on with one monitor, so it is a warning."""
+    asked = []
+
+    def unanswered(addresses, limit_s):
+        asked.append((list(addresses), limit_s))
+        return {"10.0.0.1:6789": "no answer"}
+
+    monkeypatch.setattr(_cephfs_host, "unanswered", unanswered)
+    client("nodev\tceph\n", {})
+    assert asked == [], "only who asks for it waits"
+    result = client(
+        "nodev\tceph\n",
+        {"driver": "fuse"},
+        {"name": "x", "mountpoint": "/x", "driver": "fuse", "ms_mode": "legacy"},
+        answer_s=7,
+    )
+    assert asked == [(["10.0.0.1:3300", "10.0.0.1:6789"], 7)]
+    assert result["lines"][2].startswith("1 of 2 monitors take no connection: 10.0.0.1:6789 (no")
+    assert result["warnings"] == result["lines"][2:]

@@ -46,9 +46,9 @@ def line(node: str, token: str = TOKEN) -> str:
 
 def test_all_in_the_image(cluster):
     cluster.say("dgx-[01-02]", line("dgx-01") + line("dgx-02"))
-    said = cluster()
-    assert said["passed"] == ["dgx-01", "dgx-02"]
-    assert not said["changed"]
+    result = cluster()
+    assert result["passed"] == ["dgx-01", "dgx-02"]
+    assert not result["changed"]
     (call,) = cluster.log.read_text().splitlines()
     assert "--container-image=/x.sqsh sh -c" in call
     assert "--nodes=2" in call
@@ -56,11 +56,11 @@ def test_all_in_the_image(cluster):
 
 def test_bare_host_although_srun_returns_0(cluster):
     cluster.say("dgx-[01-02]", line("dgx-01") + line("dgx-02", "none"))
-    said = cluster()
-    assert said["failed"]
-    (only,) = said["findings"]
+    result = cluster()
+    assert result["failed"]
+    (only,) = result["findings"]
     assert only.startswith("node:dgx-02 slurm.container: the job ran on the bare host")
-    assert said["msg"] == only
+    assert result["msg"] == only
 
 
 def test_broken_line_although_srun_returns_0(cluster):
@@ -68,10 +68,10 @@ def test_broken_line_although_srun_returns_0(cluster):
     cluster.say("dgx-[01-02]", broken)
     cluster.say("dgx-01", line("dgx-01"))
     cluster.say("dgx-02", broken)
-    said = cluster()
+    result = cluster()
     # the node beside it is not blamed
-    assert said["passed"] == ["dgx-01"]
-    (only,) = said["findings"]
+    assert result["passed"] == ["dgx-01"]
+    (only,) = result["findings"]
     assert only.startswith(
         "node:dgx-02 slurm.container: a plug-in of plugstack.conf cannot be loaded"
     )
@@ -80,18 +80,20 @@ def test_broken_line_although_srun_returns_0(cluster):
 def test_nodes_that_take_no_job_are_not_measured(cluster):
     cluster.states.write_text("dgx-01 idle\ndgx-02 drained\n")
     cluster.say("dgx-01", line("dgx-01"))
-    said = cluster(fail_on=["fail"])
-    assert not said.get("failed")
-    assert said["passed"] == ["dgx-01"]
-    assert said["not_measured"] == ["node:dgx-02 slurm.container not measured: the node is drained"]
+    result = cluster(fail_on=["fail"])
+    assert not result.get("failed")
+    assert result["passed"] == ["dgx-01"]
+    assert result["not_measured"] == [
+        "node:dgx-02 slurm.container not measured: the node is drained"
+    ]
     assert cluster()["failed"]
 
 
 def test_no_user_can_be_asked(cluster):
     cluster.states.write_text("dgx-01 drained\ndgx-02 down*\n")
-    said = cluster(fail_on=["fail"])
-    assert not said.get("failed")
-    assert len(said["not_measured"]) == 2
+    result = cluster(fail_on=["fail"])
+    assert not result.get("failed")
+    assert len(result["not_measured"]) == 2
     assert not cluster.log.exists()
 
 

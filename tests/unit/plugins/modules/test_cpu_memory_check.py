@@ -13,7 +13,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._host import (
     cpu_memory_load as load_module,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._host.cpu_memory import (
-    Told,
+    Load,
     count_of,
     judge_load,
 )
@@ -87,7 +87,7 @@ def bad(answer):
     return {one["check"]: one for one in answer["records"] if one["status"] != "pass"}
 
 
-def test_a_sound_node_passes_and_says_when(ask):
+def test_a_healthy_node_passes_and_says_when(ask):
     answer = ask()
     assert answer["verdict"] == "pass", answer["findings"]
     assert {one["check"] for one in answer["records"]} == {
@@ -216,7 +216,7 @@ def test_neighbours_hold_different_noise():
 
 
 def lies(cpu, seconds, mib):
-    return Told(cpu, 3, 5, ("CPU 0: floats is 1, must be 2",) if cpu == 0 else ())
+    return Load(cpu, 3, 5, ("CPU 0: floats is 1, must be 2",) if cpu == 0 else ())
 
 
 def dies(cpu, seconds, mib):
@@ -228,8 +228,8 @@ def breaks(cpu, seconds, mib):
 
 
 def test_a_wrong_core_fails_and_is_named():
-    told = load_module.run([0, 0], 1, 1, lies)
-    answers, memory = judge_load("n", told, 1, 8)
+    reported = load_module.run([0, 0], 1, 1, lies)
+    answers, memory = judge_load("n", reported, 1, 8)
     assert answers.status == "fail"
     assert answers.evidence[0].startswith("CPU 0: floats")
     assert answers.remedy.startswith("replace:")
@@ -238,24 +238,24 @@ def test_a_wrong_core_fails_and_is_named():
 
 @pytest.mark.parametrize(("doing", "why"), [(dies, "signal 9"), (breaks, "MemoryError")])
 def test_a_process_that_is_lost_fails_none(doing, why):
-    told = load_module.run([0], 1, 1, doing)
-    assert why in told[0].problem
-    records = list(judge_load("n", told, 1, 8))
+    reported = load_module.run([0], 1, 1, doing)
+    assert why in reported[0].problem
+    records = list(judge_load("n", reported, 1, 8))
     assert {record.status for record in records} == {"not_measured"}
     assert why in records[0].evidence[0]
 
 
 def test_one_that_hangs_is_given_up(monkeypatch):
     monkeypatch.setattr(load_module, "_GRACE_S", 0.3)
-    (told,) = load_module.run([0], 0.2, 0, lambda cpu, seconds, mib: time.sleep(60))
-    assert told.problem == "it did not end in time"
+    (output,) = load_module.run([0], 0.2, 0, lambda cpu, seconds, mib: time.sleep(60))
+    assert output.problem == "it did not end in time"
 
 
-def test_no_memory_at_all_is_not_called_sound():
-    told = [Told(0, 5, 0)]
-    answers, memory = judge_load("n", told, 1, 8)
+def test_no_memory_at_all_is_not_called_healthy():
+    reported = [Load(0, 5, 0)]
+    answers, memory = judge_load("n", reported, 1, 8)
     assert (answers.status, memory.status) == ("pass", "not_measured")
-    assert [one.check for one in judge_load("n", told, 1, 0)] == ["cpu.known_answers"]
+    assert [one.check for one in judge_load("n", reported, 1, 0)] == ["cpu.known_answers"]
 
 
 def test_nonsense_is_refused(ask):

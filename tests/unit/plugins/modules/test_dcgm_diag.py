@@ -95,7 +95,7 @@ def test_a_hang_is_ended_in_time_and_fails_none(diag):
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "message"),
     [
         ("dcgm.host_engine = down", "systemctl start nvidia-dcgm"),
         ("dcgm.truncate = 900", "truncated"),
@@ -108,11 +108,11 @@ def test_a_hang_is_ended_in_time_and_fails_none(diag):
         ("gpu.3.dcgm.memory = Not Run", "says 'Not Run'"),
     ],
 )
-def test_what_is_no_answer_is_not_measured(diag, state, said):
+def test_what_is_no_answer_is_not_measured(diag, state, message):
     answer = diag(state, level=2, busy_ok=True)
     assert answer["verdict"] == "not_measured"
     assert answer["failed"] is True
-    assert said in answer["msg"]
+    assert message in answer["msg"]
     assert answer["gpus_failed"] == []
     assert "failed" not in diag(state, level=2, busy_ok=True, fail_on=["fail"])
 

@@ -75,11 +75,11 @@ SQUATS = {
 @pytest.mark.parametrize("check", [True, False])
 def test_what_another_user_has_put_there_is_refused(bring, images, as_user, squat, check):
     as_user(MALLORY, lambda: SQUATS[squat](images / NAME))
-    said = bring(check=check)
-    assert said["msg"].startswith(f"{images}/{NAME}: ")
-    assert "is not taken for the site's image" in said["msg"]
-    assert str(MALLORY) in said["msg"]
-    assert "\n" not in said["msg"]
+    result = bring(check=check)
+    assert result["msg"].startswith(f"{images}/{NAME}: ")
+    assert "is not taken for the site's image" in result["msg"]
+    assert str(MALLORY) in result["msg"]
+    assert "\n" not in result["msg"]
     # It is left for a person to look at.
     assert (images / NAME).lstat().st_uid == MALLORY
 
@@ -115,8 +115,8 @@ def test_a_name_that_is_taken_while_it_is_imported_is_the_sites_afterwards(
 
 
 def test_an_import_that_fails_leaves_nothing(bring, images):
-    said = bring("docker://broken")
-    assert "[ERROR] no such image" in said["msg"]
+    result = bring("docker://broken")
+    assert "[ERROR] no such image" in result["msg"]
     assert os.listdir(images) == []
 
 
@@ -138,11 +138,11 @@ def test_a_folder_in_which_names_can_be_exchanged_is_refused(bring, images, mode
 def test_a_mount_that_does_not_answer_is_named(bring, hung_mount, monkeypatch):
     monkeypatch.setattr(_images, "LIMIT_S", 0.5)
     begun = time.monotonic()
-    said = bring(folder=str(hung_mount / "images"))
+    result = bring(folder=str(hung_mount / "images"))
     assert time.monotonic() - begun < 15
-    assert f"{hung_mount} (fuse.hung, storage:/dead) does not answer" in said["msg"]
+    assert f"{hung_mount} (fuse.hung, storage:/dead) does not answer" in result["msg"]
 
 
 def test_a_name_with_a_folder_in_it_is_refused(bring):
-    said = bring(images=[{"name": "../x", "uri": "y"}])
-    assert said["msg"] == "images: '../x' is not a file name"
+    result = bring(images=[{"name": "../x", "uri": "y"}])
+    assert result["msg"] == "images: '../x' is not a file name"

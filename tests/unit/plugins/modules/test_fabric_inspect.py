@@ -30,8 +30,8 @@ def inspected(run_module, tmp_path):
             "SMINFO_MASTER\n",
         }
         files = {}
-        for name, said in texts.items():
-            (tmp_path / name).write_text(said)
+        for name, message in texts.items():
+            (tmp_path / name).write_text(message)
             files[name] = str(tmp_path / name)
         options = {"sweep_files": files, "interval_s": 720, "fail_on": [], **params}
         return run_module(fabric_inspect.main, options, check)
@@ -40,14 +40,14 @@ def inspected(run_module, tmp_path):
 
 
 @pytest.fixture
-def sound():
+def healthy():
     world = fresh("basepod-12")
     world.start = world.key_of["dgx-0001", 0]
     return world
 
 
-def test_a_sound_fabric_passes_with_no_plan_given(inspected, sound, tmp_path):
-    answer = inspected(sound, output=str(tmp_path / "out"), cluster_name="found")
+def test_a_healthy_fabric_passes_with_no_plan_given(inspected, healthy, tmp_path):
+    answer = inspected(healthy, output=str(tmp_path / "out"), cluster_name="found")
     assert (answer["verdict"], answer["causes"], answer["doubts"]) == ("pass", [], [])
     what = "12 hosts, 2 switches, 112 cables without a plan"
     line = f"{what}: 0 findings; 0 not measured or guessed"
@@ -89,20 +89,20 @@ def test_errors_of_links_are_found_without_a_plan(inspected):
     assert {(one["kind"], one["subject"]) for one in answer["causes"]} == case.expected
 
 
-def test_check_mode_writes_nothing(inspected, sound, tmp_path):
-    answer = inspected(sound, check=True, output=str(tmp_path / "out"))
+def test_check_mode_writes_nothing(inspected, healthy, tmp_path):
+    answer = inspected(healthy, check=True, output=str(tmp_path / "out"))
     assert answer["files"] == []
     assert not (tmp_path / "out").exists()
 
 
-def test_a_saved_answer_that_was_cut_off_is_refused(inspected, sound):
-    answer = inspected(sound, share=0.5, fail_on=["fail", "not_measured"])
+def test_a_saved_answer_that_was_cut_off_is_refused(inspected, healthy):
+    answer = inspected(healthy, share=0.5, fail_on=["fail", "not_measured"])
     assert answer["failed"]
     assert "save it again" in answer["msg"]
 
 
-def test_a_file_that_holds_no_fabric_is_refused(inspected, sound, tmp_path):
-    answer = inspected(sound, share=0.0)
+def test_a_file_that_holds_no_fabric_is_refused(inspected, healthy, tmp_path):
+    answer = inspected(healthy, share=0.0)
     assert answer["failed"]
     assert "holds no device of a fabric" in answer["msg"]
 

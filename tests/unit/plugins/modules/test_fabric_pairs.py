@@ -140,7 +140,7 @@ def test_what_was_not_measured_is_red_unless_allowed(run_module, site, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         # An adapter that turns its own data round shows nothing about a cable.
         (
@@ -166,10 +166,10 @@ def test_what_was_not_measured_is_red_unless_allowed(run_module, site, tmp_path)
         ({"routes": "auto", "tables_file": "/nowhere"}, "tables_file: /nowhere cannot be read: No"),
     ],
 )
-def test_wrong_options_are_told(run_module, site, tmp_path, options, said) -> None:
+def test_wrong_options_are_told(run_module, site, tmp_path, options, message) -> None:
     answer = run_module(main, {**site, **options})
     assert answer["failed"]
-    assert said in answer["msg"]
+    assert message in answer["msg"]
     assert "\n" not in answer["msg"]
     assert not (tmp_path / "out").exists()
 

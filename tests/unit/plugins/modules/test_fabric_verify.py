@@ -194,15 +194,15 @@ def test_a_rail_swap_never_passes_whatever_the_adapters_are_called(verify, form)
     world.plug(two.a, one.b)
     answer = verify(world, adapters={})
     subjects = {one.subject, two.subject}
-    told = {item["subject"]: item["status"] for item in answer["records"]}
+    result = {item["subject"]: item["status"] for item in answer["records"]}
     if form == "none":
-        assert {told[subject] for subject in subjects} == {"not_measured"}
+        assert {result[subject] for subject in subjects} == {"not_measured"}
         assert answer["summary"]["cables"] == {"pass": 16, "fail": 0, "not_measured": 96}
         assert ("identity", "fabric") in kinds(answer["doubts"])
         assert "reports the GUIDs of its adapters" in answer["doubts"][0]["remedy"]
     else:
         # These names tell the rails: case does not count, and those that moved did so alike.
-        assert {told[subject] for subject in subjects} == {"fail"}
+        assert {result[subject] for subject in subjects} == {"fail"}
         assert answer["summary"]["cables"] == {"pass": 110, "fail": 2, "not_measured": 0}
         assert ("swapped", one.subject) in kinds(answer["causes"])
     # The nodes answer: names no longer matter.
@@ -340,8 +340,8 @@ def ufm_answers(world, *others: str) -> dict[str, str]:
 
 def test_with_ufm_no_host_of_the_inventory_is_expected_to_manage_the_subnet(verify, ufm):
     hosts = ["head-01", "head-02"]
-    told = {"subnet_managers": hosts, "other_hosts": [*hosts, "ufm-01"]}
-    answer = verify(ufm, cut=ufm_answers(ufm), subnet_manager_provider="ufm", **told)
+    result = {"subnet_managers": hosts, "other_hosts": [*hosts, "ufm-01"]}
+    answer = verify(ufm, cut=ufm_answers(ufm), subnet_manager_provider="ufm", **result)
     assert answer.get("failed") is None, answer["msg"]
     assert answer["verdict"] == "pass"
     assert answer["information"][0] == (
@@ -349,7 +349,7 @@ def test_with_ufm_no_host_of_the_inventory_is_expected_to_manage_the_subnet(veri
         "compared, since no subnet_manager_guids are declared"
     )
     # With opensm as the provider the same fabric lacks both of its managers.
-    answer = verify(ufm, cut=ufm_answers(ufm), **told)
+    answer = verify(ufm, cut=ufm_answers(ufm), **result)
     assert kinds(answer["causes"]) == {
         ("standby_missing", "sm:head-01"),
         ("standby_missing", "sm:head-02"),
@@ -370,12 +370,12 @@ def test_beside_ufm_a_manager_on_a_node_is_unexpected(verify, ufm):
 
 
 def test_declared_managers_of_ufm_are_compared(verify, ufm):
-    told = {"subnet_manager_provider": "ufm", "other_hosts": ["ufm-01"]}
-    good = verify(ufm, cut=ufm_answers(ufm), subnet_manager_guids=[UFM_GUID], **told)
+    result = {"subnet_manager_provider": "ufm", "other_hosts": ["ufm-01"]}
+    good = verify(ufm, cut=ufm_answers(ufm), subnet_manager_guids=[UFM_GUID], **result)
     assert good["verdict"] == "pass"
     assert "not compared" not in good["information"][0]
     other = "0x0400000000000009"
-    bad = verify(ufm, cut=ufm_answers(ufm), subnet_manager_guids=[other], **told)
+    bad = verify(ufm, cut=ufm_answers(ufm), subnet_manager_guids=[other], **result)
     assert kinds(bad["causes"]) == {
         ("standby_missing", f"sm:{other}"),
         ("sm_unexpected", "sm:ufm-01"),
@@ -384,16 +384,16 @@ def test_declared_managers_of_ufm_are_compared(verify, ufm):
 
 
 def test_a_lost_power_supply_is_found_if_switches_are_asked(verify, healthy):
-    sound, failed = (
+    valid, failed = (
         (SWITCHES / f"ndr-{name}.txt").read_text() for name in ("healthy", "psu-failed")
     )
-    told = {"ibswinfo-1": sound, "ibswinfo-2": failed}
-    answer = verify(healthy, cut=told, switch_health=True)
+    result = {"ibswinfo-1": valid, "ibswinfo-2": failed}
+    answer = verify(healthy, cut=result, switch_health=True)
     assert kinds(answer["causes"]) == {("switch_psu", "switch:leaf-002")}
     assert "PSU1 (serial MT2308X01001)" in answer["msg"]
     assert answer["summary"]["cables"]["pass"] == 112
     # Its twin: both are healthy.
-    answer = verify(healthy, cut={"ibswinfo": sound}, switch_health=True)
+    answer = verify(healthy, cut={"ibswinfo": valid}, switch_health=True)
     assert answer["verdict"] == "pass"
     # Not asked.
     assert verify(healthy, cut={"ibswinfo": failed})["verdict"] == "pass"
@@ -469,8 +469,8 @@ def test_states_are_asked_for_only_where_a_cable_is_missing(verify, healthy, tmp
 
 def test_the_environment_is_that_of_the_tools(verify, healthy, tmp_path):
     verify(healthy, tool_environment={"POD_FABRIC": "pretended"})
-    said = (tmp_path / "answers" / "ibnetdiscover.environment").read_text()
-    assert said == "pretended\n"
+    message = (tmp_path / "answers" / "ibnetdiscover.environment").read_text()
+    assert message == "pretended\n"
 
 
 def test_saved_answers_are_judged(verify, tmp_path):
@@ -499,7 +499,7 @@ def test_saved_states_that_are_empty_leave_absence_in_doubt(verify, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
+    ("spoil", "message"),
     [
         (lambda text: text[: text.index("vendid", len(text) // 3)], "cut off"),
         (lambda text: text[: len(text) // 3], "cannot be read"),
@@ -508,14 +508,14 @@ def test_saved_states_that_are_empty_leave_absence_in_doubt(verify, tmp_path):
     ],
 )
 def test_bad_sweeps_are_one_clear_error_and_nothing_is_written(
-    verify, healthy, tmp_path, spoil, said
+    verify, healthy, tmp_path, spoil, message
 ):
     path = tmp_path / "sweep.txt"
     path.write_text(spoil(answers_of(healthy)["ibnetdiscover"]))
     out = tmp_path / "out"
     answer = verify(healthy, sweep_files={"ibnetdiscover": str(path)}, output=str(out))
     assert answer["failed"]
-    assert said in answer["msg"]
+    assert message in answer["msg"]
     assert "\n" not in answer["msg"]
     assert not out.exists()
 
@@ -525,7 +525,7 @@ CABLE = {"a": ["leaf-9", -1, 1], "b": ["spine-9", -1, 1], "kind": "leaf-spine", 
 
 
 @pytest.mark.parametrize(
-    ("plan", "said"),
+    ("plan", "message"),
     [
         ({}, "is not a cable plan (KeyError: 'hcas'); give cables.json"),
         ({"hcas": [1], "switches": [], "cables": []}, "is not a cable plan (TypeError"),
@@ -542,15 +542,15 @@ CABLE = {"a": ["leaf-9", -1, 1], "b": ["spine-9", -1, 1], "kind": "leaf-spine", 
         ),
     ],
 )
-def test_bad_plans_are_one_clear_error(verify, healthy, plan, said):
+def test_bad_plans_are_one_clear_error(verify, healthy, plan, message):
     answer = verify(healthy, plan=plan)
     assert answer["failed"]
-    assert said in answer["msg"]
+    assert message in answer["msg"]
 
 
 def test_bad_files_are_one_clear_error(verify, healthy, tmp_path):
     (tmp_path / "plan.json").write_text("{")
-    for params, said in (
+    for params, message in (
         ({"plan_file": str(tmp_path / "plan.json")}, "is not JSON"),
         ({"plan_file": str(tmp_path / "none.json")}, "cannot be read: No such file"),
         ({"sweep_files": {}}, "ibnetdiscover is missing"),
@@ -564,7 +564,7 @@ def test_bad_files_are_one_clear_error(verify, healthy, tmp_path):
     ):
         answer = verify(healthy, **params)
         assert answer["failed"], params
-        assert said in answer["msg"]
+        assert message in answer["msg"]
 
 
 def test_a_reference_is_learned_and_then_holds(verify, healthy, tmp_path):

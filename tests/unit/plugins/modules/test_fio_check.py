@@ -75,9 +75,9 @@ def fio(tmp_path, run_module, monkeypatch):
     tool.write_text(f"#!{sys.executable}\n{FAKE}")
     tool.chmod(0o755)
     real = ask_fio.place_of
-    sound = Place(100 * GIB, 200 * GIB, "/raid", "xfs")
+    healthy = Place(100 * GIB, 200 * GIB, "/raid", "xfs")
     monkeypatch.setattr(
-        ask_fio, "place_of", lambda folder: sound if folder == str(scratch) else real(folder)
+        ask_fio, "place_of", lambda folder: healthy if folder == str(scratch) else real(folder)
     )
 
     def run(plan=None, check=False, **params):
@@ -95,7 +95,7 @@ def bad(answer):
     return {one["check"]: one for one in answer["records"] if one["status"] != "pass"}
 
 
-def test_sound_disks_pass_with_figures_and_sources(fio):
+def test_healthy_disks_pass_with_figures_and_sources(fio):
     answer = fio()
     assert answer["verdict"] == "pass", answer["findings"]
     found = {one["check"]: one for one in answer["records"]}
@@ -161,7 +161,7 @@ def test_what_says_nothing_of_the_disk_is_not_measured(fio, plan, text):
     assert text in str(record)
 
 
-def test_data_that_was_not_read_back_is_not_called_sound(fio):
+def test_data_that_was_not_read_back_is_not_called_healthy(fio):
     answer = fio({"data": {"idle": ["read"]}}, fail_on=["fail"])
     assert bad(answer)["fio.data"]["status"] == "not_measured"
 
@@ -285,8 +285,8 @@ SOUND = Place(100 * GIB, 200 * GIB, "/raid", "xfs")
 )
 def test_where_it_may_write(change, allowed, why):
     place = Place(**{**vars(SOUND), **change})
-    said = refuse(place, allowed.get("root_ok", False), allowed.get("shared_ok", False))
-    assert (why in said) if why else not said
+    result = refuse(place, allowed.get("root_ok", False), allowed.get("shared_ok", False))
+    assert (why in result) if why else not result
 
 
 def test_it_never_fills_a_disk():

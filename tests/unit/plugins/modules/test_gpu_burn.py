@@ -95,7 +95,7 @@ def node(tmp_path, libraries, monkeypatch, run_module):
     _burn_app.stop(str(made.work))
 
 
-def test_eight_sound_gpus_pass_everything(node):
+def test_eight_healthy_gpus_pass_everything(node):
     answer = node.burn()
     assert answer["verdict"] == "pass", (answer["findings"], answer["not_measured"])
     assert answer["action"] == "start"
@@ -210,12 +210,12 @@ def test_what_cannot_run_is_not_measured(node, state, params, text, remedy):
     assert answer["verdict"] == "not_measured"
     assert not answer["findings"]
     for gpu in (0, 1):
-        said = [
+        messages = [
             (one["text"], one["remedy"])
             for one in answer["records"]
             if one["subject"].endswith(f"/{gpu}") and one["status"] == "not_measured"
         ]
-        assert any(text in one and remedy in fix for one, fix in said), said
+        assert any(text in one and remedy in fix for one, fix in messages), messages
 
 
 def test_no_cuda_driver(node, libraries, tmp_path, monkeypatch):
@@ -317,10 +317,10 @@ def test_as_a_unit_of_systemd(node, tmp_path, monkeypatch):
     """A stand-in for systemd-run that keeps its words and starts the command apart."""
     tools = tmp_path / "tools"
     tools.mkdir()
-    said = tmp_path / "words"
+    reported = tmp_path / "words"
     (tools / "systemd-run").write_text(
         f"""#!/bin/sh
-printf "%s\\n" "$@" >{said}
+printf "%s\\n" "$@" >{reported}
 while [ "${{1#--}}" != "$1" ]; do shift; done
 python=$1 program=$2 folder=$4
 exec "$python" "$program" start "$folder" >/dev/null 2>&1
@@ -331,7 +331,7 @@ exec "$python" "$program" start "$folder" >/dev/null 2>&1
     settings = settings_from_data({"n": 64, "gpus": TWO[:1], "phases": ["host"], "memory_mib": 2})
     _burn_app.prepare(str(node.work), settings, True)
     assert _burn_app.start(str(node.work), systemd=True) == "unit baremetal-dgx-burn"
-    words = said.read_text().splitlines()
+    words = reported.read_text().splitlines()
     assert words[:2] == ["--unit=baremetal-dgx-burn", "--collect"]
     assert f"--setenv=SIMULATED_HARDWARE={tmp_path}/state" in words
     assert words[-2:] == ["run", str(node.work)]

@@ -74,21 +74,21 @@ def test_the_release_of_the_fabric_manager_comes_from_its_program(health):
 
 
 @pytest.mark.parametrize(
-    ("script", "said"),
+    ("script", "message"),
     [
         ("echo 'error while loading shared libraries'; exit 127", "ended with 127"),
         ("echo 'no release here'", "no release here"),
         ("sleep 30", "did not end within"),
     ],
 )
-def test_a_fabric_manager_that_tells_nothing(health, script, said):
+def test_a_fabric_manager_that_tells_nothing(health, script, message):
     tool = health.node.folder / "broken"
     tool.write_text(f"#!/bin/sh\n{script}\n")
     tool.chmod(0o755)
     answer = health(fabric_manager=str(tool), timeout_s=1)
     assert answer["findings"] == []
     (line,) = answer["not_measured"]
-    assert said in line
+    assert message in line
 
 
 def test_tools_and_files_that_are_not_there(health):
@@ -122,17 +122,17 @@ def test_the_host_name_is_the_node(health):
 
 
 @pytest.mark.parametrize(
-    ("params", "said"),
+    ("params", "message"),
     [
         ({"thresholds": {"gpu.colour": 3}}, "thresholds: no check is called gpu.colour"),
         ({"profile": {"gpus": {"count": 4, "pci": ["1b:00.0"]}}}, "gpus.count is 4"),
         ({"profile": {"gpus": {"count": "eight"}}}, "eight"),
     ],
 )
-def test_options_that_make_no_sense(health, params, said):
+def test_options_that_make_no_sense(health, params, message):
     answer = health(**params)
     assert answer["failed"]
-    assert said in answer["msg"]
+    assert message in answer["msg"]
 
 
 def test_recorded_identities_and_thresholds(health):

@@ -107,17 +107,17 @@ def test_no_gpu_is_said(gpus):
 
 
 @pytest.mark.parametrize(
-    ("mig", "said"),
+    ("mig", "message"),
     [
         ([{"gpus": [3], "profiles": []}], "there are 3 GPUs"),
         ([{"gpus": [0], "profiles": []}, {"gpus": [0], "profiles": []}], "two MIG layouts"),
         ([{"gpus": [0], "profiles": ["small"]}], "not a MIG profile"),
     ],
 )
-def test_layouts_that_cannot_be(gpus, mig, said):
+def test_layouts_that_cannot_be(gpus, mig, message):
     answer = gpus(mig=mig)
     assert answer["failed"]
-    assert said in answer["msg"]
+    assert message in answer["msg"]
 
 
 def test_forms_of_the_answer():

@@ -88,10 +88,10 @@ def test_modules_that_work_on_shared_storage_give_it_up(
     real = hang.parts_of
     monkeypatch.setattr(hang, "parts_of", lambda work, _limit_s: real(work, 0.5))
     begun = time.monotonic()
-    said = run_module(module.main, ON_MOUNTS[module](hung_mount), True)
+    result = run_module(module.main, ON_MOUNTS[module](hung_mount), True)
     assert time.monotonic() - begun < 15
-    assert said["failed"] is True
-    assert f"{hung_mount} (fuse.hung, storage:/dead) does not answer" in said["msg"]
+    assert result["failed"] is True
+    assert f"{hung_mount} (fuse.hung, storage:/dead) does not answer" in result["msg"]
 
 
 def test_a_mount_that_goes_after_the_first_look_is_given_up_too(
@@ -101,8 +101,8 @@ def test_a_mount_that_goes_after_the_first_look_is_given_up_too(
     monkeypatch.setattr(hang, "parts_of", lambda work, _limit_s: real(work, 0.5))
     for module, owner in ((local_repository, local_repository), (system_accounts, _accounts)):
         monkeypatch.setattr(owner, "touch", lambda *_words: None)
-        said = run_module(module.main, ON_MOUNTS[module](hung_mount))
-        assert f"{hung_mount} (fuse.hung, storage:/dead) does not answer" in said["msg"], module
+        result = run_module(module.main, ON_MOUNTS[module](hung_mount))
+        assert f"{hung_mount} (fuse.hung, storage:/dead) does not answer" in result["msg"], module
 
 
 def test_fio_check_whose_mount_goes_while_it_works_has_measured_nothing(
@@ -112,9 +112,9 @@ def test_fio_check_whose_mount_goes_while_it_works_has_measured_nothing(
     monkeypatch.setattr(hang, "parts_of", lambda work, _limit_s: real(work, 0.5))
     monkeypatch.setattr(ask_fio, "look", lambda _folder: Place(1 << 40, 1 << 40, "/x", "xfs"))
     options = {"folder": str(hung_mount), "tool": "true", "node": "dgx-01", "fail_on": []}
-    said = run_module(fio_check.main, options)
-    assert said["verdict"] == "not_measured"
-    assert f"{hung_mount} (fuse.hung, storage:/dead) does not answer" in str(said["records"])
+    result = run_module(fio_check.main, options)
+    assert result["verdict"] == "not_measured"
+    assert f"{hung_mount} (fuse.hung, storage:/dead) does not answer" in str(result["records"])
 
 
 def test_what_a_service_reads_on_a_dead_mount_is_named(hung_mount, monkeypatch):

@@ -116,7 +116,7 @@ def test_a_broken_state_file_is_as_none(health):
 
 
 @pytest.mark.parametrize(
-    ("tool", "said"),
+    ("tool", "message"),
     [
         (None, "neither mlxlink nor mstlink is installed"),
         ("sleep 30", "did not end within"),
@@ -124,12 +124,12 @@ def test_a_broken_state_file_is_as_none(health):
         ("echo '{\"result\"'", "mlxlink -d 0000:18:00.0"),
     ],
 )
-def test_a_tool_that_tells_nothing_measures_nothing(health, tool, said):
+def test_a_tool_that_tells_nothing_measures_nothing(health, tool, message):
     health()
     answer = health(tool, timeout_s=0.3)
     assert answer["verdict"] == "not_measured"
     assert answer["findings"] == []
-    assert said in answer["not_measured"][0]
+    assert message in answer["not_measured"][0]
     assert len(answer["not_measured"]) == 16
 
 

@@ -160,14 +160,14 @@ def test_no_boot_loader(tools, bring):
 
 
 @pytest.mark.parametrize(
-    ("params", "said"),
+    ("params", "message"),
     [
         ({"arguments": ["a b"]}, "not a kernel argument of one plain word: 'a b'"),
         ({"arguments": ["a"], "removed": ["a"]}, "declared and removed at once: a"),
     ],
 )
-def test_refusals(grub, bring, params, said):
-    assert said in bring(**params)["msg"]
+def test_refusals(grub, bring, params, message):
+    assert message in bring(**params)["msg"]
     assert grub == []
 
 

@@ -187,19 +187,19 @@ def test_a_file_that_is_no_package(site):
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "message"),
     [
         (["a.rpm"], "run createrepo_c"),
         (["a.rpm", "b.deb"], "make a directory for each"),
         (["readme"], "lists no package"),
     ],
 )
-def test_directories_that_do_not_serve(site, files, said):
+def test_directories_that_do_not_serve(site, files, message):
     for name in files:
         (site.folder / name).write_text("x")
     answer = site()
     assert answer["failed"]
-    assert said in answer["msg"]
+    assert message in answer["msg"]
 
 
 def test_rpms_with_their_repodata(site):

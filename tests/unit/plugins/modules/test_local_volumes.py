@@ -58,9 +58,9 @@ def disks(run_module, tmp_path, monkeypatch):
 def test_a_blank_disk_is_formatted_once_and_noted(disks):
     assert disks(check=True)["changed"]
     assert "mkfs.xfs" not in disks.calls
-    said = disks()
-    assert said["steps"] == ["mkfs.xfs -L s /dev/nvme0n1  # xfs labelled s"]
-    assert said["devices"] == {"s": "/dev/nvme0n1"}
+    result = disks()
+    assert result["steps"] == ["mkfs.xfs -L s /dev/nvme0n1  # xfs labelled s"]
+    assert result["devices"] == {"s": "/dev/nvme0n1"}
     assert json.loads(disks.notes.read_text())["uuids"] == ["new"]
     assert not disks()["changed"]
 
@@ -68,16 +68,16 @@ def test_a_blank_disk_is_formatted_once_and_noted(disks):
 def test_another_label_on_our_disk_needs_consent(disks):
     disks()
     assert "local_storage_wipe: true" in disks(volume={"label": "t"})["msg"]
-    said = disks(volume={"label": "t"}, wipe=True)
-    assert said["changed"]
+    result = disks(volume={"label": "t"}, wipe=True)
+    assert result["changed"]
     assert disks.data["label"] == "t"
 
 
 def test_a_foreign_disk_is_refused_with_consent_and_with_lost_notes(disks):
     disks()
     disks.notes.unlink()
-    said = disks(volume={"label": "t"}, wipe=True)
-    assert "has not written" in said["msg"]
+    result = disks(volume={"label": "t"}, wipe=True)
+    assert "has not written" in result["msg"]
     assert "mkfs.xfs" not in disks.calls
 
 
@@ -145,9 +145,9 @@ def answer(wear):
 
 
 def test_disks_of_the_node_are_judged_and_counted(health):
-    said = health(answer(5), count=2)
-    assert said["verdict"] == "pass"
-    assert len([one for one in said["records"] if one["check"] == "nvme.wear"]) == 2
+    result = health(answer(5), count=2)
+    assert result["verdict"] == "pass"
+    assert len([one for one in result["records"] if one["check"] == "nvme.wear"]) == 2
     assert "nvme.present" in health(answer(5), count=3)["msg"]
 
 
@@ -159,7 +159,34 @@ def test_a_worn_disk_fails(health):
 def test_a_tool_that_hangs_breaks_or_is_missing_is_no_failure(health, tool):
     assert health(tool)["failed"]
     # as the role local_storage asks
-    said = health(tool, fail_on=["fail"])
-    assert not said.get("failed")
-    assert said["verdict"] == "not_measured"
-    assert said["warnings"]
+    result = health(tool, fail_on=["fail"])
+    assert not result.get("failed")
+    assert result["verdict"] == "not_measured"
+    assert result["warnings"]
+
+
+def test_a_disk_with_two_ports_is_found_by_its_address(tmp_path, monkeypatch):
+    """udev gives it no name by its place: with multipath it belongs to no PCI device."""
+    nodes = "bus/pci/devices/0000:ab:00.0/nvme/nvme1"
+    for path, number in ((f"{nodes}/nvme3c1n1", "1"), (f"{nodes}/nvme3c1n2", "7")):
+        (tmp_path / path).mkdir(parents=True)
+        (tmp_path / path / "nsid").write_text(f"{number}\n")
+    single = tmp_path / "bus/pci/devices/0000:ac:00.0/nvme/nvme4/nvme4n1"
+    single.mkdir(parents=True)
+    (single / "nsid").write_text("1\n")
+    place = "/dev/disk/by-path/pci-0000:{}-nvme-{}"
+    for name, disk in {
+        place.format("ab:00.0", 1): "/dev/nvme3n1",
+        place.format("ab:00.0", 7): "/dev/nvme3n2",
+        place.format("ac:00.0", 1): "/dev/nvme4n1",
+        place.format("ad:00.0", 1): "",
+        place.format("ac:00.0", 2): "",
+        NAME: "",
+    }.items():
+        assert _volumes_host.disk_at(name, str(tmp_path)) == disk
+    monkeypatch.setattr(_volumes_host, "disk_at", lambda name: "/dev/null" if name == "a" else "")
+    monkeypatch.setattr(_volumes_host.stat, "S_ISBLK", lambda mode: True)
+    assert _volumes_host.resolve(["a", "b", "/dev/zero"]) == {
+        "a": "/dev/null",
+        "/dev/zero": "/dev/zero",
+    }

@@ -198,8 +198,8 @@ def test_a_folder_stays_with_what_is_not_named(bring, tmp_path):
     below.mkdir()
     for name in "ab":
         (below / name).write_text("x")
-    said = bring([{"path": "d/a", "state": "absent"}, {"path": "d", "state": "absent"}])
-    assert "is a directory with 1 entries" in said["msg"]
+    result = bring([{"path": "d/a", "state": "absent"}, {"path": "d", "state": "absent"}])
+    assert "is a directory with 1 entries" in result["msg"]
     assert sorted(path.name for path in below.iterdir()) == ["a", "b"]
 
 
@@ -212,10 +212,10 @@ def test_a_mount_that_does_not_answer_is_named_and_costs_its_time(
         {"path": str(tmp_path / "first"), "content": "1"},
         {"path": f"{hung_mount}{below}", "state": "directory", "mode": "1777"},
     ]
-    said = run_module(managed_files.main, {"files": files, "timeout_s": 1}, False)
+    result = run_module(managed_files.main, {"files": files, "timeout_s": 1}, False)
     assert time.monotonic() - begun < 15
-    assert said["hung"] is True
-    assert said["msg"] == (
+    assert result["hung"] is True
+    assert result["msg"] == (
         f"{tmp_path}/first and 1 more: did not come back within 1 s: {hung_mount} (fuse.hung, "
         f"storage:/dead) does not answer; bring its server back, or `umount -l {hung_mount}`"
         "; nothing was replaced"
@@ -227,5 +227,5 @@ def test_a_mount_that_does_not_answer_is_named_and_costs_its_time(
 def test_a_link_to_a_mount_that_does_not_answer(run_module, tmp_path, hung_mount):
     (tmp_path / "images").symlink_to(hung_mount)
     files = [{"path": str(tmp_path / "images/x"), "content": "1"}]
-    said = run_module(managed_files.main, {"files": files, "timeout_s": 1}, True)
-    assert f"{hung_mount} (fuse.hung" in said["msg"]
+    result = run_module(managed_files.main, {"files": files, "timeout_s": 1}, True)
+    assert f"{hung_mount} (fuse.hung" in result["msg"]

@@ -49,8 +49,8 @@ def canary(canary_at, tmp_path):
 
 
 def test_a_file_is_written_and_left_for_the_peers(canary):
-    said = canary()
-    assert (said["verdict"], said["changed"]) == ("pass", False)
+    result = canary()
+    assert (result["verdict"], result["changed"]) == ("pass", False)
     assert (canary.path / FOLDER / "dgx-01").read_text() == token_text("dgx-01", "run1")
     assert os.listdir(canary.path / FOLDER) == ["dgx-01"]
 
@@ -63,9 +63,9 @@ def test_check_mode_writes_nothing(canary):
 def test_what_is_not_mounted_is_never_written_to(canary, tmp_path):
     other = tmp_path / "other"
     other.mkdir()
-    said = canary(path=str(other))
-    assert said["failed"]
-    assert "storage.mounted" in said["msg"]
+    result = canary(path=str(other))
+    assert result["failed"]
+    assert "storage.mounted" in result["msg"]
     assert not list(other.iterdir())
 
 
@@ -95,19 +95,19 @@ def test_peers_are_seen_or_missed(canary):
     folder.mkdir(0o700)
     (folder / "dgx-02").write_text(token_text("dgx-02", "run1"))
     assert canary(stage="peers", peers=["dgx-02"])["verdict"] == "pass"
-    said = canary(stage="peers", peers=["dgx-02", "dgx-03"])
-    assert [one["status"] for one in said["records"]] == ["pass", "fail"]
+    result = canary(stage="peers", peers=["dgx-02", "dgx-03"])
+    assert [one["status"] for one in result["records"]] == ["pass", "fail"]
     assert canary(stage="peers", peers=["dgx-02"], word="run2")["failed"]
 
 
 def test_a_hang_ends_in_time_and_measures_nothing(canary, monkeypatch):
     monkeypatch.setattr(ask_mounts, "write_token", lambda *_words: time.sleep(60))
     begun = time.monotonic()
-    said = canary(limit_s=0.5)
+    result = canary(limit_s=0.5)
     assert time.monotonic() - begun < 5
-    assert said["failed"]
-    assert said["verdict"] == "not_measured"
-    assert "it hangs" in said["msg"]
+    assert result["failed"]
+    assert result["verdict"] == "not_measured"
+    assert "it hangs" in result["msg"]
 
 
 def test_a_word_that_is_none_is_refused(canary):
@@ -131,10 +131,10 @@ def attacked(canary_at, open_place):
     return run
 
 
-def assert_nothing_was_done(said, victim, text):
-    assert said["failed"]
-    assert said["verdict"] == "not_measured"
-    assert text in said["msg"]
+def assert_nothing_was_done(message, victim, text):
+    assert message["failed"]
+    assert message["verdict"] == "not_measured"
+    assert text in message["msg"]
     assert (victim.read_text(), victim.stat().st_mode & 0o777) == ("root's own file", 0o600)
 
 
@@ -149,8 +149,8 @@ def test_a_link_in_a_users_folder_is_not_written_through(attacked, as_user, mode
         os.chmod(folder, mode)
 
     as_user(MALLORY, attack)
-    said = attacked()
-    assert_nothing_was_done(said, attacked.victim, f"{folder}: belongs to user {MALLORY}")
+    result = attacked()
+    assert_nothing_was_done(result, attacked.victim, f"{folder}: belongs to user {MALLORY}")
 
 
 def test_a_folder_that_is_a_link_is_not_followed(attacked, as_user, open_place):
@@ -175,13 +175,13 @@ def test_a_peer_is_not_read_through_a_link(attacked, as_user, target):
         os.symlink(path, folder / "dgx-02")
 
     as_user(MALLORY, attack)
-    said = attacked(stage="peers", peers=["dgx-02"])
-    assert_nothing_was_done(said, attacked.victim, f"belongs to user {MALLORY}")
+    result = attacked(stage="peers", peers=["dgx-02"])
+    assert_nothing_was_done(result, attacked.victim, f"belongs to user {MALLORY}")
     # The folder is root's now, and the link was left in it.
     os.chown(folder, 0, 0)
     folder.chmod(0o700)
-    said = attacked(stage="peers", peers=["dgx-02"])
-    assert_nothing_was_done(said, attacked.victim, "dgx-02: is a link")
+    result = attacked(stage="peers", peers=["dgx-02"])
+    assert_nothing_was_done(result, attacked.victim, "dgx-02: is a link")
 
 
 def test_a_peer_that_is_endless_or_no_file_measures_nothing(attacked, as_user):
@@ -190,6 +190,6 @@ def test_a_peer_that_is_endless_or_no_file_measures_nothing(attacked, as_user):
     folder.mkdir(0o700)
     (folder / "dgx-02").write_bytes(b"x" * (1 << 17))
     os.mkfifo(folder / "dgx-03")
-    said = attacked(stage="peers", peers=["dgx-02", "dgx-03"])
-    assert [one["status"] for one in said["records"]] == ["not_measured"] * 2
-    assert "dgx-03: is not a regular file" in said["msg"]
+    result = attacked(stage="peers", peers=["dgx-02", "dgx-03"])
+    assert [one["status"] for one in result["records"]] == ["not_measured"] * 2
+    assert "dgx-03: is not a regular file" in result["msg"]

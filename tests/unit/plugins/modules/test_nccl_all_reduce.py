@@ -141,7 +141,7 @@ def test_a_hang_is_ended_in_time(all_reduce):
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "message"),
     [
         ("nccl_tests.truncate = 14", "not measured"),
         ("nccl_tests.stderr = a library says something", "on stderr: a library says something"),
@@ -150,10 +150,10 @@ def test_a_hang_is_ended_in_time(all_reduce):
         ("gpu.3.absent = 1", "Test CUDA failure"),
     ],
 )
-def test_what_is_no_answer_is_not_measured(all_reduce, state, said):
+def test_what_is_no_answer_is_not_measured(all_reduce, state, message):
     answer = all_reduce(state, busy_ok=True)
     assert answer["verdict"] == "not_measured"
-    assert said in answer["msg"]
+    assert message in answer["msg"]
     assert "failed" not in all_reduce(state, busy_ok=True, fail_on=["fail"])
 
 
@@ -181,7 +181,7 @@ def test_check_mode_says_what_would_run(all_reduce):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"nodes": ["a", "b"]}, "launcher: srun"),
         ({"nodes": ["a", "a"], "launcher": "srun"}, "once"),
@@ -192,10 +192,10 @@ def test_check_mode_says_what_would_run(all_reduce):
         ({"iterations": 0}, "positive"),
     ],
 )
-def test_options_that_make_no_sense(all_reduce, options, said):
+def test_options_that_make_no_sense(all_reduce, options, message):
     answer = all_reduce("", check=True, **options)
     assert answer["failed"] is True
-    assert said in answer["msg"]
+    assert message in answer["msg"]
 
 
 def test_the_simulated_tool_refuses_what_it_does_not_know():
@@ -320,7 +320,7 @@ def test_a_rank_that_hangs_is_killed_and_blames_none(by_ctypes, function):
 
 
 @pytest.mark.parametrize(
-    ("state", "said"),
+    ("state", "message"),
     [
         ("gpu.4.ret.ncclCommInitRank = 2", "ncclCommInitRank: unhandled system error"),
         ("gpu.4.ret.ncclAllReduce = 1", "ncclAllReduce: unhandled cuda error"),
@@ -330,13 +330,13 @@ def test_a_rank_that_hangs_is_killed_and_blames_none(by_ctypes, function):
         ("ret.cuInit = 802", "CUDA_ERROR_SYSTEM_NOT_READY"),
     ],
 )
-def test_an_error_of_one_rank_ends_all(by_ctypes, state, said):
+def test_an_error_of_one_rank_ends_all(by_ctypes, state, message):
     started = time.monotonic()
     answer = by_ctypes(state)
     # The others would wait for the whole limit, and are not let.
     assert time.monotonic() - started < 40
     assert answer["verdict"] == "not_measured"
-    assert said in answer["msg"]
+    assert message in answer["msg"]
 
 
 def test_libraries_that_are_not_there(by_ctypes, tmp_path):

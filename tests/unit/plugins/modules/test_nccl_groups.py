@@ -100,9 +100,9 @@ class Cluster:
             for node, name in enumerate(nodes)
             for gpu in range(8)
         )
-        said = TAIL.format(w=wrong, word="FAILED" if wrong else "OK", bw=bw)
+        result = TAIL.format(w=wrong, word="FAILED" if wrong else "OK", bw=bw)
         side = f"1000.0  200.00  {bw:.2f}  {wrong}"
-        text = HEAD.format(ranks=ranks, side=SIDE) + ROW.format(side=side) + said
+        text = HEAD.format(ranks=ranks, side=SIDE) + ROW.format(side=side) + result
         return ENDED, 1 if wrong else 0, text, ""
 
     @property
@@ -139,7 +139,7 @@ def of(answer, status):
     }
 
 
-def test_a_sound_fabric_passes_and_each_group_is_run_once(groups, cluster, tmp_path):
+def test_a_healthy_fabric_passes_and_each_group_is_run_once(groups, cluster, tmp_path):
     answer = groups()
     assert answer["verdict"] == "pass", answer["findings"]
     assert [group["name"] for group in answer["groups"]] == [
@@ -225,9 +225,9 @@ def test_who_is_good_on_one_rail_is_no_measure_for_another(groups, cluster):
 def test_nodes_with_jobs_take_no_part_and_are_told(groups, cluster):
     cluster.states = {"dgx-01": "MIXED", "dgx-05": "IDLE+DRAIN"}
     answer = groups(fail_on=["fail"])
-    told = of(answer, "not_measured")
-    assert set(told) == {("groups.node", "node:dgx-01"), ("groups.node", "node:dgx-05")}
-    assert "it is MIXED" in told["groups.node", "node:dgx-01"]["text"]
+    reported = of(answer, "not_measured")
+    assert set(reported) == {("groups.node", "node:dgx-01"), ("groups.node", "node:dgx-05")}
+    assert "it is MIXED" in reported["groups.node", "node:dgx-01"]["text"]
     assert max(cluster.sizes) == 6
     salloc = next(argv for argv, _env in cluster.calls if argv[0] == "salloc")
     assert "--nodelist=dgx-02,dgx-03,dgx-04,dgx-06,dgx-07,dgx-08" in salloc

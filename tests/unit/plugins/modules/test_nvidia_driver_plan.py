@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._driver import states
 from ansible_collections.baremetal.dgx.plugins.modules import nvidia_driver_plan
 
 V = "580.126.20"
@@ -161,6 +162,52 @@ def test_a_job_keeps_the_driver(ask, node):
     answer = ask("plan", reboot_allowed=True)
     assert "4711.batch" in answer["msg"]
     assert len(answer["findings"]) == 1
+
+
+SCONTROL = """\
+echo "$@" >> "$here/scontrol.log"
+case $2 in reservation) exit 0 ;; esac
+test -s "$here/node.txt" || { echo "Node $3 not found" >&2; exit 1; }
+exec cat "$here/node.txt"
+"""
+
+
+@pytest.mark.parametrize(
+    ("message", "why"),
+    [
+        ("NodeName=dgx-02 State=IDLE ThreadsPerCore=2", "dgx-02 is in service in Slurm (IDLE)"),
+        ("NodeName=dgx-02 State=MIXED+DRAIN", "dgx-02 is in service in Slurm (MIXED+DRAIN)"),
+        ("NodeName=dgx-02 State=IDLE+DRAIN Reason=new [root@2026-01-01T00:00:00]", ""),
+        ("NodeName=dgx-02 State=DOWN+DRAIN+NOT_RESPONDING", ""),
+        ("", ""),
+        ("nonsense", "Slurm does not say whether a job may start here (scontrol says 'nonsense')"),
+    ],
+)
+def test_slurm_is_asked_before_a_driver_is_unloaded(ask, node, monkeypatch, message, why):
+    """Only where something would be unloaded: a thousand nodes ask one controller."""
+    monkeypatch.setattr(states, "short_name", lambda: "dgx-02")
+    node.install("570.86.15")
+    for name, text in {"scontrol": SCONTROL, "squeue": ""}.items():
+        path = node.tools / name
+        path.write_text(f'#!/bin/sh\nhere="$(dirname "$0")"\n{text}')
+        path.chmod(0o755)
+    (node.tools / "node.txt").write_text(f"{message}\n" if message else "")
+    answer = ask("plan", reload_allowed=True)
+    assert ("failed" in answer) == bool(why)
+    assert why in answer.get("msg", "")
+    # What is on disk, but not loaded: the role does the reload then, or not.
+    (node.tools / "modinfo.txt").write_text(f"version: {V}\nlicense: Dual MIT/GPL\n")
+    answer = ask("verified", fail_on=[])
+    assert (answer["next_step"], answer["in_service"]) == ("reload", why)
+    asked = len((node.tools / "scontrol.log").read_text().splitlines())
+    (node.tools / "modinfo.txt").write_text("version: 570.86.15\nlicense: Dual MIT/GPL\n")
+    assert ask("verified", fail_on=[])["in_service"] == ""
+    assert len((node.tools / "scontrol.log").read_text().splitlines()) == asked
+
+
+def test_where_no_slurm_is_no_one_is_asked(ask, node):
+    node.install("570.86.15")
+    assert "failed" not in ask("plan", reload_allowed=True)
 
 
 def test_what_is_not_offered_fails_before_anything_changes(ask, node):

@@ -31,7 +31,7 @@ def test_names_in_a_directory(run_module, tmp_path):
 
 def test_a_mount_that_does_not_answer_is_named(run_module, hung_mount):
     begun = time.monotonic()
-    said = run_module(path_status.main, {"paths": [str(hung_mount)], "timeout_s": 0.5})
+    result = run_module(path_status.main, {"paths": [str(hung_mount)], "timeout_s": 0.5})
     assert time.monotonic() - begun < 15
-    assert said["hung"] is True
-    assert f"{hung_mount} (fuse.hung, storage:/dead) does not answer" in said["msg"]
+    assert result["hung"] is True
+    assert f"{hung_mount} (fuse.hung, storage:/dead) does not answer" in result["msg"]

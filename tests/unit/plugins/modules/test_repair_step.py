@@ -99,7 +99,7 @@ def test_a_step_is_confirmed_right_before_it(ask):
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"nodes": ""}, "nodes: holds no node; give what `scontrol show node -o` prints"),
         ({"verdicts": [{"node": "dgx-01", "verdict": "good"}]}, "dgx-01: the verdict is 'good'"),
@@ -108,10 +108,10 @@ def test_a_step_is_confirmed_right_before_it(ask):
         ({"state": "ended"}, "state is ended but all of the following are missing"),
     ],
 )
-def test_bad_input_is_one_line(ask, given, said):
+def test_bad_input_is_one_line(ask, given, message):
     answer = ask(**given)
     assert answer["failed"]
-    assert said in answer["msg"]
+    assert message in answer["msg"]
 
 
 def test_the_evidence_of_an_incident_is_removed_in_the_end(ask, tmp_path):

@@ -19,6 +19,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
     MISSING,
     CommandResult,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate import apply as _apply
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate import states as _states
 from ansible_collections.baremetal.dgx.plugins.modules import slurm_gate
 
@@ -27,7 +28,7 @@ def stamp(slurm, ago=0.0):
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(slurm.now - ago))
 
 
-def verdict(slurm, node, said, level="standard", ago=60.0):
+def verdict(slurm, node, message, level="standard", ago=60.0):
     first = {
         "check": "gpu.ecc",
         "subject": f"gpu:{node}/3",
@@ -36,10 +37,10 @@ def verdict(slurm, node, said, level="standard", ago=60.0):
     }
     return {
         "node": node,
-        "verdict": said,
+        "verdict": message,
         "at": stamp(slurm, ago),
         "level": level,
-        "first_failing": first if said == "fail" else None,
+        "first_failing": first if message == "fail" else None,
         "fleet_share": None,
     }
 
@@ -289,17 +290,17 @@ def test_spares_come_in_and_go_back(gate, slurm):
 
 
 @pytest.mark.parametrize(
-    ("params", "said"),
+    ("params", "message"),
     [
         ({"share": 1.5}, "share: is 1.5; write a number from 0 to 1"),
         ({"evidence_days": 0}, "evidence_days: is 0; write more than 0"),
         ({"verdicts": [{"node": "", "verdict": "pass"}]}, "a verdict has no node"),
     ],
 )
-def test_parameters_that_are_refused(gate, slurm, params, said):
+def test_parameters_that_are_refused(gate, slurm, params, message):
     answer = gate(slurm, **params)
     assert answer["failed"]
-    assert answer["msg"] == said
+    assert answer["msg"] == message
 
 
 def test_a_virgin_host(gate):
@@ -310,6 +311,19 @@ def test_a_virgin_host(gate):
     assert answer["changed"] is False
     assert "scontrol is not installed" in str(answer["warnings"])
     assert gate(missing)["failed"]
+
+
+def test_a_full_journal_is_set_aside(gate, slurm, tmp_path, monkeypatch):
+    """Each step is in the file or in the one before it, whatever the size."""
+    monkeypatch.setattr(_apply, "_JOURNAL_BYTES", 1)
+    path = tmp_path / "log" / "gate.jsonl"
+    for node in ("dgx-03", "dgx-04", "dgx-05"):
+        gate(slurm, share=1.0, verdicts=[verdict(slurm, node, "fail")])
+    written = [path.with_suffix(".jsonl.1"), path]
+    found = [[json.loads(line)["node"] for line in one.read_text().splitlines()] for one in written]
+    assert found == [["dgx-04"], ["dgx-05"]]
+    assert sorted(one.name for one in path.parent.iterdir()) == ["gate.jsonl", "gate.jsonl.1"]
+    assert path.stat().st_mode == written[0].stat().st_mode
 
 
 def test_a_journal_that_cannot_be_written_is_a_warning(gate, slurm, tmp_path):

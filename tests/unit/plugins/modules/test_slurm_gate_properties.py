@@ -195,7 +195,7 @@ def test_a_broken_gate_is_seen(damage, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
         (["State=DRAIN"], "You must specify a reason"),
         (["State=DRAIN", "Reason="], "You must specify a reason"),
@@ -204,11 +204,11 @@ def test_a_broken_gate_is_seen(damage, monkeypatch):
         (["NodeName=dgx-09", "State=UNDRAIN"], "Invalid node name specified"),
     ],
 )
-def test_the_model_refuses_what_scontrol_refuses(argv, said):
+def test_the_model_refuses_what_scontrol_refuses(argv, message):
     slurm = Slurmctld(["dgx-01"])
     result = slurm(["scontrol", "update", "NodeName=dgx-01", *argv])
     assert result.rc == 1
-    assert said in result.err
+    assert message in result.err
     assert slurm.nodes["dgx-01"] == Machine()
 
 

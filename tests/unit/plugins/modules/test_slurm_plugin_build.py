@@ -78,9 +78,9 @@ def test_builds_again_beside_the_old_one(site):
 @needs_make
 def test_headers_of_another_version_are_refused(site):
     site.slurm("24.11.5", headers="26.5.1")
-    said = site()
-    assert said["failed"]
-    assert "is of Slurm 26.05.1, and 24.11.5 runs here" in said["msg"]
+    result = site()
+    assert result["failed"]
+    assert "is of Slurm 26.05.1, and 24.11.5 runs here" in result["msg"]
     assert not site.builds.exists()
 
 
@@ -100,9 +100,9 @@ def test_headers_that_are_not_there(site):
 )
 def test_make_that_makes_nothing(site, makefile, words):
     (site.source / "Makefile").write_text(makefile)
-    said = site()
-    assert said["failed"]
-    assert words in said["msg"]
+    result = site()
+    assert result["failed"]
+    assert words in result["msg"]
     assert not site.builds.exists()
 
 

@@ -55,9 +55,9 @@ def host(tmp_path, run_module, monkeypatch):
 
 def test_trial_leaves_the_files_in_use_alone(host):
     host.stack.write_text("# nothing\n")
-    said = host("tried")
-    assert said["findings"] == []
-    assert not said["changed"]
+    result = host("tried")
+    assert result["findings"] == []
+    assert not result["changed"]
     assert host.stack.read_text() == "# nothing\n"
     (conf, stack) = host.log.read_text().split()
     assert str(host.folder) not in conf
@@ -66,9 +66,9 @@ def test_trial_leaves_the_files_in_use_alone(host):
 
 def test_trial_of_what_does_not_load(host):
     host.plugin.write_text("of another release")
-    said = host("tried")
-    assert said["failed"]
-    (line,) = said["findings"]
+    result = host("tried")
+    assert result["failed"]
+    (line,) = result["findings"]
     assert "does not work here" in line
     assert "Incompatible Slurm plugin" in line
     host.plugin.unlink()
@@ -96,8 +96,8 @@ def test_in_use_and_not_loading(host):
 def test_missing_on_a_client(host):
     host.stack.write_text(f"{host.line}\n")
     host.plugin.unlink()
-    said = host("verified")
-    assert "every srun, sbatch and salloc from here fails" in said["msg"]
+    result = host("verified")
+    assert "every srun, sbatch and salloc from here fails" in result["msg"]
 
 
 def test_gone(host):

@@ -33,18 +33,18 @@ def write(folder, name: str, number: int) -> None:
 
 def test_unsupported_jump(ask, tmp_path):
     write(tmp_path, "job_state", 9728)
-    said = ask("24.11")
-    assert said["failed"]
-    assert said["release"] == "22.05"
-    assert "is of Slurm 22.05: Slurm 24.11 takes over only from" in said["msg"]
-    assert "\n" not in said["msg"]
+    result = ask("24.11")
+    assert result["failed"]
+    assert result["release"] == "22.05"
+    assert "is of Slurm 22.05: Slurm 24.11 takes over only from" in result["msg"]
+    assert "\n" not in result["msg"]
 
 
 def test_supported_jump(ask, tmp_path):
     write(tmp_path, "job_state", 10752)
-    said = ask("26.05")
-    assert not said.get("failed")
-    assert said["release"] == "24.11"
+    result = ask("26.05")
+    assert not result.get("failed")
+    assert result["release"] == "24.11"
 
 
 def test_another_file_tells_where_the_first_does_not(ask, tmp_path):
@@ -54,9 +54,9 @@ def test_another_file_tells_where_the_first_does_not(ask, tmp_path):
 
 
 def test_no_state_is_no_obstacle(ask):
-    said = ask("26.05")
-    assert not said.get("failed")
-    assert (said["release"], said["file"]) == ("", "")
+    result = ask("26.05")
+    assert not result.get("failed")
+    assert (result["release"], result["file"]) == ("", "")
 
 
 @pytest.fixture
@@ -100,10 +100,10 @@ def test_no_copy_of_the_same_release_or_of_nothing(keep, tmp_path):
 def test_a_copy_that_fails_is_a_failure(keep, tmp_path, monkeypatch):
     write(tmp_path / "state", "job_state", 10752)
     monkeypatch.setattr(_saved_state, "_COPY_SCRIPT", "echo no space left >&2; exit 1")
-    said = keep("26.05")
-    assert said["failed"]
-    assert "was not copied" in said["msg"]
-    assert "no space left" in said["msg"]
+    result = keep("26.05")
+    assert result["failed"]
+    assert "was not copied" in result["msg"]
+    assert "no space left" in result["msg"]
 
 
 def test_a_copy_that_hangs_names_the_mount(keep, tmp_path, hung_mount, monkeypatch, run_module):
@@ -115,5 +115,5 @@ def test_a_copy_that_hangs_names_the_mount(keep, tmp_path, hung_mount, monkeypat
         "copies": str(tmp_path / "kept"),
         "copy_limit_s": 1,
     }
-    said = run_module(slurm_saved_state.main, options)
-    assert f"{hung_mount} (fuse.hung, storage:/dead) does not answer" in said["msg"]
+    result = run_module(slurm_saved_state.main, options)
+    assert f"{hung_mount} (fuse.hung, storage:/dead) does not answer" in result["msg"]

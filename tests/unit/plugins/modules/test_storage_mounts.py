@@ -125,10 +125,10 @@ def test_a_local_mount_follows_its_device_also_where_an_older_unit_did_not(world
 
 def test_a_failed_mount_is_told_in_words(world):
     world.broken = "ceph mount failed with (13) Permission denied"
-    said = world.apply(world.mount("home"))
-    assert said["failed"]
-    assert "the cluster refuses the key" in said["msg"]
-    assert "(13) Permission denied" in said["msg"]
+    result = world.apply(world.mount("home"))
+    assert result["failed"]
+    assert "the cluster refuses the key" in result["msg"]
+    assert "(13) Permission denied" in result["msg"]
     world.broken = ""
     assert not world.apply(world.mount("home")).get("failed")
 
@@ -136,8 +136,8 @@ def test_a_failed_mount_is_told_in_words(world):
 def test_what_is_no_longer_declared_goes_with_its_unit(world):
     home, data = world.mount("home"), world.mount("data")
     world.apply(home, data)
-    said = world.apply(home)
-    assert said["steps"] == [f"remove {data['where']}: no longer declared"]
+    result = world.apply(home)
+    assert result["steps"] == [f"remove {data['where']}: no longer declared"]
     assert list(world.live) == [home["where"]]
     assert len(list(world.units.glob("*.mount"))) == 1
     assert not world.apply(home)["changed"]
@@ -147,8 +147,8 @@ def test_what_is_in_use_stays_with_its_unit(world):
     home = world.mount("home")
     world.apply(home)
     world.used[home["where"]] = ("vim (pid 7, uid 2001)",)
-    said = world.apply()
-    assert "vim (pid 7, uid 2001)" in said["msg"]
+    result = world.apply()
+    assert "vim (pid 7, uid 2001)" in result["msg"]
     assert home["where"] in world.live
     assert len(list(world.units.glob("*.mount"))) == 1
 
@@ -158,9 +158,9 @@ def test_another_definition_is_mounted_when_it_is_not_in_use(world):
     world.apply(home)
     other = {**home, "options": ["ceph.id=node", "noatime"]}
     world.used[home["where"]] = ("vim (pid 7, uid 2001)",)
-    said = world.apply(other)
-    assert said["pending"]
-    assert said["warnings"] == said["pending"]
+    result = world.apply(other)
+    assert result["pending"]
+    assert result["warnings"] == result["pending"]
     # Still so at the next run, though its unit is written.
     assert world.apply(other)["pending"]
     world.used.clear()
@@ -187,9 +187,9 @@ def test_a_dead_client_is_revived_and_a_hung_one_left_alone(world):
     assert world.apply(home)["steps"] == [f"revive {home['where']}: ENOTCONN"]
     assert home["where"] in world.live
     world.dead[home["where"]] = "hang"
-    said = world.apply(home)
-    assert said["hung"] == [home["where"]]
-    assert "it was left alone" in said["msg"]
+    result = world.apply(home)
+    assert result["hung"] == [home["where"]]
+    assert "it was left alone" in result["msg"]
     assert not [call for call in world.calls if "umount" in call or " stop " in call]
 
 
@@ -211,8 +211,8 @@ def test_units_of_others_are_not_touched(world):
 def test_style_fstab_moves_the_mounts_there(world):
     home = world.mount("home")
     world.apply(home)
-    said = world.apply(home, style="fstab")
-    assert said["changed"]
+    result = world.apply(home, style="fstab")
+    assert result["changed"]
     assert not list(world.units.glob("*.*mount"))
     assert home["where"] in world.fstab.read_text()
     assert world.fstab.read_text().startswith("UUID=1 / ext4")

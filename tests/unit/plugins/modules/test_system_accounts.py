@@ -84,10 +84,10 @@ def test_refusal_comes_before_the_first_change(run_module, node):
 
 
 def test_password_goes_through_standard_input_and_is_never_told(run_module, node, monkeypatch):
-    told = []
+    reports = []
 
     def run_command(self, argv, data=None, **_options):
-        told.append((argv[-1], data))
+        reports.append((argv[-1], data))
         return 0, "", ""
 
     monkeypatch.setattr(system_accounts.AnsibleModule, "run_command", run_command)
@@ -96,7 +96,7 @@ def test_password_goes_through_standard_input_and_is_never_told(run_module, node
     )
     answer = run_module(system_accounts.main, {"users": [{"name": "ops", "password": HASH}]})
     assert answer["actions"] == ["user ops: password (secret)"]
-    assert told == [("-e", f"ops:{HASH}")]
+    assert reports == [("-e", f"ops:{HASH}")]
     assert HASH not in str({k: v for k, v in answer.items() if k != "invocation"})
 
 

@@ -79,6 +79,15 @@ def test_old_copies_are_forgotten_after_a_proof(settings: Settings) -> None:
     assert [one.job for one in Repository(settings, run).snapshots()] == [12, 13]
 
 
+def test_a_new_repository_is_made_and_has_proved_nothing(settings: Settings) -> None:
+    main.make_copies(settings, run)
+    main.prove(settings, run)
+    other = replace(settings, repository=settings.repository + "-2")
+    assert main.make_copies(other, run) == []
+    assert [one.job for one in Repository(other, run).snapshots()] == [11]
+    assert "proof_ok" not in metrics(other)
+
+
 def test_a_flipped_bit(settings: Settings) -> None:
     main.make_copies(settings, run)
     for pack in packs(settings):
@@ -205,7 +214,7 @@ def test_it_is_one_program(settings: Settings, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"version": 2}, "version: must be 1"),
         ({"kinds": ["gpu"]}, "gpu: is none of"),
@@ -219,13 +228,13 @@ def test_it_is_one_program(settings: Settings, tmp_path: Path) -> None:
         ({"environment": "AWS_SECRET=x"}, "environment: str is the wrong kind"),
     ],
 )
-def test_settings_that_are_refused(change: dict[str, object], said: str) -> None:
+def test_settings_that_are_refused(change: dict[str, object], message: str) -> None:
     good = {
         "version": 1, "cluster": "demo", "kinds": ["controller"], "repository": "/r",
         "password_file": "/p", "metrics_file": "/m.prom", "state_dir": "/s",
     }  # fmt: skip
     assert settings_from_data(good).cluster == "demo"
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         settings_from_data({**good, **change})
 
 

@@ -82,15 +82,15 @@ def test_a_queue_that_is_there_is_replaced_by_consent_and_kept(settings: Setting
 
 
 @pytest.mark.parametrize(
-    ("version", "said"),
+    ("version", "message"),
     [("22.05", "goes from 24.11 back to 22.05"), ("27.05", "is not known here"), ("26.05", "")],
 )
-def test_releases(settings: Settings, version: str, said: str) -> None:
+def test_releases(settings: Settings, version: str, message: str) -> None:
     main.make_copies(settings, run)
-    if not said:
+    if not message:
         assert fetch(settings, "controller", version)["changed"]
         return
-    with pytest.raises(ToolError, match=said):
+    with pytest.raises(ToolError, match=message):
         fetch(settings, "controller", version)
 
 
@@ -153,8 +153,8 @@ def test_the_database_comes_back(both: Settings, server: str, tmp_path: Path) ->
 
 
 def test_what_becomes_of_the_jobs() -> None:
-    said = "PID      JOBID    STEPID   LOCALID GLOBALID\n812      6        batch    0       0\n"
-    assert jobs.parse_listpids(said) == {6}
+    message = "PID      JOBID    STEPID   LOCALID GLOBALID\n812      6        batch    0       0\n"
+    assert jobs.parse_listpids(message) == {6}
     assert jobs.parse_listpids("No job steps exist on this node.") == set()
     queue = [
         Queued(6, "RUNNING"),

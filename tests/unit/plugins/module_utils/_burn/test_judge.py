@@ -30,7 +30,7 @@ def judged(state, status="fail", **options):
     return {(one.subject[-1], one.check) for one in records if one.status == status}
 
 
-def test_sound_gpus_pass():
+def test_healthy_gpus_pass():
     records = judge_burn("dgx-01", burnt(), lambda _name: None)
     assert {one.status for one in records} == {"pass"}
     watched = next(one for one in records if one.check == "burn.watch")
@@ -42,16 +42,16 @@ def test_sound_gpus_pass():
 def test_thresholds_of_the_model_and_of_the_site():
     state = burnt()
     for address in GPUS:
-        product(state, address, 714)
+        product(state, address, 580)
     assert judged(state) == {(str(number), "burn.rate_bf16") for number in range(4)}
-    assert judged(state, thresholds={"bf16": 700}) == set()
+    assert judged(state, thresholds={"bf16": 570}) == set()
 
 
 def test_slow_though_legal():
     state = burnt()
-    product(state, GPUS[2], 700)
+    product(state, GPUS[2], 570)
     hbm(state, GPUS[1], 2700)
-    # 0.90 and 0.93 of the median: products of good GPUs differ that much, memory does not.
+    # 0.88 and 0.93 of the median: products of good GPUs differ that much, memory does not.
     assert judged(state) == {
         ("2", "burn.rate_bf16"),
         ("2", "burn.like_bf16"),
@@ -230,15 +230,15 @@ NAMES = {
     "h100": H100, "h200": "NVIDIA H200", "b200": "NVIDIA B200", "a100": "NVIDIA A100-SXM4-80GB",
 }  # fmt: skip
 RATES = {
-    "h100": ["bf16", "fp16", "hbm", "down", "up", "peer"],
-    "h200": ["bf16", "fp16", "hbm", "down", "up", "peer"],
+    "h100": ["bf16", "fp8", "fp16", "tf32", "fp64", "hbm", "down", "up", "peer"],
+    "h200": ["bf16", "fp8", "fp16", "tf32", "fp64", "hbm", "down", "up", "peer"],
     "b200": ["hbm", "peer"],
-    "a100": ["bf16", "fp64", "hbm", "down", "up", "peer"],
+    "a100": ["hbm", "down", "up", "peer"],
 }
 # What is asked of one model or another.
 CHECKS = {
-    "burn.rate_bf16", "burn.rate_fp16", "burn.rate_fp64", "burn.rate_hbm", "burn.rate_down",
-    "burn.rate_up", "burn.rate_peer",
+    "burn.rate_bf16", "burn.rate_fp8", "burn.rate_fp16", "burn.rate_tf32", "burn.rate_fp64",
+    "burn.rate_hbm", "burn.rate_down", "burn.rate_up", "burn.rate_peer",
 }  # fmt: skip
 
 
@@ -259,6 +259,22 @@ def test_each_rate_fails_just_below_its_threshold(monkeypatch, model, quantity):
         assert {check for _gpu, check in judged(state)} == found
 
 
+# TFLOP/s and GB/s of whole burn-ins of healthy GPUs (docs/gpu.md, "On real GPUs").
+HEALTHY = {
+    "h100": {"bf16": 644.8, "fp8": 1188.8, "fp16": 722.9, "tf32": 396.4, "fp64": 60.7,
+             "hbm": 2965.5, "down": 55.0, "up": 53.9},
+    "h200": {"bf16": 638.1, "fp8": 1191.0, "fp16": 724.5, "tf32": 404.1, "fp64": 62.3,
+             "hbm": 4180.3, "down": 55.2, "up": 55.3},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("model", HEALTHY)
+@pytest.mark.parametrize("share", [1.0, 0.93])
+def test_real_gpus_pass_and_so_do_those_a_little_slower(model, share):
+    for quantity, rate in HEALTHY[model].items():
+        assert thresholds.RATES[model][quantity].threshold().holds(share * rate), quantity
+
+
 def test_every_rate_has_unit_source_and_value():
     for model, rates in thresholds.RATES.items():
         for quantity, question in rates.items():
@@ -269,6 +285,6 @@ def test_every_rate_has_unit_source_and_value():
             assert thresholds.rate_question(model, quantity) == question
             assert question.threshold().holds(question.value)
             assert not question.threshold().holds(question.value * 0.99)
-    assert thresholds.rate_question("h100", "fp8") is None
+    assert thresholds.rate_question("b200", "fp8") is None
     own = thresholds.rate_question("", "fp8", {"fp8": 1200})
     assert (own.value, own.unit, own.source) == (1200.0, "TFLOP/s", "the inventory")

@@ -41,7 +41,7 @@ def test_steps_fill_the_time(duration):
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         ({"phases": ["gemm_int4"]}, "unknown phases: gemm_int4"),
         ({"phases": []}, "no phases"),
@@ -52,8 +52,8 @@ def test_steps_fill_the_time(duration):
         ({"silent_s": 0}, "time limits"),
     ],
 )
-def test_settings_that_cannot_be(data, said):
-    with pytest.raises(ValueError, match=said):
+def test_settings_that_cannot_be(data, message):
+    with pytest.raises(ValueError, match=message):
         plans.settings_from_data(data)
 
 

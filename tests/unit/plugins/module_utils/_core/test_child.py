@@ -48,7 +48,7 @@ def test_all_are_asked_at_once_and_one_that_hangs_costs_only_itself():
         "a": HUNG, "b": HUNG, "c": DONE,
     }  # fmt: skip
     assert found["c"].value == SOUND
-    assert "0.5 s" in found["a"].said
+    assert "0.5 s" in found["a"].message
     # Both could be ended.
     assert found["a"].left is None
 
@@ -63,9 +63,9 @@ def test_what_breaks_says_why():
     found = ask(
         a=lambda: 1 / 0, b=lambda: os.kill(os.getpid(), 9), c=lambda: os._exit(4), d=lambda: SOUND
     )
-    assert "ZeroDivisionError" in found["a"].said
-    assert found["b"].said == "ended by signal 9 without a whole answer"
-    assert found["c"].said == "ended with status 4 without a whole answer"
+    assert "ZeroDivisionError" in found["a"].message
+    assert found["b"].message == "ended by signal 9 without a whole answer"
+    assert found["c"].message == "ended with status 4 without a whole answer"
     assert [found[name].how for name in "abcd"] == [BROKEN, BROKEN, BROKEN, DONE]
 
 
@@ -125,12 +125,12 @@ def test_nothing_of_a_child_reaches_our_output(capfd):
 
 def test_one_call_with_a_limit():
     died = limited(lambda: os.kill(os.getpid(), 9), 5)
-    assert (died.how, died.said) == (BROKEN, "ended by signal 9 without a whole answer")
-    assert "ZeroDivisionError" in limited(lambda: 1 / 0, 5).said
+    assert (died.how, died.message) == (BROKEN, "ended by signal 9 without a whole answer")
+    assert "ZeroDivisionError" in limited(lambda: 1 / 0, 5).message
     assert limited(lambda: "x" * 300000, 5).value == "x" * 300000
     begun = time.monotonic()
     hung = limited(hang, 0.3)
-    assert (hung.how, hung.said) == (HUNG, "did not come back within 0.3 s")
+    assert (hung.how, hung.message) == (HUNG, "did not come back within 0.3 s")
     assert 0.3 <= hung.took_s <= time.monotonic() - begun < 2
 
 
@@ -156,11 +156,11 @@ def test_a_child_that_closes_its_end_and_stays_is_not_waited_for():
     begun = time.monotonic()
     answer = limited(closes, 5)
     assert time.monotonic() - begun < 2
-    assert (answer.how, answer.said) == (BROKEN, "closed its end without a whole answer")
+    assert (answer.how, answer.message) == (BROKEN, "closed its end without a whole answer")
 
 
 def test_what_cannot_be_sent_says_so():
-    assert "not JSON serializable" in limited(object, 5).said
+    assert "not JSON serializable" in limited(object, 5).message
 
 
 def test_when_no_more_processes_can_be_had_those_begun_are_ended(monkeypatch):

@@ -132,13 +132,13 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [(b"", "is empty"), (b"{\n,", "not JSON: .*line 2"), (b"\xff", "not UTF-8 text, byte 0")],
 )
-def test_json_errors_have_one_wording(tmp_path: Path, content: bytes, said: str) -> None:
+def test_json_errors_have_one_wording(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "state.json"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=said) as raised:
+    with pytest.raises(ValueError, match=message) as raised:
         files.read_json(str(path), "the state")
     assert str(path) in str(raised.value)
     path.write_text(json.dumps({"a": 1}))
@@ -162,6 +162,18 @@ def test_lines_are_appended_and_a_torn_one_stays_alone(tmp_path: Path) -> None:
     files.append_lines(str(path), ["two", "three"], sync=False)
     assert path.read_text() == "one\ntor\ntwo\nthree\n"
     assert mode_of(path) == 0o640
+
+
+def test_a_file_of_a_size_is_set_aside(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    files.set_aside(str(path), 4)
+    for text in ("old", "new", "more"):
+        files.append_lines(str(path), [text])
+        files.set_aside(str(path), 6)
+    assert {one.name: one.read_text() for one in tmp_path.iterdir()} == {
+        "log.1": "old\nnew\n",
+        "log": "more\n",
+    }
 
 
 def test_a_tree_goes_and_what_its_links_lead_to_stays(tmp_path: Path) -> None:
@@ -277,10 +289,10 @@ def test_attributes_follow_no_link_and_no_second_name(
     as_user(MALLORY, lambda: os.symlink(victim, place / "link"))
     os.link(victim, place / "hard")
     with files.open_folder(str(place)) as folder:
-        for name, said in (("link", "is a link"), ("hard", "2 names")):
-            with pytest.raises(UnsafeError, match=said):
+        for name, message in (("link", "is a link"), ("hard", "2 names")):
+            with pytest.raises(UnsafeError, match=message):
                 folder.attributes(name, 0o644, MALLORY, MALLORY)
-            with pytest.raises(UnsafeError, match=said):
+            with pytest.raises(UnsafeError, match=message):
                 folder.open(name)
     assert (mode_of(victim), victim.stat().st_uid) == (0o600, 0)
 

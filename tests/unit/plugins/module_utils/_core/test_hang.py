@@ -65,9 +65,9 @@ def test_a_hang_of_something_else_blames_no_mount(mounts_of_this_host):
 
 
 def test_only_the_mount_that_hangs_is_found(hung_mount, tmp_path):
-    sound = Mount(str(tmp_path), "disk", "ext4")
+    healthy = Mount(str(tmp_path), "disk", "ext4")
     dead = Mount(str(hung_mount), "storage:/dead", "fuse.hung")
-    assert hung_mounts([sound, dead], 0.5) == [dead]
+    assert hung_mounts([healthy, dead], 0.5) == [dead]
     assert hung_mounts([Mount(str(hung_mount), "x", "overlay")], 0.5) == []
 
 

@@ -64,6 +64,20 @@ def test_it_waits(holder):
         assert time.monotonic() - started < 5
 
 
+def test_parts_are_locked_one_by_one(folder):
+    program = HOLD.format(path=sys.path, folder=folder).replace(
+        'host_lock("x", 0)', 'part_locks("bmc", ["a 443", "b 443"])'
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"held\n"
+        with _lock.part_locks("bmc", ["b 443", "c 443"]) as taken:
+            assert taken == {"b 443"}
+        process.kill()
+        process.wait()
+    with _lock.part_locks("bmc", ["a 443", "b 443"]) as taken:
+        assert not taken
+
+
 def test_it_can_be_taken_again_and_again(folder):
     for _round in range(3):
         with _lock.host_lock("x", 0):
@@ -85,11 +99,11 @@ def test_a_users_folder_or_link_in_tmp_is_refused(open_place, as_user, monkeypat
     monkeypatch.setattr(_lock.os, "access", lambda *_args: False)
     open_place.chmod(0o1777)
     folder = open_place / "baremetal-dgx"
-    for attack, said in (
+    for attack, message in (
         (lambda: os.symlink("/root", folder), "is a link of user 65532"),
         (lambda: os.mkdir(folder, 0o700), "belongs to user 65532"),
     ):
         as_user(65532, attack)
-        with pytest.raises(OSError, match=said), _lock.host_lock("x", 0):
+        with pytest.raises(OSError, match=message), _lock.host_lock("x", 0):
             pass
-        os.rename(folder, open_place / said)
+        os.rename(folder, open_place / message)

@@ -30,7 +30,7 @@ def test_expand(text: str, names: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("dgx-[01-02", "the brackets of 'dgx-[01-02' do not match"),
         ("dgx-01]", "the brackets of 'dgx-01]' do not match"),
@@ -41,8 +41,8 @@ def test_expand(text: str, names: list[str]) -> None:
         ("a[1-9999]b[1-9999]", "'a[1-9999]b[1-9999]' means more than 65536 nodes"),
     ],
 )
-def test_expand_says_what_is_wrong(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=f"^{re.escape(said)}$"):
+def test_expand_says_what_is_wrong(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         expand(text)
 
 

@@ -77,7 +77,7 @@ SOUND = {
 
 
 @pytest.mark.parametrize("left_out", [*SOUND, ""])
-def test_a_sound_record_has_no_flaw(left_out):
+def test_a_healthy_record_has_no_flaw(left_out):
     assert flaw({name: value for name, value in SOUND.items() if name != left_out}) == ""
     if left_out:
         assert flaw({**SOUND, left_out: None}) == ""
@@ -87,7 +87,7 @@ NAN, HUGE = float("nan"), 10**21
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"measured": 5}, "measured has no value and unit"),
         ({"measured": {"value": 5}}, "measured has no value and unit"),
@@ -107,8 +107,8 @@ NAN, HUGE = float("nan"), 10**21
         ({"evidence": ["a", 5]}, "evidence is not a list of lines"),
     ],
 )
-def test_flaws(change, said):
-    assert flaw({**SOUND, **change}) == said
+def test_flaws(change, message):
+    assert flaw({**SOUND, **change}) == message
     # More than a value and a unit is not a flaw.
     assert flaw({**SOUND, "measured": {"value": 1, "unit": "", "more": 2}}) == ""
 

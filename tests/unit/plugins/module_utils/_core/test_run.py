@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from ansible.module_utils import basic
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._core import run as plain
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
     ENDED,
     MISSING,
@@ -81,3 +82,10 @@ def test_last_lines():
 
 def test_describe_a_silent_failure():
     assert CommandResult(("false",), ENDED, 1).describe() == "`false` ended with 1"
+
+
+@pytest.mark.parametrize("given", [(), (b"a", b"bc"), (b"x" * 300_000, b"y")])
+def test_what_is_given_is_read_to_its_end(given):
+    """More than a pipe holds, by a command that answers before it has read all."""
+    result = plain.run(["sh", "-c", "echo first; wc -c"], 20, given=given)
+    assert result.out.split() == ["first", str(sum(map(len, given)))]

@@ -19,7 +19,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.schema import 
 )
 
 
-def said(value: Any, option: Option) -> list[str]:
+def problems(value: Any, option: Option) -> list[str]:
     return [str(problem) for problem in check_value("x", value, option)]
 
 
@@ -41,7 +41,7 @@ def said(value: Any, option: Option) -> list[str]:
     ],
 )
 def test_values_that_fit(kind: str, value: Any) -> None:
-    assert said(value, Option(type=kind)) == []
+    assert problems(value, Option(type=kind)) == []
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_values_that_fit(kind: str, value: Any) -> None:
     ],
 )
 def test_values_of_the_wrong_kind(kind: str, value: Any, line: str) -> None:
-    assert said(value, Option(type=kind)) == [line]
+    assert problems(value, Option(type=kind)) == [line]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_values_of_the_wrong_kind(kind: str, value: Any, line: str) -> None:
     ],
 )
 def test_no_secret_is_shown(spec: dict[str, Any], value: Any) -> None:
-    lines = said(value, option_from_spec(spec))
+    lines = problems(value, option_from_spec(spec))
     assert len(lines) == 1
     assert "hunter2" not in lines[0]
     assert "4711" not in lines[0]
@@ -116,7 +116,7 @@ def test_nested_options_have_paths() -> None:
         }
     )
     value = [{"name": "a"}, {"limits": {"wall": 60, "wal": "1"}, "flags": ["a", "c"]}]
-    assert said(value, option) == [
+    assert problems(value, option) == [
         "x[1].limits.wall: text is wanted, this is the number 60; put it in quotes",
         "x[1].limits.wal: unknown key; write wall",
         "x[1].flags[1]: 'c' is not known; write a or b",
@@ -126,14 +126,14 @@ def test_nested_options_have_paths() -> None:
 
 def test_an_unknown_key_without_a_likeness_names_all() -> None:
     option = Option(type="dict", options={"a": Option(), "b": Option()})
-    assert said({"zzz": 1}, option) == ["x.zzz: unknown key; write one of a, b"]
+    assert problems({"zzz": 1}, option) == ["x.zzz: unknown key; write one of a, b"]
 
 
 def test_ranges() -> None:
-    assert said(0, Option(type="int", minimum=1, maximum=9)) == [
+    assert problems(0, Option(type="int", minimum=1, maximum=9)) == [
         "x: 0 is out of range; write a number from 1 to 9"
     ]
-    assert said(0, Option(type="int", minimum=1)) == ["x: 0 is out of range; write at least 1"]
+    assert problems(0, Option(type="int", minimum=1)) == ["x: 0 is out of range; write at least 1"]
 
 
 @pytest.mark.parametrize(
@@ -175,8 +175,8 @@ def test_empty_takes_nothing_away_where_there_is_no_default() -> None:
             }
         }
     )
-    assert said(None, options["a"]) == []
-    assert len(said(None, options["b"])) == 1
+    assert problems(None, options["a"]) == []
+    assert len(problems(None, options["b"])) == 1
     assert options["c"].type == "int"
 
 

@@ -310,7 +310,7 @@ def test_shares_are_of_failures_only():
 
 
 @pytest.mark.parametrize(
-    ("measured", "value", "said"),
+    ("measured", "value", "message"),
     [
         ("ready", "ready", PASS),
         ("ready", "late", FAIL),
@@ -322,15 +322,15 @@ def test_shares_are_of_failures_only():
         (1, True, None),
     ],
 )
-def test_thresholds_and_values_of_one_kind(measured, value, said):
+def test_thresholds_and_values_of_one_kind(measured, value, message):
     record = judge("gpu.x", "gpu:a/0", measured, Threshold("==", measured, "", "source"))
-    if said is None:
+    if message is None:
         with pytest.raises(ValueError, match="cannot be compared"):
             judge_again(record, {"gpu.x": value}, "site")
     else:
         again = judge_again(record, {"gpu.x": value}, "site")
-        assert again.status == said
-        assert bool(again.remedy) is (said == FAIL)
+        assert again.status == message
+        assert bool(again.remedy) is (message == FAIL)
 
 
 def test_a_record_without_a_threshold_or_a_value_is_not_judged_again():

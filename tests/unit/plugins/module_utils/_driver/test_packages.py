@@ -134,7 +134,7 @@ def test_b200_needs_the_nvlink_subnet_manager_and_no_nscq():
 
 
 @pytest.mark.parametrize(
-    ("modules", "gpu", "flavour", "said"),
+    ("modules", "gpu", "flavour", "message"),
     [
         ("auto", "h100", "open", ""),
         ("auto", "v100", "proprietary", ""),
@@ -144,15 +144,15 @@ def test_b200_needs_the_nvlink_subnet_manager_and_no_nscq():
         ("open", "v100", "proprietary", "no open kernel modules"),
     ],
 )
-def test_flavours(modules, gpu, flavour, said):
+def test_flavours(modules, gpu, flavour, message):
     found, problem = flavour_of(Request("directory", modules=modules, gpu=gpu))
     assert found == flavour
-    assert said in problem
-    assert bool(said) == bool(problem)
+    assert message in problem
+    assert bool(message) == bool(problem)
 
 
 @pytest.mark.parametrize(
-    ("system", "asked", "said"),
+    ("system", "asked", "message"),
     [
         ("ubuntu24.04", {"source": "directory", "branch": "581"}, "branch 581 is not known"),
         ("ubuntu24.04", {"source": "directory"}, "branch (none) is not known"),
@@ -173,10 +173,10 @@ def test_flavours(modules, gpu, flavour, said):
         ),
     ],
 )
-def test_what_cannot_be_had_is_one_line(system, asked, said):
+def test_what_cannot_be_had_is_one_line(system, asked, message):
     errors = selected(system, **asked).errors
     assert len(errors) == 1
-    assert said in errors[0]
+    assert message in errors[0]
     assert "\n" not in errors[0]
 
 

@@ -9,7 +9,10 @@ from dataclasses import replace
 import pytest
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import lines_of
-from ansible_collections.baremetal.dgx.plugins.module_utils._driver.judge import agree
+from ansible_collections.baremetal.dgx.plugins.module_utils._driver.judge import (
+    agree,
+    gpudirect_way,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._driver.packages import Request, select
 from ansible_collections.baremetal.dgx.plugins.module_utils._driver.plan import (
     Consent,
@@ -63,7 +66,7 @@ SOUND = Seen(
 BARE = Seen(system="ubuntu24.04", kernel=KERNEL, on_disk="")
 
 
-def said(seen, request=REQUEST, consent=None):
+def refused(seen, request=REQUEST, consent=None):
     selection = select(seen.system, request, seen.kernel)
     work = plan(seen, request, selection)
     return obstacles(seen, request, selection, work, consent or Consent())
@@ -142,14 +145,14 @@ def test_a_bare_node_gets_all_in_one_version():
     assert work.held == NAMES
     assert work.missing == (*NAMES, "libnccl2", f"linux-headers-{KERNEL}")
     assert work.changes_driver
-    assert said(replace(BARE, headers=False)) == []
+    assert refused(replace(BARE, headers=False)) == []
 
 
-def test_nothing_is_left_to_do_on_a_sound_node():
+def test_nothing_is_left_to_do_on_a_healthy_node():
     work = worked(SOUND)
     assert work.missing == work.removals == ()
     assert not work.changes_driver
-    assert said(SOUND) == []
+    assert refused(SOUND) == []
 
 
 def test_prebuilt_modules_have_the_version_of_their_kernel():
@@ -188,14 +191,14 @@ def test_a_driver_of_another_branch_makes_room():
 
 def test_a_held_package_stands_in_the_way():
     old = packages(("nvidia-driver-570-open", f"{OLD}-0ubuntu1"), nvidia_driver_570_open=True)
-    (line,) = said(replace(BARE, packages=old))
+    (line,) = refused(replace(BARE, packages=old))
     assert line.startswith(f"nvidia-driver-570-open is held at {OLD}-0ubuntu1")
     assert "apt-mark unhold" in line
     # what the role itself has held is its own to change
-    assert said(replace(BARE, packages=old, own_holds=frozenset(old))) == []
+    assert refused(replace(BARE, packages=old, own_holds=frozenset(old))) == []
     # what is held in the declared version is not in the way
     fine = {name: replace(package, held=True) for name, package in SOUND.packages.items()}
-    assert said(replace(SOUND, packages=fine)) == []
+    assert refused(replace(SOUND, packages=fine)) == []
 
 
 def test_a_driver_in_use_needs_consent():
@@ -205,30 +208,44 @@ def test_a_driver_in_use_needs_consent():
         on_disk=OLD,
         packages=packages(("nvidia-driver-570-open", f"{OLD}-0ubuntu1")),
     )
-    (line,) = said(seen)
+    (line,) = refused(seen)
     assert f"driver {OLD} is loaded and {V} is declared" in line
     assert "nvidia_driver_reload_allowed" in line
-    assert said(seen, consent=Consent(reload=True)) == []
-    assert said(seen, consent=Consent(reboot=True)) == []
+    assert refused(seen, consent=Consent(reload=True)) == []
+    assert refused(seen, consent=Consent(reboot=True)) == []
+
+
+def test_a_node_in_service_keeps_its_driver_despite_consent():
+    """A job could start between the look and the reload."""
+    old = packages(("nvidia-driver-570-open", f"{OLD}-0ubuntu1"))
+    why = "dgx-02 is in service in Slurm (IDLE)"
+    seen = replace(SOUND, loaded=OLD, on_disk=OLD, packages=old, in_service=why)
+    (line,) = refused(seen, consent=Consent(reload=True))
+    assert line == (
+        f"driver {OLD} is loaded and {V} is declared, and {why}; drain this node and run again, or "
+        "let upgrade_nodes do both"
+    )
+    assert "allow it" in refused(seen)[0], "consent is asked for first"
+    assert refused(replace(SOUND, in_service=why)) == [], "nothing changes"
 
 
 @pytest.mark.parametrize("consent", [Consent(), Consent(True, True)])
 def test_nothing_is_changed_under_a_job(consent):
-    (line,) = said(replace(BARE, steps=("4711.0",)), consent=consent)
+    (line,) = refused(replace(BARE, steps=("4711.0",)), consent=consent)
     assert "job steps run here (4711.0)" in line
     assert "drain" in line
     # where nothing is to be done, jobs do not matter
-    assert said(replace(SOUND, steps=("4711.0",)), consent=consent) == []
+    assert refused(replace(SOUND, steps=("4711.0",)), consent=consent) == []
 
 
 def test_nouveau_needs_a_reboot():
     seen = replace(BARE, modules=frozenset({"nouveau"}))
-    (line,) = said(seen)
+    (line,) = refused(seen)
     assert "nouveau is loaded" in line
     assert "nvidia_driver_reboot_allowed: true" in line
-    assert said(seen, consent=Consent(reload=True)) == [line]
-    assert said(seen, consent=Consent(reboot=True)) == []
-    assert "job steps run here" in said(replace(seen, steps=("7.batch",)))[0]
+    assert refused(seen, consent=Consent(reload=True)) == [line]
+    assert refused(seen, consent=Consent(reboot=True)) == []
+    assert "job steps run here" in refused(replace(seen, steps=("7.batch",)))[0]
 
 
 @pytest.mark.parametrize(
@@ -241,25 +258,25 @@ def test_nouveau_needs_a_reboot():
 )
 def test_secure_boot(key, enrolled, words):
     seen = replace(BARE, secure_boot=True, key=key, key_enrolled=enrolled)
-    (line,) = said(seen)
+    (line,) = refused(seen)
     assert line.startswith("Secure Boot is on")
     assert words in line
     assert "declare distribution" in line
-    assert "declare distribution" not in said(replace(seen, system="debian12"))[0]
-    assert said(seen, replace(REQUEST, source="distribution")) == []
-    assert said(replace(seen, key_enrolled=True)) == []
-    assert said(replace(seen, secure_boot=False)) == []
+    assert "declare distribution" not in refused(replace(seen, system="debian12"))[0]
+    assert refused(seen, replace(REQUEST, source="distribution")) == []
+    assert refused(replace(seen, key_enrolled=True)) == []
+    assert refused(replace(seen, secure_boot=False)) == []
 
 
 def test_a_package_manager_does_not_go_back():
     newer = packages(("nvidia-driver-580-open", "580.173.01-1ubuntu1"))
-    (line,) = said(replace(BARE, packages=newer))
+    (line,) = refused(replace(BARE, packages=newer))
     assert "580.173.01-1ubuntu1: newer than the declared 580.126.20" in line
 
 
 def test_what_cannot_be_had_is_all_that_is_said():
     seen = replace(BARE, modules=frozenset({"nouveau"}), steps=("1.0",))
-    (line,) = said(seen, replace(REQUEST, version="", branch="581"))
+    (line,) = refused(seen, replace(REQUEST, version="", branch="581"))
     assert "branch 581 is not known" in line
 
 
@@ -302,7 +319,7 @@ def failed(seen, request=REQUEST, **more):
     return {record.check: record for record in records if record.status == "fail"}
 
 
-def test_a_sound_node_agrees():
+def test_a_healthy_node_agrees():
     records = agree(SOUND, REQUEST, "dgx-01", "dmabuf")
     assert {record.status for record in records} == {"pass"}
     assert [record.check for record in records] == [
@@ -366,6 +383,35 @@ def test_the_flavour_counts_where_it_is_declared_or_the_only_one():
         ].text
     )
     assert list(failed(SOUND, gpudirect="peermem")) == ["stack.peermem"]
+
+
+OLD_KERNEL = "5.4.0-1-generic"
+
+
+@pytest.mark.parametrize(
+    ("flavour", "kernel", "modules", "way", "failing"),
+    [
+        ("open", KERNEL, (), "dmabuf", {}),
+        # DGX OS 6: Linux 5.15, and the proprietary modules unless an administrator chose others
+        ("proprietary", "5.15.0-1053-nvidia", ("nvidia_peermem",), "peermem", {}),
+        ("proprietary", "5.15.0-1053-nvidia", (), "peermem", {"stack.peermem": "open ones"}),
+        ("open", OLD_KERNEL, (), "peermem", {"stack.peermem": "older than 5.12"}),
+    ],
+)
+def test_the_way_to_gpu_memory_follows_kernel_and_driver(flavour, kernel, modules, way, failing):
+    seen = replace(
+        SOUND,
+        loaded_flavour=flavour,
+        kernel=kernel,
+        modules=frozenset((*SOUND.modules, *modules)),
+    )
+    assert gpudirect_way(seen, "auto") == way
+    found = failed(seen, gpudirect="auto")
+    assert list(found) == list(failing)
+    for check, words in failing.items():
+        assert words in found[check].text
+    assert gpudirect_way(replace(seen, loaded=""), "auto") == ""
+    assert [gpudirect_way(seen, one) for one in ("", "dmabuf")] == ["", "dmabuf"]
 
 
 def test_blackwell_has_nvlsm_in_place_of_nscq():

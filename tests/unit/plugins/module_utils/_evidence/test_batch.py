@@ -186,14 +186,14 @@ def only(lines):
 
 
 def test_a_burn_in_that_is_told_again_failed_when_it_burned():
-    burnt, told = "2026-03-01T00:00:00Z", "2026-03-20T00:00:00Z"
+    burnt, report = "2026-03-01T00:00:00Z", "2026-03-20T00:00:00Z"
     failed = {**record("burn.gemm_bf16", "gpu:n/0", FAIL, 1), "at": burnt}
-    sound = {**record("gpu.ecc", "gpu:n/0", PASS, 1), "at": told}
-    head = {"run": RUN, "batch": 0, "at": told}
-    line = only(history_lines(head, [failed, sound], parts_of([failed])))
+    healthy = {**record("gpu.ecc", "gpu:n/0", PASS, 1), "at": report}
+    head = {"run": RUN, "batch": 0, "at": report}
+    line = only(history_lines(head, [failed, healthy], parts_of([failed])))
     assert line["at"] == burnt
-    line = only(history_lines(head, [sound], parts_of([sound])))
-    assert line["at"] == told
+    line = only(history_lines(head, [healthy], parts_of([healthy])))
+    assert line["at"] == report
 
 
 def test_names_of_runs():

@@ -236,7 +236,7 @@ def killed_writers(store: Store, run: str, raw: Path, seed: int) -> list[tuple[i
         )
         for scope in ("a", "b")
     ]
-    told = []
+    reported = []
     for writer in started:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "ready\n"
@@ -246,10 +246,10 @@ def killed_writers(store: Store, run: str, raw: Path, seed: int) -> list[tuple[i
     for writer in started:
         assert writer.stdout is not None
         lines = writer.stdout.read().splitlines()
-        told += [tuple(map(int, line.split())) for line in lines if len(line.split()) == 2]
+        reported += [tuple(map(int, line.split())) for line in lines if len(line.split()) == 2]
         writer.stdout.close()
         writer.wait()
-    return told
+    return reported
 
 
 @pytest.mark.slow
@@ -258,15 +258,15 @@ def test_killed_at_random_moments(store: Store, tmp_path: Path, seed: int):
     raw = tmp_path / "said.txt"
     raw.write_text("said " * 2000)
     run = store.begin("validate_nodes", AT)
-    told = killed_writers(store, run, raw, seed)
+    reported = killed_writers(store, run, raw, seed)
 
     problems = Problems()
     found = whole(store, run, problems)
-    assert {number: count for number, count in told if found.get(number) != count} == {}
+    assert {number: count for number, count in reported if found.get(number) != count} == {}
     # Whatever is not whole has been reported: at most the last batch of each writer.
     cut = [line for line in problems.lines if "was truncated" in line]
     assert len(cut) <= 2
-    assert len(found) - len(told) <= 2
+    assert len(found) - len(reported) <= 2
     for path in (tmp_path / "evidence/runs" / run / "raw").rglob("said.txt"):
         assert path.read_text() == raw.read_text()
 

@@ -93,7 +93,7 @@ def findings(found: Samples) -> list[dict[str, str]]:
     return [dict(labels) for name, labels in found if name == f"{OURS}_finding"]
 
 
-def test_a_sound_fabric(settings: Settings, world: World) -> None:
+def test_a_healthy_fabric(settings: Settings, world: World) -> None:
     found, problems = metrics(settings, Tools(world))
     assert problems == []
     assert findings(found) == []
@@ -122,19 +122,21 @@ def test_a_lost_power_supply_is_a_finding_if_switches_are_asked(
     settings: Settings, world: World
 ) -> None:
     folder = FIXTURES / "ibswinfo"
-    sound, failed = ((folder / f"ndr-{name}.txt").read_text() for name in ("healthy", "psu-failed"))
+    healthy, failed = (
+        (folder / f"ndr-{name}.txt").read_text() for name in ("healthy", "psu-failed")
+    )
     tools = Tools(world)
     found, problems = metrics(settings, tools)
     assert (findings(found), problems) == ([], [])
     assert "ibswinfo" not in tools.calls
     asking = replace(settings, switch_health=True)
-    tools.switches = [sound, failed]
+    tools.switches = [healthy, failed]
     found, problems = metrics(asking, tools)
     assert problems == []
     (one,) = findings(found)
     assert (one["kind"], one["switch"], one["status"]) == ("switch_psu", "leaf-002", "fail")
     assert value(found, f"{OURS}_switch_temperature_celsius", switch="leaf-001") == 51
-    tools.switches = [sound, sound]
+    tools.switches = [healthy, healthy]
     found, problems = metrics(asking, tools)
     assert findings(found) == []
     # Without the tool, and if it hangs, nothing is a fault of a switch.

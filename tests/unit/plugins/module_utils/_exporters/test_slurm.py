@@ -169,17 +169,17 @@ def test_an_empty_queue_is_an_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "up", "sound"),
+    ("answer", "up", "healthy"),
     [
         ((1, "", "sacctmgr: error: Connection refused\n"), 0, 1),
         (NO_DATABASE, None, 1),
         (TIMED_OUT, None, 0),
     ],
 )  # fmt: skip
-def test_the_database(answer: object, up: int | None, sound: int) -> None:
+def test_the_database(answer: object, up: int | None, healthy: int) -> None:
     found, _problems = metrics(Slurm(sacctmgr=answer))
     assert value(found, f"{OURS}_database_up") == up
-    assert value(found, f"{OURS}_collector_ok") == sound
+    assert value(found, f"{OURS}_collector_ok") == healthy
     found, problems = metrics(Slurm(sacctmgr=answer), accounting=False)
     assert problems == []
     assert f"{OURS}_database_up" not in names(found)

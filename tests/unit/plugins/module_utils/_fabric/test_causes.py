@@ -59,7 +59,7 @@ def call(world: World, key: tuple[str, int], description: str) -> None:
     world.fabric.devices[world.key_of[key]].description = description
 
 
-def told(verdict: Verdict, *without: str) -> set[tuple[str, str, str]]:
+def findings_of(verdict: Verdict, *without: str) -> set[tuple[str, str, str]]:
     every = verdict.findings + verdict.doubts
     return {(f.kind, f.subject, f.status) for f in every if f.kind not in without}
 
@@ -89,7 +89,7 @@ def test_what_is_left_over_tells_a_fault_of_adapters_without_names(name: str, ki
     case = build(SUPERPOD, (name,), 3)
     name_all(case.world, "none")
     verdict = case.world.judge()
-    ((found, subject, status),) = told(verdict, *NOT_KNOWN)
+    ((found, subject, status),) = findings_of(verdict, *NOT_KNOWN)
     assert (found, status) == (kind, "fail")
     assert {(found, subject)} == case.expected
     (finding,) = [one for one in verdict.findings if one.kind == kind]
@@ -121,7 +121,7 @@ def test_exchanged_spines_keep_no_leaf_from_teaching_names() -> None:
     world.silent.add(world.key_of["spine-001", -1])
     name_all(world, "shifted")
     verdict = world.judge()
-    assert told(verdict, "no_sm") == {
+    assert findings_of(verdict, "no_sm") == {
         ("exchanged", "switch:spine-002", "fail"),
         ("silent", "switch:spine-001", "fail"),
         ("renamed", "fabric", "fail"),
@@ -169,12 +169,12 @@ def test_an_adapter_without_a_name_may_be_a_rail_that_is_lost() -> None:
         world.add(guid, CA, NO_NAME)
         world.link((guid, 1), world.place(world.free_ports(leaf)[0]))
     strays = ("unexpected", "device:unnamed")
-    assert (*strays, "not_measured") in told(world.judge())
+    assert (*strays, "not_measured") in findings_of(world.judge())
     guid = "0600000000000009"
     world.add(guid, CA, NO_NAME)
     world.link((guid, 1), world.place(world.free_ports(leaves[4])[0]))
     # One of three must be another.
-    assert (*strays, "fail") in told(world.judge())
+    assert (*strays, "fail") in findings_of(world.judge())
 
 
 def test_a_lost_rail_may_be_in_the_place_of_another_without_a_name() -> None:
@@ -223,13 +223,16 @@ def test_a_spine_that_has_more_of_the_losses_than_chance_gives_it(
         world.unplug(cable)
     verdict = world.judge()
     dark = {("dark", c.subject, "fail") for c in (lost[here:] if found else lost)}
-    assert told(verdict) == dark | ({("ports", "switch:spine-003", "fail")} if found else set())
+    assert findings_of(verdict) == dark | (
+        {("ports", "switch:spine-003", "fail")} if found else set()
+    )
     for finding in verdict.findings:
         if finding.kind == "ports":
             assert set(finding.cables) == set(lost[:here])
             assert finding.cost.severity == "major"
             assert f"of {here + others} losses" in finding.text
             assert finding.measured < finding.threshold.value == 0.001
+            assert f"as by chance one of {1 / finding.measured:.0f} fabrics would" in finding.text
 
 
 def lose(world: World, spine: str, count: int, first: int) -> list[Cable]:
@@ -257,7 +260,7 @@ def test_two_spines_that_collect_losses_do_not_hide_each_other() -> None:
     assert {cable for one in ports for cable in one.cables} == {*lost}
     assert all("of 7 losses below its tier" in one.text for one in ports)
     assert all("it has 6" in one.text for one in ports)
-    assert ("dark", other.subject, "fail") in told(verdict)
+    assert ("dark", other.subject, "fail") in findings_of(verdict)
 
 
 def test_a_second_spine_needs_as_much_as_a_first() -> None:
@@ -338,7 +341,7 @@ def test_chips_of_a_director_are_known_by_their_neighbours(name: str) -> None:
     world = healthy(SUPERPOD)
     call(world, ("spine-002", -1), "MF0;director-1:CS9500/U1")
     call(world, ("spine-003", -1), "MF0;spine-004:CS9500/U1")
-    assert told(world.judge()) == {
+    assert findings_of(world.judge()) == {
         ("description", "switch:spine-002", "fail"), ("description", "switch:spine-003", "fail"),
     }  # fmt: skip
 
@@ -354,7 +357,7 @@ def test_two_nodes_that_are_absent_are_two_findings_and_a_single_rail_is_none() 
     (lost, *_rest) = own(world, "dgx-0005")
     world.remove(world.key_of[lost.a.host, lost.a.rail])
     verdict = world.judge()
-    assert told(verdict) == {
+    assert findings_of(verdict) == {
         ("node_absent", "node:dgx-0004", "fail"),
         ("node_absent", "node:dgx-0006", "fail"),
         ("missing", lost.subject, "fail"),
@@ -398,14 +401,14 @@ def test_an_absent_node_is_told_by_what_the_node_itself_reports() -> None:
     hcas = [{"device": "mlx5_0", "pci": "0000:ff:00.0", "guids": ["0xabc"]}]
     world.adapters["dgx-0007"] = hcas
     verdict = world.judge()
-    assert {s for _k, s, _status in told(verdict)} == {f"node:{node}" for node in nodes}
-    said = {node: remedy(verdict, "node_absent", f"node:{node}") for node in nodes}
-    assert "has power, has booted" in said["dgx-0004"]
-    assert "itself answers" not in said["dgx-0004"]
-    assert "reports all of these adapters" in said["dgx-0005"]
+    assert {s for _k, s, _status in findings_of(verdict)} == {f"node:{node}" for node in nodes}
+    result = {node: remedy(verdict, "node_absent", f"node:{node}") for node in nodes}
+    assert "has power, has booted" in result["dgx-0004"]
+    assert "itself answers" not in result["dgx-0004"]
+    assert "reports all of these adapters" in result["dgx-0005"]
     for node in ("dgx-0006", "dgx-0007"):
-        assert "sees none of their adapters" in said[node]
-        assert f"on {node}: look for the adapters with lspci" in said[node]
+        assert "sees none of their adapters" in result[node]
+        assert f"on {node}: look for the adapters with lspci" in result[node]
 
 
 @pytest.mark.parametrize("silent", [2, 7, 8])
@@ -418,7 +421,7 @@ def test_a_node_is_silent_as_a_whole_if_no_rail_answers(silent: int) -> None:
     whole = {("silent", "node:dgx-0005", "fail")}
     last = {("silent", f"hca:dgx-0007/rail{other.a.rail}", "fail")}
     verdict = world.judge()
-    assert told(verdict) == (whole if silent == 8 else rails) | last
+    assert findings_of(verdict) == (whole if silent == 8 else rails) | last
     assert verdict.counts()["not_measured"] == silent + 1
 
 
@@ -426,7 +429,7 @@ def test_silent_switches_and_what_follows_them() -> None:
     world = healthy(SUPERPOD)
     world.silent = {world.key_of["spine-001", -1], world.key_of["dgx-0004", 2]}
     verdict = world.judge()
-    assert told(verdict) == {
+    assert findings_of(verdict) == {
         ("silent", "switch:spine-001", "fail"),
         ("silent", "hca:dgx-0004/rail2", "fail"),
     }
@@ -436,7 +439,7 @@ def test_silent_switches_and_what_follows_them() -> None:
 def test_half_of_the_switches_are_lost_one_by_one_and_more_are_the_fabric() -> None:
     world = healthy()
     world.remove(world.key_of["leaf-002", -1])
-    assert told(world.judge(), "no_sm", "standby_missing") == {
+    assert findings_of(world.judge(), "no_sm", "standby_missing") == {
         ("switch_absent", "switch:leaf-002", "fail")
     }
     world = healthy(SUPERPOD)
@@ -445,7 +448,7 @@ def test_half_of_the_switches_are_lost_one_by_one_and_more_are_the_fabric() -> N
         world.remove(world.key_of[name, -1])
     world.sms = {"dgx-0001": "MASTER"}  # the standby is out of reach, too
     verdict = world.judge()
-    assert told(verdict, "standby_missing") == {("split", "fabric", "fail")}
+    assert findings_of(verdict, "standby_missing") == {("split", "fabric", "fail")}
     # Behind the spines every leaf is out of reach, too, but that of the sweep's own rail.
     assert f"{total - 1} of {total} switches" in remedy(verdict, "split", "fabric")
 
@@ -455,12 +458,12 @@ def test_an_absent_spine_leaves_its_cables_not_measured() -> None:
     for name in ("spine-002", "leaf-005"):
         world.remove(world.key_of[name, -1])
     verdict = world.judge()
-    assert told(verdict) == {
+    assert findings_of(verdict) == {
         ("switch_absent", "switch:spine-002", "fail"),
         ("switch_absent", "switch:leaf-005", "fail"),
     }
-    said = remedy(verdict, "switch_absent", "switch:spine-002")
-    assert said.startswith("spine spine-002 is not in the fabric; its ")
+    result = remedy(verdict, "switch_absent", "switch:spine-002")
+    assert result.startswith("spine spine-002 is not in the fabric; its ")
     gone = world.of_device["spine-002"] | world.of_device["leaf-005"]
     assert {verdict.cables[c][0] for c in gone} == {"not_measured"}
     assert verdict.counts()["pass"] == len(world.plan.cables) - len(gone)
@@ -482,7 +485,7 @@ def test_both_links_of_a_cage_are_one_finding_and_one_of_them_is_a_cable() -> No
         world.unplug(cable)
     verdict = world.judge()
     cages = {n: world.plan.hcas[n, 0].cage for n in ("dgx-0004", "dgx-0008")}
-    assert told(verdict) == {
+    assert findings_of(verdict) == {
         ("cage", f"cage:dgx-0004/{cages['dgx-0004']}", "fail"),
         ("cage", f"cage:dgx-0008/{cages['dgx-0008']}", "fail"),
         ("missing", single.subject, "fail"),
@@ -501,7 +504,7 @@ def test_without_a_known_cage_of_the_node_the_cage_of_the_switch_is_to_blame() -
     world.plan = replace(world.plan, hcas=hcas)
     leaf = both[0].b
     cage = f"cage:{leaf.host}/{(leaf.port + 1) // 2}"
-    assert told(world.judge()) == {("cage", cage, "fail")}
+    assert findings_of(world.judge()) == {("cage", cage, "fail")}
 
 
 def twins(world: World, leaf: str) -> list[tuple[Cable, Cable]]:
@@ -524,7 +527,7 @@ def test_a_cage_of_a_switch() -> None:
     expected = {("dark", two[0].subject, "fail")}
     for pair in (one, three):
         expected.add(("cage", f"cage:leaf-003/{(pair[0].a.port + 1) // 2}", "fail"))
-    assert told(verdict) == expected
+    assert findings_of(verdict) == expected
     text = remedy(verdict, "cage", f"cage:leaf-003/{(one[0].a.port + 1) // 2}")
     assert f"(ports {one[0].a.port} and {one[0].a.port + 1}) are gone" in text
 
@@ -536,7 +539,7 @@ def test_the_only_planned_link_of_a_cage_is_a_cable() -> None:
     world.unplug(one[1])
     world.plan = replace(world.plan, cables=tuple(c for c in world.plan.cables if c != one[1]))
     # What a broken cable explains is not reported for its leaf once more.
-    assert told(world.judge()) == {("dark", one[0].subject, "fail")}
+    assert findings_of(world.judge()) == {("dark", one[0].subject, "fail")}
 
 
 def test_an_unlinked_cable_is_told_by_what_its_ports_and_its_node_say() -> None:
@@ -547,7 +550,7 @@ def test_an_unlinked_cable_is_told_by_what_its_ports_and_its_node_say() -> None:
         world.unplug(cable)
     world.disabled.add(world.place(disabled.b))
     verdict = world.judge()
-    assert told(verdict) == {("missing", c.subject, "fail") for c in (disabled, plain, seen)}
+    assert findings_of(verdict) == {("missing", c.subject, "fail") for c in (disabled, plain, seen)}
     assert "is disabled | unless it was disabled" in remedy(verdict, "missing", disabled.subject)
     assert "it shows nowhere else" in remedy(verdict, "missing", plain.subject)
     assert "does ib_info show" in remedy(verdict, "missing", plain.subject)
@@ -577,7 +580,7 @@ def test_ports_that_say_nothing_prove_no_absence_in_a_disturbed_sweep() -> None:
         port = observed.sweep.devices[guid].ports[number]
         port.state = port.physical_state = state
         verdict = judge_fabric(world.plan, observed, world.wanted)
-        assert told(verdict) == {("missing", cable.subject, status)}
+        assert findings_of(verdict) == {("missing", cable.subject, status)}
 
 
 def test_a_port_that_is_disabled_has_nothing_silent_behind_it() -> None:
@@ -590,7 +593,7 @@ def test_a_port_that_is_disabled_has_nothing_silent_behind_it() -> None:
         port = observed.sweep.devices[guid].ports[number]
         port.state, port.physical_state = "Init", physical
         verdict = judge_fabric(world.plan, observed, world.wanted)
-        assert {item[0] for item in told(verdict)} == {kind}
+        assert {item[0] for item in findings_of(verdict)} == {kind}
 
 
 def test_two_adapters_that_are_gone_from_their_nodes() -> None:
@@ -601,7 +604,7 @@ def test_two_adapters_that_are_gone_from_their_nodes() -> None:
     world.unplug(own(world, "dgx-0007")[3])
     world.ask_nodes("dgx-0004", "dgx-0006")
     verdict = world.judge()
-    assert told(verdict) == {
+    assert findings_of(verdict) == {
         ("hca_absent", "hca:dgx-0004/rail3", "fail"),
         ("hca_absent", "hca:dgx-0006/rail3", "fail"),
         ("missing", own(world, "dgx-0007")[3].subject, "fail"),
@@ -623,7 +626,7 @@ def test_rails_without_names_are_known_by_place_and_not_proved() -> None:
     for rail in (1, 4):
         expected.add(("description", f"hca:dgx-0004/rail{rail}", "fail"))
         expected.add(("identity", f"hca:dgx-0004/rail{rail}", "not_measured"))
-    assert told(verdict) == expected
+    assert findings_of(verdict) == expected
     assert verdict.counts() == {"pass": 110, "fail": 0, "not_measured": 2}
 
 
@@ -632,7 +635,7 @@ def test_a_node_without_names_is_one_finding_if_all_its_rails_are(rails: int) ->
     world = healthy()
     for rail in range(rails):
         call(world, ("dgx-0004", rail), NO_NAME)
-    kinds = {(kind, subject) for kind, subject, _status in told(world.judge())}
+    kinds = {(kind, subject) for kind, subject, _status in findings_of(world.judge())}
     if rails == 8:
         assert kinds == {("description", "node:dgx-0004"), ("identity", "node:dgx-0004")}
     else:
@@ -647,7 +650,7 @@ def test_a_node_has_no_name_as_a_whole_from_two_rails_on(rails: int, subject: st
         world.remove(world.key_of["dgx-0004", rail])
     for rail in range(rails):
         call(world, ("dgx-0004", rail), NO_NAME)
-    found = {s for kind, s, _status in told(world.judge()) if kind == "description"}
+    found = {s for kind, s, _status in findings_of(world.judge()) if kind == "description"}
     assert found == {subject}
 
 
@@ -655,9 +658,11 @@ def test_the_names_of_nodes_are_judged_also_if_they_sort_after_those_of_switches
     text = json.dumps(plan_to_data(plan_of(BASEPOD))).replace("dgx-", "node-")
     world = World.of(plan_from_data(json.loads(text)))
     world.start = world.key_of["node-0001", 0]
-    assert told(world.judge()) == set()
+    assert findings_of(world.judge()) == set()
     call(world, ("node-0004", 1), NO_NAME)
-    assert told(world.judge(), "identity") == {("description", "hca:node-0004/rail1", "fail")}
+    assert findings_of(world.judge(), "identity") == {
+        ("description", "hca:node-0004/rail1", "fail")
+    }
 
 
 @pytest.mark.parametrize("count", [2, 6, 7])
@@ -669,7 +674,7 @@ def test_most_nodes_are_the_fabric(count: int, form: str) -> None:
         for rail in range(8):
             call(world, (node, rail), NO_NAME if form == "nameless" else f"{node} ibp{rail}s0")
     verdict = world.judge()
-    found = told(verdict)
+    found = findings_of(verdict)
     kind = "description" if form == "nameless" else "renamed"
     if (form, count) == ("nameless", 7):
         text = remedy(verdict, "description", "fabric")
@@ -697,14 +702,14 @@ def test_most_of_two_nodes_are_not_the_fabric() -> None:
         for node in sorted(kept)[3 - count :]:
             for rail in range(8):
                 call(world, (node, rail), NO_NAME)
-        found = {s for kind, s, _status in told(world.judge()) if kind == "description"}
+        found = {s for kind, s, _status in findings_of(world.judge()) if kind == "description"}
         assert found == subjects
     for count, subjects in ((2, {"node:dgx-0002", "node:dgx-0003"}), (3, {"fabric"})):
         for number, node in enumerate(sorted(kept)):
             name = "mlx5_rail" if number < 3 - count else "ib"
             for rail in range(8):
                 call(world, (node, rail), f"{node} {name}{rail}")
-        found = {s for kind, s, _status in told(world.judge()) if kind == "renamed"}
+        found = {s for kind, s, _status in findings_of(world.judge()) if kind == "renamed"}
         assert found == subjects
 
 
@@ -714,7 +719,7 @@ def test_two_nodes_with_each_other_s_names_for_some_rails() -> None:
         call(world, ("dgx-0004", rail), f"rescue mlx5_rail{rail}")
     call(world, ("dgx-0006", 2), "stray mlx5_rail2")
     verdict = world.judge()
-    assert ("description", "node:dgx-0004", "fail") in told(verdict)
+    assert ("description", "node:dgx-0004", "fail") in findings_of(verdict)
     text = remedy(verdict, "description", "node:dgx-0004")
     assert "dgx-0004 says that it is rescue" in text
     # An adapter that has the name of a host got it from the service, which therefore runs.
@@ -737,12 +742,12 @@ def test_a_node_of_two_foreign_names_is_told_rail_by_rail() -> None:
     for rail in range(8):
         call(world, ("dgx-0004", rail), NO_NAME if rail % 2 else "localhost mlx5_0")
     call(world, ("dgx-0004", 0), "dgx-0004 mlx5_rail0")
-    found = {s for kind, s, _status in told(world.judge()) if kind == "description"}
+    found = {s for kind, s, _status in findings_of(world.judge()) if kind == "description"}
     assert found == {f"hca:dgx-0004/rail{rail}" for rail in range(1, 8)}
     # Even if no rail has the right one.
     for rail in range(5):
         call(world, ("dgx-0004", rail), f"rescue mlx5_rail{rail}")
-    found = {s for kind, s, _status in told(world.judge()) if kind == "description"}
+    found = {s for kind, s, _status in findings_of(world.judge()) if kind == "description"}
     assert found == {f"hca:dgx-0004/rail{rail}" for rail in range(8)}
 
 
@@ -753,7 +758,9 @@ def test_switches_with_other_names(count: int, whole: bool) -> None:
     for name in spines:
         call(world, (name, -1), f"MF0;old-{name}:MQM9700/U1")
     verdict = world.judge()
-    assert {item[:2] for item in told(verdict)} == {("description", f"switch:{n}") for n in spines}
+    assert {item[:2] for item in findings_of(verdict)} == {
+        ("description", f"switch:{n}") for n in spines
+    }
     assert verdict.counts()["not_measured"] == 0
 
 
@@ -766,7 +773,7 @@ def test_switches_are_exchanged_and_others_stay_in_place() -> None:
     ):
         call(world, (name, -1), f"MF0;{other}:MQM9700/U1")
     verdict = world.judge()
-    assert told(verdict) == {
+    assert findings_of(verdict) == {
         ("exchanged", "switch:spine-001", "fail"),
         ("exchanged", "switch:leaf-001", "fail"),
     }
@@ -786,7 +793,7 @@ def test_a_node_is_exchanged_if_three_quarters_of_its_rails_are(moved: int, whol
     for rail in range(moved):
         call(world, (one, rail), f"{two} mlx5_rail{rail}")
         call(world, (two, rail), f"{one} mlx5_rail{rail}")
-    kinds = {item[:2] for item in told(world.judge())}
+    kinds = {item[:2] for item in findings_of(world.judge())}
     assert (("exchanged", f"node:{one}") in kinds) == whole
     # Rails that did not move with the others are found beside it.
     assert (kinds == {("exchanged", f"node:{one}")}) == (moved == 8)
@@ -801,7 +808,7 @@ def test_two_pairs_of_exchanged_nodes_are_two_findings() -> None:
             call(world, (one, rail), f"{two} mlx5_rail{rail}")
             call(world, (two, rail), f"{one} mlx5_rail{rail}")
     verdict = world.judge()
-    assert told(verdict) == {
+    assert findings_of(verdict) == {
         ("exchanged", "node:dgx-0003", "fail"),
         ("exchanged", "node:dgx-0006", "fail"),
     }
@@ -832,7 +839,7 @@ def test_adapters_that_are_gone_and_the_later_ones_renumbered(gone: tuple[int, .
     world = healthy()
     for node in ("dgx-0004", "dgx-0006"):
         renumber(world, node, gone)
-    found = told(world.judge(), "identity")
+    found = findings_of(world.judge(), "identity")
     assert found == {
         ("hca_absent", f"hca:{node}/rail{rail}", "fail")
         for node in ("dgx-0004", "dgx-0006")
@@ -856,7 +863,7 @@ def test_an_adapter_after_the_last_that_moved_down_is_not_gone() -> None:
     renumber(world, "dgx-0004", (low,))
     cable = world.by_end[rail_end("dgx-0004", last)]
     world.unplug(cable)
-    assert told(world.judge(), "identity") == {
+    assert findings_of(world.judge(), "identity") == {
         ("hca_absent", f"hca:dgx-0004/rail{low}", "fail"),
         ("missing", cable.subject, "fail"),
     }
@@ -927,7 +934,7 @@ def test_a_rail_without_a_kernel_number_is_gone_before_the_first_number() -> Non
     call(world, (node, 1), f"{node} mlx5_0")
     verdict = world.judge()
     assert verdict.matches.shifted == {node: (0,)}
-    assert told(verdict, "identity") == {("hca_absent", f"hca:{node}/rail0", "fail")}
+    assert findings_of(verdict, "identity") == {("hca_absent", f"hca:{node}/rail0", "fail")}
 
 
 # devices beside the plan
@@ -938,7 +945,7 @@ def test_the_part_of_a_switch_that_works_for_sharp_is_not_unplanned() -> None:
     free = next(port for name in world.plan.switches for port in world.free_ports(name))
     world.add("0" * 15 + "9", CA, "Mellanox Technologies Aggregation Node")
     world.link(("0" * 15 + "9", 1), world.place(free))
-    assert told(world.judge()) == set()
+    assert findings_of(world.judge()) == set()
 
 
 def test_the_share_of_the_plan_in_what_was_found() -> None:
@@ -969,7 +976,7 @@ def test_the_share_of_the_plan_in_what_was_found() -> None:
 def test_a_switch_of_the_plan_is_known_by_three_neighbours() -> None:
     world = healthy(SUPERPOD)
     call(world, ("leaf-003", -1), "Quantum-2 Mellanox Technologies")
-    assert told(world.judge()) == set()
+    assert findings_of(world.judge()) == set()
     kept = [c for c in own(world, "leaf-003") if c.a.is_switch]
     for cable in own(world, "leaf-003"):
         if cable not in kept[:2]:
@@ -977,7 +984,7 @@ def test_a_switch_of_the_plan_is_known_by_three_neighbours() -> None:
     verdict = world.judge()
     for cable in kept[:2]:
         assert verdict.cables[cable][0] == "not_measured"
-    assert ("identity", "switch:leaf-003", "not_measured") in told(verdict)
+    assert ("identity", "switch:leaf-003", "not_measured") in findings_of(verdict)
 
 
 def test_a_declared_guid_is_not_overruled_by_a_place() -> None:
@@ -1038,7 +1045,7 @@ def test_a_failure_says_more_of_a_cable_than_an_earlier_doubt() -> None:
     port = observed.sweep.devices[guid].ports[number]
     port.state = port.physical_state = None
     verdict = judge_fabric(world.plan, observed, world.wanted)
-    assert told(verdict) == {
+    assert findings_of(verdict) == {
         ("switch_absent", "switch:leaf-005", "not_measured"),
         ("switch_absent", "switch:spine-002", "fail"),
     }
@@ -1055,7 +1062,7 @@ def test_of_two_failures_of_a_cable_the_first_says_what_it_has() -> None:
     for end in (slow.a, slow.b):
         world.port(world.place(end)).width = "2x"
     verdict = world.judge()
-    kinds = {item[:2] for item in told(verdict)}
+    kinds = {item[:2] for item in findings_of(verdict)}
     assert kinds == {("exchanged", f"node:{one}"), ("width", slow.subject)}
     assert verdict.cables[slow][1].startswith(f"exchanged node:{one}: ")
 
@@ -1082,7 +1089,7 @@ def test_a_leaf_without_a_name_is_known_past_neighbours_that_are_not() -> None:
     first = world.by_end[switch_end("leaf-003", 1)].a
     call(world, (first.host, first.rail), NO_NAME)
     verdict = world.judge()
-    assert told(verdict) == {
+    assert findings_of(verdict) == {
         ("description", f"hca:{first}", "fail"),
         ("identity", f"hca:{first}", "not_measured"),
     }
@@ -1161,7 +1168,7 @@ def test_something_silent_in_a_free_port_is_found_where_it_is() -> None:
     for rail in range(8):
         world.remove(world.key_of["dgx-0004", rail])
     verdict = world.judge()
-    assert told(verdict) == {
+    assert findings_of(verdict) == {
         ("silent", f"port:{free}", "fail"),
         ("node_absent", "node:dgx-0004", "fail"),
     }
@@ -1176,7 +1183,7 @@ def test_a_node_on_a_silent_leaf_is_absent_if_none_of_its_other_rails_shows() ->
     for rail in set(range(8)) - {3}:
         world.remove(world.key_of["dgx-0001", rail])
     verdict = world.judge()
-    assert told(verdict, "no_sm", "standby_missing") == {
+    assert findings_of(verdict, "no_sm", "standby_missing") == {
         ("silent", f"switch:{leaf}", "fail"),
         ("node_absent", "node:dgx-0001", "fail"),
     }
@@ -1193,7 +1200,7 @@ def test_an_unplanned_device_in_the_first_port_of_a_leaf_hides_no_neighbour() ->
         world.link((guid, 1), world.place(switch_end(name, 1)))
     for name, other in (("leaf-001", "leaf-002"), ("leaf-002", "leaf-001")):
         call(world, (name, -1), f"MF0;{other}:MQM9700/U1")
-    found = {item[:2] for item in told(world.judge())}
+    found = {item[:2] for item in findings_of(world.judge())}
     assert ("exchanged", "switch:leaf-001") in found
     assert ("identity", "switch:leaf-003") not in found
 
@@ -1253,10 +1260,10 @@ def test_a_name_of_a_device_whose_guid_another_has_is_not_judged() -> None:
     # The plan has the GUID at dgx-0006, and the device that is seen with it is of dgx-0004.
     hcas = {**world.plan.hcas, two: replace(world.plan.hcas[two], guid=world.key_of[one])}
     world.plan = replace(world.plan, hcas=hcas)
-    alone = told(world.judge())
+    alone = findings_of(world.judge())
     assert ("description", "hca:dgx-0006/rail2", "fail") in alone
     world.doubled = [(world.key_of[one], world.key_of[two])]
-    kinds = {kind for kind, _subject, _status in told(world.judge())}
+    kinds = {kind for kind, _subject, _status in findings_of(world.judge())}
     assert "duplicate_guid" in kinds
     assert "description" not in kinds
 
@@ -1291,7 +1298,7 @@ def test_of_a_sweep_that_is_not_whole_what_is_known_by_place_fails_no_cable(
     observed = world.observe()
     observed.sweep.partial = partial
     verdict = judge_fabric(world.plan, observed, world.wanted)
-    swapped = {status for kind, _subject, status in told(verdict) if kind == "swapped"}
+    swapped = {status for kind, _subject, status in findings_of(verdict) if kind == "swapped"}
     assert swapped == {"not_measured" if partial and not named else "fail"}
 
 

@@ -83,13 +83,13 @@ def test_what_costs_most_comes_first_then_what_concerns_more() -> None:
     small = Small()
     one, two, *_rest = small.plan.cables
 
-    def told(kind: str, *cables, **more) -> Finding:
+    def of(kind: str, *cables, **more) -> Finding:
         return Finding(kind, kind, "", "", tuple(cables), **more)
 
-    crossed = told(findings.SWAPPED, one, two, graded=Cost(findings.HARMLESS, "none"))
+    crossed = of(findings.SWAPPED, one, two, graded=Cost(findings.HARMLESS, "none"))
     found = [
-        told(findings.RENAMED), crossed, told(findings.WIDTH, one), told(findings.DARK, one),
-        told(findings.DARK, one, two), told(findings.SWAPPED, one, two),
+        of(findings.RENAMED), crossed, of(findings.WIDTH, one), of(findings.DARK, one),
+        of(findings.DARK, one, two), of(findings.SWAPPED, one, two),
     ]  # fmt: skip
     order = [found[5], found[4], found[3], found[2], crossed, found[0]]
     assert by_cost(found) == order
@@ -150,12 +150,12 @@ def test_a_rail_swap_stands_before_twenty_names() -> None:
         "rails_of_a_node_swapped",
     )
     case = build("superpod-32-of-64", names, 2)
-    told = severities(case)
-    assert told[0] == ("swapped", "critical")
-    assert [LEVELS.index(severity) for _kind, severity in told] == sorted(
-        LEVELS.index(severity) for _kind, severity in told
+    reported = severities(case)
+    assert reported[0] == ("swapped", "critical")
+    assert [LEVELS.index(severity) for _kind, severity in reported] == sorted(
+        LEVELS.index(severity) for _kind, severity in reported
     )
-    assert {kind for kind, _severity in told[-2:]} == {"renamed", "description"}
+    assert {kind for kind, _severity in reported[-2:]} == {"renamed", "description"}
 
 
 # bandwidth
@@ -166,9 +166,9 @@ def carried(verdict) -> dict[str, tuple[float, float]]:
 
 
 def test_lost_bandwidth_in_numbers() -> None:
-    sound = carried(build("superpod-32-of-64", ("old_totals",), 1).world.judge())
+    healthy = carried(build("superpod-32-of-64", ("old_totals",), 1).world.judge())
     # 16 leaves of 16 nodes of 400 Gb/s; 32 nodes on each of 8 rails.
-    assert sound == {
+    assert healthy == {
         "bisection": (51200, 51200), **{f"rail {rail}": (12800, 12800) for rail in range(8)},
     }  # fmt: skip
     case = build("superpod-32-of-64", ("leaf_absent",), 3)

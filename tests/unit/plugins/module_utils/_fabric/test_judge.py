@@ -25,6 +25,13 @@ from small_fabric import (
 )
 from world import World, plan_of, rail_end, switch_end
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.findings import (
+    COSTS,
+    DARK,
+    SAME_SWITCHES,
+    UNEVEN,
+    Cost,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import (
     EmptyPlanError,
     Expectation,
@@ -47,6 +54,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.match import
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import (
     CA,
+    Cable,
     CablePlan,
     Place,
     Sweep,
@@ -65,6 +73,10 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.text import 
     json_text,
     summary,
     verdict_data,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.wiring import (
+    _cost_of,
+    unread_links,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._ib.counters import Growth
 from ansible_collections.baremetal.dgx.plugins.module_utils._ib.descriptions import (
@@ -100,8 +112,8 @@ def test_names_of_switches(description: str, name: str) -> None:
 
 
 def test_names_of_adapters() -> None:
-    said = host_and_device("dgx-01.cluster.example mlx5_0 ")
-    assert (said.host, said.device) == ("dgx-01", "mlx5_0")
+    result = host_and_device("dgx-01.cluster.example mlx5_0 ")
+    assert (result.host, result.device) == ("dgx-01", "mlx5_0")
     assert host_and_device("  ").host == ""
     for words in ("", "MT4129 ConnectX7   Mellanox Technologies", "localhost mlx5_0", "HCA-1"):
         assert unnamed(words)
@@ -214,8 +226,8 @@ def test_what_is_around_a_cable_that_could_not_be_reached() -> None:
     # Of l0 nothing is known, since all that it is linked to is gone.
     small.remove(L0, S1, S2, *((node, 0) for node in NODES))
     verdict = judge_fabric(small.plan, Observation(small.sweep))
-    said = {verdict.cables[c] for c in small.plan.cables if c.a.host in NODES and c.a.rail == 0}
-    assert said == {("not_measured", "what is around it could not be reached")}
+    reported = {verdict.cables[c] for c in small.plan.cables if c.a.host in NODES and c.a.rail == 0}
+    assert reported == {("not_measured", "what is around it could not be reached")}
 
 
 def test_a_cable_of_a_device_without_a_record_is_not_measured() -> None:
@@ -225,6 +237,19 @@ def test_a_cable_of_a_device_without_a_record_is_not_measured() -> None:
     text = "the sweep has no record of a device at its end: look again"
     own = {c for c in small.plan.cables if "l0" in (c.a.host, c.b.host)}
     assert {verdict.cables[cable] for cable in own} == {("not_measured", text)}
+    rest = {cable for cable in small.plan.cables if cable not in own}
+    assert text not in {verdict.cables[cable][1] for cable in rest}
+
+
+def test_an_unplanned_device_with_a_record_is_no_device_without_one() -> None:
+    small = Small()
+    small.device(L0).port_count = 0
+    small.add(UNPLANNED, CA, "other mlx5_0", switch_end("l1", 20))
+    unread = unread_links(first_look(small.plan, small.sweep).wiring)
+    assert switch_end("l1", 20) not in unread.ends
+    assert {end for end in unread.ends if end.is_switch and end.host != "l0"} == {
+        switch_end("s1", 1), switch_end("s2", 1),
+    }  # fmt: skip
 
 
 def test_the_first_look_is_not_taken_again() -> None:
@@ -286,8 +311,8 @@ def test_what_shares_a_guid_is_not_judged_by_its_name(of: str) -> None:
     guid = small.guid[A] if of == "adapter" else str(small.port((small.guid[A], 1)).guid)
     small.sweep.duplicate_guids = [guid]
     verdict = judge_fabric(small.plan, Observation(small.sweep))
-    said = {f.subject for f in verdict.findings if f.kind == "description"}
-    assert said == {"hca:n2/rail0"}
+    reported = {f.subject for f in verdict.findings if f.kind == "description"}
+    assert reported == {"hca:n2/rail0"}
 
 
 def test_links_at_a_doubled_guid_are_not_judged_a_second_time() -> None:
@@ -376,11 +401,11 @@ def test_one_reading_finds_nothing() -> None:
 
 def test_what_tells_of_load_is_told_and_not_judged() -> None:
     verdict = build(BASEPOD, ("congestion",), 1).world.judge()
-    told = [line for line in verdict.information if line.startswith("PortXmitDiscards")]
+    reported = [line for line in verdict.information if line.startswith("PortXmitDiscards")]
     # The four ports with most of them, and how many more there are.
-    assert len(told) == 5
-    assert told[0].startswith("PortXmitDiscards grew by 65535 at ")
-    assert told[4] == "PortXmitDiscards at 36 more ports"
+    assert len(reported) == 5
+    assert reported[0].startswith("PortXmitDiscards grew by 65535 at ")
+    assert reported[4] == "PortXmitDiscards at 36 more ports"
 
 
 def test_a_reading_without_its_end_leaves_all_cables_in_doubt() -> None:
@@ -499,11 +524,11 @@ def test_the_text_says_what_where_and_what_to_do() -> None:
     )
     assert f"{cable.a.host} in r07 U11" in text
     assert f"{cable.b.host} in r02" in text
-    said = " ".join(text.split())
-    assert "exchange the two plugs at" in said
+    message = " ".join(text.split())
+    assert "exchange the two plugs at" in message
     # What is printed at the cage, and the number that the fabric knows.
-    assert f"port {cable.b.port} (1/{(cable.b.port + 1) // 2}/{2 - cable.b.port % 2})" in said
-    assert f"rail {cable.a.rail} (OSFP{cable.a.rail // 2} P{cable.a.rail % 2 + 1})" in said
+    assert f"port {cable.b.port} (1/{(cable.b.port + 1) // 2}/{2 - cable.b.port % 2})" in message
+    assert f"rail {cable.a.rail} (OSFP{cable.a.rail // 2} P{cable.a.rail % 2 + 1})" in message
     assert max(len(line) for line in text.splitlines()) <= 120
 
 
@@ -606,3 +631,44 @@ def test_a_healthy_fabric_is_told_in_one_line() -> None:
     verdict = healthy().judge()
     assert summary(verdict) == "12 nodes, 2 switches: no finding; 112 of 112 cables are right"
     assert counted(fabric_svg(verdict))["fail"] == 1
+
+
+# plugs in wrong ports
+
+
+def uplink(small: Small) -> Cable:
+    (cable,) = (c for c in small.plan.cables if (c.a, c.b.host) == (switch_end("l0", 11), "s1"))
+    return cable
+
+
+def test_what_a_plug_in_a_wrong_port_costs() -> None:
+    small = Small()
+    cable = uplink(small)
+
+    def cost() -> Cost:
+        return _cost_of(first_look(small.plan, small.sweep).wiring, cable)
+
+    assert cost() == SAME_SWITCHES
+    small.link(small.at(cable.a), (small.guid["s2", -1], 30))
+    assert cost() == UNEVEN
+    small.link(small.at(cable.b), (small.guid["l1", -1], 30))
+    assert cost() == UNEVEN
+    small.unlink(small.at(cable.a))
+    assert cost() == UNEVEN
+    small.unlink(small.at(cable.b))
+    assert cost() == COSTS[DARK]
+
+
+@pytest.mark.parametrize(("one", "two"), [("l0", "l1"), ("l0", "s1"), ("l3", "l1")])
+def test_of_a_chain_with_a_link_too_many_an_adapter_keeps_its_plug(one: str, two: str) -> None:
+    """The plug of n1 is in a free port, that of n2 in the port of n1, a switch in that of n2."""
+    small = Small()
+    rail = int(one[1])
+    small.link(small.at(rail_end("n1", rail)), (small.guid[one, -1], 20))
+    small.link(small.at(rail_end("n2", rail)), (small.guid[one, -1], 1))
+    small.link((small.guid[one, -1], 2), (small.guid[two, -1], 20))
+    verdict = judge_fabric(small.plan, Observation(small.sweep))
+    found = {(one.kind, one.subject) for one in verdict.findings + verdict.doubts}
+    assert {kind for kind, _subject in found} == {"moved", "unexpected"}
+    (subject,) = (subject for kind, subject in found if kind == "unexpected")
+    assert subject in (f"port:{one}/2", f"port:{two}/20")

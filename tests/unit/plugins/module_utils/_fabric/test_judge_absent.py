@@ -14,6 +14,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.findings imp
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import first_look
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge_absent import (
     Absence,
+    _block_of,
     is_down,
     is_silent,
     judge_absence,
@@ -52,7 +53,7 @@ def absent(small: Small, known: Identities | None = None, **absent_as: str) -> A
     return judge_absence(look(small, known), absent_as)
 
 
-def told(findings: Iterable[Finding]) -> set[tuple[str, str, str]]:
+def findings_of(findings: Iterable[Finding]) -> set[tuple[str, str, str]]:
     found = list(findings)
     result = {(f.kind, f.subject, f.status) for f in found}
     assert len(result) == len(found)
@@ -126,6 +127,28 @@ def test_a_port_with_a_link_or_without_a_record_is_neither_down_nor_silent(small
         assert (is_down(wiring, end), is_silent(wiring, end)) == (False, False)
 
 
+@pytest.mark.parametrize(
+    ("dead", "of", "block"),
+    [
+        # Half of them, wherever they are; from eight on.
+        (range(0, 16, 2), 16, 8),
+        (range(0, 16, 2), 17, 0),
+        (range(0, 14, 2), 14, 0),
+        # Side by side, however many others there are.
+        (range(3, 11), 40, 8),
+        ([*range(3, 11), 20], 40, 8),
+        (range(3, 10), 40, 0),
+    ],
+)
+def test_ports_that_are_dead_together(small: Small, dead, of: int, block: int) -> None:
+    cables = [
+        Cable(switch_end("l0", number), switch_end("s1", number), LEAF_SPINE, 400)
+        for number in range(of)
+    ]
+    found = _block_of(list(enumerate(cables)), {cables[number] for number in dead})
+    assert [number for number, _cable in found] == list(dead)[:block]
+
+
 def test_a_healthy_fabric_lacks_nothing(small: Small) -> None:
     for end in small.plan.by_end():
         state(small, end, "Active", "LinkUp")
@@ -146,7 +169,7 @@ def test_a_node_is_silent_as_a_whole_or_rail_by_rail(small: Small, rails: int) -
         whole = only(found.findings, "node:n1")
         assert "though the links of its 4 rails are up" in whole.text
         assert set(whole.cables) == {cable(small, rail_end("n1", rail)) for rail in RAILS}
-    assert told(found.findings) == first | {("silent", "hca:n3/rail2", F)}
+    assert findings_of(found.findings) == first | {("silent", "hca:n3/rail2", F)}
     last = only(found.findings, "hca:n3/rail2")
     assert last.text == "n3 rail 2 does not answer, though its link at l2 port 3 is up"
     assert last.evidence == ("l2 port 3: the link is up",)
@@ -168,7 +191,7 @@ def test_a_node_is_not_silent_as_a_whole_if_a_rail_is_something_else(
         state(small, leaf(3), "Active", "LinkUp")
     rails = range(3) if rest == "absent" else RAILS
     expected = {("silent", f"hca:n1/rail{rail}", F) for rail in rails}
-    assert told(absent(small).findings) == expected
+    assert findings_of(absent(small).findings) == expected
 
 
 @pytest.mark.parametrize(("rails", "subject"), [(1, "hca:n1/rail0"), (2, "node:n1")])
@@ -183,7 +206,7 @@ def test_a_node_is_silent_as_a_whole_from_two_rails_on(
         small.plan.switches,
         tuple(c for c in small.plan.cables if c.a.is_switch or (c.a.host, c.a.rail) in kept),
     )
-    assert told(absent(small).findings) == {("silent", subject, F)}
+    assert findings_of(absent(small).findings) == {("silent", subject, F)}
 
 
 def test_a_silent_switch_is_one_finding_with_the_evidence_of_four_links(small: Small) -> None:
@@ -192,7 +215,10 @@ def test_a_silent_switch_is_one_finding_with_the_evidence_of_four_links(small: S
     silent(small, ("n2", 3))
     # An adapter that stays without its leaf says by its own port that the link is up.
     found = absent(small)
-    assert told(found.findings) == {("silent", "switch:l0", F), ("silent", "hca:n2/rail3", F)}
+    assert findings_of(found.findings) == {
+        ("silent", "switch:l0", F),
+        ("silent", "hca:n2/rail3", F),
+    }
     whole = only(found.findings, "switch:l0")
     assert whole.text == "l0 does not answer, though 6 of its links are up"
     assert len(whole.evidence) == 4
@@ -204,7 +230,10 @@ def test_what_is_behind_a_silent_switch_is_explained_and_others_are_absent(small
     silent(small, L0)
     small.remove(S1, *((node, 0) for node in NODES[1:]))
     found = absent(small)
-    assert told(found.findings) == {("silent", "switch:l0", F), ("switch_absent", "switch:s1", F)}
+    assert findings_of(found.findings) == {
+        ("silent", "switch:l0", F),
+        ("switch_absent", "switch:s1", F),
+    }
     both = {c for c in small.plan.cables if {"l0", "s1"} & {c.a.host, c.b.host}}
     assert found.explained == both
     assert only(found.findings, "switch:l0").text.startswith("l0 does not answer, though 2 of")
@@ -267,7 +296,7 @@ def test_a_guid_of_two_ports(small: Small, of: str) -> None:
     silent(small, ("n3", 2))
     small.sweep.duplicate_guids = [guid]
     found = absent(small)
-    assert told(found.findings) == {("duplicate_guid", f"guid:0x{guid}", F)}
+    assert findings_of(found.findings) == {("duplicate_guid", f"guid:0x{guid}", F)}
     ends = {rail_end("n1", 0), leaf(0), leaf(2, "n3")}
     assert found.excused == ends
     assert set(found.findings[0].cables) == {cable(small, end) for end in ends}
@@ -295,7 +324,7 @@ def test_a_doubled_guid_explains_what_a_route_says_of_its_cables_and_nothing_els
     for end in (leaf(0), leaf(0, "n3")):
         small.unlink(small.at(end))
     small.sweep.silent = [(1, 1), (1, 3)]
-    assert told(absent(small).findings) == {
+    assert findings_of(absent(small).findings) == {
         ("duplicate_guid", f"guid:0x{small.guid[A]}", F),
         ("silent", "hca:n3/rail0", F),
     }
@@ -307,7 +336,7 @@ def test_a_doubled_guid_explains_what_a_route_says_of_its_cables_and_nothing_els
 def test_an_absent_switch(small: Small) -> None:
     small.remove(L0, S2)
     found = absent(small, s2="s9")
-    assert told(found.findings) == {
+    assert findings_of(found.findings) == {
         ("switch_absent", "switch:l0", F), ("switch_absent", "switch:s9", F),
     }  # fmt: skip
     first = only(found.findings, "switch:l0")
@@ -354,7 +383,7 @@ def test_a_switch_without_cables_is_not_missed(small: Small) -> None:
     more = {f"x{n}": replace(small.plan.switches["s1"], name=f"x{n}") for n in range(9)}
     small.plan = replace(small.plan, switches={**more, **small.plan.switches})
     small.remove(L0)
-    assert told(absent(small).findings) == {("switch_absent", "switch:l0", F)}
+    assert findings_of(absent(small).findings) == {("switch_absent", "switch:l0", F)}
 
 
 # nodes
@@ -364,7 +393,10 @@ def test_an_absent_node_and_one_with_a_rail_left(small: Small) -> None:
     small.remove(*(("n1", rail) for rail in RAILS), *(("n3", rail) for rail in range(3)))
     small.remove(*(("n4", rail) for rail in RAILS))
     found = absent(small, n4="n9")
-    assert told(found.findings) == {("node_absent", "node:n1", F), ("node_absent", "node:n9", F)}
+    assert findings_of(found.findings) == {
+        ("node_absent", "node:n1", F),
+        ("node_absent", "node:n9", F),
+    }
     first = only(found.findings, "node:n1")
     assert first.text == "n1 is not in the fabric: none of its 4 rails has a link"
     assert first.remedy.startswith("see that n1 has power, has booted")
@@ -382,13 +414,13 @@ def test_rails_that_nothing_is_known_of_do_not_count_for_a_node(small: Small) ->
     small.plan = replace(
         small.plan, cables=tuple(c for c in small.plan.cables if c.a != rail_end("n1", 2))
     )
-    assert told(absent(small).findings) == {("switch_absent", "switch:l0", F)}
+    assert findings_of(absent(small).findings) == {("switch_absent", "switch:l0", F)}
 
 
 def test_a_node_with_a_rail_that_is_silent_is_there(small: Small) -> None:
     silent(small, A)
     small.remove(*(("n1", rail) for rail in (1, 2, 3)), *(("n2", rail) for rail in RAILS))
-    assert told(absent(small).findings) == {
+    assert findings_of(absent(small).findings) == {
         ("silent", "hca:n1/rail0", F), ("node_absent", "node:n2", F),
     }  # fmt: skip
 
@@ -449,11 +481,11 @@ def test_an_absence_is_proved_by_a_whole_sweep_or_by_ports_that_are_down(
     lost = cable(small, switch_end("l0", 11))
     small.unlink(small.at(lost.a))
     small.sweep.complaints.extend(complaints)
-    for end, said in ((lost.a, one), (lost.b, two)):
-        if said == "removed":
+    for end, message in ((lost.a, one), (lost.b, two)):
+        if message == "removed":
             small.remove((end.host, -1))
         else:
-            state(small, end, said)
+            state(small, end, message)
     (found,) = judge_unlinked(look(small), [lost])
     assert found.status == (F if sure or not complaints else N)
 
@@ -465,11 +497,11 @@ def test_what_is_absent_in_a_disturbed_sweep_is_in_doubt(small: Small, down: boo
     for end in [*(leaf(rail) for rail in RAILS), *(switch_end(f"l{r}", 11) for r in RAILS)]:
         state(small, end, "Down" if down else None)
     status = F if down else N
-    assert told(absent(small).findings) == {
+    assert findings_of(absent(small).findings) == {
         ("node_absent", "node:n1", status), ("switch_absent", "switch:s1", status),
     }  # fmt: skip
     small.remove(S2, *((f"l{rail}", -1) for rail in RAILS))
-    assert told(absent(small).findings) == {("split", "fabric", N)}
+    assert findings_of(absent(small).findings) == {("split", "fabric", N)}
 
 
 # adapters that their nodes do not see
@@ -492,7 +524,9 @@ def test_an_adapter_that_its_node_does_not_see(
     small.remove(*KEYS[:3])
     small.sweep.complaints.append("what?")
     found = absent(small, known)
-    assert told(found.findings) == {("hca_absent", f"hca:n1/rail{rail}", F) for rail in rails}
+    assert findings_of(found.findings) == {
+        ("hca_absent", f"hca:n1/rail{rail}", F) for rail in rails
+    }
     assert found.explained == {cable(small, rail_end("n1", rail)) for rail in rails}
     for finding in found.findings:
         assert finding.text == f"n1 itself does not see the adapter of rail {finding.subject[-1]}"
@@ -506,7 +540,7 @@ def test_an_absent_adapter_without_a_cable_or_behind_an_absent_leaf_is_not_told(
         small.plan, cables=tuple(c for c in small.plan.cables if c.a != rail_end("n1", 0))
     )
     found = absent(small, Identities(absent=set(KEYS)))
-    assert told(found.findings) == {
+    assert findings_of(found.findings) == {
         ("switch_absent", "switch:l1", F), ("hca_absent", "hca:n1/rail2", F),
     }  # fmt: skip
 

@@ -47,12 +47,12 @@ def rails_of(node: str, *rails: int) -> list[Key]:
 
 def rename(small: Small, names: dict[str, str], rails: Iterable[int] = RAILS) -> None:
     """Let nodes, or switches, say that they are others."""
-    for name, said in names.items():
+    for name, message in names.items():
         if (name, -1) in small.guid:
-            small.call(said, (name, -1))
+            small.call(message, (name, -1))
         else:
             for rail in rails:
-                small.call(f"{said} mlx5_rail{rail}", (name, rail))
+                small.call(f"{message} mlx5_rail{rail}", (name, rail))
 
 
 # devices in the places of others
@@ -294,18 +294,18 @@ def test_a_planned_name_counts_though_it_looks_like_that_of_the_maker() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "remedy"),
+    ("message", "remedy"),
     [
         ("n2 mlx5_rail0", "compare its GUID with ibstat on n1; it may belong to n2"),
         (NO_NAME, "compare its GUID with ibstat on n1; see that rdma-ndd.service runs"),
     ],
 )
-def test_one_adapter_with_another_name(small: Small, said: str, remedy: str) -> None:
+def test_one_adapter_with_another_name(small: Small, message: str, remedy: str) -> None:
     small.declare(A, small.guid[A])
-    small.call(said, A)
+    small.call(message, A)
     (found,) = names(small).values()
     assert (found.kind, found.subject, found.remedy) == ("description", "hca:n1/rail0", remedy)
-    assert found.text == f"the adapter in the place of n1 rail 0 says that it is {said!r}"
+    assert found.text == f"the adapter in the place of n1 rail 0 says that it is {message!r}"
 
 
 @pytest.mark.parametrize(
@@ -323,10 +323,10 @@ def test_a_node_is_named_wrongly_as_a_whole_if_all_its_rails_that_show_are(
 ) -> None:
     small.remove(*rails_of("n1")[4 - removed :])
     for rail in range(rails):
-        said = f"n1 ibp{rail}" if form == "renamed" else NO_NAME
+        message = f"n1 ibp{rail}" if form == "renamed" else NO_NAME
         if form == "of two names" and rail == 0:
-            said = "localhost mlx5_0"
-        small.call(said, ("n1", rail))
+            message = "localhost mlx5_0"
+        small.call(message, ("n1", rail))
     small.declare(A, small.guid[A])
     if form == "of two names" and rails > 1:
         small.call("n9 mlx5_0", A)

@@ -24,7 +24,7 @@ def statuses(text: str) -> dict[str, str]:
     return {record.check: record.status for record in judge_switch("leaf-01", parse_ibswinfo(text))}
 
 
-def test_a_sound_switch_passes():
+def test_a_healthy_switch_passes():
     health = parse_ibswinfo(SOUND)
     assert health.serial == "MT2310X00042"
     assert [supply.serial for supply in health.supplies] == ["MT2308X01000", "MT2308X01001"]
@@ -54,9 +54,9 @@ def test_a_lost_power_supply_is_named_by_its_serial_number():
     ],
 )
 def test_one_value(old, new, check, status):
-    sound = {PSU: PASS, FAN: PASS, TEMPERATURE: PASS}
+    healthy = {PSU: PASS, FAN: PASS, TEMPERATURE: PASS}
     assert old in SOUND
-    assert statuses(SOUND.replace(old, new)) == {**sound, check: status}
+    assert statuses(SOUND.replace(old, new)) == {**healthy, check: status}
 
 
 def test_gaps_are_not_measured():

@@ -16,19 +16,23 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import
     Verdict,
     first_look,
     judge_fabric,
+    records_of,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge_adapters import (
     Identities,
     OwnHca,
+    _moved,
     adapters_from_data,
     identities,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge_counters import (
+    counter_lines,
     judge_counters,
-    told_lines,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge_rates import (
+    Bandwidth,
     Load,
+    bandwidth_lines,
     found_rate,
     judge_rates,
     judge_uplinks,
@@ -80,7 +84,7 @@ def rails(world: World, count: int) -> list[Cable]:
     return [sorted(own[n % len(nodes)])[n // len(nodes)] for n in range(count)]
 
 
-def told(verdict: Verdict) -> list[tuple[str, str, str]]:
+def findings_of(verdict: Verdict) -> list[tuple[str, str, str]]:
     return [(f.kind, f.subject, f.status) for f in verdict.findings + verdict.doubts]
 
 
@@ -170,7 +174,7 @@ def test_counters_of_what_is_not_in_the_plan_are_not_told() -> None:
     # In the order of the places what is unknown comes first.
     one = Reading(0.0, {("0" * 16, 1): {"LinkDownedCounter": 9}})
     one.ports[world.place(cable.b)] = {"LinkDownedCounter": 3}
-    (line,) = told_lines(wiring, None, one)
+    (line,) = counter_lines(wiring, None, one)
     assert line.startswith("LinkDownedCounter is 3 since it was cleared at leaf-")
     (found,) = judge_counters(wiring, wiring.good, Reading(-60.0), one)
     assert found.measured == 3
@@ -193,7 +197,7 @@ def test_a_counter_at_its_end_is_found_or_in_doubt() -> None:
     assert "grew by 35 or more at" in finding.text
 
 
-def test_a_cable_that_is_not_sound_is_not_judged_by_its_counters() -> None:
+def test_a_cable_that_is_not_healthy_is_not_judged_by_its_counters() -> None:
     world = healthy()
     wiring = wiring_of(world)
     one, two = rails(world, 2)
@@ -242,9 +246,9 @@ def test_one_reading_is_not_judged_and_its_totals_are_told() -> None:
     one = Reading(0.0, {world.place(cable.b): {"LinkDownedCounter": 3, "PortXmitWait": 0}})
     for pair in ((one, None), (None, one)):
         assert list(judge_counters(wiring, wiring.good, *pair)) == []
-        (line,) = told_lines(wiring, *pair)
+        (line,) = counter_lines(wiring, *pair)
         assert line.startswith("LinkDownedCounter is 3 since it was cleared at leaf-")
-    assert list(told_lines(wiring, None, None)) == []
+    assert list(counter_lines(wiring, None, None)) == []
 
 
 @pytest.mark.parametrize(("ports", "lines", "more"), [(4, 4, ""), (5, 5, "1"), (7, 5, "3")])
@@ -252,12 +256,12 @@ def test_the_ports_with_most_load_are_told(ports: int, lines: int, more: str) ->
     world = healthy()
     wiring, cables = wiring_of(world), rails(world, ports)
     now = Reading(720.0, {world.place(c.b): {"PortXmitWait": 10 + n} for n, c in enumerate(cables)})
-    said = list(told_lines(wiring, Reading(0.0), now))
-    assert len(said) == lines
-    assert said[0].startswith(f"PortXmitWait grew by {9 + ports} at ")
-    assert said[3].startswith(f"PortXmitWait grew by {6 + ports} at ")
+    messages = list(counter_lines(wiring, Reading(0.0), now))
+    assert len(messages) == lines
+    assert messages[0].startswith(f"PortXmitWait grew by {9 + ports} at ")
+    assert messages[3].startswith(f"PortXmitWait grew by {6 + ports} at ")
     if more:
-        assert said[4] == f"PortXmitWait at {more} more ports"
+        assert messages[4] == f"PortXmitWait at {more} more ports"
 
 
 # rates
@@ -272,18 +276,18 @@ def slow(world: World, cables: list[Cable], width: str = "4x", speed: str = "HDR
 
 
 @pytest.mark.parametrize(
-    ("bad", "sound", "whole"), [(3, 3, False), (4, 8, False), (4, 7, True), (5, 8, True)]
+    ("bad", "valid", "whole"), [(3, 3, False), (4, 8, False), (4, 7, True), (5, 8, True)]
 )
-def test_most_links_that_are_slow_are_the_fabric(bad: int, sound: int, whole: bool) -> None:
+def test_most_links_that_are_slow_are_the_fabric(bad: int, valid: int, whole: bool) -> None:
     world = healthy()
-    cables = sorted(rails(world, sound), reverse=True)
+    cables = sorted(rails(world, valid), reverse=True)
     wiring = slow(world, cables[:bad])
     found = list(judge_rates(wiring, set(cables)))
     if whole:
         assert [(f.kind, f.subject) for f in found] == [("speed", "fabric")]
         assert set(found[0].cables) == set(cables[:bad])
         assert (found[0].measured, found[0].threshold.value) == (200, 400)
-        assert f"{bad} of {sound} links" in found[0].text
+        assert f"{bad} of {valid} links" in found[0].text
         assert "runs at 4x HDR, 200 of 400 Gb/s" in found[0].text
     else:
         assert {f.subject for f in found} == {c.subject for c in cables[:bad]}
@@ -319,6 +323,47 @@ def test_one_slow_cable(width: str, speed: str, kind: str, rate: int, remedy: st
     assert (found.kind, found.subject, found.measured) == (kind, cable.subject, rate)
     assert found.remedy.startswith(remedy)
     assert f"runs at {width} {speed}, {rate} of 400 Gb/s" in found.text
+
+
+def test_a_speed_of_an_unknown_name_is_a_matter_of_what_both_ports_are_set_to() -> None:
+    world = healthy()
+    (cable,) = rails(world, 1)
+    wiring = slow(world, [cable], "4x", "HDR")
+    wiring.port(cable.a).speed = "Extended"
+    (found,) = judge_rates(wiring, wiring.good)
+    assert (found.kind, found.measured) == ("speed", 200)
+    assert found.remedy.startswith("look at the enabled speeds of both ports")
+    assert "runs at 4x Extended, 200 of 400 Gb/s" in found.text
+
+
+@pytest.mark.parametrize(("left", "text"), [(1, "a cable is right"), (2, "2 cables are right")])
+def test_the_right_cables_of_a_node_are_counted(left: int, text: str) -> None:
+    world = healthy()
+    (cable,) = rails(world, 1)
+    for other in sorted(world.of_device[cable.a.host])[left:]:
+        world.unplug(other)
+    found = {one.subject: one.text for one in records_of(world.plan, world.judge())}
+    assert found[f"cables:{cable.a.host}"] == text
+
+
+def test_lost_bandwidth_is_a_share_of_what_was_planned() -> None:
+    parts = [Bandwidth("rail 0", 1000, 250), Bandwidth("rail 1", 1000, 1000)]
+    assert list(bandwidth_lines(parts)) == ["rail 0: 250 of 1000 Gb/s are left, 75 % are lost"]
+
+
+@pytest.mark.parametrize(
+    ("names", "moved"),
+    [
+        ({0: "mlx5_1", 1: "mlx5_2", 2: "mlx5_3"}, 1),
+        ({0: "mlx5_1", 1: "mlx5_2"}, None),
+        ({0: "mlx5_1", 1: "mlx5_2", 2: "mlx5_4"}, None),
+        ({0: "mlx5_1", 1: "mlx5_2", 2: "ibp3"}, None),
+    ],
+)
+def test_numbers_of_three_rails_that_moved_alike(names: dict[int, str], moved: int | None) -> None:
+    planned = {rail: (f"mlx5_rail{rail}", f"mlx5_{rail}") for rail in range(4)}
+    assert _moved(planned, names) == moved
+    assert _moved({**planned, 3: ("mlx5_rail3",)}, names) is None
 
 
 def test_a_link_below_a_faster_plan_is_not_a_matter_of_enabled_speeds_if_it_is_narrow() -> None:
@@ -663,10 +708,10 @@ def test_the_state_that_a_manager_has_is_said() -> None:
 
 def test_the_line_on_the_managers() -> None:
     sweep, matches, found = managed((1, M), (2, None))
-    said = "subnet managers: h1 master (priority 0), h2 not known (priority 0)"
-    assert sm_line(sweep, matches, found) == said
-    assert sm_line(sweep, matches, found, Managers(["h1"])) == said
-    assert sm_line(sweep, matches, found, Managers((), "ufm", ["0x1"])) == said
+    message = "subnet managers: h1 master (priority 0), h2 not known (priority 0)"
+    assert sm_line(sweep, matches, found) == message
+    assert sm_line(sweep, matches, found, Managers(["h1"])) == message
+    assert sm_line(sweep, matches, found, Managers((), "ufm", ["0x1"])) == message
     assert "was not compared" in sm_line(sweep, matches, found, Managers((), "ufm"))
     assert sm_line(sweep, matches, FoundSms(asked=True)) == "subnet managers: none"
 

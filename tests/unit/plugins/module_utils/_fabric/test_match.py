@@ -41,6 +41,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.match import
     BY_REMAINDER,
     BY_USUAL,
     Matches,
+    _Matcher,
     match,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import (
@@ -58,9 +59,9 @@ def taken(small: Small, **more) -> dict[Key, tuple[Key, str]]:
     result = {}
     for key, guid in small.guid.items():
         if guid in small.sweep.devices:
-            said = small.found.by_guid.get(guid), small.found.reasons.get(guid)
-            if said != (key, BY_NAME):
-                result[key] = said
+            matched = small.found.by_guid.get(guid), small.found.reasons.get(guid)
+            if matched != (key, BY_NAME):
+                result[key] = matched
     assert {key: guid for guid, key in small.found.by_guid.items()} == small.found.by_key
     return result
 
@@ -484,6 +485,17 @@ def test_adapters_that_are_known_otherwise_prove_the_names_of_the_rest(small: Sm
     assert small.found.unproved == set()
 
 
+@pytest.mark.parametrize(("exchanged", "elsewhere"), [(2, []), (3, ["s1", "s2"])])
+def test_a_switch_is_elsewhere_if_most_of_its_cables_are_those_of_another(
+    small: Small, exchanged: int, elsewhere: list[str]
+) -> None:
+    for rail in range(exchanged):
+        small.exchange(switch_end(f"l{rail}", 11), switch_end(f"l{rail}", 12))
+    matcher = _Matcher(small.plan, small.sweep, {}, Identities())
+    matcher.switches_by_name()
+    assert sorted(matcher._elsewhere()) == elsewhere
+
+
 @pytest.mark.parametrize(("seen", "learned"), [(3, True), (2, False)])
 def test_numbers_that_moved_alike_tell_rails_that_no_node_shows(
     small: Small, seen: int, learned: bool
@@ -561,6 +573,18 @@ def test_another_adapter_of_the_node_in_the_place_of_a_rail(
         # If another rail does not have its number either, none of them tells anything.
         small.call("n1 mlx5_5", ("n1", 2))
         assert taken(small)[A] == (A, BY_PLACE)
+
+
+@pytest.mark.parametrize("declared", [False, True])
+def test_only_names_prove_the_order_of_the_kernel(small: Small, declared: bool) -> None:
+    """An adapter that is known by its GUID may have any number."""
+    for node in NODES:
+        plan_numbers(small, 0, 2, 4, 6, node=node)
+        number(small, {rail: 2 * rail for rail in RAILS}, node)
+    small.call("n1 mlx5_1", A)
+    if declared:
+        small.declare(("n1", 1), small.guid["n1", 1])
+    assert taken(small)[A] == ((A, BY_PLACE) if declared else UNKNOWN)
 
 
 def test_names_that_two_nodes_have_tell_neither(small: Small) -> None:
@@ -885,9 +909,9 @@ def test_which_node_it_is_may_not_be_known(small: Small, changed: str) -> None:
 # kernel numbers that moved down
 
 
-def number(small: Small, said: dict[int, int | None], node: str = "n1") -> None:
+def number(small: Small, result: dict[int, int | None], node: str = "n1") -> None:
     """Let the adapters of these rails have these kernel numbers; None is one that is gone."""
-    for rail, value in said.items():
+    for rail, value in result.items():
         if value is None:
             small.remove((node, rail))
         else:
@@ -904,7 +928,7 @@ def plan_numbers(small: Small, *numbers: int | None, node: str = "n1") -> None:
 
 
 @pytest.mark.parametrize(
-    ("planned", "said", "gone"),
+    ("planned", "result", "gone"),
     [
         # One adapter is gone, each time.
         ((0, 1, 2, 3), {0: None, 1: 0, 2: 1, 3: 2}, (0,)),
@@ -947,17 +971,17 @@ def plan_numbers(small: Small, *numbers: int | None, node: str = "n1") -> None:
     ],
 )
 def test_numbers_that_moved_down(
-    small: Small, planned: tuple, said: dict[int, int | None], gone: tuple | None
+    small: Small, planned: tuple, result: dict[int, int | None], gone: tuple | None
 ) -> None:
     plan_numbers(small, *planned)
-    number(small, said)
+    number(small, result)
     found = taken(small)
     assert small.found.shifted == ({} if gone is None else {"n1": gone})
     if gone is not None:
         # Each is the rail in whose place it is: by its name where that did not change.
         assert found == {
             ("n1", rail): (("n1", rail), BY_PLACE)
-            for rail, value in said.items()
+            for rail, value in result.items()
             if value is not None and value != planned[rail]
         }
 

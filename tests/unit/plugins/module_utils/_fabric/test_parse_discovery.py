@@ -195,9 +195,9 @@ def test_the_states_of_every_supported_release(name: str) -> None:
     sweep = read_ibnetdiscover(fixture(f"ibnetdiscover/{name}.txt"))
     add_link_states(sweep, fixture(f"iblinkinfo/{name}.txt"))
     assert sweep.complaints == []
-    guid, number, told = STATES_OF[name]
+    guid, number, report = STATES_OF[name]
     port = sweep.devices[guid].ports[number]
-    assert (port.state, port.physical_state, port.speed) == told
+    assert (port.state, port.physical_state, port.speed) == report
 
 
 # Devices, links and complaints of each capture. Counted by hand: lines that begin with Switch and

@@ -19,7 +19,7 @@ NUMBERS = [number for number in range(100) if rates.drawn(number).shape in SMALL
 @pytest.mark.parametrize("number", NUMBERS)
 def test_nothing_is_invented_and_with_guids_all_is_found(number: int) -> None:
     rate = rates.run(number)
-    assert (rate.broken_passed, rate.sound_failed, rate.false) == (0, 0, 0), rate.wrong
+    assert (rate.broken_passed, rate.healthy_failed, rate.false) == (0, 0, 0), rate.wrong
     if rate.known != rates.NOT and not rate.cut:
         assert (rate.found, rate.wrong) == (rate.due, [])
 
@@ -42,22 +42,22 @@ def test_a_number_is_always_the_same_fabric_and_the_module_judges_it_alike() -> 
 
 
 def test_a_report_fails_on_what_must_not_be() -> None:
-    sound = rates.Rate(
+    healthy = rates.Rate(
         1, SMALL[0], "planned", rates.ASKED, cut=False, due=200, found=199, wanted=1,
         of_fault=[("half_of_a_leaf_dead", 100, 100), ("rail_missing", 100, 99)],
     )  # fmt: skip
-    assert list(rates.shortfalls([sound])) == []
-    assert list(rates.shortfalls([replace(sound, found=197)])) == [
+    assert list(rates.shortfalls([healthy])) == []
+    assert list(rates.shortfalls([replace(healthy, found=197)])) == [
         "1 at once: 197 of 200 found", f"{SMALL[0]}: 197 of 200 found",
         "as planned: 197 of 200 found",
     ]  # fmt: skip
-    half = replace(sound, of_fault=[("half_of_a_leaf_dead", 100, 98)])
+    half = replace(healthy, of_fault=[("half_of_a_leaf_dead", 100, 98)])
     assert list(rates.shortfalls([half])) == ["half devices: 98 of 100 found"]
     for known in (rates.ASKED, rates.DECLARED, rates.NOT):
-        one = replace(sound, known=known)
+        one = replace(healthy, known=known)
         assert list(rates.shortfalls([replace(one, broken_passed=1)]))
-        assert list(rates.shortfalls([replace(one, sound_failed=1, cut=True)]))
-        cloned = replace(one, form="cloned", sound_failed=1)
+        assert list(rates.shortfalls([replace(one, healthy_failed=1, cut=True)]))
+        cloned = replace(one, form="cloned", healthy_failed=1)
         assert bool(list(rates.shortfalls([cloned]))) is (known != rates.NOT)
         assert bool(list(rates.shortfalls([replace(one, false=1)]))) is (known != rates.NOT)
         assert list(rates.shortfalls([replace(one, form="none", false=1)]))

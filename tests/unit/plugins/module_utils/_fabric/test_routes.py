@@ -88,7 +88,7 @@ def changed(switch: str, lid: int, port: int | None) -> dict[str, dict[int, int]
 
 
 @pytest.mark.parametrize(
-    ("ports", "said"),
+    ("ports", "message"),
     [
         (changed("leaf-10", 14, None), "leaf-10 has no route to dgx-04/rail0"),
         (changed("leaf-10", 14, 255), "leaf-10 has no route to dgx-04/rail0"),
@@ -97,7 +97,7 @@ def changed(switch: str, lid: int, port: int | None) -> dict[str, dict[int, int]
         (changed("leaf-10", 14, 7), "leaf-10 sends to dgx-04/rail0 by port 7, which has no cable"),
     ],
 )
-def test_a_packet_that_does_not_arrive(ports: dict[str, dict[int, int]], said: str) -> None:
+def test_a_packet_that_does_not_arrive(ports: dict[str, dict[int, int]], message: str) -> None:
     text = dump(ports)
     if 255 in ports["leaf-10"].values():
         # A LID that leads nowhere is not a valid one to the tool.
@@ -107,7 +107,7 @@ def test_a_packet_that_does_not_arrive(ports: dict[str, dict[int, int]], said: s
     routes = dumped_routes(PLAN, tables)
     with pytest.raises(NoRouteError) as error:
         routes.route(rail_end("dgx-01", 0), rail_end("dgx-04", 0))
-    assert str(error.value).startswith(said)
+    assert str(error.value).startswith(message)
     problems = list(routes.problems())
     assert len(problems) == 1
     assert problems[0].startswith("dgx-04/rail0 is not reached from ")
@@ -141,7 +141,7 @@ def test_managed_switches_and_other_names_of_an_adapter() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "there is no forwarding table in it"),
         (dump()[:-60], "the table of spine-0 has no end"),
@@ -150,8 +150,8 @@ def test_managed_switches_and_other_names_of_an_adapter() -> None:
         (dump() + "ibwarn: [1] mad_rpc: timeout\n", "is not a row of a table: ibwarn: [1] mad_rpc"),
     ],
 )  # fmt: skip
-def test_text_that_is_not_whole(text: str, said: str) -> None:
-    assert said in " ".join(read_tables(text).complaints)
+def test_text_that_is_not_whole(text: str, message: str) -> None:
+    assert message in " ".join(read_tables(text).complaints)
 
 
 def lab(nodes: int, tiers: tuple[int, ...], **more: int) -> CablePlan:

@@ -124,8 +124,8 @@ def test_the_last_gpu_is_judged_like_the_first() -> None:
 )
 def test_a_severity_has_its_remedy(severity: int, remedy: str) -> None:
     # An error that no table has: the severity is all there is.
-    told = warning(severity, number=999)
-    found = records_of(of_4({"pcie": [entity(0, "Fail", told), entity(1)]}))
+    reported = warning(severity, number=999)
+    found = records_of(of_4({"pcie": [entity(0, "Fail", reported), entity(1)]}))
     record = found["dcgm.pcie", "gpu:dgx-01/0"]
     assert record.status == FAIL
     assert record.remedy.startswith(remedy)
@@ -153,7 +153,7 @@ def test_settings_do_not_hide_what_is_broken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "complaints", "status"),
+    ("message", "complaints", "status"),
     [
         ("Warn", (Complaint("a little", 1, MONITOR),), PASS),
         ("Warn", (Complaint("much", 1, ISOLATE),), FAIL),
@@ -169,8 +169,8 @@ def test_settings_do_not_hide_what_is_broken() -> None:
         ("PASS", (), PASS),
     ],
 )
-def test_every_word_has_one_meaning(said: str, complaints: Any, status: str) -> None:
-    (record,) = judge_result(Result("memory", "gpu", 0, said, complaints), "gpu:n/0", "n", ())
+def test_every_word_has_one_meaning(message: str, complaints: Any, status: str) -> None:
+    (record,) = judge_result(Result("memory", "gpu", 0, message, complaints), "gpu:n/0", "n", ())
     assert record.status == status
     assert bool(record.remedy) == (status != PASS)
 
@@ -207,8 +207,8 @@ def test_every_word_has_one_meaning(said: str, complaints: Any, status: str) -> 
 def test_the_number_decides_then_the_category_then_the_severity(
     number: int, severity: int, category: int, status: str, remedy: str
 ) -> None:
-    told = Complaint("it reports it", number, severity, category)
-    records = judge_result(Result("memory", "gpu", 0, "Fail", (told,)), "gpu:n/0", "n", ())
+    reported = Complaint("it reports it", number, severity, category)
+    records = judge_result(Result("memory", "gpu", 0, "Fail", (reported,)), "gpu:n/0", "n", ())
     if status == "settings":
         assert [(one.check, one.status) for one in records] == [
             ("dcgm.memory", PASS),
@@ -253,8 +253,10 @@ def test_a_test_that_passes_and_complains(complaint: Complaint, status: int) -> 
 )
 def test_a_false_alarm_is_known_by_release_and_test(version, test, status) -> None:
     text = "The memory copy utilitization for the GPU: 3 is greater than 10%. "
-    told = Complaint(f"{text}This may affect the results of the nvbandwidth test.", 38, ISOLATE, 10)
-    result = Result(test, "gpu", 3, "Fail", (told,))
+    reported = Complaint(
+        f"{text}This may affect the results of the nvbandwidth test.", 38, ISOLATE, 10
+    )
+    result = Result(test, "gpu", 3, "Fail", (reported,))
     (record,) = judge_result(result, "gpu:n/3", "n", (), version)
     assert record.status == status
     assert ("issue 272" in record.text) == (status == NOT_MEASURED)
@@ -341,7 +343,7 @@ def test_the_worst_of_all_iterations_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "no JSON"),
         ("Error: nothing works", "no JSON"),
@@ -352,9 +354,9 @@ def test_the_worst_of_all_iterations_counts() -> None:
         ('{"iterations": [4]}', "is not an object"),
     ],
 )
-def test_what_is_no_answer(text: str, said: str) -> None:
+def test_what_is_no_answer(text: str, message: str) -> None:
     report = parse(text)
-    assert said in "; ".join(report.errors)
+    assert message in "; ".join(report.errors)
     assert all(r.status == NOT_MEASURED for r in judge(report, "dgx-01", 1, {}))
     assert judge(report, "dgx-01", 1, {})
 
@@ -406,7 +408,7 @@ def test_other_entities_are_no_gpus() -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "said", "remedy"),
+    ("result", "message", "remedy"),
     [
         (CommandResult(("dcgmi",), MISSING), "not installed", "settings: run the role dcgm"),
         (CommandResult(("dcgmi",), TIMED_OUT, took_s=120.0), "did not end within", "look: restart"),
@@ -419,10 +421,10 @@ def test_other_entities_are_no_gpus() -> None:
         (CommandResult(("dcgmi",), ENDED, 3), "ended with 3 but names no failure", "look:"),
     ],
 )
-def test_how_the_command_ended(result: CommandResult, said: str, remedy: str) -> None:
+def test_how_the_command_ended(result: CommandResult, message: str, remedy: str) -> None:
     (record,) = judge_run(result, parse(of_4({"memory": [entity(0)]})), "dgx-01")
     assert record.status == NOT_MEASURED
-    assert said in record.text
+    assert message in record.text
     assert record.remedy.startswith(remedy)
 
 
@@ -557,8 +559,8 @@ def test_the_form_of_every_release(name: str, version: str, driver: str, level: 
     ],
 )
 def test_one_fault_has_one_kind_of_remedy_in_both_modules(number: int, check: str) -> None:
-    told = remedy_of([Complaint("it reports it", number, ISOLATE, 10)])
-    assert told.partition(":")[0] == QUESTIONS[check].remedy.partition(":")[0]
+    reported = remedy_of([Complaint("it reports it", number, ISOLATE, 10)])
+    assert reported.partition(":")[0] == QUESTIONS[check].remedy.partition(":")[0]
 
 
 @pytest.mark.parametrize("severity", [-1, len(SEVERITIES), 99, None])
@@ -591,7 +593,7 @@ def test_an_error_that_no_table_has_is_of_its_category_then_its_severity(
     category: str, number: int | None
 ) -> None:
     for severity, word_of in enumerate(BY_SEVERITY):
-        told = Complaint("it reports it", number, severity, CATEGORIES.index(category))
+        reported = Complaint("it reports it", number, severity, CATEGORIES.index(category))
         expected = BY_SEVERITY[word_of]
         if category in ("SOFTWARE_CONFIG", "SOFTWARE_LIBRARY", "SOFTWARE_OTHER"):
             expected = "settings"
@@ -599,10 +601,10 @@ def test_an_error_that_no_table_has_is_of_its_category_then_its_severity(
             expected = "broken"
         elif category.startswith("HARDWARE") and word_of == "config":
             expected = "hardware"
-        assert kind_of(told, "memory") == expected, word_of
+        assert kind_of(reported, "memory") == expected, word_of
         # A test of DCGM 3 that looks at software only has no severities.
         if expected == "unclear":
-            assert kind_of(told, "persistence_mode") == "settings"
+            assert kind_of(reported, "persistence_mode") == "settings"
 
 
 def test_of_several_errors_the_heaviest_action_is_the_remedy() -> None:
@@ -767,14 +769,16 @@ def test_the_text_of_each_record(result: Result, texts: list[str]) -> None:
     ],
 )
 def test_a_warning_of_several_kinds(numbers: tuple[int, ...], status: str) -> None:
-    told = tuple(Complaint(f"error {number}", number) for number in numbers)
-    record, *_settings = judge_result(Result("memory", "gpu", 0, "Warn", told), "gpu:n/0", "n", ())
+    reported = tuple(Complaint(f"error {number}", number) for number in numbers)
+    record, *_settings = judge_result(
+        Result("memory", "gpu", 0, "Warn", reported), "gpu:n/0", "n", ()
+    )
     assert record.status == status
 
 
 def test_a_failure_is_no_note_whatever_is_beside_it() -> None:
-    told = (Complaint("no room", 56), Complaint("who knows", 1))
-    (record,) = judge_result(Result("memory", "gpu", 0, "Fail", told), "gpu:n/0", "n", ())
+    reported = (Complaint("no room", 56), Complaint("who knows", 1))
+    (record,) = judge_result(Result("memory", "gpu", 0, "Fail", reported), "gpu:n/0", "n", ())
     assert record.status == FAIL
 
 
@@ -837,11 +841,11 @@ def test_one_record_of_each_check_and_subject_the_worst() -> None:
     assert len(worst([one(PASS), Record("dcgm.a", "gpu:n/1", FAIL)])) == 2
 
 
-@pytest.mark.parametrize("said", ["cannot connect to the display", "the host engine is old"])
-def test_only_a_host_engine_that_does_not_answer_is_one(said: str) -> None:
-    (record,) = judge_run(CommandResult(("dcgmi",), ENDED, 1, "", said), None, "n")
+@pytest.mark.parametrize("message", ["cannot connect to the display", "the host engine is old"])
+def test_only_a_host_engine_that_does_not_answer_is_one(message: str) -> None:
+    (record,) = judge_run(CommandResult(("dcgmi",), ENDED, 1, "", message), None, "n")
     assert "does not answer" not in record.text
-    assert said in record.text
+    assert message in record.text
 
 
 def test_an_end_with_a_code_needs_a_reason() -> None:

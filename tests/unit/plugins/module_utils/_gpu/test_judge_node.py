@@ -426,9 +426,9 @@ def test_links_that_fail_from_2_s_before_to_10_s_after_a_lost_gpu_follow_from_it
     lost = XID.format(100.0, "43", 79)
     found = judged(log=lost + SXID.format(100.0 + after_s, 20034))
     assert outcome(found)[FAIL] == {"gpu:n/1 gpu.xid"} | (set() if follows else {"node:n gpu.sxid"})
-    told = "follows from Xid 79 of the GPU at 0000:43:00.0: "
+    report = "follows from Xid 79 of the GPU at 0000:43:00.0: "
     evidence = only(found, "sxid").evidence
-    assert any(line.startswith(told) for line in evidence) == follows
+    assert any(line.startswith(report) for line in evidence) == follows
 
 
 def test_another_error_of_a_switch_does_not_follow_from_a_lost_gpu() -> None:
@@ -454,8 +454,8 @@ def test_without_both_times_no_error_of_a_switch_follows_from_a_lost_gpu(
 def test_of_the_links_that_follow_eight_are_told() -> None:
     lines = "".join(SXID.format(101.0 + n / 10, 20034) for n in range(10))
     found = judged(log=XID.format(100.0, "43", 79) + lines)
-    told = [line for line in only(found, "sxid").evidence if line.startswith("follows from")]
-    assert len(told) == 8
+    reported = [line for line in only(found, "sxid").evidence if line.startswith("follows from")]
+    assert len(reported) == 8
 
 
 def test_the_model_of_a_gpu_is_that_of_the_profile() -> None:

@@ -462,9 +462,9 @@ def test_a_log_with_a_gap_proves_no_absence_but_a_finding_stands(judged) -> None
     records = judged("", LINE.format("61", 79), gap="the first 412 messages are gone")
     assert found(records) == {("gpu 3", "xid")}
     open_ = found(records, "not_measured")
-    told = {*((f"gpu {n}", "xid") for n in range(8) if n != 3), ("node", "sxid")}
+    reported = {*((f"gpu {n}", "xid") for n in range(8) if n != 3), ("node", "sxid")}
     pcie = {(f"gpu {n}", f"pcie_{kind}") for n in range(8) for kind in ("errors", "corrected")}
-    assert open_ == told | pcie
+    assert open_ == reported | pcie
 
 
 def test_a_finding_in_words(judged) -> None:
@@ -501,8 +501,8 @@ def test_what_links_report_of_a_lost_gpu_is_one_cause_with_it(judged) -> None:
     link = "3,2,{},-;nvidia-nvswitch0: SXid (PCI:0000:05:00.0): {}, Fatal, Link 30 text\n"
     records = judged("", lost + link.format(90300900000, 20034))
     assert found(records) == {("gpu 3", "xid")}
-    told = one(records, "gpu.sxid", "node:n").evidence
-    assert any("follows from Xid 79 of the GPU at 0000:61:00.0" in line for line in told)
+    reported = one(records, "gpu.sxid", "node:n").evidence
+    assert any("follows from Xid 79 of the GPU at 0000:61:00.0" in line for line in reported)
     # Another fault of the switch, and a link that failed long after.
     for rest in (link.format(90300900000, 24004), link.format(90400900000, 20034)):
         assert found(judged("", lost + rest)) == {("gpu 3", "xid"), ("node", "sxid")}
@@ -527,8 +527,8 @@ def test_memory_that_mig_holds_is_no_finding_of_its_own(judged) -> None:
 def test_past_heat_is_told_and_is_no_finding(judged) -> None:
     records = judged("gpu.3.violation.1 = 7300000000\n")
     assert found(records) == set()
-    told = one(records, "gpu.throttle", "gpu:n/3").evidence
-    assert any("slowed down for heat for 7.3 s" in line for line in told)
+    reported = one(records, "gpu.throttle", "gpu:n/3").evidence
+    assert any("slowed down for heat for 7.3 s" in line for line in reported)
 
 
 def test_links_of_the_fifth_generation_fail_to_recover(judged) -> None:

@@ -71,15 +71,15 @@ def test_a_card_without_a_function_of_large_parts_is_not_asked_for_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("profile", "said"),
+    ("profile", "message"),
     [
         ({"gpus": {"count": 8, "pci": ["1b:00.0"]}}, "gpus.count is 8"),
         ({"gpus": {"pci": ["1b:00.0", "1B:00.0"]}}, "twice"),
         ({"gpus": [1]}, "mappings"),
     ],
 )
-def test_profiles_that_contradict_themselves(profile: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_profiles_that_contradict_themselves(profile: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         wanted_from_profile(profile)
 
 

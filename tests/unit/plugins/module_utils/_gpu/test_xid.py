@@ -148,9 +148,9 @@ def test_fifth_generation_links(code: int, text: str, action: str | None) -> Non
 
 def test_what_a_link_tells() -> None:
     text = "NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 0x00000000 0x0)"
-    said = meaning(Event("xid", 149, "0000:1b:00.0", text)).text
-    assert "link 8, sub-code 4" in said
-    assert "signal integrity" in said
+    reported = meaning(Event("xid", 149, "0000:1b:00.0", text)).text
+    assert "link 8, sub-code 4" in reported
+    assert "signal integrity" in reported
 
 
 @pytest.mark.parametrize(
@@ -248,10 +248,10 @@ def test_a_clean_up_names_its_cause(log: list[str], codes: list[int], action: st
 )
 def test_registers_of_an_nvlink_error(words: str, action: str, look: str) -> None:
     text = f"pid='<unknown>', name=<unknown>, NVLink: fatal error detected on link 14({words})"
-    said = meaning(Event("xid", 74, "0000:d8:00.0", text))
-    assert said.action == action
-    assert look in said.text
-    assert "NVLink 14" in said.text
+    result = meaning(Event("xid", 74, "0000:d8:00.0", text))
+    assert result.action == action
+    assert look in result.text
+    assert "NVLink 14" in result.text
     assert meaning(Event("xid", 74, "0000:d8:00.0", "no registers")).action == table.RESET
 
 

@@ -21,7 +21,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.xid import (
 PCI = "0000:1b:00.0"
 
 
-def said(code: int, text: str) -> Meaning:
+def meaning_of(code: int, text: str) -> Meaning:
     return meaning(Event("xid", code, PCI, text))
 
 
@@ -52,8 +52,8 @@ def test_every_status_bit_of_a_unit(unit: str) -> None:
     code, reset, known = STATUS[unit]
     for name in (unit, f"{unit}_PIPE1"):
         for bit in range(32):
-            fatal = said(code, link_line(name, "Fatal", 0, 1 << bit)).action
-            printed = said(code, link_line(name, "Nonfatal", 0, 1 << bit)).action
+            fatal = meaning_of(code, link_line(name, "Fatal", 0, 1 << bit)).action
+            printed = meaning_of(code, link_line(name, "Nonfatal", 0, 1 << bit)).action
             if bit in reset:
                 assert (fatal, printed) == (table.RESET, table.RESET), bit
             elif bit in known:
@@ -63,12 +63,14 @@ def test_every_status_bit_of_a_unit(unit: str) -> None:
                 assert (fatal, printed) == (table.RESET, table.IGNORE), bit
     # The sheet is of sub-code 0; without any bit nothing is known either.
     for first, status in ((1 << 20, 1), (1 << 25, 1), (0, 0)):
-        assert said(code, link_line(unit, "Fatal", first, status)).action == table.RESET
-        assert said(code, link_line(unit, "Nonfatal", first, status)).action == table.IGNORE
+        assert meaning_of(code, link_line(unit, "Fatal", first, status)).action == table.RESET
+        assert meaning_of(code, link_line(unit, "Nonfatal", first, status)).action == table.IGNORE
     # Bits beside the sub-code say nothing of it.
     for first in (1 << 19, 1 << 26):
         for bit in reset:
-            assert said(code, link_line(unit, "Nonfatal", first, 1 << bit)).action == table.RESET
+            assert (
+                meaning_of(code, link_line(unit, "Nonfatal", first, 1 << bit)).action == table.RESET
+            )
 
 
 DOWN = {
@@ -87,24 +89,24 @@ def test_every_sub_code_of_a_link_that_went_down(unit: str) -> None:
     listed = set().union(*DOWN.values())
     for sub_code in range(64):
         for severity in ("Fatal", "Nonfatal"):
-            told = said(149, link_line(unit, severity, sub_code << 20 | 0xC6, 0))
+            reported = meaning_of(149, link_line(unit, severity, sub_code << 20 | 0xC6, 0))
             if sub_code in (38, 40):
                 wanted = table.IGNORE
             elif sub_code in listed:
                 wanted = table.RESET
             else:
                 wanted = table.RESET if severity == "Fatal" else table.IGNORE
-            assert told.action == wanted, sub_code
-            assert f"sub-code {sub_code}," in told.text
-            assert "link 2," in told.text
+            assert reported.action == wanted, sub_code
+            assert f"sub-code {sub_code}," in reported.text
+            assert "link 2," in reported.text
             looks = {look for look, codes in DOWN.items() if sub_code in codes}
-            assert {look for look in DOWN if look in told.text} == looks, sub_code
+            assert {look for look in DOWN if look in reported.text} == looks, sub_code
 
 
 def test_every_number_of_a_firmware_event() -> None:
     for status in range(10):
-        fatal = said(149, link_line("NETIR_MFDE_EVENT", "Fatal", 0, status)).action
-        printed = said(149, link_line("NETIR_MFDE_EVENT", "Nonfatal", 0, status)).action
+        fatal = meaning_of(149, link_line("NETIR_MFDE_EVENT", "Fatal", 0, status)).action
+        printed = meaning_of(149, link_line("NETIR_MFDE_EVENT", "Nonfatal", 0, status)).action
         if status == 3:
             assert (fatal, printed) == (table.IGNORE, table.IGNORE)
         elif status in (1, 4, 5, 7):
@@ -115,10 +117,10 @@ def test_every_number_of_a_firmware_event() -> None:
 
 @pytest.mark.parametrize("unit", ["NETIR", "NETIR_INT", "MSE_WATCHDOG"])
 def test_units_that_always_ask_for_a_reset(unit: str) -> None:
-    assert said(149, link_line(unit, "Nonfatal", 0, 0)).action == table.RESET
-    assert said(149, link_line("NETIR_BER_EVENT", "Fatal", 0, 1)).action == table.IGNORE
-    assert said(149, link_line("NEW_UNIT", "Fatal", 0, 1)).action == table.RESET
-    assert said(149, link_line("NEW_UNIT", "Nonfatal", 0, 1)).action == table.IGNORE
+    assert meaning_of(149, link_line(unit, "Nonfatal", 0, 0)).action == table.RESET
+    assert meaning_of(149, link_line("NETIR_BER_EVENT", "Fatal", 0, 1)).action == table.IGNORE
+    assert meaning_of(149, link_line("NEW_UNIT", "Fatal", 0, 1)).action == table.RESET
+    assert meaning_of(149, link_line("NEW_UNIT", "Nonfatal", 0, 1)).action == table.IGNORE
 
 
 @pytest.mark.parametrize("words", ["", "0x1", "zz 0x1", "0x1 zz"])
@@ -126,13 +128,13 @@ def test_units_that_always_ask_for_a_reset(unit: str) -> None:
 def test_a_line_without_a_status_has_the_drivers_word_only(
     words: str, word: str, action: str
 ) -> None:
-    told = said(145, f"RLW_REMAP {word} XC0 i0 Link 02 ({words})")
-    assert told.action == action
-    assert told.text == f"NVLink RLW_REMAP {word.lower()}, link 2"
+    reported = meaning_of(145, f"RLW_REMAP {word} XC0 i0 Link 02 ({words})")
+    assert reported.action == action
+    assert reported.text == f"NVLink RLW_REMAP {word.lower()}, link 2"
     # Two words are enough.
-    told = said(145, f"RLW_REMAP {word} XC0 i0 Link 02 (0x0 0x40)")
-    assert told.action == table.RESET
-    assert told.text == f"NVLink RLW_REMAP {word.lower()}, link 2, sub-code 0, status 0x40"
+    reported = meaning_of(145, f"RLW_REMAP {word} XC0 i0 Link 02 (0x0 0x40)")
+    assert reported.action == table.RESET
+    assert reported.text == f"NVLink RLW_REMAP {word.lower()}, link 2, sub-code 0, status 0x40"
 
 
 NAMES = {
@@ -142,20 +144,20 @@ NAMES = {
 
 @pytest.mark.parametrize("code", range(140, 158))
 def test_which_xids_are_decoded_from_the_line(code: int) -> None:
-    told = said(code, "nothing to decode")
+    reported = meaning_of(code, "nothing to decode")
     if code in NAMES:
-        assert told.action is None
-        assert told.text.startswith(f"NVLink {NAMES[code]}: ")
+        assert reported.action is None
+        assert reported.text.startswith(f"NVLink {NAMES[code]}: ")
     elif code == 154:
-        assert told.action is None
-        assert "recovery action" in told.text
+        assert reported.action is None
+        assert "recovery action" in reported.text
     else:
-        assert told.action is not None
+        assert reported.action is not None
     # Named as a cause whose line is gone, these would have shown more.
-    cause = said(45, f"pid=7, Ch 00000008, caused by previous Xid {code}")
+    cause = meaning_of(45, f"pid=7, Ch 00000008, caused by previous Xid {code}")
     decoded = code in NAMES or code == 154
     assert cause.text.endswith("would say more") == decoded
-    assert cause.action == (table.CHECK if decoded else told.action)
+    assert cause.action == (table.CHECK if decoded else reported.action)
     assert f"Xid {code}" in cause.text
 
 
@@ -173,13 +175,13 @@ BY_WORD = {
 
 def test_the_word_of_a_recovery_action_decides_then_its_number() -> None:
     for number, action in BY_NUMBER.items():
-        assert said(154, CHANGED.format(number, "a new word")).action == action, number
+        assert meaning_of(154, CHANGED.format(number, "a new word")).action == action, number
         for word, by_word in BY_WORD.items():
-            assert said(154, CHANGED.format(number, word)).action == by_word, (number, word)
-    meant = [said(154, CHANGED.format(99, word)).text for word in BY_WORD]
+            assert meaning_of(154, CHANGED.format(number, word)).action == by_word, (number, word)
+    meant = [meaning_of(154, CHANGED.format(99, word)).text for word in BY_WORD]
     assert len(set(meant)) == len(BY_WORD)
-    assert said(154, CHANGED.format(99, "Drain P2P")).text.endswith("drain peer-to-peer")
-    assert said(154, CHANGED.format(99, "Drain and Reset")).text.endswith("drain and reset")
+    assert meaning_of(154, CHANGED.format(99, "Drain P2P")).text.endswith("drain peer-to-peer")
+    assert meaning_of(154, CHANGED.format(99, "Drain and Reset")).text.endswith("drain and reset")
 
 
 REGISTER = {
@@ -192,17 +194,21 @@ REGISTER = {
 
 def test_every_bit_of_the_first_register_of_an_nvlink_error() -> None:
     for bit in range(32):
-        told = said(74, f"NVLink: fatal error detected on link 14({1 << bit:#x}, 0x0, 0x0)")
-        looks = {look for look in REGISTER if look in told.text}
+        reported = meaning_of(
+            74, f"NVLink: fatal error detected on link 14({1 << bit:#x}, 0x0, 0x0)"
+        )
+        looks = {look for look in REGISTER if look in reported.text}
         assert looks == {look for look, bits in REGISTER.items() if bit in bits}, bit
-        assert told.action == (table.IGNORE if bit in (0, 23, 30) else table.RESET), bit
-        assert told.text.startswith("NVLink 14: ")
-        assert f"({1 << bit:#x})" in told.text
+        assert reported.action == (table.IGNORE if bit in (0, 23, 30) else table.RESET), bit
+        assert reported.text.startswith("NVLink 14: ")
+        assert f"({1 << bit:#x})" in reported.text
         # A harmless bit does not hide another.
-        both = said(74, f"NVLink: fatal error detected on link 14({1 << bit | 1:#x}, 0x0, 0x0)")
-        assert both.action == told.action
+        both = meaning_of(
+            74, f"NVLink: fatal error detected on link 14({1 << bit | 1:#x}, 0x0, 0x0)"
+        )
+        assert both.action == reported.action
         # In another register it is not known.
-        rest = said(74, f"NVLink: fatal error detected on link 14(0x1, {1 << bit:#x}, 0x0)")
+        rest = meaning_of(74, f"NVLink: fatal error detected on link 14(0x1, {1 << bit:#x}, 0x0)")
         assert rest.action == table.RESET
 
 
@@ -301,7 +307,7 @@ def test_a_switch_error_has_the_word_of_its_severity() -> None:
 
 
 def test_of_an_unknown_recovery_action_80_characters_are_repeated() -> None:
-    text = said(154, "x" * 100).text
+    text = meaning_of(154, "x" * 100).text
     assert text == "a recovery action that is not known: " + "x" * 80
 
 
@@ -319,9 +325,9 @@ def test_a_cause_is_explained_only_by_an_xid_of_the_same_gpu() -> None:
     # Only a clean-up names what it follows from.
     named = Event("xid", 31, PCI, "due to previous Xid 79")
     assert open_events([lost, named]) == [lost, named]
-    assert said(31, "due to previous Xid 79").action == table.RESTART_JOB
-    assert said(45, "due to previous Xid 79").action == table.REBOOT
-    assert said(45, "pid=7, All reserved rows for bank are remapped").action == table.IGNORE
+    assert meaning_of(31, "due to previous Xid 79").action == table.RESTART_JOB
+    assert meaning_of(45, "due to previous Xid 79").action == table.REBOOT
+    assert meaning_of(45, "pid=7, All reserved rows for bank are remapped").action == table.IGNORE
 
 
 def test_actions_by_what_they_ask_for() -> None:

@@ -28,13 +28,13 @@ LATER = "6,412,90000,-;something\n"
 
 
 @pytest.mark.parametrize(
-    ("record", "said"),
+    ("record", "text"),
     [(FIRST, ""), (LATER, "first 412 messages"), ("", "is empty"), ("nonsense", "is empty")],
 )
-def test_whether_the_beginning_is_there(record: str, said: str) -> None:
+def test_whether_the_beginning_is_there(record: str, text: str) -> None:
     gap = ring_gap(record)
-    assert said in gap
-    assert bool(said) == bool(gap)
+    assert text in gap
+    assert bool(text) == bool(gap)
 
 
 def test_a_file_is_read_whole(tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def answer(outcome: str, rc: int = 0, out: str = "", err: str = ""):
 
 
 @pytest.mark.parametrize(
-    ("run", "text", "said"),
+    ("run", "text", "gap"),
     [
         (answer(ENDED, 0, "[    0.1] Linux\n"), "[    0.1] Linux\n", ""),
         (answer(ENDED, 0, ""), LATER, "first 412 messages"),
@@ -67,12 +67,12 @@ def answer(outcome: str, rc: int = 0, out: str = "", err: str = ""):
         (answer(TIMED_OUT), LATER, "did not end"),
     ],
 )
-def test_where_the_ring_has_a_gap_the_journal_is_asked(monkeypatch, run, text, said) -> None:
+def test_where_the_ring_has_a_gap_the_journal_is_asked(monkeypatch, run, text, gap) -> None:
     monkeypatch.setattr(_kernel_log, "read_ring", lambda: KernelLog(LATER, ring_gap(LATER)))
     found = read_log("", run, 1)
     assert found.text == text
-    assert said in found.gap
-    assert bool(said) == bool(found.gap)
+    assert gap in found.gap
+    assert bool(gap) == bool(found.gap)
 
 
 def test_a_whole_ring_is_enough(monkeypatch) -> None:
@@ -88,6 +88,9 @@ XID = "NVRM: Xid (PCI:0000:1b:00): 79, pid=1, GPU has fallen off the bus."
     [
         (f"3,917,5000001,-;{XID}", Message(XID, 5.000001)),
         (f"3,917,5000001,-,caller=T42;{XID}", Message(XID, 5.000001)),
+        # As the driver prints: each of its lines is marked as if it went on with another.
+        (f"4,360,28043816,c;{XID}", Message(XID, 28.043816)),
+        (f"4,360,28043816,c,caller=T42;{XID}", Message(XID, 28.043816)),
         (f"[    5.000001] {XID}", Message(XID, 5.000001)),
         (f"[    5.000001][  T917] {XID}", Message(XID, 5.000001)),
         (f"[    5.000001] [   C17] {XID}", Message(XID, 5.000001)),
@@ -115,8 +118,8 @@ def test_what_the_kernel_says_in_every_form(line: str, found: Message) -> None:
         f"30,917,5000001,-;{XID}",
         f"<11>[    5.000001] {XID}",
         f"user  :err   : [    5.000001] {XID}",
-        # Fragments of a message, by new kernels and by old ones.
-        f"3,917,5000001,c;{XID}",
+        # Fragments of a message: how the kernel goes on about a crash, and those of old kernels.
+        f"6,917,5000001,c; in {XID}[11,5+1]",
         f"3,917,5000001,+;{XID}",
         # What logger -t writes, and a daemon that quotes the kernel.
         f"Jan 21 04:41:44 dgx-01 me: {XID}",

@@ -28,15 +28,15 @@ LOG = """\
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("ndr-alignment-loss.csv", ["Local_phy", "Alignment_loss"]),
         ("ndr-remote-fault.csv", ["Remote_phy", "Received_Remote_Fault", "Cable_was_unplugged"]),
         ("hdr-never-down.csv", []),
     ],
 )
-def test_reasons_of_the_firmware(name, said):
-    assert parse_amber((AMBER / name).read_text()) == said
+def test_reasons_of_the_firmware(name, message):
+    assert parse_amber((AMBER / name).read_text()) == message
 
 
 @pytest.mark.parametrize("text", ["", "-E- no such device", "a,b\n1,2\n", "down_blame\n"])

@@ -56,7 +56,7 @@ def test_the_form_of_every_supported_release(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "does not begin"),
         ("no stats available\n", "does not begin"),
@@ -64,12 +64,12 @@ def test_the_form_of_every_supported_release(name: str) -> None:
         (TEXT.replace("rx_crc_errors_phy: 0", "rx_crc_errors_phy: -"), "line 12 is not a counter"),
     ],
 )
-def test_half_a_text_is_refused(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_half_a_text_is_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         parse_statistics(text)
 
 
-def test_a_sound_port_passes() -> None:
+def test_a_healthy_port_passes() -> None:
     found = judged(now={"rx_prio3_pause": 99999})
     assert {one.status for one in found.values()} == {PASS}
     assert set(found) == {
@@ -141,9 +141,9 @@ def test_a_tool_that_is_missing_hangs_or_fails_has_measured_nothing(tmp_path) ->
         "no stats": CommandResult(("ethtool",), ENDED, 94, "no stats available\n", ""),
         "does not begin": CommandResult(("ethtool",), ENDED, 0, "", ""),
     }
-    for number, (said, result) in enumerate(results.items()):
+    for number, (reported, result) in enumerate(results.items()):
         found = ask(tmp_path / str(number), lambda *_a, result=result, **_b: result)
-        assert all(isinstance(one, str) and said in one for one in found.values()), found
+        assert all(isinstance(one, str) and reported in one for one in found.values()), found
     calls = []
     hung = CommandResult(("ethtool",), TIMED_OUT, None, "", "", 3.0)
 

@@ -65,8 +65,10 @@ def records(
     hcas = load_hcas(Tree(str(path)))
     now = sample(hcas, 10000.0)
     earlier = sample(hcas, 10000.0 - window) if before is None else before(now)
-    told = {hca.device: replace(REPORT, **report) for hca in hcas} if reports is None else reports
-    return judge_node("dgx-01", hcas, wanted, request, told, earlier, now)
+    reported = (
+        {hca.device: replace(REPORT, **report) for hca in hcas} if reports is None else reports
+    )
+    return judge_node("dgx-01", hcas, wanted, request, reported, earlier, now)
 
 
 def bad(found):
@@ -328,7 +330,7 @@ def test_optics(tmp_path, change, check, status):
 
 
 @pytest.mark.parametrize(
-    ("change", "status", "said"),
+    ("change", "status", "message"),
     [
         ({"Module FW Fault": (1,)}, FAIL, "Module FW Fault"),
         ({"DataPath FW Fault": (1,)}, FAIL, "DataPath FW Fault"),
@@ -345,7 +347,7 @@ def test_optics(tmp_path, change, check, status):
         ({}, PASS, "no alarm"),
     ],
 )
-def test_alarms_of_the_module(tmp_path, change, status, said):
+def test_alarms_of_the_module(tmp_path, change, status, message):
     faults = {name: value for name, value in {**HEALTHY, **change}.items() if value is not None}
     reports = {f"mlx5_rail{rail}": REPORT for rail in range(8)}
     reports["mlx5_rail2"] = replace(REPORT, faults=faults)
@@ -357,7 +359,7 @@ def test_alarms_of_the_module(tmp_path, change, status, said):
     )
     # The transceiver is named by its serial number.
     assert "EXAMPLE OSFP-400G S1" in record.text
-    assert said in record.text
+    assert message in record.text
 
 
 def test_copper_has_no_alarms(tmp_path):
@@ -378,11 +380,11 @@ def test_copper_has_no_alarms(tmp_path):
 )
 def test_what_the_firmware_says_of_an_active_port(tmp_path, change, check, status):
     found = bad(records(dgx(tmp_path), **change))
-    assert {(name, told) for name, _subject, told in found} == {(check, status)}
+    assert {(name, report) for name, _subject, report in found} == {(check, status)}
     # A port that waits for its subnet manager is judged by ib.state alone.
     waiting = {f"mlx5_rail{rail}": {"state": "2: INIT"} for rail in range(8)}
     found = bad(records(dgx(tmp_path / "waiting", **waiting), **change))
-    assert {name for name, _subject, _told in found} == {"ib.state"}
+    assert {name for name, _subject, _reported in found} == {"ib.state"}
 
 
 def test_bit_errors(tmp_path):

@@ -99,7 +99,7 @@ def test_plan_is_what_differs_as_numbers():
 
 
 @pytest.mark.parametrize(
-    ("wanted", "said"),
+    ("wanted", "message"),
     [
         ({"LINK_TYPE_P2": 1}, "LINK_TYPE_P2: not among the 7 settings.*it has LINK_TYPE_P1"),
         ({"NO_SUCH": 1, "NOR_THIS": 1}, "NO_SUCH.*NOR_THIS"),
@@ -108,8 +108,8 @@ def test_plan_is_what_differs_as_numbers():
         ({"PCI_SWITCH_EMULATION": True}, "read only"),
     ],
 )
-def test_what_the_adapter_cannot_take(wanted, said):
-    with pytest.raises(ValueError, match=said):
+def test_what_the_adapter_cannot_take(wanted, message):
+    with pytest.raises(ValueError, match=message):
         plan(parse_query(THREE), wanted)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 from irregular import IRREGULAR
-from library import CLEAN, FROZEN, Unplanned, build, learned, sound
+from library import CLEAN, FROZEN, Unplanned, build, healthy, learned
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import FAIL, NOT_MEASURED
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import (
@@ -39,12 +39,12 @@ def test_most_clean_faults_are_found_and_nothing_is_invented():
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("condition", IRREGULAR)
-def test_a_fabric_that_is_irregular_and_sound_has_no_finding_and_no_guess(size, condition):
-    assert not sound(size, condition, 1)
+def test_a_fabric_that_is_irregular_and_healthy_has_no_finding_and_no_guess(size, condition):
+    assert not healthy(size, condition, 1)
 
 
 def test_every_irregular_fabric_has_room_somewhere():
-    assert all(sound("superpod-32-of-64", name, 2) == [] for name in IRREGULAR)
+    assert all(healthy("superpod-32-of-64", name, 2) == [] for name in IRREGULAR)
 
 
 @pytest.mark.parametrize("fault", FROZEN)

@@ -254,7 +254,7 @@ def test_switches_that_were_asked(tmp_path: Path) -> None:
     assert kinds <= {"missing", "dark", "cage"}
 
 
-def test_random_faults_pass_nothing_broken_and_fail_nothing_sound() -> None:
+def test_random_faults_pass_nothing_broken_and_fail_nothing_healthy() -> None:
     dice = random.Random(14)
     for _round in range(150):
         nodes = world()

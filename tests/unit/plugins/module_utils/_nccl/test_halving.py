@@ -183,7 +183,7 @@ def test_noise_seldom_misleads():
     assert wrong <= 8
 
 
-def test_noise_in_a_sound_group_blames_none():
+def test_noise_in_a_healthy_group_blames_none():
     found = [World(noise=0.03, seed=turn).search(names(32)) for turn in range(300)]
     assert sum(bool(one) for one in found) <= 3
     assert not [

@@ -205,7 +205,7 @@ def test_a_cause_of_all_takes_the_share_out_and_each_other_says_so_once(
         assert node.states == ("IDLE",)
         assert re.fullmatch(r"\{node-health left in service: hca:dgx-1/0 .*\}", node.comment)
         assert program.last is not None
-        assert f"{most} of {count} nodes are out by themselves" in program.last.said
+        assert f"{most} of {count} nodes are out by themselves" in program.last.message
 
 
 @pytest.mark.parametrize("count", [1, 2, 8, 1024])

@@ -44,10 +44,10 @@ def service(node, monkeypatch):
     monkeypatch.setattr(_health_events, "_SETTLE_S", 0.05)
 
     def start():
-        said = []
-        follower = follower_of(settings_from_data(node.config), said.append)
+        messages = []
+        follower = follower_of(settings_from_data(node.config), messages.append)
         steps = follower.steps()
-        return lambda: next(steps), said, follower
+        return lambda: next(steps), messages, follower
 
     return start
 
@@ -58,7 +58,7 @@ def append(node, text):
 
 
 def test_a_serious_xid_drains_at_once(node, service):
-    step, said, _follower = service()
+    step, output, _follower = service()
     step()
     assert node.calls == []
     append(node, "[1.0] usb 1-1: new device\n" + LOST.format("20.5"))
@@ -68,21 +68,21 @@ def test_a_serious_xid_drains_at_once(node, service):
     state, reason = node.in_slurm
     assert state == "IDLE+DRAIN"
     assert reason.startswith("node-health: gpu:dgx-01/4 gpu.xid is 1 Xids (must be == 0): Xid 79")
-    assert said == [f"dgx-01 drained: {reason}"]
+    assert output == [f"dgx-01 drained: {reason}"]
     (record,) = node.records("event")
     assert record["subject"] == "gpu:dgx-01/4"
 
 
 def test_an_xid_of_an_application_drains_nothing(node, service):
-    step, said, _follower = service()
+    step, output, _follower = service()
     append(node, APPLICATION.format("20.5"))
     step()
     assert node.in_slurm == ("IDLE", "")
-    assert said == []
+    assert output == []
 
 
 def test_one_half_of_a_line_is_waited_for(node, service):
-    step, _said, _follower = service()
+    step, _messages, _follower = service()
     half = LOST.format("20.5")
     append(node, half[:30])
     step()
@@ -109,7 +109,7 @@ def test_what_was_acted_on_is_not_acted_on_again(node, service):
     service()[0]()
     # It is repaired and resumed; the service is restarted, and an application fails.
     node.set_slurm("IDLE")
-    step, _said, _follower = service()
+    step, _messages, _follower = service()
     step()
     append(node, APPLICATION.format("90.0"))
     step()
@@ -129,19 +129,19 @@ def test_what_came_while_the_service_was_down_is_acted_on(node, service):
 def test_a_drain_that_another_one_made_stays(node, service):
     node.set_slurm("IDLE+DRAIN", "fan, Ann")
     append(node, LOST.format("20.5"))
-    _step, said, follower = service()
+    _step, output, follower = service()
     follower.take(follower.source.read(0.1))
     assert node.in_slurm == ("IDLE+DRAIN", "fan, Ann")
-    assert said == ["dgx-01 is IDLE+DRAIN, for another reason: fan, Ann"]
+    assert output == ["dgx-01 is IDLE+DRAIN, for another reason: fan, Ann"]
 
 
 def test_slurm_that_does_not_answer_is_told_later(node, service, monkeypatch):
     monkeypatch.setattr(_health_events, "_RETRY_S", 0.2)
     node.set_slurm(down={})
     append(node, LOST.format("20.5"))
-    step, said, _follower = service()
+    step, output, _follower = service()
     step()
-    assert said[0].startswith("checker: Slurm did not take the change, again in 0.2 s")
+    assert output[0].startswith("checker: Slurm did not take the change, again in 0.2 s")
     node.set_slurm()
     time.sleep(0.3)
     step()
@@ -152,7 +152,7 @@ FORGED = "NVRM: Xid (PCI:0000:9d:00): 79, pid=1, GPU has fallen off the bus."
 
 
 def test_the_name_of_a_program_drains_nothing(node, service):
-    step, said, follower = service()
+    step, output, follower = service()
     append(
         node,
         f"6,421,971276226,-;NVRM: Xid (PCI:[6404]: segfault at 0 ip 00005642e9c86132 sp "
@@ -160,11 +160,11 @@ def test_the_name_of_a_program_drains_nothing(node, service):
     )
     step()
     assert node.in_slurm == ("IDLE", "")
-    assert (said, follower.lines) == ([], [])
+    assert (output, follower.lines) == ([], [])
 
 
 def test_what_programs_throw_does_not_push_out_what_the_hardware_says(node, service):
-    step, _said, follower = service()
+    step, _messages, follower = service()
     append(node, "".join(APPLICATION.format(f"{20 + n / 1000:.3f}") for n in range(2000)))
     step()
     append(node, LOST.format("90.0"))
@@ -175,7 +175,7 @@ def test_what_programs_throw_does_not_push_out_what_the_hardware_says(node, serv
 
 def test_the_status_of_a_pcie_error_is_remembered_with_it(node, service):
     """Without its status, an error that was no fault of the hardware would be one."""
-    step, _said, _follower = service()
+    step, _messages, _follower = service()
     step()
     card = "mlx5_core 0000:18:00.0: "
     error = f"{card}PCIe Bus Error: severity={{}}, type=Transaction Layer, (Requester ID)\n"
@@ -200,7 +200,7 @@ def test_the_status_of_a_pcie_error_is_remembered_with_it(node, service):
 def test_a_storm_of_xids_is_bounded(node, service):
     append(node, "".join(LOST.format(f"{20 + n / 1000:.3f}") for n in range(5000)))
     begun = time.monotonic()
-    _step, _said, follower = service()
+    _step, _messages, follower = service()
     follower.take(follower.source.read(0.1))
     assert time.monotonic() - begun < 5
     assert len(follower.lines) == 100
@@ -235,7 +235,7 @@ def test_a_ring_that_lost_its_beginning_is_completed_by_the_service(node, servic
     )
 
     append(node, LOST.format("20.5"))
-    step, _said, follower = service()
+    step, _messages, follower = service()
     step()
     node.config["roots"]["kernel_log"] = ""
     settings = settings_from_data(node.config)
@@ -274,16 +274,16 @@ def test_the_program_follows_and_drains(node, program_file):
 def test_above_the_share_an_xid_is_held_and_said_once(node, service):
     other = {"state": "IDLE+DRAIN", "reason": write_reason("dgx-02", ITSELF, "ib.link_downed")}
     node.slurm.write_text(json.dumps({"dgx-01": {"state": "IDLE", "reason": ""}, "dgx-02": other}))
-    step, said, follower = service()
+    step, output, follower = service()
     append(node, LOST.format("20.5"))
     step()
     step()
     assert node.in_slurm == ("IDLE", "")
-    assert len([line for line in said if "brake" in line]) == 1
+    assert len([line for line in output if "brake" in line]) == 1
     assert follower.retry > time.monotonic() + 200
     follower.retry = 0.0
     follower.act()
-    assert len([line for line in said if "brake" in line]) == 1
+    assert len([line for line in output if "brake" in line]) == 1
     node.set_slurm()
     follower.retry = 0.0
     follower.act()

@@ -112,11 +112,17 @@ def test_a_fault_drains_the_node_and_says_which(node, check):
     assert (subject, named.rstrip(":")) in node.odd()
 
 
+@pytest.fixture
+def patient(monkeypatch):
+    """What a busy machine makes of the limits is not the question."""
+    for name, mode in _health_settings.MODES.items():
+        given = {**vars(mode), "limit_s": 40.0, "one_s": 10.0}
+        monkeypatch.setitem(_health_settings.MODES, name, _health_settings.Mode(**given))
+
+
 @pytest.mark.parametrize("mode", MODES)
-def test_each_mode_finds_a_broken_gpu_and_the_timer_only_tells(node, mode, monkeypatch):
-    # What a busy machine makes of the limits is not the question here.
-    given = {**vars(_health_settings.MODES[mode]), "limit_s": 40.0, "one_s": 10.0}
-    monkeypatch.setitem(_health_settings.MODES, mode, _health_settings.Mode(**given))
+@pytest.mark.usefixtures("patient")
+def test_each_mode_finds_a_broken_gpu_and_the_timer_only_tells(node, mode):
     node.inject("nvlink_down")
     assert node.run(mode) == FAILED
     assert ("gpu:dgx-01/6", "gpu.nvlink_active") in node.odd(mode)
@@ -125,6 +131,37 @@ def test_each_mode_finds_a_broken_gpu_and_the_timer_only_tells(node, mode, monke
         assert node.in_slurm[1].startswith(
             "node-health: gpu:dgx-01/6 gpu.nvlink_active is 17 links"
         )
+
+
+def _with_bmc(node, text):
+    """A node whose kernel has the BMC's driver."""
+    (node.folder / "sys/class/ipmi/ipmi0").mkdir(parents=True)
+    node.tool("ipmitool", f"cat {FIXTURES / 'ipmitool_sdr' / text}")
+
+
+def test_the_timer_alone_asks_the_bmc_and_drains_nothing(node):
+    _with_bmc(node, "broken.txt")
+    assert node.run("health") == OK
+    assert node.run("timer") == FAILED
+    assert node.odd("timer") == {("node:dgx-01", "host.sensors"): "fail"}
+    assert node.in_slurm == ("IDLE", "")
+
+
+def test_what_the_timer_found_stays_in_the_metrics(node):
+    """Slurm's health check writes the same file three times between two runs of the timer."""
+    _with_bmc(node, "broken.txt")
+    node.run("timer")
+    finding = 'finding{check="host.sensors",subject="node:dgx-01",status="fail"} 1'
+    assert finding in node.metrics.read_text()
+    node.run("health")
+    assert finding in node.metrics.read_text()
+    assert "host.sensors" not in {one["check"] for one in node.records("health")}
+    late = time.time() - _health_settings.OF_TIMER_S
+    os.utime(node.state / "timer.json", (late, late))
+    node.run("health")
+    assert finding not in node.metrics.read_text()
+    (node.state / "timer.json").write_text("{")
+    assert node.run("health") == OK
 
 
 # A hang, a crash, a truncated answer: each costs only itself, and fails nothing.
@@ -219,6 +256,7 @@ def test_a_tool_that_is_not_there_measures_nothing(node, monkeypatch):
 @pytest.mark.parametrize(
     ("number", "status"), [(errno.ESTALE, "fail"), (errno.EACCES, "not_measured")]
 )
+@pytest.mark.usefixtures("patient")
 def test_a_stale_mount_fails_and_one_that_may_not_be_asked_does_not(
     node, monkeypatch, number, status
 ):
@@ -231,6 +269,7 @@ def test_a_stale_mount_fails_and_one_that_may_not_be_asked_does_not(
     assert list(node.odd("prolog").values()) == [status]
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_disk_that_turned_read_only_fails(node, monkeypatch):
     real = os.statvfs
 
@@ -324,7 +363,7 @@ def test_only_an_idle_node_is_asked_for_what_jobs_have_left(node):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda node: node.set_slurm(down={}), "Unable to contact slurm controller"),
         (lambda node: (node.tools / "scontrol").unlink(), "is not installed"),
@@ -332,7 +371,7 @@ def test_only_an_idle_node_is_asked_for_what_jobs_have_left(node):
         (lambda node: node.tool("scontrol", "echo gibberish"), "does not know a node"),
     ],
 )
-def test_without_slurm_the_checks_still_run_and_the_program_says_so(node, change, said):
+def test_without_slurm_the_checks_still_run_and_the_program_says_so(node, change, message):
     node.inject("nvlink_down")
     change(node)
     # A node whose drain Slurm did not take stays in service: a failed prolog would drain it.
@@ -340,7 +379,7 @@ def test_without_slurm_the_checks_still_run_and_the_program_says_so(node, change
     assert node.odd()[("gpu:dgx-01/6", "gpu.nvlink_active")] == "fail"
     faults = [one["text"] for one in node.records() if one["check"] == "health.checker"]
     assert len(faults) == 2
-    assert said in faults[0]
+    assert message in faults[0]
     assert faults[1].startswith("Slurm did not take the change: ")
 
 
@@ -539,16 +578,16 @@ def test_a_job_on_a_held_node_does_not_ask_slurm_again(node):
 
 
 @pytest.mark.parametrize(
-    ("said", "may_arrive"),
+    ("message", "may_arrive"),
     [
         ("slurm_update error: Socket timed out on send/recv operation", True),
         ("slurm_update error: Invalid node state specified", False),
     ],
 )
-def test_an_update_without_an_answer_keeps_the_node_from_trying_again(node, said, may_arrive):
+def test_an_update_without_an_answer_keeps_the_node_from_trying_again(node, message, may_arrive):
     node.inject("nvlink_down")
     real = (node.tools / "scontrol").read_text().split("\n", 1)[1]
-    node.tool("scontrol", f'case "$1" in update) echo "{said}" >&2; exit 1;; esac\n{real}')
+    node.tool("scontrol", f'case "$1" in update) echo "{message}" >&2; exit 1;; esac\n{real}')
     assert node.run("health") == HELD
     sent = node.state / "brake-sent.json"
     assert sent.exists() == may_arrive

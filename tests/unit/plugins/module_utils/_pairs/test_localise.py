@@ -97,15 +97,15 @@ def test_a_fault_of_one_direction_names_the_direction() -> None:
     assert (sends.good, receives.good, adapter.good) == (0, 0, 0)
 
 
-def test_two_faults_are_two_findings_and_sound_parts_none() -> None:
+def test_two_faults_are_two_findings_and_healthy_parts_none() -> None:
     two = rail_end("dgx-03", 1)
     found = judged(LEAF, slow_if(lambda a, b: a != b and bool({ONE, two} & {a, b})))
     assert {finding.subjects for finding in found.findings} == {
         ("cable:dgx-01/rail0--leaf-10/1",),
         ("cable:dgx-03/rail1--leaf-11/3",),
     }
-    sound = judged(LEAF, lambda _a, _b: GOOD)
-    assert (sound.findings, sound.unexplained, len(sound.counted)) == ([], [], 50)
+    healthy = judged(LEAF, lambda _a, _b: GOOD)
+    assert (healthy.findings, healthy.unexplained, len(healthy.counted)) == ([], [], 50)
 
 
 def test_a_slow_part_above_the_threshold_is_found_and_called_legal() -> None:
@@ -201,7 +201,7 @@ def test_some_rails_of_a_node(count: int) -> None:
         assert finding.suspects[0].cost == pytest.approx(-math.log(chance))
 
 
-def test_rails_that_were_not_measured_do_not_count_as_sound() -> None:
+def test_rails_that_were_not_measured_do_not_count_as_healthy() -> None:
     def rate(a: End, b: End) -> float | None:
         if a.rail == 3:
             return None

@@ -23,6 +23,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._repair.decide impor
     Policy,
     obstacle,
     plan_repair,
+    unswept,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._repair.incident import (
     BEGUN,
@@ -399,3 +400,33 @@ def test_a_repeat_offender_that_passes_waits_for_consent_in_any_host(broken: Cas
     plan = broken.plan(parts=replace(there, allowed=["dgx-02"]))
     assert plan.waits == {"dgx-02": "it passes at level standard: admit_nodes lets it in"}
     assert kept_parts(fold(broken.events)) == {}
+
+
+@pytest.mark.parametrize(
+    ("own", "whole", "waits"),
+    [
+        # Validated since the drain, and the cables were swept before it, or never.
+        (verdict(PASS, NOW - 50), verdict(PASS, NOW - 500), True),
+        (verdict(PASS, NOW - 50), verdict(NOT_MEASURED, NOW - 50), True),
+        (verdict(PASS, NOW - 50), None, True),
+        # Swept since: the gate has what it asks for.
+        (verdict(PASS, NOW - 50), verdict(PASS, NOW - 50), False),
+        # A sweep would not let it in.
+        (verdict(PASS, NOW - 500), verdict(PASS, NOW - 500), False),
+        (verdict(FAIL, NOW - 50), verdict(FAIL, NOW - 50), False),
+        (None, None, False),
+    ],
+)
+def test_only_a_node_that_passes_waits_for_a_sweep(
+    own: Verdict | None, whole: Verdict | None, waits: bool
+) -> None:
+    judged = [{NAME: one} if one else {} for one in (own, whole)]
+    assert unswept({NAME: node()}, judged[0], judged[1], ALL) == ([NAME] if waits else [])
+
+
+def test_a_node_that_others_hold_waits_for_no_sweep() -> None:
+    own, whole = {NAME: verdict(PASS, NOW - 50)}, {NAME: verdict(PASS, NOW - 500)}
+    by_operator = replace(node(), reason="fans", reason_by="alice")
+    # Of a new node, and of a spare, the gate asks nothing newer than what there is.
+    for held in (by_operator, node(kind=SPARE), node(kind=UNPROVEN), node(("IDLE",))):
+        assert unswept({NAME: held}, own, whole, ALL) == []

@@ -56,19 +56,26 @@ def test_the_fleet_says_what_is_delivered_healthy_reserved_and_in_use() -> None:
         "dgx-03": Node("dgx-03", ("IDLE", "RESERVED")),
         "dgx-05": Node("dgx-05", ("DOWN",)),
     }
-    said = {"dgx-01": FAIL, "dgx-02": PASS, "dgx-03": NOT_MEASURED, "dgx-05": PASS}
-    verdicts = {name: Verdict(name, status, AT) for name, status in said.items()}
+    result = {"dgx-01": FAIL, "dgx-02": PASS, "dgx-03": NOT_MEASURED, "dgx-05": PASS}
+    verdicts = {name: Verdict(name, status, AT) for name, status in result.items()}
     planned = [{"name": f"dgx-0{number}", "serial": f"S{number}"} for number in range(1, 6)]
     parts = {"dgx-01": [{"category": "GPU", "serial": "17"}]}
     fleet = fleet_data(planned, nodes, verdicts, open_of(OPEN), parts, AT, "alpha")
     assert fleet["summary"] == {
         "nodes": 5, "delivered": 4, "healthy": 1, "reserved": 1, "in_use": 1, "out": 2
     }  # fmt: skip
-    told = {one["node"]: one for one in fleet["nodes"]}
-    assert (told["dgx-01"]["healthy"], told["dgx-01"]["ticket_id"]) == (False, "dgx-01-story")
-    assert told["dgx-01"]["parts"] == parts["dgx-01"]
+    reported = {one["node"]: one for one in fleet["nodes"]}
+    assert (reported["dgx-01"]["healthy"], reported["dgx-01"]["ticket_id"]) == (
+        False,
+        "dgx-01-story",
+    )
+    assert reported["dgx-01"]["parts"] == parts["dgx-01"]
     # What was not measured is neither healthy nor not, and what is down is not healthy.
-    assert [told[name]["healthy"] for name in ("dgx-03", "dgx-04", "dgx-05")] == [None, None, False]
+    assert [reported[name]["healthy"] for name in ("dgx-03", "dgx-04", "dgx-05")] == [
+        None,
+        None,
+        False,
+    ]
 
 
 def test_metrics_have_the_mean_time_to_repair_and_who_waits() -> None:

@@ -12,10 +12,19 @@ import time
 from pathlib import Path
 
 import pytest
-from ticket_receiver import KEY, Receiver, kill_many, story
+from ticket_receiver import kill_many, story
+from ticket_server import KEY, Receiver
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.redact import Redactor
-from ansible_collections.baremetal.dgx.plugins.module_utils._repair.incident import Event
+from ansible_collections.baremetal.dgx.plugins.module_utils._repair.fleet import (
+    incidents_data,
+    rma_of,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._repair.incident import (
+    CLOSED,
+    Event,
+    fold,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._repair.send import send_all
 from ansible_collections.baremetal.dgx.plugins.module_utils._repair.tickets import tickets_of
 
@@ -35,11 +44,11 @@ def lines(number: int = 1) -> list[Event]:
 
 def test_each_state_is_one_ticket_with_a_signature(tmp_path):
     with Receiver(tmp_path) as receiver:
-        told = sent(tmp_path, receiver.hook(), lines())
+        reported = sent(tmp_path, receiver.hook(), lines())
         again = sent(tmp_path, receiver.hook(), lines())
-    assert told["sent"] == [f"dgx-01-story/{state}" for state in STATES]
-    assert (told["waiting"], told["why"], again["sent"]) == ([], "", [])
-    assert [key for key, _body in receiver.requests] == told["sent"]
+    assert reported["sent"] == [f"dgx-01-story/{state}" for state in STATES]
+    assert (reported["waiting"], reported["why"], again["sent"]) == ([], "", [])
+    assert [key for key, _body in receiver.requests] == reported["sent"]
     ticket = json.loads(receiver.tickets["dgx-01-story/return"])
     assert (ticket["node"], ticket["slot"], ticket["category"]) == ("dgx-01", "3", "GPU")
     assert [(one["step"], one["outcome"]) for one in ticket["tried"]] == [
@@ -59,6 +68,18 @@ def test_a_ticket_has_the_history_of_its_part_over_hosts():
         assert all(whole[one.key] == one for one in tickets_of(events[:count]))
 
 
+def test_of_a_part_that_fails_a_thousand_times_the_latest_incidents_count():
+    events = [line for number in range(0, 3000, 3) for line in story(number, 0.0)]
+    last = tickets_of(events)[-1]
+    wanted = [f"dgx-{number:02}" for number in range(2937, 2997, 3)]
+    assert [one.node for one in last.earlier] == wanted
+    data = incidents_data(fold(events), 9000.0, 1e9, "alpha")
+    assert max(len(one["history"]) for one in data["incidents"]) == len(wanted)
+    assert [one["node"] for one in data["incidents"][-1]["history"]] == wanted
+    open_ones = fold([line for line in events if line.what != CLOSED])
+    assert rma_of(open_ones)["dgx-2997-story"].count("gpu.xid: Xid 79") == len(wanted)
+
+
 def test_a_state_that_comes_again_has_a_key_of_its_own():
     events = lines()
     keys = [one.key for one in tickets_of([*events[:5], events[3], *events[5:]])]
@@ -68,8 +89,8 @@ def test_a_state_that_comes_again_has_a_key_of_its_own():
 def test_what_is_not_taken_waits_and_nothing_overtakes_it(tmp_path):
     with Receiver(tmp_path) as receiver:
         receiver.answer = 500
-        told = sent(tmp_path, receiver.hook(), lines())
-        assert (told["sent"], told["why"]) == ([], "it answers with 500")
+        reported = sent(tmp_path, receiver.hook(), lines())
+        assert (reported["sent"], reported["why"]) == ([], "it answers with 500")
         assert len(receiver.requests) == 1
         receiver.answer = 200
         assert sent(tmp_path, receiver.hook(), lines())["waiting"] == []
@@ -89,9 +110,9 @@ def test_a_receiver_that_hangs_costs_its_timeout_once(tmp_path):
     with Receiver(tmp_path) as receiver:
         receiver.wait_s = 30
         began = time.monotonic()
-        told = sent(tmp_path, receiver.hook(timeout_s=0.3), lines())
-    assert "timed out" in told["why"]
-    assert len(told["waiting"]) == 4
+        reported = sent(tmp_path, receiver.hook(timeout_s=0.3), lines())
+    assert "timed out" in reported["why"]
+    assert len(reported["waiting"]) == 4
     assert time.monotonic() - began < 10
 
 
@@ -107,8 +128,10 @@ def test_no_receiver_and_a_key_that_others_read(tmp_path):
 def test_a_new_hook_is_told_nothing_of_what_is_over(tmp_path):
     old = story(1, 1_700_000_000.0)
     with Receiver(tmp_path) as receiver:
-        told = sent(tmp_path, receiver.hook(), [*old, *story(2, 1_700_000_000.0)[:4]], known=False)
-    assert told["sent"] == ["dgx-02-story/opened", "dgx-02-story/person"]
+        reported = sent(
+            tmp_path, receiver.hook(), [*old, *story(2, 1_700_000_000.0)[:4]], known=False
+        )
+    assert reported["sent"] == ["dgx-02-story/opened", "dgx-02-story/person"]
 
 
 def test_a_command_gets_a_file_and_secrets_are_taken_out(tmp_path):
@@ -122,9 +145,9 @@ def test_a_command_gets_a_file_and_secrets_are_taken_out(tmp_path):
     with Receiver(tmp_path) as receiver:
         hook = receiver.hook(kind="command", secret_file="", command=[str(program), "x"])
     send_all(str(tmp_path), [hook], [], "alpha", Redactor())
-    told = send_all(str(tmp_path), [hook], lines(), "alpha", Redactor(["Xid 79"]))["tracker"]
-    assert told["sent"] == ["dgx-01-story/opened"]
-    assert "ended with 1" in told["why"]
+    reported = send_all(str(tmp_path), [hook], lines(), "alpha", Redactor(["Xid 79"]))["tracker"]
+    assert reported["sent"] == ["dgx-01-story/opened"]
+    assert "ended with 1" in reported["why"]
     assert '"text": "[hidden]"' in (tmp_path / "told").read_text()
 
 
@@ -154,10 +177,10 @@ def test_a_mail_has_the_key_as_its_name(tmp_path):
                 kind="mail", secret_file="", server="127.0.0.1", port=server.server_address[1],
                 tls="none", sender="dgx@example.com", recipients=["ops@example.com"],
             )  # fmt: skip
-        told = sent(tmp_path, hook, lines()[:4])
+        reported = sent(tmp_path, hook, lines()[:4])
         server.shutdown()
-    assert told["why"] == ""
-    assert told["sent"] == ["dgx-01-story/opened", "dgx-01-story/person"]
+    assert reported["why"] == ""
+    assert reported["sent"] == ["dgx-01-story/opened", "dgx-01-story/person"]
     names = [line for line in taken if line.startswith("Message-ID: ")]
     assert len(set(names)) == 2
     assert all(name.endswith("@example.com>") for name in names)

@@ -23,3 +23,5 @@ def test_histories_have_what_they_are_about() -> None:
     }  # fmt: skip
     assert sum(len(world.taken) for world in worlds) > 100
     assert any(len(world.events()) < len(world.lines) for world in worlds)
+    assert sum(len(world.failed) for world in worlds) > 5
+    assert sum(world.again for world in worlds) > 20

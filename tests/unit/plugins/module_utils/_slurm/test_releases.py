@@ -46,11 +46,11 @@ def test_there_is_something_measured() -> None:
 def test_keys_are_judged_as_the_parser_of_the_release_did(version: str) -> None:
     wrong = []
     for partition, key, versions in measured_keys():
-        said = judge_key(version, key, partition)
-        if "is a name of old" in said:
+        result = judge_key(version, key, partition)
+        if "is a name of old" in result:
             continue
-        if (said == "") != (version in versions):
-            wrong.append(f"{key} in {version}: {said or 'taken'}")
+        if (result == "") != (version in versions):
+            wrong.append(f"{key} in {version}: {result or 'taken'}")
     assert wrong == []
 
 
@@ -61,7 +61,7 @@ def test_every_key_of_the_tables_was_measured() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "key", "partition", "said"),
+    ("version", "key", "partition", "message"),
     [
         ("24.11", "maxarraysize", False, ""),
         (
@@ -95,8 +95,8 @@ def test_every_key_of_the_tables_was_measured() -> None:
         ("24.11", "MaxTimes", True, "is not a key of a PartitionName line; write MaxTime"),
     ],
 )
-def test_judge_key(version: str, key: str, partition: bool, said: str) -> None:
-    assert judge_key(version, key, partition) == said
+def test_judge_key(version: str, key: str, partition: bool, message: str) -> None:
+    assert judge_key(version, key, partition) == message
 
 
 def test_judge_values() -> None:

@@ -62,9 +62,9 @@ def test_what_slurm_supports_is_not_refused(found: str, declared: str) -> None:
     ],
 )
 def test_a_jump_is_refused_in_one_line(found: str, declared: str, words: str) -> None:
-    said = refusal(found, declared)
-    assert words in said
-    assert "\n" not in said
+    result = refusal(found, declared)
+    assert words in result
+    assert "\n" not in result
 
 
 def test_steps_are_supported_and_few() -> None:

@@ -56,35 +56,35 @@ def test_old_kernels_speak_version_1(release, knows):
 
 
 def test_new_syntax_has_the_dot_and_slashes_between_monitors():
-    said = render()
-    assert said["what"] == f"node@{FSID}.cephfs=/home"
-    assert said["options"] == [
+    result = render()
+    assert result["what"] == f"node@{FSID}.cephfs=/home"
+    assert result["options"] == [
         "mon_addr=10.0.0.1:3300/10.0.0.2:3300",
         "secretfile=/etc/ceph/ceph.client.node.secret",
         "ms_mode=prefer-crc",
         "recover_session=clean",
         "noatime",
     ]
-    assert said["watch"] == ["/etc/ceph/ceph.client.node.secret"]
+    assert result["watch"] == ["/etc/ceph/ceph.client.node.secret"]
 
 
 def test_an_old_mount_ceph_gets_the_old_syntax():
-    said = render(client=Client(True, "", 16))
-    assert said["what"] == "10.0.0.1:3300,10.0.0.2:3300:/home"
-    assert said["options"][:2] == ["name=node", "mds_namespace=cephfs"]
+    result = render(client=Client(True, "", 16))
+    assert result["what"] == "10.0.0.1:3300,10.0.0.2:3300:/home"
+    assert result["options"][:2] == ["name=node", "mds_namespace=cephfs"]
 
 
 def test_version_1_has_its_port_and_no_ms_mode():
-    for said in (render(ms_mode="legacy"), render(client=Client(True, "", 18, ms_mode=False))):
-        assert "mon_addr=10.0.0.1:6789/10.0.0.2:6789" in said["options"]
-        assert not [word for word in said["options"] if word.startswith("ms_mode")]
+    for message in (render(ms_mode="legacy"), render(client=Client(True, "", 18, ms_mode=False))):
+        assert "mon_addr=10.0.0.1:6789/10.0.0.2:6789" in message["options"]
+        assert not [word for word in message["options"] if word.startswith("ms_mode")]
 
 
 def test_fuse_has_its_own_options_and_none_of_the_kernels():
     mount = {**HOME, "options": ["rasize=67108864", "nodev"], "read_only": True}
-    said = render(mount, "fuse")
-    assert (said["what"], said["fstype"]) == ("none", "fuse.ceph")
-    assert said["options"] == [
+    result = render(mount, "fuse")
+    assert (result["what"], result["fstype"]) == ("none", "fuse.ceph")
+    assert result["options"] == [
         "ceph.id=node",
         "ceph.client_fs=cephfs",
         "ceph.client_mountpoint=/home",
@@ -100,10 +100,10 @@ def test_a_key_is_never_part_of_a_mount():
 
 
 def test_what_a_mount_says_itself_goes_before_what_all_have():
-    said = render({**HOME, "ms_mode": "secure", "recover_session": "no", "limit_s": 5})
-    assert "ms_mode=secure" in said["options"]
-    assert not [word for word in said["options"] if word.startswith("recover")]
-    assert said["limit_s"] == 5
+    result = render({**HOME, "ms_mode": "secure", "recover_session": "no", "limit_s": 5})
+    assert "ms_mode=secure" in result["options"]
+    assert not [word for word in result["options"] if word.startswith("recover")]
+    assert result["limit_s"] == 5
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_a_missing_folder_gets_everything():
             "ceph.dir.layout.stripe_count": "4",
         },
     }
-    assert _cephfs.told("/scratch", todo).startswith("/scratch: made, mode 1777, owner 0:-1")
+    assert _cephfs.describe("/scratch", todo).startswith("/scratch: made, mode 1777, owner 0:-1")
 
 
 def test_a_folder_as_declared_gets_nothing():

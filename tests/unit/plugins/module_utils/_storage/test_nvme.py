@@ -39,7 +39,7 @@ def records(change=None, rc=0, outcome="ended", text=None):
     return {one.check: one for one in judge_disk("dgx-01", "/dev/nvme0", asked)}
 
 
-def test_a_sound_disk_passes_and_is_known_by_its_serial():
+def test_a_healthy_disk_passes_and_is_known_by_its_serial():
     found = records()
     assert set(found) == {
         "nvme.critical_warning",

@@ -164,10 +164,10 @@ def test_the_sweep_says_what_it_moved_and_a_second_one_nothing(
     (node.data / ".user-7.1~").mkdir()
     first = node.run("--present")
     assert first.returncode == 0, first.stdout
-    said = (
+    message = (
         f"moved {node.data}/user-{ALICE}: a folder of user {MALLORY}, moved to refused-user-{ALICE}"
     )
-    assert said in first.stdout
+    assert message in first.stdout
     assert (node.data / f"user-{MALLORY}").exists()
     assert not (node.data / ".user-7.1~").exists()
     assert node.run("--present").stdout == ""
@@ -177,17 +177,18 @@ def test_a_parent_that_others_can_steer_gets_no_folder(
     node: Node, as_user: Callable[..., None]
 ) -> None:
     os.chown(node.data, MALLORY, MALLORY)
-    said = node.run("--uid", str(ALICE))
-    assert said.returncode == 1
+    result = node.run("--uid", str(ALICE))
+    assert result.returncode == 1
     assert (
-        said.stdout == f"refused {node.data}: belongs to user {MALLORY}: find out why, chown root\n"
+        result.stdout
+        == f"refused {node.data}: belongs to user {MALLORY}: find out why, chown root\n"
     )
     # A prank of one user must not drain the node.
     node.job_of(ALICE)
     os.chown(node.data, 0, 0)
     os.chown(node.place, MALLORY, MALLORY)
-    said = node.run("--uid", str(ALICE))
-    assert "other users may write into it" in said.stdout
+    result = node.run("--uid", str(ALICE))
+    assert "other users may write into it" in result.stdout
     os.chown(node.place, 0, 0)
     node.data.rmdir()
     as_user(0, (node.place / "theirs").mkdir)

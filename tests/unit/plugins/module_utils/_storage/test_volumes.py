@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from dataclasses import replace
 
 import pytest
 from checkout import FIXTURES
@@ -203,18 +204,18 @@ def test_declarations_are_judged_by_themselves():
         Volume("b", "plain", NAMES, "/a", "y" * 13),
         Volume("c", "md", ("/dev/sda", NAMES[0]), "/c", "x"),
     ]
-    said = "\n".join(_volumes.refusals(bad))
+    message = "\n".join(_volumes.refusals(bad))
     for part in (
         "write a name",
         "no disks are declared",
         "one disk",
         "more than 12",
-        "/dev/sda: write names below",
+        "/dev/sda: write names of disks below",
         f"the disk {NAMES[0]} is declared twice",
         "mount point /a is declared twice",
         "label x is declared twice",
     ):
-        assert part in said
+        assert part in message
     assert not _volumes.refusals([MD])
 
 
@@ -265,3 +266,20 @@ def test_lsblk_of_several_releases(name):
         "/dev/md0", "raid0", "ext4", ("/raid",),
     )  # fmt: skip
     assert (blank.fstype, blank.table, blank.mounts, blank.children) == ("", "", (), ())
+
+
+@pytest.mark.parametrize(
+    ("name", "is_stable"),
+    [
+        ("/dev/disk/by-id/nvme-eui.0025385b21404321", True),
+        ("/dev/disk/by-id/nvme-SAMSUNG_MZWLO3T8_S795NA0W501234", True),
+        ("/dev/disk/by-path/pci-0000:ab:00.0-nvme-1", True),
+        ("/dev/disk/by-id/nvme-eui.0025385b21404321-part1", False),
+        ("/dev/disk/by-uuid/0f2ad38e-6f3c-4d3f-9d65-b7cf4a2a9a10", False),
+        ("/dev/disk/by-id/", False),
+        ("/dev/nvme0n1", False),
+    ],
+)
+def test_names_of_whole_disks_that_stay(name, is_stable):
+    result = _volumes.refusals([replace(PLAIN, disks=(name,))])
+    assert ("others change from boot to boot" in "".join(result)) is not is_stable

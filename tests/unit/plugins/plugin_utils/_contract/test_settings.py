@@ -31,8 +31,8 @@ def test_defaults_stand_in_the_contract_alone() -> None:
 
 
 def test_what_may_be_any_text_is_referred_to_where_it_is_said() -> None:
-    said = {"level": "quick", "tool": "/opt/x", "burn": {"environment": {"TOKEN": "t"}, "n": 64}}
-    assert filled(SETTINGS, said, lambda *keys: "->" + ".".join(keys)) == {
+    given = {"level": "quick", "tool": "/opt/x", "burn": {"environment": {"TOKEN": "t"}, "n": 64}}
+    assert filled(SETTINGS, given, lambda *keys: "->" + ".".join(keys)) == {
         "level": "quick",
         "seconds": 10,
         "tool": "->tool",

@@ -55,9 +55,9 @@ def test_runs_with_different_values_write_and_read_apart(tmp_path: Path) -> None
 
 
 def test_the_folder_is_the_same_wherever_the_state_is_said(tmp_path: Path) -> None:
-    said = {"cluster_name": "a"}
-    with_place = {"cluster_state_dir": str(tmp_path), **said}
-    assert own_folder(str(tmp_path), said) == own_folder(str(tmp_path), with_place)
+    given = {"cluster_name": "a"}
+    with_place = {"cluster_state_dir": str(tmp_path), **given}
+    assert own_folder(str(tmp_path), given) == own_folder(str(tmp_path), with_place)
 
 
 def test_what_only_the_inventory_refers_to_is_read_where_it_was_written(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_node_address(arguments: tuple[object, ...], address: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("dgx-01", {}), "node_first_address.management"),
         (("dgx-01", FIRST, {}, "storage"), "dgx-01 has no address on network 'storage'"),
@@ -58,6 +58,6 @@ def test_node_address(arguments: tuple[object, ...], address: str) -> None:
         (("dgx-02", {"management": "255.255.255.255"}), "beyond the last address"),
     ],
 )
-def test_node_address_says_what_lacks(arguments: tuple[object, ...], said: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(said)):
+def test_node_address_says_what_lacks(arguments: tuple[object, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
         node_address(*arguments)  # type: ignore[arg-type]

@@ -108,7 +108,7 @@ def test_a_command_of_a_role_fetches_nothing_but_an_image() -> None:
     assert {one.partition(" | ")[0] for one in found} <= {"nvidia_driver: stream"}
 
 
-def said(values: dict[str, Any]) -> dict[str, Any]:
+def reported(values: dict[str, Any]) -> dict[str, Any]:
     return redirected(
         values.get,
         "http://10.1.0.1:8080/",
@@ -152,7 +152,7 @@ def said(values: dict[str, Any]) -> dict[str, Any]:
 def test_what_comes_from_elsewhere_comes_from_the_mirror(
     values: dict[str, Any], wanted: dict[str, Any]
 ) -> None:
-    found = said(values)
+    found = reported(values)
     assert found.pop("node_base_distribution_sources") is False
     assert found.pop("node_base_repositories") == [
         {
@@ -175,7 +175,7 @@ def test_what_comes_from_elsewhere_comes_from_the_mirror(
     ],
 )
 def test_repositories_of_roles_become_the_mirrors(choice: str, value: str, name: str) -> None:
-    assert said({choice: value})[name] == {
+    assert reported({choice: value})[name] == {
         "uris": ["http://10.1.0.1:8080/apt/ubuntu-24.04"],
         "suites": ["./"],
         "signed_by": "KEY",
@@ -200,7 +200,7 @@ def test_a_value_is_written_where_the_inventory_says_it_now() -> None:
 
 
 def test_folders_of_the_site_are_in_no_other_table() -> None:
-    assert not any(name in said(dict.fromkeys(OWN, "x")) for name in OWN)
+    assert not any(name in reported(dict.fromkeys(OWN, "x")) for name in OWN)
 
 
 def test_platforms_are_those_that_an_inventory_may_name() -> None:

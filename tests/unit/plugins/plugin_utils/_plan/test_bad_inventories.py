@@ -34,7 +34,7 @@ def test_one_line_for_one_mistake(
     assert plan.data is None
 
 
-def test_the_small_cluster_is_sound(
+def test_the_small_cluster_is_healthy(
     planned_by_roles: Callable[..., Plan], small_files: dict[str, str]
 ) -> None:
     assert planned_by_roles(small_files).problems == ()

@@ -44,7 +44,7 @@ def node(name: str, kind: str = "gpu_nodes", **given: Any) -> Node:
     return make_node(name, kind, (kind,), values, basepod(), {})
 
 
-def said(fabric: Fabric, *nodes: Node) -> list[str]:
+def lines_of(fabric: Fabric, *nodes: Node) -> list[str]:
     return [str(problem) for problem in check_cabling(fabric, "f", list(nodes))]
 
 
@@ -73,27 +73,27 @@ def test_no_list_of_cables_where_ansible_reads_hosts(file: str, read: bool) -> N
         f"f.cabling.file: '{file}' lies where Ansible reads every file as a list of hosts; "
         "move it to group_vars/all/cables.csv, and write that"
     )
-    assert said(basepod(cabling={"source": "csv", "file": file})) == ([wrong] if read else [])
+    assert lines_of(basepod(cabling={"source": "csv", "file": file})) == ([wrong] if read else [])
 
 
 def test_source_and_file_belong_together() -> None:
-    assert said(basepod()) == []
-    assert said(basepod(cabling={"source": "computed", "file": "/c.csv"})) == [
+    assert lines_of(basepod()) == []
+    assert lines_of(basepod(cabling={"source": "computed", "file": "/c.csv"})) == [
         (
             "f.cabling.file: '/c.csv', but the source is computed; write source: csv, or "
             "remove the "
             "file"
         )
     ]
-    assert said(basepod(cabling={"source": "learned"})) == [
+    assert lines_of(basepod(cabling={"source": "learned"})) == [
         (
             "f.cabling.file: missing, but the source is learned; write the path of the CSV "
             "file, or "
             "source: computed"
         )
     ]
-    assert said(parse_fabric({})) == []
-    assert said(parse_fabric({"cabling": CSV})) == [
+    assert lines_of(parse_fabric({})) == []
+    assert lines_of(parse_fabric({"cabling": CSV})) == [
         (
             "f.cabling.source: csv, but the topology is none; "
             "write topology: basepod, superpod or leaf_spine"
@@ -104,34 +104,34 @@ def test_source_and_file_belong_together() -> None:
 def test_cables_that_three_tiers_cannot_have() -> None:
     # 12 spines of a rail would share 16 units.
     planes = {"leaf": 128, "spine": 128, "core": 64, "radix": 24}
-    assert said(superpod(**planes)) == [
+    assert lines_of(superpod(**planes)) == [
         (
             "f.radix: 24, by which 16 scalable units do not divide into planes of spine and core "
             "switches; write cabling: {source: csv, file: …}, with a list of the cables"
         )
     ]
-    assert said(superpod(**planes, cabling=CSV)) == []
-    assert said(superpod(**{**planes, "radix": 64})) == []
+    assert lines_of(superpod(**planes, cabling=CSV)) == []
+    assert lines_of(superpod(**{**planes, "radix": 64})) == []
     # Two tiers have no planes, and what is not a unit yet has been reported as that.
-    assert said(superpod(16, 8, radix=24, rails=1)) == []
-    assert said(superpod(3, 9, 9, radix=16, rails=9)) == []
-    assert said(basepod(core_switches=["c"], radix=24, rails=1)) == []
+    assert lines_of(superpod(16, 8, radix=24, rails=1)) == []
+    assert lines_of(superpod(3, 9, 9, radix=16, rails=9)) == []
+    assert lines_of(basepod(core_switches=["c"], radix=24, rails=1)) == []
 
 
 def test_what_is_said_of_switches_is_said_of_one_that_there_is() -> None:
-    sound = basepod(
+    valid = basepod(
         switch_guids={"leaf-1": "fc6a1c0301000000", "leaf-2": "fc6a1c0301000001"},
         switch_places={"leaf-1": {"rack": "r1"}, "leaf-2": {"rack": "r1", "rack_unit": 40}},
         reserved_ports={"leaf-1": [1, 64]},
     )
-    assert said(sound) == []
-    assert said(basepod(switch_places={"leaf-1": {}})) == []
+    assert lines_of(valid) == []
+    assert lines_of(basepod(switch_places={"leaf-1": {}})) == []
     wrong = {"leaf-3": "fc6a1c0301000000", "x": "fc6a1c0301000001"}
-    assert said(basepod(switch_guids=wrong)) == [
+    assert lines_of(basepod(switch_guids=wrong)) == [
         "f.switch_guids.leaf-3: no switch is called 'leaf-3'; write leaf-2",
         "f.switch_guids.x: no switch is called 'x'; write a name out of the lists of switches",
     ]
-    assert said(basepod(reserved_ports={"leaf-1": [64, 65], "leaf-2": [66]})) == [
+    assert lines_of(basepod(reserved_ports={"leaf-1": [64, 65], "leaf-2": [66]})) == [
         (
             "f.reserved_ports.leaf-1[1]: 65, but the switches have 64 ports; "
             "write one of them, or another radix"
@@ -141,7 +141,9 @@ def test_what_is_said_of_switches_is_said_of_one_that_there_is() -> None:
             "write one of them, or another radix"
         ),
     ]
-    assert said(basepod(switch_places={"leaf-1": {"rack": "r"}, "leaf-2": {"rack_unit": 1}})) == [
+    assert lines_of(
+        basepod(switch_places={"leaf-1": {"rack": "r"}, "leaf-2": {"rack_unit": 1}})
+    ) == [
         "f.switch_places.leaf-2.rack: missing, but rack_unit is given; write the name of the rack"
     ]
 
@@ -149,8 +151,8 @@ def test_what_is_said_of_switches_is_said_of_one_that_there_is() -> None:
 def test_a_switch_has_no_adapters_guid() -> None:
     guid = "fc6a1c0301000000"
     fabric = basepod(switch_guids={"leaf-1": guid})
-    assert said(fabric, node("dgx-01", state="absent", hca_guids={2: guid})) == []
-    assert said(fabric, node("dgx-01", hca_guids={2: guid})) == [
+    assert lines_of(fabric, node("dgx-01", state="absent", hca_guids={2: guid})) == []
+    assert lines_of(fabric, node("dgx-01", hca_guids={2: guid})) == [
         (
             "f.switch_guids.leaf-1: 0xfc6a1c0301000000 is also the GUID of "
             "gpu_nodes.dgx-01.node_hca_guids.2; write this switch's own"

@@ -31,7 +31,7 @@ def superpod(leaf: int, spine: int, core: int = 0, ufm_unit: int = 0) -> Fabric:
     return parse_fabric({"topology": "superpod", "ufm_unit": ufm_unit, **switches})
 
 
-def said(fabric: Fabric, nodes: int) -> list[str]:
+def problems(fabric: Fabric, nodes: int) -> list[str]:
     units = {f"dgx-{number}": fabric.unit_of(number) for number in range(1, nodes + 1)}
     hosts = {name: f"gpu_nodes.{name}" for name in units}
     return [str(problem) for problem in check_fabric(fabric, "all.cluster_fabric", hosts, units)]
@@ -53,13 +53,13 @@ def said(fabric: Fabric, nodes: int) -> list[str]:
         (64, 2048, 512, 512, 256, 0),
     ],
 )
-def test_published_designs_are_sound(
+def test_published_designs_are_healthy(
     units: int, nodes: int, leaf: int, spine: int, core: int, ufm_unit: int
 ) -> None:
     fabric = superpod(leaf, spine, core, ufm_unit)
     assert fabric.units == units
     assert upper_tiers(fabric, units) == (spine, core)
-    assert said(fabric, nodes) == []
+    assert problems(fabric, nodes) == []
 
 
 @pytest.mark.parametrize(
@@ -100,17 +100,17 @@ def test_published_designs_are_sound(
     ],
 )
 def test_what_differs_is_said(fabric: Fabric, nodes: int, line: str) -> None:
-    assert said(fabric, nodes) == [line]
+    assert problems(fabric, nodes) == [line]
 
 
-def test_a_fabric_for_fewer_nodes_than_it_could_take_is_sound() -> None:
-    assert said(superpod(16, 8), 33) == []
+def test_a_fabric_for_fewer_nodes_than_it_could_take_is_healthy() -> None:
+    assert problems(superpod(16, 8), 33) == []
 
 
 def test_basepod_ports() -> None:
     fabric = parse_fabric({"topology": "basepod", "leaf_switches": ["a", "b"]})
-    assert said(fabric, 15) == []
-    assert len(said(fabric, 16)) == 1
+    assert problems(fabric, 15) == []
+    assert len(problems(fabric, 16)) == 1
     assert fabric_warnings(fabric, "p", 8) == []
     assert len(fabric_warnings(fabric, "p", 9)) == 1
 
@@ -284,21 +284,21 @@ def test_what_can_be_measured_between_nodes(key: str) -> None:
     assert (partners(off, 1), partners({key: {}}, 1), partners({key: None}, 1)) == ([], [], [])
 
 
-def units_said(fabric: Fabric, **units: int) -> list[str]:
+def unit_problems(fabric: Fabric, **units: int) -> list[str]:
     hosts = {name: f"gpu_nodes.{name}" for name in units}
     return [str(problem) for problem in check_fabric(fabric, "f", hosts, units)]
 
 
 def test_leaf_switches_of_a_superpod_are_whole_units() -> None:
     needs = "but each of 8 rails needs one in each scalable unit"
-    assert units_said(superpod(0, 0)) == [
+    assert unit_problems(superpod(0, 0)) == [
         f"f.leaf_switches: 0 switches, {needs}; write 8, for 1 scalable unit; {OTHER_DESIGN}"
     ]
-    assert units_said(superpod(9, 4), a=1, b=2) == [
+    assert unit_problems(superpod(9, 4), a=1, b=2) == [
         f"f.leaf_switches: 9 switches, {needs}; write 16, for 2 scalable units; {OTHER_DESIGN}"
     ]
     one = superpod(1, 0)
-    assert units_said(one, a=1) == [
+    assert unit_problems(one, a=1) == [
         f"f.leaf_switches: 1 switch, {needs}; write 8, for 1 scalable unit; {OTHER_DESIGN}"
     ]
 
@@ -307,34 +307,34 @@ def test_units_that_nodes_are_in() -> None:
     # Nodes without one are not the 33rd of another unit.
     full = {f"n{number}": 1 for number in range(32)}
     missing = "missing, and the host name has no number to count it from; write its scalable unit"
-    assert units_said(superpod(16, 8), **full, x=0, y=2) == [f"gpu_nodes.x.node_su: {missing}"]
-    assert units_said(superpod(16, 8), x=0, **dict.fromkeys(map(str, range(40)), 0))[0] == (
+    assert unit_problems(superpod(16, 8), **full, x=0, y=2) == [f"gpu_nodes.x.node_su: {missing}"]
+    assert unit_problems(superpod(16, 8), x=0, **dict.fromkeys(map(str, range(40)), 0))[0] == (
         f"gpu_nodes.x.node_su: {missing}"
     )
-    assert units_said(superpod(16, 8), a=2, b=3) == [
+    assert unit_problems(superpod(16, 8), a=2, b=3) == [
         (
             "gpu_nodes.b.node_su: in scalable unit 3, but 16 leaf switches make 2; "
             "write 24 leaf switches, or another unit"
         )
     ]
     more = {**full, "n32": 1, "n33": 1}
-    assert units_said(superpod(16, 8, ufm_unit=2), **more, other=2) == [
+    assert unit_problems(superpod(16, 8, ufm_unit=2), **more, other=2) == [
         (
             "f: 34 nodes in scalable unit 1, but its leaf switches have ports for 32; "
             "write another node_su for 2 of them"
         )
     ]
     # UFM takes the ports of one node, in its own unit only.
-    assert units_said(superpod(16, 8, ufm_unit=2), **full) == []
-    assert units_said(superpod(16, 8, ufm_unit=1), **more) == [
+    assert unit_problems(superpod(16, 8, ufm_unit=2), **full) == []
+    assert unit_problems(superpod(16, 8, ufm_unit=1), **more) == [
         (
             "f: 34 nodes in scalable unit 1, but its leaf switches have ports for 31, one "
             "node's ports "
             "being UFM's; write another node_su for 3 of them"
         )
     ]
-    assert units_said(superpod(16, 8, ufm_unit=2)) == []
-    assert units_said(superpod(16, 8, ufm_unit=3)) == [
+    assert unit_problems(superpod(16, 8, ufm_unit=2)) == []
+    assert unit_problems(superpod(16, 8, ufm_unit=3)) == [
         "f.ufm_unit: 3, but the leaf switches make 2 scalable units; write a unit that exists"
     ]
 
@@ -344,21 +344,21 @@ def test_switches_of_other_topologies() -> None:
     but = (
         "but the topology is none; write topology: basepod, superpod or leaf_spine, or remove them"
     )
-    assert units_said(parse_fabric(none)) == [
+    assert unit_problems(parse_fabric(none)) == [
         f"f.leaf_switches: 1 switch, {but}",
         f"f.spine_switches: 2 switches, {but}",
         f"f.core_switches: 1 switch, {but}",
     ]
     base = "but a BasePOD has none; remove them, or write topology: superpod"
-    assert units_said(parse_fabric({"topology": "basepod", **none})) == [
+    assert unit_problems(parse_fabric({"topology": "basepod", **none})) == [
         "f.leaf_switches: 1 switch for a BasePOD; write the names of its two",
         f"f.spine_switches: 2 switches, {base}",
         f"f.core_switches: 1 switch, {base}",
     ]
     # Who lists the cables decides how many switches there are, but some there are.
     listed = {"topology": "superpod", "cabling": {"source": "csv", "file": "/c.csv"}}
-    assert units_said(parse_fabric({**listed, "leaf_switches": ["l"]}), a=9) == []
-    assert units_said(parse_fabric(listed)) == [
+    assert unit_problems(parse_fabric({**listed, "leaf_switches": ["l"]}), a=9) == []
+    assert unit_problems(parse_fabric(listed)) == [
         "f.leaf_switches: no switches; write the names of the leaf switches"
     ]
 

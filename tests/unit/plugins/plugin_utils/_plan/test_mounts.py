@@ -43,8 +43,8 @@ def test_two_mounts_on_one_place() -> None:
         )
     ]
     later = Unresolved("a fact", later=True)
-    sound = [mount("/a"), mount("/a/b"), mount("/a", state="absent"), mount(later), mount(later)]
-    assert not list(check_mounts(values(cephfs_mounts=sound)))
+    valid = [mount("/a"), mount("/a/b"), mount("/a", state="absent"), mount(later), mount(later)]
+    assert not list(check_mounts(values(cephfs_mounts=valid)))
     assert not list(check_mounts({}))
 
 

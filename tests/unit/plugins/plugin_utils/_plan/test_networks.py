@@ -120,7 +120,12 @@ def test_a_network_that_cannot_be_read_hides_no_other() -> None:
         {
             "none": {"cidr": "10.0.0/24"},
             "bits": {"cidr": "10.0.1.9/24"},
-            "sound": {"cidr": " 10.0.2.0/24 ", "gateway": " 10.0.2.1 ", "mtu": "9000", "vlan": "7"},
+            "good": {
+                "cidr": " 10.0.2.0/24 ",
+                "gateway": " 10.0.2.1 ",
+                "mtu": "9000",
+                "vlan": "7",
+            },
             "plain": {"cidr": "10.0.3.0/24"},
         },
         PATH,
@@ -133,7 +138,7 @@ def test_a_network_that_cannot_be_read_hides_no_other() -> None:
         f"{PATH}.bits.cidr: '10.0.1.9/24' has address bits beyond its prefix; write 10.0.1.0/24",
     ]
     assert {name: network.as_data() for name, network in found.items()} == {
-        "sound": {
+        "good": {
             "cidr": "10.0.2.0/24",
             "gateway": "10.0.2.1",
             "kind": "ethernet",
@@ -274,8 +279,8 @@ def test_ports_with_a_subnet_of_two_are_counted_by_two() -> None:
         assert str(placed[0].address) == seventh
         # The first and the last address of the network are for ports, too.
         assert list(check_addresses(placed, nets)) == []
-    assert said([at("a", "172.16.0.255", network="rail0")], nets) == []
-    (line,) = said([at("a", "172.16.1.1", network="rail0")], nets)
+    assert lines_of([at("a", "172.16.0.255", network="rail0")], nets) == []
+    (line,) = lines_of([at("a", "172.16.1.1", network="rail0")], nets)
     where = "gpu_nodes.a.node_address.rail0"
     assert line == (
         f"{where}: 172.16.1.1 is outside 172.16.0.0/24; write a free one in 172.16.0.0/24"
@@ -284,11 +289,11 @@ def test_ports_with_a_subnet_of_two_are_counted_by_two() -> None:
         at(host, f"172.16.0.{last}", network="rail0")
         for host, last in (("a", 4), ("b", 5), ("c", 6))
     )
-    (line,) = said([four, five], nets)
+    (line,) = lines_of([four, five], nets)
     where = "gpu_nodes.b.node_address.rail0"
     assert line == (f"{where}: 172.16.0.5 is in the subnet of gpu_nodes.a; write a free address")
     # 172.16.0.5 and .6 are in two subnets.
-    assert said([five, six], nets) == []
+    assert lines_of([five, six], nets) == []
 
 
 def test_only_ethernet_rails_have_subnets_of_two() -> None:
@@ -325,14 +330,14 @@ def at(
     )
 
 
-def said(placed: list[Placed], nets: Mapping[str, Network] | None = None) -> list[str]:
+def lines_of(placed: list[Placed], nets: Mapping[str, Network] | None = None) -> list[str]:
     return [str(problem) for problem in check_addresses(placed, NETS if nets is None else nets)]
 
 
 def test_no_host_can_have_the_gateways_address() -> None:
     nets = networks(ten={"cidr": "10.0.0.0/24", "gateway": "10.0.0.1"}, six={"cidr": "fd00::/64"})
-    assert said([at("a", "10.0.0.2"), at("a", "fd00::1", network="six")], nets) == []
-    assert said([at("a", "10.0.0.1")], nets) == [
+    assert lines_of([at("a", "10.0.0.2"), at("a", "fd00::1", network="six")], nets) == []
+    assert lines_of([at("a", "10.0.0.1")], nets) == [
         (
             "gpu_nodes.a.node_address.ten: 10.0.0.1 is the gateway of ten; "
             "write a free one in 10.0.0.0/24"
@@ -341,7 +346,7 @@ def test_no_host_can_have_the_gateways_address() -> None:
     # A gateway elsewhere is reported as that; for the host the same is wrong.
     nets, problems = parse_networks({"ten": {"cidr": "10.0.0.0/24", "gateway": "10.9.0.1"}}, PATH)
     assert len(problems) == 1
-    assert said([at("a", "10.9.0.1")], nets) == [
+    assert lines_of([at("a", "10.9.0.1")], nets) == [
         (
             "gpu_nodes.a.node_address.ten: 10.9.0.1 is outside 10.0.0.0/24; "
             "write a free one in 10.0.0.0/24"
@@ -353,14 +358,14 @@ def test_a_range_that_does_not_fit_is_one_problem() -> None:
     def counted(*last: int) -> list[Placed]:
         return [at(f"n{number}", f"10.0.{number // 256}.{number % 256}", FIRST) for number in last]
 
-    assert said(counted(253, 254)) == []
-    assert said(counted(254, 255)) == [
+    assert lines_of(counted(253, 254)) == []
+    assert lines_of(counted(254, 255)) == [
         (
             f"{FIRST}: 10.0.0.255 for n255 is the broadcast address of 10.0.0.0/24; "
             "write a first address with room in 10.0.0.0/24"
         )
     ]
-    assert said(counted(254, 255, 256, 257)) == [
+    assert lines_of(counted(254, 255, 256, 257)) == [
         (
             f"{FIRST}: 10.0.0.255 for n255 is the broadcast address of 10.0.0.0/24 (and 2 more); "
             "write a first address with room in 10.0.0.0/24"
@@ -370,7 +375,7 @@ def test_a_range_that_does_not_fit_is_one_problem() -> None:
 
 def test_one_address_on_two_networks_is_no_clash() -> None:
     nets = {"ten": NETS["ten"], "again": NETS["ten"]}
-    assert said([at("a", "10.0.0.5"), at("b", "10.0.0.5", network="again")], nets) == []
+    assert lines_of([at("a", "10.0.0.5"), at("b", "10.0.0.5", network="again")], nets) == []
 
 
 def test_the_address_written_for_one_host_is_to_be_corrected_not_the_range() -> None:
@@ -379,25 +384,27 @@ def test_the_address_written_for_one_host_is_to_be_corrected_not_the_range() -> 
         "gpu_nodes.a.node_address.ten: 10.0.0.5 is also the address of gpu_nodes.b; "
         "write a free address"
     )
-    assert said([own, counted]) == [line]
-    assert said([counted, own]) == [line]
+    assert lines_of([own, counted]) == [line]
+    assert lines_of([counted, own]) == [line]
     # Of two that are written, and of two that are counted, the later one.
-    assert said([at("a", "10.0.0.5"), at("b", "10.0.0.5")]) == [
+    assert lines_of([at("a", "10.0.0.5"), at("b", "10.0.0.5")]) == [
         (
             "gpu_nodes.b.node_address.ten: 10.0.0.5 is also the address of gpu_nodes.a; "
             "write a free address"
         )
     ]
-    assert said([at("a", "10.0.0.5", "racks.one"), at("b", "10.0.0.5", "racks.two")]) == [
+    assert lines_of([at("a", "10.0.0.5", "racks.one"), at("b", "10.0.0.5", "racks.two")]) == [
         "racks.two: 10.0.0.5 for b is also the address of gpu_nodes.a; write another first address"
     ]
 
 
 def test_two_numbers_that_are_the_same_are_not_told_as_addresses() -> None:
-    assert said([at("a", "10.0.0.5", FIRST), at("b", "10.0.0.5", FIRST)]) == []
+    assert lines_of([at("a", "10.0.0.5", FIRST), at("b", "10.0.0.5", FIRST)]) == []
     # Hosts of two groups may have one number, so that a range for both meets itself.
     shared = "all.node_first_address.ten"
-    assert said([at("h1", "10.0.0.5", shared, "login_nodes"), at("n1", "10.0.0.5", shared)]) == [
+    assert lines_of(
+        [at("h1", "10.0.0.5", shared, "login_nodes"), at("n1", "10.0.0.5", shared)]
+    ) == [
         (
             f"{shared}: 10.0.0.5 for n1 is also the address of login_nodes.h1; "
             "write another first address"
@@ -411,6 +418,6 @@ def test_an_own_address_written_for_a_whole_group_is_one_problem() -> None:
         Placed(host, f"gpu_nodes.{host}", "ten", ipaddress.ip_address("10.0.0.5"), path, False)
         for host in ("a", "b", "c", "d")
     ]
-    assert said([at("z", "10.0.0.4"), *same]) == [
+    assert lines_of([at("z", "10.0.0.4"), *same]) == [
         f"{path}: 10.0.0.5 is also the address of gpu_nodes.a (and 2 more); write a free address"
     ]

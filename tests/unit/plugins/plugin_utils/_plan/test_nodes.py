@@ -81,7 +81,7 @@ def profile_lines(
     paths: Mapping[str, str] | None = None,
     profiles: Mapping[str, Any] = PROFILES,
     broken: tuple[str, ...] = (),
-    unsound: tuple[str, ...] = (),
+    faulty: tuple[str, ...] = (),
 ) -> list[str]:
     """Problems of the nodes' profiles; paths says where a node's is written if not at it."""
     written = {
@@ -93,7 +93,7 @@ def profile_lines(
         for one in nodes
         if one.profile
     }
-    everything = {**written, **{name: {"node_profile": Value(0, "")} for name in unsound}}
+    everything = {**written, **{name: {"node_profile": Value(0, "")} for name in faulty}}
     fabric = parse_fabric({"topology": "basepod"})
     found = check_profiles(nodes, written, profiles, list(broken), everything, fabric)
     return [str(problem) for problem in found]
@@ -112,8 +112,8 @@ def test_a_profile_that_is_missing() -> None:
         f"gpu_nodes.a-2.node_profile: missing; write {KNOWN}",
         f"gpu_nodes.a-3.node_profile: missing; write {KNOWN}",
     ]
-    # What is written but unsound has been reported.
-    assert profile_lines([without], unsound=("a-2",)) == []
+    # What is written but faulty has been reported.
+    assert profile_lines([without], faulty=("a-2",)) == []
     # Only what runs jobs needs one, and no built-in profile is for a node without GPUs.
     assert profile_lines([node("h-1", "login_nodes")]) == []
     cpu_node = node("c-1", "cpu_nodes")
@@ -134,7 +134,7 @@ def test_a_profile_that_is_unknown() -> None:
     assert profile_lines([node("a-1", profile="zzz")]) == [
         f"gpu_nodes.a-1.node_profile: no profile is called 'zzz'; write {KNOWN}"
     ]
-    # One that is declared but unsound has been reported.
+    # One that is declared but faulty has been reported.
     assert profile_lines([node("a-1", profile="mine")], broken=("mine",)) == []
     shared = dict.fromkeys(("a-1", "a-2"), "gpu_nodes.node_profile")
     nodes = [node("a-1", profile="zzz"), node("a-2", profile="zzz")]
@@ -288,9 +288,9 @@ def test_profile_and_fabric_agree_on_rails_and_rate() -> None:
     assert check_rails([fast], {"dgx_h100": open_rate}, described, "f") == ([], [])
 
 
-def racks(*nodes: Node, unsound: tuple[str, ...] = ()) -> list[str]:
+def racks(*nodes: Node, faulty: tuple[str, ...] = ()) -> list[str]:
     written: dict[str, dict[str, Value]] = {one.name: {} for one in nodes}
-    for name in unsound:
+    for name in faulty:
         written[name]["node_rack"] = Value(0, "")
     return [str(problem) for problem in check_racks(list(nodes), PROFILES, written)]
 
@@ -352,8 +352,8 @@ def test_nodes_without_a_place_in_a_rack() -> None:
         line,
         filled("e", "unit 3", "a", "units 1-8"),
     ]
-    # What is written for it but unsound has been reported.
-    assert racks(lost, node("f", rack_unit=5), unsound=("c",)) == [
+    # What is written for it but faulty has been reported.
+    assert racks(lost, node("f", rack_unit=5), faulty=("c",)) == [
         line.replace("nodes.c", "nodes.f")
     ]
 

@@ -34,7 +34,7 @@ cluster_profiles:
 """
 
 
-def sound(plan: Plan) -> dict[str, Any]:
+def healthy(plan: Plan) -> dict[str, Any]:
     assert plan.problems == ()
     assert plan.data is not None
     return plan.data
@@ -53,11 +53,11 @@ def by_name(data: dict[str, Any]) -> dict[str, Any]:
     return {node["name"]: node for node in data["nodes"]}
 
 
-def test_a_sound_inventory_has_no_warnings(
+def test_a_healthy_inventory_has_no_warnings(
     planned: Callable[..., Plan], small_files: dict[str, str]
 ) -> None:
     plan = planned(small_files)
-    data = sound(plan)
+    data = healthy(plan)
     assert plan.warnings == ()
     assert plan.state_dir is not None
     assert plan.state_dir.endswith("/.dgx")
@@ -100,7 +100,7 @@ def test_the_same_inventory_gives_the_same_text(
 def test_slurm_is_told_cores_files_and_links(
     planned: Callable[..., Plan], small_files: dict[str, str]
 ) -> None:
-    nodes = sound(planned(small_files))["slurm"]["nodes"]
+    nodes = healthy(planned(small_files))["slurm"]["nodes"]
     assert [node["name"] for node in nodes] == ["dgx-01", "dgx-02", "dgx-03", "dgx-04"]
     node = nodes[0]
     assert (node["cpus"], node["sockets"], node["cores_per_socket"], node["threads_per_core"]) == (
@@ -120,7 +120,7 @@ def test_slurm_is_told_cores_files_and_links(
 def test_a_flat_fabric_has_no_topology(
     planned: Callable[..., Plan], small_files: dict[str, str]
 ) -> None:
-    assert sound(planned(small_files))["slurm"]["topology"] == []
+    assert healthy(planned(small_files))["slurm"]["topology"] == []
 
 
 def test_a_superpod_has_a_switch_for_each_unit(
@@ -135,7 +135,7 @@ def test_a_superpod_has_a_switch_for_each_unit(
     )
     small_files[CLUSTER] += CPU_PROFILE
     small_files["group_vars/cpu_nodes/node.yml"] = "node_profile: cpu_node\n"
-    data = sound(planned(small_files))
+    data = healthy(planned(small_files))
     assert data["slurm"]["topology"] == [
         {"switch": "su1", "nodes": ["dgx-01", "dgx-02", "dgx-03"]},
         {"switch": "su2", "nodes": ["dgx-04"]},
@@ -150,7 +150,7 @@ def test_an_absent_node_leaves_slurm_and_the_hosts_file(
     planned: Callable[..., Plan], small_files: dict[str, str]
 ) -> None:
     small_files[HOSTS] = small_files[HOSTS].replace("dgx-03: {", "dgx-03: {node_state: absent, ")
-    data = sound(planned(small_files))
+    data = healthy(planned(small_files))
     assert by_name(data)["dgx-03"]["state"] == "absent"
     assert "dgx-03" not in [node["name"] for node in data["slurm"]["nodes"]]
     assert "dgx-03" not in hosts_text(data)
@@ -163,7 +163,7 @@ def test_a_nodes_own_part_holds_what_its_tasks_read(
     planned: Callable[..., Plan], small_files: dict[str, str]
 ) -> None:
     small_files[HOSTS] = small_files[HOSTS].replace("dgx-03: {", "dgx-03: {node_state: absent, ")
-    data = sound(planned(small_files))
+    data = healthy(planned(small_files))
     parts = {name: json.loads(text) for name, text in node_texts(data).items()}
     assert set(parts) == {node["name"] for node in data["nodes"]}
     assert parts["dgx-01"]["addresses"] == by_name(data)["dgx-01"]["addresses"]
@@ -180,7 +180,7 @@ def test_an_absent_node_gives_up_its_place(
         "        dgx-05: {node_number: 3, node_rack: r02, node_rack_unit: 1}\n"
         "        dgx-03: {node_state: absent, ",
     )
-    data = sound(planned(small_files))
+    data = healthy(planned(small_files))
     assert by_name(data)["dgx-05"]["addresses"] == by_name(data)["dgx-03"]["addresses"]
 
 
@@ -189,7 +189,7 @@ def test_guids_are_written_one_way(
 ) -> None:
     guids = "node_hca_guids: {1: '946D:AE03:00A1:B2C3', 0: 946dae0300a1b2c4}"
     small_files[HOSTS] = small_files[HOSTS].replace("dgx-03: {", f"dgx-03: {{{guids}, ")
-    data = sound(planned(small_files))
+    data = healthy(planned(small_files))
     assert list(by_name(data)["dgx-03"]["hca_guids"].items()) == [
         ("0", "0x946dae0300a1b2c4"),
         ("1", "0x946dae0300a1b2c3"),
@@ -203,7 +203,7 @@ def test_hosts_file(planned: Callable[..., Plan], small_files: dict[str, str]) -
     small_files[GPU_NODES] = small_files[GPU_NODES].replace(
         "  storage:", "  rail0: 10.3.0.1\n  storage:"
     )
-    text = hosts_text(sound(planned(small_files)))
+    text = hosts_text(healthy(planned(small_files)))
     lines = text.splitlines()
     assert lines[0] == ("# Managed by Ansible: baremetal.dgx. Local changes will be overwritten.")
     assert lines[1] == "127.0.0.1 localhost"
@@ -220,11 +220,11 @@ def test_hosts_file_without_a_domain(
     planned: Callable[..., Plan], small_files: dict[str, str]
 ) -> None:
     small_files[CLUSTER] = small_files[CLUSTER].replace("cluster_domain: small.example.org\n", "")
-    assert "\n10.1.0.103 dgx-03\n" in hosts_text(sound(planned(small_files)))
+    assert "\n10.1.0.103 dgx-03\n" in hosts_text(healthy(planned(small_files)))
 
 
 def test_report(planned: Callable[..., Plan], small_files: dict[str, str]) -> None:
-    assert report(sound(planned(small_files))) == [
+    assert report(healthy(planned(small_files))) == [
         "cluster small: 7 nodes, 32 GPUs, 2 racks",
         "gpu_nodes: 4 (dgx_h100): dgx-[01-04]",
         "slurm_controllers: 1: head-01",
@@ -271,6 +271,40 @@ def test_warnings(planned: Callable[..., Plan], small_files: dict[str, str]) -> 
     )
 
 
+def test_alerts_that_no_one_gets(
+    planned_by_roles: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    """One line for one place, whatever the number of hosts; what is written elsewhere counts."""
+    small_files[HOSTS] += (
+        "    monitoring_nodes:\n      hosts:\n        head-01:\n        login-01:\n"
+    )
+
+    def warned(text: str) -> tuple[str, ...]:
+        small_files["group_vars/monitoring_nodes/monitoring.yml"] = text
+        plan = planned_by_roles(small_files)
+        assert plan.problems == ()
+        return plan.warnings
+
+    on = "alertmanager_enabled: true\n"
+    (line,) = warned("prometheus_enabled: true\n" + on)
+    assert line == (
+        "monitoring_nodes.alertmanager_enabled: true, but alertmanager_receivers is empty, so that "
+        "no one is notified; write [{name: team, email_configs: [{to: ops@example.org}]}] for "
+        "instance, or [{name: shown}] if alerts are only looked at"
+    )
+    assert warned(on + "alertmanager_receivers: []\n") == (line,)
+    assert warned(on + "alertmanager_receivers: [{name: shown}]\n") == ()
+    assert warned("alertmanager_enabled: false\n") == ()
+    (line,) = warned("prometheus_enabled: true\n")
+    assert line == (
+        "monitoring_nodes.prometheus_enabled: true, but no Alertmanager gets its alerts; write "
+        "alertmanager_enabled: true in group_vars/monitoring_nodes, or prometheus_alertmanagers: "
+        "{targets: ['HOST:9093']} for one of the site's own"
+    )
+    elsewhere = "prometheus_alertmanagers: {targets: ['alerts.example.org:9093']}\n"
+    assert warned("prometheus_enabled: true\n" + elsewhere) == ()
+
+
 def test_only_ipv4_has_a_broadcast_address() -> None:
     def why(address: str, network: str) -> str | None:
         return _plan_networks._not_for_a_host(
@@ -305,7 +339,7 @@ def test_an_absent_node_needs_no_address_and_shares_none(
     edited(
         small_files, HOSTS, "login-[01:02]:", "login-01: {node_address: {management: 10.1.0.21}}"
     )
-    data = sound(planned(small_files))
+    data = healthy(planned(small_files))
     assert by_name(data)["front"]["addresses"] == {}
     assert by_name(data)["old"]["addresses"] == {"management": "10.1.0.21"}
 
@@ -329,7 +363,7 @@ def test_what_is_written_but_wrong_is_not_missing(
     (line,) = planned(small_files).problems
     assert line.startswith("login_nodes.node_first_address.management: missing for login-[01-02]")
     small_files[CLUSTER] += "cluster_access_network: storage\n"
-    assert sound(planned(small_files))["cluster"]["access_network"] == "storage"
+    assert healthy(planned(small_files))["cluster"]["access_network"] == "storage"
 
 
 def test_absent_nodes_measure_nothing_and_need_no_switches(
@@ -350,7 +384,7 @@ def test_absent_nodes_measure_nothing_and_need_no_switches(
     absent = "".join(f"        dgx-{number}: {{node_state: absent}}\n" for number in range(10, 19))
     edited(small_files, HOSTS, "        dgx-01: {", absent + "        dgx-01: {")
     assert planned(small_files).warnings == ()
-    assert summary(sound(planned(small_files)))["absent"] == 12
+    assert summary(healthy(planned(small_files)))["absent"] == 12
 
 
 def test_users_of_each_host_are_compared(
@@ -430,13 +464,13 @@ def test_report_of_a_superpod(planned: Callable[..., Plan], small_files: dict[st
     small_files[HOSTS] = re.sub(r" \{node_rack: .*\}", "", small_files[HOSTS])
     edited(small_files, HOSTS, "dgx-04:", "dgx-04: {node_state: absent}")
     edited(small_files, CONTROLLER, ", dgx-04]", "]")
-    lines = report(sound(planned(small_files)))
+    lines = report(healthy(planned(small_files)))
     assert lines[0] == "cluster small: 6 nodes, 24 GPUs, 1 declared absent"
     assert lines[1] == "gpu_nodes: 3 (dgx_h100): dgx-[01-03]"
     assert lines[-1] == "fabric superpod: 8 leaf and 4 spine switches, 8 rails"
     edited(small_files, CLUSTER, "topology: superpod", "topology: none")
     small_files[CLUSTER] = re.sub(r"  (leaf|spine)_switches:.*\n?", "", small_files[CLUSTER])
-    assert report(sound(planned(small_files)))[-1] == "network storage: 10.2.0.0/24"
+    assert report(healthy(planned(small_files)))[-1] == "network storage: 10.2.0.0/24"
 
 
 def test_texts_of_the_plan_keep_their_letters(
@@ -444,5 +478,5 @@ def test_texts_of_the_plan_keep_their_letters(
 ) -> None:
     edited(small_files, HOSTS, "dgx-03: {", "dgx-03: {node_serial: Zürich-3, ")
     plan = planned(small_files)
-    assert '"serial": "Zürich-3"' in node_texts(sound(plan))["dgx-03"]
+    assert '"serial": "Zürich-3"' in node_texts(healthy(plan))["dgx-03"]
     assert '"serial": "Zürich-3"' in plan.plan_text()

@@ -22,6 +22,7 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.nodes import N
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.slurm import (
     check_accounting,
     check_databases,
+    check_engine,
     check_partitions,
     check_spares,
     controller_warnings,
@@ -296,14 +297,14 @@ def monitoring(
     unread: dict[str, Any] | None = None,
     **hosts: dict[str, Any],
 ) -> list[str]:
-    sound = {
+    valid = {
         host: {name: Value(value, f"of_{host}.{name}") for name, value in values.items()}
         for host, values in hosts.items()
     }
     given = Inventory(
         {"monitoring_nodes": members}, (), {}, unread={"monitoring_nodes": unread or {}}
     )
-    return [str(problem) for problem in check_monitoring(given, sound)]
+    return [str(problem) for problem in check_monitoring(given, valid)]
 
 
 def test_what_is_switched_on_runs_somewhere() -> None:
@@ -325,3 +326,22 @@ def test_what_is_switched_on_runs_somewhere() -> None:
     elsewhere += "group_vars/monitoring_nodes, or write false"
     assert monitoring(("a",), a=off, b=on) == [f"of_b.prometheus_enabled: {elsewhere}"]
     assert monitoring(("a",), a=on, b=both) == [f"of_b.grafana_enabled: {elsewhere}"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "controllers", "message"),
+    [
+        ({"engine": "slurm"}, (), "slurm: no host is in slurm_controllers"),
+        ({"engine": "slurm", "transport": "ssh"}, ("head-01",), "slurm: it starts nothing without"),
+        ({"engine": "slurm"}, ("head-01",), ""),
+        ({"engine": "clustershell", "transport": "ssh"}, (), ""),
+        ({}, (), ""),
+        ("a text, which is reported elsewhere", (), ""),
+    ],
+)
+def test_slurm_as_engine_needs_a_controller_and_a_job(
+    asked: Any, controllers: tuple[str, ...], message: str
+) -> None:
+    found = list(check_engine(Value(asked, "all.cluster_validation"), controllers))
+    assert [one.path for one in found] == ["all.cluster_validation.engine"] * bool(message)
+    assert not found or str(found[0]).count(message)

@@ -46,28 +46,28 @@ def inventory(
     return Inventory(everything, ("cluster", *below), hosts or {}, others or {})
 
 
-def groups_said(found: Inventory) -> list[str]:
+def group_problems(found: Inventory) -> list[str]:
     return [str(problem) for problem in check_groups(found)]
 
 
 def test_groups_that_a_cluster_needs() -> None:
-    assert groups_said(inventory(SOUND)) == []
+    assert group_problems(inventory(SOUND)) == []
     no_group = Inventory(SOUND, (), {})
     line = (
         "cluster: no such group, or no host in it; put the groups of nodes below one named cluster"
     )
-    assert groups_said(no_group) == [line]
+    assert group_problems(no_group) == [line]
     # Where it is there and empty, each group is outside of it.
-    assert groups_said(Inventory({**SOUND, "cluster": ()}, ("cluster",), {})) == [
+    assert group_problems(Inventory({**SOUND, "cluster": ()}, ("cluster",), {})) == [
         line,
         "gpu_nodes: not below the group cluster; list it among the children of cluster",
         "slurm_controllers: not below the group cluster; list it among the children of cluster",
     ]
-    assert groups_said(inventory({**SOUND, "login_nodes": ()}, outside=("login_nodes",))) == []
-    assert groups_said(inventory({**SOUND, "login_nodes": ("l",)}, outside=("login_nodes",))) == [
-        "login_nodes: not below the group cluster; list it among the children of cluster"
-    ]
-    assert groups_said(inventory({"login_nodes": ("l",), "gpu_nodes": ()})) == [
+    assert group_problems(inventory({**SOUND, "login_nodes": ()}, outside=("login_nodes",))) == []
+    assert group_problems(
+        inventory({**SOUND, "login_nodes": ("l",)}, outside=("login_nodes",))
+    ) == ["login_nodes: not below the group cluster; list it among the children of cluster"]
+    assert group_problems(inventory({"login_nodes": ("l",), "gpu_nodes": ()})) == [
         (
             "slurm_controllers: no host in it; a cluster needs one that runs slurmctld; "
             "put a host into this group"
@@ -77,14 +77,14 @@ def test_groups_that_a_cluster_needs() -> None:
 
 
 def test_slurm_has_two_databases_at_most() -> None:
-    assert groups_said(inventory({**SOUND, "slurm_databases": ("a", "b")})) == []
-    assert groups_said(inventory({**SOUND, "slurm_databases": ("a", "b", "c")})) == [
+    assert group_problems(inventory({**SOUND, "slurm_databases": ("a", "b")})) == []
+    assert group_problems(inventory({**SOUND, "slurm_databases": ("a", "b", "c")})) == [
         "slurm_databases: 3 hosts, but Slurm knows one slurmdbd and one stand-by; leave two at most"
     ]
 
 
 def test_a_node_has_gpus_or_not() -> None:
-    assert groups_said(inventory({**SOUND, "cpu_nodes": ("c-1", "dgx-2", "head-1")})) == [
+    assert group_problems(inventory({**SOUND, "cpu_nodes": ("c-1", "dgx-2", "head-1")})) == [
         "gpu_nodes.dgx-2: is in cpu_nodes too; leave it in one of the two"
     ]
 
@@ -196,7 +196,7 @@ def test_a_variable_that_hosts_share_is_judged_once_and_for_all_of_them() -> Non
     ]
     assert found.warnings == ()
     # A host without variables, one that has none written, and none that is not a node.
-    assert {host: sorted(values) for host, values in found.sound.items()} == {
+    assert {host: sorted(values) for host, values in found.valid.items()} == {
         "head-1": [],
         "dgx-1": ["ntp_servers"],
         "dgx-2": ["ntp_servers"],
@@ -216,7 +216,7 @@ def test_variables_that_is_unknown() -> None:
             "collection's"
         ),
     ]
-    assert found.sound["dgx-1"] == {}
+    assert found.valid["dgx-1"] == {}
     assert found.meant == {"node_features", ""}
     assert checked(ntp_server=["a"]).meant == {"ntp_servers"}
 
@@ -244,29 +244,29 @@ def test_what_cannot_be_templated() -> None:
         f"gpu_nodes.node_features[1]: depends on the fact 'f', {asked}",
     ]
     # A role may wait for a fact; the plan has no value of it to judge by.
-    assert sorted(found.sound["dgx-1"]) == ["ntp_servers"]
+    assert sorted(found.valid["dgx-1"]) == ["ntp_servers"]
     found = checked(ntp_pool=unset, node_address={"a": "10.0.0.1", "b": unset})
     assert lines(found) == [
         f"gpu_nodes.ntp_pool: cannot be templated: refers to 'x'; {define}",
         f"gpu_nodes.node_address.b: cannot be templated: refers to 'x'; {define}",
     ]
     found = checked(ntp_key=Opaque())
-    assert (lines(found), found.sound["dgx-1"]) == ([], {})
+    assert (lines(found), found.valid["dgx-1"]) == ([], {})
 
 
 def of_cluster(
-    hosts: Mapping[str, Mapping[str, tuple[Any, str]]], unsound: tuple[str, ...] = ()
+    hosts: Mapping[str, Mapping[str, tuple[Any, str]]], faulty: tuple[str, ...] = ()
 ) -> tuple[dict[str, Any], list[str]]:
     """The cluster's values, and what is wrong; variables are (value, where it is written)."""
     given = {
         host: {name: Value(value, f"{where}.{name}") for name, (value, where) in values.items()}
         for host, values in hosts.items()
     }
-    sound = {
-        host: {name: value for name, value in values.items() if name not in unsound}
+    valid = {
+        host: {name: value for name, value in values.items() if name not in faulty}
         for host, values in given.items()
     }
-    found = Checked(sound, (), (), frozenset({"cluster_domain"}))
+    found = Checked(valid, (), (), frozenset({"cluster_domain"}))
     values, problems = cluster_values(found, inventory(SOUND, given))
     return (
         {name: value.value for name, value in values.items()},
@@ -289,7 +289,7 @@ def test_variables_of_the_cluster_are_the_same_for_all() -> None:
         [],
     )
     assert of_cluster({"head-1": NET, "dgx-1": NET}) == ({"cluster_networks": {"m": {}}}, [MISSING])
-    # What is written but unsound has been reported, and is not a value of the cluster.
+    # What is written but faulty has been reported, and is not a value of the cluster.
     assert of_cluster({"head-1": same, "dgx-1": same}, ("cluster_name",)) == (
         {"cluster_networks": {"m": {}}},
         [],

@@ -91,7 +91,7 @@ def found(small) -> dict:
     return make(small, 12, pairs=str(small / "pairs.jsonl"))
 
 
-def test_a_sound_cluster_is_green(tmp_path):
+def test_a_healthy_cluster_is_green(tmp_path):
     world.fill(Store(str(tmp_path / "evidence")), 4)
     report = make(tmp_path, 4)
     assert report["verdict"] == "pass"
@@ -205,10 +205,12 @@ def test_one_record_without_a_number_leaves_the_others_their_report(tmp_path):
     found = make(tmp_path, 2)
     report_html(found)
     json.dumps(found, allow_nan=False)
-    told = "\n".join(found["store_problems"])
-    assert f"{run}: gpu:dgx-01/0 gpu.power_draw: the record cannot be used: measured: it is" in told
-    assert f"{run}: gpu:dgx-02/0 gpu.power_draw: dgx-01 has handed over a record about" in told
-    assert f"{run} is from the future: the clock of the controller was wrong" in told
+    report = "\n".join(found["store_problems"])
+    assert (
+        f"{run}: gpu:dgx-01/0 gpu.power_draw: the record cannot be used: measured: it is" in report
+    )
+    assert f"{run}: gpu:dgx-02/0 gpu.power_draw: dgx-01 has handed over a record about" in report
+    assert f"{run} is from the future: the clock of the controller was wrong" in report
     assert "dgx-02" not in [one["node"] for one in found["failed"]]
 
 
@@ -404,13 +406,13 @@ def test_secrets_never_appear(tmp_path):
     (tmp_path / "secrets/deep").mkdir(parents=True)
     (tmp_path / "secrets/deep/key").write_text("c2VjcmV0LWtleQ==line1\nsecond-line-of-key\n")
     redactor = Redactor(read_secrets(str(tmp_path / "secrets")))
-    said = redactor.data(
+    result = redactor.data(
         {"a": ["x c2VjcmV0LWtleQ==line1 y", "second-line-of-key", 'password="hunter2 x" rest'],
          "b": "Authorization: Bearer abcdef, https://me:pass@host/x token=abc; "
               "-----BEGIN OPENSSH PRIVATE KEY-----\nAAAA\n-----END OPENSSH PRIVATE KEY-----",
          "c": 3, "d": None}
     )  # fmt: skip
-    text = json.dumps(said)
+    text = json.dumps(result)
     for secret in ("c2VjcmV0", "second-line", "hunter2", "abcdef", "me:pass", "=abc", "AAAA"):
         assert secret not in text
     assert "rest" in text
@@ -479,10 +481,10 @@ def test_in_a_browser(large, found, tmp_path):
             capture_output=True, text=True, timeout=120, check=True,
         )  # fmt: skip
         title = re.search("<title>(.*?)</title>", done.stdout).group(1)
-        told = dict(line.split(" ", 1) for line in title.split("; "))
-        assert "error" not in told
-        assert told["shown"] == "1"
+        result = dict(line.split(" ", 1) for line in title.split("; "))
+        assert "error" not in result
+        assert result["shown"] == "1"
         if rows:
-            assert told["rows"] == "4"
-            assert told["first"].startswith("dgx-04")
-            assert told["closed"] == "0"
+            assert result["rows"] == "4"
+            assert result["first"].startswith("dgx-04")
+            assert result["closed"] == "0"

@@ -33,7 +33,7 @@ FIRST = 20000
 Change = Callable[[int, int, int, LinkReading], LinkReading]
 
 
-def sound(node: int, rail: int, day: int) -> LinkReading:
+def healthy(node: int, rail: int, day: int) -> LinkReading:
     chance = random.Random(node * 7919 + rail * 104729 + day)
     own = random.Random(node * 100 + rail)
     ratio = 10 ** (own.uniform(-9, -7.5) + chance.gauss(0, 0.05))
@@ -56,7 +56,7 @@ def outlook(change: Change, days: int = 25, missing: tuple[int, ...] = ()) -> Ou
         for node in range(12):
             if day not in missing:
                 histories.add(f"n{node}", [
-                    replace(change(node, rail, day, sound(node, rail, day)), minutes=1000.0)
+                    replace(change(node, rail, day, healthy(node, rail, day)), minutes=1000.0)
                     for rail in range(4)
                 ])  # fmt: skip
     return judge_links(histories, FIRST + days - 0.5, far_end)
@@ -77,7 +77,7 @@ def same(_node: int, _rail: int, _day: int, reading: LinkReading) -> LinkReading
     return reading
 
 
-def test_sound_links_have_no_finding() -> None:
+def test_healthy_links_have_no_finding() -> None:
     found = outlook(same)
     assert (found.will_fail, found.judged, found.not_measured) == ((), 48, {})
 

@@ -118,9 +118,9 @@ def test_never_silent():
         wanted = reasons(level, switches)
         answers = {}
         for name, part in PARTS.items():
-            sound = [Record(f"{layer_of(part.check)}.x", "node:n", "pass", at=AT).as_data()]
+            healthy = [Record(f"{layer_of(part.check)}.x", "node:n", "pass", at=AT).as_data()]
             answers[name] = dice.choice(
-                [failed, {"skipped": True}, {"records": sound}, {"unreachable": True}, {}]
+                [failed, {"skipped": True}, {"records": healthy}, {"unreachable": True}, {}]
             )
         found = fold("n", wanted, answers, AT)
         layers = {layer_of(one["check"]) for one in found["records"]}
@@ -151,9 +151,9 @@ def test_what_is_no_record_is_an_error():
 
 
 def test_the_playbook_knows_each_part_by_its_kind():
-    told = yaml.safe_load((PLAYBOOKS / "validate_nodes.yml").read_text())[1]["vars"]
+    reported = yaml.safe_load((PLAYBOOKS / "validate_nodes.yml").read_text())[1]["vars"]
     for name, loads in (("quick", False), ("load", True)):
-        words = re.findall(r"'(\w+)'", told[f"__validation_{name}_parts"])
+        words = re.findall(r"'(\w+)'", reported[f"__validation_{name}_parts"])
         assert words[: words.index("in")] == [
             part for part, one in PARTS.items() if one.loads is loads
         ]
@@ -172,7 +172,8 @@ def test_each_part_keeps_its_answer_under_its_own_name(part):
 
 def test_a_node_is_given_back_whatever_was_found_under_load():
     """The condition of a block is that of its `always`, too: it must not change meanwhile."""
-    play = yaml.safe_load((PLAYBOOKS / "validate_nodes.yml").read_text())[-1]
+    plays = yaml.safe_load((PLAYBOOKS / "validate_nodes.yml").read_text())
+    play = next(one for one in plays if one["name"] == "Validate the nodes")
     block = next(task for task in play["tasks"] if "always" in task)
     facts = {
         name

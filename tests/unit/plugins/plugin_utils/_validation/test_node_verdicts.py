@@ -35,7 +35,7 @@ def cable(node: str, rail: int, status: str = "pass", at: str = LATE) -> dict[st
     return record("fabric.wiring", f"cable:{node}/rail{rail}--leaf-01/{rail + 1}", status, at)
 
 
-def told(*args: Any) -> dict[str, tuple[str, str]]:
+def verdicts(*args: Any) -> dict[str, tuple[str, str]]:
     return {one["node"]: (one["verdict"], one["at"]) for one in gate_verdicts(*args)}
 
 
@@ -50,25 +50,27 @@ def test_a_node_alone() -> None:
 def test_one_node_cannot_have_another_drained() -> None:
     lie = record("gpu.xid", "gpu:dgx-01/0", "fail")
     files = [node_file("dgx-01"), node_file("dgx-05", record("gpu.ecc", "gpu:dgx-05/0"), lie)]
-    assert told(files, None, [], False) == {
+    assert verdicts(files, None, [], False) == {
         "dgx-01": ("pass", LATE),
         "dgx-05": ("not_measured", LATE),
     }
     (found,) = gate_verdicts(files[1:], None, [], False)
     assert found["first_failing"]["text"] == "1 records are about another node: gpu:dgx-01/0"
     own = record("gpu.xid", "gpu:dgx-05/0", "fail")
-    assert told([node_file("dgx-05", own, lie)], None, [], False) == {"dgx-05": ("fail", LATE)}
+    assert verdicts([node_file("dgx-05", own, lie)], None, [], False) == {"dgx-05": ("fail", LATE)}
 
 
 def test_a_record_without_a_number_is_no_pass() -> None:
     bad = {**record("gpu.ecc", "gpu:n1/0"), "measured": {"value": float("nan"), "unit": ""}}
-    assert told([node_file("n1", bad)], None, [], False)["n1"][0] == "not_measured"
+    assert verdicts([node_file("n1", bad)], None, [], False)["n1"][0] == "not_measured"
 
 
 def test_a_pass_is_as_old_as_its_oldest_record() -> None:
     files = [node_file("n1", record("gpu.a", "gpu:n1/0", at=EARLY), record("gpu.b", "gpu:n1/1"))]
-    assert told(files, [cable("n1", 0)], [], True) == {"n1": ("pass", EARLY)}
-    assert told([node_file("n1")], [cable("n1", 0, at=EARLY)], [], True) == {"n1": ("pass", EARLY)}
+    assert verdicts(files, [cable("n1", 0)], [], True) == {"n1": ("pass", EARLY)}
+    assert verdicts([node_file("n1")], [cable("n1", 0, at=EARLY)], [], True) == {
+        "n1": ("pass", EARLY)
+    }
 
 
 def test_a_node_without_rails_has_no_cables_to_prove() -> None:
@@ -126,7 +128,7 @@ def test_who_validates_a_node_asks_for_its_own_age() -> None:
     swept = [cable("n1", 0, at=EARLY, status="fail")]
     (found,) = gate_verdicts([node_file("n1")], swept, [], True, own_age=True)
     assert found["verdict"] == "fail"
-    assert told([node_file("n1")], [cable("n1", 0, at="")], [], True) == {"n1": ("pass", "")}
+    assert verdicts([node_file("n1")], [cable("n1", 0, at="")], [], True) == {"n1": ("pass", "")}
 
 
 def test_a_failure_is_as_new_as_its_newest() -> None:
@@ -150,34 +152,34 @@ def test_a_node_behind_a_bad_cable_fails() -> None:
 
 def test_a_cable_that_was_not_measured_is_no_pass() -> None:
     swept = [cable("n1", 0), cable("n1", 1, "not_measured")]
-    assert told([node_file("n1")], swept, [], True)["n1"][0] == "not_measured"
+    assert verdicts([node_file("n1")], swept, [], True)["n1"][0] == "not_measured"
 
 
 def test_switches_and_the_fabric_fail_no_node() -> None:
     swept = [cable("n1", 0), record("fabric.sm", "fabric", "fail"),
              record("fabric.wiring", "cable:leaf-01/50--leaf-02/50", "fail")]  # fmt: skip
-    assert told([node_file("n1")], swept, [], True)["n1"][0] == "pass"
+    assert verdicts([node_file("n1")], swept, [], True)["n1"][0] == "pass"
 
 
 def test_a_fabric_that_was_not_verified() -> None:
     files = [node_file("n1"), node_file("n2")]
-    assert told(files, None, [], True)["n1"][0] == "not_measured"
-    assert told(files, None, [], False)["n1"][0] == "pass"
-    assert told(files, [cable("n1", 0)], [], True)["n2"][0] == "not_measured"
+    assert verdicts(files, None, [], True)["n1"][0] == "not_measured"
+    assert verdicts(files, None, [], False)["n1"][0] == "pass"
+    assert verdicts(files, [cable("n1", 0)], [], True)["n2"][0] == "not_measured"
 
 
 @pytest.mark.parametrize("bad", [None, 3, "text", {}, {"check": "fabric.wiring"}])
 def test_what_comes_after_a_record_that_cannot_be_read_counts(bad: Any) -> None:
     swept = [bad, cable("n1", 0), cable("n1", 1, "fail")]
-    assert told([node_file("n1")], swept, [], True) == {"n1": ("fail", LATE)}
+    assert verdicts([node_file("n1")], swept, [], True) == {"n1": ("fail", LATE)}
 
 
 def test_of_pair_tests_only_failures_count() -> None:
     pairs = [record("fabric.pairs.part", f"hca:n1/rail{rail}", status, EARLY)
              for rail, status in enumerate(("pass", "not_measured"))]  # fmt: skip
-    assert told([node_file("n1")], None, pairs, False) == {"n1": ("pass", LATE)}
+    assert verdicts([node_file("n1")], None, pairs, False) == {"n1": ("pass", LATE)}
     pairs.append(record("fabric.pairs.part", "hca:n1/rail2", "fail", EARLY))
-    assert told([node_file("n1")], None, pairs, False) == {"n1": ("fail", EARLY)}
+    assert verdicts([node_file("n1")], None, pairs, False) == {"n1": ("fail", EARLY)}
 
 
 @pytest.mark.parametrize(
@@ -192,13 +194,13 @@ def test_of_pair_tests_only_failures_count() -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_has_measured_nothing(data: Any) -> None:
-    assert told([("n1", data)], None, [], False) == {"n1": ("not_measured", "")}
+    assert verdicts([("n1", data)], None, [], False) == {"n1": ("not_measured", "")}
     assert gate_verdicts([("n1", data)], None, [], False)[0]["level"] == "quick"
 
 
 def test_records_about_another_node_do_not_let_this_one_in() -> None:
     files = [node_file("n1", record("gpu.ecc", "gpu:n2/0"))]
-    assert told(files, None, [], False)["n1"][0] == "not_measured"
+    assert verdicts(files, None, [], False)["n1"][0] == "not_measured"
 
 
 def look(folder: Path, *names: Any, **options: Any) -> list[dict[str, Any]]:

@@ -77,17 +77,17 @@ def test_a_gpu_that_is_lost_while_it_is_read(simulated_node) -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "code", "said"),
+    ("state", "code", "message"),
     [
         ("driver_loaded = 0\n", t.DRIVER_NOT_LOADED, "driver is not loaded"),
         ("ret.nvmlInit = 18\n", t.LIB_RM_VERSION_MISMATCH, "different versions"),
     ],
 )
-def test_nvml_that_does_not_start(simulated_node, state: str, code: int, said: str) -> None:
+def test_nvml_that_does_not_start(simulated_node, state: str, code: int, message: str) -> None:
     simulated_node.state(state)
     found = sweep(simulated_node.library)
     assert (found.error_code, found.gpus) == (code, ())
-    assert said in found.error
+    assert message in found.error
 
 
 def test_nvml_that_never_starts(simulated_node) -> None:

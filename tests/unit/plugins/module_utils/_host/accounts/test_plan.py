@@ -255,13 +255,13 @@ REFUSALS = [
 
 
 @pytest.mark.parametrize(
-    ("state", "groups", "users", "said"), REFUSALS, ids=lambda v: v if isinstance(v, str) else ""
+    ("state", "groups", "users", "message"), REFUSALS, ids=lambda v: v if isinstance(v, str) else ""
 )
-def test_refusal(state, groups, users, said):
+def test_refusal(state, groups, users, message):
     plan = make_plan(state, groups, users, home_removal_allowed=True)
     assert plan.steps == ()
     assert len(plan.errors) == 1
-    assert said in plan.errors[0]
+    assert message in plan.errors[0]
     assert "secret" not in plan.errors[0]
 
 

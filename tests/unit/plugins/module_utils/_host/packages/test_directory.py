@@ -20,7 +20,7 @@ def test_lines_of_sha256sum():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (f"{ONE}  ../a.deb\n", "leads out of the directory"),
         (f"{ONE}  /etc/passwd\n", "leads out of the directory"),
@@ -30,10 +30,10 @@ def test_lines_of_sha256sum():
         (f"{ONE}  a.deb\n{TWO}  ./a.deb\n", "a second checksum"),
     ],
 )
-def test_lines_that_are_refused(text, said):
+def test_lines_that_are_refused(text, message):
     _sums, wrong = parse_sums(text)
     assert len(wrong) == 1
-    assert said in wrong[0]
+    assert message in wrong[0]
 
 
 def test_differences():

@@ -90,7 +90,7 @@ def test_architecture_of_a_name():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"present": ["a"], "absent": ["a"]}, "package a is declared to be both installed and rem"),
         ({"held": ["a"], "unheld": ["a"]}, "both held and released"),
@@ -99,8 +99,8 @@ def test_architecture_of_a_name():
         ({"absent": ["a b"]}, "'a b' is not a package name"),
     ],
 )
-def test_contradictions(options, said):
-    assert said in plan(**options).errors[0]
+def test_contradictions(options, message):
+    assert message in plan(**options).errors[0]
 
 
 SIMULATION = """NOTE: This is only a simulation!

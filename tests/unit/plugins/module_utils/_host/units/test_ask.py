@@ -28,8 +28,8 @@ UP = UnitState("slurmd.service", "loaded", "", "active", "running", "success", "
 EXITED = replace(UP, sub_state="exited")
 
 
-def judge(unit, enabled=True, said="last words"):
-    return ask.judge_unit(unit, enabled, said)
+def judge(unit, enabled=True, message="last words"):
+    return ask.judge_unit(unit, enabled, message)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from slurm_clusters import CASES, dgx_h100, names
+from slurm_clusters import CASES, dgx_a100, dgx_h100, names
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.conf.check import OWNED, check
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.conf.inputs import (
@@ -49,6 +49,21 @@ def test_a_good_cluster_has_no_errors() -> None:
     assert errors() == []
     for values in CASES.values():
         assert check(values) == []
+
+
+def test_what_jobs_and_nodes_get_may_be_set() -> None:
+    assert errors(
+        mpi_default="pmix_v4",
+        accounting_enforce=["All", "safe"],
+        resume_timeout_s=65533,
+        reboot_program="/usr/sbin/ipmitool chassis power reset",
+        default_cpus_per_gpu=28,
+        default_mem_per_gpu_mb=250000,
+        default_mem_per_cpu_mb=8928,
+    ) == []  # fmt: skip
+    old = [dgx_a100("dgx-04")]
+    # Of nodes that differ, the largest: a partition of the others has its own options.
+    assert errors(nodes=[*GOOD["nodes"][:3], *old], default_mem_per_gpu_mb=250000) == []
 
 
 BAD: list[tuple[dict[str, Any], str]] = [
@@ -133,6 +148,41 @@ BAD: list[tuple[dict[str, Any], str]] = [
         "block_sizes: must rise by powers of two of the first; write for example 18, 36, 72",
     ),
     (
+        {"block_sizes": [1, 2]},
+        "block_sizes: tree has no blocks; leave it out, or write block as the plugin",
+    ),
+    (
+        {"block_sizes": [1, 2], "topology": [], "topology_plugin": "block"},
+        "block_sizes: the fabric has no units that could be blocks; leave it out",
+    ),
+    ({"mpi_default": "pmx"}, "mpi_default: pmx is not known; write none, pmi2 or pmix"),
+    (
+        {"accounting_enforce": ["limits", "qoss"]},
+        "accounting_enforce: qoss is not known; write one of all, associations, limits, nojobs",
+    ),
+    ({"resume_timeout_s": 0}, "resume_timeout_s: 0 is out of range; write 1 to 65533"),
+    ({"resume_timeout_s": 65534}, "resume_timeout_s: 65534 is out of range; write 1 to 65533"),
+    (
+        {"reboot_program": "reboot"},
+        "reboot_program: reboot is not an absolute path; write one",
+    ),
+    (
+        {"default_cpus_per_gpu": 29},
+        "default_cpus_per_gpu: 29, but no node has more than 28 for each; write 1 to 28",
+    ),
+    (
+        {"default_mem_per_gpu_mb": -1},
+        "default_mem_per_gpu_mb: -1, but no node has more than 250000 for each; write 1 to 250000",
+    ),
+    (
+        {"default_mem_per_cpu_mb": 8929},
+        "default_mem_per_cpu_mb: 8929, but no node has more than 8928 for each; write 1 to 8928",
+    ),
+    (
+        {"options": {"ResumeTimeout": 600}},
+        "options.ResumeTimeout: is written by the role; use slurm_controller_resume_timeout_s",
+    ),
+    (
         {"plugstack": ["include /etc/slurm/plugstack.conf.d/*.conf"]},
         (
             "plugstack[0]: slurmctld serves no include with a path or a pattern; "
@@ -215,10 +265,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("other", "said"), BAD, ids=[said[:40] for _other, said in BAD])
-def test_each_mistake_has_its_line(other: dict[str, Any], said: str) -> None:
+@pytest.mark.parametrize(("other", "message"), BAD, ids=[message[:40] for _other, message in BAD])
+def test_each_mistake_has_its_line(other: dict[str, Any], message: str) -> None:
     found = errors(**other)
-    assert len([line for line in found if line.startswith(said)]) == 1, found
+    assert len([line for line in found if line.startswith(message)]) == 1, found
 
 
 EDITS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
@@ -366,9 +416,9 @@ EDITS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("edit", "said"), EDITS, ids=[said[:40] for _edit, said in EDITS])
-def test_each_edit_has_its_line(edit: Callable[[dict[str, Any]], Any], said: str) -> None:
-    assert said in changed(edit)
+@pytest.mark.parametrize(("edit", "message"), EDITS, ids=[message[:40] for _edit, message in EDITS])
+def test_each_edit_has_its_line(edit: Callable[[dict[str, Any]], Any], message: str) -> None:
+    assert message in changed(edit)
 
 
 def test_everything_is_said_at_once() -> None:
@@ -389,7 +439,7 @@ def test_everything_is_said_at_once() -> None:
 
 
 def test_each_line_says_what_to_write() -> None:
-    for other, _said in BAD:
+    for other, _messages in BAD:
         assert all(";" in line for line in errors(**other) if "[0]" not in line)
 
 

@@ -171,7 +171,7 @@ def test_what_the_site_sets_is_not_undone_by_a_partition() -> None:
     text = slurm_conf(
         nodes=nodes,
         partitions=partitions,
-        options={"DefMemPerCPU": 1000},
+        default_mem_per_cpu_mb=1000,
         default_mem_per_gpu_mb=90000,
         default_cpus_per_gpu=8,
     )
@@ -386,7 +386,7 @@ def test_a_release_that_takes_everything_has_no_key() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "messages"),
     [
         ({}, []),
         ({"pretended_hardware": True}, ["the nodes pretend to their hardware"]),
@@ -398,9 +398,9 @@ def test_a_release_that_takes_everything_has_no_key() -> None:
         ({"topology": TREE}, []),
     ],
 )
-def test_remarks(change: dict[str, Any], said: list[str]) -> None:
+def test_remarks(change: dict[str, Any], messages: list[str]) -> None:
     found = remarks(cluster(**change))
-    assert [line[: len(start)] for line, start in zip(found, said, strict=True)] == said
+    assert [line[: len(start)] for line, start in zip(found, messages, strict=True)] == messages
 
 
 def test_the_pod_is_told_what_it_lacks() -> None:

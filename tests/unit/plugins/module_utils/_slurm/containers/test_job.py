@@ -69,9 +69,9 @@ def answer(text: str, ended: bool = True) -> tuple[str, str]:
     ],
 )
 def test_text_of_one_node(text: str, status: str, words: str) -> None:
-    said = answer(text)
-    assert said[0] == status
-    assert words in said[1]
+    result = answer(text)
+    assert result[0] == status
+    assert words in result[1]
 
 
 def test_a_job_that_hangs_is_not_measured() -> None:

@@ -36,46 +36,46 @@ def test_the_right_line_is_right() -> None:
 
 
 def test_compute_node_without_the_line() -> None:
-    (said,) = judge("# nothing\n")
-    assert "would run on the bare host, with return code 0" in said
+    (output,) = judge("# nothing\n")
+    assert "would run on the bare host, with return code 0" in output
 
 
 def test_client_without_the_line() -> None:
-    (said,) = judge("", runs_jobs=False)
-    assert "would not know --container-image" in said
+    (output,) = judge("", runs_jobs=False)
+    assert "would not know --container-image" in output
 
 
 def test_missing_plugin_on_a_client_breaks_every_srun() -> None:
-    (said,) = judge(LINE, readable=(), runs_jobs=False)
-    assert said.startswith(f"{PATH} is missing")
-    assert "every srun, sbatch and salloc from here fails" in said
+    (output,) = judge(LINE, readable=(), runs_jobs=False)
+    assert output.startswith(f"{PATH} is missing")
+    assert "every srun, sbatch and salloc from here fails" in output
 
 
 def test_missing_plugin_on_a_compute_node_drains_it() -> None:
-    (said,) = judge(LINE, readable=())
-    assert "no job starts here, and srun may return 0" in said
+    (output,) = judge(LINE, readable=())
+    assert "no job starts here, and srun may return 0" in output
 
 
 def test_missing_optional_plugin_is_silent_for_slurm_and_not_for_us() -> None:
-    (said,) = judge(LINE.replace("required", "optional"), readable=())
-    assert "bare host" in said
+    (output,) = judge(LINE.replace("required", "optional"), readable=())
+    assert "bare host" in output
 
 
 def test_broken_required_line_on_a_compute_node() -> None:
-    (said,) = judge(f"{LINE} no_such_option=1")
-    assert "no job would start here, and srun may return 0" in said
+    (output,) = judge(f"{LINE} no_such_option=1")
+    assert "no job would start here, and srun may return 0" in output
 
 
 @pytest.mark.parametrize(
     "text", [LINE.replace("required", "optional"), LINE.replace(PATH, OLD), f"{LINE} importer=/x"]
 )
 def test_another_line_than_the_others_have(text: str) -> None:
-    (said,) = judge(text, readable=(PATH, OLD), runs_jobs=False)
-    assert "all hosts must have the same line" in said
+    (output,) = judge(text, readable=(PATH, OLD), runs_jobs=False)
+    assert "all hosts must have the same line" in output
 
 
 def test_the_line_twice() -> None:
-    assert any("2 times" in said for said in judge(f"{LINE}\n{LINE}\n"))
+    assert any("2 times" in message for message in judge(f"{LINE}\n{LINE}\n"))
 
 
 def test_parsing() -> None:
@@ -147,9 +147,9 @@ HELP = "Usage: srun [OPTIONS]\n\nOptions provided by plugins:\n      --container
     ],
 )
 def test_help_text(text: str, words: str) -> None:
-    said = judge_help(text, "--container-image")
-    assert (said == "") == (words == "")
-    assert words in said
+    result = judge_help(text, "--container-image")
+    assert (result == "") == (words == "")
+    assert words in result
 
 
 def test_own_lines() -> None:

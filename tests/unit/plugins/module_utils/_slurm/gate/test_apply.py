@@ -124,7 +124,7 @@ def test_a_node_that_was_touched_in_between_is_passed_over(
     outcome = carry_out(cluster, asks(plan), lambda step: noted.append(step.action.node))
     assert noted == [step.action.node for step in outcome.steps] == sent
     assert {action.node for action in outcome.passed_over} == {"n1", "n2"} - set(sent)
-    assert [names for names, _words in cluster.updates] == [[name] for name in sent]
+    assert [names for names, _words in cluster.updates] == [sent]
 
 
 def test_a_step_on_a_node_that_was_never_seen_is_passed_over() -> None:
@@ -132,21 +132,35 @@ def test_a_step_on_a_node_that_was_never_seen_is_passed_over() -> None:
     assert (outcome.steps, len(outcome.passed_over)) == ((), 1)
 
 
-def test_many_drains_are_planned_again_after_fifty() -> None:
+def test_many_drains_are_planned_again_after_fifty_calls() -> None:
     nodes = [replace(SERVES, name=f"n{number}") for number in range(120)]
     calls: list[int] = []
-    plan = [Action(node.name, "drain", "", "why", node) for node in nodes]
+    plan = [Action(node.name, "drain", "", f"why {node.name}", node) for node in nodes]
     outcome = carry_out(Cluster(nodes, {}), asks(plan, calls), lambda _step: None)
     assert len(outcome.steps) == 120
     assert calls == [0, 50, 100, 120]
 
 
-def test_twenty_nodes_are_let_in_by_one_call() -> None:
-    nodes = [replace(OUT, name=f"n{number:02d}") for number in range(45)]
+@pytest.mark.parametrize(("what", "before"), [("resume", OUT), ("drain", SERVES)])
+def test_a_hundred_nodes_are_changed_by_one_call(what: str, before: Node) -> None:
+    nodes = [replace(before, name=f"n{number:03d}") for number in range(245)]
     cluster = Cluster(nodes, {})
-    plan = [Action(node.name, "resume", "", "", node) for node in nodes]
+    reason = "why" if what == "drain" else ""
+    plan = [Action(node.name, what, "", reason, node) for node in nodes]
+    outcome = carry_out(cluster, asks(plan), lambda _step: None)
+    assert [len(names) for names, _words in cluster.updates] == [100, 100, 45]
+    assert [step.action.node for step in outcome.steps] == [node.name for node in nodes]
+
+
+def test_nodes_get_their_own_reason() -> None:
+    nodes = [replace(SERVES, name=f"n{number}") for number in range(4)]
+    cluster = Cluster(nodes, {})
+    plan = [Action(one.name, "drain", "", f"why {int(one.name[1]) % 2}", one) for one in nodes]
     carry_out(cluster, asks(plan), lambda _step: None)
-    assert [len(names) for names, _words in cluster.updates] == [20, 20, 5]
+    assert cluster.updates == [
+        (["n0", "n2"], ["State=DRAIN", "Reason=why 0"]),
+        (["n1", "n3"], ["State=DRAIN", "Reason=why 1"]),
+    ]
 
 
 def test_a_spare_that_is_no_longer_wanted_stays_out() -> None:
@@ -179,13 +193,13 @@ def test_of_several_spares_only_those_still_wanted_come_in() -> None:
 
 def test_a_step_failed_if_scontrol_complained_and_it_is_not_in_effect() -> None:
     drain = Action("n1", "drain", "", "why")
-    for said, after, failed in (
+    for message, after, failed in (
         ("no contact", SERVES, True),
         # Complained of, and done all the same; taken back by an operator since.
         ("no contact", OUT, False),
         ("", SERVES, False),
     ):
-        step = Step(drain, SERVES, said)
+        step = Step(drain, SERVES, message)
         outcome = Outcome(GatePlan((), ()), (step,), (), {"n1": after})
         assert outcome.failed == ((step,) if failed else ())
 
@@ -225,7 +239,7 @@ def test_the_names_of_nodes_are_not_repeated_in_what_failed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("result", "said"),
+    ("result", "message"),
     [
         (CommandResult((), ENDED, 1, "", "a\nb\nc\nd"), "failed: b"),
         (CommandResult((), ENDED, 1), "ended with 1"),
@@ -236,8 +250,8 @@ def test_the_names_of_nodes_are_not_repeated_in_what_failed() -> None:
         (CommandResult((), TIMED_OUT, 0, "NodeName=n1 State=IDLE\n"), "failed"),
     ],
 )
-def test_a_slurm_without_an_answer(result: CommandResult, said: str) -> None:
-    with pytest.raises(NoAnswerError, match=said) as raised:
+def test_a_slurm_without_an_answer(result: CommandResult, message: str) -> None:
+    with pytest.raises(NoAnswerError, match=message) as raised:
         answers(result).nodes()
     assert "a\n" not in str(raised.value)
 
@@ -245,11 +259,11 @@ def test_a_slurm_without_an_answer(result: CommandResult, said: str) -> None:
 def test_what_scontrol_complains_of() -> None:
     words = ["State=DRAIN"]
     assert answers(CommandResult((), ENDED, 0, "", "a warning")).update(["n1"], words) == ""
-    said = answers(CommandResult((), ENDED, 1, "", "a\nb\nc\nd")).update(["n1"], words)
-    assert "d" in said
-    assert "ended" not in said
-    assert "b" in said
-    assert "a" not in said
+    result = answers(CommandResult((), ENDED, 1, "", "a\nb\nc\nd")).update(["n1"], words)
+    assert "d" in result
+    assert "ended" not in result
+    assert "b" in result
+    assert "a" not in result
     silent = answers(CommandResult((), ENDED, 1)).update(["n1"], words)
     assert silent.endswith("ended with 1")
 

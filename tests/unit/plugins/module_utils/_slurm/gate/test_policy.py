@@ -305,8 +305,8 @@ def test_a_spare_that_no_longer_serves_is_followed_by_the_next(
 ) -> None:
     out = held("f", "gpu3 ecc_volatile: 12 errors", name="n1")
     nodes = [out, *fleet(8)[1:], Node("s1", first), spare("s2")]
-    said = [says("fail", "n1"), says(verdict, "s1"), says("pass", "s2")]
-    assert steps(plan(nodes, said, replace(SPARES, spares_in_service=1))) == expected
+    messages = [says("fail", "n1"), says(verdict, "s1"), says("pass", "s2")]
+    assert steps(plan(nodes, messages, replace(SPARES, spares_in_service=1))) == expected
 
 
 def test_a_new_spare_that_passes_is_held_and_not_let_in() -> None:
@@ -347,8 +347,8 @@ def test_a_reason_begins_with_its_subject(check: str, subject: str, text: str) -
 
 
 def test_the_first_twenty_characters_say_most() -> None:
-    said = says("fail", text="12 uncorrected errors", remedy="replace the GPU")
-    reason = plan([IN_SERVICE], [said]).actions[0].reason
+    result = says("fail", text="12 uncorrected errors", remedy="replace the GPU")
+    reason = plan([IN_SERVICE], [result]).actions[0].reason
     assert reason[:20] == "dgx-gate: gpu3 ecc_v"
     assert write_reason("n1", "n", "unproven, run validate_nodes")[:20] == "dgx-gate: unproven, "
     assert write_reason("n1", "s", "spare, ready")[:20] == "dgx-gate: spare, rea"
@@ -388,7 +388,7 @@ def test_verdicts_of_plain_data() -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"),
+    ("data", "message"),
     [
         ({"verdict": "pass"}, "a verdict has no node"),
         ({"node": "", "verdict": "pass"}, "a verdict has no node"),
@@ -397,8 +397,8 @@ def test_verdicts_of_plain_data() -> None:
         ({"node": "n1", "verdict": "pass", "level": "3"}, "n1: the level is '3'"),
     ],
 )
-def test_what_is_no_verdict(data: dict[str, object], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_what_is_no_verdict(data: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         verdict_from_data(data)
 
 
@@ -460,8 +460,8 @@ def test_a_failed_spare_that_passes_makes_room() -> None:
 
 
 def test_a_failure_without_words_is_one() -> None:
-    said = says("fail", text="", remedy="")
-    assert plan([IN_SERVICE], [said]).actions[0].why == "gpu3 ecc_volatile: fails"
+    result = says("fail", text="", remedy="")
+    assert plan([IN_SERVICE], [result]).actions[0].why == "gpu3 ecc_volatile: fails"
     nameless = [says("fail", f"n{number}", check="", subject="", text="") for number in (1, 2)]
     many = plan(fleet(4), nameless)
     assert "(2 for verdict)" in many.refusal
@@ -471,9 +471,9 @@ def test_a_failure_without_words_is_one() -> None:
 
 @pytest.mark.parametrize("verdict", ["pass", "fail", "not_measured"])
 def test_evidence_without_a_time_counts_for_nothing(verdict: str) -> None:
-    said = replace(says(verdict, text=""), at=None)
+    result = replace(says(verdict, text=""), at=None)
     for node in (IN_SERVICE, held("f")):
-        made = plan([node], [said])
+        made = plan([node], [result])
         assert steps(made) == []
         assert made.left[0].why.startswith("evidence without a time")
 

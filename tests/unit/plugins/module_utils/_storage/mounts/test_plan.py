@@ -60,7 +60,7 @@ def test_unit_says_what_systemd_needs():
         "What=node@f.cephfs=/home",
         "Options=_netdev,noatime",
         "After=network-online.target",
-        "Before=slurmd.service",
+        "Before=slurmd.service remote-fs.target",
         "WantedBy=remote-fs.target",
         "TimeoutSec=90",
     ):
@@ -74,6 +74,7 @@ def test_an_automount_is_what_is_enabled():
     files = _mounts.units("cephfs", Mount("x", "a", "/x", "ceph", automount=True))
     assert "WantedBy" not in files["x.mount"]
     assert "WantedBy=remote-fs.target" in files["x.automount"]
+    assert "Before=" not in files["x.mount"]
 
 
 def test_local_mounts_wait_for_no_network_and_a_percent_sign_is_itself():

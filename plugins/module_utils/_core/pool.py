@@ -12,7 +12,7 @@ import threading
 import time
 from typing import Any, Callable, Mapping
 
-from .redfish import BmcError
+from .run import ToolError
 
 
 def ask_all(
@@ -37,7 +37,7 @@ def ask_all(
     def work(name: str) -> None:
         try:
             done.put((name, True, ask(name, names[name])))
-        except BmcError as error:
+        except ToolError as error:
             done.put((name, False, str(error)))
         except Exception as error:
             done.put((name, False, f"{type(error).__name__}: {error}"))

@@ -1,0 +1,148 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""What was done to the firmware of each node, as lines that are only added, and what is next. Pure.
+
+A line is written before what it names begins, so that a run that was killed anywhere is continued
+by the next one: what may have reached the BMC is looked for there, and not sent again.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import json
+from dataclasses import dataclass
+from typing import Any, Collection, Iterable, Mapping, Sequence
+
+VERSION = 1
+# A package is about to be sent; it was accepted as a task; the task ended well; the machine is
+# about to be cycled; the declared versions were read back. FAILED waits for a person. UNSENT is a
+# package that the BMC has no way to take.
+PUSHING, PUSHED, FLASHED = "pushing", "pushed", "flashed"
+ACTIVATING, DONE, FAILED, UNSENT = "activating", "done", "failed", "unsent"
+EVENTS = (PUSHING, PUSHED, FLASHED, ACTIVATING, DONE, FAILED, UNSENT)
+
+# What comes next, beside DONE.
+PUSH, FOLLOW, ACTIVATE, STOP = "push", "follow", "activate", "stop"
+# A BMC that unpacks an image shows its task late.
+SETTLE_S = 600.0
+_AGAIN = "look at the BMC, then write -e firmware_again=true"
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line: when (epoch seconds), of which node and package (its sha256), and what."""
+
+    at: float
+    node: str
+    package: str
+    what: str
+    # With PUSHED its own task; with PUSHING those that the BMC had before, separated by spaces.
+    tasks: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is next, with the task to follow, or why nothing is."""
+
+    what: str
+    task: str = ""
+    why: str = ""
+
+
+def line_of(event: Event) -> str:
+    """Return the event as a line without its end."""
+    return json.dumps({"version": VERSION, **vars(event)}, sort_keys=True)
+
+
+def read_line(line: str) -> Event | None:
+    """Return the event of a line; None for one that was cut, or is of another release."""
+    try:
+        data = json.loads(line)
+        if data.pop("version") != VERSION or data["what"] not in EVENTS:
+            return None
+        return Event(at=float(data.pop("at")), **data)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def last_of(events: Iterable[Event]) -> dict[tuple[str, str], Event]:
+    """Return the last event of each node and package."""
+    return {(event.node, event.package): event for event in events}
+
+
+def next_step(
+    known: Event | None,
+    is_declared: bool,
+    tasks: Collection[str] | None,
+    now: float,
+    again: bool = False,
+) -> Step:
+    """Return what is next for a package on a node; `tasks` are the BMC's now, None if it has none.
+
+    `again` is a person's consent to send what failed, or what may have arrived.
+    """
+    if is_declared:
+        return Step(DONE)
+    what = known.what if known else DONE
+    if known is None or what in (DONE, UNSENT) or (again and what in (FAILED, PUSHING)):
+        return Step(PUSH)
+    if what == FAILED:
+        return Step(STOP, why=f"failed before ({known.text}); {_AGAIN}")
+    if what == PUSHING:
+        return _after_push(known, tasks, now)
+    if what == PUSHED:
+        return Step(FOLLOW, known.tasks)
+    return Step(ACTIVATE)
+
+
+def _after_push(known: Event, tasks: Collection[str] | None, now: float) -> Step:
+    """Look for the task of a package that was being sent when the run ended."""
+    before = set(known.tasks.split())
+    if tasks is None or not before <= set(tasks):
+        lost = "has no list of tasks" if tasks is None else "has forgotten its tasks"
+        why = f"a run ended while it sent the package, and the BMC {lost}; {_AGAIN}"
+        return Step(STOP, why=why)
+    fresh = sorted(set(tasks) - before)
+    if len(fresh) > 1:
+        return Step(STOP, why=f"a run ended while it sent the package, and {len(fresh)} tasks are "
+                              f"new; {_AGAIN}")  # fmt: skip
+    if fresh:
+        return Step(FOLLOW, fresh[0])
+    if now - known.at < SETTLE_S:
+        return Step(STOP, why="a run ended while it sent the package a moment ago, and the BMC has "
+                              "no task yet; write the same command in ten minutes")  # fmt: skip
+    return Step(PUSH)
+
+
+def groups_of(packages: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Return packages that share a cycle, in their order: those before one with its own."""
+    groups: list[list[Mapping[str, Any]]] = [[]]
+    for package in packages:
+        groups[-1].append(package)
+        if package.get("cycle", "own") == "own":
+            groups.append([])
+    return [group for group in groups if group]
+
+
+def declared(components: Mapping[str, str], versions: Mapping[str, str]) -> tuple[bool, str]:
+    """Return whether all components have the declared versions, and which do not, one line.
+
+    ValueError names a component that the BMC does not have.
+    """
+    wrong = []
+    for pattern, version in components.items():
+        matching = fnmatch.filter(sorted(versions), pattern)
+        if not matching:
+            raise ValueError(f"the BMC has no component {pattern}")
+        wrong += [f"{one} {versions[one]}" for one in matching if versions[one] != version]
+    more = f" and {len(wrong) - 4} more" if len(wrong) > 4 else ""
+    return not wrong, ", ".join(wrong[:4]) + more
+
+
+def package_of(data: Mapping[str, Any]) -> str:
+    """Return the name of a package in lines and words."""
+    return str(data["file"]).rsplit("/", 1)[-1]

@@ -1,0 +1,331 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Many nodes held at once: what `hold` decides about one, with few jobs and commands for all.
+
+Slurm is asked once for all nodes. The nodes that get a job share jobs of up to `most` nodes of one
+partition; a job that Slurm does not give is tried again in parts, so that one node which was just
+taken costs itself. Nodes that are out of service share one reservation.
+"""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
+
+from .._core.nodeset import expand, fold
+from .._core.run import MISSING, CommandRunner, ToolError, last_lines
+from .conf.inputs import seconds as seconds_of
+from .hold import (
+    ADOPT,
+    FREE,
+    HOLD,
+    PARTITIONS,
+    REFUSE,
+    RESERVATION,
+    RESERVE,
+    SSH,
+    Decision,
+    Request,
+    Reservation,
+    Running,
+    Seen,
+    decide,
+    extend,
+    hold_commands,
+    others_on,
+    release,
+    request_of,
+    reserve,
+    run_hold,
+    unreserve,
+)  # fmt: skip
+from .nodes import parse_nodes
+
+if TYPE_CHECKING:
+    from ansible.module_utils.basic import AnsibleModule
+
+_ASK_S = 120
+# Jobs that are asked for at a time, and in how many parts one that is not given is asked for again.
+_AT_ONCE, _PARTS = 16, 4
+_NAME = re.compile(r"NodeName=(\S+)")
+_PARTITION = re.compile(r"^PartitionName=(?P<name>\S+) .*?(?<!\S)MaxTime=(?P<most>\S+)", re.M)
+_GIVEN_PARTITION = re.compile(r"^(?:-p|--partition=)(.+)$")
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """What Slurm reports of all nodes; `absent` says that there is no Slurm."""
+
+    seen: Mapping[str, Seen]
+    # The seconds that a job may last, by partition.
+    longest: Mapping[str, float]
+    absent: str = ""
+
+    def of(self, node: str) -> Seen:
+        """Return what is known of a node."""
+        return self.seen.get(node, Seen(absent=self.absent or "Slurm has no such node"))
+
+
+def _answer(run: CommandRunner, argv: Sequence[str]) -> str:
+    result = run(argv, timeout_s=_ASK_S)
+    if not result.ok:
+        raise ToolError(last_lines(result.text, 1) or result.describe(1))
+    return result.out
+
+
+def _expanded(nodes: str) -> list[str]:
+    try:
+        return expand(nodes)
+    except ValueError:
+        return []
+
+
+def ask_cluster(run: CommandRunner) -> Cluster:
+    """Ask Slurm for all nodes, jobs, reservations and partitions. ToolError."""
+    if run(["scontrol", "--version"], timeout_s=_ASK_S).outcome == MISSING:
+        return Cluster({}, {}, "there is no Slurm")
+    shown = _answer(run, ["scontrol", "show", "node", "-o"])
+    queue = _answer(run, ["squeue", "-h", "-a", "-o", "%A|%u|%T|%S|%N|%j"])
+    listed = _answer(run, ["scontrol", "show", "reservation", "-o"])
+    partitions = _answer(run, ["scontrol", "show", "partition", "-o"])
+    jobs: dict[str, list[Running]] = {}
+    for line in queue.splitlines():
+        cells = line.strip().split("|", 5)
+        if len(cells) == 6:
+            job = Running(cells[0], cells[5], cells[1], cells[2], cells[3])
+            for name in _expanded(cells[4]):
+                jobs.setdefault(name, []).append(job)
+    reserved: dict[str, list[Reservation]] = {}
+    for found in RESERVATION.finditer(listed):
+        for name in _expanded(found["nodes"]):
+            reserved.setdefault(name, []).append(Reservation(found["name"], found["since"]))
+    of_node: dict[str, tuple[str, ...]] = {}
+    for line in shown.splitlines():
+        named, some = _NAME.match(line), PARTITIONS.search(line)
+        if named:
+            words = (some[1] if some else "").split(",")
+            of_node[named[1]] = tuple(word for word in words if word not in ("", "(null)"))
+    seen = {
+        name: Seen(
+            node,
+            tuple(jobs.get(name, ())),
+            of_node.get(name, ()),
+            reservations=tuple(reserved.get(name, ())),
+        )
+        for name, node in parse_nodes(shown).items()
+    }
+    longest = {
+        found["name"]: seconds_of(found["most"]) or 0.0 for found in _PARTITION.finditer(partitions)
+    }
+    return Cluster(seen, longest)
+
+
+def unknown_nodes(cluster: Cluster, known: Iterable[str]) -> list[str]:
+    """Return the nodes that Slurm has and the inventory has not."""
+    return sorted(set(cluster.seen) - set(known)) if known else []
+
+
+def partition_of(cluster: Cluster, node: str, request: Request) -> tuple[str, str]:
+    """Return the partition for a job on the node and "", or "" and why none admits it.
+
+    The partition is empty where the options name one, or a reservation.
+    """
+    given = [found[1] for one in request.options if (found := _GIVEN_PARTITION.match(one))]
+    if not given and any(one.startswith("--reservation") for one in request.options):
+        return "", ""
+    names = given or cluster.of(node).partitions
+    fits = [name for name in names if cluster.longest.get(name, 0.0) >= request.seconds]
+    if fits or not names:
+        return "" if given or not fits else fits[0], ""
+    most = max(names, key=lambda name: cluster.longest.get(name, 0.0))
+    return "", (
+        f"partition {most} ends jobs after {cluster.longest.get(most, 0.0) / 60:.0f} minutes, and "
+        f"this takes {request.minutes}: write another partition in cluster_validation."
+        "slurm_options, a smaller hold_s, or engine: ansible"
+    )
+
+
+class Holder:
+    """Holds the nodes of one run."""
+
+    def __init__(self, run: CommandRunner, request: Request, transport: str, most: int) -> None:
+        self._run, self._request, self._transport, self._most = run, request, transport, most
+
+    def decide(self, cluster: Cluster, nodes: Iterable[str]) -> dict[str, Decision]:
+        """Return what must be done for each node."""
+        return {
+            name: decide(cluster.of(name), self._transport, self._request.mine) for name in nodes
+        }
+
+    def too_short(self, cluster: Cluster, decided: Mapping[str, Decision]) -> str:
+        """Return why jobs cannot last as long as they must, one line; "" if they can."""
+        reasons: dict[str, list[str]] = {}
+        for name, one in decided.items():
+            why = partition_of(cluster, name, self._request)[1] if one.action == HOLD else ""
+            if why:
+                reasons.setdefault(why, []).append(name)
+        return "; ".join(f"{fold(names)}: {why}" for why, names in reasons.items())
+
+    def take(
+        self, cluster: Cluster, decided: Mapping[str, Decision], starts: bool
+    ) -> dict[str, Decision]:
+        """Hold the nodes as was decided; return what came of it."""
+        after = dict(decided)
+        after.update(self._adopted({n: d for n, d in decided.items() if d.action == ADOPT}))
+        for name in {
+            one.name
+            for node, decision in decided.items()
+            if decision.action in (HOLD, RESERVE)
+            for one in cluster.of(node).reservations
+            if one.name in self._request.mine.reservations(node)
+        }:
+            # Of a run that was killed: its time may be nearly over, and it would keep jobs away.
+            unreserve(self._run, name)
+        groups: dict[str, list[str]] = {}
+        for name, one in decided.items():
+            if one.action == HOLD:
+                groups.setdefault(partition_of(cluster, name, self._request)[0], []).append(name)
+        after.update(
+            self._held(
+                [
+                    (names[at : at + self._most], partition)
+                    for partition, names in groups.items()
+                    for at in range(0, len(names), self._most)
+                ]
+            )
+        )
+        out = [name for name, one in decided.items() if one.action == RESERVE]
+        if out and not starts:
+            after.update(self._reserved(out, decided))
+        return self._checked(after)
+
+    def _adopted(self, decided: Mapping[str, Decision]) -> dict[str, Decision]:
+        jobs = {one.job: extend(self._run, one.job, self._request) for one in decided.values()}
+        message = "the job of an earlier run cannot be given more time"
+        return {
+            name: Decision(REFUSE, f"{message}: {jobs[one.job]}") if jobs[one.job] else one
+            for name, one in decided.items()
+        }
+
+    def _held(self, asked: list[tuple[Sequence[str], str]]) -> dict[str, Decision]:
+        """Hold nodes of a partition by a job each, all at once.
+
+        A job that Slurm does not give is asked for again in parts: a node that was just taken, or
+        is dead and not known to be, costs itself and the time of a few tries.
+        """
+        found: dict[str, Decision] = {}
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            while asked:
+                again: list[tuple[Sequence[str], str]] = []
+                for (names, partition), (job, why) in zip(asked, pool.map(self._job, asked)):
+                    if job:
+                        found.update(
+                            (name, Decision(HOLD, f"held by job {job}", job)) for name in names
+                        )
+                    elif len(names) == 1:
+                        why = f"Slurm does not give it: {why}"
+                        found[names[0]] = Decision(REFUSE, why)
+                    else:
+                        size = -(-len(names) // _PARTS)
+                        again += [
+                            (names[at : at + size], partition) for at in range(0, len(names), size)
+                        ]
+                asked = again
+        return found
+
+    def _job(self, asked: tuple[Sequence[str], str]) -> tuple[str, str]:
+        """Return the number of a job that holds these nodes and "", or "" and why there is none."""
+        names, partition = asked
+        request = replace(self._request, node=fold(names))
+        words = hold_commands(request, [partition] if partition else [], len(names))[0]
+        return run_hold(self._run, words, request)
+
+    def _reserved(
+        self, names: Sequence[str], decided: Mapping[str, Decision]
+    ) -> dict[str, Decision]:
+        why = reserve(self._run, replace(self._request, node=fold(names)), many=True)
+        if not why:
+            return {name: decided[name] for name in names}
+        return {
+            name: Decision(FREE, f"{decided[name].why}; it could not be reserved: {why}")
+            for name in names
+        }
+
+    def _checked(self, after: Mapping[str, Decision]) -> dict[str, Decision]:
+        """Look again: with OverSubscribe=FORCE Slurm gives a held node to others all the same."""
+        cluster, found = ask_cluster(self._run), {}
+        for name, one in after.items():
+            seen = cluster.of(name)
+            taken = one.may_load and others_on(seen, self._request.mine)
+            found[name] = Decision(REFUSE, "it is not ours alone: jobs have started on it")
+            found[name] = found[name] if taken else one
+        lost = {one.job for name, one in after.items() if one.job and not found[name].may_load}
+        for job in lost - {one.job for one in found.values() if one.may_load}:
+            release(self._run, job)
+        return found
+
+    def give_back(self, cluster: Cluster, nodes: Iterable[str]) -> tuple[list[str], list[str]]:
+        """End this run's jobs and reservations of these nodes; return them, and what failed."""
+        mine = self._request.mine
+        jobs, reservations = set(), set()
+        for name in nodes:
+            seen = cluster.of(name)
+            jobs |= {job.job_id for job in seen.jobs if mine.has(job)}
+            reservations |= {
+                one.name for one in seen.reservations if one.name in mine.reservations(name)
+            }
+        messages = [release(self._run, job) for job in sorted(jobs)]
+        messages += [unreserve(self._run, one) for one in sorted(reservations)]
+        return sorted(jobs) + sorted(reservations), list(filter(None, messages))
+
+
+def bring_about(module: AnsibleModule, run: CommandRunner) -> dict[str, Any]:
+    """Ask, decide, hold, look again; return what the module returns. ToolError."""
+    params = module.params
+    request = request_of({**params, "node": ""})
+    holder = Holder(run, request, params["transport"], params["most"])
+    cluster = ask_cluster(run)
+    if params["state"] == "released":
+        if module.check_mode:
+            return {"changed": False, "nodes": {}, "jobs": {}}
+        ended, failed = holder.give_back(cluster, params["nodes"])
+        for why in failed:
+            module.warn(f"a hold lasts until its time limit: {why}")
+        return {"changed": bool(ended), "nodes": {}, "jobs": {}}
+    if params["starts"] and cluster.absent:
+        raise ToolError(f"engine slurm: {cluster.absent} on this host; write engine: ansible")
+    strange = unknown_nodes(cluster, params["known"])
+    if strange:
+        raise ToolError(
+            f"Slurm has {fold(strange)}, which {'is' if len(strange) == 1 else 'are'} in no group "
+            "of the inventory: add to gpu_nodes or cpu_nodes, or remove from Slurm (remove_nodes)"
+        )
+    decided = holder.decide(cluster, params["nodes"])
+    short = "" if params["transport"] == SSH else holder.too_short(cluster, decided)
+    if short:
+        raise ToolError(short)
+    acts = any(one.action in (HOLD, ADOPT, RESERVE) for one in decided.values())
+    if not module.check_mode:
+        decided = holder.take(cluster, decided, params["starts"])
+    jobs: dict[str, list[str]] = {}
+    for name, one in decided.items():
+        if one.job and one.may_load:
+            jobs.setdefault(one.job, []).append(name)
+    return {
+        "changed": acts,
+        "nodes": {
+            name: {
+                "action": one.action,
+                "may_load": one.may_load,
+                "why": one.why,
+                "busy": others_on(cluster.of(name), request.mine),
+            }
+            for name, one in decided.items()
+        },
+        "jobs": jobs,
+    }

@@ -1,0 +1,84 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Saves the records of many nodes: a file for each, the serial numbers by slot, the evidence."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ...module_utils._core.files import make_folder, read_json, write_atomic
+from ...module_utils._core.record import PASS, utc_text
+from ...module_utils._evidence.links import LinkStore
+from ...module_utils._evidence.parts import known_parts, merged
+from ...module_utils._evidence.store import Store
+from .records import read_spool, result_of
+from .runs import forget
+
+_SOURCE = "validate_nodes"
+
+
+def save_all(options: Mapping[str, Any], now: float) -> dict[str, Any]:
+    """Save what came of a run; return what validation_records returns. OSError, ValueError."""
+    state = options["state_dir"]
+    place = os.path.join(state, "validation")
+    notes = read_json(os.path.join(place, options["run"], "notes.json"), "what nodes were asked")
+    spool = read_spool(options["run"], options["files"], notes)
+    folders = {name: os.path.join(state, name) for name in ("nodes", "identities", "evidence")}
+    for name in ("nodes", "identities"):
+        make_folder(folders[name], 0o755)
+    store, at = Store(folders["evidence"]), utc_text(now)
+    verdicts: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for node, note in notes.items():
+        result, links = result_of(spool, node, note["asked"], note["nothing"], at)
+        _save(folders, node, options["level"], result["records"], links)
+        _add(store, options, node, result["records"], links, now)
+        verdicts.setdefault(result["verdict"], []).append(node)
+        if result["verdict"] != PASS:
+            lines.append(f"{node}: {result['text']}")
+            if sum(len(verdicts[one]) for one in verdicts if one != PASS) <= options["shown"]:
+                lines += [f"  {line}" for line in result["lines"]]
+    forget(place)
+    text = ", ".join(
+        f"{len(nodes)} {verdict.replace('_', ' ')}" for verdict, nodes in sorted(verdicts.items())
+    )
+    return {"nodes": verdicts, "lines": lines, "text": f"{len(notes)} nodes: {text}"}
+
+
+def _save(
+    folders: Mapping[str, str], node: str, level: str, records: list[Any], links: list[Any]
+) -> None:
+    """Write the file of a node, and who sits in its slots. OSError, ValueError."""
+    head = json.dumps({"version": 1, "node": node, "level": level, "links": links})
+    # A record a line: an indented file of 700 records takes ten times as long.
+    lines = ",\n".join(map(json.dumps, records))
+    # The evidence is what must last; these files are written again by each run.
+    path = os.path.join(folders["nodes"], f"{node}.json")
+    write_atomic(path, f'{head[:-1]}, "records": [\n{lines}\n]}}\n', 0o644, sync=False)
+    path = os.path.join(folders["identities"], f"{node}.json")
+    before = known_parts(path)
+    after = merged(before, records)
+    if after != before:
+        write_atomic(path, json.dumps(after, indent=1) + "\n", 0o640)
+
+
+def _add(
+    store: Store,
+    options: Mapping[str, Any],
+    node: str,
+    records: list[Any],
+    links: list[Any],
+    now: float,
+) -> None:
+    """Add the records of a node to the evidence. OSError, ValueError."""
+    at, simulated = utc_text(now), options["simulated"]
+    store.add(options["evidence_run"], node, _SOURCE, records, at, options["level"], simulated)
+    if links:
+        with store.locked():
+            LinkStore(store.folder).add(node, links, now, simulated)

@@ -1,0 +1,197 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""validate_nodes by engine slurm where Slurm gives some nodes no job, with the real clush.
+
+Slurm's commands, ssh and the program of the nodes are stand-ins; tests/pod/test_engines.py has the
+real ones. Of the nodes dgx-01 is free, dgx-02 drained before it was ever admitted, dgx-03 busy.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+COLLECTIONS = ROOT / ".cache" / "collections"
+NODES = {"dgx-01": "IDLE", "dgx-02": "IDLE+DRAIN", "dgx-03": "ALLOCATED"}
+BUSY = "9|alice|RUNNING|2026-11-25T09:00:00|dgx-03|train"
+REASON = "Reason=new: no evidence yet [root@2026-11-21T09:00:00]"
+SLURM = """\
+#!{python}
+import os, sys, pathlib
+folder, words = pathlib.Path("{folder}"), sys.argv[1:]
+tool, given = os.path.basename(sys.argv[0]), dict(w.split("=", 1) for w in words if "=" in w)
+with open(folder / "calls", "a") as calls:
+    print(tool, *words, file=calls)
+job, reserved = folder / "job", folder / "reserved"
+if tool == "salloc":
+    job.write_text(given["--job-name"] + "|" + given["--nodelist"])
+    print("salloc: Granted job allocation 7", file=sys.stderr)
+elif tool == "scancel":
+    job.unlink()
+elif tool == "squeue":
+    print("{busy}")
+    if job.exists():
+        name, nodes = job.read_text().split("|")
+        print("7|" + os.environ["USER"] + "|RUNNING|2026-11-25T10:00:00|" + nodes + "|" + name)
+elif words[:2] == ["show", "node"]:
+    for name, state in {nodes}.items():
+        if not words[2:3] or words[2] in ("-o", name):
+            print("NodeName=" + name + " CPUTot=224 State=" + state + " Partitions=batch {reason}")
+elif words[:2] == ["show", "partition"]:
+    print("PartitionName=batch AllowGroups=ALL MaxTime=7-00:00:00 Nodes=dgx-[01-03]")
+elif words[:2] == ["show", "reservation"]:
+    print(reserved.read_text() if reserved.exists() else "No reservations in the system")
+elif words[:2] == ["show", "job"]:
+    print("JobId=7 NodeList=dgx-01 NumNodes=1")
+elif words[:1] == ["create"]:
+    line = "ReservationName={{ReservationName}} StartTime=2026-11-25T10:00:00 Nodes={{Nodes}}"
+    reserved.write_text(line.format(**{{k.replace("reservation", "Reservation"): v
+                                      for k, v in given.items()}}))
+    print("Reservation created: " + given.get("ReservationName", ""))
+elif words[:1] == ["delete"]:
+    reserved.unlink()
+"""
+# Plays nodes: NAME... and, last, the command that would run the program on them.
+NODE = """\
+#!{python}
+import io, json, os, sys, time, zipfile
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_validation.spool import lines_of
+folder, tool, words = "{folder}", os.path.basename(sys.argv[0]), sys.argv[1:]
+run = words[-1].split()[-1]
+if tool == "srun":
+    names = [one.split("=", 1)[1] for one in words if one.startswith("--nodelist=")]
+else:
+    names = ["dgx-%02d" % (int(words[words.index("--") + 1].rpartition(".")[2]) - 100)]
+open(os.path.join(folder, "began-" + tool), "w").close()
+archive = zipfile.ZipFile(io.BytesIO(sys.stdin.buffer.read()))
+# Both are at work at the same time, or the test waits in vain.
+until = time.monotonic() + 120
+other = os.path.join(folder, "began-" + {{"srun": "ssh", "ssh": "srun"}}[tool])
+while os.path.exists(folder + "/both") and not os.path.exists(other):
+    if time.monotonic() > until:
+        sys.exit("one waits for the other")
+    time.sleep(0.2)
+for number, name in enumerate(names):
+    work = json.loads(archive.read("work/%s.json" % name))
+    with open(os.path.join(folder, "node-" + name), "w") as kept:
+        json.dump([tool, work["refused"], bool(work["hold"])], kept)
+    record = dict(check="gpu.run", subject="node:" + name, at="2026-11-25T10:00:00Z", status="pass",
+                  severity="critical", text="all is well")
+    for part in work["parts"]:
+        answer = dict(verdict="pass", records=[record])
+        for line in lines_of(run, name, part["name"], answer):
+            print(("%d: " % number if tool == "srun" else "") + line)
+"""
+
+
+class Site:
+    """An example inventory, Slurm's commands and the nodes."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.inventory = folder / "inventory"
+        ignored = shutil.ignore_patterns(".dgx")
+        shutil.copytree(ROOT / "inventories/core_12", self.inventory, ignore=ignored)
+        self.bin = folder / "bin"
+        self.bin.mkdir()
+        slurm = SLURM.format(
+            python=sys.executable, folder=folder, busy=BUSY, nodes=NODES, reason=REASON
+        )
+        node = NODE.format(python=sys.executable, folder=folder)
+        tools = dict.fromkeys(("scontrol", "squeue", "salloc", "scancel"), slurm)
+        for name, text in {**tools, "srun": node, "ssh": node}.items():
+            (self.bin / name).write_text(text)
+            (self.bin / name).chmod(0o755)
+        reached = {"ansible_ssh_executable": str(self.bin / "ssh"), "slurm_base_key": "k" * 40}
+        self.say("all", **reached)
+        local = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+        self.say("slurm_controllers", **local)
+
+    def say(self, group: str, **variables: Any) -> None:
+        path = self.inventory / "group_vars" / group / "zz.yml"
+        path.write_text(yaml.safe_dump(variables))
+
+    def run(self, path: str) -> tuple[int, str]:
+        given = {
+            "engine": "slurm", "level": "quick", "target": ":".join(NODES),
+            "parts": {"ib_health": False, "canary": False},
+            "__validation_runs": str(self.folder / "runs"),
+        }  # fmt: skip
+        line = [str(Path(sys.executable).with_name("ansible-playbook")),
+                str(ROOT / "playbooks/validate_nodes.yml"), "-i", str(self.inventory),
+                "-e", json.dumps(given)]  # fmt: skip
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE")}
+        user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True)
+        env = {
+            **kept,
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_COLLECTIONS_PATH": str(COLLECTIONS),
+            "PYTHONPATH": str(COLLECTIONS),
+            "USER": user.stdout.strip(),
+            "PATH": f"{self.bin}:{path}",
+        }
+        done = subprocess.run(
+            line, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        )
+        return done.returncode, re.sub(r"(\s|\\n)+", " ", done.stdout)
+
+    def seen(self, node: str) -> list[Any] | None:
+        path = self.folder / f"node-{node}"
+        return json.loads(path.read_text()) if path.exists() else None
+
+    def calls(self) -> str:
+        return (self.folder / "calls").read_text()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+def test_nodes_without_a_job_are_validated_beside_those_with_one(site: Site) -> None:
+    (site.folder / "both").touch()
+    _rc, output = site.run(os.environ["PATH"])
+    # The program itself asks Slurm whether it may load; a node with a job is not loaded.
+    assert site.seen("dgx-01") == ["srun", "", False], output
+    assert site.seen("dgx-02") == ["ssh", "", True], output
+    assert site.seen("dgx-03") == ["ssh", "it has jobs: 9 (train of alice, RUNNING)", True], output
+    assert "it is IDLE+DRAIN, and reserved" in output
+    assert "one waits for the other" not in output
+    for node in NODES:
+        kept = json.loads((site.inventory / ".dgx/nodes" / f"{node}.json").read_text())
+        assert [one["text"] for one in kept["records"]] == ["all is well"], output
+    # The drained node was reserved, and neither resumed nor given another reason.
+    assert re.search(r"scontrol create reservation.* Nodes=dgx-02\b", site.calls(), re.IGNORECASE)
+    assert "scontrol update" not in site.calls()
+    left = {path.name for path in site.folder.iterdir()} & {"job", "reserved"}
+    assert not left, "job and reservation are given back"
+    assert not list((site.folder / "runs").glob("*"))
+
+
+def test_without_clustershell_they_are_left_to_ansible_by_name(site: Site) -> None:
+    """Nothing is reserved for what Slurm cannot start."""
+    venv = Path(sys.executable).parent
+    other = site.folder / "tools"
+    other.mkdir()
+    for tool in venv.iterdir():
+        if tool.name != "clush":
+            (other / tool.name).symlink_to(tool)
+    path = ":".join([str(other), *os.environ["PATH"].split(":")])
+    rest = [one for one in path.split(":") if not (Path(one) / "clush").exists()]
+    _rc, output = site.run(":".join(rest))
+    assert site.seen("dgx-01") == ["srun", "", False], output
+    assert site.seen("dgx-02") is None
+    shown = output.partition("Show the nodes that are left to Ansible")[2][:600]
+    assert '"dgx-02": "it is IDLE+DRAIN, and reserved"' in shown
+    assert '"dgx-03": "it has jobs' in shown
+    assert "scontrol create" not in site.calls()

@@ -1,0 +1,213 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Updates of firmware: killed at 200 random points and at each single one, and what goes wrong."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from firmware_walk import NODE, PACKAGES, Walk, walk
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.firmware import (
+    Outcome,
+    verify_packages,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.updates import (
+    ACTIVATE,
+    ACTIVATING,
+    DONE,
+    FAILED,
+    FLASHED,
+    FOLLOW,
+    PUSH,
+    PUSHED,
+    PUSHING,
+    SETTLE_S,
+    STOP,
+    UNSENT,
+    Event,
+    Step,
+    declared,
+    line_of,
+    next_step,
+    read_line,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ToolError
+
+NOW = 1_800_000_000.0
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_killed_anywhere_nothing_is_sent_twice(tmp_path, seed):
+    walk(tmp_path, seed)
+
+
+def test_each_single_point_was_a_kill(tmp_path):
+    whole = Walk(tmp_path / "whole")
+    assert whole.run().value == "done"
+    points = whole.ticks
+    assert points > 60
+    for fuse in range(1, points + 1):
+        world = Walk(tmp_path / str(fuse))
+        assert world.run(fuse) is None
+        world.now += SETTLE_S
+        assert world.run().value == "done", fuse
+        world.check()
+        assert len(world.flashed) == len(PACKAGES), fuse
+
+
+def test_each_package_has_its_own_cycle_unless_it_shares_that_of_the_next(tmp_path):
+    own, shared = Walk(tmp_path / "own"), Walk(tmp_path / "shared", shares=True)
+    assert own.run().value == shared.run().value == "done"
+    assert own.cycles == ["soft_off", "on", "ac_cycle"]
+    assert shared.cycles == ["ac_cycle"]
+    assert shared.flashed == own.flashed
+    # Both are written before the machine is cycled.
+    steps = [(one.package[0], one.what) for one in shared.events() if one.package[0] in "bc"]
+    assert steps.index(("c", "flashed")) < steps.index(("b", "activating"))
+    assert shared.run() == Outcome("done", "3 packages as declared", False)
+
+
+def test_a_shared_cycle_that_is_not_possible_is_pending_and_what_fails_is_named(tmp_path):
+    world = Walk(tmp_path / "pending", shares=True)
+    assert world.run(activate=False).value == "pending until AC cycle"
+    assert (len(world.flashed), world.cycles) == (3, [])
+    # The last package has come by itself; the one before it still waits for its cycle.
+    world.versions.update(GPU_1="2", GPU_2="2")
+    assert world.run().value == "done"
+    assert world.cycles == ["soft_off", "on"]
+    world = Walk(tmp_path / "lies", shares=True)
+    world.lies = {"HostBIOS_0"}
+    assert world.run() == Outcome("failed", "tray.fwpkg: reads back HostBIOS_0 1", True)
+    assert world.cycles == ["ac_cycle"]
+
+
+def test_a_second_run_sends_nothing(tmp_path):
+    world = Walk(tmp_path)
+    assert world.run() == Outcome("done", "3 packages as declared", True)
+    assert world.cycles == ["soft_off", "on", "ac_cycle"]
+    assert world.run() == Outcome("done", "3 packages as declared", False)
+    assert len(world.cycles) == 3
+
+
+def test_what_waits_for_the_ac_power_is_pending_and_no_pass(tmp_path):
+    world = Walk(tmp_path)
+    world.cannot_cycle = True
+    outcome = world.run()
+    assert outcome.value == "pending until AC cycle"
+    assert "gpu.fwpkg: GPU_1 1, GPU_2 1; no way to cycle AC power" in outcome.text
+    assert len(world.flashed) == 3
+    # A person has cycled it.
+    world.waiting, world.versions = {}, dict.fromkeys(world.versions, "2")
+    assert world.run().value == "done"
+    assert world.events()[-1].what == DONE
+
+
+def test_without_a_cycle_it_stays_pending_and_goes_on_later(tmp_path):
+    world = Walk(tmp_path)
+    assert world.run(activate=False).value == "pending until DC cycle"
+    assert world.cycles == []
+    assert world.run().value == "done"
+    assert len(world.flashed) == 3
+
+
+def test_a_bad_image_fails_and_is_sent_again_on_a_persons_word_alone(tmp_path):
+    world = Walk(tmp_path)
+    world.spoils = True
+    outcome = world.run()
+    assert (outcome.value, outcome.text) == ("failed", "bmc.fwpkg: /t/1: invalid image")
+    world.spoils = False
+    outcome = world.run()
+    assert outcome.value is None
+    assert "failed before (/t/1: invalid image)" in outcome.text
+    assert len(world.flashed) == 1
+    assert world.run(again=True).value == "done"
+    assert len(world.flashed) == 4
+
+
+def test_a_bmc_that_starts_again_and_forgets_its_task_is_read_back(tmp_path):
+    world = Walk(tmp_path)
+    world.forgets = True
+    outcome = world.run()
+    # The first package was for the BMC itself; of the second the BMC does not tell.
+    assert outcome.value == "failed"
+    assert "tray.fwpkg: the BMC has no task /t/0 any more (HTTP 404)" in outcome.text
+    assert [one.what for one in world.events() if one.package == "a" * 64][-1] == DONE
+
+
+def test_a_version_that_does_not_come_fails(tmp_path):
+    world = Walk(tmp_path)
+    world.lies = {"GPU_2"}
+    assert world.run() == Outcome("failed", "gpu.fwpkg: reads back GPU_2 1", True)
+    assert world.run().value is None
+    assert len(world.flashed) == 3
+
+
+def test_a_lost_answer_is_looked_for_and_not_sent_again(tmp_path):
+    world = Walk(tmp_path)
+    world.loses_answers = True
+    outcome = world.run()
+    assert outcome.value is None
+    assert "bmc.fwpkg: sending it: no answer in time" in outcome.text
+    world.loses_answers = False
+    assert world.run().value == "done"
+    assert len(world.flashed) == 3
+
+
+def event(what, tasks="", at=NOW, text=""):
+    return Event(at, NODE, "a" * 64, what, tasks, text)
+
+
+@pytest.mark.parametrize(
+    ("known", "tasks", "wanted"),
+    [
+        (None, None, PUSH),
+        (event(DONE), None, PUSH),
+        (event(UNSENT), None, PUSH),
+        (event(FAILED, text="HTTP 400"), None, STOP),
+        (event(PUSHING, "/t/1"), None, STOP),
+        (event(PUSHING, "/t/1"), ["/t/2"], STOP),
+        (event(PUSHING, "/t/1"), ["/t/1", "/t/2", "/t/3"], STOP),
+        (event(PUSHING, "/t/1"), ["/t/1"], STOP),
+        (event(PUSHING, "/t/1", at=NOW - SETTLE_S), ["/t/1"], PUSH),
+        (event(PUSHING, "/t/1"), ["/t/1", "/t/2"], Step(FOLLOW, "/t/2")),
+        (event(PUSHED, "/t/2"), None, Step(FOLLOW, "/t/2")),
+        (event(FLASHED), None, ACTIVATE),
+        (event(ACTIVATING), None, ACTIVATE),
+    ],
+)
+def test_what_is_next(known, tasks, wanted):
+    step = next_step(known, False, tasks, NOW)
+    assert (step if isinstance(wanted, Step) else step.what) == wanted
+    assert bool(step.why) == (step.what == STOP)
+    assert next_step(known, True, tasks, NOW).what == DONE
+    if step.what == STOP and known.what in (FAILED, PUSHING):
+        assert next_step(known, False, tasks, NOW, again=True).what == PUSH
+
+
+def test_versions_by_id_and_pattern():
+    versions = {"GPU_1": "2", "GPU_2": "1", "BIOS": "1.6"}
+    assert declared({"GPU_*": "2", "BIOS": "1.6"}, versions) == (False, "GPU_2 1")
+    assert declared({"GPU_1": "2"}, versions) == (True, "")
+    with pytest.raises(ValueError, match="the BMC has no component CPLD"):
+        declared({"CPLD": "1"}, versions)
+
+
+def test_lines_are_read_back_and_cut_ones_are_not():
+    line = line_of(event(PUSHING, "/t/1 /t/2"))
+    assert read_line(line) == event(PUSHING, "/t/1 /t/2")
+    for wrong in (line[:-9], "[]", "{}", line.replace('"version": 1', '"version": 9'),
+                  line.replace("pushing", "flying")):  # fmt: skip
+        assert read_line(wrong) is None
+
+
+def test_a_package_with_another_checksum_is_named(tmp_path):
+    path = tmp_path / "gpu.fwpkg"
+    path.write_bytes(b"firmware")
+    good = {"file": str(path), "sha256": hashlib.sha256(b"firmware").hexdigest()}
+    verify_packages({NODE: {"packages": [good]}})
+    with pytest.raises(ToolError, match=r"its sha256 is [0-9a-f]+, declared is bbbb"):
+        verify_packages({NODE: {"packages": [{**good, "sha256": "b" * 64}]}})
+    with pytest.raises(ToolError, match="No such file"):
+        verify_packages({NODE: {"packages": [{**good, "file": str(tmp_path / "no")}]}})

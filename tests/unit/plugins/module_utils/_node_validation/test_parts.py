@@ -1,0 +1,156 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The parts on one node: their order, what keeps them from the load, what is kept of them."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.child import limited
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.files import UnsafeError
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_validation.kept import kept_by
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_validation.parts import (
+    Node,
+    Part,
+)
+
+RUN = "0123456789abcdef"
+PASS: dict[str, Any] = {"verdict": "pass", "records": [], "changed": False}
+
+
+def part(name: str, loads: bool = True, limit_s: float = 5.0, calls: int = 1) -> Part:
+    asked = [{"module": name, "options": {"call": number}} for number in range(calls)]
+    return Part(name, loads, limit_s, asked)
+
+
+PARTS = [part("gpu_health", False), part("canary", False), part("burn", calls=2), part("nccl")]
+
+
+class World:
+    """One node: what its checks answer, and what was asked of it."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = str(place / "validation")
+        self.answers: dict[str, Any] = {}
+        self.refused = ""
+        self.asked = place / "asked"
+        self.stopped: list[Any] = []
+
+    def call(self, module: str, options: Any) -> dict[str, Any]:
+        # In a child: a list of this process would not see it.
+        with self.asked.open("a", encoding="utf-8") as stream:
+            stream.write(f"{module}{options['call']}\n")
+        answer = self.answers.get(module, PASS)
+        if isinstance(answer, Exception):
+            raise answer
+        if answer == "hang":
+            while True:
+                os.read(os.pipe()[0], 1)
+        return dict(answer)
+
+    def ask(self, parts: list[Part] | None = None) -> dict[str, Any]:
+        result: dict[str, Any] = {}
+        with kept_by(RUN, self.place) as kept:
+            node = Node(kept, self.call, lambda: self.refused, self.stopped.append, limited)
+            node.ask(PARTS if parts is None else parts, result.__setitem__)
+        return result
+
+    def calls(self) -> list[str]:
+        return self.asked.read_text().split() if self.asked.exists() else []
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_all_parts_in_their_order(world: World) -> None:
+    result = world.ask()
+    assert list(result) == [one.name for one in PARTS]
+    assert world.calls() == ["gpu_health0", "canary0", "burn0", "burn1", "nccl0"]
+    assert not world.stopped
+    assert result["nccl"] == {"verdict": "pass", "records": []}
+
+
+def test_a_node_with_findings_of_its_gpus_is_not_loaded(world: World) -> None:
+    world.answers["gpu_health"] = {**PASS, "verdict": "fail"}
+    result = world.ask()
+    assert result["burn"] == result["nccl"] == {"skipped": True, "why": "gpu_health has findings"}
+    assert world.calls() == ["gpu_health0", "canary0"]
+
+
+def test_a_node_that_must_not_be_loaded_is_asked_without_load(world: World) -> None:
+    world.refused = "it has jobs: 7 (train of alice, RUNNING)"
+    result = world.ask()
+    assert result["canary"]["verdict"] == "pass"
+    assert result["burn"]["why"] == result["nccl"]["why"] == world.refused
+    assert world.calls() == ["gpu_health0", "canary0"]
+    world.refused = ""
+    assert world.ask()["nccl"]["verdict"] == "pass", "a refusal is not kept"
+
+
+def test_no_part_is_asked_twice_in_one_run(world: World) -> None:
+    world.ask(PARTS[:3])
+    before = world.calls()
+    assert world.ask() == {one.name: {"verdict": "pass", "records": []} for one in PARTS}
+    assert world.calls() == [*before, "nccl0"]
+
+
+def test_findings_of_before_the_kill_still_forbid_the_load(world: World) -> None:
+    world.answers["gpu_health"] = {**PASS, "verdict": "fail"}
+    world.ask(PARTS[:1])
+    assert world.ask()["burn"]["why"] == "gpu_health has findings"
+
+
+def test_a_part_that_breaks_or_hangs_costs_itself_and_is_asked_again(world: World) -> None:
+    world.answers = {"canary": OSError(5, "Input/output error"), "gpu_health": "hang"}
+    result = world.ask([part("gpu_health", False, 0.3), *PARTS[1:]])
+    assert result["gpu_health"] == {"failed": True, "msg": "did not come back within 0.3 s"}
+    assert result["canary"]["failed"]
+    assert "Input/output error" in result["canary"]["msg"]
+    assert result["nccl"]["verdict"] == "pass"
+    world.answers = {}
+    assert world.ask()["canary"]["verdict"] == "pass"
+
+
+def test_a_burn_in_that_is_not_over_is_stopped(world: World) -> None:
+    world.answers["burn"] = {**PASS, "run": {"state": "running"}}
+    world.ask()
+    assert world.stopped == [{"call": 1}]
+
+
+def test_a_burn_in_of_which_nothing_came_is_stopped(world: World) -> None:
+    world.answers["burn"] = OSError(28, "No space left on device")
+    world.ask()
+    assert world.stopped == [{"call": 1}]
+
+
+def test_a_burn_in_that_was_not_begun_is_nobodys_to_stop(world: World) -> None:
+    world.refused = "it has jobs: 7"
+    world.ask()
+    assert not world.stopped
+
+
+def test_only_root_looks_into_what_is_kept_and_other_runs_leave_nothing(world: World) -> None:
+    with kept_by("f" * 16, world.place) as kept:
+        kept.keep("nccl", PASS)
+    world.ask()
+    assert os.listdir(world.place) == [RUN]
+    for path in (world.place, os.path.join(world.place, RUN)):
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o700
+    os.chmod(world.place, 0o755)
+    with pytest.raises(UnsafeError, match="has mode 0755"):
+        world.ask()
+
+
+def test_a_torn_file_is_no_answer(world: World) -> None:
+    world.ask()
+    torn = Path(world.place, RUN, "nccl.json")
+    torn.write_text(torn.read_text()[:-5])
+    assert world.ask()["nccl"]["verdict"] == "pass"
+    assert world.calls().count("nccl0") == 2

@@ -1,0 +1,136 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""bmc_firmware against BMCs over TLS."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+import pytest
+from redfish_server import PASSWORD, V1, Bmc
+
+from ansible_collections.baremetal.dgx.plugins.modules import bmc_firmware
+
+
+def slurm(*states, reason="fan"):
+    return "".join(
+        f"NodeName=dgx-{number:02d} State={state} Reason={reason} [root@2026-11-21T09:00:00]\n"
+        for number, state in enumerate(states, start=1)
+    )
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A package that needs a DC cycle; its content is for the simulated BMC."""
+    file = tmp_path / "bios.fwpkg"
+    brings = {"HostBIOS_0": "9.9"}
+    file.write_text(json.dumps({"brings": brings, "activation": "dc", "name": "bios"}))
+    return {"file": str(file), "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+            "components": brings, "activation": "dc"}  # fmt: skip
+
+
+@pytest.fixture
+def update(ask_bmcs, package, tmp_path):
+    """update(bmc…, options…) → the answer, the BMCs being dgx-01, dgx-02, …"""
+
+    def update(*bmcs, **params):
+        each = {"packages": [package], **params.pop("each", {})}
+        given = {"folder": str(tmp_path / "bmc"), "soft_s": 1, "change_s": 5, "poll_s": 0.05}
+        return ask_bmcs(bmc_firmware.main, bmcs, each, **{**given, **params})
+
+    return update
+
+
+def outcomes(answer):
+    return {one["subject"][5:]: (one["status"], one["text"]) for one in answer["records"]}
+
+
+def lines(tmp_path):
+    path = tmp_path / "bmc" / "updates.jsonl"
+    return [json.loads(line)["what"] for line in path.read_text().splitlines()]
+
+
+def test_what_has_a_job_or_is_not_held_is_not_touched(update):
+    bmcs = [Bmc(), Bmc(), Bmc(), Bmc()]
+    text = slurm("IDLE+DRAIN", "IDLE+DRAIN", "MIXED+DRAIN", "IDLE")
+    answer = update(*bmcs, nodes=text, held=["dgx-01", "dgx-03", "dgx-04"])
+    assert outcomes(answer) == {
+        "dgx-01": ("pass", "1 packages as declared"),
+        "dgx-02": ("not_measured", "not updated: it is not held against jobs"),
+        "dgx-03": ("not_measured", "not updated: it has jobs: MIXED+DRAIN"),
+        "dgx-04": ("not_measured", "not updated: it is IDLE, and a job could start"),
+    }
+    assert [bmc.flashed for bmc in bmcs] == [["bios"], [], [], []]
+    assert [bmc.log for bmc in bmcs[1:]] == [[], [], []]
+    assert bmcs[0].sessions == set()
+    assert PASSWORD not in json.dumps(answer)
+
+
+def test_who_has_the_version_needs_no_outing(update):
+    old, new = Bmc(), Bmc()
+    new.tree[f"{V1}/UpdateService/FirmwareInventory/HostBIOS_0"]["Version"] = "9.9"
+    answer = update(old, new, state="planned", nodes=slurm("MIXED", "MIXED"))
+    assert outcomes(answer) == {
+        "dgx-01": ("not_measured", "not updated: it has jobs: MIXED"),
+        "dgx-02": ("pass", "as declared"),
+    }
+    assert answer["due"] == []
+
+
+def test_a_plan_reads_and_check_mode_leaves_no_file(update, tmp_path):
+    bmc = Bmc()
+    for params in ({"state": "planned"}, {"check": True}):
+        answer = update(bmc, nodes=slurm("IDLE"), share=1.0, **params)
+        assert (answer["due"], answer["fresh"]) == (["dgx-01"], ["dgx-01"])
+        assert answer["versions"] == {"dgx-01": "HostBIOS_0 01.02.01"}
+    assert bmc.flashed == []
+    assert not (tmp_path / "bmc").exists()
+
+
+def test_pending_is_an_outcome_of_its_own(update, tmp_path):
+    bmc = Bmc()
+    given = {"nodes": slurm("IDLE+DRAIN"), "held": ["dgx-01"]}
+    answer = update(bmc, **given, activate=False)
+    (record,) = answer["records"]
+    assert (record["status"], record["measured"]["value"]) == ("fail", "pending until DC cycle")
+    assert answer["done"] == []
+    # A person switches it off and on: the next plan ends what was begun, and names the node that
+    # is still out for it.
+    bmc.activate("dc")
+    nodes = slurm("IDLE+DRAIN", reason="dgx-power: firmware")
+    answer = update(bmc, nodes=nodes, state="planned", check=True)
+    assert answer["left"] == ["dgx-01"]
+    assert lines(tmp_path)[-1] == "flashed"
+    answer = update(bmc, nodes=nodes, state="planned")
+    assert (answer["due"], answer["done"], answer["left"]) == ([], ["dgx-01"], ["dgx-01"])
+    assert lines(tmp_path) == ["pushing", "pushed", "flashed", "done"]
+    # What others have drained is theirs.
+    assert update(bmc, nodes=slurm("IDLE+DRAIN"), state="planned")["left"] == []
+
+
+def test_what_a_bmc_lacks_is_named(update, tmp_path):
+    bare, other = Bmc(), Bmc()
+    del bare.tree[f"{V1}/UpdateService"]["MultipartHttpPushUri"]
+    del other.tree[f"{V1}/UpdateService/FirmwareInventory/HostBIOS_0"]
+    other.tree[f"{V1}/UpdateService/FirmwareInventory"]["Members"] = []
+    answer = update(bare, other, nodes=slurm("DOWN", "DOWN"), held=["dgx-01", "dgx-02"])
+    why = (
+        "bios.fwpkg: the BMC takes no file (MultipartHttpPushUri), and the package has no uri for "
+        "SimpleUpdate"
+    )
+    assert outcomes(answer) == {
+        "dgx-01": ("not_measured", why),
+        "dgx-02": ("not_measured", "not reached: the BMC has no component HostBIOS_0"),
+    }
+    assert (lines(tmp_path), answer["changed"]) == (["pushing", "unsent"], False)
+
+
+def test_another_checksum_stops_everything(update, package):
+    bmc = Bmc()
+    answer = update(bmc, each={"packages": [{**package, "sha256": "0" * 64}]}, nodes=slurm("DOWN"))
+    assert answer["failed"]
+    assert "its sha256 is" in answer["msg"]
+    assert bmc.log == []

@@ -1,0 +1,272 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""slurm_nodes_hold against a small model of Slurm with many nodes, jobs and partitions."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.nodeset import expand, fold
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
+    ENDED,
+    MISSING,
+    CommandResult,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm import hold as _hold
+from ansible_collections.baremetal.dgx.plugins.modules import slurm_node_hold, slurm_nodes_hold
+
+NAMES = [f"dgx-{number:02}" for number in range(1, 9)]
+
+
+class Slurm:
+    """Nodes with their state and partitions, jobs as (number, user, state, nodes, name)."""
+
+    def __init__(self) -> None:
+        self.states = dict.fromkeys(NAMES, "IDLE")
+        self.partitions = dict.fromkeys(NAMES, "batch,debug")
+        self.longest = {"batch": "7-00:00:00", "debug": "00:30:00"}
+        self.jobs: list[tuple[str, str, str, str, str]] = []
+        self.reservations: dict[str, str] = {}
+        self.calls: list[list[str]] = []
+        # Nodes that Slurm shows as idle and does not give, and what starts beside a job of ours.
+        self.stingy: set[str] = set()
+        self.intruders: list[tuple[str, str, str, str, str]] = []
+        self.missing = self.silent = False
+
+    def __call__(self, argv: Any, timeout_s: float = 30, env: Any = None) -> CommandResult:
+        words = [str(word) for word in argv]
+        self.calls.append(words)
+        if self.missing:
+            return CommandResult(tuple(words), MISSING)
+        if self.silent and words[1:] != ["--version"]:
+            return CommandResult(tuple(words), ENDED, 1, "", "Unable to contact slurm controller")
+        rc, out, err = getattr(self, words[0])(words[1:])
+        return CommandResult(tuple(words), ENDED, rc, out, err)
+
+    def scontrol(self, words: list[str]) -> tuple[int, str, str]:
+        if words[:2] == ["show", "node"]:
+            chosen = self.states if words[2] == "-o" else [words[2]]
+            return 0, "".join(self._node(name) for name in chosen), ""
+        if words[:2] == ["show", "partition"]:
+            text = "".join(
+                f"PartitionName={name} AllowGroups=ALL DefaultTime=NONE MaxTime={most} Nodes=x\n"
+                for name, most in self.longest.items()
+            )
+            return 0, text, ""
+        if words[:2] == ["show", "reservation"]:
+            text = "".join(
+                f"ReservationName={name} StartTime=2026-11-22T10:00:00 Duration=01:00:00 "
+                f"Nodes={nodes} NodeCnt=1 Users=root State=ACTIVE\n"
+                for name, nodes in self.reservations.items()
+            )
+            return 0, text or "No reservations in the system\n", ""
+        if words[:2] == ["create", "reservation"]:
+            given = dict(word.split("=", 1) for word in words[2:])
+            self.reservations[given["ReservationName"]] = given["Nodes"]
+        if words[0] == "delete":
+            del self.reservations[words[1].split("=")[1]]
+        return 0, "slurm-wlm 24.11\n", ""
+
+    def _node(self, name: str) -> str:
+        held = any(name in expand(job[3]) for job in self.jobs if job[3])
+        state = "ALLOCATED" if held else self.states[name]
+        return (
+            f"NodeName={name} CPUAlloc=0 State={state} Weight=1 Partitions={self.partitions[name]} "
+            "BootTime=None\n"
+        )
+
+    def squeue(self, words: list[str]) -> tuple[int, str, str]:
+        at = "2026-11-22T10:00:00"
+        if "-w" in words:
+            rows = [job for job in self.jobs if words[words.index("-w") + 1] in expand(job[3])]
+            lines = [f"{one[0]}|{one[1]}|{one[2]}|{at}|{one[4]}\n" for one in rows]
+        else:
+            lines = [f"{one[0]}|{one[1]}|{one[2]}|{at}|{one[3]}|{one[4]}\n" for one in self.jobs]
+        return 0, "".join(lines), ""
+
+    def salloc(self, words: list[str]) -> tuple[int, str, str]:
+        given = dict(word[2:].split("=", 1) for word in words if "=" in word)
+        nodes = expand(given["nodelist"])
+        assert len(nodes) == int(given["nodes"])
+        if self.stingy & set(nodes):
+            return 1, "", "salloc: error: Unable to allocate resources: Requested nodes are busy"
+        number = str(100 + len(self.jobs))
+        self.jobs.append((number, "root", "RUNNING", fold(nodes), given["job-name"]))
+        self.jobs += self.intruders
+        return 0, "", f"salloc: Granted job allocation {number}\n"
+
+    def scancel(self, words: list[str]) -> tuple[int, str, str]:
+        self.jobs = [job for job in self.jobs if job[0] not in words]
+        return 0, "", ""
+
+    def held_together(self) -> list[list[str]]:
+        return [expand(job[3]) for job in self.jobs if job[4].startswith("dgx-validate")]
+
+
+@pytest.fixture
+def slurm(monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    model = Slurm()
+    for module in (slurm_node_hold, slurm_nodes_hold):
+        monkeypatch.setattr(module, "ModuleRunner", lambda _module: model)
+    monkeypatch.setattr(_hold, "user_name", lambda: "root")
+    return model
+
+
+@pytest.fixture
+def hold(run_module: Any, slurm: Slurm) -> Any:
+    def run(check: bool = False, **params: Any) -> dict[str, Any]:
+        given = {"nodes": NAMES, "owner": "ctl-1", **params}
+        return run_module(slurm_nodes_hold.main, given, check=check)
+
+    return run
+
+
+ALICE = ("7", "alice", "RUNNING", "dgx-03", "train|fast")
+
+
+def test_few_jobs_hold_many_nodes_and_are_given_back(hold: Any, slurm: Slurm) -> None:
+    answer = hold(most=5, seconds=3600)
+    assert slurm.held_together() == [NAMES[:5], NAMES[5:]]
+    assert answer["jobs"] == {"100": NAMES[:5], "101": NAMES[5:]}
+    assert {one["may_load"] for one in answer["nodes"].values()} == {True}
+    first = next(call for call in slurm.calls if call[0] == "salloc")
+    assert {"--exclusive", "--no-kill", "--time=60", "--partition=batch", "--nodes=5"} <= set(first)
+    hold(state="released")
+    assert not slurm.jobs
+    # Asking does not grow with the nodes.
+    assert len(slurm.calls) < 25
+
+
+def test_a_node_with_a_job_is_refused_and_the_others_are_held(hold: Any, slurm: Slurm) -> None:
+    slurm.jobs = [ALICE]
+    answer = hold()
+    refused = answer["nodes"].pop("dgx-03")
+    assert refused["why"] == "it has jobs: 7 (train|fast of alice, RUNNING)"
+    assert refused["busy"]
+    assert not refused["may_load"]
+    assert {one["may_load"] for one in answer["nodes"].values()} == {True}
+    assert not any("dgx-03" in nodes for nodes in slurm.held_together())
+    hold(state="released")
+    assert slurm.jobs == [ALICE]
+
+
+def test_a_node_that_was_just_taken_costs_itself_only(hold: Any, slurm: Slurm) -> None:
+    slurm.stingy = {"dgx-06"}
+    answer = hold()
+    assert sorted(one for nodes in slurm.held_together() for one in nodes) == [
+        one for one in NAMES if one != "dgx-06"
+    ]
+    assert "Slurm does not give it" in answer["nodes"]["dgx-06"]["why"]
+    assert len([call for call in slurm.calls if call[0] == "salloc"]) == 7
+
+
+def test_nodes_out_of_service_share_one_reservation(hold: Any, slurm: Slurm) -> None:
+    slurm.states.update({"dgx-01": "IDLE+DRAIN", "dgx-02": "DOWN"})
+    answer = hold()
+    assert slurm.reservations == {"dgx-validate_ctl-1_many": "dgx-[01-02]"}
+    assert answer["nodes"]["dgx-01"]["action"] == "reserve"
+    hold(state="released")
+    assert not slurm.reservations
+
+
+def test_where_slurm_starts_the_load_nodes_out_of_service_are_left(hold: Any, slurm: Slurm) -> None:
+    slurm.states["dgx-01"] = "IDLE+DRAIN"
+    answer = hold(starts=True)
+    assert not slurm.reservations
+    assert not any("dgx-01" in nodes for nodes in answer["jobs"].values())
+    assert answer["nodes"]["dgx-01"]["why"].startswith("it is IDLE+DRAIN")
+
+
+def test_a_run_that_was_killed_is_taken_over(hold: Any, slurm: Slurm) -> None:
+    hold(owner="old")
+    before = list(slurm.jobs)
+    answer = hold(former=["old"])
+    assert slurm.jobs == before
+    assert answer["jobs"] == {"100": NAMES}
+    assert any(call[:2] == ["scontrol", "update"] for call in slurm.calls), "it gets its time again"
+
+
+@pytest.mark.parametrize("drained", [False, True])
+def test_two_control_machines_never_hold_the_same_node(
+    hold: Any, slurm: Slurm, run_module: Any, drained: bool
+) -> None:
+    if drained:
+        slurm.states = dict.fromkeys(NAMES, "IDLE+DRAIN")
+    hold(owner="ctl-1")
+    answer = hold(owner="ctl-2")
+    assert {one["may_load"] for one in answer["nodes"].values()} == {False}
+    assert answer["nodes"]["dgx-01"]["why"].startswith("ctl-1 holds it since 2026-11-22T10:00:00")
+    alone = run_module(slurm_node_hold.main, {"node": "dgx-01", "owner": "ctl-2"})
+    assert alone["why"].startswith("ctl-1 holds it since")
+    own = run_module(slurm_node_hold.main, {"node": "dgx-01", "owner": "ctl-1", "state": "checked"})
+    assert own["may_load"]
+
+
+def test_a_node_in_slurm_and_in_no_group_is_named_before_anything_is_held(
+    hold: Any, slurm: Slurm
+) -> None:
+    answer = hold(known=NAMES[:6])
+    assert answer["failed"]
+    assert answer["msg"] == (
+        "Slurm has dgx-[07-08], which are in no group of the inventory: add to gpu_nodes or "
+        "cpu_nodes, or remove from Slurm (remove_nodes)"
+    )
+    assert not slurm.jobs
+
+
+def test_a_partition_that_ends_too_soon_is_named_before_anything_is_held(
+    hold: Any, slurm: Slurm
+) -> None:
+    slurm.partitions["dgx-02"] = "debug"
+    answer = hold(seconds=7200)
+    assert answer["failed"]
+    assert answer["msg"] == (
+        "dgx-02: partition debug ends jobs after 30 minutes, and this takes 120: write another "
+        "partition in cluster_validation.slurm_options, a smaller hold_s, or engine: ansible"
+    )
+    assert not slurm.jobs
+    assert hold(seconds=1800)["jobs"]
+
+
+def test_the_partition_that_is_named_must_last(hold: Any, slurm: Slurm) -> None:
+    assert "partition debug" in hold(seconds=7200, slurm_options=["--partition=debug"])["msg"]
+    slurm.longest["debug"] = "UNLIMITED"
+    hold(seconds=7200, slurm_options=["--partition=debug"])
+    words = next(call for call in slurm.calls if call[0] == "salloc")
+    assert [word for word in words if re.match("--partition", word)] == ["--partition=debug"]
+
+
+def test_jobs_that_start_beside_ours_end_it(hold: Any, slurm: Slurm) -> None:
+    slurm.intruders = [("9", "bob", "RUNNING", "dgx-04", "x")]
+    answer = hold()
+    assert answer["nodes"]["dgx-04"]["why"] == "it is not ours alone: jobs have started on it"
+    assert "dgx-04" not in answer["jobs"]["100"]
+
+
+def test_over_ssh_nothing_is_held(hold: Any, slurm: Slurm) -> None:
+    slurm.jobs = [ALICE]
+    answer = hold(transport="ssh")
+    assert slurm.jobs == [ALICE]
+    assert [name for name, one in answer["nodes"].items() if not one["may_load"]] == ["dgx-03"]
+
+
+def test_without_slurm_nothing_can_be_started_by_it(hold: Any, slurm: Slurm) -> None:
+    slurm.missing = True
+    answer = hold(starts=True)
+    assert "engine slurm: there is no Slurm on this host" in answer["msg"]
+    assert {one["may_load"] for one in hold()["nodes"].values()} == {True}
+
+
+def test_a_slurm_that_does_not_answer_is_no_consent(hold: Any, slurm: Slurm) -> None:
+    slurm.silent = True
+    assert hold()["msg"] == "Unable to contact slurm controller"
+
+
+def test_check_mode_holds_nothing(hold: Any, slurm: Slurm) -> None:
+    answer = hold(check=True)
+    assert answer["changed"]
+    assert answer["nodes"]["dgx-01"]["action"] == "hold"
+    assert not slurm.jobs

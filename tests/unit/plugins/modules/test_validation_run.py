@@ -1,0 +1,113 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""validation_run with an srun that plays its nodes, and where a tool is missing."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import validation_nodes as model
+
+from ansible_collections.baremetal.dgx.plugins.modules import validation_run
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.records import read_spool
+
+NAMES = ["dgx-01", "dgx-02", "dgx-03"]
+COLLECTIONS = Path(model.__file__).resolve().parents[2] / ".cache" / "collections"
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> model.World:
+    made = model.World(tmp_path)
+    made.make(NAMES, {"dgx-02": model.TORN}, 0.01)
+    scontrol = tmp_path / "bin" / "scontrol"
+    # The job may have nodes that are not asked.
+    scontrol.write_text('#!/bin/sh\necho "JobId=7 NodeList=dgx-[00-04] NumNodes=5"\n')
+    scontrol.chmod(0o755)
+    (tmp_path / "asked.json").write_text(json.dumps(dict.fromkeys(NAMES, model.PARTS)))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(COLLECTIONS))
+    return made
+
+
+@pytest.fixture
+def run(run_module: Any, world: model.World) -> Any:
+    def call(check: bool = False, **params: Any) -> dict[str, Any]:
+        given = {
+            "engine": "slurm",
+            "run": model.RUN,
+            "program": str(world.folder / "program"),
+            "asked": str(world.folder / "asked.json"),
+            "folder": str(world.spool),
+            "groups": {"7": NAMES},
+            "silent_s": 5,
+            **params,
+        }
+        return run_module(validation_run.main, given, check=check)
+
+    return call
+
+
+def test_answers_come_back_by_node_and_part(run: Any, world: model.World) -> None:
+    answer = run()
+    assert answer["missing"] == ["dgx-02"]
+    spool = read_spool(model.RUN, answer["files"], NAMES)
+    for name in ("dgx-01", "dgx-03"):
+        for part in model.PARTS:
+            assert spool.answer(name, part) == model.answer_of(name, part)
+    assert spool.count("dgx-02") == 0
+    assert not spool.foreign
+    # What has been answered is not asked again.
+    before = [world.asked(name) for name in NAMES]
+    run()
+    assert [world.asked(name) for name in NAMES] == before
+
+
+def test_labels_that_count_otherwise_give_no_node_the_answers_of_another(
+    run: Any, world: model.World
+) -> None:
+    scontrol = world.folder / "bin" / "scontrol"
+    scontrol.write_text('#!/bin/sh\necho "JobId=7 NodeList=dgx-[03,01-02] NumNodes=3"\n')
+    assert run()["missing"] == NAMES
+
+
+def test_a_job_that_is_gone_is_one_line(run: Any, world: model.World) -> None:
+    (world.folder / "bin" / "scontrol").write_text("#!/bin/sh\necho Invalid job id >&2; exit 1\n")
+    assert run()["msg"] == "job 7 is gone: Invalid job id"
+
+
+def test_nodes_of_a_tree_must_become_root_alike(run: Any, world: model.World) -> None:
+    (world.folder / "bin" / "clush").write_text("#!/bin/sh\n")
+    (world.folder / "bin" / "clush").chmod(0o755)
+    words = ["", "sudo -n --"]
+    answer = run(engine="clustershell", topology="/etc/tree.conf", become_words=words)
+    assert answer["failed"]
+    assert answer["msg"].startswith("clustershell.topology: its gateways start the same command")
+
+
+@pytest.mark.parametrize("state", ["ready", "finished"])
+@pytest.mark.parametrize(("engine", "tool"), [("slurm", "srun"), ("clustershell", "clush")])
+def test_an_engine_without_its_tool_starts_nothing(
+    run: Any, monkeypatch: pytest.MonkeyPatch, state: str, engine: str, tool: str
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    answer = run(engine=engine, state=state)
+    assert answer["failed"]
+    assert answer["msg"].startswith(f"engine {engine}: {tool} is not installed on ")
+
+
+def test_an_engine_beside_another_is_not_required(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(state="ready")["ready"]
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert run(engine="clustershell", state="ready", required=False)["ready"] is False
+
+
+def test_ready_and_check_mode_start_nothing(run: Any, world: model.World) -> None:
+    for answer in (run(state="ready"), run(check=True)):
+        assert (answer["files"], answer["missing"], answer["changed"]) == ([], [], False)
+    assert not any(world.asked(name) for name in NAMES)

@@ -1,0 +1,178 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What came from many nodes, saved as validate_nodes saves it for one; what did not come, too."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import Record
+from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.batch import Problems
+from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.store import Store
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_validation.spool import lines_of
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.levels import reasons
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.save import save_all
+
+RUN = "0123456789abcdef"
+AT = "2026-03-01T00:00:00Z"
+NOTHING = {"ib_health": "no rails are declared", "canary": "no mounts are declared"}
+OFF = {"cpu_memory": False, "dcgm": False, "fio": False}
+NODES = ["dgx-01", "dgx-02", "dgx-03", "dgx-04"]
+
+
+def answer(check: str, node: str, status: str = "pass", evidence: tuple[str, ...] = ()) -> Any:
+    record = Record(check, f"gpu:{node}/1", status, "text", evidence=evidence, at=AT)
+    return {"verdict": status, "records": [record.as_data()]}
+
+
+class World:
+    """A state folder with a run, and the lines that come back."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state = folder / ".dgx"
+        self.lines: list[str] = []
+        self.evidence = Store(str(self.state / "evidence"))
+        own = self.state / "validation" / RUN
+        own.mkdir(parents=True)
+        for path in (own, own.parent):
+            path.chmod(0o700)
+        asked = reasons("standard", OFF, NOTHING)
+        notes = {node: {"asked": asked, "nothing": NOTHING} for node in NODES}
+        (own / "notes.json").write_text(json.dumps(notes))
+
+    def say(self, node: str, part: str, given: Any) -> list[str]:
+        lines = [f"{node}: {line}" for line in lines_of(RUN, node, part, given)]
+        self.lines += lines
+        return lines
+
+    def all_from(self, node: str) -> None:
+        who = ("1b:00.0, UUID GPU-1, serial 4711",)
+        self.say(node, "gpu_health", answer("gpu.device", node, evidence=who))
+        self.say(node, "burn", answer("burn.run", node))
+        self.say(node, "nccl", answer("nccl.run", node))
+
+    def save(self) -> dict[str, Any]:
+        path = self.state / "spool-000.gz"
+        path.write_bytes(gzip.compress("".join(f"{line}\n" for line in self.lines).encode()))
+        run = self.evidence.begin("validate_nodes", AT)
+        options = {
+            "run": RUN,
+            "files": [str(path)],
+            "evidence_run": run,
+            "level": "standard",
+            "simulated": "",
+            "state_dir": str(self.state),
+            "shown": 20,
+        }
+        return save_all(options, 1772323200.0)
+
+    def records(self, node: str) -> dict[str, dict[str, Any]]:
+        data = json.loads((self.state / "nodes" / f"{node}.json").read_text())
+        assert (data["node"], data["level"], data["version"]) == (node, "standard", 1)
+        return {one["check"]: one for one in data["records"]}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path)
+
+
+def test_nodes_that_answer_pass_and_others_are_not_measured_by_node_and_part(world: World) -> None:
+    world.all_from("dgx-01")
+    world.say("dgx-02", "gpu_health", answer("gpu.device", "dgx-02"))
+    torn = world.say("dgx-03", "gpu_health", {**answer("gpu.device", "dgx-03"), "msg": "x" * 9})
+    world.lines.remove(torn[0])
+    world.lines += [torn[0][:-7], "dgx-04: /usr/bin/python3: No such file or directory"]
+    result = world.save()
+    assert result["nodes"] == {"pass": ["dgx-01"], "not_measured": ["dgx-02", "dgx-03", "dgx-04"]}
+    assert result["text"] == "4 nodes: 3 not measured, 1 pass"
+    assert {one["status"] for one in world.records("dgx-01").values()} == {"pass"}
+    two = world.records("dgx-02")
+    assert two["gpu.device"]["status"] == "pass"
+    assert two["burn.run"]["status"] == two["nccl.run"]["status"] == "not_measured"
+    assert two["burn.run"]["text"] == (
+        "burn: the node does not answer: it answered 1 parts and then nothing"
+    )
+    assert "nothing came from it" in world.records("dgx-03")["gpu.run"]["text"]
+    assert "python3: No such file" in world.records("dgx-04")["gpu.run"]["text"]
+    assert len(world.records("dgx-04")) == 3
+
+
+def test_why_a_node_was_not_loaded(world: World) -> None:
+    for node in NODES:
+        world.all_from(node)
+    world.lines = [line for line in world.lines if '"dgx-02"' not in line]
+    world.say("dgx-02", "gpu_health", answer("gpu.ecc", "dgx-02", "fail"))
+    for part in ("burn", "nccl"):
+        world.say("dgx-02", part, {"skipped": True, "why": "gpu_health has findings"})
+    result = world.save()
+    assert result["nodes"] == {"pass": ["dgx-01", "dgx-03", "dgx-04"], "fail": ["dgx-02"]}
+    found = world.records("dgx-02")
+    assert found["nccl.run"]["text"] == ("nccl: the node was not loaded: gpu_health has findings")
+    assert result["lines"][0].startswith(
+        "dgx-02: 0 pass, 1 fail, 2 not measured; not asked for: ib_"
+    )
+    assert result["lines"][1].startswith("  gpu:dgx-02/1 gpu.ecc")
+
+
+def test_evidence_serial_numbers_and_an_end(world: World) -> None:
+    for node in NODES:
+        world.all_from(node)
+    world.save()
+    batches = world.evidence.batches(Problems())
+    assert [(one.scope, one.whole, one.head["source"]) for one in batches] == [
+        (node, True, "validate_nodes") for node in NODES
+    ]
+    assert batches[0].head["counts"] == {"pass": 3, "fail": 0, "not_measured": 0}
+    assert not list((world.state / "validation").iterdir()), "the run is over"
+
+
+def test_an_answer_without_records_is_not_measured_and_costs_no_other_node(world: World) -> None:
+    world.all_from("dgx-01")
+    world.say("dgx-02", "gpu_health", {"verdict": "pass", "records": [{"check": "gpu.ecc"}]})
+    world.say("dgx-02", "burn", {"verdict": "pass", "records": ["x"]})
+    world.say("dgx-02", "nccl", {"verdict": "pass", "records": {}})
+    result = world.save()
+    assert result["nodes"]["pass"] == ["dgx-01"]
+    two = world.records("dgx-02")
+    assert two["gpu.run"]["text"].startswith("gpu_health: the check itself failed: its records")
+    assert two["nccl.run"]["status"] == "not_measured"
+
+
+def test_a_node_that_speaks_for_another_changes_nothing_there(world: World) -> None:
+    world.all_from("dgx-01")
+    forged = lines_of(RUN, "dgx-02", "gpu_health", answer("gpu.ecc", "dgx-02", "fail"))
+    world.lines += [f"dgx-03: {line}" for line in forged]
+    world.all_from("dgx-02")
+    result = world.save()
+    assert result["nodes"]["pass"] == ["dgx-01", "dgx-02"]
+    assert "its lines speak of another node" in world.records("dgx-03")["gpu.run"]["text"]
+
+
+def test_the_lines_of_many_nodes_stay_few(world: World) -> None:
+    result = world.save()
+    assert len(result["lines"]) == 4 * 4
+    assert result["nodes"] == {"not_measured": NODES}
+
+
+def test_a_file_that_is_cut_gives_what_it_has(world: World) -> None:
+    world.all_from("dgx-01")
+    world.save()
+    own = world.state / "validation" / RUN
+    own.mkdir(mode=0o700)
+    asked = reasons("standard", OFF, NOTHING)
+    (own / "notes.json").write_text(json.dumps({"dgx-01": {"asked": asked, "nothing": NOTHING}}))
+    whole = (world.state / "spool-000.gz").read_bytes()
+    cut = world.state / "cut.gz"
+    for size in (0, 5, len(whole) - 9, len(whole) - 1):
+        cut.write_bytes(whole[:size])
+        from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.records import (
+            read_spool,
+        )
+
+        assert read_spool(RUN, [str(cut)], ["dgx-01"]).count("dgx-01") <= 3
