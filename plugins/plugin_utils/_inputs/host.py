@@ -13,7 +13,7 @@ decides by must be known before.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -29,6 +29,11 @@ from .._inventory.values import Inventory
 STATE = "{{ __cluster_state }}"
 # The folder there of the plan that the run works from.
 PLAN = "{{ __cluster_plan }}"
+
+
+def folded(names: Iterable[str]) -> str:
+    """Return the template of these names. All of them for each host are their square."""
+    return "{{ '%s' | baremetal.dgx.nodeset_expand }}" % fold(names)
 
 
 class UnknownError(Exception):
@@ -89,14 +94,24 @@ class Site:
 
     @cached_property
     def slurm_names(self) -> str:
-        """The template of their names. Folded: a list of all for each of them is their square."""
-        return "{{ '%s' | baremetal.dgx.nodeset_expand }}" % fold(self.slurm_nodes)
+        """The template of their names."""
+        return folded(self.slurm_nodes)
 
     @cached_property
     def gate_names(self) -> str:
         """The same of nodes that the gate holds: validate_nodes measures those with GPUs alone."""
         held = [name for name, node in self.slurm_nodes.items() if node["gres"]]
-        return "{{ '%s' | baremetal.dgx.nodeset_expand }}" % fold(held)
+        return folded(held)
+
+    @cached_property
+    def powered_names(self) -> str:
+        """The template of the names of GPU nodes with a BMC."""
+        names = [
+            name
+            for name in self.groups["gpu_nodes"]
+            if self.hosts[name].node["state"] == "present" and self.hosts[name].outline("node_bmc")
+        ]
+        return folded(names)
 
     @cached_property
     def unwired_names(self) -> str:
@@ -104,7 +119,7 @@ class Site:
         names = [
             name for name in self.groups["gpu_nodes"] if not self.hosts[name].profile.get("rails")
         ]
-        return "{{ '%s' | baremetal.dgx.nodeset_expand }}" % fold(names)
+        return folded(names)
 
     @cached_property
     def common_rails(self) -> int:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...module_utils._core.nodeset import fold
 from ...module_utils._slurm.gate.policy import LEVELS
 from .._contract.contract import COMPUTE_GROUPS
 from .._validation.levels import BURN_IN, QUICK, STANDARD
 from .gpu import hardware_inputs
-from .host import Host
+from .host import Host, folded
 from .storage import mounts, volumes
 
 # Seconds that each level loads the GPUs, and the processors.
@@ -94,6 +93,7 @@ def gate_inputs(host: Host) -> dict[str, Any]:
         "__repair": host.site.settings("cluster_repair"),
         "__gate_nodes": host.site.gate_names,
         "__gate_without_rails": host.site.unwired_names,
+        "__repair_powered": host.site.powered_names,
     }
 
 
@@ -110,5 +110,5 @@ def report_inputs(host: Host) -> dict[str, Any]:
     }
     return {
         "__report": host.site.settings("cluster_report"),
-        "__report_secrets_of": "{{ '%s' | baremetal.dgx.nodeset_expand }}" % fold(sorted(few)),
+        "__report_secrets_of": folded(sorted(few)),
     }

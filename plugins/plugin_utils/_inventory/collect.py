@@ -33,11 +33,19 @@ from .orphans import find_orphans
 from .role_specs import load_defaults
 from .secrets import hides, secret_options
 from .templates import has_template, templar
-from .values import Inventory, Value
+from .values import Inventory, Value, node_address
 
 _UNDEFINED = re.compile(r"'([^']+)' is undefined")
 _NO_ATTRIBUTE = re.compile(r"has no attribute '([^']+)'")
 _WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+# The template of ansible_host that docs/inventory.md and the examples have.
+_ADDRESS = re.compile(
+    r"{{(?P<name>inventory_hostname(?:_short)?)\|baremetal\.dgx\.node_address\("
+    r"node_first_address\|default\({}\),node_address\|default\({}\),"
+    r"cluster_access_network\|default\('management'\)"
+    r"(?P<number>,node_number\|default\(none\))?\)}}"
+)
 
 # What is not known before a host is asked, or before a task has run there.
 _FACTS = re.compile(r"ansible_(?!host\b|user\b|port\b|connection\b|inventory_sources\b).*")
@@ -285,11 +293,43 @@ def _unread(variables: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+@functools.cache
+def _usual(template: str) -> re.Match[str] | None:
+    return _ADDRESS.fullmatch(re.sub(r"\s+", "", template))
+
+
+def _usual_address(reader: _Reader, template: str, variables: Mapping[str, Any]) -> str:
+    """Return what the usual template makes; nothing if it is another, or has a mistake.
+
+    Jinja takes a millisecond for each host, which was a third of the plan of 4,096 nodes.
+    """
+    found = _usual(template)
+    if found is None:
+        return ""
+    given: tuple[Any, ...] = (
+        variables.get(found["name"]),
+        variables.get("node_first_address"),
+        variables.get("node_address"),
+        variables.get("cluster_access_network", "management"),
+        variables.get("node_number") if found["number"] else None,
+    )
+    if any(_is_vaulted(value) or reader.has_template(value) for value in given):
+        return ""
+    try:
+        return node_address(*given)
+    except (AttributeError, TypeError, ValueError):
+        # Jinja says why.
+        return ""
+
+
 def _read_address(reader: _Reader, variables: Mapping[str, Any]) -> str | None:
     """Return what the host's template of ansible_host makes; None where it is not a template."""
     given = variables.get("ansible_host")
     if _is_vaulted(given) or not reader.has_template(given):
         return None
+    known = _usual_address(reader, str(given), variables)
+    if known:
+        return known
     address = reader.template(given, variables, open_vault=False)
     return address if isinstance(address, str) else None
 

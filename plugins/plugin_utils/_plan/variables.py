@@ -277,12 +277,10 @@ def check_required(
     inventory: Inventory, roles: Mapping[str, RoleSpec], meant: frozenset[str]
 ) -> Iterator[Problem]:
     """Yield inputs that a role cannot do without and neither inventory nor playbook gives."""
+    hosts_known = known_hosts(inventory)
     for role in roles.values():
-        hosts = [
-            host
-            for host in known_hosts(inventory)
-            if any(host in inventory.groups.get(group, ()) for group in role.groups)
-        ]
+        members = {host for group in role.groups for host in inventory.groups.get(group, ())}
+        hosts = [host for host in hosts_known if host in members]
         for name, option in role.options.items():
             if not option.required or name in role.wired or name in meant:
                 continue

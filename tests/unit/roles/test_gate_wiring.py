@@ -72,3 +72,13 @@ def test_cpu_nodes_are_not_held(tmp_path: Path) -> None:
     )
     nodes = task["baremetal.dgx.slurm_gate"]["nodes"]
     assert NativeEnvironment().from_string(nodes).render(values) == held
+
+
+def test_steps_of_a_bmc_are_for_the_nodes_that_have_one(tmp_path: Path) -> None:
+    """The plan knows them, and no password is read to find out."""
+    inventory = example(tmp_path, "core_12")
+    password = "{{ lookup('ansible.builtin.env', 'BMC_PASSWORD') }}"
+    bmc = {"user": "operator", "password": password, "certificate": "sha256:" + 64 * "a"}
+    for name, state in (("dgx-02", "present"), ("dgx-03", "absent")):
+        write(inventory, f"host_vars/{name}.yml", {"node_bmc": bmc, "node_state": state})
+    assert Wiring(inventory).of("head-01")["__repair_powered"] == ["dgx-02"]

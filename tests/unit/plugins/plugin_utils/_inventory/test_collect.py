@@ -2,7 +2,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -257,3 +261,75 @@ def test_groups_are_in_the_inventorys_order(
         "slurm_databases",
         "subnet_managers",
     )
+
+
+USUAL = (
+    "{{ inventory_hostname_short | baremetal.dgx.node_address(node_first_address | default({}), "
+    "node_address | default({}),\\n  cluster_access_network | default('management')NUMBER) }}"
+)
+# What a node has, and whether it has an address: with node_number in the template, and without.
+ADDRESSED = {
+    "": (True, True),
+    "node_number: 9\n": (True, True),
+    'node_number: "8"\n': (True, True),
+    'node_number: "{{ 4 + 3 }}"\n': (True, True),
+    "node_number: first\n": (False, True),
+    "node_address: {management: 10.0.0.77}\n": (True, True),
+    "node_address: {management: '{{ mine }}'}\nmine: 10.0.0.78\n": (True, True),
+    "cluster_access_network: storage\n": (False, False),
+    "cluster_access_network:\n": (False, False),
+    "node_address:\nnode_first_address: {management: 10.9.0.1}\n": (True, True),
+    "node_address: {management: 300.1.1.1}\n": (False, False),
+    "node_address: [10.0.0.1]\n": (False, False),
+}
+
+# The filter is found by its name only where Ansible's finder of collections is at work.
+ADDRESSES = """
+import json, sys
+from ansible.utils.collection_loader._collection_finder import _AnsibleCollectionFinder
+_AnsibleCollectionFinder(paths=[sys.argv[1]])._install()
+from ansible.inventory.manager import InventoryManager
+from ansible.parsing.dataloader import DataLoader
+from ansible.vars.manager import VariableManager
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory import collect
+
+for folder in sys.argv[2:]:
+    loader = DataLoader()
+    inventory = InventoryManager(loader=loader, sources=[folder])
+    made = collect._Reader.template
+    asked = []
+    collect._Reader.template = lambda *given, **other: asked.append(1) or made(*given, **other)
+    manager = VariableManager(loader=loader, inventory=inventory)
+    found = collect.collect(loader, inventory, manager, {}, "/nonexistent").addresses
+    collect._Reader.template = made
+    print(json.dumps([found, len(asked)]))
+"""
+
+
+@pytest.mark.parametrize("number", [", node_number | default(none)", ""])
+def test_the_usual_address_is_what_jinja_makes(tmp_path: Path, number: str) -> None:
+    """The text that the examples have is not templated, and a text that means the same is."""
+    usual = USUAL.replace("NUMBER", number)
+    for name, text in {"usual": usual, "other": f"{usual[:-3]} | trim }}}}"}.items():
+        for folder in ("group_vars", "host_vars"):
+            (tmp_path / name / folder).mkdir(parents=True)
+        hosts = "".join(f"    dgx-{place:02}:\n" for place in range(1, len(ADDRESSED) + 1))
+        (tmp_path / name / "hosts.yml").write_text(f"gpu_nodes:\n  hosts:\n{hosts}")
+        (tmp_path / name / "group_vars/all.yml").write_text(
+            f'ansible_host: "{text}"\nnode_first_address: {{management: 10.1.0.1}}\n'
+        )
+        for place, variables in enumerate(ADDRESSED, 1):
+            (tmp_path / name / f"host_vars/dgx-{place:02}.yml").write_text(variables)
+    root = Path(__file__).resolve().parents[5] / ".cache" / "collections"
+    done = subprocess.run(
+        [sys.executable, "-c", ADDRESSES, str(root), tmp_path / "usual", tmp_path / "other"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    (found, asked), (by_jinja, asked_of_all) = map(json.loads, done.stdout.splitlines())
+    assert found == by_jinja
+    with_number, without = zip(*ADDRESSED.values(), strict=True)
+    expected = with_number if number else without
+    assert [f"dgx-{place:02}" in found for place in range(1, len(ADDRESSED) + 1)] == list(expected)
+    # Those with templates or mistakes of their own are left to Jinja.
+    assert asked < asked_of_all
