@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: GPL-3.0-or-later
 //
 // The small kernels of gpu_burn: operands, checksums of rows, memory patterns. `.ci/burn_kernels.py`
-// turns this file into the PTX text of _burn_kernels.py. The element functions in the first half are
+// turns this file into the PTX text of kernels.py. The element functions in the first half are
 // plain C: the simulated libcuda of the virtual pod and tests/bench/burn_detection.py compile them too,
 // so what is tested on a CPU is the arithmetic that runs on a GPU.
 //

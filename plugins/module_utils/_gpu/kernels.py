@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import zlib
 
-SOURCE_SHA256 = "fbc1fe549c8e6703af360370bc37e68d497710bdf69e463cb116717badd50165"
+SOURCE_SHA256 = "12788b102b84dcee69abac8788ef90a75dfb655741534f8d9c0ba2b3b3ca5259"
 
 _PACKED = """
 eNrtvdvOXbexLnidPIUR9AL2xoqFwTOpBBsb+7rfwBAE2ZISY8mSWraTtXaid+/Jqq84eCiOOZxuoG/6xr81B09FFquKXxWL
