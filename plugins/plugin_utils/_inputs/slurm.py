@@ -7,9 +7,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ...module_utils._core.nodeset import fold
 from ...module_utils._slurm.releases import is_since
 from .host import STATE, Host, Site
 
@@ -68,6 +70,15 @@ def _takes_tokens(site: Site) -> bool:
     return any(asked_rest(host) and host.value("slurm_rest_enabled") for host in controllers)
 
 
+def _alike(nodes: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return one entry for all nodes that do not differ: thousands cost each task of the role."""
+    kinds: dict[str, tuple[Mapping[str, Any], list[str]]] = {}
+    for node in nodes:
+        other = {key: value for key, value in node.items() if key != "name"}
+        kinds.setdefault(json.dumps(other), (other, []))[1].append(node["name"])
+    return [{"name": fold(names), **other} for other, names in kinds.values()]
+
+
 def slurm_inputs(host: Host) -> dict[str, Any]:
     """Return the inputs of a host for Slurm."""
     site = host.site
@@ -103,7 +114,7 @@ def slurm_inputs(host: Host) -> dict[str, Any]:
             "slurm_controller_cluster_name": name,
             "slurm_controller_hosts": controllers,
             "slurm_controller_databases": databases,
-            "slurm_controller_nodes": site.plan["slurm"]["nodes"],
+            "slurm_controller_nodes": _alike(site.plan["slurm"]["nodes"]),
             "slurm_controller_topology": site.plan["slurm"]["topology"],
             "slurm_controller_build_dir": build,
             "slurm_controller_new_nodes_drained": site.cluster("cluster_gate")["enabled"],

@@ -138,6 +138,10 @@ def _check_shape(values: Mapping[str, Any]) -> Iterator[str]:
             if name == "nodes" and isinstance(entry, Mapping):
                 for position, gres in enumerate(entry.get("gres") or ()):
                     yield from _check_entry(f"{path}.gres[{position}]", gres, _ENTRIES["gres"])
+                try:
+                    expand(str(entry.get("name")))
+                except ValueError as error:
+                    yield f"{path}.name: {error}; write names as Slurm does, dgx-[01-12]"
     for name, known in _KEYS.items():
         given = values.get(name) or ()
         entries = [given] if isinstance(given, Mapping) else given

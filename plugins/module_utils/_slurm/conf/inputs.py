@@ -73,10 +73,16 @@ _TIMES = (
 
 
 def complete(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values with the defaults of what is missing; of controllers, names as mappings."""
+    """Return the values with the defaults of what is missing; of controllers, names as mappings.
+
+    An entry of nodes that are alike becomes one for each; ValueError for names that mean none.
+    """
     filled = {**DEFAULTS, **{key: value for key, value in values.items() if value is not None}}
     filled["controllers"] = [
         {"name": host} if isinstance(host, str) else dict(host) for host in filled["controllers"]
+    ]
+    filled["nodes"] = [
+        {**node, "name": name} for node in filled["nodes"] for name in expand(node["name"])
     ]
     return filled
 

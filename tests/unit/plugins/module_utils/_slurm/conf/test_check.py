@@ -279,6 +279,14 @@ EDITS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
     ),
     (lambda v: v["nodes"][0].pop("cpus"), "nodes[0].cpus: missing; write a whole number"),
     (
+        lambda v: v["nodes"][0].update(name="[1"),
+        "nodes[0].name: the brackets of '[1' do not match; write names as Slurm does, dgx-[01-12]",
+    ),
+    (
+        lambda v: v["nodes"][0].update(name="dgx-[02-03]"),
+        "nodes: dgx-03 is declared 2 times; declare it once",
+    ),
+    (
         lambda v: v["nodes"][0].update(cpus="224"),
         "nodes[0].cpus: '224' is not a whole number; write one",
     ),

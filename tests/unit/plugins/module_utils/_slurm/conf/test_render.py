@@ -55,6 +55,19 @@ def test_every_line_of_the_files(name: str) -> None:
     assert files == expected
 
 
+def test_nodes_that_are_alike_may_be_one_entry() -> None:
+    apart = [*(dgx_h100(name) for name in names(12)), dgx_a100("dgx-13"), cpu_node("cpu-01")]
+    together = [dgx_h100("dgx-[01-07,09-12]"), dgx_h100("dgx-08"), *apart[-2:]]
+    partitions = [
+        {"name": "batch", "nodes": ["ALL"], "default": True},
+        {"name": "debug", "nodes": ["dgx-[08,13]"]},
+    ]
+    given = [cluster(nodes=nodes, partitions=partitions) for nodes in (apart, together)]
+    assert [check(values) for values in given] == [[], []]
+    assert render(given[0]) == render(given[1])
+    assert remarks(given[0]) == remarks(given[1])
+
+
 def test_the_cases_are_those_of_the_folders() -> None:
     assert {path.name for path in FOLDER.iterdir() if (path / "slurm.conf").exists()} == set(CASES)
 
