@@ -3,7 +3,8 @@
 """Gate, repairs and report with 4,096 nodes in a real slurmctld, on a pod of one head node.
 
 The compute nodes are in the inventory and in Slurm alone. A real slurmd registers each of them
-once, four at a time on the head node, and ends again; nothing else asks them anything.
+once, four at a time on the head node, and ends again; later one slurmd answers for all of them,
+since slurmctld asks a node that is let in whether it responds.
 FLEET sets their number, FLEET_POD names a pod that is up and stays.
 """
 
@@ -124,6 +125,15 @@ lane() {
     wait $slurmd 2> /dev/null || true
   done
 }
+# slurmctld takes an answer for that of the node whose address it has asked.
+for range in 16.0/20 32.0/24; do ip route replace local $NET.$range dev lo; done
+pgrep -x slurmd > /dev/null || {
+  mkdir -p /tmp/fleet/all/spool
+  cp /tmp/fleet/0/gres.conf /tmp/fleet/0/cgroup.conf /tmp/fleet/all
+  sed 's,^SlurmdPort=.*,SlurmdPort=6818,; s,/tmp/fleet/0/,/tmp/fleet/all/,' \
+    /tmp/fleet/0/slurm.conf > /tmp/fleet/all/slurm.conf
+  setsid slurmd -D -N dgx-0001 -f /tmp/fleet/all/slurm.conf > /tmp/fleet/all/out 2>&1 < /dev/null &
+}
 for _round in 1 2 3; do
   sinfo -hNo '%N %T' -p batch | awk '/\*$|unk|down/ { print $1 }' > /tmp/fleet/names
   [ -s /tmp/fleet/names ] || break
@@ -173,7 +183,8 @@ def the_fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
     for name in ("prepare_nodes", "configure_scheduler"):
         fleet.run(name, "--limit", HEAD)
     assert int(shell("sinfo -ho %D -p batch")) == NODES
-    shell(REGISTER)
+    shell(f"NET={SUBNET}\n{REGISTER}")
+    assert "*" not in shell("sinfo -hNo %T -p batch | sort -u")
     for node in fleet.nodes:
         fleet.judge(node, "pass")
     yield fleet
