@@ -331,5 +331,5 @@ def test_the_usual_address_is_what_jinja_makes(tmp_path: Path, number: str) -> N
     with_number, without = zip(*ADDRESSED.values(), strict=True)
     expected = with_number if number else without
     assert [f"dgx-{place:02}" in found for place in range(1, len(ADDRESSED) + 1)] == list(expected)
-    # Those with templates or mistakes of their own are left to Jinja.
+    # A host with a template or a mistake in its variables is left to Jinja.
     assert asked < asked_of_all
