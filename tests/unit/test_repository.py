@@ -415,7 +415,10 @@ def hosts_problem(hosts: str) -> str:
     """Why a play's hosts could hit machines that were not meant; empty when they cannot."""
     if hosts == "localhost":
         return ""
-    variable = re.search(r"\{\{ *(?:lookup\('[\w.]+', )?\w+ *\| *default\(", hosts)
+    # Names with two underscores are the collection's own, and have a value in vars/cluster.yml.
+    variable = re.search(
+        r"\{\{ *(?:lookup\('[\w.]+', )?(?:\w+ *\| *default\(|__\w+\)? *\}\})", hosts
+    )
     if "{{" in hosts and not variable:
         return "a variable without a default"
     words = set(re.split(r"[:,&!]+", re.sub(r"\{\{.*?\}\}|\[\d+\]", "", hosts))) - {""}

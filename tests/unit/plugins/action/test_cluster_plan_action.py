@@ -472,6 +472,18 @@ def test_a_healthy_inventory_passes(name: str, runs: dict[str, list[Run]]) -> No
         assert PASSWORD not in run.text
 
 
+@pytest.mark.parametrize(
+    ("limit", "host"), [((), "localhost"), (("--limit", "login-02"), "login-02")]
+)
+def test_one_host_is_enough_to_check_all(
+    tmp_path: Path, small_cluster: Mapping[str, str], limit: tuple[str, ...], host: str
+) -> None:
+    """Ansible looks at each host of a play for each of its tasks: 2 s a check of 4,096 nodes."""
+    (run,) = _run(tmp_path, Scenario(arguments=("--list-hosts", *limit)), small_cluster)
+    assert run.code == 0, run.text
+    assert re.findall(r"hosts \((\d+)\):\s+(\S+)", run.text) == [("1", host)]
+
+
 def test_the_second_run_changes_nothing(runs: dict[str, list[Run]]) -> None:
     first, second = runs["twice"]
     assert "changed=1" in first.text
