@@ -118,11 +118,15 @@ def test_exchanged_cables(shell: Shell) -> None:
 
 def test_a_dead_slurmd(shell: Shell) -> None:
     on(NODE, "systemctl kill -s KILL slurmd; sleep 1; systemctl stop slurmd")
-    # slurmctld waits for SlurmdTimeout, which is 300 s
-    wait_for(lambda: NODE in reasons(), 480)
-    (line,) = [one for one in reasons().splitlines() if NODE in one]
-    follow(shell, line, "A dead slurmd", nothing)
-    wait_for(idle, 60)
+    try:
+        # SlurmdTimeout, 300 s, and up to two rounds of slurmctld's questions, 100 s each.
+        wait_for(lambda: NODE in reasons(), 600)
+        (line,) = [one for one in reasons().splitlines() if NODE in one]
+        follow(shell, line, "A dead slurmd", nothing)
+        wait_for(idle, 60)
+    finally:
+        # Without it no test after this one has all nodes.
+        on(NODE, "systemctl start slurmd")
 
 
 @pytest.fixture
