@@ -204,7 +204,8 @@ class World:
         return self.port(one).peer == two
 
     def add(self, guid: str, kind: str, description: str, ports: int = 1) -> FoundDevice:
-        device = FoundDevice(guid, kind, description, ports, lid=len(self.fabric.devices) + 5000)
+        lid = len(self.fabric.devices) + 5000
+        device = FoundDevice(guid, kind, description, ports, system_guid=guid, lid=lid)
         if kind == CA:
             device.ports[1] = FoundPort(1, guid=guid)
         self.fabric.devices[guid] = device

@@ -11,6 +11,7 @@ device say together is one finding, and the cables are then judged as if the dev
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Iterable, Iterator, Mapping
 
@@ -29,7 +30,7 @@ from .findings import (
 )
 from .judge_adapters import Key
 from .match import BY_GUID, BY_NAME, BY_NODE, BY_PLACE, Matches, guids_of
-from .model import SWITCH, Cable, CablePlan, End, Sweep, switch_end
+from .model import SWITCH, Cable, CablePlan, End, FoundDevice, Sweep, switch_end
 from .wiring import Wiring
 
 # So many links of a device, and this share of them, must say that it is elsewhere: fewer are
@@ -396,18 +397,24 @@ def _unproved(
 
 def _judge_switch_names(plan: CablePlan, sweep: Sweep, matches: Matches) -> list[Finding]:
     wrong: dict[str, str] = {}
-    every = [switch_name(one.description) for one in sweep.devices.values() if one.kind == SWITCH]
+    machines = Counter(_machine(one) for one in sweep.devices.values() if one.kind == SWITCH)
     for key, guid in sorted(matches.by_key.items()):
         if key[1] >= 0 or matches.reasons[guid] == BY_NAME:
             continue
         reported = sweep.devices[guid].description
-        if switch_name(reported) not in plan.switches and every.count(switch_name(reported)) > 1:
+        alike = machines[_machine(sweep.devices[guid])]
+        if switch_name(reported) not in plan.switches and alike > 1:
             # All chips of a director have its name: each is known by its neighbours.
             continue
         # A switch without its own system cannot be given a name.
         if key[0] not in (reported.strip(), switch_name(reported)) and not unnamed(reported):
             wrong[key[0]] = switch_name(reported)
     return list(_misnamed("switch", wrong, len(plan.switches), "on the switch itself"))
+
+
+def _machine(switch: FoundDevice) -> tuple[str, str | None]:
+    """Return name and system GUID: all chips of a director have the same, two switches have not."""
+    return switch_name(switch.description), switch.system_guid
 
 
 def _misnamed(kind: str, wrong: Mapping[str, str], of_all: int, where: str) -> Iterator[Finding]:

@@ -55,8 +55,9 @@ def ups(world: World, leaf: str) -> list[Cable]:
     return [c for c in own(world, leaf) if c.a.is_switch]
 
 
-def call(world: World, key: tuple[str, int], description: str) -> None:
-    world.fabric.devices[world.key_of[key]].description = description
+def call(world: World, key: tuple[str, int], description: str, system: str | None = None) -> None:
+    device = world.fabric.devices[world.key_of[key]]
+    device.description, device.system_guid = description, system or device.system_guid
 
 
 def findings_of(verdict: Verdict, *without: str) -> set[tuple[str, str, str]]:
@@ -333,7 +334,7 @@ def test_chips_of_a_director_are_known_by_their_neighbours(name: str) -> None:
     for spine, switch in case.world.plan.switches.items():
         key = (spine, -1)
         if switch.tier == "spine" and case.world.key_of[key] in case.world.fabric.devices:
-            call(case.world, key, "MF0;director-1:CS9500/U1")
+            call(case.world, key, "MF0;director-1:CS9500/U1", "0c42a103009f64b2")
     verdict = case.world.judge()
     assert {(one.kind, one.subject) for one in verdict.findings} == case.expected
     assert verdict.doubts == []
@@ -341,6 +342,13 @@ def test_chips_of_a_director_are_known_by_their_neighbours(name: str) -> None:
     world = healthy(SUPERPOD)
     call(world, ("spine-002", -1), "MF0;director-1:CS9500/U1")
     call(world, ("spine-003", -1), "MF0;spine-004:CS9500/U1")
+    assert findings_of(world.judge()) == {
+        ("description", "switch:spine-002", "fail"), ("description", "switch:spine-003", "fail"),
+    }  # fmt: skip
+    # Two machines with one foreign name are no director.
+    world = healthy(SUPERPOD)
+    for number, system in ((2, "0c42a103009f64b2"), (3, "0c42a103009f64d2")):
+        call(world, (f"spine-00{number}", -1), "MF0;old-spine:MQM9700/U1", system)
     assert findings_of(world.judge()) == {
         ("description", "switch:spine-002", "fail"), ("description", "switch:spine-003", "fail"),
     }  # fmt: skip
