@@ -345,7 +345,7 @@ def test_chips_of_a_director_are_known_by_their_neighbours(name: str) -> None:
     assert findings_of(world.judge()) == {
         ("description", "switch:spine-002", "fail"), ("description", "switch:spine-003", "fail"),
     }  # fmt: skip
-    # Two machines with one foreign name are no director.
+    # Two machines with one foreign name are not a director.
     world = healthy(SUPERPOD)
     for number, system in ((2, "0c42a103009f64b2"), (3, "0c42a103009f64d2")):
         call(world, (f"spine-00{number}", -1), "MF0;old-spine:MQM9700/U1", system)
