@@ -180,7 +180,7 @@ EXAMPLES = r"""
   baremetal.dgx.gpu_burn:
     duration_s: 60
     phases: [gemm_bf16, entropy_bf16, hbm]
-    fail: false
+    fail_on: []
   register: burn
 """
 

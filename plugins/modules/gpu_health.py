@@ -120,7 +120,7 @@ EXAMPLES = r"""
   baremetal.dgx.gpu_health:
     profile: "{{ node.profile }}"
     idle: false
-    fail: false
+    fail_on: []
   register: gpus
 """
 

@@ -8,6 +8,7 @@ A rule is a function from a text to the lines that name what is wrong; a bad exa
 from __future__ import annotations
 
 import ast
+import importlib
 import os
 import re
 import subprocess
@@ -25,6 +26,7 @@ from ansible_collections.baremetal.dgx.plugins.doc_fragments.check import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
+FRAGMENTS = "ansible_collections.baremetal.dgx.plugins.doc_fragments"
 GALAXY = read_yaml(ROOT / "galaxy.yml")
 CONTRACT_GROUPS = {
     "cluster", "slurm_controllers", "slurm_databases", "login_nodes", "gpu_nodes", "cpu_nodes",
@@ -285,6 +287,39 @@ def test_module_is_documented(path: Path) -> None:
     assert docs["RETURN"]
     since = str(reported.get("version_added", "1.0.0"))
     assert not since.startswith("0."), f"version_added: {since}, but the first release is 1.0.0"
+
+
+def documented_options(docs: dict[str, Any]) -> set[str]:
+    """The options of a module, with those of its fragments in this collection, and aliases."""
+    options = dict(docs["DOCUMENTATION"].get("options", {}))
+    for fragment in docs["DOCUMENTATION"].get("extends_documentation_fragment", []):
+        _namespace, _name, file, *part = fragment.split(".")
+        found = importlib.import_module(f"{FRAGMENTS}.{file}").ModuleDocFragment
+        text = getattr(found, part[0].upper() if part else "DOCUMENTATION")
+        options.update((yaml.safe_load(text) or {}).get("options", {}))
+    return {alias for key, option in options.items() for alias in (key, *option.get("aliases", []))}
+
+
+def unknown_options(name: str, docs: dict[str, Any]) -> set[str]:
+    """What tasks of the examples, blocks included, give the module that it does not have."""
+    tasks, found = list(docs["EXAMPLES"]), set()
+    while tasks:
+        task = tasks.pop()
+        tasks += task.get("block", []) + task.get("tasks", [])
+        options = task.get(f"baremetal.dgx.{name}")
+        found |= set(options) - documented_options(docs) if isinstance(options, dict) else set()
+    return found
+
+
+@each("plugins/modules/*.py")
+def test_examples_use_the_options_of_the_module(path: Path) -> None:
+    assert not unknown_options(path.stem, documentation(path))
+
+
+def test_an_option_that_a_module_does_not_have_is_found() -> None:
+    docs = documentation(ROOT / "plugins/modules/gpu_health.py")
+    docs["EXAMPLES"] = [{"block": [{"baremetal.dgx.gpu_health": {"fail": False, "fail_on": []}}]}]
+    assert unknown_options("gpu_health", docs) == {"fail"}
 
 
 def test_action_group_holds_all_modules() -> None:
