@@ -128,9 +128,9 @@ def judge_rates(wiring: Wiring, healthy: set[Cable]) -> Iterator[Finding]:
 def _slow_alike(wiring: Wiring, cables: list[Cable], slow: Mapping[Cable, float]) -> list[Cable]:
     """Return the links of a device that are slow in the same way, none where they are not most."""
     of_form: dict[tuple[str, str], list[Cable]] = {}
-    for cable in sorted(cables):
+    for cable in sorted(slow.keys() & cables):
         form = _form(wiring, cable)
-        if cable in slow and form != ("", ""):
+        if form != ("", ""):
             of_form.setdefault(form, []).append(cable)
     same = max(of_form.values(), key=len, default=[])
     return same if len(same) >= max(_FEWEST, _SHARE * len(cables)) else []
