@@ -301,11 +301,11 @@ def documented_options(docs: dict[str, Any]) -> set[str]:
 
 
 def unknown_options(name: str, docs: dict[str, Any]) -> set[str]:
-    """What tasks of the examples, blocks included, give the module that it does not have."""
+    """What the examples, tasks and plays, give the module that it does not have."""
     tasks, found = list(docs["EXAMPLES"]), set()
     while tasks:
         task = tasks.pop()
-        tasks += task.get("block", []) + task.get("tasks", [])
+        tasks += task.get("tasks", [])
         options = task.get(f"baremetal.dgx.{name}")
         found |= set(options) - documented_options(docs) if isinstance(options, dict) else set()
     return found
@@ -318,7 +318,7 @@ def test_examples_use_the_options_of_the_module(path: Path) -> None:
 
 def test_an_option_that_a_module_does_not_have_is_found() -> None:
     docs = documentation(ROOT / "plugins/modules/gpu_health.py")
-    docs["EXAMPLES"] = [{"block": [{"baremetal.dgx.gpu_health": {"fail": False, "fail_on": []}}]}]
+    docs["EXAMPLES"] = [{"tasks": [{"baremetal.dgx.gpu_health": {"fail": False, "fail_on": []}}]}]
     assert unknown_options("gpu_health", docs) == {"fail"}
 
 
