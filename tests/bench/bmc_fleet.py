@@ -61,10 +61,12 @@ def fleet(count: int, port: int, pin: str, deaf: int) -> list[dict[str, Any]]:
     ]
 
 
-def measure(name: str, work: Callable[[], list[Any]], count: int) -> list[str]:
+def measure(
+    name: str, work: Callable[[dict[str, Any]], list[Any]], params: dict[str, Any], count: int
+) -> list[str]:
     """Do it; print what it took, and return what is beyond the aims."""
     wall, cpu = time.monotonic(), time.process_time()
-    records = work()
+    records = work(params)
     wall, cpu = time.monotonic() - wall, time.process_time() - cpu
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     lost = {one.subject for one in records if one.status == "not_measured"}
@@ -103,13 +105,13 @@ def main() -> int:
                     ):  # fmt: skip
                         params = {**limits, **more, "action": action, "state": state}
                         beyond += measure(
-                            name, lambda given=params: bring_about(given, False)["records"], count
+                            name, lambda given: bring_about(given, False)["records"], params, count
                         )
                 name = "firmware, with $expand" if expand == "expand" else "firmware, without"
                 each_s = 25 if expand == "expand" else 150
                 at_once = bmc_info.ARGUMENT_SPEC["at_once"]["default"]
                 params = {**limits, "bmcs": bmcs, "each_s": each_s, "at_once": at_once}
-                beyond += measure(name, lambda given=params: look(given, False)[0], count)
+                beyond += measure(name, lambda given: look(given, False)[0], params, count)
                 server.terminate()
     print("\n".join(beyond))
     return 1 if beyond else 0

@@ -40,6 +40,7 @@ from library import ALONE, FAULTS, OF_NAMES  # noqa: E402
 from sim import NoSimulatorError, Sim, simulator, tools  # noqa: E402
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import (  # noqa: E402
+    Cable,
     plan_to_data,
 )
 
@@ -151,7 +152,9 @@ def ours(sim: Sim, folder: Path, world: World, due: set[tuple[str, str]], rounds
 
 def break_it(world: World, count: int) -> set[tuple[str, str]]:
     """Break the fabric in so many ways at once; return the findings that are due."""
-    rng, touched, due, done = random.Random("bench"), set(), set(), 0
+    rng, done = random.Random("bench"), 0
+    touched: set[Cable] = set()
+    due: set[tuple[str, str]] = set()
     names = [name for name in FAULTS if name not in OF_NAMES | ALONE]
     while done < count:
         before = copy.deepcopy(world.options), dict(world.sms), set(world.disabled)

@@ -15,7 +15,7 @@ majority there is no pattern, and no break.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Hashable, Iterator, Mapping, Tuple, TypeVar
 
@@ -296,13 +296,43 @@ def _support(unit: Unit, machines: Machines) -> bool:
 
 
 def _compare(unit: Unit, machines: Machines, pattern: Pattern) -> None:
+    breaks: list[Break] = []
     for name, base in sorted(unit.base.items()):
         for slot, support in sorted(unit.supports.items()):
             place = unit.place(slot, base)
             if machines[name].get(slot) == place:
                 pattern.kept.add((name, slot))
             else:
-                pattern.breaks.append(Break(name, slot, place, support))
+                breaks.append(Break(name, slot, place, support))
+    # Plugs that are exchanged among themselves lack no place: only their order is in doubt, and
+    # all slots of these machines show it.
+    everywhere = Support(
+        sum(one.like for one in unit.supports.values()),
+        sum(one.of for one in unit.supports.values()),
+    )
+    closed = _closed(breaks, machines)
+    pattern.breaks += [
+        replace(one, support=max(one.support, everywhere, key=lambda each: each.confidence))
+        if one in closed
+        else one
+        for one in breaks
+    ]
+
+
+def _closed(breaks: list[Break], machines: Machines) -> set[Break]:
+    """Return the breaks whose plugs are in each other's places."""
+    left = set(breaks)
+    while True:
+        held = {machines[one.machine].get(one.slot) for one in left}
+        wanted = {one.place for one in left}
+        kept = {
+            one
+            for one in left
+            if one.place in held and machines[one.machine].get(one.slot) in wanted
+        }
+        if kept == left:
+            return kept
+        left = kept
 
 
 def _find_exchanged(pattern: Pattern, numbers: Mapping[str, int]) -> None:

@@ -40,6 +40,28 @@ def test_two_slots_that_are_exchanged_keep_the_base_of_their_machine():
     assert [(one.slot, one.place) for one in found.breaks] == [(1, ("l1", 3)), (2, ("l2", 3))]
 
 
+def test_plugs_of_one_slot_in_turn_are_out_of_the_order_that_all_slots_show():
+    there = machines()
+    for name, port in (("n3", 4), ("n4", 3)):
+        there[name][2] = ("l2", port)
+    found = find_pattern(there, NUMBERS)
+    # Of the slot itself six of eight: of all slots 30 of 32.
+    assert [(one.machine, one.support) for one in found.breaks] == [
+        ("n3", Support(30, 32)),
+        ("n4", Support(30, 32)),
+    ]
+
+
+def test_two_plugs_of_one_slot_that_lack_a_place_rest_on_that_slot_alone():
+    for port in (None, 9):
+        there = machines()
+        del there["n3"][2]
+        # The place of n3, and one that nothing has: no exchange.
+        there["n4"][2] = ("l2", port or 3)
+        found = find_pattern(there, NUMBERS)
+        assert {one.support for one in found.breaks} == {Support(6, 8)}
+
+
 def test_all_slots_in_turn_keep_the_base_of_their_machine():
     # Both switches have two slots of each machine, so that ports alone say nothing of slots.
     def place(slot, at):
