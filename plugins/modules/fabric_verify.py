@@ -240,7 +240,7 @@ def main() -> None:
         plan, _places = load_plan(params), load_places(params["places"])
         wanted = expectation(params)
         # Ansible copies each option into the answer: these are tens of thousands of values.
-        params["adapters"] = {}
+        params.update(plan=None, adapters={})
         if params["learn"]:
             module.exit_json(**learn(run, plan, wanted, params, module.check_mode))
         records, result = verify(run, plan, wanted, params, module.check_mode)

@@ -139,6 +139,11 @@ def test_a_healthy_fabric_passes(verify, healthy, tmp_path):
     assert not [path for path in (tmp_path / "out").rglob("*") if ".new-" in path.name]
 
 
+def test_what_the_caller_has_is_not_sent_back(verify, healthy):
+    options = verify(healthy, interval_s=0)["invocation"]["module_args"]
+    assert (options["plan"], options["adapters"], options["interval_s"]) == (None, {}, 0.0)
+
+
 def test_a_fault_fails_the_task_with_the_whole_text(verify, tmp_path):
     case = build("basepod-12", ("rails_of_a_node_swapped", "node_silent"), 1)
     places = {"dgx-0007": {"rack": "r03", "rack_unit": 4}}
