@@ -29,12 +29,10 @@ from .._fabric.findings import (
 )
 from .._fabric.judge import Observation, Verdict, judge_fabric
 from .infer import Inferred, infer, rests_on
-from .pattern import Support
+from .pattern import SURE, Support
 
 # What only a plan can say.
 _OF_PLANS = {UPLINKS, DESCRIPTION, RENAMED, IDENTITY}
-# A pattern that fewer follow makes a guess only.
-SURE = 0.8
 _ODD = (
     "a guess: no other two switches of their tiers are joined like this; if it is not meant, take "
     "the cable out"

@@ -26,6 +26,8 @@ Machines = Mapping[str, Mapping[int, Place]]
 # A pattern is what so many follow, and this share of those that could.
 FEWEST = 3
 SHARE = Fraction(3, 4)
+# A pattern that fewer follow makes a guess only.
+SURE = 0.8
 # A machine that lacks more of its slots is of another sort.
 _LACK = Fraction(3, 8)
 # So many slots are tried as the one that others are counted from.
@@ -304,17 +306,15 @@ def _compare(unit: Unit, machines: Machines, pattern: Pattern) -> None:
                 pattern.kept.add((name, slot))
             else:
                 breaks.append(Break(name, slot, place, support))
-    # Plugs that are exchanged among themselves lack no place: only their order is in doubt, and
-    # all slots of these machines show it.
+    # Plugs that are exchanged among themselves lack no place: only their order is in doubt. Where
+    # too few show it in their slot, all slots of these machines do.
     everywhere = Support(
         sum(one.like for one in unit.supports.values()),
         sum(one.of for one in unit.supports.values()),
     )
     closed = _closed(breaks, machines)
     pattern.breaks += [
-        replace(one, support=max(one.support, everywhere, key=lambda each: each.confidence))
-        if one in closed
-        else one
+        replace(one, support=everywhere) if one in closed and one.support.confidence < SURE else one
         for one in breaks
     ]
 

@@ -14,10 +14,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import
     Observation,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import Sweep
-from ansible_collections.baremetal.dgx.plugins.module_utils._inspection.judge import (
-    SURE,
-    inspect,
-)
+from ansible_collections.baremetal.dgx.plugins.module_utils._inspection.judge import inspect
+from ansible_collections.baremetal.dgx.plugins.module_utils._inspection.pattern import SURE
 
 SIZES = ("basepod-12", "superpod-32-of-64")
 

@@ -38,7 +38,7 @@ def test_two_slots_that_are_exchanged_keep_the_base_of_their_machine():
     there["n3"][1], there["n3"][2] = there["n3"][2], there["n3"][1]
     found = find_pattern(there, NUMBERS)
     assert [(one.slot, one.place) for one in found.breaks] == [(1, ("l1", 3)), (2, ("l2", 3))]
-    assert {one.support for one in found.breaks} == {Support(30, 32)}
+    assert {one.support for one in found.breaks} == {Support(7, 8)}
 
 
 def test_plugs_of_one_slot_in_turn_are_out_of_the_order_that_all_slots_show():
