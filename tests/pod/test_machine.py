@@ -209,12 +209,21 @@ ip address replace 10.79.30.{}/24 dev eth2
 """
 
 
+def cable(host: str, rail: int) -> str:
+    """Return the host's side of a rail's cable, as podlib.network names it."""
+    return f"pod{int(ipaddress.IPv4Address(HOSTS[host])):08x}-r{rail}"
+
+
 def cap(host: str, mbit: int) -> None:
     """Cap what a machine's first rail receives, on the host's side of its cable."""
-    # Named as podlib.network names it.
-    port = f"pod{int(ipaddress.IPv4Address(HOSTS[host])):08x}-r0"
     words = f"tbf rate {mbit}mbit burst 16kb latency 2s".split()
-    subprocess.run(["tc", "qdisc", "replace", "dev", port, "root", *words], check=True)
+    subprocess.run(["tc", "qdisc", "replace", "dev", cable(host, 0), "root", *words], check=True)
+
+
+def unplug(host: str) -> None:
+    """Take the cables of a machine's rails, eth2 and eth3, off their switch."""
+    for rail in (0, 1):
+        subprocess.run(["ip", "link", "set", "dev", cable(host, rail), "nomaster"], check=True)
 
 
 @pytest.fixture(name="rails")
@@ -504,7 +513,10 @@ def test_a_bond_and_a_vlan_with_a_way_back(site: Site, vlan: None, service: str)
     again = site.run("configure_network")
     assert (again.rc, again.changed["vm-01"]) == (0, 0), again.output[-3000:]
 
-    # Ports that lead elsewhere: the control machine is cut off until the node returns by itself.
+    # Ports that lead nowhere: the control machine is cut off until the node returns by itself. On
+    # their switch it would be reached: NetworkManager leaves eth0 up, which hears bond0's address,
+    # and this host answers for it on every bridge.
+    unplug("vm-01")
     bonded(site, replaces, "eth2", "eth3")
     cut = site.run("configure_network", *consent)
     assert cut.rc != 0
