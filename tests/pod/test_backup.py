@@ -9,21 +9,18 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import yaml
 
-from .conftest import CHECKOUT, INVENTORY, POD, on, playbook
+from .conftest import INVENTORY, POD, on, playbook
+from .copies import HEAD, TIMERS, VALUES, ask, lose, pod, repository
 
-HEAD, LOGIN, STORE, NODE = "head-01", "login-01", "stor-01", "dgx-01"
-VALUES = INVENTORY / "group_vars" / "all" / "backup.yml"
+LOGIN, STORE, NODE = "login-01", "stor-01", "dgx-01"
 PROGRAM = "/usr/local/libexec/baremetal-dgx/cluster-backup"
-TIMERS = "baremetal-dgx-backup.timer baremetal-dgx-backup-proof.timer"
 REASON = "dgx-gate: gpu3 ecc_uncorrectable: kept by the copy"
 # A restore may take so long, and a copy may lock the database so long.
 RESTORE_S, LOCK_S = 900, 2
@@ -37,13 +34,6 @@ ENDED = (
     " -o JobID,JobName,User,Account,State,Start,End,CPUTimeRAW,AllocTRES"
     " | grep -vE 'RUNNING|PENDING' | sort"
 )
-
-
-def ask(script: str, node: str = HEAD, seconds: float = 60) -> str:
-    """Return what a script on a node writes; it must succeed."""
-    done = on(node, script, seconds)
-    assert done.returncode == 0, f"{script}: {done.stderr}"
-    return done.stdout
 
 
 def submit(words: str) -> str:
@@ -62,38 +52,11 @@ def wait_for(job: str, wanted: str, seconds: float = 120) -> None:
         time.sleep(1)
 
 
-def pod(*arguments: str) -> None:
-    command = [str(CHECKOUT / "virtual_pod" / "pod"), *arguments]
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
-
-
-@pytest.fixture(scope="module")
-def repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+@pytest.fixture(scope="module", name="repository")
+def the_repository(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """A repository on the storage node; the inventory names it meanwhile."""
-    key = tmp_path_factory.mktemp("backup") / "key"
-    command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)]
-    subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
-    public = Path(f"{key}.pub").read_text(encoding="utf-8").strip()
-    ask(
-        "id backup-copies >/dev/null 2>&1 || useradd -m -s /bin/sh backup-copies;"
-        " rm -rf /srv/copies ~backup-copies/.ssh;"
-        " install -d -o backup-copies -m 0700 /srv/copies ~backup-copies/.ssh;"
-        f" echo '{public}' > ~backup-copies/.ssh/authorized_keys;"
-        " chown backup-copies: ~backup-copies/.ssh/authorized_keys",
-        STORE,
-    )
-    host_key = ask("cut -d ' ' -f 1,2 /etc/ssh/ssh_host_ed25519_key.pub", STORE).strip()
-    values = {
-        # A repository that was there and is gone is not made again.
-        "backup_repository": f"sftp:backup-copies@{STORE}:/srv/copies/{time.time_ns()}",
-        "backup_ssh_key": key.read_text(encoding="utf-8"),
-        "backup_ssh_known_hosts": f"{STORE} {host_key}",
-    }
-    VALUES.write_text(yaml.safe_dump(values), encoding="utf-8")
-    yield
-    on(HEAD, f"systemctl disable --now {TIMERS}")
-    VALUES.unlink()
-    (INVENTORY / ".dgx" / "secrets" / "backup_password").unlink(missing_ok=True)
+    with repository(STORE, tmp_path_factory.mktemp("backup")):
+        yield
 
 
 @pytest.mark.usefixtures("repository")
@@ -188,8 +151,7 @@ def test_the_head_node_is_lost_and_brought_back() -> None:
     before = {name: ask(name) for name in (SECRETS, ASSOCIATIONS, QOS, ENDED)}
     process = ask("pgrep -x sleep -u alice -a", NODE)
 
-    pod("down", "--name", POD, HEAD)
-    pod("up", "--name", POD)
+    lose(HEAD)
     begun = time.monotonic()
     restored = playbook("restore_cluster", seconds=RESTORE_S * 2)
     lasted = time.monotonic() - begun

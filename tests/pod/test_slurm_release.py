@@ -8,7 +8,9 @@ other, in their order.
 
 from __future__ import annotations
 
+import json
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -17,12 +19,15 @@ import yaml
 
 from .conftest import INVENTORY, Run, on, playbook, services
 from .containers import HEAD, LOGIN, alice, in_image, in_place, in_use, verify
+from .copies import ask, lose, repository
 
 OLD, NEW = "24.11", "26.05"
 # after pod.yml there, which names the release that the suite has
 VALUES = INVENTORY / "group_vars/cluster/release.yml"
+FABRIC = INVENTORY / "group_vars/all/topology.yml"
 COPIES = "/var/backups/baremetal-dgx"
 FIND = "pgrep -fx '(/usr/bin/)?sleep 3600'"
+ASSOCIATIONS = "sacctmgr -nP show assoc format=cluster,account,user,qos,fairshare | sort"
 
 
 @dataclass(frozen=True)
@@ -77,6 +82,19 @@ def job(nodes: list[str]) -> Iterator[Job]:
 
 
 @pytest.fixture(scope="module")
+def copied(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Copy the cluster of the old release, on which the job runs; return the time of the copy."""
+    with repository(LOGIN, tmp_path_factory.mktemp("backup")):
+        for name in ("configure_backup", "back_up"):
+            done = playbook(name)
+            assert done.rc == 0, done.why
+        now = time.gmtime()
+        # Copies have the time to the second.
+        time.sleep(2)
+        yield time.strftime("%Y-%m-%dT%H:%M:%SZ", now)
+
+
+@pytest.fixture(scope="module")
 def upgraded(job: Job) -> tuple[Run, Run]:
     """Declare the new release, run until slurmdbd is of it, as a killed run does, and run again."""
     values = yaml.safe_load(VALUES.read_text(encoding="utf-8"))
@@ -118,7 +136,7 @@ def test_check_mode_tells_of_the_upgrade_and_does_nothing(hosts: list[str], job:
 
 
 def test_upgrade_goes_from_the_database_to_the_clients(
-    upgraded: tuple[Run, Run], hosts: list[str]
+    copied: str, upgraded: tuple[Run, Run], hosts: list[str]
 ) -> None:
     tasks = []
     for run in upgraded:
@@ -180,8 +198,54 @@ def test_second_run_changes_nothing() -> None:
 
 
 @pytest.mark.usefixtures("upgraded")
+def test_the_topology_in_its_newer_form(nodes: list[str]) -> None:
+    """A partition with its own topology, beside the cluster's, which is the plan's."""
+    partitions = [
+        {"name": "batch", "nodes": ["ALL"], "default": True},
+        {"name": "anywhere", "nodes": ["ALL"], "topology": "flat"},
+    ]
+    plan = {"leaf_switches": ["leaf-[0:7]"], "spine_switches": ["spine-[1:4]"]}
+    FABRIC.write_text(yaml.safe_dump({"cluster_fabric": {"topology": "superpod", **plan}}))
+    given = ("-e", json.dumps({"slurm_controller_partitions": partitions}))
+    try:
+        done = playbook("configure_scheduler", *given)
+        assert done.rc == 0, done.why
+        again = playbook("configure_scheduler", *given)
+        assert (again.rc, set(again.changed.values())) == (0, {0}), again.why
+        shown = ask("scontrol show topology; ls /etc/slurm")
+        assert re.search(r"SwitchName=su1 Level=0 .*Nodes=dgx-\[01-02\]", shown), shown
+        assert "topology.yaml" in shown.split()
+        assert "topology.conf" not in shown.split()
+        assert "Topology=flat" in ask("scontrol show partition anywhere")
+        for partition in ("batch", "anywhere"):
+            names = alice(f"srun -p {partition} -N{len(nodes)} -t2 --chdir=/ hostname").stdout
+            assert sorted(names.split()) == nodes
+    finally:
+        FABRIC.unlink()
+        back = playbook("configure_scheduler")
+        assert back.rc == 0, back.why
+
+
+@pytest.mark.usefixtures("upgraded")
 def test_the_way_back_is_refused(hosts: list[str]) -> None:
     back = playbook("configure_scheduler", "-e", f"slurm_base_version={OLD}")
     assert back.rc != 0
     assert f"goes from {NEW} back to {OLD}" in back.output
     assert releases(hosts) == dict.fromkeys(hosts, NEW)
+
+
+@pytest.mark.usefixtures("upgraded")
+def test_a_copy_of_the_old_release_comes_back_in_the_new_one(
+    copied: str, hosts: list[str], job: Job
+) -> None:
+    associations = ask(ASSOCIATIONS)
+    lose(HEAD)
+    restored = playbook("restore_cluster", "-e", f"restore_until={copied}", seconds=1800)
+    assert restored.rc == 0, restored.why
+    assert f"jobs that go on: {job.number}" in restored.output
+    assert releases(hosts) == dict.fromkeys(hosts, NEW)
+    assert job.now() == ("RUNNING", job.process)
+    assert job.ended_before | {f"{job.number}|RUNNING"} <= accounting()
+    assert ask(ASSOCIATIONS) == associations
+    again = playbook("restore_cluster", "-e", f"restore_until={copied}", seconds=1800)
+    assert (again.rc, set(again.changed.values())) == (0, {0}), again.tasks("changed") or again.why

@@ -102,12 +102,21 @@ class Repository:
         self.call("cat", "config", "--no-lock")
 
     def ensure(self, is_known: bool) -> None:
-        """Make the repository if there is none, and there never was. ToolError."""
+        """Make the repository if there is none, and there never was. ToolError.
+
+        One host of a cluster does: two `init` at once leave a key that does not fit, and no copy
+        can ever be read (tried with restic 0.18 over sftp).
+        """
         try:
             self.open()
-        except NoRepositoryError:
+        except NoRepositoryError as error:
             if is_known:
                 raise
+            if not self.settings.tidies:
+                raise NoRepositoryError(
+                    f"{self.settings.repository} is not there yet, and the first host that copies "
+                    "creates it: run configure_backup for all hosts"
+                ) from error
             self.call("init")
 
     def backup(self, kind: str, folder: str, job: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .host import STATE, Host
+from .host import STATE, Host, Site
 
 _KINDS = {"controller": "slurm_controllers", "database": "slurm_databases"}
 _STATE_DIR = "slurm_controller_state_save_location"
@@ -35,6 +35,12 @@ def asked_backup(host: Host) -> list[str]:
     return ["backup"] if host.says("backup_repository") and _kinds(host) else []
 
 
+def _first(site: Site) -> str:
+    """Return the host that creates the repository and forgets old copies: the first that copies."""
+    names = [name for group in _KINDS.values() for name in site.groups[group]]
+    return next(name for name in names if asked_backup(site.hosts[name]))
+
+
 def backup_inputs(host: Host) -> dict[str, Any]:
     """Return the inputs of a host that makes copies."""
     if not asked_backup(host):
@@ -42,7 +48,7 @@ def backup_inputs(host: Host) -> dict[str, Any]:
     given: dict[str, Any] = {
         "backup_cluster_name": host.site.plan["cluster"]["name"],
         "backup_kinds": _kinds(host),
-        "backup_tidies": host is host.site.primary,
+        "backup_tidies": host.name == _first(host.site),
         "backup_secrets_dir": STATE + "/secrets",
     }
     if "slurm_controllers" in host.groups:

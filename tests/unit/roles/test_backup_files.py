@@ -86,7 +86,7 @@ def test_what_is_written(tmp_path: Path) -> None:
 
 
 def test_wiring(tmp_path: Path) -> None:
-    """A database that two slurmdbd share is copied once, and one host forgets old copies."""
+    """A database that two slurmdbd share is copied once; one host has to do with the repository."""
     inventory = example(tmp_path, "core_12")
     write(inventory, "group_vars/all/backup.yml", {"backup_repository": "sftp:b@nas-01:/x"})
     wired = Wiring(inventory)
@@ -101,6 +101,20 @@ def test_wiring(tmp_path: Path) -> None:
     assert first["backup_cluster_name"] == wired.plan["cluster"]["name"]
     for other in controllers[1:]:
         assert wired.of(other)["backup_tidies"] is False
+
+
+def test_the_first_host_that_copies_creates_the_repository(tmp_path: Path) -> None:
+    """The primary makes no copies here."""
+    inventory = example(tmp_path, "core_12")
+    copies = {"backup_repository": "sftp:b@nas-01:/x"}
+    write(inventory, "group_vars/slurm_databases/backup.yml", copies)
+    primary = Wiring(inventory).plan["cluster"]["groups"]["slurm_controllers"][0]
+    write(inventory, f"host_vars/{primary}/backup.yml", {"backup_repository": ""})
+    wired = Wiring(inventory)
+    groups = wired.plan["cluster"]["groups"]
+    makes = [one for one in groups["slurm_databases"] if "backup" in roles(wired, one)]
+    first = {one: wired.of(one)["backup_tidies"] for one in makes}
+    assert list(first.values()) == [True] + [False] * (len(makes) - 1)
 
 
 def roles(wired: Wiring, host: str) -> list[str]:

@@ -51,6 +51,17 @@ def metrics(settings: Settings) -> str:
     return Path(settings.metrics_file).read_text(encoding="utf-8")
 
 
+def test_one_host_of_a_cluster_creates_the_repository(settings: Settings) -> None:
+    """Two at once leave an unreadable repository."""
+    other = replace(settings, tidies=False)
+    (problem,) = main.make_copies(other, run)
+    assert "is not there yet, and the first host that copies creates it" in problem
+    assert not Path(settings.repository).exists()
+    assert main.make_copies(settings, run) == []
+    assert main.make_copies(other, run) == []
+    assert len(Repository(settings, run).snapshots()) == 2
+
+
 def test_copy_and_proof(both: Settings) -> None:
     assert main.make_copies(both, run) == []
     assert 'copy_ok{kind="database"} 1' in metrics(both)
@@ -202,7 +213,7 @@ def test_it_is_one_program(settings: Settings, tmp_path: Path) -> None:
         "version": 1, "cluster": "demo", "kinds": ["controller"], "same_disk_ok": True,
         "repository": settings.repository, "password_file": settings.password_file,
         "metrics_file": settings.metrics_file, "state_dir": settings.state_dir,
-        "work_dir": settings.work_dir,
+        "work_dir": settings.work_dir, "tidies": True,
     }  # fmt: skip
     config = tmp_path / "config.json"
     config.write_text(json.dumps(data))
