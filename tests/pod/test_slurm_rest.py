@@ -178,7 +178,7 @@ def test_a_new_key_of_slurm_ends_its_tokens(cluster: Path) -> None:
 
 
 def test_switched_off_it_is_gone(cluster: Path) -> None:
-    off = run("configure_scheduler", "-e", "slurm_rest_enabled=false")
+    off = run("configure_scheduler", "-e", '{"slurm_rest_enabled": false}')
     assert off.rc == 0, off.why
     assert "curl ended with" in status("")
     assert shell("head-01", "ls /etc/slurm").split().count("jwt_hs256.key") == 0

@@ -29,7 +29,13 @@ _ASK = (
     "c = ssl.create_default_context(cafile='/srv/directory/ca.pem'); "
     "print(u.urlopen(r, context=c, timeout=20).read().decode())"
 )
-_QUOTA = 'python3 -c \'import os; print(os.getxattr(".", "ceph.quota.max_bytes").decode())\''
+# A home has no such attribute before its quota.
+_QUOTA = (
+    'python3 -c \'import os; print(os.getxattr(".", "ceph.quota.max_bytes").decode())\''
+    " 2>/dev/null || echo none"
+)
+_MAX_MIB = 64
+_OVER = f"dd if=/dev/zero of=over bs=1M count={_MAX_MIB + 16} 2>&1; rm over"
 
 
 def use_people(demo: Demo) -> None:
@@ -76,12 +82,14 @@ def refused(demo: Demo, name: str, node: str) -> None:
 
 
 def quota(demo: Demo) -> None:
-    """Wait for the quota of a home that was made at the login."""
+    """Wait for the quota of a home that was made at the login, and write more than it allows."""
     found = ""
 
     def has_quota() -> bool:
         nonlocal found
         found = demo.user(_QUOTA, name="carol")
-        return found == str(64 << 20)
+        return found == str(_MAX_MIB << 20)
 
     host.wait_until("the quota of carol's home", has_quota, 120, 5)
+    written = demo.user(_OVER, name="carol")
+    expect("Disk quota exceeded" in written, f"carol writes more than her quota: {written[:300]}")

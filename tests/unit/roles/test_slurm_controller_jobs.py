@@ -109,3 +109,18 @@ def test_nodes_of_unknown_jobs_may_not_leave(tmp_path: Path) -> None:
         " slurmctld first, or set slurm_controller_node_loss_allowed"
     )
     assert rendered["kept"]["refusals"] == rendered["allowed"]["refusals"] == []
+
+
+def test_a_standby_leaves_the_shared_state_folder_to_the_primary(tmp_path: Path) -> None:
+    """Two that create it at once would each refuse what the other has made."""
+    (task,) = (
+        one
+        for one in read_yaml(ROLES / "slurm_controller/tasks/configure.yml")
+        if one["name"] == "configure | Write Slurm's configuration"
+    )
+    inputs = {**task["vars"], "slurm_controller_hosts": ["head-01", "head-02"]}
+    shown = {"folders": "__slurm_controller_directories | map(attribute='path') | list"}
+    cases = {"head-01": inputs, "head-02": inputs}
+    rendered = render_many(tmp_path, "slurm_controller", "Debian", cases, shown)
+    assert rendered["head-01"]["folders"] == ["/var/lib/slurm/slurmctld"]
+    assert rendered["head-02"]["folders"] == []
