@@ -39,7 +39,7 @@ options:
   kind:
     description: What comes back.
     type: str
-    choices: [controller, database, control]
+    choices: [controller, database, control, metrics]
     required: true
   config:
     description: The configuration that the role backup has written.
@@ -156,7 +156,11 @@ ARGUMENT_SPEC: dict[str, Any] = {
         "required": True,
         "choices": ["looked", "fetched", "compared", "placed"],
     },
-    "kind": {"type": "str", "required": True, "choices": ["controller", "database", "control"]},
+    "kind": {
+        "type": "str",
+        "required": True,
+        "choices": ["controller", "database", "control", "metrics"],
+    },
     "config": {"type": "path", "default": "/etc/baremetal-dgx/cluster-backup.json"},
     "not_after": {"type": "str", "default": ""},
     "version": {"type": "str", "default": ""},

@@ -20,7 +20,7 @@ PLAYBOOKS = sorted({path.stem for path in ROOT.glob("playbooks/*.yml")} - {"chec
 # They look at a fabric, and this inventory plans none.
 FABRIC = {"validate_fabric", "learn_fabric", "inspect_fabric"}
 
-BACKUP = {"back_up", "configure_backup", "prove_backup", "restore_cluster"}
+BACKUP = {"back_up", "configure_backup", "prove_backup", "restore_cluster", "restore_metrics"}
 # What each does nothing without, when it is run by itself.
 DECLARED = {
     "mount_storage": "write cephfs_mounts or local_storage_volumes",
@@ -40,7 +40,11 @@ WHOLE = {"mirror", "remove_nodes", "report", "update_hosts"} | BACKUP
 def site(tmp_path: Path) -> Site:
     made = Site(tmp_path)
     hosts = tmp_path / "hosts.yml"
-    hosts.write_text(hosts.read_text() + "\nothers: {hosts: {backup-01: }}\n")
+    described = yaml.safe_load(hosts.read_text())
+    groups = described["all"]["children"]["cluster"]["children"]
+    groups["monitoring_nodes"] = {"hosts": {"head-01": {}}}
+    described["others"] = {"hosts": {"backup-01": {}}}
+    hosts.write_text(yaml.safe_dump(described))
     return made
 
 
@@ -70,6 +74,15 @@ def test_nothing_that_is_declared_is_red(playbook: str, site: Site) -> None:
     assert rc != 0, output
     assert "inventory: nothing is declared for" in " ".join(output.split())
     assert DECLARED[playbook] in " ".join(output.split())
+    assert "Traceback" not in output
+
+
+def test_no_time_series_that_are_copied_is_red(site: Site) -> None:
+    """The host makes copies, as the controller that it is, and none of a Prometheus."""
+    rc, output = site.run(playbook="restore_metrics", backup_repository="/mnt/nas/copies")
+    assert rc != 0, output
+    why = "backup_prometheus: false, and no time series are copied; write true in"
+    assert why in " ".join(output.split())
     assert "Traceback" not in output
 
 

@@ -10,20 +10,23 @@ from __future__ import annotations
 import os
 import stat
 import time
-from typing import Any
+from typing import Any, Mapping
 
 from .._core.files import copy_file, make_folder, remove_tree
 from .._core.record import utc_text
 from .._core.run import CommandRunner, ToolError
 from .._slurm.saved_state import release_of
-from . import dump, manifest, state
-from .repository import Repository
-from .settings import CONTROL, CONTROLLER, DATABASE, Database, Settings
+from . import blocks, dump, manifest, state
+from .repository import Repository, Snapshot
+from .settings import CONTROL, CONTROLLER, DATABASE, METRICS, Database, Settings
 
 DUMP_NAME = "slurm_acct_db.sql"
 STATE_NAME = "state"
 HOST_NAME = "host"
+BLOCKS_NAME = "blocks"
 _STAGE = "stage"
+# Digests of blocks that were copied before.
+_MEMORY = "blocks.json"
 
 
 def other_device(settings: Settings) -> None:
@@ -36,7 +39,9 @@ def other_device(settings: Settings) -> None:
         return
     while not os.path.isdir(place):
         place = os.path.dirname(place)
-    for own in (settings.work_dir, settings.state_dir, settings.data_dir):
+    for own in (
+        settings.work_dir, settings.state_dir, settings.data_dir, settings.blocks_dir,
+    ):  # fmt: skip
         if own and os.path.isdir(own) and os.stat(own).st_dev == os.stat(place).st_dev:
             raise ToolError(
                 f"{settings.repository} is on the disk of {own}, which it would be lost with; "
@@ -91,10 +96,17 @@ def gather(
 ) -> dict[str, Any]:
     """Fill a new folder and return its manifest. ToolError, OSError."""
     at = utc_text()
-    remove_tree(folder)
+    if kind != METRICS:
+        remove_tree(folder)
     make_folder(folder, 0o700)
     facts: dict[str, Any] = {}
-    if kind == CONTROL:
+    files = None
+    if kind == METRICS:
+        into = os.path.join(folder, BLOCKS_NAME)
+        facts = blocks.facts(blocks.copy(settings.blocks_dir, into, settings.state_limit_s))
+        memory = os.path.join(settings.work_dir, _MEMORY)
+        files = blocks.digests(folder, memory, settings.limit_s)
+    elif kind == CONTROL:
         done = run(["tar", "-xf", archive, "-C", folder, "--no-same-owner"], settings.limit_s)
         if not done.ok:
             raise ToolError(f"{archive}: {done.describe(2)}")
@@ -103,7 +115,29 @@ def gather(
         facts = gatherer(settings, run, folder)
         facts["owners"] = _gather_secrets(settings, folder)
     facts = {"kind": kind, "cluster": settings.cluster, "host": os.uname().nodename, **facts}
-    return manifest.make(folder, at, facts)
+    return manifest.make(folder, at, facts, files)
+
+
+def another(data: Mapping[str, Any], before: Snapshot) -> str:
+    """Return why a manifest is not of the same cluster as the last copy; empty if it is. Pure."""
+    at, job = utc_text(before.at_s), data.get("next_job", 0)
+    if data["kind"] == METRICS:
+        # Blocks that were deleted are in no newer copy, and old copies are forgotten.
+        if not before.job or (data["blocks"] and data["from_s"] <= before.job):
+            return ""
+        has = f"begin at {utc_text(data['from_s'])}" if data["blocks"] else "have no block"
+        return (
+            f"the time series {has} here and ended at {utc_text(before.job)} in the copy of {at}: "
+            "this is not the Prometheus that was copied, and would take its place; run "
+            "restore_metrics, or `cluster-backup copy --younger-ok` once"
+        )
+    if before.job <= job:
+        return ""
+    return (
+        f"the next job's number is {job} here and {before.job} in the copy of {at}: this is not "
+        "the cluster that was copied, and would take its place; run restore_cluster, or "
+        "`cluster-backup copy --younger-ok` once"
+    )
 
 
 def make(
@@ -118,15 +152,14 @@ def make(
     folder = os.path.join(settings.work_dir, _STAGE, kind)
     try:
         data = gather(settings, run, kind, folder, archive)
-        job = data.get("next_job", 0)
         before = repository.snapshots(kind)
-        if before and before[-1].job > job and not younger_ok:
-            raise ToolError(
-                f"the next job's number is {job} here and {before[-1].job} in the copy of "
-                f"{utc_text(before[-1].at_s)}: this is not the cluster that was copied, and would "
-                "take its place; run restore_cluster, or `cluster-backup copy --younger-ok` once"
-            )
+        why = another(data, before[-1]) if before and not younger_ok else ""
+        if why:
+            raise ToolError(why)
+        job = data.get("until_s", data.get("next_job", 0))
         repository.backup(kind, folder, job)
     finally:
-        remove_tree(folder)
+        # What is on another disk would be copied each time.
+        if kind != METRICS or blocks.is_linked(settings.blocks_dir, settings.work_dir):
+            remove_tree(folder)
     return {**data, "took_s": round(time.monotonic() - began, 3)}

@@ -23,7 +23,8 @@ _VERSION = 1
 _PART = 1 << 20
 
 
-def _files(folder: str) -> Iterator[str]:
+def paths(folder: str) -> Iterator[str]:
+    """Yield all files below a folder but the manifest, relative to it."""
     for above, _folders, names in os.walk(folder):
         for name in names:
             path = os.path.relpath(os.path.join(above, name), folder)
@@ -33,10 +34,11 @@ def _files(folder: str) -> Iterator[str]:
 
 def digests(folder: str) -> dict[str, str]:
     """Return path -> SHA-256 of all files below a folder but the manifest. OSError."""
-    return {path: _digest(os.path.join(folder, path)) for path in sorted(_files(folder))}
+    return {path: digest(os.path.join(folder, path)) for path in sorted(paths(folder))}
 
 
-def _digest(path: str) -> str:
+def digest(path: str) -> str:
+    """Return the SHA-256 of a file, which is read in parts. OSError."""
     found = hashlib.sha256()
     with open(path, "rb") as handle:
         for part in iter(lambda: handle.read(_PART), b""):
@@ -44,9 +46,12 @@ def _digest(path: str) -> str:
     return found.hexdigest()
 
 
-def make(folder: str, at: str, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Write the manifest of a folder into it and return it. OSError."""
-    data = {"version": _VERSION, "at": at, **facts, "files": digests(folder)}
+def make(
+    folder: str, at: str, facts: Mapping[str, Any], files: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Write the manifest of a folder into it and return it; `files` are known digests. OSError."""
+    data = {"version": _VERSION, "at": at, **facts}
+    data["files"] = digests(folder) if files is None else files
     write_atomic(os.path.join(folder, NAME), json.dumps(data, indent=1) + "\n", 0o600)
     return data
 

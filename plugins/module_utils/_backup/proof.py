@@ -3,7 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""A proof: the newest copy of each kind is restored, compared, and its database loaded and counted.
+"""A proof: the newest copy of each kind is restored, compared, and what is in it is counted.
+
+The database is loaded for that, and of time series each block is read.
 
 What shows nothing of the copy (a server that does not answer, a tool that is missing) is not
 measured; a passphrase that is not the repository's, or a repository that is gone, is a failure.
@@ -18,8 +20,8 @@ from typing import Any, Callable, Iterator, Sequence
 from .._core.files import make_temporary, remove_tree
 from .._core.record import PASS, Record
 from .._core.run import CommandRunner, ToolError
-from . import dump, manifest
-from .copy import DUMP_NAME
+from . import blocks, dump, manifest, room
+from .copy import BLOCKS_NAME, DUMP_NAME
 from .repository import (
     NoRepositoryError,
     Repository,
@@ -27,7 +29,7 @@ from .repository import (
     UnansweredError,
     WrongWordError,
 )
-from .settings import Settings
+from .settings import METRICS, Settings
 from .thresholds import QUESTIONS
 
 _SHOWN = 5
@@ -42,7 +44,9 @@ def _named(lines: Sequence[str]) -> list[str]:
     return [*lines[:_SHOWN], *([f"and {more} more"] if more > 0 else [])]
 
 
-def _answer(check: str, subject: str, ask: Callable[[], Sequence[str]]) -> Record:
+def _answer(
+    check: str, subject: str, ask: Callable[[], Sequence[str]], text: str | None = None
+) -> Record:
     """Return the record of what is wrong, which `ask` returns; an error of restic is one thing."""
     question = QUESTIONS[check]
     try:
@@ -51,7 +55,7 @@ def _answer(check: str, subject: str, ask: Callable[[], Sequence[str]]) -> Recor
         return question.judge(subject, None, text=str(error))
     except (ToolError, OSError) as error:
         wrong = [str(error)]
-    return question.judge(subject, len(wrong), evidence=_named(wrong))
+    return question.judge(subject, len(wrong), text=text, evidence=_named(wrong))
 
 
 def _opened(settings: Settings, repository: Repository) -> Record | None:
@@ -69,7 +73,11 @@ def _opened(settings: Settings, repository: Repository) -> Record | None:
 def restored(
     repository: Repository, snapshot: Snapshot, above: str
 ) -> tuple[str, dict[str, Any], list[str]]:
-    """Restore a copy below a folder; return its own, manifest and differing files. ToolError."""
+    """Restore a copy below a folder; return its own, manifest and differing files. ToolError.
+
+    UnansweredError where there is no room for it.
+    """
+    room.require(above, repository.size(snapshot), f"a copy of the {snapshot.kind}")
     repository.restore(snapshot, above)
     folder = os.path.join(above, snapshot.folder.lstrip("/"))
     data = manifest.read(folder)
@@ -96,22 +104,31 @@ def _of_kind(
     def compare() -> list[str]:
         folder, data, wrong = restored(repository, found[-1], above)
         parts.append(folder)
-        tables.update(data.get("tables") or {})
+        known.update(data)
         return wrong
 
-    tables: dict[str, int] = {}
+    known: dict[str, Any] = {}
 
     def count() -> list[str]:
         path = os.path.join(parts[0], DUMP_NAME)
         if not dump.is_complete(path):
             return ["the dump ends before its last line"]
         loaded = dump.load_scratch(run, path, settings.work_dir, settings.limit_s)
-        return dump.differing(tables, loaded)
+        return dump.differing(known["tables"], loaded)
+
+    def count_blocks() -> list[str]:
+        if not known["blocks"]:
+            raise UnansweredError("there is no block yet: Prometheus makes the first in 3 hours")
+        return blocks.broken(os.path.join(parts[0], BLOCKS_NAME), known["blocks"])
 
     try:
         yield _answer("backup.restore", subject, compare)
-        if parts and tables:
+        if known.get("tables"):
             yield _answer("backup.database", subject, count)
+        if known and kind == METRICS:
+            samples = sum(known["blocks"].values())
+            text = f"blocks that are not whole, of {len(known['blocks'])} with {samples} samples"
+            yield _answer("backup.blocks", subject, count_blocks, text)
     finally:
         remove_tree(above)
 

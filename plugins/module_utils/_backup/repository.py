@@ -21,7 +21,7 @@ from typing import Any, Mapping, Sequence
 
 from .._core.run import ENDED, CommandResult, CommandRunner, ToolError, last_lines
 from .._core.wait import attempts
-from .settings import Settings
+from .settings import KINDS, METRICS, Settings
 
 _PAUSE_S = 5
 _LOCKED = "already locked"
@@ -45,7 +45,10 @@ class UnansweredError(ToolError):
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One copy in the repository; `at_s` is Unix time, `job` the next job's number, 0 for none."""
+    """One copy in the repository; `at_s` is Unix time.
+
+    `job` is the next job's number, of time series the Unix time at which they end; 0 for none.
+    """
 
     name: str
     at_s: float
@@ -124,19 +127,36 @@ class Repository:
         # Only what a killed process left: restic knows which of its locks are dead.
         self.call("unlock")
         words = [f"--host={self.settings.cluster}", f"--tag={kind},job={job}"]
+        if kind == METRICS:
+            # Each copy gives the files another name and takes it again, which changes this time.
+            words.append("--ignore-ctime")
         self.call("backup", "--quiet", *words, folder, locked_s=300)
 
     def tidy(self) -> None:
         """Forget copies that are older than is declared, and what only they needed. ToolError."""
-        keep = [f"--keep-{name}={count}" for name, count in self.settings.keep.items() if count]
-        if keep:
-            self.call("forget", "--prune", "--quiet", "--group-by=host,paths", *keep, locked_s=300)
+        given = self.settings
+        for kind in KINDS:
+            kept = given.keep_metrics if kind == METRICS else given.keep
+            keep = [f"--keep-{name}={count}" for name, count in kept.items() if count]
+            if keep:
+                words = ["--quiet", "--group-by=host,paths", f"--tag={kind}", *keep]
+                self.call("forget", *words, locked_s=300)
+        self.call("prune", "--quiet", locked_s=300)
 
     def check(self) -> None:
         """Read all of it. ToolError for what is missing or damaged."""
         # Names what is missing at once; reading it would be tried again for a quarter of an hour.
         self.call("check", locked_s=300)
         self.call("check", "--read-data", locked_s=300)
+
+    def size(self, snapshot: Snapshot) -> int:
+        """Return how many bytes its files have. ToolError."""
+        words = ["--mode=restore-size", "--json", "--no-lock", snapshot.name]
+        done = self.call("stats", *words)
+        try:
+            return int(json.loads(done.out)["total_size"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise ToolError(f"restic stats: {error!r} in its answer") from error
 
     def restore(self, snapshot: Snapshot, folder: str) -> None:
         """Write a copy below a folder, which may be wrong although it has the right size."""

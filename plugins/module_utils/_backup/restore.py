@@ -33,17 +33,18 @@ from .._core.record import utc_text
 from .._core.run import CommandRunner, ToolError
 from .._slurm.saved_queue import queue_of
 from .._slurm.saved_state import refusal
-from . import dump, jobs, manifest, state
-from .copy import DUMP_NAME, HOST_NAME, STATE_NAME
+from . import blocks, dump, jobs, manifest, state
+from .copy import BLOCKS_NAME, DUMP_NAME, HOST_NAME, STATE_NAME
 from .proof import restored
 from .repository import Repository, Snapshot
-from .settings import CONTROLLER, DATABASE, Database, Settings
+from .settings import CONTROLLER, DATABASE, METRICS, Database, Settings
 
 _FETCHED = "restored"
 _REHEARSAL_S = 60
 _NEVER = float(1 << 36)
 _MARKS = "restored.json"
-_SLURM = "slurm"
+_SLURM, _PROMETHEUS = "slurm", "prometheus"
+_UNIT = "prometheus.service"
 # By the roles, from the control machine's secrets.
 _WRITTEN = ("/etc/munge/munge.key", "/etc/slurm/slurm.key", "/etc/slurm/slurmdbd.conf",
             "/etc/slurm/jwt_hs256.key")  # fmt: skip
@@ -72,6 +73,8 @@ def is_there(settings: Settings, run: CommandRunner, kind: str) -> bool:
     """Return whether something would be replaced. ToolError, OSError."""
     if kind == CONTROLLER:
         return bool(state.release(settings.state_dir))
+    if kind == METRICS:
+        return blocks.is_there(settings.blocks_dir)
     if kind != DATABASE:
         return False
     database = _database(settings)
@@ -195,7 +198,9 @@ def place(
     _mark(settings, kind, seen["snapshot"], is_done=False)
     folder = _folder(settings, kind)
     aside = seen["there"] and not seen["begun"]
-    putter = {CONTROLLER: _place_controller, DATABASE: _place_database}[kind]
+    putter = {
+        CONTROLLER: _place_controller, DATABASE: _place_database, METRICS: _place_metrics,
+    }[kind]  # fmt: skip
     kept = putter(settings, run, folder, data, aside)
     _mark(settings, kind, seen["snapshot"], is_done=True)
     remove_tree(f"{folder}.json")
@@ -246,6 +251,20 @@ def _place_database(
     wrong = dump.differing(data.get("tables") or {}, counts)
     if wrong:
         raise ToolError(f"the database is not what was copied: {', '.join(wrong[:5])}")
+    return kept
+
+
+def _place_metrics(
+    settings: Settings, run: CommandRunner, folder: str, _data: Mapping[str, Any], aside: bool
+) -> str:
+    """Put blocks beside what Prometheus has written since it was installed, which has none yet."""
+    # Not by its lock: Debian's Prometheus has none.
+    if run(["systemctl", "is-active", "--quiet", _UNIT]).ok:
+        raise ToolError(f"Prometheus runs on {settings.blocks_dir}: `systemctl stop {_UNIT}`")
+    owner = pwd.getpwnam(_PROMETHEUS)
+    kept = f"{settings.blocks_dir}.replaced-{utc_text()}" if aside else ""
+    source = os.path.join(folder, BLOCKS_NAME)
+    blocks.put(source, settings.blocks_dir, owner.pw_uid, owner.pw_gid, kept)
     return kept
 
 

@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Sequence
 
-CONTROLLER, DATABASE, CONTROL = "controller", "database", "control"
-KINDS = (CONTROLLER, DATABASE, CONTROL)
+CONTROLLER, DATABASE, CONTROL, METRICS = "controller", "database", "control", "metrics"
+KINDS = (CONTROLLER, DATABASE, CONTROL, METRICS)
 _KEEP = ("last", "hourly", "daily", "weekly", "monthly")
 
 
@@ -30,7 +30,10 @@ class Database:
 
 @dataclass(frozen=True)
 class Settings:
-    """`kinds` are what this host copies by itself; `secrets` and `state_dir` belong to it."""
+    """`kinds` are what this host copies by itself; `secrets` and `state_dir` belong to it.
+
+    `blocks_dir` is the folder of Prometheus' time series, and `keep_metrics` is `keep` for them.
+    """
 
     cluster: str
     kinds: Sequence[str]
@@ -40,10 +43,12 @@ class Settings:
     environment: Mapping[str, str] = field(default_factory=dict)
     options: Sequence[str] = ()
     keep: Mapping[str, int] = field(default_factory=dict)
+    keep_metrics: Mapping[str, int] = field(default_factory=dict)
     tidies: bool = False
     same_disk_ok: bool = False
     state_dir: str = ""
     data_dir: str = ""
+    blocks_dir: str = ""
     secrets: Sequence[str] = ()
     database: Database | None = None
     work_dir: str = "/var/lib/baremetal-dgx/backup"
@@ -56,8 +61,9 @@ _OF_DATABASE: Mapping[str, Any] = {
 }  # fmt: skip
 _OF_SETTINGS: Mapping[str, Any] = {
     "cluster": str, "kinds": list, "repository": str, "password_file": str, "metrics_file": str,
-    "environment": dict, "options": list, "keep": dict, "tidies": bool, "same_disk_ok": bool,
-    "state_dir": str, "data_dir": str, "secrets": list, "database": dict,
+    "environment": dict, "options": list, "keep": dict, "keep_metrics": dict,
+    "tidies": bool, "same_disk_ok": bool,
+    "state_dir": str, "data_dir": str, "blocks_dir": str, "secrets": list, "database": dict,
     "work_dir": str,
     "limit_s": (int, float), "state_limit_s": (int, float),
 }  # fmt: skip
@@ -86,13 +92,16 @@ def settings_from_data(data: Any) -> Settings:
         settings = Settings(**given)
     except TypeError as error:
         raise ValueError(str(error)) from error
-    wrong = sorted(set(settings.kinds) - set(KINDS)) or sorted(set(settings.keep) - set(_KEEP))
+    kept = {*settings.keep, *settings.keep_metrics}
+    wrong = sorted(set(settings.kinds) - set(KINDS)) or sorted(kept - set(_KEEP))
     if wrong:
         raise ValueError(f"{wrong[0]}: is none of {', '.join((*KINDS, *_KEEP))}")
     if CONTROLLER in settings.kinds and not settings.state_dir:
         raise ValueError("state_dir: empty, and the controller's state is to be copied")
     if DATABASE in settings.kinds and settings.database is None:
         raise ValueError("database: empty, and it is to be copied")
+    if METRICS in settings.kinds and not settings.blocks_dir:
+        raise ValueError("blocks_dir: empty, and the time series are to be copied")
     if settings.metrics_file and not settings.metrics_file.endswith(".prom"):
         raise ValueError("metrics_file: must end with .prom, or node_exporter does not read it")
     if not re.match(r"[A-Za-z][A-Za-z0-9_-]*\Z", settings.cluster):

@@ -32,4 +32,8 @@ QUESTIONS = by_check(
         "backup.database", "tables with other rows than the manifest", "==", 0, "tables",
         _OURS, _READ,
     ),
+    Question(
+        "backup.blocks", "blocks of Prometheus that are not whole in the copy", "==", 0, "blocks",
+        _OURS, _READ,
+    ),
 )  # fmt: skip

@@ -154,11 +154,7 @@ class Folder:
 
     def read(self, name: str, limit: int = LIMIT) -> bytes:
         """Return the bytes of a regular file; EFBIG for more than `limit`."""
-        self._regular(name, self.lstat(name))
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-        descriptor = os.open(name, flags, dir_fd=self.descriptor)
-        with os.fdopen(descriptor, "rb") as handle:
-            self._regular(name, os.fstat(descriptor))
+        with self._reading(name) as handle:
             parts: list[bytes] = []
             size = 0
             # In parts: Python would take `limit` bytes of memory for one.
@@ -169,6 +165,11 @@ class Folder:
                 parts.append(part)
                 size += len(part)
         raise OSError(errno.EFBIG, f"has more than {limit} bytes", self._path(name))
+
+    def read_first(self, name: str, count: int) -> bytes:
+        """Return so many bytes of the beginning of a regular file, or fewer."""
+        with self._reading(name) as handle:
+            return handle.read(count)
 
     def trusted_target(self, name: str) -> str:
         """Return where a link leads; UnsafeError if another user can have made it."""
@@ -321,6 +322,33 @@ class Folder:
             self.remove(fresh)
             raise
 
+    def take(self, source: Folder, name: str) -> None:
+        """Have a regular file of another folder here, too: the file itself, or a copy of it.
+
+        The copy, where that folder is on another disk, has the time of the last change. The file
+        must belong to whom its folder belongs to: a user may have linked the file of another one
+        into it. This folder must be one that no other user writes into. FileExistsError.
+        """
+        try:
+            os.link(
+                name,
+                name,
+                src_dir_fd=source.descriptor,
+                dst_dir_fd=self.descriptor,
+                follow_symlinks=False,
+            )
+        except OSError as error:
+            if error.errno not in (errno.EXDEV, errno.EPERM, errno.EMLINK):
+                raise
+            self._copy(source, name)
+            return
+        try:
+            # Not before: there it may be exchanged, and here it is not.
+            self._owned(name, self.lstat(name), source.status().st_uid)
+        except OSError:
+            self.remove(name)
+            raise
+
     def prepare_link(self, name: str, target: str) -> str:
         """Make the link `name` under its temporary name, which is returned: `rename` puts it."""
         fresh = self._temporary(name)
@@ -412,6 +440,39 @@ class Folder:
             raise UnsafeError(path, f"has {found.st_nlink} names (hard links): remove it")
         if writing and not trusted(found.st_uid) and not self._same_owner(found):
             raise UnsafeError(path, f"belongs to user {found.st_uid}: remove it")
+
+    def _owned(self, name: str, found: os.stat_result, owner: int) -> None:
+        """Raise UnsafeError unless it is a regular file of this user."""
+        self._regular(name, found)
+        if found.st_uid != owner:
+            raise UnsafeError(
+                self._path(name), f"belongs to user {found.st_uid}, not to {owner}: remove it"
+            )
+
+    @contextlib.contextmanager
+    def _reading(self, name: str) -> Iterator[BinaryIO]:
+        """Open a regular file for reading, whatever is put in its place meanwhile."""
+        self._regular(name, self.lstat(name))
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+        descriptor = os.open(name, flags, dir_fd=self.descriptor)
+        with os.fdopen(descriptor, "rb") as handle:
+            self._regular(name, os.fstat(descriptor))
+            yield handle
+
+    def _copy(self, source: Folder, name: str) -> None:
+        """Copy a file of another folder in parts; what is not whole goes again."""
+        with source._reading(name) as handle:
+            found = os.fstat(handle.fileno())
+            source._owned(name, found, source.status().st_uid)
+            made = self.create(name)
+            try:
+                with made:
+                    for part in iter(lambda: handle.read(1 << 20), b""):
+                        write_all(made, part)
+                    os.utime(made.fileno(), ns=(found.st_atime_ns, found.st_mtime_ns))
+            except BaseException:
+                self.remove(name)
+                raise
 
     def _same_owner(self, found: os.stat_result) -> bool:
         """A file that belongs to its folder's owner: a service's file in the service's folder."""

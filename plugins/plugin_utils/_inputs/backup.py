@@ -3,16 +3,22 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""Which hosts make copies of Slurm's memory, and of what. Pure."""
+"""Which hosts make copies of Slurm's memory and of time series, and of what. Pure."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from .host import STATE, Host, Site
+from .monitoring import switched_on
 
 _KINDS = {"controller": "slurm_controllers", "database": "slurm_databases"}
-_STATE_DIR = "slurm_controller_state_save_location"
+_METRICS = "metrics"
+# Input of the role -> that of another role, whose default it has without the inventory's value.
+_FOLDERS = {
+    "controller": ("backup_state_dir", "slurm_controller_state_save_location"),
+    _METRICS: ("backup_prometheus_dir", "prometheus_data_dir"),
+}
 # Input of the role -> that of the role slurm_database, where the inventory has it.
 _OF_DATABASE = {
     "backup_database": "slurm_database_storage",
@@ -23,11 +29,26 @@ _OF_DATABASE = {
 def _kinds(host: Host) -> list[str]:
     """Return what the host copies: a database that a second slurmdbd shares is one database."""
     first = host.site.groups["slurm_databases"][:1]
-    return [
+    kinds = [
         kind
         for kind, group in _KINDS.items()
         if group in host.groups and (kind == "controller" or host.name in first)
     ]
+    return kinds + ([_METRICS] if _copies_metrics(host) else [])
+
+
+def _copies_metrics(host: Host) -> bool:
+    """Return whether the host copies its time series: a second Prometheus has the same."""
+    members = host.site.groups["monitoring_nodes"]
+    if host.name not in members:
+        return False
+    hosts = [host.site.hosts[name] for name in members]
+    running = [
+        one.name
+        for one in hosts
+        if one.node["state"] == "present" and switched_on(one, "prometheus")
+    ]
+    return running[:1] == [host.name] and bool(host.value("backup_prometheus"))
 
 
 def asked_backup(host: Host) -> list[str]:
@@ -37,7 +58,8 @@ def asked_backup(host: Host) -> list[str]:
 
 def _first(site: Site) -> str:
     """Return the host that creates the repository and forgets old copies: the first that copies."""
-    names = [name for group in _KINDS.values() for name in site.groups[group]]
+    groups = (*_KINDS.values(), "monitoring_nodes")
+    names = [name for group in groups for name in site.groups[group]]
     return next(name for name in names if asked_backup(site.hosts[name]))
 
 
@@ -45,16 +67,15 @@ def backup_inputs(host: Host) -> dict[str, Any]:
     """Return the inputs of a host that makes copies."""
     if not asked_backup(host):
         return {}
+    kinds = _kinds(host)
     given: dict[str, Any] = {
         "backup_cluster_name": host.site.plan["cluster"]["name"],
-        "backup_kinds": _kinds(host),
+        "backup_kinds": kinds,
         "backup_tidies": host.name == _first(host.site),
         "backup_secrets_dir": STATE + "/secrets",
     }
-    if "slurm_controllers" in host.groups:
-        is_given = host.says(_STATE_DIR)
-        given["backup_state_dir"] = (
-            host.refer(_STATE_DIR) if is_given else host.site.defaults[_STATE_DIR]
-        )
+    for kind in _FOLDERS.keys() & set(kinds):
+        name, own = _FOLDERS[kind]
+        given[name] = host.refer(own) if host.says(own) else host.site.defaults[own]
     given |= {name: host.refer(own) for name, own in _OF_DATABASE.items() if host.says(own)}
     return given

@@ -49,7 +49,7 @@ class Exporter:
         return {"address": self.address, "labels": labels}
 
 
-def _switched_on(host: Host, role: str) -> bool:
+def switched_on(host: Host, role: str) -> bool:
     """Return whether the inventory asks for the role; its default counts for nothing."""
     return host.says(f"{role}_enabled") and bool(host.value(f"{role}_enabled"))
 
@@ -59,7 +59,7 @@ def exporters(asking: Host) -> Iterator[Exporter]:
     for host in asking.site.present:
         own = str(host.address)
         for job, (role, group) in _JOBS.items():
-            if not _switched_on(host, role) or (group and group not in host.groups):
+            if not switched_on(host, role) or (group and group not in host.groups):
                 continue
             here = host.says(f"{role}_address") or role in _LOCAL
             address = str(host.value(f"{role}_address")) if here else own
@@ -110,7 +110,7 @@ def _jobs(host: Host, found: list[Exporter]) -> list[Any]:
         {"address": f"{one.address}:{_SLURMCTLD_PORT}", "labels": {"instance": one.name}}
         for one in host.site.present
         if "slurm_controllers" in one.groups
-        and _switched_on(one, "slurm_exporter")
+        and switched_on(one, "slurm_exporter")
         and one.value("slurm_exporter_native")
     ]
     for path in _NATIVE if slurm else ():
@@ -223,7 +223,7 @@ def exporter_inputs(host: Host) -> dict[str, Any]:
         # One host sweeps. Where it was another one once, or there is no subnet any more, the
         # collector goes.
         given["fabric_exporter_enabled"] = (
-            _switched_on(host, "fabric_exporter")
+            switched_on(host, "fabric_exporter")
             and host.name == _sweeps(host)
             and site.fabric_kind == "infiniband"
         )

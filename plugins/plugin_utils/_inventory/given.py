@@ -49,6 +49,7 @@ GIVEN = (
             "backup_database",
             "backup_database_password",
             "backup_kinds",
+            "backup_prometheus_dir",
             "backup_secrets_dir",
             "backup_state_dir",
             "backup_tidies",

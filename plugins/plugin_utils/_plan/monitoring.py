@@ -60,6 +60,37 @@ def check_fabric_exporter(
         )
 
 
+def check_series_copies(
+    inventory: Inventory, valid: Mapping[str, Mapping[str, Value]]
+) -> Iterator[Problem]:
+    """Yield that time series are to be copied where no Prometheus has them, or to no place."""
+    name = "backup_prometheus"
+    wanted = {host: own[name] for host, own in valid.items() if _is_on(own.get(name))}
+    if not wanted:
+        return
+    path = min(value.path for value in wanted.values())
+    members = inventory.groups.get(_GROUP, ())
+    running = [host for host in members if _is_on(valid.get(host, {}).get("prometheus_enabled"))]
+    if not running:
+        yield Problem(
+            path,
+            f"true, and no host of {_GROUP} runs Prometheus",
+            f"write prometheus_enabled: true in group_vars/{_GROUP}, or write false",
+        )
+    elif running[0] not in wanted:
+        yield Problem(
+            path,
+            f"true, and not for {running[0]}, whose Prometheus would be copied",
+            f"write it in group_vars/{_GROUP}, or write false",
+        )
+    elif not _is_given(inventory, running[0], "backup_repository"):
+        yield Problem(
+            path,
+            f"true, and {running[0]} has no backup_repository",
+            "write the repository in group_vars/all, or write false",
+        )
+
+
 def alert_warnings(inventory: Inventory, valid: Mapping[str, Mapping[str, Value]]) -> Iterator[str]:
     """Yield, for each place where monitoring is switched on, that no one is notified of alerts."""
     members = inventory.groups.get(_GROUP, ())

@@ -361,6 +361,7 @@ def make_plan(
     findings.problems.extend(_plan_slurm.check_spares(cluster.get("cluster_gate"), nodes))
     findings.problems.extend(_plan_repair.check_repair(cluster.get("cluster_repair"), nodes, valid))
     findings.problems.extend(_plan_monitoring.check_monitoring(inventory, valid))
+    findings.problems.extend(_plan_monitoring.check_series_copies(inventory, valid))
     findings.problems.extend(
         _plan_monitoring.check_fabric_exporter(valid, described.value.get("read_from"))
     )

@@ -35,6 +35,11 @@ CASES: dict[str, dict[str, Any]] = {
         "backup_database": {"host": "db-01", "name": "acct"},
         "backup_database_password": 'pass"word\\',
     },
+    "metrics": {
+        "backup_kinds": ["metrics"],
+        "backup_repository": "/mnt/nas/copies",
+        "backup_prometheus_dir": "/srv/metrics",
+    },
 }
 SHOWN = {
     "files": "__backup_program_files",
@@ -65,6 +70,11 @@ def test_what_is_written(tmp_path: Path) -> None:
     (option,) = settings["sftp"].options
     assert option.startswith(f"sftp.command=ssh -i {FOLDER}/id -o IdentitiesOnly=yes")
     assert option.endswith(" backup@nas-01 -s sftp")
+    assert {name: one.blocks_dir for name, one in settings.items() if one.blocks_dir} == {
+        "metrics": "/srv/metrics"
+    }
+    assert settings["metrics"].keep_metrics == {"last": 2, "daily": 7, "weekly": 4}
+    assert settings["metrics"].data_dir == settings["metrics"].state_dir == ""
     assert settings["sftp"].environment == {"HIDDEN": "value"}
     assert settings["sftp"].data_dir == ""
     assert files["sftp"][f"{FOLDER}/id"]["secret_content"] == KEY
@@ -115,6 +125,31 @@ def test_the_first_host_that_copies_creates_the_repository(tmp_path: Path) -> No
     makes = [one for one in groups["slurm_databases"] if "backup" in roles(wired, one)]
     first = {one: wired.of(one)["backup_tidies"] for one in makes}
     assert list(first.values()) == [True] + [False] * (len(makes) - 1)
+
+
+def test_wiring_of_time_series(tmp_path: Path) -> None:
+    """Two Prometheus have the same: the first that runs is copied, the other left alone."""
+    inventory = example(tmp_path, "core_12")
+    write(inventory, "group_vars/all/backup.yml", {"backup_repository": "sftp:b@nas-01:/x"})
+    hosts = inventory / "hosts.yml"
+    before = "    monitoring_nodes:\n      hosts:\n        head-02:\n"
+    text = hosts.read_text()
+    assert before in text
+    hosts.write_text(text.replace(before, before + "        login-[01:02]:\n"))
+    write(inventory, "host_vars/head-02/zz.yml", {"prometheus_enabled": False})
+    own = {"prometheus_enabled": True, "prometheus_data_dir": "/srv/metrics"}
+    write(inventory, "group_vars/monitoring_nodes/zz.yml", own)
+    wired = Wiring(inventory)
+    assert "backup" not in roles(wired, "login-01"), "off by default"
+    write(inventory, "group_vars/monitoring_nodes/zz.yml", {**own, "backup_prometheus": True})
+    wired = Wiring(inventory)
+    assert wired.of("head-02")["backup_kinds"] == ["controller"]
+    assert "backup" not in roles(wired, "login-02")
+    assert "backup" in roles(wired, "login-01")
+    first = wired.of("login-01")
+    assert (first["backup_kinds"], first["backup_tidies"]) == (["metrics"], False)
+    assert first["backup_prometheus_dir"] == "/srv/metrics"
+    assert "backup_state_dir" not in first
 
 
 def roles(wired: Wiring, host: str) -> list[str]:

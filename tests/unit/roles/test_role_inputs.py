@@ -41,7 +41,11 @@ def wired(tmp_path_factory: pytest.TempPathFactory) -> Wiring:
     write(
         inventory,
         "group_vars/all/zz.yml",
-        {"fabric_exporter_enabled": True, "backup_repository": "/mnt/copies"},
+        {
+            "fabric_exporter_enabled": True,
+            "backup_repository": "/mnt/copies",
+            "backup_prometheus": True,
+        },
     )
     interfaces = [{"name": "eno1", "network": "management"}]
     write(inventory, "group_vars/gpu_nodes/zz.yml", {"node_interfaces": interfaces})

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import stat
@@ -340,3 +341,61 @@ def test_a_tree_that_changes_while_it_is_removed_takes_nothing_else(
     with pytest.raises(UnsafeError, match="below: is a link"):
         files.remove_tree(str(place / "tree"))
     assert victim.read_text() == "root's own file"
+
+
+@pytest.mark.parametrize("is_linked", [True, False])
+def test_a_file_of_another_folder_is_taken_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_linked: bool
+) -> None:
+    for name in ("from", "to"):
+        (tmp_path / name).mkdir()
+    old, new = tmp_path / "from" / "file", tmp_path / "to" / "file"
+    old.write_bytes(b"x" * (3 << 20))
+    os.utime(old, ns=(5, 7))
+
+    def link(*_words: object, **_more: object) -> None:
+        raise OSError(errno.EXDEV, "another disk")
+
+    if not is_linked:
+        monkeypatch.setattr(os, "link", link)
+    with files.open_folder(str(old.parent)) as source, files.open_folder(str(new.parent)) as into:
+        into.take(source, "file")
+        with pytest.raises(FileExistsError):
+            into.take(source, "file")
+        assert into.read_first("file", 4) == b"xxxx"
+    assert new.samefile(old) == is_linked
+    assert new.read_bytes() == old.read_bytes()
+    assert new.stat().st_mtime_ns == 7
+
+
+def test_half_a_copy_does_not_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("from", "to"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "from" / "file").write_bytes(b"x")
+
+    def fail(*_words: object, **_more: object) -> None:
+        raise OSError(errno.EXDEV, "another disk")
+
+    monkeypatch.setattr(os, "link", fail)
+    monkeypatch.setattr(os, "utime", fail)
+    with (
+        files.open_folder(str(tmp_path / "from")) as source,
+        files.open_folder(str(tmp_path / "to")) as into,
+        pytest.raises(OSError, match="another disk"),
+    ):
+        into.take(source, "file")
+    assert not os.listdir(tmp_path / "to")
+
+
+def test_a_link_and_a_file_of_another_user_are_not_taken(
+    place: Path, tmp_path: Path, as_user: Callable[..., None]
+) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    as_user(MALLORY, lambda: os.symlink("/etc/shadow", place / "link"))
+    as_user(MALLORY, (place / "file").touch)
+    with files.open_folder(str(place)) as source, files.open_folder(str(own)) as into:
+        for name, why in (("link", "is a link"), ("file", "belongs to user 65532, not to 65533")):
+            with pytest.raises(UnsafeError, match=why):
+                into.take(source, name)
+    assert not os.listdir(own)

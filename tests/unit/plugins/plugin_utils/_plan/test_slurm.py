@@ -17,6 +17,7 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.values im
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.fabric import parse_fabric
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.monitoring import (
     check_monitoring,
+    check_series_copies,
 )
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.nodes import Node, make_node
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.slurm import (
@@ -305,6 +306,35 @@ def monitoring(
         {"monitoring_nodes": members}, (), {}, unread={"monitoring_nodes": unread or {}}
     )
     return [str(problem) for problem in check_monitoring(given, valid)]
+
+
+def test_time_series_are_copied_where_they_are() -> None:
+    def found(members: tuple[str, ...], **hosts: dict[str, Any]) -> list[str]:
+        valid = {
+            host: {name: Value(value, f"of_{host}.{name}") for name, value in values.items()}
+            for host, values in hosts.items()
+        }
+        given = Inventory({"monitoring_nodes": members}, (), valid)
+        return [str(problem) for problem in check_series_copies(given, valid)]
+
+    runs = {"prometheus_enabled": True, "backup_repository": "/mnt/x"}
+    asks = {"backup_prometheus": True}
+    assert found(("a",), a=runs) == []
+    assert found(("a",), a={"backup_prometheus": False}) == []
+    assert found(("a", "b"), a={**runs, **asks}, b=runs) == []
+    assert found(("a", "b"), a={}, b={**runs, **asks}) == []
+    nowhere = (
+        "of_a.backup_prometheus: true, and no host of monitoring_nodes runs Prometheus; write "
+    )
+    nowhere += "prometheus_enabled: true in group_vars/monitoring_nodes, or write false"
+    assert found((), a={**runs, **asks}) == [nowhere]
+    assert found(("a",), a=asks) == [nowhere]
+    other = "of_b.backup_prometheus: true, and not for a, whose Prometheus would be copied; write "
+    other += "it in group_vars/monitoring_nodes, or write false"
+    assert found(("a", "b"), a=runs, b={**runs, **asks}) == [other]
+    no_place = "of_a.backup_prometheus: true, and a has no backup_repository; write the repository "
+    no_place += "in group_vars/all, or write false"
+    assert found(("a",), a={"prometheus_enabled": True, **asks}) == [no_place]
 
 
 def test_what_is_switched_on_runs_somewhere() -> None:
