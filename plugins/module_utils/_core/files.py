@@ -14,9 +14,10 @@ Therefore a path is walked by directory descriptors, one component at a time:
   replace.
 - A new file is made under its own name (`O_EXCL`, `O_NOFOLLOW`), gets owner and mode through
   its descriptor, and is renamed over the old one: a reader sees the old file or the whole new one.
-- The temporary name is `.NAME.baremetal-dgx-PID-RANDOM~`: run-parts, sudoers.d, sysctl.d, systemd,
-  Slurm's globs and node_exporter pass over it. It is removed if writing fails; what a killed
-  process left is removed by the next write of the same file.
+- The temporary name is `.NAME.baremetal-dgx-PID-HOST-RANDOM~`: run-parts, sudoers.d, sysctl.d,
+  systemd, Slurm's globs and node_exporter pass over it. It is removed if writing fails; what a
+  killed process left is removed by the next write of the same file on the same host: of another
+  host that shares the folder, it is not known which processes live.
 - `sync=True` (the default): file and folder are synced before the call returns. `sync=False` is for
   what can be rebuilt at any time, such as metrics.
 - What others may have put in place is only opened if it is a regular file with one name.
@@ -34,6 +35,7 @@ import re
 import shutil
 import stat
 import tempfile
+import zlib
 from typing import Any, BinaryIO, Callable, Iterable, Iterator
 
 from .run import ToolError
@@ -44,7 +46,9 @@ NO_OTHER_WRITER, NO_OTHER = 0o022, 0o077
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LINKS = 40
-_TEMPORARY = re.compile(r"^\.(?P<name>.+)\.baremetal-dgx-(?P<pid>\d+)-[^.]*~$")
+_TEMPORARY = re.compile(
+    r"^\.(?P<name>.+)\.baremetal-dgx-(?P<pid>\d+)-(?:(?P<host>[0-9a-f]{8})-)?[^.-]*~$"
+)
 
 
 class UnsafeError(OSError):
@@ -405,7 +409,12 @@ class Folder:
         """Remove the temporary files of killed writers: of one file, or of all."""
         for one in os.listdir(self.descriptor):
             old = _TEMPORARY.match(one)
-            if old and name in ("", old["name"]) and not runs(int(old["pid"])):
+            if (
+                old
+                and name in ("", old["name"])
+                and old["host"] in (None, _own_host())
+                and not runs(int(old["pid"]))
+            ):
                 with contextlib.suppress(OSError):
                     if trusted(self.lstat(one).st_uid):
                         self.remove(one)
@@ -485,7 +494,7 @@ class Folder:
             self._left = frozenset(old["name"] for old in found if old)
         if short in self._left:
             self.sweep(short)
-        return f".{short}.baremetal-dgx-{os.getpid()}-{os.urandom(4).hex()}~"
+        return f".{short}.baremetal-dgx-{os.getpid()}-{_own_host()}-{os.urandom(4).hex()}~"
 
 
 # ---- by path
@@ -773,6 +782,11 @@ def _set_attributes(descriptor: int, mode: int, owner: int, group: int) -> None:
         os.fchown(descriptor, owner, group)
     if mode >= 0:
         os.fchmod(descriptor, mode)
+
+
+def _own_host() -> str:
+    """Return what tells this host's temporary files from those of others on shared storage."""
+    return f"{zlib.crc32(os.uname().nodename.encode()):08x}"
 
 
 def _encoded(text: str) -> bytes:

@@ -48,6 +48,7 @@ from .plan import (
     Step,
     Wanted,
     parse_mount_points,
+    plan_files,
     staged_names,
 )
 
@@ -278,8 +279,19 @@ def _owner_of(step: Step) -> tuple[int, int]:
 
 def _make_directory(folder: Folder, name: str, step: Step, label: Labeller) -> None:
     # 0700 until it has its owner: nothing may be slipped into what will be root's directory
-    with folder.folder(name, 0o700, NO_OTHER) as made:
-        made.set_attributes(step.mode, *_owner_of(step))
+    try:
+        with folder.folder(name, 0o700, NO_OTHER) as made:
+            made.set_attributes(step.mode, *_owner_of(step))
+    except UnsafeError:
+        # A host that shares the storage may have made it a moment ago. Then this one does what its
+        # next run would do.
+        want = step.wanted
+        numbers = user_numbers([want.owner]), group_numbers([want.group])
+        again = plan_files([want], observe([want]), *numbers, False)
+        if again.errors or any(one.action != ATTRIBUTES for one in again.steps):
+            raise
+        for one in again.steps:
+            _commit(folder, name, one, {})
     label(step.path, step.path)
 
 

@@ -89,6 +89,26 @@ def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path: Path) -> N
     assert sorted(os.listdir(tmp_path)) == sorted([living, other, "file"])
 
 
+def test_what_another_host_is_writing_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other host's processes are not known on this one."""
+    monkeypatch.setattr(files, "runs", lambda _pid: False)
+    here = os.uname()
+    there = type("Uname", (), {"nodename": f"not-{here.nodename}"})
+    with files.open_folder(str(tmp_path)) as folder:
+        monkeypatch.setattr(os, "uname", lambda: there)
+        fresh = folder.prepare("file", "of the other host")
+        monkeypatch.setattr(os, "uname", lambda: here)
+        files.write_atomic(str(tmp_path / "file"), "of this host")
+        folder.sweep()
+        folder.rename(fresh, "file")
+        own = folder.prepare("file", "of this host, which was killed")
+    assert (tmp_path / "file").read_text() == "of the other host"
+    files.write_atomic(str(tmp_path / "file"), "again")
+    assert own not in os.listdir(tmp_path)
+
+
 def test_links_of_root_or_the_caller_are_followed_above_the_file(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")

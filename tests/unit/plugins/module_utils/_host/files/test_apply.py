@@ -118,6 +118,33 @@ def test_killed_between_two_renames_the_next_run_does_the_rest(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("made_mode", [0o1777, 0o755, 0o700])
+def test_a_folder_that_another_host_makes_at_the_same_moment_is_taken(tmp_path, made_mode):
+    """All nodes make the folder of the images on shared storage at once."""
+    wanted = [Wanted(f"{tmp_path}/images", "directory", mode=0o1777)]
+    steps = _files.plan_files(wanted, _files_apply.observe(wanted), {}, {}, False).steps
+    (tmp_path / "images").mkdir()
+    (tmp_path / "images").chmod(made_mode)
+    assert list(_files_apply.apply_steps(steps, no_label)) == [f"{tmp_path}/images"]
+    assert (tmp_path / "images").stat().st_mode & 0o7777 == 0o1777
+
+
+def test_what_else_takes_the_name_of_a_folder_is_refused(tmp_path):
+    wanted = [Wanted(f"{tmp_path}/images", "directory", mode=0o1777)]
+    steps = _files.plan_files(wanted, _files_apply.observe(wanted), {}, {}, False).steps
+    (tmp_path / "images").symlink_to("/nowhere")
+    with pytest.raises(_files_apply.UnsafeError, match="is a link"):
+        list(_files_apply.apply_steps(steps, no_label))
+    if os.geteuid() == 0:
+        tmp_path.chmod(0o1777)
+        (tmp_path / "images").unlink()
+        (tmp_path / "images").mkdir()
+        os.chown(tmp_path / "images", 65534, -1)
+        with pytest.raises(_files_apply.UnsafeError, match="belongs to user 65534"):
+            list(_files_apply.apply_steps(steps, no_label))
+        assert (tmp_path / "images").stat().st_mode & 0o7777 == 0o755
+
+
 def test_sweep_spares_what_a_living_run_is_writing(tmp_path):
     ours = f".f.baremetal-dgx-{os.getpid()}-abc~"
     for name in (ours, f".f.baremetal-dgx-{DEAD}-abc~", ".f.other~", "f~"):
