@@ -40,7 +40,7 @@ class NoRepositoryError(ToolError):
 
 
 class UnansweredError(ToolError):
-    """restic is missing, or did not end: nothing is known of the repository."""
+    """restic is missing, did not end, or another host kept the lock: nothing is known."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,8 @@ class Repository:
         if done.outcome != ENDED:
             raise UnansweredError(f"restic {words[0]}: {done.describe()}")
         reported = last_lines(done.err or done.out, 3) or done.describe(2)
+        if _LOCKED in done.text:
+            raise UnansweredError(f"restic {words[0]}: another host is at work: {reported}")
         if _WRONG_WORD in done.text:
             raise WrongWordError(f"the passphrase is not that of the repository: {reported}")
         if any(one in done.text for one in _ABSENT):
@@ -144,10 +146,14 @@ class Repository:
         self.call("prune", "--quiet", locked_s=300)
 
     def check(self) -> None:
-        """Read all of it. ToolError for what is missing or damaged."""
+        """See that nothing is missing; the host that tidies reads all of it. ToolError.
+
+        As long as it lasts, no host can copy or check.
+        """
         # Names what is missing at once; reading it would be tried again for a quarter of an hour.
-        self.call("check", locked_s=300)
-        self.call("check", "--read-data", locked_s=300)
+        self.call("check", locked_s=self.settings.limit_s)
+        if self.settings.tidies:
+            self.call("check", "--read-data", locked_s=self.settings.limit_s)
 
     def size(self, snapshot: Snapshot) -> int:
         """Return how many bytes its files have. ToolError."""

@@ -43,6 +43,10 @@ if words[:2] == ["auth", "get"]:
     print(json.dumps([{"entity": words[2], "key": KEY, "caps": clients[words[2]]}]))
 elif words[:2] == ["fs", "authorize"]:
     fs, name, place, perms = words[2:6]
+    other = os.environ["WORLD"] + "/other.json"
+    if os.path.exists(other):
+        os.rename(other, path)
+        sys.exit(f"{name} already has fs capabilities that differ from those supplied.")
     where = "" if place == "/" else " path=" + place
     clients[name] = {
         "mds": f"allow {perms} fsname={fs}{where}",
@@ -85,6 +89,17 @@ def test_a_client_is_made_once(cluster):
     assert KEY not in cluster.calls()
 
 
+def test_a_client_that_another_host_makes_at_the_same_moment(cluster):
+    """Every host of storage_nodes with cephfs_admin makes the clients."""
+    grants = {"path": "/home"}, {"path": "/images", "perms": "r"}
+    cluster(*grants)
+    (cluster.folder / "clients.json").rename(cluster.folder / "other.json")
+    (cluster.folder / "clients.json").write_text("{}")
+    result = cluster(*grants)
+    assert result.get("msg") is None
+    assert result["client_keys"] == {"node": KEY}
+
+
 def test_more_grants_change_the_capabilities_and_keep_the_key(cluster):
     cluster({"path": "/home"})
     result = cluster({"path": "/home"}, {"path": "/images", "perms": "r"})
@@ -106,14 +121,22 @@ def test_letters_in_the_wrong_order_are_refused_before_anything_is_asked(cluster
     assert not (cluster.folder / "calls").exists()
 
 
-class MissingError(Exception):
+class FaultError(Exception):
+    """cephfs.Error."""
+
+
+class MissingError(FaultError):
     """cephfs.ObjectNotFound and cephfs.NoData."""
+
+
+class ThereError(FaultError):
+    """cephfs.ObjectExists."""
 
 
 class Tree:
     """libcephfs: folders with attributes, kept in a file since a child asks."""
 
-    missing, unset, error = MissingError, MissingError, MissingError
+    missing, unset, there, error = MissingError, MissingError, ThereError, FaultError
 
     def __init__(self, path):
         self.path = path
@@ -131,6 +154,9 @@ class Tree:
         return self.data[path]["attributes"][name].encode()
 
     def mkdirs(self, path, mode):
+        if self.path.with_name("other").exists():
+            self.data[path] = {"mode": 0o755, "uid": 0, "attributes": {}}
+            raise ThereError("error in mkdirs: File exists")
         self.data[path] = {"mode": mode & ~0o22, "uid": 0, "attributes": {}}
 
     def chmod(self, path, mode):
@@ -175,6 +201,17 @@ def test_folders_are_made_with_all_that_is_declared_once(folders):
     }
     assert not folders(asked)["changed"]
     assert folders({**asked, "max_bytes": 7})["steps"] == ["/scratch: ceph.quota.max_bytes=7"]
+
+
+def test_a_folder_that_another_host_makes_at_the_same_moment(folders, tmp_path):
+    (tmp_path / "other").touch()
+    result = folders({"path": "/scratch", "mode": "1777", "max_bytes": 5})
+    assert result.get("msg") is None
+    assert folders.found()["/scratch"] == {
+        "mode": 0o1777,
+        "uid": 0,
+        "attributes": {"ceph.quota.max_bytes": "5"},
+    }
 
 
 def test_an_unknown_owner_and_a_refused_attribute_are_told(folders):

@@ -6,9 +6,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,7 +31,11 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import 
     PASS,
     Record,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ToolError, run
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
+    CommandResult,
+    ToolError,
+    run,
+)
 
 from .conftest import job_state
 
@@ -111,6 +119,48 @@ def test_a_flipped_bit(settings: Settings) -> None:
     assert outcomes(records)["backup.repository repository"] == FAIL
     assert 'proof_ok{kind="controller"} 0' in metrics(settings)
     assert 'copy_ok{kind="controller"} 1' in metrics(settings)
+
+
+@pytest.fixture(name="locked")
+def locked_by_another_host(settings: Settings) -> Iterator[Settings]:
+    """A repository that another host is reading, which restic locks for that time."""
+    assert main.make_copies(settings, run) == []
+    environment = {
+        **os.environ,
+        "RESTIC_REPOSITORY": settings.repository,
+        "RESTIC_PASSWORD_FILE": settings.password_file,
+    }
+    words = ["restic", "check", "--no-cache", "--read-data"]
+    reader = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL)
+    while not [one for one in os.listdir(f"{settings.repository}/locks") if "tmp" not in one]:
+        assert reader.poll() is None
+    reader.send_signal(signal.SIGSTOP)
+    yield replace(settings, limit_s=3)
+    reader.kill()
+    reader.wait()
+
+
+def test_a_lock_of_another_host_shows_nothing_of_the_copies(locked: Settings) -> None:
+    (record,) = main.prove(locked, run)
+    assert (record.check, record.status) == ("backup.repository", NOT_MEASURED)
+    assert "another host is at work" in record.text
+    assert "proof_ok" not in metrics(locked)
+
+
+def test_one_host_of_a_cluster_reads_all_of_the_repository(settings: Settings) -> None:
+    """Three that do it at once would lock each other out, and all copies meanwhile."""
+    asked: list[str] = []
+
+    def noted(argv: Sequence[str], *words: Any, **named: Any) -> CommandResult:
+        asked.extend(argv)
+        return run(argv, *words, **named)
+
+    assert main.make_copies(settings, run) == []
+    main.prove(replace(settings, tidies=False), noted)
+    assert "check" in asked
+    assert "--read-data" not in asked
+    main.prove(settings, noted)
+    assert "--read-data" in asked
 
 
 def test_a_missing_pack(settings: Settings) -> None:
