@@ -117,6 +117,36 @@ def test_the_cache_of_the_database_is_at_most_half_of_the_memory(tmp_path):
     assert text.endswith("has 8191 MiB of memory; write at most half, 4095")
 
 
+def test_a_standby_of_slurmdbd_starts_when_the_primary_has_made_the_tables(tmp_path):
+    """A stand-by that finds other tables than its own ends: at the first run, and when upgraded."""
+    tasks = read_yaml(ROLES / "slurm_database/tasks/service.yml")[1:]
+    asked = {
+        "slurm_database_hosts": ["db-01", "db-02"],
+        "slurm_database_cluster_name": "demo",
+        "slurm_base_auth": "munge",
+        "ansible_check_mode": False,
+    }
+    template = ROLES / "slurm_database/templates/etc/slurm/slurmdbd-probe.conf.j2"
+    shown = {task["name"]: task["when"] for task in tasks} | {
+        "probe": f"lookup('ansible.builtin.template', '{template}')"
+    }
+    cases = {"db-01": asked, "db-02": asked, "alone": {**asked, "slurm_database_hosts": ["alone"]}}
+    found = render_many(tmp_path, "slurm_database", "Debian", cases, shown)
+    names = [name.partition(" | ")[2] for name in shown]
+    do = {host: [bool(one[name]) for name in shown] for host, one in found.items()}
+    assert names[:3] == [
+        "Start slurmdbd",
+        "Wait until slurmdbd has its tables",
+        "Start the stand-by of slurmdbd",
+    ]
+    assert do["db-01"][:3] == [True, True, False]
+    assert do["db-02"][:3] == [False, False, True]
+    assert do["alone"][:3] == [True, False, False]
+    backup = "AccountingStorageBackupHost=db-02"
+    assert backup not in found["db-01"]["probe"], "a stand-by of the old release would answer"
+    assert backup in found["db-02"]["probe"]
+
+
 def test_logs_of_slurm_have_one_file_that_rotates_them(tmp_path):
     """Packages of distributions bring theirs; those of a site may bring one, or none."""
     (_find, task) = read_yaml(ROLES / "slurm_base/tasks/logs.yml")
