@@ -116,7 +116,9 @@ def test_two_that_change_slurm_at_once_are_refused(site: Site, tmp_path: Path) -
     assert "Check the inputs" not in output
 
 
-@pytest.mark.parametrize("playbook", ["configure_scheduler", "remove_nodes"])
+@pytest.mark.parametrize(
+    "playbook", ["configure_scheduler", "configure_containers", "remove_nodes"]
+)
 def test_slurm_is_changed_between_lock_and_release(playbook: str) -> None:
     plays = yaml.safe_load((ROOT / f"playbooks/{playbook}.yml").read_text())
     changing = [number for number, play in enumerate(plays) if play.get("roles")]
