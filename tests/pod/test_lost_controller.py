@@ -22,6 +22,8 @@ VALUES = INVENTORY / "group_vars" / "cluster" / "standby.yml"
 SHARED = "/shared"
 # slurmctld writes its state every few seconds; what is younger is lost with a killed one.
 STATE_IS_SAVED_S = 12
+# The accounts' part of the state is written each five minutes (seen with 24.11.5).
+SAVED_S = 400
 REASON = "dgx-gate: gpu3 ecc_uncorrectable: kept by the stand-by"
 ASSOCIATIONS = "sacctmgr -nP show assoc format=cluster,account,user,qos,fairshare | sort"
 
@@ -99,6 +101,9 @@ def test_the_standby_keeps_its_queue_and_the_accounting_comes_back() -> None:
     associations = ask(ASSOCIATIONS)
     process = ask("pgrep -x sleep -u alice -a", NODE)
     time.sleep(STATE_IS_SAVED_S)
+    # Without it and without slurmdbd the stand-by knows no account, and does not answer.
+    listing = f"ls {SHARED}/slurmctld"
+    until(lambda: "assoc_mgr_state" in ask(listing), "accounts in the state", SAVED_S)
 
     lose(HEAD)
     until(
