@@ -112,7 +112,7 @@ def test_nodes_of_unknown_jobs_may_not_leave(tmp_path: Path) -> None:
 
 
 def test_a_standby_leaves_the_shared_state_folder_to_the_primary(tmp_path: Path) -> None:
-    """Two that create it at once would each refuse what the other has made."""
+    """It must not create another one below a mount that is missing."""
     (task,) = (
         one
         for one in read_yaml(ROLES / "slurm_controller/tasks/configure.yml")
