@@ -90,8 +90,9 @@ class Site:
         write_yaml(self.folder / "host_vars", {f"{host}.yml": values})
 
     def run(self, name: str, *arguments: str, target: str = "vm-01") -> Run:
-        """Run a playbook to its end."""
-        argv = ["ansible-playbook", f"baremetal.dgx.{name}", "-i", str(self.folder)]
+        """Run a playbook of the collection, or a file, to its end."""
+        played = name if name.endswith(".yml") else f"baremetal.dgx.{name}"
+        argv = ["ansible-playbook", played, "-i", str(self.folder)]
         done = subprocess.run(
             [*argv, "-e", f"target={target}", *arguments],
             env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -444,10 +445,21 @@ SERVICES: dict[str, tuple[str, str, str, str]] = {
     ),
 }
 
+# What sets the addresses of rails, and not the network of the host.
+RAIL_SERVICES = {
+    **SERVICES,
+    "ifupdown": (
+        "ifupdown",
+        "/etc/network/interfaces.d/site",
+        f"auto eth0\niface eth0 inet static\n    address {HOSTS['vm-01']}/24",
+        "systemctl disable --now systemd-networkd; ifup --force eth0",
+    ),
+}
+
 
 def configured_by(service: str) -> str:
     """Give the first machine's network to a service; return the file that has eth0."""
-    package, path, text, load = SERVICES[service]
+    package, path, text, load = RAIL_SERVICES[service]
     if package:
         shell("vm-01", f"apt-get -q update && apt-get -q install -y {package}")
         write = f"umask 077; printf '%s\\n' {shlex.quote(text)} > {path}; rm {NETWORKD}"
@@ -539,3 +551,79 @@ def test_a_bond_and_a_vlan_with_a_way_back(site: Site, vlan: None, service: str)
     assert site.run("configure_network").rc == 0
     again = site.run("configure_network")
     assert (again.rc, again.changed["vm-01"]) == (0, 0), again.output[-3000:]
+
+
+# As the plan has them of a rail with its router at the other end of a /31, and of one with a router
+# for all hosts.
+RAIL_0 = {
+    "port": "rail0", "address": "10.80.0.11/31", "mtu": 1400,
+    "source": "10.80.0.11", "gateway": "10.80.0.10", "table": 1000,
+    "routes": [
+        {"to": "10.80.0.0/18", "via": "10.80.0.10"},
+        {"to": "0.0.0.0/0", "via": "10.80.0.10", "table": 1000},
+    ],
+}  # fmt: skip
+RAIL_1 = {
+    "port": "rail1", "address": "10.80.64.11/24", "mtu": 1400,
+    "source": "10.80.64.11", "gateway": "10.80.64.1", "table": 1001,
+    "routes": [
+        {"to": "10.80.64.0/24", "table": 1001},
+        {"to": "0.0.0.0/0", "via": "10.80.64.1", "table": 1001},
+    ],
+}  # fmt: skip
+
+
+def assert_routed() -> None:
+    """What is sent from the address of a rail leaves by that rail, and the rest as before."""
+    ways = {
+        "10.80.1.1": "via 10.80.0.10 dev rail0 src 10.80.0.11",
+        "198.51.100.9 from 10.80.0.11": "from 10.80.0.11 via 10.80.0.10 dev rail0 table 1000",
+        "198.51.100.9 from 10.80.64.11": "from 10.80.64.11 via 10.80.64.1 dev rail1 table 1001",
+        "10.80.64.12 from 10.80.64.11": "from 10.80.64.11 dev rail1",
+        f"{SUBNET}.1": "dev eth0",
+    }
+    for to, way in ways.items():
+        assert way in shell("vm-01", f"ip route get {to}"), to
+    links = json.loads(shell("vm-01", "ip -j link show"))
+    assert {link["mtu"] for link in links if link["ifname"].startswith("rail")} == {1400}
+
+
+@pytest.mark.parametrize("service", RAIL_SERVICES)
+def test_routed_rails_have_names_and_ways(site: Site, tmp_path: Path, service: str) -> None:
+    """Interfaces are renamed by their place on the PCI bus, and each rail has its own way out."""
+    fresh()
+    configured_by(service)
+    places = [
+        re.findall("[0-9a-f]{4}(?::[0-9a-f]{2}){2}[.][0-7]", path)[-1]
+        for path in shell("vm-01", "readlink -f /sys/class/net/eth[23]/device").split()
+    ]
+    site.settings(
+        infiniband_link_layer="Ethernet",
+        infiniband_rails=[
+            {"rail": rail, "pci": pci, "rate_gbps": 400} for rail, pci in enumerate(places)
+        ],
+        infiniband_addresses=[RAIL_0, RAIL_1],
+        infiniband_network_manager=service,
+        # They are adapters of the emulator: no mlx5, and no PCI Express.
+        infiniband_health_required=False,
+        infiniband_max_read_request=0,
+    )
+    play = tmp_path / "rails.yml"
+    write_yaml(tmp_path, {play.name: [{"hosts": "vm-01", "roles": ["baremetal.dgx.infiniband"]}]})
+    renamed = site.run(str(play))
+    assert renamed.rc != 0
+    assert "if there is no rail0: reboot, interfaces are renamed then" in renamed.why
+    reboot = [{"hosts": "vm-01", "tasks": [{"ansible.builtin.reboot": {"reboot_timeout": 900}}]}]
+    write_yaml(tmp_path, {"reboot.yml": reboot})
+    for _boot in range(2):
+        booted = site.run(str(tmp_path / "reboot.yml"))
+        assert booted.rc == 0, booted.why
+        made = site.run(str(play))
+        assert made.rc == 0, made.why
+        assert_routed()
+    # They came back by themselves.
+    assert made.changed["vm-01"] == 0, made.tasks("changed")
+    shell("vm-01", "ip rule del priority 1001; ip route flush table 1000")
+    repaired = site.run(str(play))
+    assert repaired.rc == 0, repaired.why
+    assert_routed()

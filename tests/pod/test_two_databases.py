@@ -21,7 +21,7 @@ PRIMARY, STANDBY, LOGIN, NODE = "head-01", "head-02", "login-01", "dgx-01"
 DATABASES = INVENTORY / "two_databases.yml"
 VALUES = INVENTORY / "group_vars" / "cluster" / "two_databases.yml"
 SHARED = "/shared"
-PASSWORD = "a password of the pod's database"
+PASSWORD = "only-for-the-pod-and-its-database"
 # What the site does on its own server.
 SERVER = (
     "DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 install -y mariadb-server"
