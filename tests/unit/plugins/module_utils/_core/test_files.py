@@ -67,10 +67,36 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
                 raise OSError(28, "No space left on device")
 
             patch.setattr(os, call, full)
-            with pytest.raises(OSError, match="No space"):
+            with pytest.raises(OSError, match="No space") as caught:
                 files.write_atomic(str(path), "new")
+            assert caught.value.filename == str(path), "which disk is full"
         assert path.read_text() == "old"
         assert os.listdir(tmp_path) == ["file"]
+
+
+def test_an_error_of_writing_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel knows a name in a folder, and of a descriptor nothing."""
+    path = str(tmp_path / "file")
+    work = {
+        "open": lambda: files.write_atomic(path, "new"),
+        "mkdir": lambda: files.make_folder(path),
+        "link": lambda: files.open_folder(str(tmp_path)).write_first("file", "new"),
+        "fsync": lambda: files.append_lines(path, ["one"]),
+    }
+    for call, write in work.items():
+        real = getattr(os, call)
+
+        def refuse(first: object, *words: object, _real=real, **named: object) -> object:
+            if isinstance(first, str) and "file" not in first:
+                return _real(first, *words, **named)
+            raise OSError(30, "Read-only file system", first if isinstance(first, str) else None)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, refuse)
+            with pytest.raises(OSError, match=f"Read-only file system: '{path}'$"):
+                write()
 
 
 def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path: Path) -> None:
