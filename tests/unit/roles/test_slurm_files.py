@@ -329,3 +329,22 @@ def test_no_account_rule_of_the_host_ends_the_stack_before_pam_slurm_adopt(
         ["sufficient", "pam_access.so"]
     ]
     assert account[last][1] == "required"
+
+
+def test_a_standby_of_slurmdbd_that_ignores_the_signal_is_soon_killed(tmp_path):
+    """Once in control and out of it again, it ends by SIGKILL alone (24.11.5)."""
+    files = read_yaml(ROLES / "slurm_database/tasks/configure.yml")[0]["vars"]
+    shared = {
+        "slurm_database_hosts": ["db-01", "db-02"],
+        "slurm_database_cluster_name": "demo",
+        "slurm_base_auth": "munge",
+        **files,
+    }
+    cases = {host: {**shared, "inventory_hostname": host} for host in ("db-01", "db-02")}
+    shown = {"files": "__slurm_database_files"}
+    found = render_many(tmp_path, "slurm_database", "Debian", cases, shown)
+    states = {
+        host: [one["state"] for one in values["files"] if one["path"].endswith("dgx.conf")]
+        for host, values in found.items()
+    }
+    assert states == {"db-01": ["absent"], "db-02": ["file"]}
