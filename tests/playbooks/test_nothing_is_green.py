@@ -57,9 +57,17 @@ def test_a_limit_that_leaves_no_host_is_red(playbook: str, site: Site) -> None:
     assert "Traceback" not in output
 
 
+@pytest.mark.parametrize("playbook", ["power", "repair_nodes", "update_firmware", "upgrade_nodes"])
+def test_a_limit_that_leaves_no_node_is_red(playbook: str, site: Site) -> None:
+    """The controller alone does nothing there."""
+    rc, output = site.run("--limit", "head-01", playbook=playbook)
+    assert rc != 0, output
+    assert "--limit head-01: leaves out dgx-[01-04]" in output
+
+
 @pytest.mark.parametrize("playbook", [name for name in PLAYBOOKS if name not in WHOLE])
 def test_a_host_that_is_not_there_is_red(playbook: str, site: Site) -> None:
-    names = dict.fromkeys(("target", "gate_host", "fabric_host"), "dgx-99")
+    names = dict.fromkeys(("target", "gate_host", "fabric_host", "repair_target"), "dgx-99")
     rc, output = site.run(playbook=playbook, **names)
     assert rc != 0, output
     fabric = "there is no fabric to look at"
