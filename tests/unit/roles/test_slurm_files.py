@@ -337,7 +337,9 @@ def test_a_standby_of_slurmdbd_that_ignores_the_signal_is_soon_killed(tmp_path):
     shared = {
         "slurm_database_hosts": ["db-01", "db-02"],
         "slurm_database_cluster_name": "demo",
+        "slurm_database_password": "x" * 16,
         "slurm_base_auth": "munge",
+        "__slurm_base_jwt_conf": {},
         **files,
     }
     cases = {host: {**shared, "inventory_hostname": host} for host in ("db-01", "db-02")}
