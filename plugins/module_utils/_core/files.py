@@ -311,6 +311,7 @@ class Folder:
         """
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
         flags |= os.O_APPEND if append else 0
+        made = False
         for _try in range(3):
             try:
                 self._regular(name, self.lstat(name), writing=True)
@@ -324,12 +325,16 @@ class Folder:
                         )
                 except FileExistsError:
                     continue
+                made = True
             break
         else:
             raise UnsafeError(self._path(name), "is removed and rebuilt all the time")
         handle = os.fdopen(descriptor, "r+b", buffering=0)
         try:
             self._regular(name, os.fstat(descriptor), writing=True)
+            if made:
+                # The umask may have taken bits away.
+                os.fchmod(descriptor, mode)
         except OSError:
             handle.close()
             raise

@@ -233,6 +233,19 @@ def test_a_pin_hides_no_release(rendered):
     assert rendered["virgin"]["offered"] == []
 
 
+def test_the_release_is_read_in_a_host_of_another_language(tmp_path: Path) -> None:
+    """LANGUAGE makes apt-cache say "Installiert:", and no release was found."""
+    command = read_yaml(ROLES / "slurm_base/vars/Debian.yml")["__slurm_base_policy_command"]
+    tool = tmp_path / "apt-cache"
+    tool.write_text('#!/bin/sh\necho "$LC_ALL $*"\n')
+    tool.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LC_ALL": "de_DE.UTF-8", "LANGUAGE": "de"}
+    shown = subprocess.run(
+        [*command[:-1], "x"], env=env, capture_output=True, text=True, check=True
+    )
+    assert shown.stdout == "C policy x\n"
+
+
 # The smallest policy that secilc takes, with what the module speaks of.
 POLICY = """
 (mls false) (sensitivity s0) (sensitivityorder (s0)) (category c0) (categoryorder (c0))

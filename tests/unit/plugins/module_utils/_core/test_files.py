@@ -44,9 +44,11 @@ def test_modes_are_those_asked_for_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
         files.write_atomic(str(tmp_path / "a" / "b" / "file"), "", 0o644, make=0o711)
+        files.append_lines(str(tmp_path / "a" / "log"), ["line"], 0o644)
     finally:
         os.umask(before)
-    assert [mode_of(tmp_path / one) for one in ("a", "a/b", "a/b/file")] == [0o755, 0o711, 0o644]
+    modes = {one: mode_of(tmp_path / one) for one in ("a", "a/b", "a/b/file", "a/log")}
+    assert modes == {"a": 0o755, "a/b": 0o711, "a/b/file": 0o644, "a/log": 0o644}
 
 
 def test_a_folder_that_must_exist_is_not_made(tmp_path: Path) -> None:
