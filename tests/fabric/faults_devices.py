@@ -92,7 +92,8 @@ def two_spines_exchanged(hand: Hand) -> Done:
 def rail_renamed(hand: Hand) -> Done:
     cable = hand.rail()
     describe(hand, cable, f"{cable.a.host} mlx5_77")
-    return Done({("renamed", f"hca:{cable.a}")}, {cable}, by_place(f"hca:{cable.a}"))
+    found = {("renamed", f"hca:{cable.a}")}
+    return Done(found, {cable}, by_place(f"hca:{cable.a}"), answered=set())
 
 
 @fault
@@ -100,7 +101,8 @@ def node_renamed(hand: Hand) -> Done:
     node = hand.nodes(1)[0]
     for cable in hand.of_device(node):
         describe(hand, cable, f"{node} ibp{cable.a.rail}s0")
-    return Done({("renamed", f"node:{node}")}, hand.of_device(node), by_place(f"node:{node}"))
+    found = {("renamed", f"node:{node}")}
+    return Done(found, hand.of_device(node), by_place(f"node:{node}"), answered=set())
 
 
 @fault
@@ -166,7 +168,9 @@ def names_of_declared_nodes_exchanged(hand: Hand) -> Done:
     nodes = hand.nodes(2)
     done = _names_in_turn(hand, nodes)
     declare(hand, nodes)
-    return Done({("description", f"node:{min(nodes)}")}, done.touched)
+    found = {("description", f"node:{min(nodes)}")}
+    # Machines that answer by each other's name are those of each other.
+    return Done(found, done.touched, answered=done.findings)
 
 
 @fault

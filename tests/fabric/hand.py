@@ -20,11 +20,15 @@ Expected = tuple[str, str]
 
 @dataclass
 class Done:
-    """What was broken: the findings that must come of it, and the cables that are concerned."""
+    """What was broken: the findings that must come of it, and the cables that are concerned.
+
+    `answered` must come of it instead where the broken nodes report which adapter is which.
+    """
 
     findings: set[Expected]
     touched: set[Cable] = field(default_factory=set)
     doubts: set[Expected] = field(default_factory=set)
+    answered: set[Expected] | None = None
 
 
 @dataclass

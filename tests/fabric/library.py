@@ -18,7 +18,7 @@ from pathlib import Path
 sys.path[:0] = [str(Path(__file__).resolve().parent)]
 
 from world import SIZES, NoRoomError, World, choose_start, copied, plan_of  # noqa: E402, I001
-from hand import FAULTS, FORMS, HARMLESS, Done, Hand, name_all, protected  # noqa: E402
+from hand import FAULTS, FORMS, HARMLESS, Hand, name_all, protected  # noqa: E402
 import faults_cables  # noqa: E402, F401  (they enter themselves in the list)
 import faults_devices  # noqa: E402, F401
 import faults_links  # noqa: E402, F401
@@ -94,14 +94,23 @@ def build(size: str, names: tuple[str, ...], seed: int) -> Case:
     world = fresh(size)
     rng = random.Random(f"{size} {names} {seed}")
     case = Case(size, names, seed, world)
+    broken = []
     for name in names:
         hand = Hand(world, rng, protected(world) | case.touched)
-        done: Done = {**FAULTS, **HARMLESS}[name](hand)
-        case.expected |= done.findings
-        case.doubts |= done.doubts
-        case.touched |= done.touched
+        broken.append({**FAULTS, **HARMLESS}[name](hand))
+        case.touched |= broken[-1].touched
+    for done in broken:
+        asked = all(_answered(world, item) for item in done.findings) and bool(done.findings)
+        case.expected |= done.answered if asked and done.answered is not None else done.findings
+        # What the broken nodes report leaves no doubt of the devices that it was taken for, either.
+        case.doubts |= {item for item in done.doubts if not asked and not _answered(world, item)}
     choose_start(world, case.touched)
     return case
+
+
+def _answered(world: World, item: tuple[str, str]) -> bool:
+    """Return whether the node that this is about reports which adapter is which."""
+    return item[1].partition(":")[2].partition("/")[0] in world.adapters
 
 
 def singles(seeds: int = 3) -> list[tuple[str, tuple[str, ...], int]]:

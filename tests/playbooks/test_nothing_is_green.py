@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -57,9 +58,17 @@ def test_a_limit_that_leaves_no_host_is_red(playbook: str, site: Site) -> None:
     assert "Traceback" not in output
 
 
+@pytest.mark.parametrize("playbook", ["power", "repair_nodes", "update_firmware", "upgrade_nodes"])
+def test_a_limit_that_leaves_no_node_is_red(playbook: str, site: Site) -> None:
+    """The controller alone does nothing there."""
+    rc, output = site.run("--limit", "head-01", playbook=playbook)
+    assert rc != 0, output
+    assert "--limit head-01: leaves out dgx-[01-04]" in output
+
+
 @pytest.mark.parametrize("playbook", [name for name in PLAYBOOKS if name not in WHOLE])
 def test_a_host_that_is_not_there_is_red(playbook: str, site: Site) -> None:
-    names = dict.fromkeys(("target", "gate_host", "fabric_host"), "dgx-99")
+    names = dict.fromkeys(("target", "gate_host", "fabric_host", "repair_target"), "dgx-99")
     rc, output = site.run(playbook=playbook, **names)
     assert rc != 0, output
     fabric = "there is no fabric to look at"
@@ -134,3 +143,29 @@ def test_slurm_is_changed_between_lock_and_release(playbook: str) -> None:
     assert (taken, given) == ("held", "released")
     assert first < min(changing) <= max(changing) < last
     assert plays[first]["any_errors_fatal"]
+
+
+@pytest.mark.parametrize("playbook", ["configure_scheduler", "apply_nodes"])
+def test_no_node_changes_if_the_host_of_the_lock_is_lost(playbook: str, site: Site) -> None:
+    """Not reached from the start, and lost before, in a play of the same run."""
+    hosts = site.folder / "hosts.yml"
+    described = yaml.safe_load(hosts.read_text())
+    controllers = described["all"]["children"]["cluster"]["children"]["slurm_controllers"]
+    lost = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
+    controllers["hosts"]["head-01"] = lost
+    hosts.write_text(yaml.safe_dump(described))
+    rc, output = site.run(playbook=playbook, apply_roles=["slurm_base"])
+    assert rc != 0, output
+    # No role has begun.
+    assert "Check the inputs" not in output
+    before = site.folder / "before.yml"
+    wrapped = [
+        {"hosts": "cluster", "gather_facts": False, "tasks": [{"ansible.builtin.ping": None}]},
+        {"import_playbook": str(ROOT / f"playbooks/{playbook}.yml")},
+    ]
+    before.write_text(yaml.safe_dump(wrapped))
+    there = os.path.relpath(before.with_suffix(""), ROOT / "playbooks")
+    rc, output = site.run(playbook=there, apply_roles=["slurm_base"])
+    assert rc != 0, output
+    assert "head-01: is not reached or has failed, and keeps the lock" in output
+    assert "Check the inputs" not in output

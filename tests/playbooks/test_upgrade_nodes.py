@@ -204,6 +204,12 @@ def test_all_nodes_in_batches_with_a_first_one_and_a_floor(site: Site) -> None:
     assert "4 are done before" in output
 
 
+def test_a_limit_is_one_for_the_nodes_too(site: Site) -> None:
+    rc, output = site.run("--limit", "head-01,dgx-02")
+    assert rc == 0, output
+    assert site.changed == site.done == ["dgx-02"]
+
+
 def test_it_stops_on_a_batch_that_fails_and_goes_on_there(site: Site) -> None:
     (site.folder / "bad-dgx-03").touch()
     rc, output = site.run()

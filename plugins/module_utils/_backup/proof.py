@@ -28,6 +28,7 @@ from .repository import (
     Snapshot,
     UnansweredError,
     WrongWordError,
+    ahead,
 )
 from .settings import METRICS, Settings
 from .thresholds import QUESTIONS
@@ -96,8 +97,9 @@ def _of_kind(
     if not found:
         yield QUESTIONS["backup.age"].judge(subject, None, text="there is no copy")
         return
-    hours = round((now_s - found[-1].at_s) / 3600, 1)
-    yield QUESTIONS["backup.age"].judge(subject, max(hours, 0.0))
+    why = ahead(found, now_s)
+    hours = max(round((now_s - found[-1].at_s) / 3600, 1), 0.0)
+    yield QUESTIONS["backup.age"].judge(subject, None if why else hours, text=why or None)
     above = make_temporary("proof-", settings.work_dir)
     parts: list[str] = []
 

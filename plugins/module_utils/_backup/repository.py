@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Mapping, Sequence
 
+from .._core.record import utc_text
 from .._core.run import ENDED, CommandResult, CommandRunner, ToolError, last_lines
 from .._core.wait import attempts
 from .settings import KINDS, METRICS, Settings
@@ -28,6 +29,8 @@ _LOCKED = "already locked"
 # What a repository that is not there says (restic 0.14 to 0.18).
 _ABSENT = ("Is there a repository at", "unable to open config file", "repository does not exist")
 _WRONG_WORD = "wrong password"
+# Clocks of a cluster agree better than this.
+_CLOCK_S = 600
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d)\Z")
 
 
@@ -177,6 +180,17 @@ def parse_snapshots(text: str, kind: str = "") -> list[Snapshot]:
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise ToolError(f"restic snapshots: {error!r} in its answer") from error
     return sorted((one for one in found if kind in ("", one.kind)), key=lambda one: one.at_s)
+
+
+def ahead(snapshots: Sequence[Snapshot], now_s: float) -> str:
+    """Return why the newest copy, by its time, may not be the newest; empty if it is. Pure."""
+    if not snapshots or snapshots[-1].at_s <= now_s + _CLOCK_S:
+        return ""
+    last = snapshots[-1]
+    return (
+        f"the copy {last.name[:8]} is dated {utc_text(last.at_s)} and now is {utc_text(now_s)}: "
+        "the clock was wrong then, or is now; set it, or `restic forget` that copy"
+    )
 
 
 def _snapshot(data: Mapping[str, Any]) -> Snapshot:

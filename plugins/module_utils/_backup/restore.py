@@ -36,7 +36,7 @@ from .._slurm.saved_state import refusal
 from . import blocks, dump, jobs, manifest, state
 from .copy import BLOCKS_NAME, DUMP_NAME, HOST_NAME, STATE_NAME
 from .proof import restored
-from .repository import Repository, Snapshot
+from .repository import Repository, Snapshot, ahead
 from .settings import CONTROLLER, DATABASE, METRICS, Database, Settings
 
 _FETCHED = "restored"
@@ -94,8 +94,14 @@ def _quoted(database: Database, table: str) -> str:
 
 
 def choose(settings: Settings, run: CommandRunner, kind: str, until_s: float) -> Snapshot:
-    """Return the newest copy that is not newer than `until_s` (Unix time). ToolError."""
+    """Return the newest copy that is not newer than `until_s` (Unix time). ToolError.
+
+    Which is the newest is not known while one is from the future, unless the operator says a time.
+    """
     found = [one for one in Repository(settings, run).snapshots(kind) if one.at_s <= until_s]
+    why = ahead(found, time.time()) if until_s == _NEVER else ""
+    if why:
+        raise ToolError(f"{why}, or write restore_until")
     if not found:
         raise ToolError(
             f"{settings.repository} has no copy of the {kind} until {utc_text(until_s)}"

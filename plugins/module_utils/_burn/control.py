@@ -42,6 +42,8 @@ _PASSED = ("SIMULATED_HARDWARE", "LD_LIBRARY_PATH")
 _START_S = 20.0
 _STOP_S = 30.0
 _LOCK_S = 30
+# What a clock that is kept by NTP may have been set back since.
+_CLOCK_S = 600
 _SETTINGS = tuple(Settings.__dataclass_fields__)
 
 START, RESUME, FOLLOW, REPORT = "start", "resume", "follow", "report"
@@ -193,8 +195,10 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
 def is_again(options: Mapping[str, Any], state: State | None, now: float) -> bool:
     """Return whether a burn-in that is over does not count any more."""
     days = options["again_after_days"]
-    old = state is not None and state.state in ENDED and now - state.updated > days * 86400
-    return options["again"] or bool(days and old)
+    if state is None or state.state not in ENDED or not days:
+        return bool(options["again"])
+    # One that ended after now was dated by a wrong clock, and would count for years.
+    return options["again"] or not -_CLOCK_S <= now - state.updated <= days * 86400
 
 
 def begin(

@@ -22,7 +22,8 @@ Therefore a path is walked by directory descriptors, one component at a time:
   what can be rebuilt at any time, such as metrics.
 - What others may have put in place is only opened if it is a regular file with one name.
 
-All functions raise OSError; a place that cannot be trusted raises UnsafeError, which is one.
+All functions raise OSError; a place that cannot be trusted raises UnsafeError, which is one. An
+error of writing names the whole path: who reads that a disk is full needs to know which.
 """
 
 from __future__ import annotations
@@ -70,6 +71,18 @@ def trusted(uid: int) -> bool:
 def open_to_others(found: os.stat_result) -> bool:
     """Return whether another user than root and the caller may change what is in this folder."""
     return not trusted(found.st_uid) or bool(found.st_mode & NO_OTHER_WRITER)
+
+
+@contextlib.contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Put the path into an error: a descriptor's has none, and that of a name has no folder."""
+    try:
+        yield
+    except OSError as error:
+        if not str(error.filename or "").startswith("/"):
+            error.filename = path
+            del error.filename2
+        raise
 
 
 def link_is_trusted(folder: os.stat_result, link: os.stat_result) -> bool:
@@ -193,7 +206,7 @@ class Folder:
         _plain(name)
         made = False
         if make is not None:
-            with contextlib.suppress(FileExistsError):
+            with contextlib.suppress(FileExistsError), _named(self._path(name)):
                 os.mkdir(name, 0o700, dir_fd=self.descriptor)
                 made = True
         try:
@@ -230,13 +243,14 @@ class Folder:
     ) -> None:
         """Put a whole file in place, over whatever has that name and is not a folder."""
         fresh = self.prepare(name, data, mode, owner, group, sync)
-        try:
-            self.rename(fresh, name)
-        except BaseException:
-            self.remove(fresh)
-            raise
-        if sync:
-            self.sync()
+        with _named(self._path(name)):
+            try:
+                self.rename(fresh, name)
+            except BaseException:
+                self.remove(fresh)
+                raise
+            if sync:
+                self.sync()
 
     def prepare(
         self,
@@ -249,29 +263,31 @@ class Folder:
     ) -> str:
         """Make the file `name` under its temporary name, which is returned: `rename` puts it."""
         fresh = self._temporary(name)
-        handle = self.create(fresh)
-        try:
-            with handle:
-                write_all(handle, data if isinstance(data, bytes) else _encoded(data))
-                _set_attributes(handle.fileno(), mode, owner, group)
-                if sync:
-                    os.fsync(handle.fileno())
-        except BaseException:
-            self.remove(fresh)
-            raise
+        with _named(self._path(name)):
+            handle = self.create(fresh)
+            try:
+                with handle:
+                    write_all(handle, data if isinstance(data, bytes) else _encoded(data))
+                    _set_attributes(handle.fileno(), mode, owner, group)
+                    if sync:
+                        os.fsync(handle.fileno())
+            except BaseException:
+                self.remove(fresh)
+                raise
         return fresh
 
     def write_first(self, name: str, data: bytes | str, mode: int = 0o600) -> bool:
         """Put a whole file in place unless the name is taken; return whether it did."""
         fresh = self.prepare(name, data, mode)
         try:
-            os.link(
-                fresh,
-                name,
-                src_dir_fd=self.descriptor,
-                dst_dir_fd=self.descriptor,
-                follow_symlinks=False,
-            )
+            with _named(self._path(name)):
+                os.link(
+                    fresh,
+                    name,
+                    src_dir_fd=self.descriptor,
+                    dst_dir_fd=self.descriptor,
+                    follow_symlinks=False,
+                )
         except FileExistsError:
             return False
         finally:
@@ -295,23 +311,30 @@ class Folder:
         """
         flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
         flags |= os.O_APPEND if append else 0
+        made = False
         for _try in range(3):
             try:
                 self._regular(name, self.lstat(name), writing=True)
-                descriptor = os.open(name, flags, dir_fd=self.descriptor)
+                with _named(self._path(name)):
+                    descriptor = os.open(name, flags, dir_fd=self.descriptor)
             except FileNotFoundError:
                 try:
-                    descriptor = os.open(
-                        name, flags | os.O_CREAT | os.O_EXCL, mode, dir_fd=self.descriptor
-                    )
+                    with _named(self._path(name)):
+                        descriptor = os.open(
+                            name, flags | os.O_CREAT | os.O_EXCL, mode, dir_fd=self.descriptor
+                        )
                 except FileExistsError:
                     continue
+                made = True
             break
         else:
             raise UnsafeError(self._path(name), "is removed and rebuilt all the time")
         handle = os.fdopen(descriptor, "r+b", buffering=0)
         try:
             self._regular(name, os.fstat(descriptor), writing=True)
+            if made:
+                # The umask may have taken bits away.
+                os.fchmod(descriptor, mode)
         except OSError:
             handle.close()
             raise
@@ -543,7 +566,7 @@ def create(path: str, mode: int = 0o644, make: int | None = 0o755) -> Iterator[B
     above, name = _split(path)
     with open_folder(above, make) as folder:
         handle = folder.create(name)
-    with handle:
+    with handle, _named(path):
         yield handle
         os.fchmod(handle.fileno(), mode)
 
@@ -576,7 +599,7 @@ def set_aside(path: str, most_bytes: int) -> None:
 def append_lines(path: str, lines: Iterable[str], mode: int = 0o640, sync: bool = True) -> None:
     """Add lines to a file. The beginning that a killed process left becomes its own line."""
     text = "".join(f"{line}\n" for line in lines).encode("utf-8")
-    with open_append(path, mode) as handle:
+    with open_append(path, mode) as handle, _named(path):
         size = handle.seek(0, os.SEEK_END)
         if size:
             handle.seek(size - 1)

@@ -72,8 +72,10 @@ def host_lock(name: str, wait_s: float) -> Iterator[int]:
         else:
             holder = os.read(descriptor, 20).decode("ascii", "replace").strip()
             raise BusyError(name, holder or "unknown")
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
+        # Only the message of BusyError reads it: a full /run must not keep a node from its work.
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
         yield descriptor
     finally:
         if descriptor in _HELD:

@@ -33,9 +33,21 @@ MISSING = "missing"
 # `timeout` from coreutils: 124 after TERM, 137 when only KILL helped
 _TIMEOUT_CODES = (124, 137)
 _KILL_AFTER_S = 5
-# slurmd and systemd give little or no PATH.
+# slurmd, systemd, cron and su give little or no PATH.
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _REAP_S = 0.05
+
+
+def full_path() -> str:
+    """Return where programs are looked for: the caller's PATH first, then the system's folders."""
+    folders = [*os.environ.get("PATH", "").split(":"), *PATH.split(":")]
+    # An empty word would be the current folder.
+    return ":".join(dict.fromkeys(filter(None, folders)))
+
+
+def find(tool: str) -> str | None:
+    """Return the path of a program, None where it is not installed."""
+    return shutil.which(tool, path=full_path())
 
 
 @dataclass(frozen=True)
@@ -123,7 +135,7 @@ class ModuleRunner:
         try:
             rc, out, err = self.module.run_command(
                 [*limited, path, *words[1:]],
-                environ_update={"LC_ALL": "C", "LANGUAGE": "C", **(env or {})},
+                environ_update={**_environment(), **(env or {})},
                 errors="surrogate_then_replace",
                 expand_user_and_vars=False,
                 before_communicate_callback=watch,
@@ -150,11 +162,11 @@ def run(
     descriptors that it has as well, such as a lock's.
     """
     words = tuple(str(word) for word in argv)
-    path = shutil.which(words[0], path=os.environ.get("PATH") or PATH)
+    path = find(words[0])
     if path is None:
         return CommandResult(words, MISSING)
     started = time.monotonic()
-    full = {**os.environ, "LC_ALL": "C", "LANGUAGE": "C", **(env or {})}
+    full = {**os.environ, **_environment(), **(env or {})}
     try:
         with _source(given) as source:
             process = subprocess.Popen(  # pylint: disable=ansible-bad-function,consider-using-with
@@ -169,6 +181,10 @@ def run(
         _give_up(process)
         return CommandResult(words, TIMED_OUT, -1, "", "", time.monotonic() - started)
     return CommandResult(words, ENDED, process.returncode, out, err, time.monotonic() - started)
+
+
+def _environment() -> dict[str, str]:
+    return {"LC_ALL": "C", "LANGUAGE": "C", "PATH": full_path()}
 
 
 def _source(given: Sequence[bytes]) -> BinaryIO:

@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
@@ -118,12 +118,14 @@ def batch_lines(
 ) -> list[str]:
     """Return the lines of a batch; KeyError, TypeError where something is not a record.
 
-    A record that cannot be used is kept as one that has measured nothing, and says why.
+    A record that cannot be used is kept as one that has measured nothing, and says why; so is one
+    that passes at a time after `at`. A failure has the time `at` then.
     `number` is unique in the run, `sequence` grows with each batch of the store; `scope` is the
     node that was asked, or FABRIC, and `source` who asked; `simulated` says in words what was not
     real, and is empty where all was; `raw` names files below raw/.
     """
-    kept = [accepted(record, scope) for record in records]
+    latest = (datetime.strptime(at, _ISO) + _CLOCK_SLACK).strftime(_ISO)
+    kept = [_in_time(accepted(record, scope), at, latest) for record in records]
     tally = Tally.of(kept)
     head = {
         "kind": BATCH,
@@ -167,6 +169,22 @@ def accepted(record: Record | Mapping[str, Any], scope: str) -> Record:
         text = f"the record cannot be used: {why}"
         return Record(check, subject, NOT_MEASURED, text, remedy="look at the tool; ask again")
     return as_record(record)
+
+
+def _in_time(record: Record, at: str, latest: str) -> Record:
+    """Return a record that was measured before it is added; a node's clock may show any time.
+
+    What passes would count as newer than all that is found out about the node until then.
+    """
+    if record.at <= latest:
+        return record
+    if record.status == FAIL:
+        return replace(record, at=at)
+    why = f"it is dated {record.at} and was added at {at}: the clock of the node was wrong"
+    return Record(
+        record.check, record.subject, NOT_MEASURED, why,
+        remedy="look: chronyc tracking, and the clock of the board; then ask again", at=at,
+    )  # fmt: skip
 
 
 @dataclass

@@ -79,7 +79,7 @@ class Collector:
         result = self.run(
             argv,
             timeout_s=self.settings.timeout_s,
-            env={"SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "standard"},
+            env={"SLURM_BITSTR_LEN": "0", "SLURM_TIME_FORMAT": "standard", "TZ": "UTC"},
         )
         self.took.add(round(result.took_s, 3), command=name)
         try:

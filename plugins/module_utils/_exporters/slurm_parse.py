@@ -11,6 +11,7 @@ worse than none.
 
 from __future__ import annotations
 
+import calendar
 import re
 import time
 from dataclasses import dataclass
@@ -278,8 +279,8 @@ def _real(text: str) -> float | None:
 
 
 def _unix(text: str) -> float | None:
-    """Return Unix time of a time in this host's zone, as Slurm prints it."""
+    """Return Unix time of a time as Slurm prints it with TZ=UTC: no hour is there twice."""
     try:
-        return time.mktime(time.strptime(text, _TIME))
+        return float(calendar.timegm(time.strptime(text, _TIME)))
     except (ValueError, OverflowError):
         return None

@@ -154,7 +154,7 @@ def judge_fabric(
     findings = [
         *placed.findings,
         *judge_names(plan, sweep, _without(sweep, matches, doubled)),
-        *judge_replaced(plan, sweep, _without(sweep, matches, doubled)),
+        *judge_replaced(plan, sweep, _without(sweep, matches, doubled), placed.matches.by_key),
         *absence.findings,
         *_as_sure_as_the_sweep(
             wiring, _with_reasons(wiring, as_a_whole(wiring, misrouted.findings))

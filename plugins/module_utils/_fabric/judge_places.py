@@ -242,8 +242,13 @@ def judge_names(plan: CablePlan, sweep: Sweep, matches: Matches) -> list[Finding
     return findings
 
 
-def judge_replaced(plan: CablePlan, sweep: Sweep, matches: Matches) -> Iterator[Finding]:
-    """Yield a finding for each device that is known, and has another GUID than is declared."""
+def judge_replaced(
+    plan: CablePlan, sweep: Sweep, matches: Matches, by_place: Mapping[Key, str]
+) -> Iterator[Finding]:
+    """Yield a finding for each device that is known, and has another GUID than is declared.
+
+    by_place has the GUID of the device in each place.
+    """
     here = {guid: device for device in sweep.devices.values() for guid in guids_of(device)}
     for key, guid in sorted(matches.by_key.items()):
         planned = plan.switches[key[0]] if key[1] < 0 else plan.hcas[key]
@@ -252,6 +257,10 @@ def judge_replaced(plan: CablePlan, sweep: Sweep, matches: Matches) -> Iterator[
         if planned.guid in (None, *guids_of(device)) or not device.recorded:
             continue
         if matches.reasons[guid] == BY_PLACE:
+            continue
+        there = sweep.devices.get(by_place.get(key, guid))
+        if there is not None and planned.guid in guids_of(there):
+            # What is declared is in its place: its machine has the name of another, no new adapter.
             continue
         name, variable = f"{key[0]} rail {key[1]}", f"node_hca_guids of {key[0]}"
         subject = f"hca:{key[0]}/rail{key[1]}"

@@ -10,8 +10,6 @@ By the name of its module, with all of its options: the answer is what the modul
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
 from typing import Any, Callable, Mapping
 
@@ -19,7 +17,7 @@ from .._burn import control as burn
 from .._burn.state import load as load_burn
 from .._core.check_module import result_of
 from .._core.names import short_name
-from .._core.run import PATH, CommandRunner
+from .._core.run import CommandRunner, find
 from .._gpu.ask import ask_gpus, wanted_from_options
 from .._gpu.dcgm import diagnose, without_skips
 from .._host.cpu_memory_load import ask_cpus
@@ -30,11 +28,6 @@ from .._storage.ask_fio import ask_fio
 from .._storage.ask_mounts import ask_mounts
 
 Options = Mapping[str, Any]
-
-
-def find(tool: str) -> str | None:
-    """Return the path of a tool, None where it is not installed."""
-    return shutil.which(tool, path=os.environ.get("PATH") or PATH)
 
 
 def _gpu_health(run: CommandRunner, node: str, options: Options) -> dict[str, Any]:

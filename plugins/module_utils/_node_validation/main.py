@@ -23,7 +23,7 @@ from .._burn.control import BurnError
 from .._core.failures import message_of
 from .._core.lock import host_lock
 from .._core.names import short_name
-from .._core.run import PATH, ToolError, run
+from .._core.run import ToolError, full_path, run
 from .._slurm.commands import user_name
 from .._slurm.hold import Mine, Request, ask, still
 from . import calls
@@ -112,7 +112,7 @@ def _forget_step() -> None:
 
 def main(words: Sequence[str]) -> int:
     """Answer all parts. Returns the exit status."""
-    os.environ["PATH"] = os.environ.get("PATH") or PATH
+    os.environ["PATH"] = full_path()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _end)
     name = words[0]

@@ -18,7 +18,14 @@ import time
 import zlib
 from typing import Any, Callable, Iterable, Mapping
 
-from .._core.files import create, make_temporary, read_bytes, temporary_folder, write_all
+from .._core.files import (
+    create,
+    make_temporary,
+    read_bytes,
+    remove_tree,
+    temporary_folder,
+    write_all,
+)
 from .._core.redact import Redactor
 from .._core.run import MISSING, CommandRunner
 
@@ -70,9 +77,15 @@ def collect(
                 parts[name] += f", the last {most} bytes"
             texts[name] = data[len(data) - min(most, len(data)) :]
             room -= len(texts[name])
-    path = os.path.join(make_temporary("baremetal-dgx-evidence.", parent), _NAME)
-    with create(path, 0o600) as handle:
-        write_all(handle, _archive(texts))
+    folder = make_temporary("baremetal-dgx-evidence.", parent)
+    path = os.path.join(folder, _NAME)
+    try:
+        with create(path, 0o600) as handle:
+            write_all(handle, _archive(texts))
+    except BaseException:
+        # What is whole is removed by the playbook that fetches it.
+        remove_tree(folder)
+        raise
     return {"path": path, "parts": parts}
 
 

@@ -155,7 +155,7 @@ def send(hook: Mapping[str, Any], data: Mapping[str, Any]) -> str:
 class Tickets:
     """What was sent to which hook: lines that are only ever added."""
 
-    def __init__(self, folder: str) -> None:
+    def __init__(self, folder: str, now: float) -> None:
         self.path = os.path.join(folder, _SENT)
         self.begun: dict[str, float] = {}
         self.sent: dict[str, set[str]] = {}
@@ -167,7 +167,9 @@ class Tickets:
                 # What a killed run has cut: it is sent again.
                 continue
             if data.get("what") == _BEGUN:
-                self.begun.setdefault(hook, at)
+                # By a clock that was ahead, all that ends until then would count as before it.
+                if at <= now:
+                    self.begun.setdefault(hook, at)
             else:
                 self.sent.setdefault(hook, set()).add(key)
 
@@ -193,7 +195,7 @@ def send_all(
     """
     events = list(events)
     tickets, after = tickets_of(events), fold(events)
-    known = Tickets(folder)
+    known = Tickets(folder, time.time())
     reported: dict[str, dict[str, Any]] = {}
     for hook in hooks:
         name, now = hook["name"], float(int(time.time()))

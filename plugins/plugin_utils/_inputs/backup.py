@@ -74,8 +74,9 @@ def backup_inputs(host: Host) -> dict[str, Any]:
         "backup_tidies": host.name == _first(host.site),
         "backup_secrets_dir": STATE + "/secrets",
     }
-    for kind in _FOLDERS.keys() & set(kinds):
-        name, own = _FOLDERS[kind]
+    for kind, (name, own) in _FOLDERS.items():
+        if kind not in kinds:
+            continue
         given[name] = host.refer(own) if host.says(own) else host.site.defaults[own]
     given |= {name: host.refer(own) for name, own in _OF_DATABASE.items() if host.says(own)}
     return given

@@ -23,10 +23,10 @@ from ansible.inventory.helpers import sort_groups
 from ansible.vars.plugins import get_vars_from_inventory_sources, get_vars_from_path
 from jinja2 import Environment, TemplateError, meta
 
-from ...module_utils._core.schema import EXTRA, Opaque, Option, RoleSpec, Unresolved, typed
+from ...module_utils._core.schema import EXTRA, Opaque, Option, Problem, RoleSpec, Unresolved, typed
 from .._contract.contract import CLUSTER_GROUP, GROUPS, VARIABLES
 from .duplicates import find_duplicates
-from .files import find_clear_texts, find_unreadable, read_files
+from .files import find_clear_texts, find_unparsed, find_unreadable, read_files
 from .given import READ
 from .hosts import concerned, host_path, known_hosts
 from .orphans import find_orphans
@@ -34,6 +34,8 @@ from .role_specs import load_defaults
 from .secrets import hides, secret_options
 from .templates import has_template, templar
 from .values import Inventory, Value, node_address
+
+_STATE = "cluster_state_dir"
 
 _UNDEFINED = re.compile(r"'([^']+)' is undefined")
 _NO_ATTRIBUTE = re.compile(r"has no attribute '([^']+)'")
@@ -334,6 +336,22 @@ def _read_address(reader: _Reader, variables: Mapping[str, Any]) -> str | None:
     return address if isinstance(address, str) else None
 
 
+def _find_states(
+    directories: Mapping[str, str], hosts: Mapping[str, Mapping[str, Value]]
+) -> Iterator[Problem]:
+    """Yield that the inventory has no one folder beside it: its files are in several.
+
+    directories have one of their hosts each.
+    """
+    if len(directories) > 1 and not all(_STATE in hosts[host] for host in directories.values()):
+        there = " and ".join(f"{host} in {folder}" for folder, host in directories.items())
+        yield Problem(
+            f"all.{_STATE}",
+            f"missing, and the inventory's files are in several folders: {there}",
+            "write the path of the one folder for secrets and plan",
+        )
+
+
 def collect(
     loader: Any, inventory: Any, variable_manager: Any, roles: Mapping[str, RoleSpec], root: str
 ) -> Inventory:
@@ -351,7 +369,7 @@ def collect(
     origins = _Origins(loader, inventory, variable_manager.extra_vars)
     options: dict[str, Option | None] = {}
     others: dict[str, str] = {}
-    directory: str | None = None
+    directories: dict[str, str] = {}
     by_name: list[str] = []
     addresses: dict[str, str] = {}
     found: dict[str, list[tuple[str, Any, Any, str | None]]] = {}
@@ -361,7 +379,8 @@ def collect(
         host = inventory.get_host(host_name)
         host_groups = sort_groups(host.get_groups())
         variables = variable_manager.get_vars(host=host)
-        directory = directory or variables.get("inventory_dir")
+        if variables.get("inventory_dir"):
+            directories.setdefault(variables["inventory_dir"], host_name)
         if "ansible_host" not in variables and variables.get("ansible_connection") is None:
             by_name.append(host_name)
         address = _read_address(reader, variables)
@@ -399,6 +418,7 @@ def collect(
     problems = (
         *find_duplicates(files),
         *find_orphans(inventory._sources, groups, inventory.hosts),
+        *_find_states(directories, hosts),
     )
     unread = {
         group: _unread(origins.of_group(inventory.groups.get(group) or Group(group)))
@@ -410,11 +430,14 @@ def collect(
         skeleton.cluster_groups,
         hosts,
         others,
-        directory,
+        next(iter(directories), None),
         unread,
         problems,
         frozenset(reader.names),
-        tuple(find_unreadable(files)),
+        (
+            *find_unreadable(files),
+            *find_unparsed(inventory._sources, inventory._inventory.processed_sources, files),
+        ),
         tuple(find_clear_texts(files, secret_options(roles))),
         tuple(by_name),
         addresses,

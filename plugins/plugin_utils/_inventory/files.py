@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import yaml
+from ansible.inventory.manager import IGNORED
 
 from ...module_utils._core.schema import Option, Problem
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SUFFIXES = (".yml", ".yaml")
+# Where Ansible looks without -i, and says nothing if it is not there.
+_DEFAULT = "/etc/ansible/hosts"
 _VARIABLES = ("group_vars", "host_vars")
 # What Slurm and nodesets write, and Ansible takes for a name that it refuses.
 _DASHED = re.compile(r"\[(\w+)-(\w+)\]")
@@ -139,6 +142,36 @@ def find_unreadable(files: Iterable[File]) -> Iterator[Problem]:
                 for key, value in node.value:
                     if key.value == "hosts" and isinstance(value, yaml.MappingNode):
                         yield from _ranges(file.name, value)
+
+
+def find_unparsed(
+    sources: Iterable[str], parsed: Collection[str], files: Iterable[File]
+) -> Iterator[Problem]:
+    """Yield the sources, and files of a folder, that Ansible has warned of and goes on without.
+
+    parsed are those that it has read, files what is said of YAML more closely.
+    """
+    named = {str(problem.path).rpartition(":")[0] for problem in find_unreadable(files)}
+    for source in sources:
+        for path in _hosts_paths(source):
+            name = os.path.relpath(path, source) if os.path.isdir(source) else source
+            if path in parsed or {name, os.path.basename(path)} & named:
+                continue
+            if os.path.exists(path):
+                wrong = "Ansible can read no hosts in it, as its warning says, and goes on without"
+                yield Problem(name, wrong, "correct it, or take it out of the inventory")
+            elif path != _DEFAULT:
+                yield Problem(f"-i {name}", "there is no such file", "correct the path")
+
+
+def _hosts_paths(source: str) -> Iterator[str]:
+    """Yield what Ansible looks for hosts in, as it writes the paths."""
+    if not os.path.isdir(source):
+        yield source
+        return
+    for name in sorted(os.listdir(source)):
+        if not IGNORED.search(os.fsencode(name)):
+            yield from _hosts_paths(os.path.join(source, name))
 
 
 def _ranges(name: str, hosts: Any) -> Iterator[Problem]:

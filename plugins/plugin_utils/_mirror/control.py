@@ -11,7 +11,7 @@ import os
 import sys
 import tarfile
 
-from ...module_utils._core.files import make_folder, remove_tree, rename
+from ...module_utils._core.files import make_folder, open_folder, remove_tree, rename
 from ...module_utils._core.run import CommandRunner, ToolError
 
 _FETCH_S = 1800.0
@@ -57,6 +57,9 @@ def build_collection(run: CommandRunner, root: str, target: str) -> str:
     if not _same(f"{partial}/{name}", f"{target}/{name}"):
         rename(f"{partial}/{name}", f"{target}/{name}")
     remove_tree(partial)
+    with open_folder(target) as kept:
+        # A web server gives it out, whatever the umask of the control machine.
+        kept.attributes(name, 0o644)
     return f"{target}/{name}"
 
 

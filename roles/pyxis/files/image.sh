@@ -2,6 +2,8 @@
 # Managed by Ansible: baremetal.dgx. Local changes will be overwritten.
 # Makes a small image that has a shell and says that it is an image. Usage: image.sh FILE TOKEN
 set -eu
+# Users start it: what is in it is theirs to read, whatever a hardened host gives root.
+umask 022
 
 target=$1
 tree=$(mktemp -d)

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import yaml
 from role_render import ROLES, by_path, lines, render_many
+from role_rules import read_yaml
 
 REFUSALS = "refusals | selectattr('when') | map(attribute='say') | list"
 
@@ -364,6 +365,35 @@ def test_half_unpacked_sources_are_unpacked_once_more(tmp_path: Path) -> None:
     }
     again = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     assert "changed=0" in again.stdout, again.stdout
+
+
+def test_users_can_read_what_is_in_the_image_of_a_hardened_builder(tmp_path: Path) -> None:
+    """Under umask 077, with a mksquashfs that only notes what it would pack."""
+    tool, noted = tmp_path / "mksquashfs", tmp_path / "noted"
+    tool.write_text(f'#!/bin/sh\nfind "$1" -printf \'%m %P\\n\' > {noted}; : > "$2"\n')
+    tool.chmod(0o755)
+    target = tmp_path / "images" / "x.sqsh"
+    script = f'umask 077; exec sh {ROLES / "pyxis/files/image.sh"} "$@"'
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run(["sh", "-c", script, "sh", str(target), MARK], env=env, check=True)
+    lines_of = [line.split(" ", 1) for line in noted.read_text().splitlines()]
+    assert {"bin/sh", "etc/passwd", "tmp"} <= {name for _mode, name in lines_of}
+    assert not [name for mode, name in lines_of if not int(mode, 8) & 0o004]
+    assert [path.stat().st_mode & 0o777 for path in (target.parent, target)] == [0o755, 0o644]
+
+
+# A home that is mounted noexec runs no script: a shell has to be named.
+def test_scripts_are_run_by_a_shell_that_is_named() -> None:
+    scripts = [
+        (path, task)
+        for path in ROLES.glob("*/tasks/*.yml")
+        for task in read_yaml(path) or []
+        if "ansible.builtin.script" in task
+    ]
+    assert scripts
+    assert not [
+        path for path, task in scripts if "executable" not in task["ansible.builtin.script"]
+    ]
 
 
 @pytest.mark.skipif(not shutil.which("mksquashfs"), reason="there is no mksquashfs")

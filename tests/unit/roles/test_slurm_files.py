@@ -233,6 +233,19 @@ def test_a_pin_hides_no_release(rendered):
     assert rendered["virgin"]["offered"] == []
 
 
+def test_the_release_is_read_in_a_host_of_another_language(tmp_path: Path) -> None:
+    """LANGUAGE makes apt-cache say "Installiert:", and no release was found."""
+    command = read_yaml(ROLES / "slurm_base/vars/Debian.yml")["__slurm_base_policy_command"]
+    tool = tmp_path / "apt-cache"
+    tool.write_text('#!/bin/sh\necho "$LC_ALL $*"\n')
+    tool.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "LC_ALL": "de_DE.UTF-8", "LANGUAGE": "de"}
+    shown = subprocess.run(
+        [*command[:-1], "x"], env=env, capture_output=True, text=True, check=True
+    )
+    assert shown.stdout == "C policy x\n"
+
+
 # The smallest policy that secilc takes, with what the module speaks of.
 POLICY = """
 (mls false) (sensitivity s0) (sensitivityorder (s0)) (category c0) (categoryorder (c0))
@@ -329,3 +342,24 @@ def test_no_account_rule_of_the_host_ends_the_stack_before_pam_slurm_adopt(
         ["sufficient", "pam_access.so"]
     ]
     assert account[last][1] == "required"
+
+
+def test_a_standby_of_slurmdbd_that_ignores_the_signal_is_soon_killed(tmp_path):
+    """Once in control and out of it again, it ends by SIGKILL alone (24.11.5)."""
+    files = read_yaml(ROLES / "slurm_database/tasks/configure.yml")[0]["vars"]
+    shared = {
+        "slurm_database_hosts": ["db-01", "db-02"],
+        "slurm_database_cluster_name": "demo",
+        "slurm_database_password": "x" * 16,
+        "slurm_base_auth": "munge",
+        "__slurm_base_jwt_conf": {},
+        **files,
+    }
+    cases = {host: {**shared, "inventory_hostname": host} for host in ("db-01", "db-02")}
+    shown = {"files": "__slurm_database_files"}
+    found = render_many(tmp_path, "slurm_database", "Debian", cases, shown)
+    states = {
+        host: [one["state"] for one in values["files"] if one["path"].endswith("dgx.conf")]
+        for host, values in found.items()
+    }
+    assert states == {"db-01": ["absent"], "db-02": ["file"]}

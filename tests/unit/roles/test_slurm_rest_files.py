@@ -5,6 +5,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import socket
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +76,19 @@ def test_slurmrestd_is_a_user_of_its_own_and_tls_is_all_that_reaches_it(tmp_path
     token, way = found["probes"]
     assert token["command"][-1] == "/slurm/v0.0.42/partitions"
     assert way["command"][-1] == "https://10.1.0.11:6820/slurm/v0.0.42/partitions"
+
+
+@pytest.mark.skipif(not shutil.which("curl"), reason="there is no curl")
+def test_the_check_asks_the_host_itself_where_a_proxy_is_set(tmp_path: Path) -> None:
+    inputs = {**HOST, "slurm_rest_address": "127.0.0.1"}
+    way = render(tmp_path, "slurm_rest", "Debian", inputs, SHOWN)["probes"][1]
+    with socket.create_server(("127.0.0.1", 0)) as proxy:
+        proxy.setblocking(False)
+        address = f"http://name:word@127.0.0.1:{proxy.getsockname()[1]}"
+        env = {**os.environ, "https_proxy": address, "all_proxy": address, "no_proxy": ""}
+        subprocess.run([*way["command"], "--max-time", "2"], env=env, check=False)
+        with pytest.raises(BlockingIOError):
+            proxy.accept()
 
 
 def test_clients_with_certificates_and_ipv6(tmp_path: Path) -> None:

@@ -212,8 +212,11 @@ def is_unknown(text: str) -> bool:
 
 
 def needs_update(now: float, updated_at: float, sources_at: float, max_age_s: float) -> bool:
-    """Whether the package lists are older than allowed, or than the list of sources."""
-    return updated_at <= 0 or sources_at > updated_at or now - updated_at > max_age_s
+    """Whether the package lists are older than allowed, or than the list of sources.
+
+    Lists from the future were fetched while the clock was wrong: how old they are is not known.
+    """
+    return updated_at <= 0 or sources_at > updated_at or not 0 <= now - updated_at <= max_age_s
 
 
 def apply(manager: Manager, plan: Plan, held: Sequence[str], interrupted: bool) -> bool:

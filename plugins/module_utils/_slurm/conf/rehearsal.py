@@ -17,7 +17,6 @@ from __future__ import annotations
 import os
 import pwd
 import re
-import shutil
 import socket
 from dataclasses import dataclass
 from typing import Iterable, Iterator, Mapping
@@ -33,7 +32,7 @@ from ..._core.files import (
 )
 from ..._core.names import short_name
 from ..._core.nodeset import expand
-from ..._core.run import MISSING, CommandRunner, ToolError
+from ..._core.run import MISSING, CommandRunner, ToolError, find
 
 _USER = "slurm"
 # Secrets are not copied. auth/slurm wants its key beside slurm.conf, where a link will do.
@@ -222,7 +221,7 @@ def play(run: CommandRunner, folder: str, slurm_conf: str, timeout_s: int, asks:
         (os.path.join(folder, "log"), ""),
     ):
         write_atomic(path, text, sync=False)
-    daemon = shutil.which("slurmctld", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+    daemon = find("slurmctld")
     if daemon is None:
         raise ToolError("slurmctld is not installed")
     spaces = ["--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]

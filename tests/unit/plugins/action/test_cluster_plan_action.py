@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -602,3 +603,33 @@ def test_only_files_of_ours_are_removed_where_others_may_lie(tmp_path: Path) -> 
     assert write_texts(str(tmp_path), {}, ours)
     assert [path.name for path in tmp_path.iterdir()] == ["learned.csv"]
     assert not write_texts(str(tmp_path / "nothing"), {}, ours)
+
+
+def test_a_plan_is_the_same_whatever_the_order_of_sets(tmp_path: Path) -> None:
+    """Another order of an input is another plan: a run that changes nothing would be a change."""
+
+    # These two give the sets of the plan's texts different orders.
+    def planned(seed: str) -> dict[str, bytes]:
+        folder = tmp_path / seed / "inventory"
+        shutil.copytree(Path(collection_root()) / "inventories/core_12", folder)
+        (folder / "group_vars/all/own.yml").write_text(
+            'backup_repository: "sftp:copies@store.example.org:/srv/copies"\n'
+            "backup_prometheus: true\n"
+        )
+        done = subprocess.run(
+            ["ansible-playbook", "baremetal.dgx.check_inventory", "-i", str(folder)],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        plan = folder / ".dgx/plan"
+        return {
+            str(path.relative_to(plan)): path.read_bytes()
+            for path in plan.rglob("*")
+            if path.is_file()
+        }
+
+    with ThreadPoolExecutor() as pool:
+        one, two = pool.map(planned, ("1", "4"))
+    assert len(one) > 20
+    assert one == two

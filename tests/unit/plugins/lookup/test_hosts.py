@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +13,12 @@ from ansible import constants
 from ansible.errors import AnsibleLookupError
 from ansible.parsing.dataloader import DataLoader
 
-from ansible_collections.baremetal.dgx.plugins.lookup import canary_peers, host_values, ssh_targets
+from ansible_collections.baremetal.dgx.plugins.lookup import (
+    canary_peers,
+    host_values,
+    ssh_targets,
+    target_hosts,
+)
 from ansible_collections.baremetal.dgx.plugins.lookup.host_values import value_at
 
 
@@ -45,6 +51,28 @@ def ask(plugin: Any, terms: list[Any], variables: dict[str, Any], **options: Any
 )
 def test_the_part_that_a_dotted_name_means(name: str, value: Any) -> None:
     assert value_at({"seen": {"adapters": [{"rail": 0}], "none": None}}, name) == value
+
+
+@pytest.mark.parametrize(
+    ("pattern", "limit", "hosts"),
+    [
+        ("gpu_nodes", None, ["dgx-01", "dgx-02", "dgx-03"]),
+        ("gpu_nodes:!dgx-01", "head-01,dgx-*", ["dgx-02", "dgx-03"]),
+        ("gpu_nodes", "all:!dgx-02", ["dgx-01", "dgx-03"]),
+        ("gpu_nodes", "@{folder}/site.retry", ["dgx-03"]),
+        ("gpu_nodes", "head-01", []),
+    ],
+)
+def test_the_hosts_of_a_pattern_are_those_of_the_limit(
+    pattern: str, limit: str | None, hosts: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "site.retry").write_text("dgx-03\nhead-01\n")
+    nodes = ["dgx-01", "dgx-02", "dgx-03"]
+    groups = {"all": ["head-01", *nodes], "slurm_controllers": ["head-01"], "gpu_nodes": nodes}
+    known: dict[str, Any] = {"groups": groups}
+    if limit:
+        known["ansible_limit"] = limit.format(folder=tmp_path)
+    assert ask(target_hosts, [pattern], known) == hosts
 
 
 HOSTS = {

@@ -126,3 +126,16 @@ def test_the_node_knows_its_name_and_its_people(monkeypatch):
     found = collect._own_names()
     assert {"dgx-01.example.com", "dgx-01", "carol"} <= set(found)
     assert not {"root", "nobody"} & set(found)
+
+
+def test_a_full_disk_keeps_no_half_of_an_archive(run_module, monkeypatch, tmp_path):
+    def full(*_words):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(collect, "write_all", full)
+    monkeypatch.setattr(collect, "PARTS", ())
+    tmp_path.chmod(0o755)
+    answer = run_module(node_evidence.main, {"parent": str(tmp_path)})
+    assert answer["failed"]
+    assert "collected.tar.gz: No space left on device" in answer["msg"]
+    assert not list(tmp_path.iterdir())

@@ -16,7 +16,12 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._backup import main, proof, status
+from ansible_collections.baremetal.dgx.plugins.module_utils._backup import (
+    main,
+    proof,
+    restore,
+    status,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._backup.repository import (
     Repository,
     parse_snapshots,
@@ -32,6 +37,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import 
     Record,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
+    ENDED,
     CommandResult,
     ToolError,
     run,
@@ -41,6 +47,10 @@ from .conftest import job_state
 
 pytestmark = pytest.mark.slow
 DAY_S = 86400
+GOOD: dict[str, Any] = {
+    "version": 1, "cluster": "demo", "kinds": ["controller"], "repository": "/r",
+    "password_file": "/p", "metrics_file": "/m.prom", "state_dir": "/s",
+}  # fmt: skip
 
 
 def outcomes(records: list[Record]) -> dict[str, str]:
@@ -290,13 +300,9 @@ def test_it_is_one_program(settings: Settings, tmp_path: Path) -> None:
     ],
 )
 def test_settings_that_are_refused(change: dict[str, object], message: str) -> None:
-    good = {
-        "version": 1, "cluster": "demo", "kinds": ["controller"], "repository": "/r",
-        "password_file": "/p", "metrics_file": "/m.prom", "state_dir": "/s",
-    }  # fmt: skip
-    assert settings_from_data(good).cluster == "demo"
+    assert settings_from_data(GOOD).cluster == "demo"
     with pytest.raises(ValueError, match=message):
-        settings_from_data({**good, **change})
+        settings_from_data({**GOOD, **change})
 
 
 def test_snapshots_of_restic() -> None:
@@ -316,6 +322,30 @@ def test_snapshots_of_restic() -> None:
     assert parse_snapshots("null") == []
     with pytest.raises(ToolError):
         parse_snapshots('[{"id": 1}]')
+
+
+def test_a_copy_from_the_future_is_never_young(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the time of a clock that was ahead it stays the newest for years, whatever comes after."""
+    shown = [
+        {"id": "a" * 64, "time": at, "tags": ["controller", "job=7"], "paths": ["/stage"]}
+        for at in ("2026-03-01T00:00:00Z", "2036-03-01T00:00:00Z")
+    ]
+
+    def restic(argv: Sequence[str], timeout_s: float = 0, env: object = None) -> CommandResult:
+        out = json.dumps(shown) if "snapshots" in argv else ""
+        return CommandResult(tuple(argv), ENDED, 0, out, "")
+
+    given = settings_from_data(GOOD)
+    now_s = 1_772_330_000.0
+    monkeypatch.setattr(time, "time", lambda: now_s)
+    monkeypatch.setattr(proof, "make_temporary", lambda *_words: "/nowhere")
+    age = next(one for one in proof.prove(given, restic, ["controller"]) if "age" in one.check)
+    assert age.status == NOT_MEASURED
+    assert "is dated 2036-03-01T00:00:00Z and now is 2026-03-01T" in age.text
+    with pytest.raises(ToolError, match=r"dated 2036.* or write restore_until"):
+        restore.choose(given, restic, "controller", restore.limit_of(""))
+    chosen = restore.choose(given, restic, "controller", now_s)
+    assert chosen.at_s < now_s, "a time that the operator writes is enough"
 
 
 def test_a_proof_of_one_kind_says_nothing_of_the_other() -> None:

@@ -16,10 +16,17 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._burn.control import
     RESUME,
     START,
     BurnError,
+    is_again,
     next_action,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._burn.cublaslt import places
-from ansible_collections.baremetal.dgx.plugins.module_utils._burn.state import State, load, save
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn.state import (
+    DONE,
+    RUNNING,
+    State,
+    load,
+    save,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._burn.watcher import (
     Seen,
     add_sample,
@@ -187,3 +194,20 @@ def test_cpu_lists():
 def test_settings_are_json():
     data = json.loads(json.dumps(plans.Settings().as_data()))
     assert plans.settings_from_data(data) == plans.Settings()
+
+
+@pytest.mark.parametrize(
+    ("state", "age_days", "days", "again"),
+    [
+        (DONE, 6, 7, False),
+        (DONE, 8, 7, True),
+        (DONE, 8, 0, False),
+        (RUNNING, 8, 7, False),
+        # A clock that was set back a little, and one that was years ahead.
+        (DONE, -0.001, 7, False),
+        (DONE, -3650, 7, True),
+    ],
+)
+def test_a_burn_in_counts_for_days(state, age_days, days, again):
+    kept = State(plans.Settings(), state, updated=2e9 - age_days * 86400)
+    assert is_again({"again": False, "again_after_days": days}, kept, 2e9) is again

@@ -44,9 +44,11 @@ def test_modes_are_those_asked_for_whatever_the_umask(tmp_path: Path) -> None:
     before = os.umask(0o077)
     try:
         files.write_atomic(str(tmp_path / "a" / "b" / "file"), "", 0o644, make=0o711)
+        files.append_lines(str(tmp_path / "a" / "log"), ["line"], 0o644)
     finally:
         os.umask(before)
-    assert [mode_of(tmp_path / one) for one in ("a", "a/b", "a/b/file")] == [0o755, 0o711, 0o644]
+    modes = {one: mode_of(tmp_path / one) for one in ("a", "a/b", "a/b/file", "a/log")}
+    assert modes == {"a": 0o755, "a/b": 0o711, "a/b/file": 0o644, "a/log": 0o644}
 
 
 def test_a_folder_that_must_exist_is_not_made(tmp_path: Path) -> None:
@@ -67,10 +69,36 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(
                 raise OSError(28, "No space left on device")
 
             patch.setattr(os, call, full)
-            with pytest.raises(OSError, match="No space"):
+            with pytest.raises(OSError, match="No space") as caught:
                 files.write_atomic(str(path), "new")
+            assert caught.value.filename == str(path), "which disk is full"
         assert path.read_text() == "old"
         assert os.listdir(tmp_path) == ["file"]
+
+
+def test_an_error_of_writing_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel knows a name in a folder, and of a descriptor nothing."""
+    path = str(tmp_path / "file")
+    work = {
+        "open": lambda: files.write_atomic(path, "new"),
+        "mkdir": lambda: files.make_folder(path),
+        "link": lambda: files.open_folder(str(tmp_path)).write_first("file", "new"),
+        "fsync": lambda: files.append_lines(path, ["one"]),
+    }
+    for call, write in work.items():
+        real = getattr(os, call)
+
+        def refuse(first: object, *words: object, _real=real, **named: object) -> object:
+            if isinstance(first, str) and "file" not in first:
+                return _real(first, *words, **named)
+            raise OSError(30, "Read-only file system", first if isinstance(first, str) else None)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, refuse)
+            with pytest.raises(OSError, match=f"Read-only file system: '{path}'$"):
+                write()
 
 
 def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path: Path) -> None:

@@ -107,3 +107,17 @@ def test_a_users_folder_or_link_in_tmp_is_refused(open_place, as_user, monkeypat
         with pytest.raises(OSError, match=message), _lock.host_lock("x", 0):
             pass
         os.rename(folder, open_place / message)
+
+
+def test_a_full_disk_keeps_no_run_from_the_lock(folder, monkeypatch):
+    """Who holds it is a note; the lock is the kernel's, and needs no room."""
+
+    def full(*_words):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    busy = pytest.raises(_lock.BusyError, match="process unknown")
+    with _lock.host_lock("x", 0), busy, _lock.host_lock("x", 0):
+        pass
+    with _lock.host_lock("x", 0):
+        pass

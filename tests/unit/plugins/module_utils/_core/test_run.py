@@ -44,6 +44,22 @@ def test_the_locale_is_fixed_and_more_can_be_set(run):
     assert run(["sh", "-c", "echo $LC_ALL $X"], env={"X": "y"}).out == "C y\n"
 
 
+SHORT = "/usr/bin:/bin"
+
+
+@pytest.mark.parametrize("path", [SHORT, "", None])
+def test_a_short_path_hides_no_program(run, monkeypatch, path):
+    """That of cron, of su and of sudo's secure_path may lack the folders of administrators."""
+    if path is None:
+        monkeypatch.delenv("PATH")
+    else:
+        monkeypatch.setenv("PATH", path)
+    for runner in (run, plain.run) if path == SHORT else (plain.run,):
+        for argv in (["ldconfig", "-V"], ["sh", "-c", "ldconfig -V"]):
+            assert runner(argv).ok, (runner, argv)
+    assert plain.run(["sh", "-c", "echo $PATH"], env={"PATH": "/bin"}).out == "/bin\n"
+
+
 def test_a_tool_that_is_not_installed(run):
     result = run(["no-such-tool", "-x"])
     assert result.outcome == MISSING

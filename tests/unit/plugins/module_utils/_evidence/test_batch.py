@@ -55,6 +55,26 @@ def heads(lines):
     return [one for one, data in read(lines) if data is None]
 
 
+@pytest.mark.parametrize(
+    ("status", "ahead", "kept"),
+    [
+        (PASS, "2026-03-01T00:09:00Z", (PASS, "2026-03-01T00:09:00Z")),
+        (PASS, "2026-03-01T02:00:00Z", (NOT_MEASURED, "2026-03-01T00:00:00Z")),
+        (PASS, "2036-03-01T00:00:00Z", (NOT_MEASURED, "2026-03-01T00:00:00Z")),
+        (FAIL, "2036-03-01T00:00:00Z", (FAIL, "2026-03-01T00:00:00Z")),
+        (PASS, "1970-01-01T00:00:09Z", (PASS, "1970-01-01T00:00:09Z")),
+    ],
+)
+def test_a_pass_from_the_future_is_none(status, ahead, kept):
+    """A node's clock that is ahead: its pass would be newer than the drain that comes after it."""
+    lines = batch(RUN, 0, "dgx-001", [{**record("gpu.count", "node:dgx-001", status), "at": ahead}])
+    ((_head, data),) = [one for one in read(lines) if one[1] is not None]
+    assert (data["status"], data["at"]) == kept
+    if kept[0] == NOT_MEASURED:
+        assert f"dated {ahead}" in data["text"]
+        assert "chronyc" in data["remedy"]
+
+
 def test_a_line_is_json_that_proves_itself():
     line = pack({"kind": "record", "text": 'Ünïcode "quoted"\n\x1b[0m'})
     assert json.loads(line)["text"] == 'Ünïcode "quoted"\n\x1b[0m'

@@ -44,6 +44,7 @@ class Slurm:
     def __call__(self, argv, timeout_s=30, env=None) -> CommandResult:
         self.calls.append(tuple(argv))
         assert env["SLURM_BITSTR_LEN"] == "0"
+        assert env["TZ"] == "UTC", "an hour of local time is there twice"
         answer = self.answers.get(" ".join(argv[:2])) or self.answers[argv[0]]
         if answer in (TIMED_OUT, MISSING):
             return CommandResult(tuple(argv), answer, took_s=timeout_s)

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import time
+
 import pytest
 from slurm_use_texts import JOBS, NODES, PING, PING_BOTH, SDIAG, SHARES, node
 
@@ -30,6 +32,18 @@ def test_nodes() -> None:
     assert three.since_s is not None
     assert three.since_s == four.since_s
     assert four.node.states == ("DOWN", "NOT_RESPONDING")
+
+
+def test_the_hour_that_summer_time_repeats_is_there_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm is asked with TZ=UTC, whatever the zone of the controller is."""
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    try:
+        (one,) = parse_node_uses(node("a", "DOWN", "Reason=x [root@2026-10-25T00:30:00]"))
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    assert one.since_s == 1_792_888_200.0
 
 
 def test_gpus_that_are_not_accounted_for_are_configured_all_the_same() -> None:

@@ -1416,3 +1416,13 @@ def test_another_fabric_that_is_joined_by_one_cable_is_one_finding() -> None:
         ports.append((guid, 2))
     (found,) = world.judge().findings
     assert (found.kind, found.subject) == ("unexpected", "device:other-0")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_machines_that_answer_by_each_others_name_are_one_finding(order: int) -> None:
+    """Their declared adapters are in place: none of the sixteen was replaced."""
+    names = ("adapter_gone_and_all_nodes_answer", "names_of_declared_nodes_exchanged")
+    case = build("basepod-12", names[::order], 1)
+    found, unsure = case.run()
+    assert {kind for kind, _subject in found} == {"exchanged", "hca_absent"}
+    assert (found, unsure) == (case.expected, set())

@@ -13,6 +13,7 @@ import pytest
 from checkout import FIXTURES
 from ib_tree import RAILS, dgx
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._core import files
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.lock import host_lock
 from ansible_collections.baremetal.dgx.plugins.module_utils._node_health import (
     questions as _health_ask,
@@ -517,6 +518,35 @@ def test_what_cannot_be_written_is_a_fault_and_no_verdict(node):
     node.metrics.parent.write_text("a file where a folder should be")
     assert node.run("timer") == FAULT
     assert node.odd("timer") == {}
+    assert node.in_slurm == ("IDLE", "")
+
+
+def test_a_full_state_folder_hides_no_broken_adapter(node, monkeypatch, capsys):
+    """What cannot be kept is a fault of the program; what the node shows is judged all the same."""
+    dgx(node.folder / "sys", mlx5_rail0={"state": "1: DOWN", "physical": "2: Polling"})
+    rails = [{"rail": n, "pci": f"{bus}:00.0", "rate_gbps": 400} for n, bus in enumerate(RAILS)]
+    node.config["ib"] = {"rails": rails}
+
+    def full(*_words):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "write_all", full)
+    monkeypatch.setattr(os, "pwrite", full)
+    assert node.run("health") == FAILED
+    assert node.in_slurm[0] == "IDLE+DRAIN"
+    assert list(node.state.iterdir()) == []
+    lines = capsys.readouterr().out.splitlines()
+    assert f"checker: {node.metrics} cannot be written: No space left on device" in lines
+    assert not any("Error" in line for line in lines)
+
+
+def test_a_full_state_folder_drains_no_node(node, monkeypatch):
+    def full(*_words):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(files, "write_all", full)
+    for mode in MODES:
+        assert node.run(mode) == FAULT
     assert node.in_slurm == ("IDLE", "")
 
 

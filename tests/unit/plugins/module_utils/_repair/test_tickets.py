@@ -134,6 +134,16 @@ def test_a_new_hook_is_told_nothing_of_what_is_over(tmp_path):
     assert reported["sent"] == ["dgx-02-story/opened", "dgx-02-story/person"]
 
 
+def test_a_hook_that_a_clock_ahead_has_begun_gets_what_ends(tmp_path, monkeypatch):
+    with Receiver(tmp_path) as receiver:
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time", lambda: 2_500_000_000.0)
+            send_all(str(tmp_path), [receiver.hook()], [], "alpha", Redactor())
+        assert sent(tmp_path, receiver.hook(), lines())["sent"] == [
+            f"dgx-01-story/{state}" for state in STATES
+        ]
+
+
 def test_a_command_gets_a_file_and_secrets_are_taken_out(tmp_path):
     program = tmp_path / "tell"
     program.write_text(

@@ -333,3 +333,16 @@ def test_the_usual_address_is_what_jinja_makes(tmp_path: Path, number: str) -> N
     assert [f"dgx-{place:02}" in found for place in range(1, len(ADDRESSED) + 1)] == list(expected)
     # A host with a template or a mistake in its variables is left to Jinja.
     assert asked < asked_of_all
+
+
+def test_hosts_of_several_folders_need_one_for_the_state(
+    collected: Callable[..., Inventory], small_files: dict[str, str]
+) -> None:
+    """Ansible's inventory_dir is that of each host's own file, and no plan is there."""
+    small_files["rack/more.yml"] = "cluster: {children: {gpu_nodes: {hosts: {dgx-05: }}}}\n"
+    (problem,) = collected(small_files).problems
+    assert problem.path == "all.cluster_state_dir"
+    assert "several folders: head-01 in " in problem.wrong
+    assert "/rack" in problem.wrong
+    small_files["group_vars/all/state.yml"] = "cluster_state_dir: /srv/cluster\n"
+    assert collected(small_files).problems == ()

@@ -5,7 +5,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
+import pytest
+
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.files import find_unparsed
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.plan import Plan
 
 OWN = "group_vars/all/own.yml"
@@ -49,3 +53,34 @@ def test_hosts_that_were_not_read_are_the_only_mistake(
     assert planned(small_files).problems == (
         "hosts.yml:17: 'dgx[1-4]' is not a range of hosts to Ansible; write dgx[1:4]",
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("more.ini", "[gpu_nodes]\ndgx-[05-06]\n"),
+        ("more/of_a_script", "no route to the source of hosts\n"),
+    ],
+)
+def test_hosts_that_ansible_leaves_out_are_a_mistake(
+    name: str, text: str, planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    """Else the plan is that of a smaller cluster, and removes what is missing."""
+    small_files[name] = text
+    (problem,) = planned(small_files).problems
+    assert problem == (
+        f"{name}: Ansible can read no hosts in it, as its warning says, and goes on without; "
+        "correct it, or take it out of the inventory"
+    )
+
+
+def test_sources_that_ansible_leaves_out_are_mistakes(tmp_path: Path) -> None:
+    """Where no one wrote an inventory, its default is none."""
+    good, bad, gone = tmp_path / "hosts.yml", tmp_path / "more", tmp_path / "hots.yml"
+    good.touch()
+    bad.touch()
+    sources = [str(path) for path in (good, bad, gone)]
+    found = list(
+        find_unparsed([*sources, "dgx-01,", "/etc/ansible/hosts"], [sources[0], "dgx-01,"], [])
+    )
+    assert [problem.path for problem in found] == [str(bad), f"-i {gone}"]

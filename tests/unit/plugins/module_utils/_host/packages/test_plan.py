@@ -149,7 +149,15 @@ def test_old_lists_are_recognised(text):
 
 @pytest.mark.parametrize(
     ("updated", "sources", "needed"),
-    [(0, 0, True), (900, 0, False), (900, 950, True), (100, 50, True), (900, 900, False)],
+    [
+        (0, 0, True),
+        (900, 0, False),
+        (900, 950, True),
+        (100, 50, True),
+        (900, 900, False),
+        # Fetched while the clock was ahead: they would be fresh until then.
+        (9000, 0, True),
+    ],
 )
 def test_needs_update(updated, sources, needed):
     assert needs_update(1000, updated, sources, 500) is needed
