@@ -74,6 +74,9 @@ def test_ldap(tmp_path: Path) -> None:
         "ldap_network_timeout": "3",
         "ldap_opt_timeout": "4",
         "ldap_search_timeout": "6",
+        "offline_timeout": "30",
+        # sssd doubles the wait up to an hour by itself.
+        "offline_timeout_max": "60",
         "access_provider": "simple",
         "simple_allow_groups": "hpc, domain users",
         "cache_credentials": "true",
