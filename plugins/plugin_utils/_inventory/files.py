@@ -20,7 +20,7 @@ from ...module_utils._core.schema import Option, Problem
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SUFFIXES = (".yml", ".yaml")
-# Where Ansible looks without -i, and says nothing if it is not there.
+# Where Ansible looks without -i. It need not be there.
 _DEFAULT = "/etc/ansible/hosts"
 _VARIABLES = ("group_vars", "host_vars")
 # What Slurm and nodesets write, and Ansible takes for a name that it refuses.
@@ -149,7 +149,7 @@ def find_unparsed(
 ) -> Iterator[Problem]:
     """Yield the sources, and files of a folder, that Ansible has warned of and goes on without.
 
-    parsed are those that it has read, files what is said of YAML more closely.
+    parsed are those that it has read; mistakes of YAML in files have a line of find_unreadable.
     """
     named = {str(problem.path).rpartition(":")[0] for problem in find_unreadable(files)}
     for source in sources:
