@@ -20,6 +20,8 @@ from ...module_utils._core.schema import Option, Problem
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SUFFIXES = (".yml", ".yaml")
+# Of files in a folder that are meant to have hosts; programs have any.
+_HOSTS = (*_SUFFIXES, "", ".json", ".toml", ".ini")
 # Where Ansible looks without -i. It need not be there.
 _DEFAULT = "/etc/ansible/hosts"
 _VARIABLES = ("group_vars", "host_vars")
@@ -165,13 +167,21 @@ def find_unparsed(
 
 
 def _hosts_paths(source: str) -> Iterator[str]:
-    """Yield what Ansible looks for hosts in, as it writes the paths."""
+    """Yield what has hosts, as Ansible writes the paths.
+
+    It tries every file of a folder. A text or a certificate that lies there was never meant so.
+    """
     if not os.path.isdir(source):
         yield source
         return
     for name in sorted(os.listdir(source)):
-        if not IGNORED.search(os.fsencode(name)):
-            yield from _hosts_paths(os.path.join(source, name))
+        path = os.path.join(source, name)
+        if IGNORED.search(os.fsencode(name)):
+            continue
+        if os.path.isdir(path):
+            yield from _hosts_paths(path)
+        elif os.path.splitext(name)[1] in _HOSTS or os.access(path, os.X_OK):
+            yield path
 
 
 def _ranges(name: str, hosts: Any) -> Iterator[Problem]:

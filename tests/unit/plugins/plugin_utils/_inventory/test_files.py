@@ -84,3 +84,15 @@ def test_sources_that_ansible_leaves_out_are_mistakes(tmp_path: Path) -> None:
         find_unparsed([*sources, "dgx-01,", "/etc/ansible/hosts"], [sources[0], "dgx-01,"], [])
     )
     assert [problem.path for problem in found] == [str(bad), f"-i {gone}"]
+
+
+def test_what_else_lies_in_the_folder_of_an_inventory_is_no_mistake(tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").touch()
+    (tmp_path / "README.md").write_text("# Our cluster\n", encoding="utf-8")
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "directory-ca.pem").touch()
+    read = [str(tmp_path), str(tmp_path / "hosts.yml")]
+    assert list(find_unparsed([str(tmp_path)], read, [])) == []
+    (tmp_path / "more.py").touch(mode=0o755)
+    (found,) = find_unparsed([str(tmp_path)], read, [])
+    assert found.path == "more.py"
