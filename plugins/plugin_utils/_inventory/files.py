@@ -169,7 +169,7 @@ def find_unparsed(
 def _hosts_paths(source: str) -> Iterator[str]:
     """Yield what has hosts, as Ansible writes the paths.
 
-    It tries every file of a folder. A text or a certificate that lies there was never meant so.
+    It tries every file of a folder, a text or a certificate as well.
     """
     if not os.path.isdir(source):
         yield source
