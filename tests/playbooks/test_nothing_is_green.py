@@ -169,3 +169,27 @@ def test_no_node_changes_if_the_host_of_the_lock_is_lost(playbook: str, site: Si
     assert rc != 0, output
     assert "head-01: is not reached or has failed, and keeps the lock" in output
     assert "Check the inputs" not in output
+
+
+@pytest.mark.parametrize("limit", [(), ("--limit", "head-01")])
+def test_a_controller_that_is_not_asked_may_schedule(limit: tuple[str, ...], site: Site) -> None:
+    """A copy that is restored beside a stand-by that lives would run jobs twice."""
+    hosts = site.folder / "hosts.yml"
+    described = yaml.safe_load(hosts.read_text())
+    controllers = described["all"]["children"]["cluster"]["children"]["slurm_controllers"]
+    lost = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
+    controllers["hosts"]["head-02"] = lost
+    hosts.write_text(yaml.safe_dump(described))
+    program = site.folder / "bin/systemctl"
+    program.write_text("#!/bin/sh\necho inactive\nexit 3\n")
+    program.chmod(0o755)
+    shared = {
+        "slurm_controller_state_save_location": "/shared/slurmctld",
+        "cluster_validation": {"canary": {"mounts": [{"name": "shared", "path": "/shared"}]}},
+    }
+    copies = {"backup_repository": "/mnt/nas/copies", "backup_password": "x" * 20}
+    rc, output = site.run(*limit, playbook="restore_cluster", **copies, **shared)
+    assert rc != 0, output
+    assert "head-02: not reached, and a slurmctld that lives there has a newer queue" in output
+    # Nothing was installed or stopped.
+    assert "Install the program" not in output
