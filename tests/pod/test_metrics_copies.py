@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Time series are copied and proved, lost with Prometheus itself, and brought back.
 
-Blocks of half a day are made by promtool, since Prometheus takes hours to write its first. The tests
-build on each other, in their order.
+Blocks of half a day are made by promtool, since Prometheus takes hours to write its first.
+The tests build on each other, in their order.
 """
 
 from __future__ import annotations
