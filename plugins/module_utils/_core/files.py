@@ -79,7 +79,8 @@ def _named(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if not str(error.filename or "").startswith("/"):
+        # One of words alone would lose them.
+        if error.errno is not None and not str(error.filename or "").startswith("/"):
             error.filename = path
             del error.filename2
         raise
