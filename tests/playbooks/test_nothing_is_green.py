@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -145,15 +146,20 @@ def test_slurm_is_changed_between_lock_and_release(playbook: str) -> None:
     assert plays[first]["any_errors_fatal"]
 
 
-@pytest.mark.parametrize("playbook", ["configure_scheduler", "apply_nodes"])
-def test_no_node_changes_if_the_host_of_the_lock_is_lost(playbook: str, site: Site) -> None:
-    """Not reached from the start, and lost before, in a play of the same run."""
+def lose(site: Site, controller: str) -> None:
+    """Have a controller that no connection reaches."""
     hosts = site.folder / "hosts.yml"
     described = yaml.safe_load(hosts.read_text())
     controllers = described["all"]["children"]["cluster"]["children"]["slurm_controllers"]
     lost = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
-    controllers["hosts"]["head-01"] = lost
+    controllers["hosts"][controller] = lost
     hosts.write_text(yaml.safe_dump(described))
+
+
+@pytest.mark.parametrize("playbook", ["configure_scheduler", "apply_nodes"])
+def test_no_node_changes_if_the_host_of_the_lock_is_lost(playbook: str, site: Site) -> None:
+    """Not reached from the start, and lost before, in a play of the same run."""
+    lose(site, "head-01")
     rc, output = site.run(playbook=playbook, apply_roles=["slurm_base"])
     assert rc != 0, output
     # No role has begun.
@@ -174,12 +180,7 @@ def test_no_node_changes_if_the_host_of_the_lock_is_lost(playbook: str, site: Si
 @pytest.mark.parametrize("limit", [(), ("--limit", "head-01")])
 def test_a_controller_that_is_not_asked_may_schedule(limit: tuple[str, ...], site: Site) -> None:
     """A copy that is restored beside a stand-by that lives would run jobs twice."""
-    hosts = site.folder / "hosts.yml"
-    described = yaml.safe_load(hosts.read_text())
-    controllers = described["all"]["children"]["cluster"]["children"]["slurm_controllers"]
-    lost = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
-    controllers["hosts"]["head-02"] = lost
-    hosts.write_text(yaml.safe_dump(described))
+    lose(site, "head-02")
     program = site.folder / "bin/systemctl"
     program.write_text("#!/bin/sh\necho inactive\nexit 3\n")
     program.chmod(0o755)
@@ -193,3 +194,23 @@ def test_a_controller_that_is_not_asked_may_schedule(limit: tuple[str, ...], sit
     assert "head-02: not reached, and a slurmctld that lives there has a newer queue" in output
     # Nothing was installed or stopped.
     assert "Install the program" not in output
+
+
+@pytest.mark.parametrize(("consent", "rc"), [("true", 0), ("false", 2)])
+def test_the_consent_to_a_lost_controller_is_a_word_of_the_command_line(
+    consent: str, rc: int, site: Site
+) -> None:
+    plays = yaml.safe_load((ROOT / "playbooks/restore_cluster.yml").read_text())
+    (asked,) = [
+        task
+        for play in plays
+        for task in play.get("tasks", [])
+        if task["name"] == "Fail if a controller was not asked"
+    ]
+    play = {"hosts": "head-01", "gather_facts": False, "tasks": [asked]}
+    play["vars"] = {"__restore_unreached": ["head-02"]}
+    path = site.folder / "asked.yml"
+    path.write_text(yaml.safe_dump([play]))
+    words = ["-i", str(site.folder / "hosts.yml"), "-e", f"restore_unreached={consent}"]
+    done = subprocess.run(["ansible-playbook", str(path), *words], capture_output=True, check=False)
+    assert done.returncode == rc, done.stdout.decode()

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -78,7 +77,6 @@ def test_slurmrestd_is_a_user_of_its_own_and_tls_is_all_that_reaches_it(tmp_path
     assert way["command"][-1] == "https://10.1.0.11:6820/slurm/v0.0.42/partitions"
 
 
-@pytest.mark.skipif(not shutil.which("curl"), reason="there is no curl")
 def test_the_check_asks_the_host_itself_where_a_proxy_is_set(tmp_path: Path) -> None:
     inputs = {**HOST, "slurm_rest_address": "127.0.0.1"}
     way = render(tmp_path, "slurm_rest", "Debian", inputs, SHOWN)["probes"][1]
