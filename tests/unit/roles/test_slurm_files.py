@@ -363,3 +363,93 @@ def test_a_standby_of_slurmdbd_that_ignores_the_signal_is_soon_killed(tmp_path):
         for host, values in found.items()
     }
     assert states == {"db-01": ["absent"], "db-02": ["file"]}
+
+
+SCONTROL = """#!/bin/sh
+echo "$*" >> "$LOG"
+case $* in
+    ping) printf '%s\\n' "$PING"; exit "$PING_RC" ;;
+    reconfigure) exit 0 ;;
+esac
+test -n "$USERS" || exit 1
+printf 'Current Association Manager state\\n\\nUser Records\\n\\n%b' "$USERS"
+"""
+RECORD = "UserName={}({}) DefAccount=hpc DefWckey= AdminLevel=None\\n"
+CAROL = RECORD.format("root", 0) + RECORD.format("carol", 4294967294)
+PRIMARY = "Slurmctld(primary) at head-01 is UP"
+
+
+@pytest.fixture
+def looks_for_people(tmp_path: Path) -> Any:
+    """Return a function that runs the program, and returns its code and Slurm's commands."""
+    tools = {
+        "scontrol": SCONTROL,
+        # It knows carol, by name and by number.
+        "getent": "#!/bin/sh\ncase $2 in carol | 1000) echo carol:x:1000 ;; *) exit 2 ;; esac\n",
+        "find": "#!/bin/sh\nprintf '%s' \"$WRITTEN\"\n",
+    }
+    (tmp_path / "bin").mkdir()
+    for name, text in tools.items():
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+
+    def run(users: str, ping: str = PRIMARY, ping_rc: int = 0, written: str = "") -> Any:
+        log = tmp_path / "log"
+        log.write_text("")
+        done = subprocess.run(
+            ["sh", str(ROLES / "slurm_controller/files/slurm-people")],
+            env={
+                "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+                "RUNTIME_DIRECTORY": str(tmp_path),
+                "CONTROLLER": "head-01",
+                "LOG": str(log),
+                "PING": ping,
+                "PING_RC": str(ping_rc),
+                "USERS": users,
+                "WRITTEN": written,
+            },
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        return done.returncode, log.read_text().splitlines()[1:]
+
+    return run
+
+
+ASKS = "--oneliner show assoc_mgr flags=users"
+
+
+def test_slurmctld_looks_again_for_people_whom_the_directory_knows_now(looks_for_people):
+    assert looks_for_people(CAROL) == (0, [ASKS, "reconfigure"])
+    # It did not help: not once more.
+    assert looks_for_people(CAROL) == (0, [ASKS])
+    assert looks_for_people(CAROL.replace("4294967294", "1000")) == (0, [ASKS])
+    # slurmctld has started once more without its directory
+    assert looks_for_people(CAROL) == (0, [ASKS, "reconfigure"])
+
+
+def test_slurmctld_is_left_alone_where_the_directory_knows_none_of_them(looks_for_people):
+    gone = RECORD.format("dave", 4294967294) + RECORD.format("1000", 4294967294)
+    assert looks_for_people(gone + RECORD.format("*", 4294967294)) == (0, [ASKS])
+
+
+def test_only_the_controller_in_charge_looks_for_people(looks_for_people):
+    backup = "Slurmctld(backup) at head-02 is UP"
+    assert looks_for_people(CAROL, f"{PRIMARY}\n{backup}") == (0, [ASKS, "reconfigure"])
+    assert looks_for_people(CAROL, backup.replace("02", "03") + f"\n{PRIMARY}") == (0, [])
+    down = PRIMARY.replace("UP", "DOWN")
+    assert looks_for_people(CAROL, down, 1) == (0, [])
+    # `scontrol ping` fails as soon as one of them is down.
+    first = down.replace("head-01", "head-02")
+    mine = "Slurmctld(backup) at head-01 is UP"
+    assert looks_for_people(CAROL, f"{first}\n{mine}", 1) == (0, [ASKS])
+
+
+def test_people_are_looked_for_when_a_new_slurm_conf_has_been_read(looks_for_people):
+    assert looks_for_people(CAROL, written="/etc/slurm/slurm.conf") == (0, [ASKS])
+    assert looks_for_people(CAROL) == (0, [ASKS, "reconfigure"])
+
+
+def test_a_slurmctld_that_does_not_say_whom_it_knows_is_a_failed_unit(looks_for_people):
+    assert looks_for_people("")[0] != 0
