@@ -78,6 +78,7 @@ def test_ldap(tmp_path: Path) -> None:
         # sssd doubles the wait up to an hour by itself.
         "offline_timeout_max": "60",
         "access_provider": "simple",
+        "sudo_provider": "none",
         "simple_allow_groups": "hpc, domain users",
         "cache_credentials": "true",
         "entry_cache_timeout": "240",
@@ -168,3 +169,16 @@ def test_joined_domains(tmp_path: Path, provider: str) -> None:
     assert found["access_provider"] == "simple"
     assert not any(name.startswith("ldap_uri") for name in found)
     assert f"sssd-{provider}" in result["packages"]
+
+
+@pytest.mark.parametrize("provider", ["ldap", "ad", "ipa"])
+def test_rules_of_sudo_are_not_asked_of_the_directory(tmp_path: Path, provider: str) -> None:
+    """sssd looks in all of it: who may write anywhere in the directory would be root on hosts."""
+    found = domain(shown(tmp_path, "Debian", "13", identity_provider=provider))
+    assert found["sudo_provider"] == "none"
+
+
+def test_a_site_may_keep_rules_of_sudo_in_its_directory(tmp_path: Path) -> None:
+    wanted = {"sudo_provider": "ldap", "ldap_sudo_search_base": "ou=sudoers,dc=example,dc=org"}
+    found = domain(shown(tmp_path, "Debian", "13", identity_settings=wanted))
+    assert wanted.items() <= found.items()
