@@ -20,6 +20,7 @@ CONTROLLER, HEAD, LOGIN, NODE = "dc-01", "head-01", "login-01", "dgx-01"
 MEMBERS = (HEAD, LOGIN, NODE)
 DOMAIN = "ad.example.org"
 VALUES = INVENTORY / "group_vars" / "cluster" / "identity.yml"
+HOSTS = INVENTORY / "hosts.yml"
 ACCOUNTS = INVENTORY / "group_vars" / "all" / "slurm_controller.yml"
 JOINS = "Only-for-joining1"
 WORDS = {"carol": "The-words-of-carol1", "erin": "The-words-of-erin1"}
@@ -78,6 +79,9 @@ def domain() -> str:
         "identity_cache_s": CACHE_S,
         "identity_settings": {"ad_server": f"{CONTROLLER}.{DOMAIN}"},
     }
+    # It is no host of the cluster.
+    lines = HOSTS.read_text(encoding="utf-8").splitlines(keepends=True)
+    HOSTS.write_text("".join(line for line in lines if CONTROLLER not in line), encoding="utf-8")
     VALUES.parent.mkdir(exist_ok=True)
     VALUES.write_text(yaml.safe_dump(values), encoding="utf-8")
     accounts = yaml.safe_load(ACCOUNTS.read_text(encoding="utf-8"))
