@@ -45,6 +45,7 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.subject i
     refusal,
     undeclared,
 )
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.tags import tags_refusal
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.cabling_files import find_cables
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.plan import make_plan
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.report import (
@@ -160,11 +161,13 @@ class ActionModule(ActionBase):
         inventory = getattr(manager, "_inventory", None)
         if inventory is None:
             raise AnsibleActionFail("the inventory of the running process cannot be reached")
+        made = arguments["made"]
         strange = _settings_refusal()
+        if not strange and not made.get("plan_dir"):
+            strange = tags_refusal(self._loader, manager)
         if strange:
             result.update(failed=True, msg=strange)
             return result
-        made = arguments["made"]
         if made.get("plan_dir"):
             result.update(
                 changed=False,

@@ -386,6 +386,45 @@ def test_a_mistake_stops_the_run_before_any_host(name: str, runs: dict[str, list
     assert PASSWORD not in run.text
 
 
+NO_TAG = "no task of the playbook has this tag"
+
+
+@pytest.mark.parametrize(
+    ("playbook", "words", "says"),
+    [
+        (
+            "prepare_nodes", ("--tags", "node_base_verfy"),
+            f"--tags node_base_verfy: {NO_TAG}; write node_base_verify",
+        ),
+        (
+            "prepare_nodes", ("--skip-tags", "node_base_instal"),
+            f"--skip-tags node_base_instal: {NO_TAG}; write node_base_install",
+        ),
+        (
+            "prepare_nodes", ("--tags", "cephfs_verify"),
+            f"--tags cephfs_verify: {NO_TAG}; --list-tags shows those that there are",
+        ),
+        # A role that is included while the playbook runs has the tag.
+        ("mount_storage", ("--tags", "cephfs_verify"), "inventory: nothing is declared for"),
+    ],
+    ids=["to do", "to leave out", "of another playbook", "of an included role"],
+)  # fmt: skip
+def test_a_tag_that_no_task_has_is_red(
+    playbook: str,
+    words: tuple[str, ...],
+    says: str,
+    tmp_path: Path,
+    small_cluster: Mapping[str, str],
+) -> None:
+    """Ansible itself does nothing, or all, and ends green."""
+    scenario = Scenario(playbook=f"baremetal.dgx.{playbook}", arguments=words)
+    (run,) = _run(tmp_path, scenario, small_cluster)
+    assert run.code != 0, run.text
+    assert says in " ".join(run.text.split())
+    assert "Traceback" not in run.text
+    assert not run.contacted
+
+
 def test_a_part_may_have_nothing_to_do(tmp_path: Path, small_cluster: Mapping[str, str]) -> None:
     part = Scenario(
         playbook="baremetal.dgx.configure_monitoring",
