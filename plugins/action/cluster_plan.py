@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 from collections.abc import Iterable
 from typing import Any
 
@@ -44,6 +45,7 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.subject i
     refusal,
     undeclared,
 )
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.tags import tags_refusal
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.cabling_files import find_cables
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.plan import make_plan
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.report import (
@@ -102,15 +104,45 @@ def _mistakes(problems: tuple[str, ...]) -> dict[str, Any]:
     }
 
 
-def _strategy_refusal() -> str:
-    """Return why the playbooks must not run: with such a strategy run_once runs for each host."""
+def _settings_refusal() -> str:
+    """Return why the playbooks must not run with these settings of Ansible."""
     strategy = str(constants.config.get_config_value("DEFAULT_STRATEGY"))
-    if strategy.rpartition(".")[2].endswith(("linear", "debug")):
+    if not strategy.rpartition(".")[2].endswith(("linear", "debug")):
+        return (
+            f"strategy: '{strategy}' lets each host run ahead, and what is done once for all would "
+            "be done for each; write strategy = linear in ansible.cfg, or unset ANSIBLE_STRATEGY"
+        )
+    cache = str(constants.config.get_config_value("CACHE_PLUGIN"))
+    if cache.rpartition(".")[2] != "memory":
+        return (
+            f"fact_caching: '{cache}' has facts of earlier runs, and a host may have another "
+            "system since; run with ANSIBLE_CACHE_PLUGIN=memory"
+        )
+    return ""
+
+
+def _state_refusal(state_dir: str) -> str:
+    """Return why the state cannot be this user's: the secrets in it are its owner's alone."""
+    mine = os.geteuid()
+    if mine == 0 or not os.path.isdir(state_dir):
         return ""
-    return (
-        f"strategy: '{strategy}' lets each host run ahead, and what is done once for all would be "
-        "done for each; write strategy = linear in ansible.cfg, or unset ANSIBLE_STRATEGY"
-    )
+    with os.scandir(state_dir) as entries:
+        for entry in sorted(entries, key=lambda one: one.name):
+            owner = entry.stat(follow_symlinks=False).st_uid
+            if owner != mine:
+                return (
+                    f"{entry.path}: belongs to {_user(owner)}, and what is in it may be read or "
+                    f"changed by that user alone; run as that user, or give all of {state_dir} to "
+                    f"{_user(mine)}"
+                )
+    return ""
+
+
+def _user(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
 
 
 class ActionModule(ActionBase):
@@ -129,11 +161,13 @@ class ActionModule(ActionBase):
         inventory = getattr(manager, "_inventory", None)
         if inventory is None:
             raise AnsibleActionFail("the inventory of the running process cannot be reached")
-        strange = _strategy_refusal()
+        made = arguments["made"]
+        strange = _settings_refusal()
+        if not strange and not made.get("plan_dir"):
+            strange = tags_refusal(self._loader, manager)
         if strange:
             result.update(failed=True, msg=strange)
             return result
-        made = arguments["made"]
         if made.get("plan_dir"):
             result.update(
                 changed=False,
@@ -212,6 +246,10 @@ class ActionModule(ActionBase):
             raise AnsibleActionFail(
                 "all.cluster_state_dir: missing, and the inventory is not a file; write its path"
             )
+        foreign = _state_refusal(state_dir)
+        if foreign:
+            result.update(failed=True, msg=foreign)
+            return
         fabric = fabric_files(cabling.plan, plan.data)
         site = Site(plan.data, found, roles, frozenset(fabric))
         inputs, problems = role_inputs(site)

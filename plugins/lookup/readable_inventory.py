@@ -13,8 +13,8 @@ author:
   - The baremetal.dgx authors (@baremetal-dgx)
 description:
   - Returns what it is given. A file below C(group_vars) or C(host_vars) that is not YAML, that
-    holds no variables, or that is encrypted while no password is given, is refused by its name;
-    Ansible itself ends in an error that names no file.
+    holds no variables, or that is encrypted while no password is given that opens it, is refused by
+    its name; Ansible itself ends in an error that names no file.
   - It is for the O(ignore:hosts) of a play, which Ansible evaluates before it loads variables of
     hosts.
 options:
@@ -56,8 +56,7 @@ class LookupModule(LookupBase):
         """Return the patterns, or refuse the files."""
         self.set_options(var_options=variables, direct=kwargs)
         vault = getattr(self._loader, "_vault", None)
-        has_password = bool(getattr(vault, "secrets", None))
-        problems = find_closed(context.CLIARGS.get("inventory") or (), has_password)
+        problems = find_closed(context.CLIARGS.get("inventory") or (), vault)
         lines = [str(problem) for problem in problems]
         if lines:
             raise AnsibleLookupError("; ".join(lines))

@@ -80,6 +80,8 @@ class LookupModule(LookupBase):
                 names = take_owners(path, host, process(_playbook()))
         except BusyError as exc:
             raise AnsibleLookupError(f"{path}: process {exc.holder} keeps it locked") from exc
-        except (OSError, ValueError) as exc:
+        except OSError as exc:
+            raise AnsibleLookupError(f"{path}: {exc}") from exc
+        except ValueError as exc:
             raise AnsibleLookupError(f"{path}: {exc}; remove it if it is broken") from exc
         return names[1:] if self.get_option("former") else names[:1]

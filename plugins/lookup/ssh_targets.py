@@ -21,6 +21,10 @@ options:
     type: list
     elements: str
     required: true
+  by_key:
+    description: Leaves passwords aside that are given for SSH, since a key is tried, and sudo.
+    type: bool
+    default: false
 """
 
 EXAMPLES = r"""
@@ -57,7 +61,10 @@ class LookupModule(LookupBase):
     ) -> list[dict[str, list[str]]]:
         """Return the one mapping."""
         self.set_options(var_options=variables, direct=kwargs)
-        known, ways = (variables or {})["hostvars"], Ways(self._loader)
+        known, ways = (
+            (variables or {})["hostvars"],
+            Ways(self._loader, by_key=self.get_option("by_key")),
+        )
         hosts = [
             host
             for host in self._flatten(terms)

@@ -210,6 +210,19 @@ def test_a_limit_is_one_for_the_nodes_too(site: Site) -> None:
     assert site.changed == site.done == ["dgx-02"]
 
 
+def test_steps_have_the_command_line_of_the_run(site: Site) -> None:
+    """Else nodes are upgraded to what the inventory says, and the run ends green."""
+    seen = "{{ nvidia_driver_version }} {{ ansible_user }} {{ secret }}"
+    note = {"ansible.builtin.copy": {"content": seen, "dest": f"{site.folder}/seen"}}
+    play = {"hosts": "{{ target }}", "gather_facts": False, "tasks": [note]}
+    (site.folder / "change.yml").write_text(yaml.safe_dump([play]))
+    (site.folder / "more.yml").write_text("secret: of a file\n")
+    options = ("--limit", "head-01,dgx-02", "--user", "admin", "-e", f"@{site.folder}/more.yml")
+    rc, output = site.run(*options, nvidia_driver_version="580.95.05")
+    assert rc == 0, output
+    assert (site.folder / "seen").read_text() == "580.95.05 admin of a file"
+
+
 def test_it_stops_on_a_batch_that_fails_and_goes_on_there(site: Site) -> None:
     (site.folder / "bad-dgx-03").touch()
     rc, output = site.run()

@@ -586,6 +586,30 @@ def test_conditions_are_true_or_false(path: Path) -> None:
     assert [one for one in conditions_in(read_yaml(path)) if is_text(one)] == []
 
 
+def root_here_in(data: Any) -> Iterator[str]:
+    """The tasks on the control machine that `-b` would make root's."""
+    if isinstance(data, dict):
+        if data.get("delegate_to") == "localhost" and data.get("become") is not False:
+            yield str(data.get("name"))
+        for value in data.values():
+            yield from root_here_in(value)
+    elif isinstance(data, list):
+        for value in data:
+            yield from root_here_in(value)
+
+
+def test_root_on_the_control_machine_is_found() -> None:
+    bad = {"name": "x", "delegate_to": "localhost"}
+    assert list(root_here_in([{"block": [bad, {**bad, "become": True}]}])) == ["x", "x"]
+    assert list(root_here_in([{**bad, "become": False}, {"delegate_to": "head-01"}])) == []
+
+
+@each("roles/**/*.yml", "playbooks/**/*.yml")
+def test_no_task_is_roots_on_the_control_machine(path: Path) -> None:
+    """Its files would be, too, and the operator could not write them in the next run."""
+    assert list(root_here_in(read_yaml(path))) == []
+
+
 # What needs no inventory of a cluster, so that there is no plan to begin with.
 WITHOUT_A_PLAN = {"inspect_fabric"}
 

@@ -12,6 +12,7 @@ separate ansible-inventory process would have none of that, and would cost as mu
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,6 +21,7 @@ from typing import Any
 from ansible.errors import AnsibleError
 from ansible.inventory.group import Group
 from ansible.inventory.helpers import sort_groups
+from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.vars.plugins import get_vars_from_inventory_sources, get_vars_from_path
 from jinja2 import Environment, TemplateError, meta
 
@@ -36,6 +38,7 @@ from .templates import has_template, templar
 from .values import Inventory, Value, node_address
 
 _STATE = "cluster_state_dir"
+_BECOME = "ansible_become"
 
 _UNDEFINED = re.compile(r"'([^']+)' is undefined")
 _NO_ATTRIBUTE = re.compile(r"has no attribute '([^']+)'")
@@ -117,6 +120,8 @@ def _reason(exc: Exception, names: Iterable[str]) -> Unresolved:
     names are the variables that the value refers to.
     """
     text = str(exc)
+    if "vault secrets" in text:
+        return Unresolved("no password that is given opens it")
     undefined = _UNDEFINED.search(text)
     if undefined:
         name = undefined.group(1)
@@ -154,8 +159,13 @@ class _Reader:
         """Return the plain form of a value without templates; shared values are converted once."""
         key = (id(value), open_vault)
         if key not in self._raw:
+            try:
+                result = plain(value, open_vault)
+            except AnsibleError:
+                # None of several passwords opens a part of it.
+                result = self._evaluate(value, {}, open_vault)
             # The value is kept too, so that no other can get its id.
-            self._raw[key] = (value, plain(value, open_vault))
+            self._raw[key] = (value, result)
         return self._raw[key][1]
 
     def _closure(self, value: Any, scope: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -352,6 +362,22 @@ def _find_states(
         )
 
 
+def _find_become(reader: _Reader, inventory: Any, variable_manager: Any) -> Iterator[Problem]:
+    """Yield that the control machine would become root, since a variable wins over tasks' words."""
+    localhost = inventory.get_host("localhost")
+    variables = variable_manager.get_vars(host=localhost) if localhost else {}
+    become = reader.template(variables.get(_BECOME), variables, open_vault=False)
+    # Of root, Ansible makes no other root.
+    asked = isinstance(become, (bool, int, str)) and boolean(become, strict=False)
+    if not asked or os.geteuid() == 0:
+        return
+    wrong = "holds for the control machine, too, where sudo would run and files would be root's"
+    if _BECOME in variable_manager.extra_vars:
+        yield Problem(f"{EXTRA}{_BECOME}", wrong, "write -b, or the variable in group_vars/cluster")
+    else:
+        yield Problem(f"all.{_BECOME}", wrong, "write it in group_vars/cluster")
+
+
 def collect(
     loader: Any, inventory: Any, variable_manager: Any, roles: Mapping[str, RoleSpec], root: str
 ) -> Inventory:
@@ -419,6 +445,7 @@ def collect(
         *find_duplicates(files),
         *find_orphans(inventory._sources, groups, inventory.hosts),
         *_find_states(directories, hosts),
+        *_find_become(reader, inventory, variable_manager),
     )
     unread = {
         group: _unread(origins.of_group(inventory.groups.get(group) or Group(group)))

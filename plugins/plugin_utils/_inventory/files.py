@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
+from ansible.errors import AnsibleError
 from ansible.inventory.manager import IGNORED
 
 from ...module_utils._core.schema import Option, Problem
@@ -78,23 +79,33 @@ def read_files(sources: Iterable[str]) -> list[File]:
     return found
 
 
-def find_closed(sources: Iterable[str], has_password: bool) -> Iterator[Problem]:
-    """Yield the files of variables that Ansible cannot read: its own line names none of them."""
+def find_closed(sources: Iterable[str], vault: Any = None) -> Iterator[Problem]:
+    """Yield the files of variables that Ansible cannot read: its own line names none of them.
+
+    vault has the passwords that are given, and opens what is encrypted.
+    """
     for source in sources:
         base = source if os.path.isdir(source) else os.path.dirname(source)
         for path in _paths(source):
             name = os.path.relpath(path, base)
             if name.startswith(_VARIABLES):
-                yield from _closed(path, name, has_password)
+                yield from _closed(path, name, vault)
 
 
-def _closed(path: str, name: str, has_password: bool) -> Iterator[Problem]:
+def _closed(path: str, name: str, vault: Any) -> Iterator[Problem]:
     with open(path, encoding="utf-8", errors="replace") as stream:
         text = stream.read()
     if text.startswith("$ANSIBLE_VAULT"):
-        if not has_password:
+        if not getattr(vault, "secrets", None):
             remedy = "add --ask-vault-pass, or vault_password_file to ansible.cfg"
             yield Problem(name, "is encrypted, and no password is given", remedy)
+            return
+        try:
+            vault.decrypt(text)
+        except AnsibleError:
+            labels = text.partition("\n")[0].split(";")[3:]
+            remedy = f"add --vault-id {labels[0]}@FILE" if labels else "give its password"
+            yield Problem(name, "is encrypted, and no password that is given opens it", remedy)
         return
     try:
         node: Any = yaml.compose(text, Loader=_LOADER)

@@ -81,9 +81,10 @@ class Way:
 
 
 class Ways:
-    """Finds the way to one host after the other."""
+    """Finds the way to one host after the other; by_key leaves passwords and sudo aside."""
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Any, *, by_key: bool = False) -> None:
+        self._by_key = by_key
         connection_loader.get("ssh", class_only=True)
         become_loader.get("sudo", class_only=True)
         self._templar = templar(loader)
@@ -123,7 +124,7 @@ class Ways:
         known = constants.config.get_configuration_definitions(*_SSH)
         ssh = {name: self._option(_SSH, name, values) for name in _OPTIONS if name in known}
         asked = context.CLIARGS.get("ask_pass") or context.CLIARGS.get("connection_password_file")
-        if ssh["password"] or asked:
+        if (ssh["password"] or asked) and not self._by_key:
             raise WayError(f"{host}: has a password for SSH, and this engine logs in by key")
         if ssh.get("private_key"):
             raise WayError(
@@ -161,7 +162,7 @@ class Ways:
         become = values.get("ansible_become", context.CLIARGS.get("become"))
         if become is None:
             become = constants.config.get_config_value("DEFAULT_BECOME")
-        if not become or not boolean(become, strict=False):
+        if self._by_key or not become or not boolean(become, strict=False):
             return ()
         method = values.get("ansible_become_method") or context.CLIARGS.get("become_method")
         method = _short(method or constants.config.get_config_value("DEFAULT_BECOME_METHOD"))

@@ -5,8 +5,10 @@
 from __future__ import annotations
 
 import configparser
+import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -432,3 +434,33 @@ def test_what_an_interface_shows(node: Node, shows: str, message: str) -> None:
     done = node.run("shows", "lo")
     assert message in done.stdout + done.stderr
     assert (done.returncode == 0) == (message == "as declared")
+
+
+def test_a_host_that_needs_no_network_to_answer_confirms_no_change(tmp_path: Path) -> None:
+    """The control machine itself, by a local connection, would confirm whatever it has done."""
+    script = tmp_path / "script"
+    script.write_text(f"#!/bin/sh\necho $1 >> {tmp_path}/calls\n")
+    script.chmod(0o755)
+    role = {"name": "baremetal.dgx.node_network", "tasks_from": "change"}
+    play = {
+        "hosts": "all",
+        "gather_facts": False,
+        "tasks": [{"ansible.builtin.include_role": role}],
+    }
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
+    hosts = {"head-01": {"ansible_connection": "local"}}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": hosts}}))
+    given = {
+        "node_network_change_allowed": True, "__node_network_script": str(script),
+        "__node_network_differs": {"stdout_lines": ["write eno1"]},
+        "ansible_python_interpreter": sys.executable,
+    }  # fmt: skip
+    done = subprocess.run(
+        [Path(sys.executable).with_name("ansible-playbook"), "-i", "hosts.yml", "-e",
+         json.dumps(given), "play.yml"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={**os.environ, "ANSIBLE_HOME": str(tmp_path / "home")},
+    )  # fmt: skip
+    assert done.returncode != 0, done.stdout
+    assert "run configure_network -e target=head-01 from another machine, over SSH" in done.stdout
+    assert not (tmp_path / "calls").exists()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -19,7 +20,10 @@ import pytest
 from ansible.constants import DEFAULT_VAULT_ID_MATCH
 from ansible.parsing.vault import VaultLib, VaultSecret
 
-from ansible_collections.baremetal.dgx.plugins.action.cluster_plan import write_texts
+from ansible_collections.baremetal.dgx.plugins.action.cluster_plan import (
+    _state_refusal,
+    write_texts,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import plan_from_data
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._cables.files import FILES
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.role_specs import (
@@ -132,6 +136,15 @@ BAD = {
         files={"group_vars/all/more.yml": f"slurm_database_password: [{PASSWORD}]\n"},
         says="all.slurm_database_password: text is wanted, this is something else (hidden); write "
         "one text",
+    ),
+    "text_of_a_vault_with_the_password_of_another": Scenario(
+        arguments=("--vault-password-file", "{folder}/ansible.cfg"),
+        files={
+            "group_vars/gpu_nodes/more.yml": "node_serial: !vault |\n"
+            + "".join(f"  {line}\n" for line in vaulted("S1").splitlines()),
+        },
+        says="gpu_nodes.node_serial: cannot be templated: no password that is given opens it; "
+        "define what it refers to, or write the value itself",
     ),
     "cable_list_with_an_unknown_switch": Scenario(
         edits=(("group_vars/all/cluster.yml", "  topology: basepod", CABLE_LIST),),
@@ -250,6 +263,15 @@ NOTHING = {
         says="strategy: 'free' lets each host run ahead, and what is done once for all would be "
         "done for each; write strategy = linear in ansible.cfg, or unset ANSIBLE_STRATEGY",
     ),
+    # Roles would take a host that was installed again for what it was.
+    "facts_of_an_earlier_run": Scenario(
+        environment={
+            "ANSIBLE_CACHE_PLUGIN": "ansible.builtin.jsonfile",
+            "ANSIBLE_CACHE_PLUGIN_CONNECTION": "facts",
+        },
+        says="fact_caching: 'ansible.builtin.jsonfile' has facts of earlier runs, and a host may "
+        "have another system since; run with ANSIBLE_CACHE_PLUGIN=memory",
+    ),
 }
 
 CLOSED = {
@@ -257,6 +279,12 @@ CLOSED = {
         files={"group_vars/all/vault.yml": vaulted(f"slurm_database_password: {PASSWORD}\n")},
         says="group_vars/all/vault.yml: is encrypted, and no password is given; add "
         "--ask-vault-pass, or vault_password_file to ansible.cfg",
+    ),
+    "vaulted_file_with_the_password_of_another": Scenario(
+        arguments=("--vault-password-file", "{folder}/ansible.cfg"),
+        files={"group_vars/all/vault.yml": vaulted(f"slurm_database_password: {PASSWORD}\n")},
+        says="group_vars/all/vault.yml: is encrypted, and no password that is given opens it; "
+        "give its password",
     ),
     "variables_that_are_a_list": Scenario(
         files={"group_vars/all/more.yml": "- cluster_name: small\n"},
@@ -356,6 +384,45 @@ def test_a_mistake_stops_the_run_before_any_host(name: str, runs: dict[str, list
     assert not run.contacted
     assert not run.plan.exists()
     assert PASSWORD not in run.text
+
+
+NO_TAG = "no task of the playbook has this tag"
+
+
+@pytest.mark.parametrize(
+    ("playbook", "words", "says"),
+    [
+        (
+            "prepare_nodes", ("--tags", "node_base_verfy"),
+            f"--tags node_base_verfy: {NO_TAG}; write node_base_verify",
+        ),
+        (
+            "prepare_nodes", ("--skip-tags", "node_base_instal"),
+            f"--skip-tags node_base_instal: {NO_TAG}; write node_base_install",
+        ),
+        (
+            "prepare_nodes", ("--tags", "cephfs_verify"),
+            f"--tags cephfs_verify: {NO_TAG}; --list-tags shows those that there are",
+        ),
+        # A role that is included while the playbook runs has the tag.
+        ("mount_storage", ("--tags", "cephfs_verify"), "inventory: nothing is declared for"),
+    ],
+    ids=["to do", "to leave out", "of another playbook", "of an included role"],
+)  # fmt: skip
+def test_a_tag_that_no_task_has_is_red(
+    playbook: str,
+    words: tuple[str, ...],
+    says: str,
+    tmp_path: Path,
+    small_cluster: Mapping[str, str],
+) -> None:
+    """Ansible itself does nothing, or all, and ends green."""
+    scenario = Scenario(playbook=f"baremetal.dgx.{playbook}", arguments=words)
+    (run,) = _run(tmp_path, scenario, small_cluster)
+    assert run.code != 0, run.text
+    assert says in " ".join(run.text.split())
+    assert "Traceback" not in run.text
+    assert not run.contacted
 
 
 def test_a_part_may_have_nothing_to_do(tmp_path: Path, small_cluster: Mapping[str, str]) -> None:
@@ -633,3 +700,24 @@ def test_a_plan_is_the_same_whatever_the_order_of_sets(tmp_path: Path) -> None:
         one, two = pool.map(planned, ("1", "4"))
     assert len(one) > 20
     assert one == two
+
+
+def test_the_state_of_another_operator_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its secrets are that user's alone, and a run would end in the middle."""
+    (tmp_path / "plan").mkdir()
+    owner = os.geteuid()
+    assert _state_refusal(str(tmp_path)) == _state_refusal(str(tmp_path / "none")) == ""
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    assert _state_refusal(str(tmp_path)) == (
+        f"{tmp_path}/plan: belongs to {pwd.getpwuid(owner).pw_name}, and what is in it may be read "
+        f"or changed by that user alone; run as that user, or give all of {tmp_path} to user 54321"
+    )
+    # Of a folder that was made for the operator, what is in it counts.
+    (tmp_path / "plan").rmdir()
+    assert _state_refusal(str(tmp_path)) == ""
+    # Root reads and changes what is another's.
+    (tmp_path / "plan").mkdir()
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert _state_refusal(str(tmp_path)) == ""

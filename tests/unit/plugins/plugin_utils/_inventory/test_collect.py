@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -346,3 +347,25 @@ def test_hosts_of_several_folders_need_one_for_the_state(
     assert "/rack" in problem.wrong
     small_files["group_vars/all/state.yml"] = "cluster_state_dir: /srv/cluster\n"
     assert collected(small_files).problems == ()
+
+
+@pytest.mark.parametrize("written", ["true", "'yes'", "'{{ 1 == 1 }}'"])
+def test_the_control_machine_becomes_root_by_no_variable(
+    written: str,
+    collected: Callable[..., Inventory],
+    small_files: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A variable wins over `become: false` of tasks there, and localhost is in the group all."""
+    small_files["group_vars/all/way.yml"] = f"ansible_become: {written}\n"
+    # Of root Ansible makes no other root.
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert collected(small_files).problems == ()
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    (problem,) = collected(small_files).problems
+    assert problem.path == "all.ansible_become"
+    assert problem.remedy == "write it in group_vars/cluster"
+    small_files["group_vars/cluster/way.yml"] = small_files.pop("group_vars/all/way.yml")
+    assert collected(small_files).problems == ()
+    (problem,) = collected(small_files, {"ansible_become": True}).problems
+    assert problem.path == "--extra-vars.ansible_become"

@@ -1,0 +1,56 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""bootstrap on an ssh of the test's own, which notes what it was called with."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from test_upgrade_nodes import Site
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    """A stand-in for ssh, and nodes behind another machine; the head is the control machine."""
+    made = Site(tmp_path)
+    ssh = tmp_path / "bin/ssh"
+    ssh.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >> {tmp_path}/calls\n')
+    ssh.chmod(0o755)
+    hosts = tmp_path / "hosts.yml"
+    described = yaml.safe_load(hosts.read_text())
+    del described["all"]["vars"]["ansible_connection"]
+    cluster = described["all"]["children"]["cluster"]
+    del cluster["vars"]["ansible_connection"]
+    cluster["children"]["slurm_controllers"]["vars"]["ansible_connection"] = "local"
+    cluster["children"]["gpu_nodes"]["vars"] |= {
+        "ansible_host": "fd00::{{ inventory_hostname[-1] }}",
+        "ansible_user": "admin",
+        "ansible_port": 2222,
+        "ansible_password": "not tried here",
+        "ansible_ssh_args": "-F site.conf",
+        "ansible_ssh_extra_args": "-J jump-01",
+        "ansible_ssh_private_key_file": "/srv/key",
+    }
+    hosts.write_text(yaml.safe_dump(described))
+    return made
+
+
+def test_the_login_by_key_takes_the_way_of_ansible(site: Site) -> None:
+    rc, output = site.run("-e", "bootstrap_accept_host_keys=true", playbook="bootstrap")
+    assert rc == 0, output
+    calls = sorted((site.folder / "calls").read_text().splitlines())
+    assert [call.partition(" -- ")[2].split()[0] for call in calls] == [
+        f"fd00::{number}" for number in range(1, 5)
+    ]
+    for call in calls:
+        for words in (
+            *("-F site.conf", "-J jump-01", "-o Port=2222", '-o User="admin"'),
+            *('-o IdentityFile="/srv/key"', "-o StrictHostKeyChecking=accept-new"),
+        ):
+            assert f" {words} " in call
