@@ -25,6 +25,7 @@ ACCOUNTS = INVENTORY / "group_vars" / "all" / "slurm_controller.yml"
 JOINS = "Only-for-joining1"
 WORDS = {"carol": "The-words-of-carol1", "erin": "The-words-of-erin1"}
 CACHE_S = 30
+SUBMIT = "cd /tmp && sbatch --parsable -o /dev/null --wrap id"
 INSTALLS = "DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 install -y"
 # A container's file system has no attributes for the rights of Windows: they are kept in a file.
 SERVES = f"""set -eu
@@ -124,7 +125,7 @@ def test_members_of_the_group_submit_jobs() -> None:
     assert made.rc == 0, made.why
     again = playbook("configure_scheduler")
     assert (again.rc, set(again.changed.values())) == (0, {0}), again.tasks("changed") or again.why
-    code, job = as_person("carol", LOGIN, "cd /tmp && sbatch --parsable -o /dev/null --wrap true")
+    code, job = as_person("carol", LOGIN, SUBMIT)
     assert code == 0, job
     wait_for(lambda: ask(f"sacct -nXP -j {job} -o user,account,state") == "carol|hpc|COMPLETED\n")
 
