@@ -15,7 +15,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from test_upgrade_nodes import ROOT, Site
+from test_upgrade_nodes import NODES, ROOT, Site
 
 # check_inventory reads the inventory, and is done when that is read.
 PLAYBOOKS = sorted({path.stem for path in ROOT.glob("playbooks/*.yml")} - {"check_inventory"})
@@ -177,6 +177,38 @@ def test_no_node_changes_if_the_host_of_the_lock_is_lost(playbook: str, site: Si
     assert "Check the inputs" not in output
 
 
+@pytest.mark.parametrize(
+    ("lost", "after"), [("db-01", "Configure the scheduler"), ("head-01", "Configure the compute")]
+)
+def test_no_slurmd_or_slurmctld_is_changed_after_a_host_that_was_lost_before_it(
+    lost: str, after: str, site: Site
+) -> None:
+    """Lost once the lock is held: a release must not be newer than that of what it reports to."""
+    hosts = site.folder / "hosts.yml"
+    described = yaml.safe_load(hosts.read_text())
+    groups = described["all"]["children"]["cluster"]["children"]
+    groups["slurm_databases"] = {
+        "hosts": {"db-01": {}}, "vars": {"node_first_address": {"management": "10.1.0.21"}}
+    }  # fmt: skip
+    held = "{{ 'ssh' if (notes ~ '/locks/slurm.json') is file else 'local' }}"
+    gone = {"ansible_connection": held, "ansible_host": "127.0.0.1", "ansible_port": 1}
+    (group,) = [one for one in groups.values() if lost in one["hosts"] and "vars" in one]
+    group["hosts"][lost] = gone
+    hosts.write_text(yaml.safe_dump(described))
+    (site.folder / "locks").mkdir()
+    given = {"playbook": "configure_scheduler", "slurm_lock_folder": str(site.folder / "locks")}
+    tags = "slurm_database_preflight,slurm_controller_preflight,slurm_compute_preflight"
+    rc, output = site.run("--tags", tags, **given)
+    assert rc != 0, output
+    assert f"{lost}: is not reached or has failed, and must not have an older release" in output
+    assert f"PLAY [{after}" not in output
+    # Left out on purpose, nothing waits for it.
+    (site.folder / "locks/slurm.json").unlink()
+    rc, output = site.run("--tags", tags, "--limit", f"all:!{lost}", **given)
+    assert rc == 0, output
+    assert "PLAY [Configure the compute" in output
+
+
 @pytest.mark.parametrize("limit", [(), ("--limit", "head-01")])
 def test_a_controller_that_is_not_asked_may_schedule(limit: tuple[str, ...], site: Site) -> None:
     """A copy that is restored beside a stand-by that lives would run jobs twice."""
@@ -214,3 +246,40 @@ def test_the_consent_to_a_lost_controller_is_a_word_of_the_command_line(
     words = ["-i", str(site.folder / "hosts.yml"), "-e", f"restore_unreached={consent}"]
     done = subprocess.run(["ansible-playbook", str(path), *words], capture_output=True, check=False)
     assert done.returncode == rc, done.stdout.decode()
+
+
+@pytest.mark.parametrize(
+    ("says", "limit", "silent"),
+    [
+        ("No job steps exist on this node.", (), []),
+        ("No job steps exist on this node.", ("--limit", "head-01,dgx-01"), NODES[1:]),
+        ("Could not establish a configuration source", (), NODES),
+    ],
+)
+def test_a_node_whose_jobs_are_not_known_may_run_some(
+    says: str, limit: tuple[str, ...], silent: list[str], site: Site
+) -> None:
+    """Its jobs, which the queue of the copy may not know, would be ended without a word."""
+    (site.folder / "bin/scontrol").write_text(f"#!/bin/sh\necho {says} >&2\nexit 1\n")
+    plays = yaml.safe_load((ROOT / "playbooks/restore_cluster.yml").read_text())
+    read, restore = [
+        next(play for play in plays if play["name"] == name)
+        for name in ("Read the running jobs", "Restore the queue")
+    ]
+    (block,) = [task for task in restore["tasks"] if task["name"] == "Restore the queue"]
+    ended = [one for one in block["block"] if one["name"] == "Fail if running jobs would end"]
+    known = {"slurm_controller_nodes": [{"name": "dgx-[01-04]"}], "__restore_due": ["controller"]}
+    first = {"hosts": "head-01", "gather_facts": False, "tasks": [
+        {"ansible.builtin.set_fact": {"__restore_due": ["controller"]}}]}  # fmt: skip
+    last = {**restore, "vars": {**restore["vars"], **known, "__restore_compared": {"ended": []}},
+            "vars_files": [], "tasks": ended, "any_errors_fatal": False}  # fmt: skip
+    path = site.folder / "jobs.yml"
+    path.write_text(yaml.safe_dump([first, {**read, "vars_files": []}, last]))
+    there = os.path.relpath(path.with_suffix(""), ROOT / "playbooks")
+    rc, output = site.run(*limit, playbook=there)
+    assert (rc == 0) is (not silent), output
+    for name in NODES:
+        assert (f"{name}: its running jobs are not known" in output) is (name in silent), output
+    if silent:
+        rc, output = site.run(*limit, playbook=there, restore_ends_jobs="true")
+        assert rc == 0, output
