@@ -283,3 +283,32 @@ def test_a_node_whose_jobs_are_not_known_may_run_some(
     if silent:
         rc, output = site.run(*limit, playbook=there, restore_ends_jobs="true")
         assert rc == 0, output
+
+
+@pytest.mark.parametrize(("limit", "red"), [((), True), (("--limit", "all:!dgx-02"), False)])
+def test_no_line_of_the_plug_in_is_written_while_a_lost_host_may_lack_it(
+    limit: tuple[str, ...], red: bool, site: Site
+) -> None:
+    """A node that was down returns to service by itself, and no job would start there."""
+    hosts = site.folder / "hosts.yml"
+    described = yaml.safe_load(hosts.read_text())
+    nodes = described["all"]["children"]["cluster"]["children"]["gpu_nodes"]["hosts"]
+    nodes["dgx-02"] = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
+    nodes["dgx-04"] = {"node_state": "absent", "__cluster_roles": []}
+    hosts.write_text(yaml.safe_dump(described))
+    plays = yaml.safe_load((ROOT / "playbooks/configure_containers.yml").read_text())
+    installs = next(play for play in plays if play["name"] == "Install the container plug-in")
+    judge, place = yaml.safe_load((ROOT / "roles/pyxis/tasks/service.yml").read_text())[:2]
+    assert place["ansible.builtin.include_tasks"] == "place.yml"
+    assert judge["when"] == place["when"] == "__pyxis_is_new"
+    # The role itself would install Slurm here.
+    before = {"hosts": "gpu_nodes", "gather_facts": False, "tasks": [{"ansible.builtin.ping": {}}]}
+    after = {**installs, "hosts": "gpu_nodes", "vars_files": [], "roles": [], "tasks": [judge],
+             "vars": {"__pyxis_is_new": True, "__cluster_roles": ["pyxis"]}}  # fmt: skip
+    path = site.folder / "line.yml"
+    path.write_text(yaml.safe_dump([before, after]))
+    there = os.path.relpath(path.with_suffix(""), ROOT / "playbooks")
+    rc, output = site.run(*limit, playbook=there)
+    assert (rc != 0) is red, output
+    why = "dgx-02: not reached or failed, and no job would start there with the new line"
+    assert (why in output) is red, output
