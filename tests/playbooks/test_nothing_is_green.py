@@ -312,3 +312,77 @@ def test_no_line_of_the_plug_in_is_written_while_a_lost_host_may_lack_it(
     assert (rc != 0) is red, output
     why = "dgx-02: not reached or failed, and no job would start there with the new line"
     assert (why in output) is red, output
+
+
+def test_a_node_is_not_loaded_if_slurm_is_lost_after_the_hold(site: Site) -> None:
+    """Where a host is not reached the play continues, without its consent."""
+    lose(site, "head-01")
+    tasks = site.folder / "tasks"
+    tasks.mkdir()
+    load = ROOT / "playbooks/tasks/validate_load.yml"
+    (tasks / "validate_load.yml").write_text(load.read_text())
+    loaded = {"ansible.builtin.file": {"path": "{{ notes }}/loaded", "state": "touch"}}
+    (tasks / "validate_part.yml").write_text(yaml.safe_dump([loaded]))
+    why = {"ansible.builtin.debug": {"msg": "why: {{ __validate_broken }}"}}
+    known = {
+        "__validation_slurm": ["head-01"], "__validation": {"transport": "slurm"},
+        "__validate_owner": "ctl-1", "__validate_former": [], "__validate_broken": "",
+    }  # fmt: skip
+    include = {"ansible.builtin.include_tasks": "tasks/validate_load.yml"}
+    play = {"hosts": "dgx-01", "gather_facts": False, "ignore_unreachable": True, "vars": known,
+            "tasks": [include, why]}  # fmt: skip
+    path = site.folder / "load.yml"
+    path.write_text(yaml.safe_dump([play]))
+    there = os.path.relpath(path.with_suffix(""), ROOT / "playbooks")
+    rc, output = site.run(playbook=there)
+    assert rc == 0, output
+    assert not (site.folder / "loaded").exists(), output
+    assert "why: Task failed: Failed to connect" in output or "why: Failed to connect" in output
+
+
+def test_a_node_that_stays_held_since_slurm_is_lost_is_red(site: Site) -> None:
+    lose(site, "head-01")
+    plays = yaml.safe_load((ROOT / "playbooks/validate_nodes.yml").read_text())
+    (play,) = [one for one in plays if one["name"] == "Validate the nodes"]
+    (held,) = [one for one in play["tasks"] if one["name"] == "Test the held node under load"]
+    release, judge = held["always"][-1], play["tasks"][-1]
+    known = {
+        "__validation_slurm": ["head-01"], "__validate_owner": "ctl-1", "__validate_former": [],
+        "__validate_hold": {"job": "77", "reservation": ""},
+    }  # fmt: skip
+    short = {"hosts": "dgx-01", "gather_facts": False, "vars": known, "tasks": [release, judge],
+             "ignore_unreachable": play["ignore_unreachable"]}  # fmt: skip
+    path = site.folder / "held.yml"
+    path.write_text(yaml.safe_dump([short]))
+    rc, output = site.run(playbook=os.path.relpath(path.with_suffix(""), ROOT / "playbooks"))
+    assert rc != 0, output
+    assert "77 holds the node until its time is over, since head-01 is not reached" in output
+
+
+@pytest.mark.parametrize(
+    ("lost", "asks", "idle"), [(True, True, False), (False, True, False), (False, False, True)]
+)
+def test_a_node_is_not_idle_if_slurm_does_not_answer(
+    lost: bool, asks: bool, idle: bool, site: Site
+) -> None:
+    """The processes of a job would be a finding, for which the gate drains the node."""
+    if lost:
+        lose(site, "head-01")
+    (site.folder / "bin/scontrol").write_text("#!/bin/sh\nexit 1\n")
+    (site.folder / "bin/squeue").write_text("#!/bin/sh\nexit 1\n")
+    plays = yaml.safe_load((ROOT / "playbooks/validate_nodes.yml").read_text())
+    (play,) = [one for one in plays if one["name"] == "Validate the nodes"]
+    (read,) = [one for one in play["tasks"] if one["name"] == "Read the node's jobs from Slurm"]
+    check = yaml.safe_load((ROOT / "playbooks/tasks/validate_gpu_health.yml").read_text())[0]
+    judged = check["baremetal.dgx.gpu_health"]["idle"]
+    show = {"ansible.builtin.debug": {"msg": "idle: {{ __idle }}"}, "vars": {"__idle": judged}}
+    known = {
+        "__validation_slurm": ["head-01"] if asks else [], "__validation": {"idle": True},
+        "__validate_owner": "ctl-1", "__validate_former": [],
+    }  # fmt: skip
+    short = {"hosts": "dgx-01", "gather_facts": False, "vars": known, "tasks": [read, show],
+             "ignore_unreachable": play["ignore_unreachable"]}  # fmt: skip
+    path = site.folder / "idle.yml"
+    path.write_text(yaml.safe_dump([short]))
+    _rc, output = site.run(playbook=os.path.relpath(path.with_suffix(""), ROOT / "playbooks"))
+    assert f"idle: {idle}" in output
