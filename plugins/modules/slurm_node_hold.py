@@ -117,7 +117,7 @@ why:
   returned: always
   type: str
 busy:
-  description: Whether jobs of others are on the node.
+  description: Whether jobs of others are on the node, or may be, since Slurm gives no answer.
   returned: always
   type: bool
 job:

@@ -15,7 +15,7 @@ import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from test_upgrade_nodes import ROOT, Site
+from test_upgrade_nodes import NODES, ROOT, Site
 
 # check_inventory reads the inventory, and is done when that is read.
 PLAYBOOKS = sorted({path.stem for path in ROOT.glob("playbooks/*.yml")} - {"check_inventory"})
@@ -177,6 +177,38 @@ def test_no_node_changes_if_the_host_of_the_lock_is_lost(playbook: str, site: Si
     assert "Check the inputs" not in output
 
 
+@pytest.mark.parametrize(
+    ("lost", "after"), [("db-01", "Configure the scheduler"), ("head-01", "Configure the compute")]
+)
+def test_no_slurmd_or_slurmctld_is_changed_after_a_host_that_was_lost_before_it(
+    lost: str, after: str, site: Site
+) -> None:
+    """Lost once the lock is held: a release must not be newer than that of what it reports to."""
+    hosts = site.folder / "hosts.yml"
+    described = yaml.safe_load(hosts.read_text())
+    groups = described["all"]["children"]["cluster"]["children"]
+    groups["slurm_databases"] = {
+        "hosts": {"db-01": {}}, "vars": {"node_first_address": {"management": "10.1.0.21"}}
+    }  # fmt: skip
+    held = "{{ 'ssh' if (notes ~ '/locks/slurm.json') is file else 'local' }}"
+    gone = {"ansible_connection": held, "ansible_host": "127.0.0.1", "ansible_port": 1}
+    (group,) = [one for one in groups.values() if lost in one["hosts"] and "vars" in one]
+    group["hosts"][lost] = gone
+    hosts.write_text(yaml.safe_dump(described))
+    (site.folder / "locks").mkdir()
+    given = {"playbook": "configure_scheduler", "slurm_lock_folder": str(site.folder / "locks")}
+    tags = "slurm_database_preflight,slurm_controller_preflight,slurm_compute_preflight"
+    rc, output = site.run("--tags", tags, **given)
+    assert rc != 0, output
+    assert f"{lost}: is not reached or has failed, and must not have an older release" in output
+    assert f"PLAY [{after}" not in output
+    # Left out on purpose, nothing waits for it.
+    (site.folder / "locks/slurm.json").unlink()
+    rc, output = site.run("--tags", tags, "--limit", f"all:!{lost}", **given)
+    assert rc == 0, output
+    assert "PLAY [Configure the compute" in output
+
+
 @pytest.mark.parametrize("limit", [(), ("--limit", "head-01")])
 def test_a_controller_that_is_not_asked_may_schedule(limit: tuple[str, ...], site: Site) -> None:
     """A copy that is restored beside a stand-by that lives would run jobs twice."""
@@ -214,3 +246,148 @@ def test_the_consent_to_a_lost_controller_is_a_word_of_the_command_line(
     words = ["-i", str(site.folder / "hosts.yml"), "-e", f"restore_unreached={consent}"]
     done = subprocess.run(["ansible-playbook", str(path), *words], capture_output=True, check=False)
     assert done.returncode == rc, done.stdout.decode()
+
+
+@pytest.mark.parametrize(
+    ("says", "limit", "silent"),
+    [
+        ("No job steps exist on this node.", (), []),
+        ("No job steps exist on this node.", ("--limit", "head-01,dgx-01"), NODES[1:]),
+        ("Could not establish a configuration source", (), NODES),
+    ],
+)
+def test_a_node_whose_jobs_are_not_known_may_run_some(
+    says: str, limit: tuple[str, ...], silent: list[str], site: Site
+) -> None:
+    """Its jobs, which the queue of the copy may not know, would be ended without a word."""
+    (site.folder / "bin/scontrol").write_text(f"#!/bin/sh\necho {says} >&2\nexit 1\n")
+    plays = yaml.safe_load((ROOT / "playbooks/restore_cluster.yml").read_text())
+    read, restore = [
+        next(play for play in plays if play["name"] == name)
+        for name in ("Read the running jobs", "Restore the queue")
+    ]
+    (block,) = [task for task in restore["tasks"] if task["name"] == "Restore the queue"]
+    ended = [one for one in block["block"] if one["name"] == "Fail if running jobs would end"]
+    known = {"slurm_controller_nodes": [{"name": "dgx-[01-04]"}], "__restore_due": ["controller"]}
+    first = {"hosts": "head-01", "gather_facts": False, "tasks": [
+        {"ansible.builtin.set_fact": {"__restore_due": ["controller"]}}]}  # fmt: skip
+    last = {**restore, "vars": {**restore["vars"], **known, "__restore_compared": {"ended": []}},
+            "vars_files": [], "tasks": ended, "any_errors_fatal": False}  # fmt: skip
+    path = site.folder / "jobs.yml"
+    path.write_text(yaml.safe_dump([first, {**read, "vars_files": []}, last]))
+    there = os.path.relpath(path.with_suffix(""), ROOT / "playbooks")
+    rc, output = site.run(*limit, playbook=there)
+    assert (rc == 0) is (not silent), output
+    for name in NODES:
+        assert (f"{name}: its running jobs are not known" in output) is (name in silent), output
+    if silent:
+        rc, output = site.run(*limit, playbook=there, restore_ends_jobs="true")
+        assert rc == 0, output
+
+
+@pytest.mark.parametrize(("state", "red"), [("down*", True), ("drained*", False)])
+def test_no_line_of_the_plug_in_is_written_while_a_lost_host_may_lack_it(
+    state: str, red: bool, site: Site
+) -> None:
+    """A node that was down returns to service by itself, and no job would start there."""
+    sinfo = site.folder / "bin" / "sinfo"
+    sinfo.write_text(f'#!/bin/sh\necho "$*" >> {site.folder}/asked\necho "dgx-02 {state}"\n')
+    sinfo.chmod(0o755)
+    hosts = site.folder / "hosts.yml"
+    described = yaml.safe_load(hosts.read_text())
+    nodes = described["all"]["children"]["cluster"]["children"]["gpu_nodes"]["hosts"]
+    nodes["dgx-02"] = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
+    nodes["dgx-04"] = {"node_state": "absent", "__cluster_roles": []}
+    hosts.write_text(yaml.safe_dump(described))
+    plays = yaml.safe_load((ROOT / "playbooks/configure_containers.yml").read_text())
+    installs = next(play for play in plays if play["name"] == "Install the container plug-in")
+    ask, judge, place = yaml.safe_load((ROOT / "roles/pyxis/tasks/service.yml").read_text())[:3]
+    assert place["ansible.builtin.include_tasks"] == "place.yml"
+    assert ask["when"][0] == judge["when"] == place["when"] == "__pyxis_is_new"
+    lost = yaml.safe_load((ROOT / "roles/pyxis/vars/main.yml").read_text())["__pyxis_lost"]
+    # The role itself would install Slurm here.
+    before = {"hosts": "gpu_nodes", "gather_facts": False, "tasks": [{"ansible.builtin.ping": {}}]}
+    after = {**installs, "hosts": "gpu_nodes", "vars_files": [], "roles": [], "tasks": [ask, judge],
+             "vars": {"__pyxis_is_new": True, "__cluster_roles": ["pyxis"], "__pyxis_lost": lost,
+                      "pyxis_nodes": NODES, "pyxis_submit_host": "head-01"}}  # fmt: skip
+    path = site.folder / "line.yml"
+    path.write_text(yaml.safe_dump([before, after]))
+    there = os.path.relpath(path.with_suffix(""), ROOT / "playbooks")
+    _rc, output = site.run(playbook=there)
+    assert (site.folder / "asked").read_text().strip().endswith("--nodes=dgx-02")
+    why = "dgx-02: not reached or failed, and no job would start there with the new line"
+    assert (why in " ".join(output.split())) is red, output
+
+
+def test_a_node_is_not_loaded_if_slurm_is_lost_after_the_hold(site: Site) -> None:
+    """Where a host is not reached the play continues, without its consent."""
+    lose(site, "head-01")
+    tasks = site.folder / "tasks"
+    tasks.mkdir()
+    load = ROOT / "playbooks/tasks/validate_load.yml"
+    (tasks / "validate_load.yml").write_text(load.read_text())
+    loaded = {"ansible.builtin.file": {"path": "{{ notes }}/loaded", "state": "touch"}}
+    (tasks / "validate_part.yml").write_text(yaml.safe_dump([loaded]))
+    why = {"ansible.builtin.debug": {"msg": "why: {{ __validate_broken }}"}}
+    known = {
+        "__validation_slurm": ["head-01"], "__validation": {"transport": "slurm"},
+        "__validate_owner": "ctl-1", "__validate_former": [], "__validate_broken": "",
+    }  # fmt: skip
+    include = {"ansible.builtin.include_tasks": "tasks/validate_load.yml"}
+    play = {"hosts": "dgx-01", "gather_facts": False, "ignore_unreachable": True, "vars": known,
+            "tasks": [include, why]}  # fmt: skip
+    path = site.folder / "load.yml"
+    path.write_text(yaml.safe_dump([play]))
+    there = os.path.relpath(path.with_suffix(""), ROOT / "playbooks")
+    rc, output = site.run(playbook=there)
+    assert rc == 0, output
+    assert not (site.folder / "loaded").exists(), output
+    assert "why: Task failed: Failed to connect" in output or "why: Failed to connect" in output
+
+
+def test_a_node_that_stays_held_since_slurm_is_lost_is_red(site: Site) -> None:
+    lose(site, "head-01")
+    plays = yaml.safe_load((ROOT / "playbooks/validate_nodes.yml").read_text())
+    (play,) = [one for one in plays if one["name"] == "Validate the nodes"]
+    (held,) = [one for one in play["tasks"] if one["name"] == "Test the held node under load"]
+    release, judge = held["always"][-1], play["tasks"][-1]
+    known = {
+        "__validation_slurm": ["head-01"], "__validate_owner": "ctl-1", "__validate_former": [],
+        "__validate_hold": {"job": "77", "reservation": ""},
+    }  # fmt: skip
+    short = {"hosts": "dgx-01", "gather_facts": False, "vars": known, "tasks": [release, judge],
+             "ignore_unreachable": play["ignore_unreachable"]}  # fmt: skip
+    path = site.folder / "held.yml"
+    path.write_text(yaml.safe_dump([short]))
+    rc, output = site.run(playbook=os.path.relpath(path.with_suffix(""), ROOT / "playbooks"))
+    assert rc != 0, output
+    assert "77 holds the node until its time is over, since head-01 is not reached" in output
+
+
+@pytest.mark.parametrize(
+    ("lost", "asks", "idle"), [(True, True, False), (False, True, False), (False, False, True)]
+)
+def test_a_node_is_not_idle_if_slurm_does_not_answer(
+    lost: bool, asks: bool, idle: bool, site: Site
+) -> None:
+    """The processes of a job would be a finding, for which the gate drains the node."""
+    if lost:
+        lose(site, "head-01")
+    (site.folder / "bin/scontrol").write_text("#!/bin/sh\nexit 1\n")
+    (site.folder / "bin/squeue").write_text("#!/bin/sh\nexit 1\n")
+    plays = yaml.safe_load((ROOT / "playbooks/validate_nodes.yml").read_text())
+    (play,) = [one for one in plays if one["name"] == "Validate the nodes"]
+    (read,) = [one for one in play["tasks"] if one["name"] == "Read the node's jobs from Slurm"]
+    check = yaml.safe_load((ROOT / "playbooks/tasks/validate_gpu_health.yml").read_text())[0]
+    judged = check["baremetal.dgx.gpu_health"]["idle"]
+    show = {"ansible.builtin.debug": {"msg": "idle: {{ __idle }}"}, "vars": {"__idle": judged}}
+    known = {
+        "__validation_slurm": ["head-01"] if asks else [], "__validation": {"idle": True},
+        "__validate_owner": "ctl-1", "__validate_former": [],
+    }  # fmt: skip
+    short = {"hosts": "dgx-01", "gather_facts": False, "vars": known, "tasks": [read, show],
+             "ignore_unreachable": play["ignore_unreachable"]}  # fmt: skip
+    path = site.folder / "idle.yml"
+    path.write_text(yaml.safe_dump([short]))
+    _rc, output = site.run(playbook=os.path.relpath(path.with_suffix(""), ROOT / "playbooks"))
+    assert f"idle: {idle}" in output

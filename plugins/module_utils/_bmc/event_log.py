@@ -6,8 +6,10 @@
 """What is new in the event log of a BMC since the last look, which is kept on the control machine.
 
 Entries differ in what they say as a whole: their numbers begin again after a log was cleared, and
-have no order that all BMCs keep (DMTF DSP0268, LogEntry; NVIDIA, BlueField BMC, System Log). A look
-is the last one only when its records are kept, so that a killed run costs no entry.
+have no order that all BMCs keep (DMTF DSP0268, LogEntry; NVIDIA, BlueField BMC, System Log). When
+they were made is a moment, whatever offset the BMC shows it in; it is compared, and never judged,
+since the clock may be that of 1970. A look is the last one only when its records are kept, so that
+a killed run costs no entry.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import hashlib
 import json
 import os
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any, Iterable, Mapping
 
 from .._core.files import json_if_readable, rename, write_atomic
@@ -50,9 +53,19 @@ def entries_of(members: Iterable[Mapping[str, Any]], log: str) -> list[dict[str,
     ]
 
 
+def _moment(created: str) -> str:
+    """Return the time in UTC; what has no offset, or cannot be read as a time, as it is."""
+    try:
+        at = datetime.fromisoformat(created.replace("Z", "+00:00"))
+        return at.astimezone(timezone.utc).isoformat() if at.tzinfo else created
+    except (ValueError, OverflowError):
+        return created
+
+
 def key_of(entry: Mapping[str, str]) -> str:
     """Return what an entry alone of its machine has."""
-    text = "\0".join(entry[name] for name in ("log", *FIELDS))
+    at_moment = {**entry, "Created": _moment(entry["Created"])}
+    text = "\0".join(at_moment[name] for name in ("log", *FIELDS))
     return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()[:16]
 
 

@@ -339,8 +339,8 @@ def release(run: CommandRunner, job: str) -> str:
 
 
 def others_on(seen: Seen, mine: Mine) -> bool:
-    """Return whether another user's job is on the node."""
-    return any(not mine.has(job) for job in seen.jobs)
+    """Return whether another user's job is on the node, or may be: Slurm gave no answer."""
+    return bool(seen.problem) or any(not mine.has(job) for job in seen.jobs)
 
 
 def own_reservations(seen: Seen, request: Request) -> list[str]:

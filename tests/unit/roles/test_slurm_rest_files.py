@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -72,14 +74,14 @@ def test_slurmrestd_is_a_user_of_its_own_and_tls_is_all_that_reaches_it(tmp_path
         "0640", "slurmrestd-tls", KEY + "\n",
     )  # fmt: skip
     assert files[f"{FOLDER}/client-ca.pem"]["state"] == "absent"
-    token, way = found["probes"]
+    token, _certificate, way = found["probes"]
     assert token["command"][-1] == "/slurm/v0.0.42/partitions"
     assert way["command"][-1] == "https://10.1.0.11:6820/slurm/v0.0.42/partitions"
 
 
 def test_the_check_asks_the_host_itself_where_a_proxy_is_set(tmp_path: Path) -> None:
     inputs = {**HOST, "slurm_rest_address": "127.0.0.1"}
-    way = render(tmp_path, "slurm_rest", "Debian", inputs, SHOWN)["probes"][1]
+    way = render(tmp_path, "slurm_rest", "Debian", inputs, SHOWN)["probes"][2]
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         proxy.setblocking(False)
         address = f"http://name:word@127.0.0.1:{proxy.getsockname()[1]}"
@@ -87,6 +89,24 @@ def test_the_check_asks_the_host_itself_where_a_proxy_is_set(tmp_path: Path) -> 
         subprocess.run([*way["command"], "--max-time", "2"], env=env, check=False)
         with pytest.raises(BlockingIOError):
             proxy.accept()
+
+
+def test_a_certificate_that_is_over_or_not_valid_yet_is_a_finding(tmp_path: Path) -> None:
+    """By the clock of the host, which may be the one that is wrong."""
+    path = str(tmp_path / "certificate.pem")
+    made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "10", "-subj",
+            "/CN=head-01", "-keyout", f"{path}.key", "-out", path]  # fmt: skip
+    subprocess.run(made, check=True, capture_output=True)
+    probe = render(tmp_path, "slurm_rest", "Debian", HOST, SHOWN)["probes"][1]
+    words = [path if word == f"{FOLDER}/certificate.pem" else word for word in probe["command"]]
+    assert words.count(path) == 2
+    for days, why in ((0, ""), (365, "has expired"), (-365, "is not yet valid")):
+        at = ["-attime", str(int(time.time()) + days * 86400)]
+        asked = [*words[:2], *at, *words[2:]]
+        done = subprocess.run(asked, capture_output=True, text=True, check=False)
+        assert (done.returncode == 0) is (not why)
+        assert bool(re.search(probe["expect"], done.stdout.strip())) is (not why)
+        assert why in done.stderr
 
 
 def test_clients_with_certificates_and_ipv6(tmp_path: Path) -> None:
@@ -102,7 +122,7 @@ def test_clients_with_certificates_and_ipv6(tmp_path: Path) -> None:
         f"CAfile = {FOLDER}/client-ca.pem",
         "verifyChain = yes",
     } <= set(conf)
-    assert len(found["probes"]) == 1, "verify has no certificate of a client"
+    assert len(found["probes"]) == 2, "verify has no certificate of a client"
 
 
 def test_what_has_no_tls_is_refused(tmp_path: Path) -> None:

@@ -241,6 +241,26 @@ def test_an_entry_of_the_event_log_counts_once(look, tmp_path):
     assert "1 entries new since 20" in logged(look(bmc, log_folder=logs))[1]
 
 
+def test_an_entry_is_the_same_whatever_offset_its_bmc_shows_it_in(look, tmp_path):
+    """Summer time ends, or the zone is set; clocks of 1970 and of years ahead change nothing."""
+    bmc, logs = Bmc(), str(tmp_path / "logs")
+    moments = [
+        ("2026-10-25T00:30:00+02:00", "2026-10-24T23:30:00+01:00"),
+        ("1970-01-01T00:00:10Z", "1970-01-01T01:00:10+01:00"),
+        ("2099-01-01T00:00:00+00:00", "2098-12-31T16:00:00-08:00"),
+        ("not set", "not set"),
+    ]
+    for number, (before, _after) in enumerate(moments):
+        bmc.happens(f"Power supply {number} has no input", "Critical", before)
+    first = look(bmc, log_folder=logs)
+    look(bmc, log_folder=logs, state="settled", look=first["look"])
+    entries = bmc.tree[f"{V1}/Systems/DGX/LogServices/SEL/Entries"]["Members"]
+    for entry, (_before, after) in zip(entries, moments, strict=True):
+        entry["Created"] = after
+    again = look(bmc, log_folder=logs)
+    assert again["verdict"] == "pass", logged(again)
+
+
 def test_a_log_that_was_cleared_is_not_measured_until_it_has_been_seen(look, tmp_path):
     bmc, logs = Bmc(), str(tmp_path / "logs")
     entries = bmc.tree[f"{V1}/Systems/DGX/LogServices/SEL/Entries"]
