@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -48,6 +49,20 @@ def site(tmp_path: Path) -> Site:
     described["others"] = {"hosts": {"backup-01": {}}}
     hosts.write_text(yaml.safe_dump(described))
     return made
+
+
+def written(site: Site, plays: list[dict[str, Any]]) -> str:
+    """Write a playbook; return it as Site.run takes it."""
+    path = site.folder / "plays.yml"
+    path.write_text(yaml.safe_dump(plays))
+    return os.path.relpath(path.with_suffix(""), ROOT / "playbooks")
+
+
+def play_of(playbook: str, name: str) -> dict[str, Any]:
+    """Return a play of the collection."""
+    plays = yaml.safe_load((ROOT / f"playbooks/{playbook}.yml").read_text())
+    (found,) = [play for play in plays if play["name"] == name]
+    return dict(found)
 
 
 @pytest.mark.parametrize("playbook", PLAYBOOKS)
@@ -164,14 +179,11 @@ def test_no_node_changes_if_the_host_of_the_lock_is_lost(playbook: str, site: Si
     assert rc != 0, output
     # No role has begun.
     assert "Check the inputs" not in output
-    before = site.folder / "before.yml"
     wrapped = [
         {"hosts": "cluster", "gather_facts": False, "tasks": [{"ansible.builtin.ping": None}]},
         {"import_playbook": str(ROOT / f"playbooks/{playbook}.yml")},
     ]
-    before.write_text(yaml.safe_dump(wrapped))
-    there = os.path.relpath(before.with_suffix(""), ROOT / "playbooks")
-    rc, output = site.run(playbook=there, apply_roles=["slurm_base"])
+    rc, output = site.run(playbook=written(site, wrapped), apply_roles=["slurm_base"])
     assert rc != 0, output
     assert "head-01: is not reached or has failed, and keeps the lock" in output
     assert "Check the inputs" not in output
@@ -261,11 +273,9 @@ def test_a_node_whose_jobs_are_not_known_may_run_some(
 ) -> None:
     """Its jobs, which the queue of the copy may not know, would be ended without a word."""
     (site.folder / "bin/scontrol").write_text(f"#!/bin/sh\necho {says} >&2\nexit 1\n")
-    plays = yaml.safe_load((ROOT / "playbooks/restore_cluster.yml").read_text())
-    read, restore = [
-        next(play for play in plays if play["name"] == name)
-        for name in ("Read the running jobs", "Restore the queue")
-    ]
+    read, restore = (
+        play_of("restore_cluster", name) for name in ("Read the running jobs", "Restore the queue")
+    )
     (block,) = [task for task in restore["tasks"] if task["name"] == "Restore the queue"]
     ended = [one for one in block["block"] if one["name"] == "Fail if running jobs would end"]
     known = {"slurm_controller_nodes": [{"name": "dgx-[01-04]"}], "__restore_due": ["controller"]}
@@ -273,9 +283,7 @@ def test_a_node_whose_jobs_are_not_known_may_run_some(
         {"ansible.builtin.set_fact": {"__restore_due": ["controller"]}}]}  # fmt: skip
     last = {**restore, "vars": {**restore["vars"], **known, "__restore_compared": {"ended": []}},
             "vars_files": [], "tasks": ended, "any_errors_fatal": False}  # fmt: skip
-    path = site.folder / "jobs.yml"
-    path.write_text(yaml.safe_dump([first, {**read, "vars_files": []}, last]))
-    there = os.path.relpath(path.with_suffix(""), ROOT / "playbooks")
+    there = written(site, [first, {**read, "vars_files": []}, last])
     rc, output = site.run(*limit, playbook=there)
     assert (rc == 0) is (not silent), output
     for name in NODES:
@@ -285,7 +293,7 @@ def test_a_node_whose_jobs_are_not_known_may_run_some(
         assert rc == 0, output
 
 
-@pytest.mark.parametrize(("state", "red"), [("down*", True), ("drained*", False)])
+@pytest.mark.parametrize(("state", "red"), [("down*", True), ("", True), ("drained*", False)])
 def test_no_line_of_the_plug_in_is_written_while_a_lost_host_may_lack_it(
     state: str, red: bool, site: Site
 ) -> None:
@@ -299,8 +307,7 @@ def test_no_line_of_the_plug_in_is_written_while_a_lost_host_may_lack_it(
     nodes["dgx-02"] = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
     nodes["dgx-04"] = {"node_state": "absent", "__cluster_roles": []}
     hosts.write_text(yaml.safe_dump(described))
-    plays = yaml.safe_load((ROOT / "playbooks/configure_containers.yml").read_text())
-    installs = next(play for play in plays if play["name"] == "Install the container plug-in")
+    installs = play_of("configure_containers", "Install the container plug-in")
     ask, judge, place = yaml.safe_load((ROOT / "roles/pyxis/tasks/service.yml").read_text())[:3]
     assert place["ansible.builtin.include_tasks"] == "place.yml"
     assert ask["when"][0] == judge["when"] == place["when"] == "__pyxis_is_new"
@@ -310,9 +317,7 @@ def test_no_line_of_the_plug_in_is_written_while_a_lost_host_may_lack_it(
     after = {**installs, "hosts": "gpu_nodes", "vars_files": [], "roles": [], "tasks": [ask, judge],
              "vars": {"__pyxis_is_new": True, "__cluster_roles": ["pyxis"], "__pyxis_lost": lost,
                       "pyxis_nodes": NODES, "pyxis_submit_host": "head-01"}}  # fmt: skip
-    path = site.folder / "line.yml"
-    path.write_text(yaml.safe_dump([before, after]))
-    there = os.path.relpath(path.with_suffix(""), ROOT / "playbooks")
+    there = written(site, [before, after])
     _rc, output = site.run(playbook=there)
     assert (site.folder / "asked").read_text().strip().endswith("--nodes=dgx-02")
     why = "dgx-02: not reached or failed, and no job would start there with the new line"
@@ -336,9 +341,7 @@ def test_a_node_is_not_loaded_if_slurm_is_lost_after_the_hold(site: Site) -> Non
     include = {"ansible.builtin.include_tasks": "tasks/validate_load.yml"}
     play = {"hosts": "dgx-01", "gather_facts": False, "ignore_unreachable": True, "vars": known,
             "tasks": [include, why]}  # fmt: skip
-    path = site.folder / "load.yml"
-    path.write_text(yaml.safe_dump([play]))
-    there = os.path.relpath(path.with_suffix(""), ROOT / "playbooks")
+    there = written(site, [play])
     rc, output = site.run(playbook=there)
     assert rc == 0, output
     assert not (site.folder / "loaded").exists(), output
@@ -347,8 +350,7 @@ def test_a_node_is_not_loaded_if_slurm_is_lost_after_the_hold(site: Site) -> Non
 
 def test_a_node_that_stays_held_since_slurm_is_lost_is_red(site: Site) -> None:
     lose(site, "head-01")
-    plays = yaml.safe_load((ROOT / "playbooks/validate_nodes.yml").read_text())
-    (play,) = [one for one in plays if one["name"] == "Validate the nodes"]
+    play = play_of("validate_nodes", "Validate the nodes")
     (held,) = [one for one in play["tasks"] if one["name"] == "Test the held node under load"]
     release, judge = held["always"][-1], play["tasks"][-1]
     known = {
@@ -357,9 +359,7 @@ def test_a_node_that_stays_held_since_slurm_is_lost_is_red(site: Site) -> None:
     }  # fmt: skip
     short = {"hosts": "dgx-01", "gather_facts": False, "vars": known, "tasks": [release, judge],
              "ignore_unreachable": play["ignore_unreachable"]}  # fmt: skip
-    path = site.folder / "held.yml"
-    path.write_text(yaml.safe_dump([short]))
-    rc, output = site.run(playbook=os.path.relpath(path.with_suffix(""), ROOT / "playbooks"))
+    rc, output = site.run(playbook=written(site, [short]))
     assert rc != 0, output
     assert "77 holds the node until its time is over, since head-01 is not reached" in output
 
@@ -376,12 +376,9 @@ def test_a_node_that_stays_held_since_slurm_is_lost_is_red(site: Site) -> None:
 )  # fmt: skip
 def test_a_node_that_is_not_held_is_not_red(known: dict[str, object], site: Site) -> None:
     """Ansible makes the message of a check that passes, too."""
-    plays = yaml.safe_load((ROOT / "playbooks/validate_nodes.yml").read_text())
-    (play,) = [one for one in plays if one["name"] == "Validate the nodes"]
+    play = play_of("validate_nodes", "Validate the nodes")
     short = {"hosts": "dgx-01", "gather_facts": False, "vars": known, "tasks": [play["tasks"][-1]]}
-    path = site.folder / "free.yml"
-    path.write_text(yaml.safe_dump([short]))
-    rc, output = site.run(playbook=os.path.relpath(path.with_suffix(""), ROOT / "playbooks"))
+    rc, output = site.run(playbook=written(site, [short]))
     assert rc == 0, output
 
 
@@ -396,8 +393,7 @@ def test_a_node_is_not_idle_if_slurm_does_not_answer(
         lose(site, "head-01")
     (site.folder / "bin/scontrol").write_text("#!/bin/sh\nexit 1\n")
     (site.folder / "bin/squeue").write_text("#!/bin/sh\nexit 1\n")
-    plays = yaml.safe_load((ROOT / "playbooks/validate_nodes.yml").read_text())
-    (play,) = [one for one in plays if one["name"] == "Validate the nodes"]
+    play = play_of("validate_nodes", "Validate the nodes")
     (read,) = [one for one in play["tasks"] if one["name"] == "Read the node's jobs from Slurm"]
     check = yaml.safe_load((ROOT / "playbooks/tasks/validate_gpu_health.yml").read_text())[0]
     judged = check["baremetal.dgx.gpu_health"]["idle"]
@@ -408,7 +404,5 @@ def test_a_node_is_not_idle_if_slurm_does_not_answer(
     }  # fmt: skip
     short = {"hosts": "dgx-01", "gather_facts": False, "vars": known, "tasks": [read, show],
              "ignore_unreachable": play["ignore_unreachable"]}  # fmt: skip
-    path = site.folder / "idle.yml"
-    path.write_text(yaml.safe_dump([short]))
-    _rc, output = site.run(playbook=os.path.relpath(path.with_suffix(""), ROOT / "playbooks"))
+    _rc, output = site.run(playbook=written(site, [short]))
     assert f"idle: {idle}" in output

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -129,6 +130,14 @@ def on(node: str, script: str, seconds: float = 60) -> subprocess.CompletedProce
         timeout=seconds,
         check=False,
     )
+
+
+def until(holds: Callable[[], bool], what: str, seconds: float = 120) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(1)
 
 
 def services(node: str) -> dict[str, str]:

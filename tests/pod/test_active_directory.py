@@ -8,12 +8,11 @@ For its own pod (tests/soak/active_directory). The tests build on each other, in
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
 import yaml
 
-from .conftest import INVENTORY, on, playbook
+from .conftest import INVENTORY, on, playbook, until
 from .copies import ask
 
 CONTROLLER, HEAD, LOGIN, NODE = "dc-01", "head-01", "login-01", "dgx-01"
@@ -50,14 +49,6 @@ echo "ADDRESS {CONTROLLER}.{DOMAIN}" >> /etc/hosts
 printf %s {JOINS} | adcli join --stdin-password --domain={DOMAIN} \
   --domain-controller={CONTROLLER}.{DOMAIN} --host-fqdn="$(hostname).{DOMAIN}"
 """
-
-
-def wait_for(holds: Callable[[], bool], seconds: float = 120) -> None:
-    """Wait until something holds."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, "did not come true"
-        time.sleep(2)
 
 
 def as_person(person: str, host: str, command: str, words: str = "") -> tuple[int, str]:
@@ -127,20 +118,19 @@ def test_members_of_the_group_submit_jobs() -> None:
     assert (again.rc, set(again.changed.values())) == (0, {0}), again.tasks("changed") or again.why
     code, job = as_person("carol", LOGIN, SUBMIT)
     assert code == 0, job
-    wait_for(lambda: ask(f"sacct -nXP -j {job} -o user,account,state") == "carol|hpc|COMPLETED\n")
+    asks = f"sacct -nXP -j {job} -o user,account,state"
+    until(lambda: ask(asks) == "carol|hpc|COMPLETED\n", "carol's job in the accounting")
 
 
 def test_people_work_while_the_controller_is_dead() -> None:
     ask("systemctl stop samba-ad-dc", CONTROLLER)
     try:
         time.sleep(2 * CACHE_S)
-        code, found = as_person(
-            "carol", LOGIN, "cd /tmp && sbatch --parsable -o /dev/null --wrap id"
-        )
+        code, found = as_person("carol", LOGIN, SUBMIT)
         assert code == 0, found
         # Above it: that the password came from the cache.
         job = found.splitlines()[-1]
-        wait_for(lambda: "COMPLETED" in ask(f"sacct -nXP -j {job} -o state"))
+        until(lambda: "COMPLETED" in ask(f"sacct -nXP -j {job} -o state"), "a job is over")
         assert as_person("carol", LOGIN, "true", "other words")[0] != 0
     finally:
         ask("systemctl start samba-ad-dc", CONTROLLER)
@@ -148,6 +138,6 @@ def test_people_work_while_the_controller_is_dead() -> None:
 
 def test_who_leaves_the_group_is_refused() -> None:
     ask("samba-tool group removemembers hpc carol", CONTROLLER)
-    wait_for(lambda: as_person("carol", LOGIN, "true")[0] != 0, 300)
+    until(lambda: as_person("carol", LOGIN, "true")[0] != 0, "carol is refused", 300)
     ask("samba-tool group addmembers hpc carol", CONTROLLER)
-    wait_for(lambda: as_person("carol", LOGIN, "true")[0] == 0, 300)
+    until(lambda: as_person("carol", LOGIN, "true")[0] == 0, "carol logs in again", 300)

@@ -8,12 +8,12 @@ For its own pod (tests/soak/lost_controller). The tests build on each other, in 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 import yaml
 
-from .conftest import INVENTORY, on, playbook
+from .conftest import INVENTORY, on, playbook, until
 from .copies import HEAD, ask, lose, repository
 
 STANDBY, LOGIN, NODE, OTHER = "head-02", "login-01", "dgx-01", "dgx-02"
@@ -31,14 +31,6 @@ ASSOCIATIONS = "sacctmgr -nP show assoc format=cluster,account,user,qos,fairshar
 def alice(words: str) -> str:
     """Run a command as alice on the login host."""
     return ask(f"cd / && su alice -c '{words}'", LOGIN, 120).strip()
-
-
-def until(holds: Callable[[], bool], what: str, seconds: float = 120) -> None:
-    """Wait until something holds."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(1)
 
 
 def trial() -> str:

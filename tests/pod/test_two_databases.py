@@ -8,13 +8,11 @@ For its own pod (tests/soak/two_databases). The tests build on each other, in th
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable
 
 import pytest
 import yaml
 
-from .conftest import INVENTORY, playbook, services
+from .conftest import INVENTORY, playbook, services, until
 from .copies import ask
 
 PRIMARY, STANDBY, LOGIN, NODE = "head-01", "head-02", "login-01", "dgx-01"
@@ -40,14 +38,6 @@ def alice(words: str) -> str:
 def ended(job: str) -> str:
     """Return what the accounting has of a job."""
     return ask(f"sacct -nXP -j {job} -o jobid,user,state", LOGIN).strip()
-
-
-def until(holds: Callable[[], bool], what: str, seconds: float = 120) -> None:
-    """Wait until something holds."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(1)
 
 
 def daemon(host: str) -> dict[str, str]:
