@@ -135,6 +135,30 @@ def test_check_mode_tells_of_the_upgrade_and_does_nothing(hosts: list[str], job:
     assert job.now() == ("RUNNING", job.process)
 
 
+def test_no_host_is_upgraded_before_the_daemon_that_it_reports_to(
+    hosts: list[str], nodes: list[str], job: Job
+) -> None:
+    text = VALUES.read_text(encoding="utf-8")
+    before = {host: services(host) for host in hosts}
+    runs = (
+        ("configure_scheduler", "--limit", nodes[0]),
+        ("configure_scheduler", "--limit", LOGIN),
+        ("apply_nodes", "-e", f"target={nodes[0]}"),
+        ("apply_nodes", "-e", f"target={nodes[0]}", "-e", "engine=local"),
+    )
+    VALUES.write_text(yaml.safe_dump({**yaml.safe_load(text), "slurm_base_version": NEW}))
+    try:
+        for run in runs:
+            refused = playbook(*run)
+            assert refused.rc != 0, run
+            assert f"but slurmctld that this host asks is of release {OLD}" in refused.output, run
+    finally:
+        VALUES.write_text(text, encoding="utf-8")
+    assert releases(hosts) == dict.fromkeys(hosts, OLD)
+    assert {host: services(host) for host in hosts} == before
+    assert job.now() == ("RUNNING", job.process)
+
+
 def test_upgrade_goes_from_the_database_to_the_clients(
     copied: str, upgraded: tuple[Run, Run], hosts: list[str]
 ) -> None:
