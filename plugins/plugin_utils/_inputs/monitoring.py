@@ -27,6 +27,12 @@ _JOBS = {
     "prometheus": ("prometheus", "monitoring_nodes"),
     "alertmanager": ("alertmanager", "monitoring_nodes"),
 }
+# The same of those that may have a certificate.
+_CERTIFIED = {
+    **dict(_JOBS.values()),
+    "grafana": "monitoring_nodes",
+    "slurm_rest": "slurm_controllers",
+}
 _LISTENING = ("node_exporter", "dcgm_exporter", "slurm_exporter_controller")
 _NATIVE = ("jobs", "nodes", "partitions", "scheduler")
 _SLURMCTLD_PORT = 6817
@@ -219,6 +225,15 @@ def exporter_inputs(host: Host) -> dict[str, Any]:
         "fabric_exporter_other_hosts": site.groups["subnet_managers"],
         "fabric_exporter_environment": environment(host),
     }
+    certificates = {
+        role: host.refer(f"{role}_tls", "certificate")
+        for role, group in _CERTIFIED.items()
+        if (not group or group in host.groups)
+        and switched_on(host, role)
+        and (host.outline(f"{role}_tls") or {}).get("certificate")
+    }
+    if certificates:
+        given["node_exporter_certificates"] = certificates
     if host.says("fabric_exporter_enabled"):
         # One host sweeps. Where it was another one once, or there is no subnet any more, the
         # collector goes.

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_tools import tool
 from role_render import by_path, lines, render_many
 from role_rules import Role
 
@@ -33,6 +34,18 @@ NODE_UNIT = "/etc/systemd/system/prometheus-node-exporter.service"
 GPU_UNIT = "/etc/systemd/system/nvidia-dcgm-exporter.service"
 REFUSALS = "__%s_refusals | selectattr('when') | map(attribute='say') | list"
 
+
+# openssl req -x509 -newkey ed25519 -nodes -days 3650 -subj /CN=mon-01, of 27 November 2026
+CERTIFICATE = """-----BEGIN CERTIFICATE-----
+MIIBNjCB6aADAgECAhQsxxzzf5DAo6Wy64Rykp4DEhf4VzAFBgMrZXAwETEPMA0G
+A1UEAwwGbW9uLTAxMB4XDTI2MTEyNzIzNDYyN1oXDTM2MTEyNDIzNDYyN1owETEP
+MA0GA1UEAwwGbW9uLTAxMCowBQYDK2VwAyEAvrhbxRqFfYzWcGPKa9ag+YdcUbBm
+NQenB1XnGAQZd/ijUzBRMB0GA1UdDgQWBBT+9J12w70yHGkMkHt1rlnYxgIp3TAf
+BgNVHSMEGDAWgBT+9J12w70yHGkMkHt1rlnYxgIp3TAPBgNVHRMBAf8EBTADAQH/
+MAUGAytlcANBAGTpgy+fKhab5XOaZeOJbxjPDAW6dmZ6p/88+kskVkk2U4iVFYQ3
+b4jg+g93W8ByydRodWK7qR/PRxa93Or10gg=
+-----END CERTIFICATE-----"""
+ENDS = 2111183187
 
 SERVICE = {
     "unit_files": "_service_unit_files",
@@ -60,6 +73,7 @@ CASES: dict[str, dict[str, dict[str, Any]]] = {
             "tls": {"certificate": "CERT", "key": "KEY", "client_ca": "CA"},
             "users": {"prom": HASH},
         },
+        "certificates": {"certificates": {"slurm_rest": "CERT", "grafana": CERTIFICATE}},
         "archive": {
             "source": "archive",
             "archive": {"url": "file:///srv/node_exporter.tar.gz", "sha256": "ab" * 32},
@@ -237,6 +251,25 @@ def test_node_exporter_with_tls_and_passwords(roles: Any) -> None:
     }
     assert {entry["state"] for entry in found["leftovers"].values()} == {"absent"}
     assert NODE_UNIT in found["leftovers"]
+
+
+def test_the_end_of_each_certificate_is_published(roles: Any) -> None:
+    path = "/var/lib/prometheus/node-exporter/baremetal_dgx_certificates.prom"
+    found = roles["node_exporter"]["certificates"]["files"][path]
+    assert (found["state"], found["mode"]) == ("file", "0644")
+    name = "baremetal_dgx_certificate_end_timestamp_seconds"
+    written = [line for line in found["content"].splitlines() if not line.startswith("# HELP")]
+    assert written[-3:] == [
+        f"# TYPE {name} gauge",
+        f'{name}{{certificate="grafana"}} {ENDS}',
+        f'{name}{{certificate="slurm_rest"}} 0',
+    ]
+    checked = subprocess.run(
+        [tool("promtool"), "check", "metrics"],
+        input=found["content"], capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (checked.returncode, checked.stderr) == (0, ""), checked.stderr
+    assert roles["node_exporter"]["plain"]["files"][path]["state"] == "absent"
 
 
 def test_an_old_release_calls_the_option_otherwise(tmp_path: Path, monkeypatch: Any) -> None:

@@ -89,6 +89,32 @@ def test_a_password_goes_only_to_who_asks(tmp_path: Path) -> None:
     assert found["prometheus_alertmanagers"]["targets"] == []
 
 
+def test_the_certificates_of_a_host_are_watched(tmp_path: Path) -> None:
+    tls = {"certificate": "C", "key": "K"}
+    everybody = {
+        **EVERYBODY,
+        "node_exporter_tls": tls,
+        "dcgm_exporter_tls": tls,
+        "slurm_rest_enabled": True,
+        "slurm_rest_tls": tls,
+        "grafana_tls": tls,
+    }
+    own = {"grafana_enabled": True, "prometheus_enabled": True, "alertmanager_tls": tls}
+    found = wiring(tmp_path, everybody, own)
+    watched = {
+        host: found.of(host).get("node_exporter_certificates")
+        for host in ("head-01", "head-02", "login-01", "dgx-01")
+    }
+    assert watched == {
+        "head-01": dict.fromkeys(("node_exporter", "grafana", "slurm_rest"), "C"),
+        "head-02": dict.fromkeys(("node_exporter", "slurm_rest"), "C"),
+        "login-01": {"node_exporter": "C"},
+        "dgx-01": dict.fromkeys(("node_exporter", "dcgm_exporter"), "C"),
+    }
+    plain = wiring(tmp_path / "plain", EVERYBODY, own)
+    assert "node_exporter_certificates" not in plain.of("login-01")
+
+
 def test_of_what_nothing_is_said_is_left_alone(tmp_path: Path) -> None:
     assert roles_of(wiring(tmp_path, {}, {}).of("head-01")) == []
 
