@@ -80,6 +80,12 @@ options:
     type: list
     elements: str
     default: []
+  serving:
+    description: Nodes that run services of the cluster, too; they get none of V(reboot),
+      V(power_cycle) and V(ac_cycle).
+    type: list
+    elements: str
+    default: []
   at_once:
     description: Nodes that get a step in one run.
     type: int
@@ -216,6 +222,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
         "default": [],
     },
     "powered": {"type": "list", "elements": "str", "default": []},
+    "serving": {"type": "list", "elements": "str", "default": []},
     "at_once": {"type": "int", "default": 1},
     "times": {"type": "int", "default": 1},
     "days": {"type": "int", "default": 30},

@@ -39,6 +39,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._repair.incident imp
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._repair.ladders import (
     BY_BMC,
+    RESTARTS,
     STEPS,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._repair.tickets import (
@@ -97,6 +98,7 @@ class World:
             times=self.draw.randint(1, 2),
             window_s=self.draw.choice([3600.0, 30 * 86400.0]),
             powered=[name for name in names if self.draw.random() < 0.7],
+            serving=[name for name in names if self.draw.random() < 0.1],
         )
         for name in names:
             self.nodes[name] = Node(name, ("IDLE",))
@@ -215,6 +217,7 @@ class World:
             assert due.node not in self.jobs
             assert self.nodes[due.node].reason_by == "root"
             assert due.step not in BY_BMC or due.node in self.policy.powered
+            assert due.step not in RESTARTS or due.node not in self.policy.serving
             self.taken.append((self.now, due.node, due.step))
             outcome = self.effect(due)
             self.kill()

@@ -452,7 +452,8 @@ RAIL_SERVICES = {
         "ifupdown",
         "/etc/network/interfaces.d/site",
         f"auto eth0\niface eth0 inet static\n    address {HOSTS['vm-01']}/24",
-        "systemctl disable --now systemd-networkd; ifup --force eth0",
+        # ifup adds no address that is there.
+        "systemctl disable --now systemd-networkd; ip address flush dev eth0; ifup --force eth0",
     ),
 }
 

@@ -80,6 +80,7 @@ def policy_of(params: Mapping[str, Any]) -> Policy:
         user=params["user"],
         begins=params["state"] == "due",
         powered=params["powered"],
+        serving=params["serving"],
         ladders={check: own_ladder(words) for check, words in params["ladders"].items()},
     )
 

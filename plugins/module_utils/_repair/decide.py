@@ -40,7 +40,7 @@ from .incident import (
     open_of,
     with_events,
 )
-from .ladders import BY_BMC, STEPS, Ladder, ladder_of
+from .ladders import BY_BMC, RESTARTS, STEPS, Ladder, ladder_of
 from .ladders import RETURN as TO_MAKER
 
 # Incidents of no node: a cause that many share. No host can have this name.
@@ -56,7 +56,8 @@ _FEWEST_ALIKE = 3
 class Policy:
     """What the site allows: `steps`, how many nodes at once, and how often in `window_s` seconds.
 
-    Only nodes of `powered` have a BMC that can do steps of BY_BMC.
+    Only nodes of `powered` have a BMC that can do steps of BY_BMC. Nodes of `serving` run services
+    of the cluster, slurmctld for instance, so that no step of RESTARTS is taken on them.
 
     `ladders` are the site's own by check, `alike` the share of the fleet (0 to 1) above which nodes
     with one finding have one cause, `user` who the gate is in Slurm. Without `begins` none begins.
@@ -70,6 +71,7 @@ class Policy:
     user: str = "root"
     begins: bool = True
     powered: Collection[str] = ()
+    serving: Collection[str] = ()
     ladders: Mapping[str, Ladder] = field(default_factory=dict)
 
 
@@ -460,7 +462,7 @@ def _rung(
             continue
         if counts.get(step, 0) >= policy.times:
             spent = step
-        elif step not in policy.steps or (step in BY_BMC and known.node not in policy.powered):
+        elif _need(step, known.node, policy):
             blocked = blocked or step
         else:
             return step, "", ""
@@ -468,9 +470,19 @@ def _rung(
     after = f"after {done}" if done else (f"{spent} was done before" if spent else "no step helps")
     message = f"{verdict.check} {verdict.subject} ({after})"
     if blocked:
-        need = "the node has no node_bmc" if blocked in policy.steps else ""
-        need = need or "cluster_repair.steps lacks it"
+        need = _need(blocked, known.node, policy)
         return "", PERSON, f"{blocked} is next and not done ({need}); {message}: {verdict.remedy}"
     if ladder.end == TO_MAKER:
         return "", RETURN, f"return the part: {message}: {verdict.remedy}"
     return "", PERSON, f"{message}: {verdict.remedy}"
+
+
+def _need(step: str, node: str, policy: Policy) -> str:
+    """Return why the step may not be taken on the node; empty where it may."""
+    if step not in policy.steps:
+        return "cluster_repair.steps lacks it"
+    if step in RESTARTS and node in policy.serving:
+        return "the node runs services of the cluster, too"
+    if step in BY_BMC and node not in policy.powered:
+        return "the node has no node_bmc"
+    return ""

@@ -24,6 +24,8 @@ POWER_CYCLE, AC_CYCLE = "power_cycle", "ac_cycle"
 STEPS = (RESET_GPU, RESTART_DRIVER, REBOOT, POWER_CYCLE, AC_CYCLE)
 # Steps by the node's BMC.
 BY_BMC = (POWER_CYCLE, AC_CYCLE)
+# Steps that end all that runs on the node.
+RESTARTS = (REBOOT, *BY_BMC)
 
 # After the last step: the part is returned, or a person decides.
 RETURN, PERSON = "return", "person"

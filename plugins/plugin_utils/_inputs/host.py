@@ -114,6 +114,11 @@ class Site:
         return folded(names)
 
     @cached_property
+    def serving_names(self) -> str:
+        """The template of the names of GPU nodes that have another job in the cluster, too."""
+        return folded(name for name in self.groups["gpu_nodes"] if len(self.hosts[name].groups) > 1)
+
+    @cached_property
     def unwired_names(self) -> str:
         """The template of the names of GPU nodes that have no rails."""
         names = [

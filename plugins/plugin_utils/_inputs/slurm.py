@@ -124,13 +124,20 @@ def slurm_inputs(host: Host) -> dict[str, Any]:
         pretended = primary.value("slurm_controller_pretended_hardware")
         given |= {
             "slurm_compute_controllers": controllers,
-            "slurm_compute_configless": primary.value("slurm_controller_configless"),
+            # Configless, slurmd needs /etc/slurm without the files of slurmctld.
+            "slurm_compute_configless": bool(primary.value("slurm_controller_configless"))
+            and "slurm_controllers" not in host.groups,
             "slurm_compute_config_dir": build,
             "slurm_compute_hardware": {} if pretended else _hardware(site.slurm_nodes, host.name),
         }
     if "login_nodes" in host.groups:
+        if host.runs_jobs:
+            # Who logs in to submit a job has none yet.
+            given["slurm_compute_pam_adopt"] = False
         given |= {
             "slurm_login_controllers": controllers,
+            "slurm_login_manage_config": "slurm_controllers" not in host.groups
+            and not host.runs_jobs,
             "slurm_login_configless": login_is_configless(host),
             "slurm_login_config_dir": build,
         }

@@ -106,6 +106,7 @@ GIVEN = (
             "slurm_login_config_dir",
             "slurm_login_configless",
             "slurm_login_controllers",
+            "slurm_login_manage_config",
             "subnet_manager_hosts",
             "subnet_manager_node_names_file",
             "subnet_manager_root_guids",

@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 from jinja2.nativetypes import NativeEnvironment
 from role_render import ROLES
 from role_rules import read_yaml
@@ -88,3 +89,13 @@ def test_steps_of_a_bmc_are_for_the_nodes_that_have_one(tmp_path: Path) -> None:
     for name, state in (("dgx-02", "present"), ("dgx-03", "absent")):
         write(inventory, f"host_vars/{name}.yml", {"node_bmc": bmc, "node_state": state})
     assert Wiring(inventory).of("head-01")["__repair_powered"] == ["dgx-02"]
+
+
+def test_nodes_with_another_job_in_the_cluster_are_told(tmp_path: Path) -> None:
+    assert Wiring(example(tmp_path, "core_12")).of("head-01")["__repair_serving"] == []
+    inventory = example(tmp_path / "more", "core_12")
+    path = inventory / "hosts.yml"
+    hosts = yaml.safe_load(path.read_text())
+    hosts["cluster"]["children"]["login_nodes"]["hosts"]["dgx-05"] = None
+    path.write_text(yaml.safe_dump(hosts))
+    assert Wiring(inventory).of("head-01")["__repair_serving"] == ["dgx-05"]

@@ -192,6 +192,18 @@ def test_a_node_with_a_bmc_goes_up_to_the_ac_power(broken: Case) -> None:
     assert kinds(broken.plan()) == [JUDGED, RETURN]
 
 
+def test_a_node_that_runs_services_of_the_cluster_is_never_restarted(broken: Case) -> None:
+    """A power cycle of the controller would take the jobs of all nodes out of sight."""
+    broken.policy = Policy(steps=STEPS, powered=(NAME,), serving=(NAME,))
+    assert steps(broken.plan()) == [(NAME, "reset_gpu")]
+    broken.end()
+    broken.verdicts[NAME] = verdict(at=broken.now + 10)
+    plan = broken.plan()
+    assert kinds(plan) == [JUDGED, PERSON]
+    why = "reboot is next and not done (the node runs services of the cluster, too)"
+    assert plan.waits[NAME].startswith(why)
+
+
 def test_no_step_without_consent(broken: Case) -> None:
     broken.policy = Policy()
     plan = broken.plan()

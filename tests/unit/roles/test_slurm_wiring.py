@@ -1,0 +1,67 @@
+# Copyright: the baremetal.dgx authors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the plan gives to the roles of Slurm where a host has several jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+from wiring import Wiring, example, write
+
+# Controller and login host of inventories/minimal, whose dgx-01 runs jobs.
+SHAPES = {
+    "controller": ("head-01", "head-01"),
+    "runs_jobs": ("head-01", "dgx-01"),
+    "all": ("dgx-01", "dgx-01"),
+    "alone": ("dgx-01", "head-01"),
+}
+
+
+@pytest.fixture(scope="module")
+def wirings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Wiring]:
+    """Return the inputs of the hosts of each shape."""
+    found = {}
+    for shape, (controller, login) in SHAPES.items():
+        inventory = example(tmp_path_factory.mktemp(shape), "minimal")
+        path = inventory / "hosts.yml"
+        hosts = yaml.safe_load(path.read_text())
+        groups = hosts["cluster"]["children"]
+        for group in ("slurm_controllers", "slurm_databases", "subnet_managers"):
+            groups[group]["hosts"] = {controller: None}
+        groups["login_nodes"]["hosts"] = {login: None}
+        path.write_text(yaml.safe_dump(hosts))
+        if "head-01" in (controller, login):
+            address = {"node_address": {"management": "10.3.0.12"}}
+            write(inventory, "host_vars/head-01.yml", address)
+        found[shape] = Wiring(inventory)
+    return found
+
+
+@pytest.fixture(scope="module")
+def logins(wirings: dict[str, Wiring]) -> dict[str, dict[str, Any]]:
+    """Return the inputs of the login host of each shape."""
+    return {shape: wirings[shape].of(login) for shape, (_host, login) in SHAPES.items()}
+
+
+def test_a_host_of_slurmctld_or_slurmd_has_the_configuration(logins: dict[str, Any]) -> None:
+    found = {shape: inputs["slurm_login_manage_config"] for shape, inputs in logins.items()}
+    assert found == {"controller": False, "runs_jobs": False, "all": False, "alone": True}
+
+
+def test_the_files_of_slurmctld_stay_where_slurmd_runs_beside_it(
+    wirings: dict[str, Wiring], logins: dict[str, Any]
+) -> None:
+    """Configless, the role slurm_compute removes /etc/slurm/slurm.conf."""
+    assert logins["all"]["slurm_compute_configless"] is False
+    assert wirings["alone"].of("dgx-01")["slurm_compute_configless"] is False
+    assert logins["runs_jobs"]["slurm_compute_configless"] is True
+
+
+def test_users_come_to_a_login_host_without_a_job(
+    wirings: dict[str, Wiring], logins: dict[str, Any]
+) -> None:
+    assert logins["all"]["slurm_compute_pam_adopt"] is False
+    assert logins["runs_jobs"]["slurm_compute_pam_adopt"] is False
+    assert "slurm_compute_pam_adopt" not in wirings["alone"].of("dgx-01")
