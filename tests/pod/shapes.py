@@ -27,6 +27,8 @@ def declare(shape: dict[str, tuple[str, ...]]) -> None:
         for group in members:
             groups.setdefault(group, {"hosts": {}})["hosts"][host] = {**known[host], **address}
     path.write_text(yaml.safe_dump({"cluster": {"children": groups}}), encoding="utf-8")
+    fabric = INVENTORY / "group_vars/all/fabric.yml"
+    fabric.write_text(yaml.safe_dump({"cluster_fabric": {"topology": "none"}}), encoding="utf-8")
 
 
 def job(login: str, nodes: list[str]) -> list[str]:

@@ -398,6 +398,7 @@ def collect(
     directories: dict[str, str] = {}
     by_name: list[str] = []
     addresses: dict[str, str] = {}
+    reached: dict[str, str] = {}
     found: dict[str, list[tuple[str, Any, Any, str | None]]] = {}
     # By name and object: the first result, and whether all hosts' results are equal to it.
     uniform: dict[tuple[str, int], tuple[Any, bool]] = {}
@@ -412,6 +413,8 @@ def collect(
         address = _read_address(reader, variables)
         if address:
             addresses[host_name] = address
+        elif isinstance(variables.get("ansible_host"), str):
+            reached[host_name] = variables["ansible_host"]
         found[host_name] = []
         for name, value in variables.items():
             if name in others:
@@ -468,4 +471,5 @@ def collect(
         tuple(find_clear_texts(files, secret_options(roles))),
         tuple(by_name),
         addresses,
+        reached,
     )

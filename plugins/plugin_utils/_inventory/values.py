@@ -63,6 +63,8 @@ class Inventory:
     by_name: tuple[str, ...] = ()
     # What templates of ansible_host make, by host.
     addresses: Mapping[str, str] = field(default_factory=dict)
+    # What ansible_host is elsewhere.
+    reached: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def memberships(self) -> dict[str, tuple[str, ...]]:

@@ -286,5 +286,30 @@ def check_addresses(placed: list[Placed], networks: Mapping[str, Network]) -> It
         yield Problem(path, wrong + _so_on(len(pairs) - 1), remedy)
 
 
+def reach_warnings(
+    placed: list[Placed], access: Network, reached: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield hosts that SSH (`reached`, by host) has at one address of the network, and all other
+    programs of the cluster at another one.
+
+    So it is while a host moves. SSH may take a way around: an address outside of the network, or a
+    name, is not compared.
+    """
+    wrong: dict[str, list[tuple[Placed, Address]]] = {}
+    for item in placed:
+        try:
+            address = ipaddress.ip_address(reached.get(item.host, ""))
+        except ValueError:
+            continue
+        if item.network == access.name and address in access.net and address != item.address:
+            wrong.setdefault(item.path, []).append((item, address))
+    for path, found in wrong.items():
+        item, address = found[0]
+        yield (
+            f"{item.host_path}.ansible_host: {address}, and {path} makes its address "
+            f"{item.address}{_so_on(len(found) - 1)}; unless it moves, write the same in both"
+        )
+
+
 def _type(item: Placed) -> str:
     return item.host_path.split(".", 1)[0]

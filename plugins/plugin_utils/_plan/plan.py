@@ -133,6 +133,11 @@ def _check_addresses(
         problem = _plan_networks.unknown_network(access.path, access.value, known.value)
         findings.problems.append(problem)
     elif name in cluster or all(name not in variables for variables in inventory.hosts.values()):
+        if access.value in networks:
+            reached = {**inventory.reached, **inventory.addresses}
+            findings.warnings.extend(
+                _plan_networks.reach_warnings(in_use, networks[access.value], reached)
+            )
         lacking = _without_address(nodes, inventory, access.value)
         findings.problems.extend(_plan_nodes.missing_addresses(lacking, access.value))
     used = {item.network for item in placed}

@@ -15,6 +15,7 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.networks impor
     check_addresses,
     parse_networks,
     place_node,
+    reach_warnings,
     unknown_network,
 )
 
@@ -421,3 +422,29 @@ def test_an_own_address_written_for_a_whole_group_is_one_problem() -> None:
     assert lines_of([at("z", "10.0.0.4"), *same]) == [
         f"{path}: 10.0.0.5 is also the address of gpu_nodes.a (and 2 more); write a free address"
     ]
+
+
+def test_the_way_of_ssh_may_lead_around_the_network() -> None:
+    """Addresses elsewhere, names, and other networks of the host are not compared."""
+    known = networks(access={"cidr": "10.0.0.0/24"}, storage={"cidr": "10.0.1.0/24"})
+    placed = [
+        Placed(f"dgx-0{number}", f"gpu_nodes.dgx-0{number}", name, address, "gpu_nodes.first", True)
+        for number in range(1, 5)
+        for name, address in (
+            ("access", ipaddress.ip_address(f"10.0.0.{number}")),
+            ("storage", ipaddress.ip_address(f"10.0.1.{number}")),
+        )
+    ]
+    around = {
+        "dgx-01": "10.0.0.1",
+        "dgx-02": "198.51.100.2",
+        "dgx-03": "dgx-03",
+        "dgx-04": "fd00::4",
+    }
+    assert list(reach_warnings(placed, known["access"], around)) == []
+    swapped = {"dgx-01": "10.0.0.2", "dgx-02": "no", "dgx-03": "10.0.1.3", "dgx-04": "10.0.0.5"}
+    (warning,) = reach_warnings(placed, known["access"], swapped)
+    assert warning == (
+        "gpu_nodes.dgx-01.ansible_host: 10.0.0.2, and gpu_nodes.first makes its address 10.0.0.1 "
+        "(and 1 more); unless it moves, write the same in both"
+    )

@@ -249,6 +249,7 @@ def test_warnings(planned: Callable[..., Plan], small_files: dict[str, str]) -> 
     small_files[CONTROLLER] = small_files[CONTROLLER].replace(
         'nodes: ["dgx-[01-02]"]', 'nodes: ["dgx-[01-02]"]\n  - {name: fat, feature: fat}'
     )
+    small_files["host_vars/dgx-03.yml"] = "ansible_host: 10.1.0.113\n"
     plan = planned(small_files)
     assert plan.problems == ()
     assert plan.warnings == (
@@ -258,6 +259,11 @@ def test_warnings(planned: Callable[..., Plan], small_files: dict[str, str]) -> 
             "switch are left to join the two, 36 would not block"
         ),
         "all.cluster_networks.bmc: no node has an address on it",
+        (
+            "gpu_nodes.dgx-03.ansible_host: 10.1.0.113, and "
+            "gpu_nodes.node_first_address.management makes its address 10.1.0.103; unless it "
+            "moves, write the same in both"
+        ),
         "others: backup-[01-02] are not part of the cluster and will be left alone",
         (
             "slurm_controllers.slurm_controller_hosts: not used, the playbooks set "
