@@ -32,3 +32,16 @@ def test_the_state_of_this_release_is_taken() -> None:
     on(HEAD, f"test -s {state} || scontrol reconfigure")
     result = playbook("configure_scheduler", "--tags", "slurm_base_preflight", "--limit", HEAD)
     assert result.rc == 0, result.output
+
+
+def test_a_state_that_is_elsewhere_is_not_left_behind(nodes: list[str]) -> None:
+    before = {node: services(node) for node in (HEAD, "login-01", *nodes)}
+    refused = playbook(
+        "configure_scheduler", "-e", "slurm_controller_state_save_location=/var/lib/slurm/other"
+    )
+    assert refused.rc != 0
+    assert "but slurmctld keeps its jobs in /var/lib/slurm/slurmctld" in refused.output
+    renamed = playbook("configure_scheduler", "-e", "cluster_name=other")
+    assert renamed.rc != 0
+    assert "cluster_name: other is declared, but the jobs and the accounting" in renamed.output
+    assert {node: services(node) for node in before} == before

@@ -79,7 +79,7 @@ def test_what_is_known_of_jobs(ask, squeue, more, lines):
 
 
 def test_nodes_of_unknown_jobs_may_not_leave(tmp_path: Path) -> None:
-    task = PREFLIGHT[2]
+    task = PREFLIGHT[3]
     shown = {
         "refusals": "__slurm_controller_refusals | selectattr('when') | map(attribute='say') | list"
     }
@@ -91,6 +91,8 @@ def test_nodes_of_unknown_jobs_may_not_leave(tmp_path: Path) -> None:
         "slurm_controller_nodes": [{"name": "dgx-01"}, {"name": "dgx-03"}],
         "slurm_controller_hosts": ["ctl"],
         "__slurm_controller_busy": answer,
+        "__slurm_controller_former": {"stdout_lines": []},
+        "slurm_controller_cluster_name": "demo",
         "slurm_base_jwt": False,
         **task["vars"],
     }
@@ -124,3 +126,82 @@ def test_a_standby_leaves_the_shared_state_folder_to_the_primary(tmp_path: Path)
     rendered = render_many(tmp_path, "slurm_controller", "Debian", cases, shown)
     assert rendered["head-01"]["folders"] == ["/var/lib/slurm/slurmctld"]
     assert rendered["head-02"]["folders"] == []
+
+
+FORMER = "StateSaveLocation={now} # of the site\nClusterName = Old\n"
+
+
+@pytest.mark.parametrize(
+    ("there", "declared", "lines"),
+    [
+        pytest.param({"now/job_state": 5}, "new", ["cluster Old", "state NOW"], id="elsewhere"),
+        pytest.param({"now/job_state": 5}, "now", ["cluster Old"], id="the same"),
+        pytest.param({"now/job_state": 5}, "link", ["cluster Old"], id="the same by a link"),
+        pytest.param({"now/job_state": 5, "new/job_state": 5}, "new", ["cluster Old"], id="copied"),
+        pytest.param(
+            {"now/job_state": 9, "new/job_state": 5},
+            "new",
+            ["cluster Old", "state NOW"],
+            id="copied, and running on",
+        ),
+        pytest.param({}, "new", [], id="never started"),
+        pytest.param(None, "new", [], id="virgin"),
+    ],
+)
+@pytest.mark.parametrize("answers", [True, False])
+def test_where_slurmctld_keeps_its_jobs_is_read(
+    tmp_path: Path, there: dict[str, int] | None, declared: str, lines: list[str], answers: bool
+) -> None:
+    now = tmp_path / "now"
+    now.mkdir()
+    (tmp_path / "link").symlink_to(now)
+    for name, at in (there or {}).items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (at, at))
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    text = "" if there is None else FORMER.format(now=now)
+    # What slurmctld says counts, and its file where it does not answer.
+    says = f"cat <<'EOF'\n{text}EOF\n" if answers and text else "exit 1\n"
+    (folder / "scontrol").write_text(f"#!/bin/sh\n{says}")
+    (folder / "scontrol").chmod(0o755)
+    conf = tmp_path / "slurm.conf"
+    if there is not None:
+        conf.write_text("StateSaveLocation=/nowhere\n" if answers else text)
+    argv = PREFLIGHT[2]["ansible.builtin.command"]["argv"]
+    done = subprocess.run(
+        [*argv[:4], conf, tmp_path / declared],
+        env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == [line.replace("NOW", str(now)) for line in lines]
+    assert done.stderr == ""
+
+
+def test_no_slurmctld_begins_with_an_empty_state(tmp_path: Path) -> None:
+    shown = {
+        "refusals": "__slurm_controller_refusals | selectattr('when') | map(attribute='say') | list"
+    }
+    cases = {
+        host: {
+            "slurm_controller_nodes": [{"name": "dgx-01"}],
+            "slurm_controller_hosts": [host],
+            "__slurm_controller_busy": {"stdout_lines": []},
+            "__slurm_controller_former": {"stdout_lines": lines},
+            "slurm_controller_cluster_name": "demo",
+            "slurm_base_jwt": False,
+            **PREFLIGHT[3]["vars"],
+        }
+        for host, lines in {
+            "same": ["cluster Demo"],
+            "nameless": ["cluster "],
+            "other": ["cluster old", "state /var/spool/slurmctld"],
+        }.items()
+    }
+    found = render_many(tmp_path, "slurm_controller", "Debian", cases, shown)
+    assert found["same"]["refusals"] == found["nameless"]["refusals"] == []
+    state, name = found["other"]["refusals"]
+    assert state.startswith("slurm_controller_state_save_location: /var/lib/slurm/slurmctld is ")
+    assert "keeps its jobs in /var/spool/slurmctld, and would lose them" in state
+    assert name.startswith("cluster_name: demo is declared, but the jobs and the accounting here")
