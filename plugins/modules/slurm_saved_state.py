@@ -14,9 +14,11 @@ description:
     Its slurmctld would refuse the state, or, if it ignores that, purge the jobs. This module reads
     from the files of StateSaveLocation which release wrote them, and fails when the declared one
     does not take over from it.
+  - It fails, too, where slurmctld, or its C(slurm.conf), has the jobs in another folder than
+    O(path), or in a cluster of another name than O(cluster_name).
   - Of a state that another release wrote it keeps a copy before that is converted, if O(copies)
     names a folder.
-  - It needs no Slurm, and changes nothing of the state. A state on a mount that does not answer is
+  - It changes nothing of the state. A state on a mount that does not answer is
     given up after 60 seconds, a copy after O(copy_limit_s), and the mount is named.
 version_added: 1.0.0
 author:
@@ -40,6 +42,14 @@ options:
     description: The release that is to run.
     type: str
     required: true
+  cluster_name:
+    description: The name of the cluster; empty compares none.
+    type: str
+    default: ""
+  configuration:
+    description: C(slurm.conf) of the Slurm that is there.
+    type: path
+    default: /etc/slurm/slurm.conf
   files:
     description: Files that tell, of which the first that does counts.
     type: list
@@ -102,6 +112,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.saved_state i
 ARGUMENT_SPEC: dict[str, Any] = {
     "path": {"type": "path", "required": True},
     "version": {"type": "str", "required": True},
+    "cluster_name": {"type": "str", "default": ""},
+    "configuration": {"type": "path", "default": "/etc/slurm/slurm.conf"},
     "files": {
         "type": "list",
         "elements": "str",

@@ -14,6 +14,7 @@ purges the jobs (measured: 22.05.8 to 24.11.5). So the question is asked before 
 from __future__ import annotations
 
 import os
+import re
 import struct
 from typing import Any, Mapping, Sequence
 
@@ -44,6 +45,8 @@ _FIRST_PROTOCOL = 36
 _WORD = b"PROTOCOL_VERSION\0"
 _COPY_SCRIPT = 'rm -rf "$2.new" && cp -a "$1" "$2.new" && mv "$2.new" "$2"'
 _ENOUGH = 64
+_ASK_S = 20
+_SETTING = re.compile(r"^[ \t]*(ClusterName|StateSaveLocation)[ \t]*=[ \t]*([^\s#]+)", re.I | re.M)
 
 
 def release_of(version: str) -> str:
@@ -131,6 +134,55 @@ def read_release(folder: str, names: Sequence[str]) -> tuple[str, str]:
     return "", ""
 
 
+def read_former(run: CommandRunner, configuration: str) -> tuple[str, str]:
+    """Return StateSaveLocation and ClusterName of the Slurm that is there; empty for none.
+
+    What slurmctld says counts, and its file where it does not answer. OSError.
+    """
+    asked = run(["scontrol", "show", "config"], _ASK_S)
+    text = asked.out
+    if not asked.ok:
+        try:
+            with open(configuration, encoding="utf-8", errors="replace") as handle:
+                text = handle.read()
+        except FileNotFoundError:
+            return "", ""
+    found = {name.lower(): value for name, value in _SETTING.findall(text)}
+    return found.get("statesavelocation", ""), found.get("clustername", "")
+
+
+def left_behind(former: str, declared: str) -> bool:
+    """Return whether jobs are in the former folder, and not as new in the declared one."""
+    jobs, copied = (os.path.join(folder, "job_state") for folder in (former, declared))
+    if not former or not os.path.exists(jobs):
+        return False
+    return not os.path.exists(copied) or os.path.getmtime(copied) < os.path.getmtime(jobs)
+
+
+def refuse_loss(run: CommandRunner, params: Mapping[str, Any]) -> None:
+    """Raise ToolError where slurmctld would begin without the jobs that are there, or not at all.
+
+    With an empty state slurmctld starts all the same, and each slurmd ends the jobs that slurmctld
+    does not know. So it is with a Slurm that others have set up, or when the folder is changed.
+    """
+    former, name = read_former(run, params["configuration"])
+    lost = []
+    if left_behind(former, params["path"]):
+        lost.append(
+            f"slurm_controller_state_save_location: {params['path']} is declared, but slurmctld "
+            f"keeps its jobs in {former}, and would lose them; write that path, or stop slurmctld "
+            f"and copy the folder (cp -a)"
+        )
+    jobs = os.path.exists(os.path.join(former, "job_state")) if former else False
+    if jobs and name and params["cluster_name"].lower() not in ("", name.lower()):
+        lost.append(
+            f"cluster_name: {params['cluster_name']} is declared, but the jobs and the accounting "
+            f"here are of {name}, and slurmctld would not start; write that name"
+        )
+    if lost:
+        raise ToolError("\n".join(lost))
+
+
 def make_copy(run: CommandRunner, source: str, copy: str, limit_s: float) -> None:
     """Copy the state as a whole, or raise ToolError, OSError."""
     make_folder(os.path.dirname(copy), mode=0o700)
@@ -148,6 +200,7 @@ def bring_about(run: CommandRunner, params: Mapping[str, Any], check_mode: bool)
     why = refusal(release, params["version"])
     if why:
         raise ToolError(f"{path} is of Slurm {release}: {why}", **answer)
+    refuse_loss(run, params)
     if params["copies"] and release and release != release_of(params["version"]):
         answer["copied_to"] = os.path.join(params["copies"], f"slurmctld-{release}")
         answer["changed"] = not os.path.exists(answer["copied_to"])

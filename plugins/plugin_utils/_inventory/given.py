@@ -82,6 +82,7 @@ GIVEN = (
             "pyxis_state_dir",
             "roce_hardware",
             "roce_rails",
+            "slurm_base_cluster_name",
             "slurm_base_jwt",
             "slurm_base_plugins",
             "slurm_base_secrets_dir",

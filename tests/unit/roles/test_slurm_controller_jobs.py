@@ -57,13 +57,14 @@ def ask(tmp_path):
 
 
 DOWN = "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1"
-UNKNOWN = ["unknown dgx-[01-02]", "unknown dgx-03"]
+UNKNOWN = ["unknown dgx-[01-02]", "unknown dgx-03", "unused x"]
+TWO = "printf 'x dgx-03\\nx dgx-[01-02]\\nx,y \\n'"
 
 
 @pytest.mark.parametrize(
     ("squeue", "more", "lines"),
     [
-        pytest.param("echo dgx-03; echo 'dgx-[01-02]'", {}, ["busy dgx-03", "busy dgx-[01-02]"]),
+        pytest.param(TWO, {}, ["busy dgx-03", "busy dgx-[01-02]", "used x", "used x,y"], id="jobs"),
         pytest.param("exit 0", {}, [], id="no jobs"),
         pytest.param(DOWN, {}, UNKNOWN, id="slurmctld is down"),
         pytest.param(None, {}, UNKNOWN, id="squeue is gone"),
@@ -79,7 +80,7 @@ def test_what_is_known_of_jobs(ask, squeue, more, lines):
 
 
 def test_nodes_of_unknown_jobs_may_not_leave(tmp_path: Path) -> None:
-    task = PREFLIGHT[3]
+    task = PREFLIGHT[2]
     shown = {
         "refusals": "__slurm_controller_refusals | selectattr('when') | map(attribute='say') | list"
     }
@@ -91,9 +92,8 @@ def test_nodes_of_unknown_jobs_may_not_leave(tmp_path: Path) -> None:
         "slurm_controller_nodes": [{"name": "dgx-01"}, {"name": "dgx-03"}],
         "slurm_controller_hosts": ["ctl"],
         "__slurm_controller_busy": answer,
-        "__slurm_controller_former": {"stdout_lines": []},
-        "slurm_controller_cluster_name": "demo",
         "slurm_base_jwt": False,
+        "slurm_controller_partitions": [{"name": "x"}],
         **task["vars"],
     }
     cases = {
@@ -128,80 +128,32 @@ def test_a_standby_leaves_the_shared_state_folder_to_the_primary(tmp_path: Path)
     assert rendered["head-02"]["folders"] == []
 
 
-FORMER = "StateSaveLocation={now} # of the site\nClusterName = Old\n"
-
-
-@pytest.mark.parametrize(
-    ("there", "declared", "lines"),
-    [
-        pytest.param({"now/job_state": 5}, "new", ["cluster Old", "state NOW"], id="elsewhere"),
-        pytest.param({"now/job_state": 5}, "now", ["cluster Old"], id="the same"),
-        pytest.param({"now/job_state": 5}, "link", ["cluster Old"], id="the same by a link"),
-        pytest.param({"now/job_state": 5, "new/job_state": 5}, "new", ["cluster Old"], id="copied"),
-        pytest.param(
-            {"now/job_state": 9, "new/job_state": 5},
-            "new",
-            ["cluster Old", "state NOW"],
-            id="copied, and running on",
-        ),
-        pytest.param({}, "new", [], id="never started"),
-        pytest.param(None, "new", [], id="virgin"),
-    ],
-)
-@pytest.mark.parametrize("answers", [True, False])
-def test_where_slurmctld_keeps_its_jobs_is_read(
-    tmp_path: Path, there: dict[str, int] | None, declared: str, lines: list[str], answers: bool
-) -> None:
-    now = tmp_path / "now"
-    now.mkdir()
-    (tmp_path / "link").symlink_to(now)
-    for name, at in (there or {}).items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-        os.utime(tmp_path / name, (at, at))
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    text = "" if there is None else FORMER.format(now=now)
-    # What slurmctld says counts, and its file where it does not answer.
-    says = f"cat <<'EOF'\n{text}EOF\n" if answers and text else "exit 1\n"
-    (folder / "scontrol").write_text(f"#!/bin/sh\n{says}")
-    (folder / "scontrol").chmod(0o755)
-    conf = tmp_path / "slurm.conf"
-    if there is not None:
-        conf.write_text("StateSaveLocation=/nowhere\n" if answers else text)
-    argv = PREFLIGHT[2]["ansible.builtin.command"]["argv"]
-    done = subprocess.run(
-        [*argv[:4], conf, tmp_path / declared],
-        env={**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"},
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout.splitlines() == [line.replace("NOW", str(now)) for line in lines]
-    assert done.stderr == ""
-
-
-def test_no_slurmctld_begins_with_an_empty_state(tmp_path: Path) -> None:
+def test_partitions_with_jobs_may_not_leave(tmp_path: Path) -> None:
+    """Slurm ends a job whose partition is gone: tried with 24.11."""
     shown = {
         "refusals": "__slurm_controller_refusals | selectattr('when') | map(attribute='say') | list"
+    }
+    lines = {
+        "kept": ["busy dgx-01", "used batch"],
+        "gone": ["busy dgx-01", "used batch,main", "used old"],
+        "unknown": ["unused DEFAULT", "unused batch", "unused main"],
     }
     cases = {
         host: {
             "slurm_controller_nodes": [{"name": "dgx-01"}],
             "slurm_controller_hosts": [host],
-            "__slurm_controller_busy": {"stdout_lines": []},
-            "__slurm_controller_former": {"stdout_lines": lines},
-            "slurm_controller_cluster_name": "demo",
+            "slurm_controller_partition_loss_allowed": host == "allowed",
+            "__slurm_controller_busy": {"stdout_lines": lines.get(host, lines["gone"])},
             "slurm_base_jwt": False,
-            **PREFLIGHT[3]["vars"],
+            **PREFLIGHT[2]["vars"],
         }
-        for host, lines in {
-            "same": ["cluster Demo"],
-            "nameless": ["cluster "],
-            "other": ["cluster old", "state /var/spool/slurmctld"],
-        }.items()
+        for host in (*lines, "allowed")
     }
     found = render_many(tmp_path, "slurm_controller", "Debian", cases, shown)
-    assert found["same"]["refusals"] == found["nameless"]["refusals"] == []
-    state, name = found["other"]["refusals"]
-    assert state.startswith("slurm_controller_state_save_location: /var/lib/slurm/slurmctld is ")
-    assert "keeps its jobs in /var/spool/slurmctld, and would lose them" in state
-    assert name.startswith("cluster_name: demo is declared, but the jobs and the accounting here")
+    refusals = {host: values["refusals"] for host, values in found.items()}
+    assert refusals["kept"] == refusals["allowed"] == []
+    begin = "slurm_controller_partitions: {} would leave the configuration"
+    assert [line.partition(" with jobs")[0] for line in refusals["gone"]] == [
+        begin.format("main, old")
+    ]
+    assert [line.partition(", and")[0] for line in refusals["unknown"]] == [begin.format("main")]

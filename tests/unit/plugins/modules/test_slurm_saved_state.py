@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 
 import pytest
@@ -117,3 +118,62 @@ def test_a_copy_that_hangs_names_the_mount(keep, tmp_path, hung_mount, monkeypat
     }
     result = run_module(slurm_saved_state.main, options)
     assert f"{hung_mount} (fuse.hung, storage:/dead) does not answer" in result["msg"]
+
+
+FORMER = "StateSaveLocation={now} # of the site\nClusterName = Old\n"
+STATE = "slurm_controller_state_save_location"
+ELSEWHERE = f"{STATE}: DECLARED is declared, but slurmctld keeps its jobs in NOW"
+RENAMED = "cluster_name: demo is declared, but the jobs and the accounting here are of Old"
+
+
+@pytest.mark.parametrize("answers", [True, False])
+@pytest.mark.parametrize(
+    ("there", "declared", "name", "refusals"),
+    [
+        pytest.param({"now": 5}, "new", "old", [ELSEWHERE], id="elsewhere"),
+        pytest.param({"now": 5}, "now", "demo", [RENAMED], id="renamed"),
+        pytest.param({"now": 5}, "new", "demo", [ELSEWHERE, RENAMED], id="both"),
+        pytest.param({"now": 5}, "now", "OLD", [], id="the same"),
+        pytest.param({"now": 5}, "now", "", [], id="any name"),
+        pytest.param({"now": 5}, "link", "old", [], id="the same by a link"),
+        pytest.param({"now": 5, "new": 5}, "new", "old", [], id="copied"),
+        pytest.param({"now": 9, "new": 5}, "new", "old", [ELSEWHERE], id="copied, and running on"),
+        pytest.param({}, "new", "demo", [], id="never started"),
+        pytest.param(None, "new", "demo", [], id="virgin"),
+    ],
+)
+def test_no_slurmctld_begins_without_the_jobs_that_are_there(
+    tmp_path, monkeypatch, run_module, there, declared, name, refusals, answers
+):
+    now = tmp_path / "now"
+    now.mkdir()
+    (tmp_path / "link").symlink_to(now)
+    for folder, at in (there or {}).items():
+        (tmp_path / folder).mkdir(exist_ok=True)
+        write(tmp_path / folder, "job_state", 10752)
+        os.utime(tmp_path / folder / "job_state", (at, at))
+    text = "" if there is None else FORMER.format(now=now)
+    conf = tmp_path / "slurm.conf"
+    if there is not None:
+        # What slurmctld says counts, and its file where it does not answer.
+        conf.write_text("StateSaveLocation=/nowhere\n" if answers else text)
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    says = f"cat <<'EOF'\n{text}EOF\n" if answers and text else "echo no answer; exit 1\n"
+    (tools / "scontrol").write_text(f"#!/bin/sh\n{says}")
+    (tools / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    options = {
+        "path": str(tmp_path / declared),
+        "version": "24.11",
+        "cluster_name": name,
+        "configuration": str(conf),
+    }
+    result = run_module(slurm_saved_state.main, options)
+    assert result.get("failed", False) is bool(refusals)
+    lines = result["msg"].splitlines() if refusals else []
+    begins = [line.partition(",")[0] + "," + line.split(",")[1] for line in lines]
+    words = [
+        line.replace("DECLARED", options["path"]).replace("NOW", str(now)) for line in refusals
+    ]
+    assert begins == words
