@@ -58,13 +58,15 @@ def ask(tmp_path):
 
 DOWN = "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1"
 UNKNOWN = ["unknown dgx-[01-02]", "unknown dgx-03", "unused x"]
-TWO = "printf 'x dgx-03\\nx dgx-[01-02]\\nx,y \\n'"
+# A job that is being cleaned up has its nodes still, and no partition that could end it.
+SOME = "printf 'R x dgx-03\\nR x dgx-[01-02]\\nPD x,y \\nCG z dgx-04\\n'"
+USED = ["busy dgx-03", "busy dgx-04", "busy dgx-[01-02]", "used x", "used x,y"]
 
 
 @pytest.mark.parametrize(
     ("squeue", "more", "lines"),
     [
-        pytest.param(TWO, {}, ["busy dgx-03", "busy dgx-[01-02]", "used x", "used x,y"], id="jobs"),
+        pytest.param(SOME, {}, USED, id="jobs"),
         pytest.param("exit 0", {}, [], id="no jobs"),
         pytest.param(DOWN, {}, UNKNOWN, id="slurmctld is down"),
         pytest.param(None, {}, UNKNOWN, id="squeue is gone"),
