@@ -40,7 +40,9 @@ from ansible.errors import AnsibleFilterError
 
 def certificate_end(text: str) -> int:
     """Return the Unix time, 0 without a certificate; AnsibleFilterError for what is not a text."""
-    from ansible_collections.baremetal.dgx.plugins.module_utils._core.certificate import ends_at
+    from ansible_collections.baremetal.dgx.plugins.plugin_utils._monitoring.certificate import (
+        ends_at,
+    )
 
     if not isinstance(text, str):
         raise AnsibleFilterError("certificate_end: takes a certificate as PEM text")

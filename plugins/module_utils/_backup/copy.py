@@ -113,6 +113,8 @@ def gather(
     else:
         gatherer = {CONTROLLER: _gather_controller, DATABASE: _gather_database}[kind]
         facts = gatherer(settings, run, folder)
+        # After a restore the queue and the accounting say less until a job has begun.
+        facts["next_job"] = max(facts["next_job"], settings.first_job)
         facts["owners"] = _gather_secrets(settings, folder)
     facts = {"kind": kind, "cluster": settings.cluster, "host": os.uname().nodename, **facts}
     return manifest.make(folder, at, facts, files)

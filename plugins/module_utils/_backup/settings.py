@@ -32,7 +32,8 @@ class Database:
 class Settings:
     """`kinds` are what this host copies by itself; `secrets` and `state_dir` belong to it.
 
-    `blocks_dir` is the folder of Prometheus' time series, and `keep_metrics` is `keep` for them.
+    No job gets a number below `first_job`. `blocks_dir` is the folder of Prometheus' time series,
+    and `keep_metrics` is `keep` for them.
     """
 
     cluster: str
@@ -51,6 +52,7 @@ class Settings:
     blocks_dir: str = ""
     secrets: Sequence[str] = ()
     database: Database | None = None
+    first_job: int = 0
     work_dir: str = "/var/lib/baremetal-dgx/backup"
     limit_s: float = 3600.0
     state_limit_s: float = 60.0
@@ -64,7 +66,7 @@ _OF_SETTINGS: Mapping[str, Any] = {
     "environment": dict, "options": list, "keep": dict, "keep_metrics": dict,
     "tidies": bool, "same_disk_ok": bool,
     "state_dir": str, "data_dir": str, "blocks_dir": str, "secrets": list, "database": dict,
-    "work_dir": str,
+    "first_job": int, "work_dir": str,
     "limit_s": (int, float), "state_limit_s": (int, float),
 }  # fmt: skip
 

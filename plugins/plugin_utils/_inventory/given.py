@@ -45,6 +45,7 @@ GIVEN = (
     | EXTENDED
     | frozenset(
         {
+            "backup_first_job_id",
             "backup_cluster_name",
             "backup_database",
             "backup_database_password",

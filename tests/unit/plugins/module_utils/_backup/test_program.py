@@ -245,6 +245,16 @@ def test_a_younger_queue_does_not_take_the_place_of_the_older_one(settings: Sett
     assert main.make_copies(settings, run, younger_ok=True) == []
 
 
+def test_a_queue_that_was_restored_from_an_older_copy_is_copied(settings: Settings) -> None:
+    """Its own number is that of the older copy until a job has begun; FirstJobId is above all."""
+    main.make_copies(settings, run)
+    Path(settings.state_dir, "job_state").write_bytes(job_state(2))
+    restored = replace(settings, first_job=10_012)
+    assert main.make_copies(restored, run) == []
+    (problem,) = main.make_copies(settings, run)
+    assert "the next job's number is 2 here and 10012 in the copy" in problem
+
+
 def test_a_repository_on_the_disk_of_the_data(settings: Settings) -> None:
     """Also the mount point of a mount that is missing."""
     strict = replace(settings, same_disk_ok=False)

@@ -57,6 +57,9 @@ def published() -> set[str]:
             own = re.search(r'^_?PREFIX = "(.*)"', text, re.MULTILINE)
             prefix = own[1] if own else "baremetal_dgx_slurm"
             found |= {one for one in names_in(text, prefix) if NAME.fullmatch(one)}
+    # What roles write by themselves.
+    for path in (ROOT / "roles").rglob("*.prom.j2"):
+        found |= set(re.findall(r"^# TYPE (\S+)", path.read_text(encoding="utf-8"), re.MULTILINE))
     # What a row fills in.
     return {one for one in found if not re.fullmatch(r"baremetal_dgx_\w+_\*", one)}
 

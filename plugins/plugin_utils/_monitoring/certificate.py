@@ -3,7 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""When a certificate ends. Pure: nodes have no library for it, and ssl shows only authorities."""
+"""When a certificate ends. Pure: ssl tells it of authorities alone, and a node that applies its own
+roles has no library for it.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from ansible_collections.baremetal.dgx.plugins.filter.certificate_end import certificate_end
-from ansible_collections.baremetal.dgx.plugins.module_utils._core.certificate import ends_at
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._monitoring.certificate import ends_at
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 
