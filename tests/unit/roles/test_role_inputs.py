@@ -29,6 +29,7 @@ VAULT = "a test's own"
 LATER = {
     "backup_database",
     "backup_database_password",
+    "backup_first_job_id",
     "slurm_base_plugins",
     "slurm_controller_first_job_id",
     "slurm_controller_plugstack",
