@@ -43,7 +43,7 @@ options:
     type: str
     required: true
   cluster_name:
-    description: The name of the cluster; empty compares none.
+    description: The name of the cluster; without it the Slurm that is there is not asked.
     type: str
     default: ""
   configuration:

@@ -151,14 +151,6 @@ def read_former(run: CommandRunner, configuration: str) -> tuple[str, str]:
     return found.get("statesavelocation", ""), found.get("clustername", "")
 
 
-def left_behind(former: str, declared: str) -> bool:
-    """Return whether jobs are in the former folder, and not as new in the declared one."""
-    jobs, copied = (os.path.join(folder, "job_state") for folder in (former, declared))
-    if not former or not os.path.exists(jobs):
-        return False
-    return not os.path.exists(copied) or os.path.getmtime(copied) < os.path.getmtime(jobs)
-
-
 def refuse_loss(run: CommandRunner, params: Mapping[str, Any]) -> None:
     """Raise ToolError where slurmctld would begin without the jobs that are there, or not at all.
 
@@ -166,15 +158,17 @@ def refuse_loss(run: CommandRunner, params: Mapping[str, Any]) -> None:
     does not know. So it is with a Slurm that others have set up, or when the folder is changed.
     """
     former, name = read_former(run, params["configuration"])
+    jobs, copied = (os.path.join(folder, "job_state") for folder in (former, params["path"]))
+    if not former or not os.path.exists(jobs):
+        return
     lost = []
-    if left_behind(former, params["path"]):
+    if not os.path.exists(copied) or os.path.getmtime(copied) < os.path.getmtime(jobs):
         lost.append(
             f"slurm_controller_state_save_location: {params['path']} is declared, but slurmctld "
             f"keeps its jobs in {former}, and would lose them; write that path, or stop slurmctld "
             f"and copy the folder (cp -a)"
         )
-    jobs = os.path.exists(os.path.join(former, "job_state")) if former else False
-    if jobs and name and params["cluster_name"].lower() not in ("", name.lower()):
+    if name and params["cluster_name"].lower() != name.lower():
         lost.append(
             f"cluster_name: {params['cluster_name']} is declared, but the jobs and the accounting "
             f"here are of {name}, and slurmctld would not start; write that name"
@@ -200,7 +194,8 @@ def bring_about(run: CommandRunner, params: Mapping[str, Any], check_mode: bool)
     why = refusal(release, params["version"])
     if why:
         raise ToolError(f"{path} is of Slurm {release}: {why}", **answer)
-    refuse_loss(run, params)
+    if params["cluster_name"]:
+        refuse_loss(run, params)
     if params["copies"] and release and release != release_of(params["version"]):
         answer["copied_to"] = os.path.join(params["copies"], f"slurmctld-{release}")
         answer["changed"] = not os.path.exists(answer["copied_to"])
