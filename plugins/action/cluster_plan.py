@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,26 +15,11 @@ from ansible.errors import AnsibleActionFail
 from ansible.inventory.manager import split_host_pattern
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._core.files import Folder, open_folder
 from ansible_collections.baremetal.dgx.plugins.modules.cluster_plan import ARGUMENTS
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._cables.files import (
-    FILES,
-    cable_counts,
-    cable_line,
-    fabric_files,
-)
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._inputs.host import Site
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._inputs.role_inputs import role_inputs
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.collect import collect
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.refusals import Refusals
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.role_specs import (
-    collection_root,
-    load_roles,
-)
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.run_plan import (
-    folder_to_write,
-    planned_by,
-    shared_folder,
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inputs.plan_files import (
+    InventoryError,
+    StateError,
+    write_plan,
 )
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.subject import (
     Subject,
@@ -46,42 +30,9 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.subject i
     undeclared,
 )
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.tags import tags_refusal
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.cabling_files import find_cables
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.plan import make_plan
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.report import (
-    hosts_text,
-    node_texts,
-    report,
-    summary,
-)
 
 # The group of the one host that looks at the fabric, which the playbook check_inventory makes.
 _FABRIC_HOST = "__fabric_host"
-
-
-def write_texts(folder: str, texts: dict[str, str], ours: Iterable[str] | None = None) -> bool:
-    """Write each text that differs and remove the other files: all, or only those of `ours`."""
-    with open_folder(folder, make=0o755) as here:
-        changed = []
-        for name, text in texts.items():
-            data = text.encode()
-            if not _holds(here, name, data):
-                # No secrets, and each playbook writes it again: no waiting for the disk.
-                here.write(name, data, sync=False)
-                changed.append(name)
-        there = here.names()
-        stale = set(there if ours is None else ours).intersection(there) - set(texts)
-        for name in stale:
-            here.remove(name)
-    return bool(changed or stale)
-
-
-def _holds(folder: Folder, name: str, data: bytes) -> bool:
-    try:
-        same_size = folder.lstat(name).st_size == len(data)
-    except FileNotFoundError:
-        return False
-    return same_size and folder.read(name, len(data)) == data
 
 
 def roles_of(plan_dir: str, hosts: Iterable[str]) -> dict[str, list[str]]:
@@ -91,17 +42,6 @@ def roles_of(plan_dir: str, hosts: Iterable[str]) -> dict[str, list[str]]:
         with open(os.path.join(plan_dir, "inputs", f"{host}.json"), encoding="utf-8") as stream:
             found[host] = json.load(stream)["__cluster_roles"]
     return found
-
-
-def _mistakes(problems: tuple[str, ...]) -> dict[str, Any]:
-    count = len(problems)
-    return {
-        "failed": True,
-        # With it, the default callback puts each item of a list on its own line.
-        "_ansible_verbose_always": True,
-        "msg": f"{count} mistake{'s' * (count > 1)} in the inventory; no host was touched",
-        "problems": list(problems),
-    }
 
 
 def _settings_refusal() -> str:
@@ -119,30 +59,6 @@ def _settings_refusal() -> str:
             "system since; run with ANSIBLE_CACHE_PLUGIN=memory"
         )
     return ""
-
-
-def _state_refusal(state_dir: str) -> str:
-    """Return why the state cannot be this user's: the secrets in it are its owner's alone."""
-    mine = os.geteuid()
-    if mine == 0 or not os.path.isdir(state_dir):
-        return ""
-    with os.scandir(state_dir) as entries:
-        for entry in sorted(entries, key=lambda one: one.name):
-            owner = entry.stat(follow_symlinks=False).st_uid
-            if owner != mine:
-                return (
-                    f"{entry.path}: belongs to {_user(owner)}, and what is in it may be read or "
-                    f"changed by that user alone; run as that user, or give all of {state_dir} to "
-                    f"{_user(mine)}"
-                )
-    return ""
-
-
-def _user(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return f"user {number}"
 
 
 class ActionModule(ActionBase):
@@ -174,10 +90,23 @@ class ActionModule(ActionBase):
                 **{key: made[key] for key in ("plan_dir", "summary", "report", "whole")},
             )
         else:
-            self._plan(result, inventory, manager, arguments["state_dir"])
-            if result.get("failed"):
+            try:
+                plan = write_plan(self._loader, inventory, manager, arguments["state_dir"])
+            except (InventoryError, StateError) as error:
+                result.update(failed=True, msg=str(error))
+                if isinstance(error, InventoryError):
+                    # With it, the default callback puts each item of a list on its own line.
+                    result.update(_ansible_verbose_always=True, problems=list(error.lines))
+                    result.update({"warnings": list(error.warnings)} if error.warnings else {})
                 return result
-            result["whole"] = not arguments["hosts"]
+            result.update({"warnings": list(plan.warnings)} if plan.warnings else {})
+            result.update(
+                changed=plan.changed,
+                plan_dir=plan.folder,
+                summary=plan.summary,
+                report=plan.report,
+                whole=not arguments["hosts"],
+            )
         if arguments["hosts"]:
             self._refuse_nothing(result, inventory, arguments)
         return result
@@ -221,66 +150,3 @@ class ActionModule(ActionBase):
             if why:
                 result.update(failed=True, msg=why)
                 return
-
-    def _plan(
-        self, result: dict[str, Any], inventory: Any, manager: Any, state_dir: str | None
-    ) -> None:
-        """Make the plan of the inventory as it is now, and put what it says into the result."""
-        root = collection_root()
-        roles = load_roles(root)
-        found = collect(self._loader, inventory, manager, roles, root)
-        plan = make_plan(found, roles, Refusals(self._loader, roles, root).find)
-        if plan.warnings:
-            result["warnings"] = list(plan.warnings)
-        if plan.data is None:
-            result.update(_mistakes(plan.problems))
-            return
-        cabling = find_cables(plan.data, found.directory)
-        if cabling.warnings:
-            result["warnings"] = [*plan.warnings, *cabling.warnings]
-        if cabling.plan is None:
-            result.update(_mistakes(cabling.problems))
-            return
-        state_dir = state_dir or plan.state_dir
-        if not state_dir:
-            raise AnsibleActionFail(
-                "all.cluster_state_dir: missing, and the inventory is not a file; write its path"
-            )
-        foreign = _state_refusal(state_dir)
-        if foreign:
-            result.update(failed=True, msg=foreign)
-            return
-        fabric = fabric_files(cabling.plan, plan.data)
-        site = Site(plan.data, found, roles, frozenset(fabric))
-        inputs, problems = role_inputs(site)
-        if problems:
-            result.update(_mistakes(problems))
-            return
-        extra = manager.extra_vars
-        folder = folder_to_write(state_dir, extra, roles, found.names)
-        # In check mode too: the plan is a copy of the inventory beside it, and later tasks read it.
-        result["changed"] = any(
-            [
-                write_texts(
-                    folder, {"plan.json": plan.plan_text(), "hosts": hosts_text(plan.data)}, ()
-                ),
-                write_texts(
-                    os.path.join(folder, "nodes"),
-                    {f"{name}.json": text for name, text in node_texts(plan.data).items()},
-                ),
-                write_texts(
-                    os.path.join(folder, "inputs"),
-                    {f"{name}.json": text for name, text in inputs.items()},
-                ),
-                write_texts(os.path.join(folder, "fabric"), fabric, FILES),
-            ]
-        )
-        lines = [cable_line(cabling.plan)] if cabling.plan.switches else []
-        if folder != shared_folder(state_dir):
-            by = ", ".join(planned_by(extra, roles, found.names))
-            lines.append(f"a plan for this run, with -e {by}: {folder}")
-        result.update(
-            plan_dir=folder,
-            summary={**summary(plan.data), "cables": cable_counts(cabling.plan)},
-            report=[*report(plan.data), *lines],
-        )

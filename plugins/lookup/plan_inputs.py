@@ -19,6 +19,8 @@ description:
   - Ansible reads C(vars_files) again for every task. So this has the file, and C(vars/cluster.yml)
     of the playbooks, read once, into Ansible's own cache of files, where all later tasks of the run
     find it, and loads the plugins that their processes would each load for themselves.
+  - With C(--start-at-task), which passes the task that makes the plan, this makes it, so that no
+    run works from the plan of an inventory that has been changed since.
 options:
   _terms:
     description:
@@ -49,8 +51,10 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible import context
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
+from ansible.utils.display import Display
 
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._contract.contract import CLUSTER_GROUP
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.role_specs import (
@@ -61,6 +65,9 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.templates
     load_templates,
 )
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._templating.ahead import load_ahead
+
+# Whether this run's plan has been made here.
+_made: list[str] = []
 
 
 class LookupModule(LookupBase):
@@ -73,6 +80,8 @@ class LookupModule(LookupBase):
         known = variables or {}
         host = str(known.get("inventory_hostname") or "")
         state = terms[0] if terms else self._state(known)
+        if context.CLIARGS.get("start_at_task") and "hostvars" in known and not _made:
+            self._make(known["hostvars"], terms)
         folder = folder_of_run(str(state), self._loader)
         path = os.path.join(folder, "inputs", f"{host}.json")
         if host in known.get("groups", {}).get(CLUSTER_GROUP, ()) and not os.path.isfile(path):
@@ -90,3 +99,23 @@ class LookupModule(LookupBase):
         if "cluster_state_dir" in known:
             return str(self._templar.template(known["cluster_state_dir"]))
         return f"{known.get('inventory_dir') or ''}/.dgx"
+
+    def _make(self, hosts: Any, terms: Sequence[Any]) -> None:
+        """Make the plan, as check_inventory does; AnsibleLookupError for mistakes."""
+        # What only a resumed run needs takes a third of a second to load.
+        from ansible_collections.baremetal.dgx.plugins.plugin_utils._inputs.plan_files import (
+            InventoryError,
+            StateError,
+            write_plan,
+        )
+
+        manager = hosts._variable_manager
+        state = str(terms[0]) if terms else None
+        try:
+            plan = write_plan(self._loader, hosts._inventory, manager, state)
+        except (InventoryError, StateError) as error:
+            lines = getattr(error, "lines", ())
+            raise AnsibleLookupError("; ".join([str(error), *lines])) from error
+        for warning in plan.warnings:
+            Display().warning(warning)
+        _made.append(plan.folder)

@@ -92,7 +92,15 @@ ARROWS: dict[str, set[str]] = {
         "_slurm",
     },
     # floor 8
-    "_inputs": {"_contract", "_core", "_inventory", "_slurm", "_validation"},
+    "_inputs": {
+        "_cables",
+        "_contract",
+        "_core",
+        "_inventory",
+        "_plan",
+        "_slurm",
+        "_validation",
+    },
 }
 MOST_FILES = 22
 MODULES = house.graph()

@@ -7,7 +7,7 @@
 
 A plan that -e has changed must not be read by another run. So .dgx/plan/ is always that of the
 inventory's files, and a run with such values has .dgx/extra_plans/DIGEST/, which the same values
-lead to again: after it was killed, and with --start-at-task.
+lead to again, after it was killed.
 """
 
 from __future__ import annotations

@@ -20,12 +20,12 @@ import pytest
 from ansible.constants import DEFAULT_VAULT_ID_MATCH
 from ansible.parsing.vault import VaultLib, VaultSecret
 
-from ansible_collections.baremetal.dgx.plugins.action.cluster_plan import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import plan_from_data
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._cables.files import FILES
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inputs.plan_files import (
     _state_refusal,
     write_texts,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import plan_from_data
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._cables.files import FILES
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.role_specs import (
     collection_root,
 )
@@ -488,13 +488,53 @@ def test_a_playbook_run_alone_makes_the_plan_of_the_inventory_as_it_is(
     assert (second.plan / "nodes/dgx-05.json").exists()
 
 
+def test_a_run_that_starts_later_has_the_plan_of_the_inventory_as_it_is(
+    tmp_path: Path, small_cluster: Mapping[str, str]
+) -> None:
+    """--start-at-task passes the task that makes the plan."""
+    (first,) = _run(tmp_path, Scenario(), small_cluster)
+    assert first.code == 0, first.text
+    book = tmp_path / "later.yml"
+    book.write_text(
+        "- ansible.builtin.import_playbook: baremetal.dgx.check_inventory\n"
+        + SHOW.format(root=collection_root()).lstrip()
+    )
+    more = ("hosts.yml", "        dgx-04:", "        dgx-05: {node_rack: r03}\n        dgx-04:")
+    share = (
+        "group_vars/all/cluster.yml",
+        "cluster_name:",
+        "cluster_gate: {share: 0.3}\ncluster_name:",
+    )
+    # So started, Ansible gathers facts in a play that has them switched off.
+    python = f"ansible_python_interpreter={sys.executable}"
+    words = ("--start-at-task", "Show", "-e", python)
+    (later,) = _run(
+        tmp_path, Scenario(edits=(more, share), arguments=words, playbook=str(book)), small_cluster
+    )
+    assert later.code == 0, later.text
+    assert "TASK [Compute the plan" not in later.text
+    assert "share 0.3 of plan" in later.text
+    assert (later.plan / "inputs/dgx-05.json").exists()
+    # An inventory with a mistake has no plan, and the former one is not taken.
+    broken = (GPU_NODES, "node_features:", "node_feature:")
+    (refused,) = _run(
+        tmp_path, Scenario(edits=(broken,), arguments=words, playbook=str(book)), small_cluster
+    )
+    text = " ".join(refused.text.split())
+    assert refused.code != 0, refused.text
+    assert "1 mistake in the inventory; no host was touched" in text
+    assert "gpu_nodes.node_feature: no such variable; write node_features" in text
+    assert "share 0.3" not in text
+
+
 SHOW = """
 - hosts: head-01
   gather_facts: false
   connection: local
   vars_files: [{root}/playbooks/vars/cluster.yml, "{{{{ lookup('baremetal.dgx.plan_inputs') }}}}"]
   tasks:
-    - ansible.builtin.debug:
+    - name: Show
+      ansible.builtin.debug:
         msg: "share {{{{ __gate.share }}}} of {{{{ __cluster_plan | basename }}}}"
 """
 
