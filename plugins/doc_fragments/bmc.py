@@ -184,6 +184,13 @@ options:
     description: Share of the nodes, 0 to 1, that may be out of service for this at a time.
     type: float
     default: 0.1
+  serving:
+    description:
+      - Nodes that run services of the cluster, too. They are left alone, since the controller that
+        this run asks may be one of them.
+    type: list
+    elements: str
+    default: []
   soft_s:
     description: Seconds that an operating system may take to end, before its power is cut.
     type: float

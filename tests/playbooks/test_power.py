@@ -143,6 +143,18 @@ def test_jobs_the_share_and_others_drains_are_respected(machines: Machines) -> N
     assert machines.site.slurm == nodes
 
 
+def test_a_node_that_serves_the_cluster_is_left_alone(machines: Machines) -> None:
+    path = machines.site.folder / "hosts.yml"
+    data = yaml.safe_load(path.read_text())
+    data["all"]["children"]["cluster"]["children"]["login_nodes"] = {"hosts": {"dgx-01": None}}
+    path.write_text(yaml.safe_dump(data))
+    rc, output = machines.run(power="off", target="dgx-01:dgx-02", power_allowed=True)
+    assert rc != 0
+    assert "not switched: it runs services of the cluster, too; do it by hand" in output
+    assert machines.power == ["On", "Off", "On", "On"]
+    assert machines.site.slurm["dgx-01"] == ["IDLE", ""]
+
+
 def test_a_machine_that_stays_on_is_named_and_stays_out(machines: Machines) -> None:
     bmc = machines.bmcs["dgx-04"]
     bmc.hangs = True

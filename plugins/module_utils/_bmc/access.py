@@ -77,6 +77,7 @@ def outing_options(change_s: float, poll_s: float) -> dict[str, Any]:
         "nodes": {"type": "str", "default": ""},
         "held": {"type": "list", "elements": "str", "default": []},
         "share": {"type": "float", "default": 0.1},
+        "serving": {"type": "list", "elements": "str", "default": []},
         "soft_s": {"type": "float", "default": 120},
         "change_s": {"type": "float", "default": change_s},
         "poll_s": {"type": "float", "default": poll_s},

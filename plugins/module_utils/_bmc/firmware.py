@@ -292,8 +292,12 @@ def bring_about(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
     verify_packages(bmcs)
     if params["state"] == "planned" or check_mode:
         return _planned(params, bmcs, nodes, check_mode)
-    held = set(params["held"])
-    refused = {name: why for name in bmcs if (why := obstacle(nodes.get(name), name in held))}
+    held, serving = set(params["held"]), set(params["serving"])
+    refused = {
+        name: why
+        for name in bmcs
+        if (why := obstacle(nodes.get(name), name in held, name in serving))
+    }
     due = {name: one for name, one in bmcs.items() if name not in refused}
     book = Book(params["folder"])
     limits = Limits(params["soft_s"], params["change_s"], params["poll_s"])
@@ -332,7 +336,8 @@ def _planned(
             if known and known.what != updates.DONE:
                 book.add(Event(time.time(), name, one["sha256"], updates.DONE))
     # Who needs nothing takes no part of the share.
-    outing = plan_outing(nodes, [name for name in bmcs if found.get(name)], params["share"])
+    needy = [name for name in bmcs if found.get(name)]
+    outing = plan_outing(nodes, needy, params["share"], params["serving"])
     due = list(outing.names)
     return {
         **_result(due, outing.refused, there, lacking),

@@ -13,7 +13,7 @@ was killed is counted, and continued, by the next one.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Mapping, Sequence
+from typing import Collection, Mapping, Sequence
 
 from .._slurm.nodes import Node, is_owned, nodes_of_share
 
@@ -22,6 +22,8 @@ _OUT = ("DRAIN", "DOWN", "FAIL")
 # Slurm itself is switching or rebooting it, or knows nothing of it yet.
 _UNSETTLED = ("REBOOT_ISSUED", "REBOOT_REQUESTED", "REBOOT", "POWERED_DOWN", "POWERING_DOWN",
               "POWERING_UP", "POWER_DOWN", "POWER_UP", "UNKNOWN", "FUTURE")  # fmt: skip
+# Among them may be the controller that this very run asks.
+_SERVES = "it runs services of the cluster, too; do it by hand"
 
 
 @dataclass(frozen=True)
@@ -33,10 +35,16 @@ class Outing:
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
-def plan_outing(nodes: Mapping[str, Node], targets: Sequence[str], share: float) -> Outing:
+def plan_outing(
+    nodes: Mapping[str, Node],
+    targets: Sequence[str],
+    share: float,
+    serving: Collection[str] = (),
+) -> Outing:
     """Return which targets may be taken out; those that are out anyway cost no service.
 
-    Never more than the share of all nodes are out for this reason, those of other runs included.
+    Never more than the share of all nodes are out for this reason, those of other runs included,
+    and none of those that are `serving` the cluster otherwise.
     """
     most = nodes_of_share(share, len(nodes))
     taken = {name for name, node in nodes.items() if node.has("DRAIN") and is_owned(node, OWNER)}
@@ -47,7 +55,7 @@ def plan_outing(nodes: Mapping[str, Node], targets: Sequence[str], share: float)
         node = nodes.get(name)
         why = "Slurm has no such node, so that jobs on it are not known" if node is None else ""
         if node is not None:
-            why = _disturbed(node)
+            why = _SERVES if name in serving else _disturbed(node)
         if node is not None and not why and not node.has(*_OUT):
             if len(taken) >= most:
                 why = f"{len(taken)} of {len(nodes)} nodes are out for this, and {most} may be"
@@ -69,13 +77,15 @@ def left_out(nodes: Mapping[str, Node], names: Sequence[str], work: str) -> list
     ]  # fmt: skip
 
 
-def obstacle(node: Node | None, is_held: bool) -> str:
+def obstacle(node: Node | None, is_held: bool, serves: bool = False) -> str:
     """Return why the machine must not be worked on now; empty where it may.
 
     To be asked right before the work: what is out and reserved gets no job.
     """
     if node is None:
         return "Slurm has no such node, so that jobs on it are not known"
+    if serves:
+        return _SERVES
     if not is_held:
         return "it is not held against jobs"
     if not node.has(*_OUT):

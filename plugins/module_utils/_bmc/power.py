@@ -29,11 +29,11 @@ def bring_about(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
         raise ToolError("nodes: holds no node; give what `scontrol show node -o` prints")
     if params["state"] == "planned":
         return _planned(params, bmcs, nodes, action)
-    held = set(params["held"])
+    held, serving = set(params["held"]), set(params["serving"])
     refused = {
         name: why
         for name in bmcs
-        if action != ON and (why := obstacle(nodes.get(name), name in held))
+        if action != ON and (why := obstacle(nodes.get(name), name in held, name in serving))
     }
     due = {name: bmc for name, bmc in bmcs.items() if name not in refused}
     if check_mode:
@@ -51,7 +51,9 @@ def _planned(
     params: Mapping[str, Any], bmcs: Mapping[str, Any], nodes: Mapping[str, Any], action: str
 ) -> dict[str, Any]:
     """Ask for the power of what may be switched: who is there already stays as it is."""
-    outing = plan_outing(nodes, list(bmcs), params["share"]) if action != ON else None
+    outing = None
+    if action != ON:
+        outing = plan_outing(nodes, list(bmcs), params["share"], params["serving"])
     asked = {name: bmc for name, bmc in bmcs.items() if outing is None or name in outing.names}
 
     def ask(_name: str, bmc: Mapping[str, Any]) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 
 from ...module_utils._core.nodeset import fold
 from ...module_utils._core.schema import Opaque, Problem, RoleSpec, Unresolved
-from .._contract.contract import CLUSTER_VARIABLES
+from .._contract.contract import CLUSTER_VARIABLES, COMPUTE_GROUPS
 from .._contract.settings import filled
 from .._inventory.given import GIVEN
 from .._inventory.values import Inventory
@@ -115,8 +115,13 @@ class Site:
 
     @cached_property
     def serving_names(self) -> str:
-        """The template of the names of GPU nodes that have another job in the cluster, too."""
-        return folded(name for name in self.groups["gpu_nodes"] if len(self.hosts[name].groups) > 1)
+        """The template of the names of nodes that have another job in the cluster, too."""
+        return folded(
+            name
+            for group in COMPUTE_GROUPS
+            for name in self.groups[group]
+            if len(self.hosts[name].groups) > 1
+        )
 
     @cached_property
     def unwired_names(self) -> str:

@@ -94,7 +94,7 @@ def gate_inputs(host: Host) -> dict[str, Any]:
         "__gate_nodes": host.site.gate_names,
         "__gate_without_rails": host.site.unwired_names,
         "__repair_powered": host.site.powered_names,
-        "__repair_serving": host.site.serving_names,
+        "__serving_nodes": host.site.serving_names,
     }
 
 

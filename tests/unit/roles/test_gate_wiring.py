@@ -92,10 +92,10 @@ def test_steps_of_a_bmc_are_for_the_nodes_that_have_one(tmp_path: Path) -> None:
 
 
 def test_nodes_with_another_job_in_the_cluster_are_told(tmp_path: Path) -> None:
-    assert Wiring(example(tmp_path, "core_12")).of("head-01")["__repair_serving"] == []
+    assert Wiring(example(tmp_path, "core_12")).of("head-01")["__serving_nodes"] == []
     inventory = example(tmp_path / "more", "core_12")
     path = inventory / "hosts.yml"
     hosts = yaml.safe_load(path.read_text())
     hosts["cluster"]["children"]["login_nodes"]["hosts"]["dgx-05"] = None
     path.write_text(yaml.safe_dump(hosts))
-    assert Wiring(inventory).of("head-01")["__repair_serving"] == ["dgx-05"]
+    assert Wiring(inventory).of("head-01")["__serving_nodes"] == ["dgx-05"]

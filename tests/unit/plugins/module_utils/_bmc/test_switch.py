@@ -138,6 +138,12 @@ def test_those_that_are_out_cost_no_service_and_the_share_is_of_all():
         "i": "Slurm has no such node, so that jobs on it are not known",
     }
     assert plan_outing(known, ["a"], 0.0).names == ()
+    serving = plan_outing(known, ["a", "c", "i"], 0.25, ["a", "i"])
+    assert (serving.names, serving.fresh) == (("c",), ())
+    assert serving.refused == {
+        "a": "it runs services of the cluster, too; do it by hand",
+        "i": "Slurm has no such node, so that jobs on it are not known",
+    }
 
 
 @pytest.mark.parametrize(
@@ -154,6 +160,7 @@ def test_those_that_are_out_cost_no_service_and_the_share_is_of_all():
 def test_what_is_in_the_way(state, is_held, why):
     assert obstacle(Node("a", tuple(state.split("+"))), is_held) == why
     assert obstacle(None, True).startswith("Slurm has no such node")
+    assert obstacle(Node("a", ("IDLE", "DRAIN")), True, serves=True).startswith("it runs services")
 
 
 @pytest.mark.parametrize(
