@@ -282,7 +282,7 @@ def _mostly_moved(
             if number is None or expected is None:
                 return None
             counts[number - expected] = counts.get(number - expected, 0) + count
-    if len(seen) < MOST or not counts:
+    if len(seen) < MOST:
         return None
     best = max(sorted(counts), key=lambda moved: counts[moved])
     most = max(MOST * len(planned), _MOVED_SHARE * sum(counts.values()))

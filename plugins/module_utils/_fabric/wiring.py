@@ -357,7 +357,7 @@ def _better_pair(wiring: Wiring, one: tuple[End, End], two: tuple[End, End]) -> 
 
     def cost(pair: tuple[End, End]) -> tuple[int, int, End]:
         far_apart = pair[0].host != pair[1].host
-        nodes = sum(1 for end in pair if not end.is_switch)
+        nodes = sum(not end.is_switch for end in pair)
         return (far_apart, nodes, min(pair))
 
     return min((one, two), key=cost)

@@ -76,6 +76,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.text import 
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.wiring import (
     _cost_of,
+    judge_unknown,
     unread_links,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._ib.counters import Growth
@@ -250,6 +251,40 @@ def test_an_unplanned_device_with_a_record_is_no_device_without_one() -> None:
     assert {end for end in unread.ends if end.is_switch and end.host != "l0"} == {
         switch_end("s1", 1), switch_end("s2", 1),
     }  # fmt: skip
+
+
+def test_a_device_that_only_its_link_names_is_not_unplanned() -> None:
+    small = Small()
+    small.add(UNPLANNED, CA, "other mlx5_0", switch_end("l1", 20))
+    small.sweep.devices[UNPLANNED].port_count = 0
+    unread = unread_links(first_look(small.plan, small.sweep).wiring)
+    assert sorted(end.port for end in unread.ends) == [1, 20]
+    assert switch_end("l1", 20) in unread.ends
+    assert unread.cables == set()
+
+
+def test_what_is_linked_and_in_no_plan() -> None:
+    small = Small()
+    small.plan = replace(small.plan, reserved=(switch_end("l0", 20),))
+    devices = {
+        "a" * 16: ("ufm mlx5_0", 20),
+        "b" * 16: ("n2 mlx5_9", 21),
+        "c" * 16: ("x mlx5_0", 22),
+    }
+    for guid, (name, port) in devices.items():
+        small.add(guid, CA, name)
+        small.link((guid, 1), small.at(switch_end("l0", port)))
+    wiring = first_look(small.plan, small.sweep).wiring
+    unknown = sorted((one, two) for one, two in wiring.far.items() if one.host == "l0")
+    unknown = [(one, two) for one, two in unknown if one.port >= 20]
+    found = {one.subject: one for one in judge_unknown(wiring, unknown, set())}
+    assert set(found) == {"device:n2", "device:x"}
+    own, other = found["device:n2"], found["device:x"]
+    assert own.text.startswith("n2 is in the plan, but this adapter is not one of its rails: ")
+    assert own.remedy == "take the cable out, or reserve the port (reserved_ports)"
+    assert other.text.startswith("x is not in the plan, but is linked: ")
+    assert other.remedy.endswith("or add the device to the inventory or to the hosts that are "
+                                 "known to be there")  # fmt: skip
 
 
 def test_the_first_look_is_not_taken_again() -> None:

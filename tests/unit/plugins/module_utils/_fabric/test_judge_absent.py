@@ -589,6 +589,16 @@ def unlinked(small: Small, *ends: End) -> list[Finding]:
     return list(judge_unlinked(look(small), cables))
 
 
+def test_no_block_of_a_switch_that_is_not_there_is_dead() -> None:
+    small = Small(tuple(f"n{number}" for number in range(1, 11)))
+    cables = {cable for cable in small.plan.cables if cable.b.host == "l0"}
+    assert len(cables) == 10
+    assert [one.kind for one in judge_unlinked(look(small), cables)] == ["ports"]
+    small.remove(L0)
+    kinds = {one.kind for one in judge_unlinked(look(small), cables)}
+    assert "ports" not in kinds
+
+
 def test_a_cage_of_a_node_is_to_blame_if_all_its_links_are_gone(small: Small) -> None:
     cages(small, A, ("n1", 1))
     cages(small, ("n2", 2), ("n2", 3))

@@ -15,11 +15,14 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge_adapters import (
     Identities,
     Key,
+    OwnHca,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge_places import (
     Placed,
+    _below,
     judge_identity,
     judge_names,
+    judge_replaced,
     place,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.match import match
@@ -53,6 +56,27 @@ def rename(small: Small, names: dict[str, str], rails: Iterable[int] = RAILS) ->
         else:
             for rail in rails:
                 small.call(f"{message} mlx5_rail{rail}", (name, rail))
+
+
+def test_no_adapter_belongs_where_the_place_of_its_switch_has_an_uplink(small: Small) -> None:
+    found = match(small.plan, small.sweep)
+    partner = {cable.a: cable.b for cable in small.plan.cables}
+    partner |= {two: one for one, two in partner.items()}
+    found.unproved = {small.guid[A], small.guid[B]}
+    # Ports 1 and 2 of s1 are those of l0 and l1, and of l1 those of n1 and n2.
+    assert _below(small.sweep, found, partner, {L0: S1}) == {}
+    assert _below(small.sweep, found, partner, {L0: L1}) == {A: ("n1", 1), B: ("n2", 1)}
+
+
+@pytest.mark.parametrize("reports", [False, True])
+def test_the_serial_of_what_is_there_instead_is_evidence(small: Small, reports: bool) -> None:
+    small.declare(A, "d" * 16)
+    own = OwnHca("mlx5_0", guids=(small.guid[A],), serial="MT2345X01234")
+    found = match(small.plan, small.sweep)
+    found.identities = Identities(own={A: own} if reports else {})
+    (finding,) = judge_replaced(small.plan, small.sweep, found, {})
+    lines = ("serial MT2345X01234, as its node reports",) if reports else ()
+    assert (finding.subject, finding.evidence) == ("hca:n1/rail0", lines)
 
 
 # devices in the places of others

@@ -31,6 +31,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge_adapte
     Identities,
     Key,
     OwnHca,
+    _most,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.match import (
     BY_ELIMINATION,
@@ -496,6 +497,15 @@ def test_a_switch_is_elsewhere_if_most_of_its_cables_are_those_of_another(
     assert sorted(matcher._elsewhere()) == elsewhere
 
 
+def test_two_cables_show_of_no_switch_that_it_is_elsewhere(small: Small) -> None:
+    # Of its uplinks two are left, and both are those of another leaf.
+    matcher = _Matcher(small.plan, small.sweep, {}, Identities())
+    matcher.switches_by_name()
+    small.exchange(switch_end("l0", 11), switch_end("l1", 11))
+    small.exchange(switch_end("l0", 12), switch_end("l1", 12))
+    assert list(matcher._elsewhere()) == []
+
+
 @pytest.mark.parametrize(("seen", "learned"), [(3, True), (2, False)])
 def test_numbers_that_moved_alike_tell_rails_that_no_node_shows(
     small: Small, seen: int, learned: bool
@@ -536,6 +546,11 @@ def test_no_name_is_learned_from_too_little(small: Small, changed: str) -> None:
     assert BY_USUAL not in small.found.reasons.values()
 
 
+@pytest.mark.parametrize(("others", "name"), [(1, {0: "mlx5_0"}), (2, {})])
+def test_the_usual_name_is_that_of_three_in_four(others: int, name: dict[int, str]) -> None:
+    assert _most({0: {"mlx5_0": 3, "mlx5_9": others}}) == name
+
+
 def test_reports_that_say_otherwise_than_the_places_teach_nothing() -> None:
     # Of three nodes that are known otherwise, all have rails 0 and 1 exchanged.
     other = {0: 1, 1: 0, 2: 2, 3: 3}
@@ -573,6 +588,19 @@ def test_another_adapter_of_the_node_in_the_place_of_a_rail(
         # If another rail does not have its number either, none of them tells anything.
         small.call("n1 mlx5_5", ("n1", 2))
         assert taken(small)[A] == (A, BY_PLACE)
+
+
+def test_an_adapter_with_the_number_of_a_rail_is_no_other_adapter(small: Small) -> None:
+    """Another one has that name, too: which of them is the rail is not told by the number."""
+    for node in NODES:
+        plan_numbers(small, 0, 2, 4, 6, node=node)
+        number(small, {rail: 2 * rail for rail in RAILS}, node)
+    matcher = _Matcher(small.plan, small.sweep, {}, Identities())
+    matcher.adapters_by_name()
+    assert small.found.by_key == {}
+    for name, other in (("n1 mlx5_1", True), ("n1 mlx5_2", False), ("n1 mlx5_6", False)):
+        small.call(name, A)
+        assert matcher._another_of_its_node(small.device(A), A) is other
 
 
 @pytest.mark.parametrize("declared", [False, True])
@@ -769,6 +797,18 @@ def test_an_adapter_without_a_name_is_what_is_left_of_an_exchange(
     assert taken(small).get(B) == expected
 
 
+def test_the_turn_of_places_has_two_at_least_and_an_end(small: Small) -> None:
+    matcher = _Matcher(small.plan, small.sweep, {}, Identities())
+    matcher.switches_by_name()
+    # It is in its own place: that is no turn.
+    assert matcher._end_of_turn(small.device(A)) is None
+    matcher.found.add(A, small.guid[A], BY_NAME)
+    # A port that two devices say they are in, as an answer that contradicts itself has it.
+    small.add(UNPLANNED, CA, NO_NAME)
+    small.port((UNPLANNED, 1)).peer = small.at(switch_end("l0", 1))
+    assert matcher._end_of_turn(small.sweep.devices[UNPLANNED]) is None
+
+
 @pytest.mark.parametrize(
     ("rails", "there", "clone"),
     [
@@ -873,6 +913,26 @@ def test_a_rail_that_is_lost_is_the_adapter_that_has_no_place(
     elif changed == "a GUID is there twice":
         small.sweep.duplicate_guids = [UNPLANNED]
     assert taken(small, known=known).get(A) == expected
+
+
+def test_a_rail_that_is_lost_has_a_cable_and_an_empty_port(small: Small) -> None:
+    small.remove(A, B, C)
+    # The plan has no cable of B, and the answer has no line of the port of C.
+    cables = [cable for cable in small.plan.cables if (cable.a.host, cable.a.rail) != B]
+    small.plan = replace(small.plan, cables=tuple(cables))
+    del small.device(L0).ports[3]
+    matcher = _Matcher(small.plan, small.sweep, {}, Identities())
+    matcher.switches_by_name()
+    matcher.adapters_by_name()
+    assert matcher._lost_rails() == {A: switch_end("l0", 1), C: switch_end("l0", 3)}
+
+
+def test_adapters_that_may_be_those_of_two_nodes_are_those_of_none(small: Small) -> None:
+    # Those of n1 are 20 ports further on, or those of n2 19.
+    move(small, 20, *(("n1", rail) for rail in RAILS))
+    small.remove(*(("n2", rail) for rail in RAILS))
+    taken(small)
+    assert BY_REMAINDER not in small.found.reasons.values()
 
 
 def test_a_node_of_which_all_adapters_are_as_many_ports_further_on_is_that_node(
