@@ -117,7 +117,10 @@ def test_too_many_at_once(gate, slurm):
     assert len(answer["withheld"]) == 3
     assert slurm.changes == []
     assert gate(slurm, check=True, verdicts=bad, share=0.25)["failed"]
-    assert "failed" not in gate(slurm, verdicts=bad, share=0.25, fail=False)
+    for check in (True, False):
+        answer = gate(slurm, check=check, verdicts=bad, share=0.25, fail=False)
+        assert "failed" not in answer
+        assert "2 of 8 may be (share 0.25)" in answer["refusal"]
     assert len(gate(slurm, verdicts=bad, share=0.5)["actions"]) == 3
 
 
@@ -237,6 +240,32 @@ def test_a_node_that_leaves_and_comes_back_is_new(gate, slurm):
     assert taken(gate(slurm, state="introduced", nodes=names)) == [("dgx-08", "drain")]
 
 
+def test_a_node_that_slurm_does_not_have_yet_stays_known(gate, slurm):
+    gate(slurm, state="remembered")
+    names = list(slurm.nodes)
+    late = slurm.nodes.pop("dgx-08")
+    assert gate(slurm, state="introduced", nodes=names)["known"] == names
+    slurm.nodes["dgx-08"] = late
+    assert taken(gate(slurm, state="introduced", nodes=names)) == []
+
+
+def test_slurm_is_asked_until_it_has_all_nodes(monkeypatch):
+    monkeypatch.setattr(_states.time, "sleep", lambda _seconds: None)
+
+    class Late:
+        asked = 0
+
+        def nodes(self):
+            self.asked += 1
+            return dict.fromkeys(["dgx-01", "dgx-02"][: self.asked])
+
+    late = Late()
+    assert list(_states.wait_for(late, ["dgx-01", "dgx-02"], 60)) == ["dgx-01", "dgx-02"]
+    assert late.asked == 2
+    assert list(_states.wait_for(late, ["dgx-01"], 60)) == ["dgx-01", "dgx-02"]
+    assert late.asked == 3
+
+
 def test_a_first_controller_has_only_new_nodes(gate, slurm):
     slurm.running = False
     assert gate(slurm, state="remembered")["known"] == []
@@ -295,12 +324,19 @@ def test_spares_come_in_and_go_back(gate, slurm):
         ({"share": 1.5}, "share: is 1.5; write a number from 0 to 1"),
         ({"evidence_days": 0}, "evidence_days: is 0; write more than 0"),
         ({"verdicts": [{"node": "", "verdict": "pass"}]}, "a verdict has no node"),
+        ({"kept": [{"node": "dgx-01"}]}, "missing required arguments: why found in kept"),
+        ({"kept": [{"why": "firmware"}]}, "missing required arguments: node found in kept"),
     ],
 )
 def test_parameters_that_are_refused(gate, slurm, params, message):
     answer = gate(slurm, **params)
     assert answer["failed"]
     assert answer["msg"] == message
+
+
+def test_no_node_at_all_may_be_out(gate, slurm):
+    answer = gate(slurm, share=0, verdicts=[verdict(slurm, "dgx-03", "fail")])
+    assert "0 of 8 may be (share 0)" in answer["refusal"]
 
 
 def test_a_virgin_host(gate):

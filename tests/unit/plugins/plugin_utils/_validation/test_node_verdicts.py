@@ -106,6 +106,10 @@ def test_a_harmless_finding_fails_no_node_and_what_costs_most_is_named_first() -
     assert found[0]["first_failing"]["subject"] == names[1]
     assert gate_verdicts(files, swept[:1], [], True, findings=findings)[0]["verdict"] == "pass"
     assert gate_verdicts(files, swept[:1], [], True)[0]["verdict"] == "fail"
+    # What costs most is first in the list, whatever its severity is called.
+    listed = [finding("errors", "major", "x", names[1]), finding("x", "critical", "y", names[2])]
+    found = gate_verdicts(files, [bad(2), bad(1)], [], False, findings=listed)
+    assert found[0]["first_failing"]["subject"] == names[1]
     # What the node itself reports comes before a cable of less weight.
     own = [node_file("n1", record("gpu.ecc", "gpu:n1/3", "fail"))]
     found = gate_verdicts(own, swept[:2], [], False, findings=findings)
