@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""A Slurm that somebody has set up by hand is taken over: its queue and its accounting go on.
+"""A Slurm that was set up by hand is taken over: its queue and its accounting go on.
 
 For its own pod of two hosts (tests/soak/taken_over). The tests build on each other.
 """

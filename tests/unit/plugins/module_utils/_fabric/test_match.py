@@ -591,7 +591,7 @@ def test_another_adapter_of_the_node_in_the_place_of_a_rail(
 
 
 def test_an_adapter_with_the_number_of_a_rail_is_no_other_adapter(small: Small) -> None:
-    """Another one has that name, too: which of them is the rail is not told by the number."""
+    """Another one has that name, too, and the number does not show which of them is the rail."""
     for node in NODES:
         plan_numbers(small, 0, 2, 4, 6, node=node)
         number(small, {rail: 2 * rail for rail in RAILS}, node)
@@ -800,7 +800,7 @@ def test_an_adapter_without_a_name_is_what_is_left_of_an_exchange(
 def test_the_turn_of_places_has_two_at_least_and_an_end(small: Small) -> None:
     matcher = _Matcher(small.plan, small.sweep, {}, Identities())
     matcher.switches_by_name()
-    # It is in its own place: that is no turn.
+    # It is in its own place, and nothing was taken in turn.
     assert matcher._end_of_turn(small.device(A)) is None
     matcher.found.add(A, small.guid[A], BY_NAME)
     # A port that two devices say they are in, as an answer that contradicts itself has it.
