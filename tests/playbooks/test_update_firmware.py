@@ -138,6 +138,18 @@ def test_pending_is_no_pass_and_jobs_are_not_disturbed(fleet: Fleet) -> None:
     assert fleet.bmcs[NODE].acts == []
 
 
+def test_a_node_that_serves_the_cluster_is_not_flashed(fleet: Fleet) -> None:
+    path = fleet.site.folder / "hosts.yml"
+    data = yaml.safe_load(path.read_text())
+    data["all"]["children"]["cluster"]["children"]["login_nodes"] = {"hosts": {NODE: None}}
+    path.write_text(yaml.safe_dump(data))
+    rc, output = fleet.update(firmware_allowed=True)
+    assert rc != 0
+    assert "not updated: it runs services of the cluster, too; do it by hand" in output
+    assert fleet.bmcs[NODE].flashed == fleet.bmcs[NODE].acts == fleet.holds == []
+    assert fleet.site.slurm[NODE] == ["IDLE", ""]
+
+
 def test_another_checksum_is_refused_before_anything_is_touched(fleet: Fleet) -> None:
     fleet.packages[0]["sha256"] = "0" * 64
     fleet.declare()

@@ -478,6 +478,17 @@ def test_playbook_is_safe_to_run(path: Path) -> None:
             assert not hosts_problem(play["hosts"])
 
 
+@each("playbooks/*.yml")
+def test_a_play_that_reads_the_plan_has_it_made_where_its_task_is_passed(path: Path) -> None:
+    """The lookup plan_inputs does, once, before tasks run in other processes."""
+    for play in read_yaml(path):
+        text = str(play)
+        for name in re.findall(r"tasks/\w+\.yml", text):
+            text += (ROOT / "playbooks" / name).read_text(encoding="utf-8")
+        if "__cluster_plan" in text:
+            assert "baremetal.dgx.plan_inputs" in str(play["vars_files"]), play["name"]
+
+
 # What a task does, as its name begins: an operator reads it in a log, and gives it to
 # --start-at-task.
 VERBS = re.compile(
