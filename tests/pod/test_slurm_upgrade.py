@@ -23,8 +23,9 @@ def test_unsupported_jump_stops_no_daemon(nodes: list[str]) -> None:
         on(HEAD, "rm -r /root/old")
     assert refused.rc != 0
     assert "job_state is of Slurm 22.05: Slurm 24.11 takes over only from" in refused.output
-    # and no other host went on alone
-    assert set(refused.changed.values()) == {0}
+    # and no other host went on alone; localhost writes the plan of these values
+    changed = {host: count for host, count in refused.changed.items() if host != "localhost"}
+    assert changed == dict.fromkeys(before, 0)
     assert "TASK [baremetal.dgx.slurm_database" not in refused.output
     assert {node: services(node) for node in before} == before
 
