@@ -168,7 +168,7 @@ def test_info(run_module, simulated_node):
     json.dumps(answer)
 
 
-def test_it_takes_little_time(health):
+def test_it_takes_little_time(health, slowness):
     """Processor time of this process and its children, since others may be using this machine."""
 
     def used() -> float:
@@ -179,4 +179,5 @@ def test_it_takes_little_time(health):
     health()
     before = used()
     assert health()["verdict"] == "pass"
-    assert used() - before < 0.3
+    taken = used() - before
+    assert taken < 0.3 * slowness()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -176,13 +177,14 @@ def test_the_page_escapes_what_it_shows() -> None:
 
 
 @pytest.mark.slow
-def test_a_thousand_nodes_take_seconds() -> None:
+def test_a_thousand_nodes_take_seconds(slowness: Callable[[], float]) -> None:
     """The measure of the project is 10 s for plan and files; the processor gets all of it."""
     data = whole(plan_data(1024, (256, 256, 128)))
     begin = time.process_time()
     plan = plan_cables(data)
     files = fabric_files(plan, data)
-    assert time.process_time() - begin < 10
+    taken = time.process_time() - begin
+    assert taken < 10 * slowness()
     assert len(plan.cables) == 3 * 8192
     # Browsers open tens of megabytes of plain rows; this is far below.
     assert len(files["cables.html"]) < 8_000_000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -90,7 +91,9 @@ def test_what_is_given_in_another_order_is_rendered_alike() -> None:
     assert one == other
 
 
-def test_a_thousand_nodes_are_rendered_in_a_second_and_stay_short() -> None:
+def test_a_thousand_nodes_are_rendered_in_a_second_and_stay_short(
+    slowness: Callable[[], float],
+) -> None:
     nodes = names(1024, 4)
     units = [nodes[first : first + 32] for first in range(0, 1024, 32)]
     switches: list[dict[str, Any]] = [
@@ -108,7 +111,8 @@ def test_a_thousand_nodes_are_rendered_in_a_second_and_stay_short() -> None:
     started = time.process_time()
     assert check(values) == []
     files = render(values)
-    assert time.process_time() - started < 1.0
+    taken = time.process_time() - started
+    assert taken < slowness()
     assert sum(map(len, files.values())) < 6000
     assert "NodeName=dgx-[0001-1024] " in files["slurm.conf"]
     assert "SwitchName=su32 Nodes=dgx-[0993-1024]\n" in files["topology.conf"]
