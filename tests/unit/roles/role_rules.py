@@ -384,8 +384,16 @@ def tasks_carry_the_stem(role: Role) -> Iterator[str]:
 SAYS = re.compile(r"(\{\{ _service_name \}\}_[a-z_]+|[a-z0-9_]+)[^ :]*: .+; .+")
 
 
+# A part of a variable, in an expression, that fails if it is not there.
+PART = re.compile(r"\{\{ ([a-z_]+\.[a-z_.]+)(?! \| default)\b[^}]*\}\}")
+
+
 def refusals_are_asked_of_the_inventory(role: Role) -> Iterator[str]:
-    """check_inventory asks a preflight's refusals: each is an input, what is wrong, a remedy."""
+    """check_inventory asks a preflight's refusals: each is an input, what is wrong, a remedy.
+
+    Up to ansible-core 2.18 the text of one that does not hold is templated, too, so it must not
+    fail where a part of an input is left out.
+    """
     for stem, task in role.tasks:
         for name, refusals in (task.get("vars") or {}).items():
             if not name.endswith("_refusals"):
@@ -398,6 +406,9 @@ def refusals_are_asked_of_the_inventory(role: Role) -> Iterator[str]:
                 inputs = (role.name, "_service", "slurm_controller", "slurm_base")
                 if found is None or not found.group(1).startswith(("{{", *inputs)):
                     yield f"tasks/{stem}.yml: write `input: what is wrong; what to write`: {say}"
+                for part in PART.findall(say):
+                    if part.partition(".")[0] in role.inputs:
+                        yield f"tasks/{stem}.yml: {part} may be left out; write default(): {say}"
 
 
 TOUCHING = (*COMMANDS, "stat", "slurp", "find")

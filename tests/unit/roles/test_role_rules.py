@@ -158,6 +158,11 @@ BAD = {
             "demo_ports: 0",
         ),
         (INSTALL, REFUSE.format("[{when: true, say: 'a port: is wrong; write 22'}]"), "a port"),
+        (
+            INSTALL,
+            REFUSE.format("[{when: false, say: 'demo_name: {{ demo_name.x }} is no; write y'}]"),
+            "demo_name.x may be left out",
+        ),
     ],
     "tasks_carry_the_stem": [(INSTALL, "- name: Install it\n", "'install | '")],
 }

@@ -117,6 +117,38 @@ def test_the_cache_of_the_database_is_at_most_half_of_the_memory(tmp_path):
     assert text.endswith("has 8191 MiB of memory; write at most half, 4095")
 
 
+def test_refusals_of_the_database(tmp_path):
+    """What check_inventory says, too; a part of the storage may be left out."""
+    asked = read_yaml(ROLES / "slurm_database/tasks/preflight.yml")[1]["vars"]
+    shared = {
+        **asked,
+        "__slurm_database_memory_mib": 65536,
+        "slurm_database_password": "x" * 16,
+        "slurm_database_storage": {"port": 3307},
+    }
+    given: dict[str, dict[str, Any]] = {
+        "well": {},
+        "elsewhere": {
+            "slurm_database_manage_server": False,
+            "slurm_database_storage": {"host": "accounting"},
+        },
+        "other": {"slurm_database_storage": {"host": "accounting"}},
+        "backup": {"slurm_database_options": {"StorageBackupHost": "db-02"}},
+    }
+    cases = {name: {**shared, "slurm_database_hosts": [name], **one} for name, one in given.items()}
+    shown = {"refusals": "__slurm_database_refusals"}
+    found = render_many(tmp_path, "slurm_database", "Debian", cases, shown)
+    says = {
+        name: [item["say"] for item in one["refusals"] if item["when"]]
+        for name, one in found.items()
+    }
+    assert says["well"] == says["elsewhere"] == []
+    (say,) = says["other"]
+    assert "since it is to use accounting; write false" in say
+    (say,) = says["backup"]
+    assert say.startswith("slurm_database_options: StorageBackupHost finds no records while")
+
+
 def test_a_standby_of_slurmdbd_starts_when_the_primary_has_made_the_tables(tmp_path):
     """A stand-by that finds other tables than its own ends: at the first run, and when upgraded."""
     tasks = read_yaml(ROLES / "slurm_database/tasks/service.yml")[1:]
