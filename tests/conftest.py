@@ -114,8 +114,8 @@ USUAL_LOOP_S = 0.065
 def slowness() -> Callable[[], float]:
     """How many times slower Python runs here, now, than on the machine of the limits: at least 1.
 
-    Machines that are lent differ by three times, and one of them in the course of an hour, so a
-    limit in seconds alone would judge the machine. Ask right after what was measured.
+    Machines differ by three times, and a shared one in the course of an hour, so a limit in
+    seconds alone would judge the machine. Ask right after what was measured.
     """
 
     def measure() -> float:

@@ -134,6 +134,7 @@ def test_refusals_of_the_database(tmp_path):
         },
         "other": {"slurm_database_storage": {"host": "accounting"}},
         "backup": {"slurm_database_options": {"StorageBackupHost": "db-02"}},
+        "small": {"slurm_database_options": {"storagebackuphost": "db-02"}},
     }
     cases = {name: {**shared, "slurm_database_hosts": [name], **one} for name, one in given.items()}
     shown = {"refusals": "__slurm_database_refusals"}
@@ -145,6 +146,7 @@ def test_refusals_of_the_database(tmp_path):
     assert says["well"] == says["elsewhere"] == []
     (say,) = says["other"]
     assert "since it is to use accounting; write false" in say
+    assert says["small"] == says["backup"]
     (say,) = says["backup"]
     assert say.startswith("slurm_database_options: StorageBackupHost finds no records while")
 
