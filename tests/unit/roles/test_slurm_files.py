@@ -404,6 +404,45 @@ def test_a_standby_of_slurmdbd_that_ignores_the_signal_is_soon_killed(tmp_path):
     assert states == {"db-01": ["absent"], "db-02": ["directory", "file"]}
 
 
+def test_a_database_server_that_lost_its_power_is_given_up(tmp_path):
+    """Linux by itself waits 15 minutes for an answer to what was sent, and two hours for others."""
+    files, settings = read_yaml(ROLES / "slurm_database/tasks/configure.yml")
+    shared = {
+        "slurm_database_cluster_name": "demo",
+        "slurm_database_password": "x" * 16,
+        "slurm_base_auth": "munge",
+        "__slurm_base_jwt_conf": {},
+        **files["vars"],
+    }
+    elsewhere = {"slurm_database_storage": {"host": "accounting"}}
+    cases: dict[str, dict[str, Any]] = {
+        "here": {**shared, "slurm_database_storage": {"host": "127.0.0.1"}},
+        "elsewhere": {**shared, **elsewhere},
+        "left_alone": {**shared, **elsewhere, "slurm_database_sysctl": {}},
+    }
+    template = ROLES / "slurm_database/templates/etc/sysctl.d/60-baremetal-dgx-slurmdbd.conf.j2"
+    shown = {
+        "files": "__slurm_database_files",
+        "when": settings["when"],
+        "values": settings["baremetal.dgx.runtime_settings"]["sysctl"].strip("{} "),
+        "text": f"lookup('ansible.builtin.template', '{template}')",
+    }
+    found = render_many(tmp_path, "slurm_database", "Debian", cases, shown)
+    states = {
+        name: [one["state"] for one in values["files"] if "sysctl.d" in one["path"]]
+        for name, values in found.items()
+    }
+    assert states == {"here": ["absent"], "elsewhere": ["file"], "left_alone": ["absent"]}
+    assert (found["here"]["when"], found["elsewhere"]["when"]) == (False, True)
+    values = found["elsewhere"]["values"]
+    # R2 of RFC 1122 is at least 100 s: retransmissions 0.2 s apart, then twice as far each time.
+    assert sum(0.2 * 2**tried for tried in range(values["net.ipv4.tcp_retries2"] + 1)) > 100
+    probes = values["net.ipv4.tcp_keepalive_intvl"] * values["net.ipv4.tcp_keepalive_probes"]
+    assert values["net.ipv4.tcp_keepalive_time"] + probes == 100
+    lines = found["elsewhere"]["text"].splitlines()
+    assert "net.ipv4.tcp_retries2 = 8" in lines
+
+
 SCONTROL = """#!/bin/sh
 echo "$*" >> "$LOG"
 case $* in
