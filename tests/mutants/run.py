@@ -156,25 +156,41 @@ def sample(area: Area, count: int, seed: int) -> list[Mutant]:
 
 
 @contextlib.contextmanager
-def lines_of(files: set[str], seen: set[tuple[str, int]]) -> Iterator[None]:
-    """Note which lines of these files are executed."""
+def lines_of(files: set[str], seen: set[tuple[str, int]], folder: Path) -> Iterator[None]:
+    """Note which lines of these files are executed, in forks of this process, too.
+
+    What a fork sees goes into a file of this folder, line by line: modules do their work in forks,
+    which are killed as soon as they have answered.
+    """
+    parent = os.getpid()
+
+    def note(file: str, line: int) -> None:
+        if (file, line) not in seen:
+            seen.add((file, line))
+            if os.getpid() != parent:
+                with contextlib.suppress(OSError), open(folder / "of-forks", "a") as handle:
+                    handle.write(json.dumps([file, line]) + "\n")
 
     def inside(frame: types.FrameType, event: str, _arg: Any) -> Any:
         if event == "line":
-            seen.add((frame.f_code.co_filename, frame.f_lineno))
+            note(frame.f_code.co_filename, frame.f_lineno)
         return inside
 
     def calls(frame: types.FrameType, _event: str, _arg: Any) -> Any:
         if frame.f_code.co_filename in files:
-            seen.add((frame.f_code.co_filename, frame.f_code.co_firstlineno))
+            note(frame.f_code.co_filename, frame.f_code.co_firstlineno)
             return inside
         return None
 
+    (folder / "of-forks").write_text("")
     sys.settrace(calls)
     try:
         yield
     finally:
         sys.settrace(None)
+    for text in (folder / "of-forks").read_text().splitlines():
+        file, line = json.loads(text)
+        seen.add((file, line))
 
 
 def first_failure(items: Sequence[pytest.Item]) -> str:
@@ -257,7 +273,7 @@ class Session:
 
                 seen: set[tuple[str, int]] = set()
                 started = time.monotonic()
-                with lines_of(set(real.values()), seen):
+                with lines_of(set(real.values()), seen, self.out):
                     reports = runtestprotocol(item, nextitem=following, log=False)
                 ok = all(report.passed for report in reports)
                 took = time.monotonic() - started

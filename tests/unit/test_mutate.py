@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import ast
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +19,7 @@ if not FOLDER.is_dir():
     pytest.skip("the artefact has no mutants", allow_module_level=True)
 
 from mutate import candidates, mutated  # noqa: E402
-from run import Mutant, read_areas  # noqa: E402
+from run import Mutant, lines_of, read_areas  # noqa: E402
 
 
 def made(text: str) -> set[str]:
@@ -65,6 +67,29 @@ def test_places() -> None:
 def test_a_default_belongs_to_where_the_function_is_made() -> None:
     (one,) = candidates("def f(x=1):\n    pass\n")
     assert one.function == ""
+
+
+def _in_a_fork() -> None:
+    child = os.fork()
+    if not child:
+        try:
+            len("here")
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+def test_a_line_that_a_fork_reaches_is_reached(tmp_path: Path) -> None:
+    """Modules work in forks with a time limit: their mutants would survive untried."""
+    seen: set[tuple[str, int]] = set()
+    with lines_of({__file__}, seen, tmp_path):
+        _in_a_fork()
+    (here,) = [
+        number
+        for number, line in enumerate(Path(__file__).read_text().splitlines(), 1)
+        if line.strip() == 'len("here")'
+    ]
+    assert (__file__, here) in seen
 
 
 @pytest.mark.slow

@@ -19,10 +19,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import 
     PASS,
     Record,
     Threshold,
-    brief_of,
     line_of,
-    lines_of,
-    stamped,
 )
 
 MODULES = Path(__file__).resolve().parents[4] / "plugins/modules"
@@ -183,17 +180,3 @@ def test_what_is_returned():
     assert [one["status"] for one in end([], GOOD, BAD, all_records=False)[1]["records"]] == [FAIL]
     assert end(["fail"], BAD, msg="the whole")[1]["msg"] == "the whole"
     assert end(["not_measured"])[1]["msg"] == "nothing was measured"
-
-
-def test_a_record_is_one_line():
-    assert brief_of(BAD) == "gpu:n/1 gpu.x is 3 errors (must be == 0): text"
-    assert line_of(BAD) == f"{brief_of(BAD)}; threshold: NVIDIA; do: look: here"
-    assert line_of(UNKNOWN) == "gpu:n/2 gpu.x not measured: it hangs"
-    assert lines_of([BAD, BAD, UNKNOWN], FAIL, ["gpu.x"]) == ["gpu.x: 2 fail"]
-    assert lines_of([BAD], NOT_MEASURED, ["gpu.x"]) == []
-
-
-def test_a_record_keeps_a_time_of_its_own():
-    first, second = stamped([*stamped([GOOD], "2026-01-01T00:00:00Z", 2.0), BAD], "later", 3.0)
-    assert (first.at, first.took_s) == ("2026-01-01T00:00:00Z", 2.0)
-    assert (second.at, second.took_s) == ("later", 3.0)

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -15,9 +16,13 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import 
     Record,
     Tally,
     Threshold,
+    brief_of,
     flaw,
     judge,
+    line_of,
+    lines_of,
     number_flaw,
+    stamped,
 )
 
 THRESHOLD = Threshold(">=", 380, "Gb/s", "a source")
@@ -131,3 +136,52 @@ def test_records_are_counted_by_their_status():
     statuses = [PASS, PASS, PASS, FAIL, FAIL, NOT_MEASURED]
     found = Tally.of(Record("a.b", f"node:n{n}", status) for n, status in enumerate(statuses))
     assert found.counts == {PASS: 3, FAIL: 2, NOT_MEASURED: 1}
+
+
+ZERO = Threshold("==", 0, "errors", "NVIDIA")
+BAD = Record(
+    "gpu.x", "gpu:n/1", FAIL, "text", {"value": 3, "unit": "errors"}, ZERO, remedy="look: here"
+)
+PLAIN = Record("gpu.y", "gpu:n/1", FAIL)
+HUNG = Record("gpu.x", "gpu:n/2", NOT_MEASURED, "it hangs", threshold=ZERO)
+
+
+@pytest.mark.parametrize(
+    ("record", "brief", "line"),
+    [
+        (
+            BAD,
+            "gpu:n/1 gpu.x is 3 errors (must be == 0): text",
+            "gpu:n/1 gpu.x is 3 errors (must be == 0): text; threshold: NVIDIA; do: look: here",
+        ),
+        (PLAIN, "gpu:n/1 gpu.y", "gpu:n/1 gpu.y"),
+        (replace(BAD, threshold=None, remedy=""), "gpu:n/1 gpu.x is 3 errors: text", ""),
+        (replace(BAD, measured=None, text="", remedy=""), "gpu:n/1 gpu.x", ""),
+        (replace(PLAIN, measured={"value": 3, "unit": ""}), "gpu:n/1 gpu.y is 3", ""),
+        (HUNG, "gpu:n/2 gpu.x: it hangs", "gpu:n/2 gpu.x not measured: it hangs"),
+        (
+            replace(HUNG, text="", remedy="reset"),
+            "gpu:n/2 gpu.x",
+            "gpu:n/2 gpu.x not measured; do: reset",
+        ),
+    ],
+)
+def test_a_record_is_one_line(record, brief, line):
+    """In short, as Slurm's reason; and with whose threshold it is and what to do."""
+    assert brief_of(record) == brief
+    assert line_of(record) == (line or brief)
+
+
+def test_records_of_a_status_are_a_line_each_or_a_count():
+    records = [BAD, PLAIN, HUNG, BAD, PLAIN]
+    assert lines_of(records, FAIL) == [line_of(one) for one in (BAD, PLAIN, BAD, PLAIN)]
+    assert lines_of(records, FAIL, ["gpu.x", "gpu.z"]) == [line_of(PLAIN)] * 2 + ["gpu.x: 2 fail"]
+    assert lines_of(records, NOT_MEASURED, ["gpu.x"]) == ["gpu.x: 1 not measured"]
+    assert lines_of(records, PASS, ["gpu.x"]) == []
+
+
+def test_a_record_keeps_a_time_of_its_own():
+    first, second = stamped([*stamped([BAD], "2026-01-01T00:00:00Z", 2.0), PLAIN], "later", 3.4567)
+    assert (first.at, first.took_s) == ("2026-01-01T00:00:00Z", 2.0)
+    assert (second.at, second.took_s) == ("later", 3.457)
+    assert [one.took_s for one in stamped([first, PLAIN], "later")] == [2.0, None]

@@ -92,10 +92,10 @@ def test_a_harmless_finding_fails_no_node_and_what_costs_most_is_named_first() -
     swept = [bad(0), bad(1), bad(2), renamed]
     findings = [
         finding("swapped", "critical", "cable:x", names[2]),
+        "nonsense", {"kind": "x"},
         finding("errors", "major", names[1], names[1]),
         finding("swapped", "harmless", names[0], names[0], names[1]),
         finding("renamed", "harmless", "hca:n2/rail0"),
-        "nonsense", {"kind": "x"},
     ]  # fmt: skip
     files = [node_file("n1"), node_file("n2")]
     found = gate_verdicts(files, swept, [], True, findings=findings)
