@@ -44,15 +44,17 @@ def test_it_is_the_same_file_each_time(program_file):
 def test_it_runs_alone_within_its_limits(program_file, node, mode, slowness):
     """Without site packages, and the second time with what Python has kept compiled."""
     run(program_file, node, mode)
-    found = [run(program_file, node, mode) for _attempt in range(3)]
-    assert all(done.returncode == 0 for done, _cpu, _wall in found), found[0][0].stderr
-    cpu = min(cpu for _done, cpu, _wall in found)
-    wall = min(wall for _done, _cpu, wall in found)
-    slow = slowness()
-    print(f"{mode}: {cpu:.2f} s of processor, {wall:.2f} s, {slow:.1f} times slower than usual")
-    assert cpu < 0.5 * slow
+    cpu, wall = [], []
+    for _attempt in range(4):
+        done, cpu_s, wall_s = run(program_file, node, mode)
+        assert done.returncode == 0, done.stderr
+        slow = slowness()
+        print(f"{mode}: {cpu_s:.2f} s of processor, {wall_s:.2f} s, {slow:.1f} times the usual")
+        cpu.append(cpu_s / slow)
+        wall.append(wall_s / slow)
+    assert min(cpu) < 0.5
     if mode == "prolog":
-        assert wall < 2 * slow
+        assert min(wall) < 2
 
 
 def test_metrics_are_whole_and_of_the_right_form(program_file, node):
