@@ -108,6 +108,7 @@ def open_place() -> Iterator[Path]:
 
 
 # What a program of Python does most, and its processor time on the machine of the figures in docs/.
+# Reckoned: 0.26 s where a loop of additions took 1.5 times as long as there.
 USUAL_PROGRAM = """
 import argparse, json, re, subprocess
 data = {str(n): [n, {"name": f"node-{n}", "text": "x" * (n % 50)}] for n in range(8000)}
