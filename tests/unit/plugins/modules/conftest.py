@@ -16,12 +16,26 @@ from redfish_server import PASSWORD, USER, certificate, serving
 # models of tools, which the tests beside this file import by name
 
 
+@pytest.fixture(scope="session")
+def module_tmpdir(tmp_path_factory):
+    """The folder that Ansible makes for a module and removes; a module's own would stay in /tmp."""
+    return str(tmp_path_factory.mktemp("module"))
+
+
 @pytest.fixture
-def run_module(monkeypatch, capsys):
+def run_module(monkeypatch, capsys, module_tmpdir):
     """`run_module(main, params, check=False, diff=True)` → the module's answer as a dict."""
 
     def run(main, params, check=False, diff=True):
-        arguments = {**params, "_ansible_check_mode": check, "_ansible_diff": diff}
+        arguments = {
+            **params,
+            "_ansible_check_mode": check,
+            "_ansible_diff": diff,
+            "_ansible_tmpdir": module_tmpdir,
+        }
+        # core 2.21 and later; older ones always send the options back
+        if "inject_invocation" in basic.PASS_VARS:
+            arguments["_ansible_inject_invocation"] = True
         encoded = json.dumps({"ANSIBLE_MODULE_ARGS": arguments}).encode()
         monkeypatch.setattr(basic, "_ANSIBLE_ARGS", encoded)
         # core 2.19 and later

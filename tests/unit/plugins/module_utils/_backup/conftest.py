@@ -4,7 +4,11 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import os
+import shutil
 import struct
 import subprocess
 import time
@@ -14,6 +18,8 @@ from pathlib import Path
 
 import pytest
 from checkout import ROOT
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+from cryptography.hazmat.primitives.poly1305 import Poly1305
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._backup.settings import (
     Database,
@@ -21,6 +27,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._backup.settings imp
 )
 
 ROWS = 300
+PASSPHRASE = "passphrase of the repository"
 
 
 def job_state(number: int, protocol: int = 42 << 8) -> bytes:
@@ -88,9 +95,63 @@ def sql(socket: str, text: str) -> str:
     ).stdout  # fmt: skip
 
 
+def open_in_no_time(repository: Path) -> None:
+    """Derive the key of the passphrase with the least work: else each call takes 0.4 s.
+
+    restic's design: scrypt makes a key that encrypts (32 bytes), and one that signs (16 for AES,
+    16 for Poly1305); what is encrypted lies between its IV and the signature, 16 bytes each.
+    """
+    (path,) = (repository / "keys").iterdir()
+    key = json.loads(path.read_text())
+
+    def derived() -> bytes:
+        cost = {name: key[name.upper() if name == "n" else name] for name in "nrp"}
+        salt = base64.b64decode(key["salt"])
+        return hashlib.scrypt(PASSPHRASE.encode(), salt=salt, **cost, maxmem=1 << 30, dklen=64)
+
+    def turned(secret: bytes, start: bytes, data: bytes) -> bytes:
+        return Cipher(algorithms.AES(secret[:32]), modes.CTR(start)).encryptor().update(data)
+
+    def signature(secret: bytes, start: bytes, data: bytes) -> bytes:
+        nonce = Cipher(algorithms.AES(secret[32:48]), modes.ECB()).encryptor().update(start)
+        return Poly1305.generate_tag(secret[48:] + nonce, data)
+
+    data = base64.b64decode(key["data"])
+    start, hidden = data[:16], data[16:-16]
+    secret = derived()
+    assert signature(secret, start, hidden) == data[-16:]
+    plain = turned(secret, start, hidden)
+    key.update(N=2, r=1, p=1)
+    secret = derived()
+    hidden = turned(secret, start, plain)
+    data = start + hidden + signature(secret, start, hidden)
+    text = json.dumps({**key, "data": base64.b64encode(data).decode()}).encode()
+    path.unlink()
+    path.with_name(hashlib.sha256(text).hexdigest()).write_bytes(text)
+
+
+@pytest.fixture(scope="session", name="empty_repository")
+def the_empty_repository(tmp_path_factory: pytest.TempPathFactory, real_tools: None) -> Path:
+    """What `restic init` makes, but for the work of its key."""
+    folder = tmp_path_factory.mktemp("restic")
+    repository, word = folder / "repository", folder / "password"
+    word.write_text(f"{PASSPHRASE}\n")
+    words = ["-r", str(repository), "-p", str(word), "--no-cache"]
+    subprocess.run(["restic", "init", "--quiet", *words], check=True)
+    open_in_no_time(repository)
+    return repository
+
+
 @pytest.fixture(name="settings")
+def with_repository(bare: Settings, empty_repository: Path) -> Settings:
+    """A host with a controller alone, and an empty repository."""
+    shutil.copytree(empty_repository, bare.repository)
+    return bare
+
+
+@pytest.fixture(name="bare")
 def the_settings(tmp_path: Path) -> Settings:
-    """A host with a controller alone."""
+    """The same before there is a repository."""
     state = tmp_path / "state"
     (state / "hash.1" / "job.11").mkdir(parents=True)
     (state / "job_state").write_bytes(job_state(11))
@@ -98,7 +159,7 @@ def the_settings(tmp_path: Path) -> Settings:
     (state / "hash.1" / "job.11" / "script").write_text("#!/bin/sh\n")
     key = tmp_path / "munge.key"
     key.write_text("secret")
-    (tmp_path / "password").write_text("passphrase of the repository\n")
+    (tmp_path / "password").write_text(f"{PASSPHRASE}\n")
     (tmp_path / "work").mkdir()
     # The scratch server runs as another user, and pytest's folders are for their owner alone.
     for folder in (tmp_path, *tmp_path.parents):
