@@ -171,6 +171,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             tool("prometheus"), f"--config.file={folder}/prometheus.yml",
             f"--storage.tsdb.path={folder}/samples", f"--web.listen-address=127.0.0.1:{ports[0]}",
             f"--web.config.file={folder}/web.yml",
+            # What fires before it knows Alertmanager is sent again, by default a minute later.
+            "--rules.alert.resend-delay=1s",
         ])  # fmt: skip
         wait_for(lambda: found.answers(found.prometheus) and found.answers(found.alertmanager))
         yield found
