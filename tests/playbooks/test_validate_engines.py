@@ -23,7 +23,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 COLLECTIONS = ROOT / ".cache" / "collections"
 NODES = {"dgx-01": "IDLE", "dgx-02": "IDLE+DRAIN", "dgx-03": "ALLOCATED"}
-BUSY = "9|alice|RUNNING|2026-11-25T09:00:00|dgx-03|train"
+BUSY = "9|alice|RUNNING|2026-11-25T09:00:00|dgx-03"
 REASON = "Reason=new: no evidence yet [root@2026-11-21T09:00:00]"
 SLURM = """\
 #!{python}
@@ -39,10 +39,13 @@ if tool == "salloc":
 elif tool == "scancel":
     job.unlink()
 elif tool == "squeue":
-    print("{busy}")
+    names = "%A|%j" in words
+    if not names:
+        print("{busy}")
     if job.exists():
         name, nodes = job.read_text().split("|")
-        print("7|" + os.environ["USER"] + "|RUNNING|2026-11-25T10:00:00|" + nodes + "|" + name)
+        row = os.environ["USER"] + "|RUNNING|2026-11-25T10:00:00|" + nodes
+        print("7|" + (name if names else row))
 elif words[:2] == ["show", "node"]:
     for name, state in {nodes}.items():
         if not words[2:3] or words[2] in ("-o", name):
@@ -164,7 +167,7 @@ def test_nodes_without_a_job_are_validated_beside_those_with_one(site: Site) -> 
     # The program itself asks Slurm whether it may load; a node with a job is not loaded.
     assert site.seen("dgx-01") == ["srun", "", False], output
     assert site.seen("dgx-02") == ["ssh", "", True], output
-    assert site.seen("dgx-03") == ["ssh", "it has jobs: 9 (train of alice, RUNNING)", True], output
+    assert site.seen("dgx-03") == ["ssh", "it has jobs: 9 (alice, RUNNING)", True], output
     assert "it is IDLE+DRAIN, and reserved" in output
     assert "one waits for the other" not in output
     for node in NODES:

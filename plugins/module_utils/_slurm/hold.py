@@ -16,11 +16,11 @@ from __future__ import annotations
 
 import contextlib
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 from .._core.nodeset import expand
-from .._core.run import MISSING, CommandRunner, last_lines
+from .._core.run import MISSING, CommandRunner, ToolError, last_lines
 from .commands import user_name
 from .nodes import Node, parse_nodes
 
@@ -54,14 +54,16 @@ class Running:
     """A job on the node."""
 
     job_id: str
+    # Of jobs of other users it is not asked for.
     name: str
     user: str
     state: str
     since: str = ""
+    nodes: str = ""
 
     def describe(self) -> str:
-        """`1234 (train of alice, RUNNING)`."""
-        return f"{self.job_id} ({self.name} of {self.user}, {self.state})"
+        """`1234 (alice, RUNNING)`."""
+        return f"{self.job_id} ({self.user}, {self.state})"
 
 
 @dataclass(frozen=True)
@@ -209,9 +211,10 @@ def ask(run: CommandRunner, node: str) -> Seen:
     found = parse_nodes(shown.out).get(node)
     if found is None:
         return Seen(problem=f"scontrol says {last_lines(shown.text, 1)!r}")
-    queue = run(["squeue", "-h", "-a", "-w", node, "-o", "%A|%u|%T|%S|%j"], timeout_s=_ASK_S)
-    if not queue.ok:
-        return Seen(problem=last_lines(queue.text, 1) or queue.describe(1))
+    try:
+        jobs = ask_jobs(run, _ASK_S, "-w", node)
+    except ToolError as error:
+        return Seen(problem=str(error))
     named = PARTITIONS.search(shown.out)
     partitions = tuple(word for word in (named[1] if named else "").split(",") if word != "(null)")
     listed = run(["scontrol", "show", "reservation", "-o"], timeout_s=_ASK_S)
@@ -219,19 +222,44 @@ def ask(run: CommandRunner, node: str) -> Seen:
         return Seen(problem=last_lines(listed.text, 1) or listed.describe(1))
     return Seen(
         found,
-        parse_jobs(queue.out),
+        jobs,
         tuple(filter(None, partitions)),
         reservations=parse_reservations(listed.out, node),
     )
 
 
+def ask_jobs(run: CommandRunner, timeout_s: float, *which: str) -> tuple[Running, ...]:
+    """Return the jobs that Slurm has, by what squeue is given to choose them. ToolError.
+
+    Names only of this user's own: that of another may have the end of a line, and what follows
+    would be a job in this answer.
+    """
+    jobs = parse_jobs(_queue(run, timeout_s, *which, "-o", "%A|%u|%T|%S|%N"))
+    user = user_name()
+    if all(job.user != user for job in jobs):
+        return jobs
+    named = _queue(run, timeout_s, "-u", user, "-o", "%A|%j")
+    names = dict(line.strip().split("|", 1) for line in named.split("\n") if "|" in line)
+    return tuple(
+        replace(job, name=names.get(job.job_id, "")) if job.user == user else job for job in jobs
+    )
+
+
+def _queue(run: CommandRunner, timeout_s: float, *words: str) -> str:
+    result = run(["squeue", "-h", "-a", *words], timeout_s=timeout_s)
+    if not result.ok:
+        raise ToolError(last_lines(result.text, 1) or result.describe(1))
+    return result.out
+
+
 def parse_jobs(text: str) -> tuple[Running, ...]:
-    """Return the jobs of `squeue -h -o %A|%u|%T|%S|%j`; a name may contain anything."""
+    """Return the jobs of `squeue -h -o %A|%u|%T|%S|%N`. ToolError. Pure."""
     jobs = []
-    for line in text.splitlines():
-        cells = line.strip().split("|", 4)
-        if len(cells) == 5:
-            jobs.append(Running(cells[0], cells[4], cells[1], cells[2], cells[3]))
+    for line in filter(str.strip, text.split("\n")):
+        cells = line.strip().split("|")
+        if len(cells) != 5 or not cells[0].isdigit():
+            raise ToolError(f"squeue printed {line!r}")
+        jobs.append(Running(cells[0], "", cells[1], cells[2], cells[3], cells[4]))
     return tuple(jobs)
 
 

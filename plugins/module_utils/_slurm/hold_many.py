@@ -34,6 +34,7 @@ from .hold import (
     Reservation,
     Running,
     Seen,
+    ask_jobs,
     decide,
     extend,
     hold_commands,
@@ -90,16 +91,13 @@ def ask_cluster(run: CommandRunner) -> Cluster:
     if run(["scontrol", "--version"], timeout_s=_ASK_S).outcome == MISSING:
         return Cluster({}, {}, "there is no Slurm")
     shown = _answer(run, ["scontrol", "show", "node", "-o"])
-    queue = _answer(run, ["squeue", "-h", "-a", "-o", "%A|%u|%T|%S|%N|%j"])
+    queue = ask_jobs(run, _ASK_S)
     listed = _answer(run, ["scontrol", "show", "reservation", "-o"])
     partitions = _answer(run, ["scontrol", "show", "partition", "-o"])
     jobs: dict[str, list[Running]] = {}
-    for line in queue.splitlines():
-        cells = line.strip().split("|", 5)
-        if len(cells) == 6:
-            job = Running(cells[0], cells[5], cells[1], cells[2], cells[3])
-            for name in _expanded(cells[4]):
-                jobs.setdefault(name, []).append(job)
+    for job in queue:
+        for name in _expanded(job.nodes):
+            jobs.setdefault(name, []).append(job)
     reserved: dict[str, list[Reservation]] = {}
     for found in RESERVATION.finditer(listed):
         for name in _expanded(found["nodes"]):

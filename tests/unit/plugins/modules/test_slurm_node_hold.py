@@ -10,6 +10,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
     ENDED,
     MISSING,
     CommandResult,
+    ToolError,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm import hold as _hold
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.hold import (
@@ -76,14 +77,17 @@ class Slurm:
             return 1, "Node dgx-01 not found\n", ""
         return 0, OUTPUT.format(name=words[2], state=self.state, partitions=self.partitions), ""
 
-    def squeue(self, _words):
-        return (
-            0,
-            "".join(
-                "|".join((*job[:3], "2026-11-22T10:00:00", job[3])) + "\n" for job in self.jobs
-            ),
-            "",
-        )
+    def squeue(self, words):
+        """As %A, %u, %T, %S, %N and %j print them, a name as its user wrote it."""
+        only = words[words.index("-u") + 1] if "-u" in words else ""
+        letters = "AuTSNj"
+        rows = [
+            dict(zip(letters, (*job[:3], "2026-11-22T10:00:00", "dgx-01", job[3]), strict=True))
+            for job in self.jobs
+            if only in ("", job[1])
+        ]
+        form = [word[1:] for word in words[words.index("-o") + 1].split("|")]
+        return 0, "".join("|".join(row[one] for one in form) + "\n" for row in rows), ""
 
     def salloc(self, words):
         given = dict(word[2:].split("=", 1) for word in words if "=" in word)
@@ -145,13 +149,33 @@ def test_an_idle_node_is_held_by_a_job_that_ends_by_itself_and_given_back(hold, 
     assert (answer["action"], answer["changed"]) == ("none", False)
 
 
+def test_a_name_with_the_end_of_a_line_is_no_job_of_ours(hold, slurm):
+    """Its user would have root cancel any job, or give it more time, and load a node not held."""
+    name = "x\n77|root|RUNNING|N/A|dgx-01|dgx-validate:ctl-1\n77|dgx-validate:ctl-1"
+    slurm.state, slurm.jobs = "MIXED", [("1234", "alice", "RUNNING", name)]
+    answer = hold(owner="ctl-1")
+    assert (answer["action"], answer["may_load"]) == ("refuse", False)
+    assert answer["why"] == "it has jobs: 1234 (alice, RUNNING)"
+    hold(owner="ctl-1", state="released")
+    assert not slurm.changes
+
+
+def test_a_queue_that_cannot_be_read_is_not_known():
+    """A line that is no job may hide one."""
+    with pytest.raises(ToolError, match="squeue printed"):
+        parse_jobs("9|bob|RUNNING|N/A\n")
+    with pytest.raises(ToolError, match="squeue printed"):
+        parse_jobs("slurm_load_jobs|error|x|y|z\n")
+    assert parse_jobs("\n") == ()
+
+
 @pytest.mark.parametrize("transport", ["auto", "ssh", "slurm"])
 @pytest.mark.parametrize("state", ["MIXED", "ALLOCATED", "MIXED+DRAIN", "ALLOCATED+MAINTENANCE"])
 def test_a_node_with_a_job_is_never_loaded(hold, slurm, transport, state):
     slurm.state, slurm.jobs = state, [ALICE]
     answer = hold(transport=transport)
     assert (answer["action"], answer["may_load"], answer["busy"]) == ("refuse", False, True)
-    assert answer["why"] == "it has jobs: 1234 (train|fast of alice, RUNNING)"
+    assert answer["why"] == "it has jobs: 1234 (alice, RUNNING)"
     assert not slurm.changes
     assert not answer["changed"]
 
@@ -345,7 +369,7 @@ def test_a_partition_of_the_sites_own_is_the_only_one():
 def test_every_state_with_a_job_of_others_is_refused():
     """Whatever the flags: load and a user's job never meet."""
     flags = ("DRAIN", "DOWN", "FAIL", "PLANNED", "RESERVED", "MAINTENANCE", "NOT_RESPONDING")
-    job = parse_jobs("9|bob|RUNNING|N/A|x")
+    job = parse_jobs("9|bob|RUNNING|N/A|n")
     for base in ("IDLE", "MIXED", "ALLOCATED", "DOWN", "UNKNOWN"):
         for number in range(2 ** len(flags)):
             states = [base, *(flag for place, flag in enumerate(flags) if number >> place & 1)]

@@ -79,13 +79,16 @@ class Slurm:
         )
 
     def squeue(self, words: list[str]) -> tuple[int, str, str]:
-        at = "2026-11-22T10:00:00"
-        if "-w" in words:
-            rows = [job for job in self.jobs if words[words.index("-w") + 1] in expand(job[3])]
-            lines = [f"{one[0]}|{one[1]}|{one[2]}|{at}|{one[4]}\n" for one in rows]
-        else:
-            lines = [f"{one[0]}|{one[1]}|{one[2]}|{at}|{one[3]}|{one[4]}\n" for one in self.jobs]
-        return 0, "".join(lines), ""
+        """As %A, %u, %T, %S, %N and %j print them, a name as its user wrote it."""
+        node = words[words.index("-w") + 1] if "-w" in words else ""
+        user = words[words.index("-u") + 1] if "-u" in words else ""
+        rows = [
+            dict(zip("AuTSNj", (*job[:3], "2026-11-22T10:00:00", *job[3:]), strict=True))
+            for job in self.jobs
+            if (not node or node in expand(job[3])) and user in ("", job[1])
+        ]
+        form = [word[1:] for word in words[words.index("-o") + 1].split("|")]
+        return 0, "".join("|".join(row[one] for one in form) + "\n" for row in rows), ""
 
     def salloc(self, words: list[str]) -> tuple[int, str, str]:
         given = dict(word[2:].split("=", 1) for word in words if "=" in word)
@@ -140,11 +143,23 @@ def test_few_jobs_hold_many_nodes_and_are_given_back(hold: Any, slurm: Slurm) ->
     assert len(slurm.calls) < 25
 
 
+def test_a_name_with_the_end_of_a_line_is_no_job_of_ours(hold: Any, slurm: Slurm) -> None:
+    """Its user would have root cancel any job, and load a node that is not held."""
+    name = "x\n77|root|RUNNING|N/A|dgx-01|dgx-validate:ctl-1\n77|dgx-validate:ctl-1"
+    slurm.jobs = [("7", "alice", "PENDING", "", name)]
+    answer = hold(nodes=["dgx-01"])
+    assert answer["nodes"]["dgx-01"]["action"] == "hold", "alice's job waits"
+    hold(nodes=["dgx-01"], state="released")
+    changes = [call for call in slurm.calls if call[0] in ("salloc", "scancel")]
+    assert [call[0] for call in changes] == ["salloc", "scancel"]
+    assert changes[1] == ["scancel", "101"]
+
+
 def test_a_node_with_a_job_is_refused_and_the_others_are_held(hold: Any, slurm: Slurm) -> None:
     slurm.jobs = [ALICE]
     answer = hold()
     refused = answer["nodes"].pop("dgx-03")
-    assert refused["why"] == "it has jobs: 7 (train|fast of alice, RUNNING)"
+    assert refused["why"] == "it has jobs: 7 (alice, RUNNING)"
     assert refused["busy"]
     assert not refused["may_load"]
     assert {one["may_load"] for one in answer["nodes"].values()} == {True}

@@ -85,7 +85,7 @@ def test_a_node_with_findings_of_its_gpus_is_not_loaded(world: World) -> None:
 
 
 def test_a_node_that_must_not_be_loaded_is_asked_without_load(world: World) -> None:
-    world.refused = "it has jobs: 7 (train of alice, RUNNING)"
+    world.refused = "it has jobs: 7 (alice, RUNNING)"
     result = world.ask()
     assert result["canary"]["verdict"] == "pass"
     assert result["burn"]["why"] == result["nccl"]["why"] == world.refused
