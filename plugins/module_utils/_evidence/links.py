@@ -57,7 +57,7 @@ class LinkStore:
                 reading = reading_from_line(line)
                 if reading.at > now + _SLACK_S:
                     raise ValueError("a reading of a link is from the future")
-            except ValueError as error:
+            except (OverflowError, ValueError) as error:
                 refused.append(f"{node}: {error}")
                 continue
             if reading.at > last.get(reading.rail, 0) and reading.at > now - KEEP_DAYS * _DAY_S:

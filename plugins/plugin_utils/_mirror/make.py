@@ -31,6 +31,7 @@ from .redirects import redirected, variable_files
 
 MANIFEST = "manifest.json"
 SUMS = "SHA256SUMS"
+_COLUMNS = ("path", "size", "sha256", "source", "asked_by")
 
 
 @dataclass(frozen=True)
@@ -124,10 +125,27 @@ def _take(folder: str) -> None:
     path = os.path.join(folder, MANIFEST)
     if not os.listdir(folder):
         write_atomic(path, "{}\n")
-    if not os.path.exists(path):
+    if not _is_ours(text_if_there(path) or ""):
         raise ToolError(
             f"{folder}: not empty, and without a {MANIFEST} of this playbook; name an empty folder"
         )
+
+
+def _is_ours(text: str) -> bool:
+    """Return whether this playbook wrote a manifest: many programs have one of that name."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return False
+    # Empty is that of a run which was killed.
+    if not isinstance(found, dict) or not found:
+        return found == {}
+    rows = found.get("files")
+    return (
+        isinstance(rows, list)
+        and bool(rows)
+        and all(isinstance(row, dict) and tuple(row) == _COLUMNS for row in rows)
+    )
 
 
 def _put(order: Order, made: Made, name: str, text: str, source: str) -> None:
@@ -302,15 +320,8 @@ def _finish(order: Order, made: Made) -> dict[str, Any]:
     rows: list[dict[str, Any]] = []
     for path, (source, asked_by) in sorted(made.sources.items()):
         full = os.path.join(order.folder, path)
-        rows.append(
-            {
-                "path": path,
-                "size": os.path.getsize(full),
-                "sha256": digest_of(full),
-                "source": source,
-                "asked_by": list(asked_by),
-            }
-        )
+        values = (path, os.path.getsize(full), digest_of(full), source, list(asked_by))
+        rows.append(dict(zip(_COLUMNS, values, strict=True)))
     manifest = json.dumps({"files": rows, "left": made.left}, indent=1) + "\n"
     sums = "".join(f"{row['sha256']}  {row['path']}\n" for row in rows)
     before = text_if_there(os.path.join(order.folder, MANIFEST))

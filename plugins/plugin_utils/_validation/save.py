@@ -17,6 +17,7 @@ from ...module_utils._core.record import PASS, utc_text
 from ...module_utils._evidence.links import LinkStore
 from ...module_utils._evidence.parts import known_parts, merged
 from ...module_utils._evidence.store import Store
+from .levels import fold
 from .records import read_spool, result_of
 from .runs import forget
 
@@ -36,9 +37,20 @@ def save_all(options: Mapping[str, Any], now: float) -> dict[str, Any]:
     verdicts: dict[str, list[str]] = {}
     lines: list[str] = []
     for node, note in notes.items():
-        result, links = result_of(spool, node, note["asked"], note["nothing"], at)
-        _save(folders, node, options["level"], result["records"], links)
-        _add(store, options, node, result["records"], links, now)
+        try:
+            result, links = result_of(spool, node, note["asked"], note["nothing"], at)
+            links = links if isinstance(links, list) else []
+            _save(folders, node, options["level"], result["records"], links)
+            _add(store, options, node, result["records"], links, now)
+        except OSError:
+            raise
+        except Exception as error:  # pylint: disable=broad-exception-caught
+            # One odd answer must not cost the nodes after it, now and in each run that goes on.
+            # What was not the answer's fault is raised again here.
+            odd = {"failed": True, "msg": f"its answer has another form: {error}"}
+            result = fold(node, note["asked"], dict.fromkeys(note["asked"], odd), at)
+            _save(folders, node, options["level"], result["records"], [])
+            _add(store, options, node, result["records"], [], now)
         verdicts.setdefault(result["verdict"], []).append(node)
         if result["verdict"] != PASS:
             lines.append(f"{node}: {result['text']}")

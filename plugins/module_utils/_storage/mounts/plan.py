@@ -21,6 +21,12 @@ UNIT, FSTAB = "unit", "fstab"
 REMOVE, REMOUNT, REVIVE, START = "remove", "remount", "revive", "start"
 
 _PLAIN = frozenset(string.ascii_letters + string.digits + ":_.")
+# What says that what was mounted is gone. Of any other error it is not known, such as of a process
+# that was killed, or got no memory.
+_GONE = frozenset(
+    ("EHOSTDOWN", "EIO", "ENODEV", "ENOENT", "ENOTCONN", "ENOTDIR", "ENXIO", "ESHUTDOWN", "ESTALE",
+     "EUCLEAN")
+)  # fmt: skip
 _OCTAL = re.compile(r"\\([0-7]{3})")
 # What mountinfo calls a type that a helper has mounted.
 _LIVE_TYPES = {"fuse.ceph": "fuse.ceph-fuse"}
@@ -77,7 +83,10 @@ class Live:
 
 @dataclass(frozen=True)
 class Seen:
-    """What is known of one mount point: `dead` is an errno's name, or "hang"; empty is well."""
+    """What is known of one mount point.
+
+    `dead` is an errno's name, "hang", or why nothing is known; empty is well.
+    """
 
     live: Live | None = None
     applied: str = ""
@@ -302,9 +311,9 @@ def plan(
         if at.live is not None and at.users:
             refused.append(f"{where} is no longer declared, but in use by {users_text(at.users)}")
             kept.add(where)
-        elif at.live is not None and at.dead == "hang":
-            refused.append(f"{where} is no longer declared, but does not answer: its users are "
-                           "not known")  # fmt: skip
+        elif at.live is not None and at.dead and at.dead not in _GONE:
+            refused.append(f"{where} is no longer declared, but does not answer ({at.dead}): its "
+                           "users are not known")  # fmt: skip
             kept.add(where)
         else:
             steps.append(Step(REMOVE, where, "no longer declared"))
@@ -325,8 +334,12 @@ def plan(
             )
         elif at.dead == "hang":
             hung.append(mount.where)
-        elif at.dead:
+        elif at.dead in _GONE:
             steps.append(Step(REVIVE, mount.where, at.dead))
+        elif at.dead:
+            refused.append(
+                f"{mount.where} was left alone, since it is not known whether it answers: {at.dead}"
+            )
         elif at.applied and at.applied != digests[mount.where]:
             if at.users:
                 pending.append(

@@ -18,7 +18,7 @@ import os
 from functools import partial
 from typing import Iterable, Mapping
 
-from ..._core.child import BROKEN, HUNG, limited
+from ..._core.child import BROKEN, DONE, HUNG, limited
 from ..._core.files import remove, text_if_readable, write_atomic
 from ..._core.hang import errno_of
 from .plan import Seen, inside, owner_of, table, unit_of, waiting, where_of
@@ -104,13 +104,16 @@ def users(where: str, proc: str = "/proc", limit_s: float = 10) -> tuple[str, ..
         return [_name(pid, proc) for pid in pids if pid not in own and _uses(pid, where, proc)]
 
     outcome = limited(look, limit_s)
-    if outcome.how == HUNG:
-        return ("processes that hang themselves",)
-    return tuple(outcome.value or ())
+    if outcome.how != DONE:
+        return (f"processes that cannot be looked at: {outcome.message}",)
+    return tuple(outcome.value)
 
 
 def dead(where: str, limit_s: float) -> str:
-    """Return why a mount does not answer: "hang", an errno's name, or nothing when it answers."""
+    """Return why a mount does not answer: "hang", an errno's name, or why that is not known.
+
+    Nothing when it answers.
+    """
     outcome = limited(partial(errno_of, where), limit_s)
     if outcome.how == HUNG:
         return "hang"

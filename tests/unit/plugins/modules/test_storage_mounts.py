@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -21,6 +23,13 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._storage.mounts impo
 from ansible_collections.baremetal.dgx.plugins.modules import storage_mounts
 
 pytestmark = pytest.mark.slow
+
+
+_dead = _mounts_host.dead
+
+
+def _killed(*_words):
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 class World:
@@ -193,6 +202,30 @@ def test_a_dead_client_is_revived_and_a_hung_one_left_alone(world):
     assert not [call for call in world.calls if "umount" in call or " stop " in call]
 
 
+@pytest.mark.parametrize(
+    ("probe", "why"),
+    [
+        (_killed, "ended by signal 9 without a whole answer"),
+        (lambda _where: errno.ENOMEM, "ENOMEM"),
+        (lambda _where: errno.EMFILE, "EMFILE"),
+    ],
+)
+def test_what_could_not_be_asked_is_left_alone(world, monkeypatch, probe, why):
+    home = world.mount("home")
+    world.apply(home)
+    monkeypatch.setattr(_mounts_host, "errno_of", probe)
+    world.dead[home["where"]] = _dead(home["where"], 20)
+    # Not even what is declared otherwise, or no longer.
+    for asked in ([home], [{**home, "options": ["noatime"]}], []):
+        result = world.apply(*asked)
+        assert result["failed"]
+        assert why in result["msg"]
+        assert result["steps"] == []
+        assert home["where"] in world.live
+        assert not [call for call in world.calls if "umount" in call or " stop " in call]
+        assert len(list(world.units.glob("*.mount"))) == 1
+
+
 def test_files_below_are_not_hidden(world):
     home = world.mount("home")
     os.makedirs(os.path.join(home["where"], "alice"))
@@ -231,7 +264,7 @@ def test_declarations_that_cannot_be_are_refused(world, mounts, part):
     assert part in world.apply(*asked)["msg"]
 
 
-def test_users_of_a_folder_are_found_by_folder_file_and_map(tmp_path):
+def test_users_of_a_folder_are_found_by_folder_file_and_map(tmp_path, monkeypatch):
     code = f"import time; held = open({str(tmp_path / 'x')!r}, 'w'); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code]) as process:
         try:
@@ -244,5 +277,7 @@ def test_users_of_a_folder_are_found_by_folder_file_and_map(tmp_path):
         finally:
             process.kill()
     assert _mounts_host.users(str(tmp_path)) == ()
+    monkeypatch.setattr(_mounts_host, "_uses", _killed)
+    assert "ended by signal 9" in _mounts_host.users(str(tmp_path))[0], "not known is not unused"
     assert _mounts_host.dead(str(tmp_path), 5) == ""
     assert _mounts_host.dead(str(tmp_path / "none"), 5) == "ENOENT"

@@ -103,29 +103,29 @@ def open_in_no_time(repository: Path) -> None:
     """
     (path,) = (repository / "keys").iterdir()
     key = json.loads(path.read_text())
-
-    def derived() -> bytes:
-        cost = {name: key[name.upper() if name == "n" else name] for name in "nrp"}
-        salt = base64.b64decode(key["salt"])
-        return hashlib.scrypt(PASSPHRASE.encode(), salt=salt, **cost, maxmem=1 << 30, dklen=64)
-
-    def turned(secret: bytes, start: bytes, data: bytes) -> bytes:
-        return Cipher(algorithms.AES(secret[:32]), modes.CTR(start)).encryptor().update(data)
-
-    def signature(secret: bytes, start: bytes, data: bytes) -> bytes:
-        nonce = Cipher(algorithms.AES(secret[32:48]), modes.ECB()).encryptor().update(start)
-        return Poly1305.generate_tag(secret[48:] + nonce, data)
-
     data = base64.b64decode(key["data"])
     start, hidden = data[:16], data[16:-16]
+
+    def derived() -> bytes:
+        salt = base64.b64decode(key["salt"])
+        cost = {"n": key["N"], "r": key["r"], "p": key["p"]}
+        return hashlib.scrypt(PASSPHRASE.encode(), salt=salt, **cost, maxmem=1 << 30, dklen=64)
+
+    def turned(secret: bytes, text: bytes) -> bytes:
+        return Cipher(algorithms.AES(secret[:32]), modes.CTR(start)).encryptor().update(text)
+
+    def signature(secret: bytes, text: bytes) -> bytes:
+        once = Cipher(algorithms.AES(secret[32:48]), modes.ECB()).encryptor().update(start)
+        return Poly1305.generate_tag(secret[48:] + once, text)
+
     secret = derived()
-    assert signature(secret, start, hidden) == data[-16:]
-    plain = turned(secret, start, hidden)
+    assert signature(secret, hidden) == data[-16:]
+    plain = turned(secret, hidden)
     key.update(N=2, r=1, p=1)
     secret = derived()
-    hidden = turned(secret, start, plain)
-    data = start + hidden + signature(secret, start, hidden)
-    text = json.dumps({**key, "data": base64.b64encode(data).decode()}).encode()
+    hidden = turned(secret, plain)
+    signed = start + hidden + signature(secret, hidden)
+    text = json.dumps({**key, "data": base64.b64encode(signed).decode()}).encode()
     path.unlink()
     path.with_name(hashlib.sha256(text).hexdigest()).write_bytes(text)
 

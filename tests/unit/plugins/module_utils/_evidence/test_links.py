@@ -46,9 +46,10 @@ def test_only_what_is_newer_is_added(tmp_path):
 
 def test_a_node_is_not_trusted(tmp_path):
     store = LinkStore(str(tmp_path))
-    lines = [at(9).as_line(), ["x"], "text", at(0, serial="a\nb").as_line(), at(0).as_line()]
+    odd = [["x"], "text", at(0, serial="a\nb").as_line(), at(0, minutes=10**400).as_line()]
+    lines = [at(9).as_line(), *odd, at(0).as_line()]
     refused = store.add("../n", lines, START + DAY)
-    assert len(refused) == 3
+    assert len(refused) == 4
     assert any("from the future" in line for line in refused)
     assert os.listdir(tmp_path / "links") == ["_n.jsonl"]
 

@@ -189,6 +189,29 @@ def test_a_folder_with_other_things_is_left_alone(home: Path) -> None:
     assert names(home) == {"mine"}
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "a web app", "icons": []}',
+        '{"files": {"main.js": "/main.1a.js"}, "entrypoints": ["main.1a.js"]}',
+        '{"files": [{"path": "kickstart/ks.cfg", "sha256": "0"}]}',
+        '{"files": []}',
+        "[]",
+        "not JSON",
+        "",
+    ],
+)
+def test_a_manifest_of_another_program_makes_no_folder_ours(home: Path, text: str) -> None:
+    (home / "out/kickstart").mkdir(parents=True)
+    there = {"manifest.json", "index.html", "kickstart/ks.cfg"}
+    for name in there:
+        (home / "out" / name).write_text(text, encoding="utf-8")
+    with pytest.raises(ToolError, match=r"/out: not empty, and without a manifest.json of this"):
+        make(order(home), Outside(), print)
+    assert names(home) == there
+    assert {(home / "out" / name).read_text(encoding="utf-8") for name in there} == {text}
+
+
 def test_a_killed_run_is_taken_up(home: Path) -> None:
     outside = Outside()
 

@@ -144,6 +144,62 @@ def test_an_answer_without_records_is_not_measured_and_costs_no_other_node(world
     assert two["nccl.run"]["status"] == "not_measured"
 
 
+LINKS = {**NOTHING, "ib_health": ""}
+
+
+def gpu(node: str, **more: Any) -> dict[str, Any]:
+    given: dict[str, Any] = answer("gpu.identity", node)
+    given["records"][0].update(more)
+    return given
+
+
+@pytest.mark.parametrize(
+    ("odd", "verdict"),
+    [
+        ({"ib_health": {"links": 5}}, "pass"),
+        ({"ib_health": {"links": {"0": []}}}, "pass"),
+        ({"gpu_health": gpu("dgx-01", evidence=["PCI", 5])}, "not_measured"),
+        ({"burn": gpu("dgx-01", threshold={"op": [], "value": 1, "unit": "", "source": ""})},
+         "not_measured"),
+    ],
+)  # fmt: skip
+def test_an_odd_answer_costs_no_other_node(world: World, odd: Any, verdict: str) -> None:
+    asked = reasons("standard", OFF, LINKS)
+    own = world.state / "validation" / RUN
+    notes = {node: {"asked": asked, "nothing": LINKS} for node in NODES[:2]}
+    (own / "notes.json").write_text(json.dumps(notes))
+    (own.parent / "current.json").write_text("{}")
+    for node in NODES[:2]:
+        parts = {part: answer(f"{part}.run", node) for part in ("ib_health", "burn", "nccl")}
+        parts["gpu_health"] = answer("gpu.device", node)
+        for part, given in parts.items():
+            world.say(node, part, {**given, **odd.get(part, {})} if node == NODES[0] else given)
+    result = world.save()
+    assert sorted(node for nodes in result["nodes"].values() for node in nodes) == NODES[:2]
+    assert "dgx-01" in result["nodes"][verdict]
+    assert "dgx-02" in result["nodes"]["pass"]
+    if verdict != "pass":
+        assert "its answer has another form" in world.records("dgx-01")["gpu.run"]["text"]
+    assert json.loads((world.state / "nodes/dgx-01.json").read_text())["links"] == []
+    one, two = world.evidence.batches(Problems())
+    assert (one.scope, one.head["counts"]["not_measured"]) == (
+        "dgx-01", 0 if verdict == "pass" else len([part for part in asked if not asked[part]])
+    )  # fmt: skip
+    assert (two.scope, two.whole, two.head["counts"]["pass"]) == ("dgx-02", True, 4)
+    assert not list(own.parent.iterdir()), "the run is over, and not taken up again"
+
+
+def test_what_is_no_answers_fault_ends_the_run(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_words: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Store, "add", full)
+    with pytest.raises(OSError, match="No space left"):
+        world.save()
+
+
 def test_a_node_that_speaks_for_another_changes_nothing_there(world: World) -> None:
     world.all_from("dgx-01")
     forged = lines_of(RUN, "dgx-02", "gpu_health", answer("gpu.ecc", "dgx-02", "fail"))

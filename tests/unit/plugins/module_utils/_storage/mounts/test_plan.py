@@ -129,6 +129,7 @@ def test_what_is_as_declared_is_left_alone():
         (Seen(), "start"),
         (Seen(live=LIVE, applied="old"), "remount"),
         (Seen(live=LIVE, applied="new", dead="ENOTCONN"), "revive"),
+        (Seen(live=LIVE, applied="new", dead="ESTALE", users=("vim (pid 7, uid 1)",)), "revive"),
     ],
 )
 def test_what_is_not_as_declared_is_brought_there(seen, action):
@@ -144,6 +145,17 @@ def test_a_changed_mount_in_use_waits_and_names_its_users():
 def test_what_hangs_is_named_and_not_touched():
     plan = planned(Seen(live=LIVE, applied="old", dead="hang"))
     assert (plan.steps, plan.hung) == ((), ("/cluster/home",))
+
+
+@pytest.mark.parametrize("why", ["ENOMEM", "EINTR", "EMFILE", "ended by signal 9", "MemoryError"])
+def test_what_could_not_be_asked_is_named_and_not_touched(why):
+    seen = Seen(live=LIVE, applied="old", dead=why)
+    plan = planned(seen)
+    assert plan.steps == planned(seen, ()).steps == ()
+    assert plan.refused == (
+        f"/cluster/home was left alone, since it is not known whether it answers: {why}",
+    )
+    assert f"does not answer ({why})" in planned(seen, ()).refused[0]
 
 
 def test_a_mount_point_with_files_is_refused_until_allowed():
