@@ -13,7 +13,8 @@ description:
   - Finds the newest copy, fetches it and compares it with its manifest, says what becomes of
     running jobs, and puts it in place.
   - What is there already is replaced only by consent (O(over)), and kept beside. What was put in
-    place before stays as it is.
+    place before stays as it is, and is brought back again if it is lost again.
+  - While it fetches or puts in place, this host neither copies nor proves.
 version_added: 1.0.0
 author:
   - The baremetal.dgx authors (@baremetal-dgx)
@@ -56,7 +57,7 @@ options:
     type: str
     default: ""
   over:
-    description: Whether what is there is replaced.
+    description: Whether what is there is replaced, also what was put in place from another copy.
     type: bool
     default: false
   running:
@@ -85,7 +86,7 @@ there:
   returned: when O(state=looked)
   type: bool
 done:
-  description: Whether a copy was put in place before.
+  description: Whether a copy was put in place before, and is there.
   returned: when O(state=looked)
   type: bool
 at:
@@ -179,7 +180,7 @@ def main() -> None:
         until = restore.limit_of(params["not_after"])
         settings = settings_from_data(read_json(params["config"]))
         if params["state"] == "looked":
-            result = {"changed": False, **restore.look(settings, run, kind, until)}
+            result = {"changed": False, **restore.look(settings, run, kind, until, params["over"])}
         elif params["state"] == "fetched":
             result = restore.fetch(settings, run, kind, until, params["version"], check)
         elif params["state"] == "placed":

@@ -30,7 +30,6 @@ from .._core.files import (
     json_if_readable,
     make_folder,
     open_folder,
-    rename,
     write_atomic,
 )
 from .._core.run import ToolError
@@ -234,13 +233,11 @@ def broken(folder: str, wanted: Mapping[str, int]) -> list[str]:
     return wrong
 
 
-def put(source: str, target: str, owner: int, group: int, kept: str = "") -> None:
+def put(source: str, target: str, owner: int, group: int) -> None:
     """Put blocks into the folder of a Prometheus that is stopped, `owner`'s. OSError.
 
-    With `kept` all that was there gets this path. A run that was killed is done again.
+    A run that was killed is done again.
     """
-    if kept:
-        rename(target, kept)
     give_tree(source, owner, group, 0o700)
     with open_folder(source) as copied, open_folder(target, 0o750) as into:
         for name in whole(copied):

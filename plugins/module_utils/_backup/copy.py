@@ -16,7 +16,7 @@ from .._core.files import copy_file, make_folder, remove_tree
 from .._core.record import utc_text
 from .._core.run import CommandRunner, ToolError
 from .._slurm.saved_state import release_of
-from . import blocks, dump, manifest, state
+from . import blocks, dump, manifest, state, work
 from .repository import Repository, Snapshot
 from .settings import CONTROL, CONTROLLER, DATABASE, METRICS, Database, Settings
 
@@ -148,6 +148,7 @@ def make(
 ) -> dict[str, Any]:  # fmt: skip
     """Make one copy; return its manifest, with what it took. ToolError, OSError."""
     began = time.monotonic()
+    work.require_no_restore(settings, kind)
     repository = Repository(settings, run)
     other_device(settings)
     repository.ensure(is_known)

@@ -19,7 +19,8 @@ from typing import Iterable, Mapping, Sequence
 
 from .._core.files import make_temporary, open_folder, remove_tree
 from .._core.run import ENDED, CommandRunner, ToolError, last_lines
-from .repository import UnansweredError
+from . import room, work
+from .repository import NO_ROOM, UnansweredError
 from .settings import Database
 
 DUMP = ("mariadb-dump", "mysqldump")
@@ -37,6 +38,15 @@ _NO_SERVER = 3
 # Nothing on a host is its own.
 _USER = "nobody"
 _TIMED_OUT = (124, 137)
+# Tables and indexes take more than their text; MariaDB's log and an empty table space do (10.11).
+_GROWS, _EMPTY_BYTES = 2, 130_000_000
+# No memory, no room, or a server that was killed (errors of MariaDB). A text of 1064 has a part of
+# the dump in it.
+_NOT_THE_DUMP = re.compile(
+    r"^ERROR (?:1021|1037|1041|1114|2002|2006|2013) "
+    rf"|^(?:ERROR (?!1064 )\d+ |scratch: ).*(?:{NO_ROOM}|err(?:code|no|or):? 28\b)",
+    re.IGNORECASE | re.MULTILINE,
+)
 # The program is the first of the names that is installed; the rest are its words.
 _FIRST = 'for name in $1; do program=$(command -v "$name") && break; done; shift; '
 _DUMPED = _FIRST + 'umask 077; into=$1; shift; exec "${program:?is not installed}" "$@" > "$into"'
@@ -155,11 +165,13 @@ def load(run: CommandRunner, database: Database, path: str, limit_s: float) -> N
 def load_scratch(run: CommandRunner, path: str, work_dir: str, limit_s: float) -> dict[str, int]:
     """Load a dump into a separate server, which ends; return the rows of each table.
 
-    ToolError for a dump that does not load, UnansweredError where the server did not work. It
-    is not root, has no network, and a separate folder.
+    ToolError for a dump that does not load, UnansweredError where the server did not work or has
+    no room. It is not root, has no network, and a separate folder.
     """
     owner = pwd.getpwnam(_USER)
-    above = make_temporary("scratch-", work_dir, 0o711)
+    size = _GROWS * os.path.getsize(path) + _EMPTY_BYTES
+    room.require(work_dir, size, "the scratch server")
+    above = make_temporary(work.SCRATCH, work_dir, 0o711)
     folder = os.path.join(above, "data")
     try:
         with open_folder(folder, 0o700) as made:
@@ -168,7 +180,8 @@ def load_scratch(run: CommandRunner, path: str, work_dir: str, limit_s: float) -
         argv = ["timeout", "-k", "10", f"{limit_s:g}", "sh", "-c", _SCRATCH, "scratch", folder,
                 _USER, path]  # fmt: skip
         done = run(argv, timeout_s=limit_s + 20)
-        if done.outcome != ENDED or done.rc in (_NO_SERVER, *_TIMED_OUT):
+        is_answer = done.outcome == ENDED and done.rc not in (_NO_SERVER, *_TIMED_OUT)
+        if not is_answer or _NOT_THE_DUMP.search(done.err):
             raise UnansweredError(
                 f"the scratch server: {last_lines(done.err, 3) or done.describe()}"
             )

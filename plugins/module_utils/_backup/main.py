@@ -18,17 +18,15 @@ import time
 from typing import Sequence
 
 from .._core.check_module import result_of
-from .._core.files import make_folder, read_json
-from .._core.lock import host_lock
+from .._core.files import read_json
 from .._core.record import PASS, Record
 from .._core.run import CommandRunner, ToolError, run
-from . import copy, proof, status
+from . import copy, proof, status, work
 from .repository import Repository
 from .settings import CONTROL, Settings, settings_from_data
 
 CONFIG = "/etc/baremetal-dgx/cluster-backup.json"
 _OK, _FAULT = 0, 3
-_LOCK_S = 900
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -79,9 +77,8 @@ def _work(given: argparse.Namespace) -> list[str]:
     settings = settings_from_data(read_json(given.config))
     if given.command == "check-config":
         return []
-    make_folder(settings.work_dir, 0o711)
     os.umask(0o077)
-    with host_lock("cluster-backup", _LOCK_S):
+    with work.alone(settings):
         if given.command == "copy":
             return make_copies(settings, run, given.control, given.younger_ok)
         found = result_of(prove(settings, run))

@@ -13,6 +13,7 @@ measured; a passphrase that is not the repository's, or a repository that is gon
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from typing import Any, Callable, Iterator, Sequence
@@ -20,7 +21,7 @@ from typing import Any, Callable, Iterator, Sequence
 from .._core.files import make_temporary, remove_tree
 from .._core.record import PASS, Record
 from .._core.run import CommandRunner, ToolError
-from . import blocks, dump, manifest, room
+from . import blocks, dump, manifest, room, work
 from .copy import BLOCKS_NAME, DUMP_NAME
 from .repository import (
     NoRepositoryError,
@@ -55,6 +56,8 @@ def _answer(
     except UnansweredError as error:
         return question.judge(subject, None, text=str(error))
     except (ToolError, OSError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+            return question.judge(subject, None, text=str(error))
         wrong = [str(error)]
     return question.judge(subject, len(wrong), text=text, evidence=_named(wrong))
 
@@ -100,7 +103,7 @@ def _of_kind(
     why = ahead(found, now_s)
     hours = max(round((now_s - found[-1].at_s) / 3600, 1), 0.0)
     yield QUESTIONS["backup.age"].judge(subject, None if why else hours, text=why or None)
-    above = make_temporary("proof-", settings.work_dir)
+    above = make_temporary(work.PROOF, settings.work_dir)
     parts: list[str] = []
 
     def compare() -> list[str]:

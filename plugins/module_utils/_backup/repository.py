@@ -29,6 +29,7 @@ _LOCKED = "already locked"
 # What a repository that is not there says (restic 0.14 to 0.18).
 _ABSENT = ("Is there a repository at", "unable to open config file", "repository does not exist")
 _WRONG_WORD = "wrong password"
+NO_ROOM = "no space left on device"
 # Clocks of a cluster agree better than this.
 _CLOCK_S = 600
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.\d+)?(Z|[+-]\d\d:\d\d)\Z")
@@ -94,6 +95,8 @@ class Repository:
         reported = last_lines(done.err or done.out, 3) or done.describe(2)
         if _LOCKED in done.text:
             raise UnansweredError(f"restic {words[0]}: another host is at work: {reported}")
+        if words[0] == "restore" and NO_ROOM in done.text:
+            raise UnansweredError(f"restic restore: {reported}")
         if _WRONG_WORD in done.text:
             raise WrongWordError(f"the passphrase is not that of the repository: {reported}")
         if any(one in done.text for one in _ABSENT):

@@ -12,28 +12,30 @@ kept beside; what a killed run has begun to load is replaced without.
 from __future__ import annotations
 
 import calendar
+import contextlib
 import json
 import os
 import pwd
 import time
-from typing import Any, Mapping, Sequence
+from functools import partial
+from typing import Any, Callable, Mapping, Sequence
 
 from .._core.files import (
     copy_tree,
     give_tree,
     json_if_readable,
     make_folder,
-    make_temporary,
     read_bytes,
     remove_tree,
     rename,
+    temporary_folder,
     write_atomic,
 )
 from .._core.record import utc_text
 from .._core.run import CommandRunner, ToolError
 from .._slurm.saved_queue import queue_of
 from .._slurm.saved_state import refusal
-from . import blocks, dump, jobs, manifest, state
+from . import blocks, dump, jobs, manifest, state, work
 from .copy import BLOCKS_NAME, DUMP_NAME, HOST_NAME, STATE_NAME
 from .proof import restored
 from .repository import Repository, Snapshot, ahead
@@ -42,7 +44,6 @@ from .settings import CONTROLLER, DATABASE, METRICS, Database, Settings
 _FETCHED = "restored"
 _REHEARSAL_S = 60
 _NEVER = float(1 << 36)
-_MARKS = "restored.json"
 _SLURM, _PROMETHEUS = "slurm", "prometheus"
 _UNIT = "prometheus.service"
 # By the roles, from the control machine's secrets.
@@ -50,17 +51,6 @@ _WRITTEN = ("/etc/munge/munge.key", "/etc/slurm/slurm.key", "/etc/slurm/slurmdbd
             "/etc/slurm/jwt_hs256.key")  # fmt: skip
 # In the folder of a database that was only created.
 _NOTHING = frozenset({"db.opt"})
-
-
-def _marks(settings: Settings) -> dict[str, Any]:
-    data = json_if_readable(os.path.join(settings.work_dir, _MARKS))
-    return data if isinstance(data, dict) else {}
-
-
-def _mark(settings: Settings, kind: str, snapshot: str, is_done: bool) -> None:
-    data = {**_marks(settings), kind: {"snapshot": snapshot, "at": utc_text(), "done": is_done}}
-    make_folder(settings.work_dir, 0o711)
-    write_atomic(os.path.join(settings.work_dir, _MARKS), json.dumps(data) + "\n", 0o600)
 
 
 def _database(settings: Settings) -> Database:
@@ -109,25 +99,39 @@ def choose(settings: Settings, run: CommandRunner, kind: str, until_s: float) ->
     return found[-1]
 
 
-def look(settings: Settings, run: CommandRunner, kind: str, until_s: float) -> dict[str, Any]:
-    """Return what is on the host, and which copy would come. ToolError, OSError."""
-    mark = _marks(settings).get(kind, {})
+def look(
+    settings: Settings, run: CommandRunner, kind: str, until_s: float, over: bool
+) -> dict[str, Any]:
+    """Return what is on the host, and which copy would come. ToolError, OSError.
+
+    What was put in place is done as long as it is there; by consent another copy replaces it.
+    """
+    mark = work.marks(settings).get(kind, {})
+    there, was_put = is_there(settings, run, kind), bool(mark.get("done"))
     answer: dict[str, Any] = {
-        "there": is_there(settings, run, kind),
-        "done": bool(mark.get("done")),
-        "begun": bool(mark) and not mark.get("done"),
+        "there": there,
+        "done": there and was_put,
+        "begun": bool(mark) and not was_put,
     }
+    if answer["done"] and not over:
+        return answer
+    snapshot = choose(settings, run, kind, until_s)
+    # An empty copy, of the first hours of a Prometheus, puts nothing there.
+    answer["done"] = was_put and ((there and mark["snapshot"] == snapshot.name) or not snapshot.job)
     if not answer["done"]:
-        snapshot = choose(settings, run, kind, until_s)
         answer.update(
             {
                 "snapshot": snapshot.name,
                 "at": utc_text(snapshot.at_s),
-                "age_s": max(0, round(time.time() - snapshot.at_s)),
+                "age_s": _age_s(snapshot),
                 "job": snapshot.job,
             }
         )
     return answer
+
+
+def _age_s(snapshot: Snapshot) -> int:
+    return max(0, round(time.time() - snapshot.at_s))
 
 
 def _folder(settings: Settings, kind: str) -> str:
@@ -142,6 +146,24 @@ def _fetched(settings: Settings, kind: str, snapshot: str) -> dict[str, Any]:
     return manifest.read(folder)
 
 
+def _fetch(settings: Settings, run: CommandRunner, snapshot: Snapshot) -> dict[str, Any]:
+    """Fetch a copy and return its manifest."""
+    target = _folder(settings, snapshot.kind)
+    make_folder(os.path.dirname(target), 0o700)
+    with temporary_folder(work.FETCH, settings.work_dir) as above:
+        folder, data, wrong = restored(Repository(settings, run), snapshot, above)
+        if wrong:
+            raise ToolError(
+                f"the copy of {utc_text(snapshot.at_s)} is damaged ({', '.join(wrong[:3])}): "
+                "choose an older one by restore_until"
+            )
+        remove_tree(target)
+        rename(folder, target)
+    write_atomic(f"{target}.json", json.dumps({"snapshot": snapshot.name}) + "\n", 0o600)
+    _place_files(settings, target, data.get("owners") or {})
+    return data
+
+
 def fetch(
     settings: Settings, run: CommandRunner, kind: str, until_s: float, version: str, check: bool
 ) -> dict[str, Any]:
@@ -150,22 +172,8 @@ def fetch(
     data = _fetched(settings, kind, snapshot.name)
     changed = not data
     if changed and not check:
-        make_folder(os.path.join(settings.work_dir, _FETCHED), 0o700)
-        above = make_temporary("fetch-", settings.work_dir)
-        try:
-            folder, data, wrong = restored(Repository(settings, run), snapshot, above)
-            if wrong:
-                raise ToolError(
-                    f"the copy of {utc_text(snapshot.at_s)} is damaged ({', '.join(wrong[:3])}): "
-                    "choose an older one by restore_until"
-                )
-            remove_tree(_folder(settings, kind))
-            rename(folder, _folder(settings, kind))
-            mark = json.dumps({"snapshot": snapshot.name}) + "\n"
-            write_atomic(f"{_folder(settings, kind)}.json", mark, 0o600)
-            _place_files(settings, _folder(settings, kind), data.get("owners") or {})
-        finally:
-            remove_tree(above)
+        with work.alone(settings):
+            data = _fetch(settings, run, snapshot)
     why = refusal(data.get("release", ""), version) if version and data else ""
     if why:
         raise ToolError(f"the copy of the {kind} is of Slurm {data['release']}: {why}")
@@ -188,35 +196,41 @@ def place(
     settings: Settings, run: CommandRunner, kind: str, until_s: float, over: bool, check: bool
 ) -> dict[str, Any]:
     """Put a fetched copy where it belongs. ToolError, OSError."""
-    seen = look(settings, run, kind, until_s)
-    if seen["done"]:
-        return {"changed": False, "kept": ""}
-    if seen["there"] and not seen["begun"] and not over:
-        raise ToolError(
-            f"the {kind} is there, and would be replaced by the copy of {seen['at']}; consent is "
-            f"restore_over=[{kind}]"
-        )
-    if check:
-        return {"changed": True, "kept": ""}
-    data = _fetched(settings, kind, seen["snapshot"])
-    if not data:
-        raise ToolError(f"the copy of {seen['at']} was not fetched")
-    _mark(settings, kind, seen["snapshot"], is_done=False)
-    folder = _folder(settings, kind)
-    aside = seen["there"] and not seen["begun"]
-    putter = {
-        CONTROLLER: _place_controller, DATABASE: _place_database, METRICS: _place_metrics,
-    }[kind]  # fmt: skip
-    kept = putter(settings, run, folder, data, aside)
-    _mark(settings, kind, seen["snapshot"], is_done=True)
-    remove_tree(f"{folder}.json")
-    remove_tree(folder)
-    return {"changed": True, "kept": kept}
+    with contextlib.nullcontext() if check else work.alone(settings):
+        seen = look(settings, run, kind, until_s, over)
+        if seen["done"]:
+            return {"changed": False, "kept": ""}
+        aside = seen["there"] and not seen["begun"]
+        if aside and not over:
+            raise ToolError(
+                f"the {kind} is there, and would be replaced by the copy of {seen['at']}; consent "
+                f"is restore_over=[{kind}]"
+            )
+        if check:
+            return {"changed": True, "kept": ""}
+        data = _fetched(settings, kind, seen["snapshot"])
+        if not data:
+            raise ToolError(f"the copy of {seen['at']} was not fetched")
+        folder = _folder(settings, kind)
+        putter = {
+            CONTROLLER: _place_controller, DATABASE: _place_database, METRICS: _place_metrics,
+        }[kind]  # fmt: skip
+        begin = partial(work.mark, settings, kind, seen["snapshot"], is_done=False)
+        kept = putter(settings, run, folder, data, aside, begin)
+        work.mark(settings, kind, seen["snapshot"], is_done=True)
+        remove_tree(f"{folder}.json")
+        remove_tree(folder)
+        return {"changed": True, "kept": kept}
+
+
+# Each calls `begin` when what was there is kept as a whole: from then on a run that was killed is
+# done again without consent, and keeps nothing.
 
 
 def _place_controller(
-    settings: Settings, _run: CommandRunner, folder: str, _data: Mapping[str, Any], aside: bool
-) -> str:
+    settings: Settings, _run: CommandRunner, folder: str, _data: Mapping[str, Any], aside: bool,
+    begin: Callable[[], None],
+) -> str:  # fmt: skip
     place_, kept = settings.state_dir, ""
     owner = pwd.getpwnam(_SLURM)
     make_folder(os.path.dirname(place_))
@@ -230,23 +244,28 @@ def _place_controller(
     if aside:
         kept = f"{place_}.replaced-{utc_text()}"
         rename(place_, kept)
-    elif os.path.isdir(place_):
-        remove_tree(place_)
+    begin()
+    remove_tree(place_)
     rename(fresh, place_)
     remove_tree(above)
     return kept
 
 
 def _place_database(
-    settings: Settings, run: CommandRunner, folder: str, data: Mapping[str, Any], aside: bool
-) -> str:
+    settings: Settings, run: CommandRunner, folder: str, data: Mapping[str, Any], aside: bool,
+    begin: Callable[[], None],
+) -> str:  # fmt: skip
     database, kept = _database(settings), ""
     path = os.path.join(folder, DUMP_NAME)
     if not dump.is_complete(path):
         raise ToolError(f"{path}: the dump ends before its last line")
     if aside:
         kept = os.path.join(settings.work_dir, f"replaced-database-{utc_text()}.sql")
-        dump.make(run, database, kept, settings.limit_s)
+        with temporary_folder(work.ASIDE, settings.work_dir) as above:
+            fresh = os.path.join(above, DUMP_NAME)
+            dump.make(run, database, fresh, settings.limit_s)
+            rename(fresh, kept)
+    begin()
     for table in _tables(run, database):
         dump.ask(run, database, f"DROP TABLE {_quoted(database, table)}", settings.limit_s)
     dump.load(run, database, path, settings.limit_s)
@@ -261,16 +280,20 @@ def _place_database(
 
 
 def _place_metrics(
-    settings: Settings, run: CommandRunner, folder: str, _data: Mapping[str, Any], aside: bool
-) -> str:
+    settings: Settings, run: CommandRunner, folder: str, _data: Mapping[str, Any], aside: bool,
+    begin: Callable[[], None],
+) -> str:  # fmt: skip
     """Put blocks beside what Prometheus has written since it was installed, which has none yet."""
     # Not by its lock: Debian's Prometheus has none.
     if run(["systemctl", "is-active", "--quiet", _UNIT]).ok:
         raise ToolError(f"Prometheus runs on {settings.blocks_dir}: `systemctl stop {_UNIT}`")
-    owner = pwd.getpwnam(_PROMETHEUS)
-    kept = f"{settings.blocks_dir}.replaced-{utc_text()}" if aside else ""
+    owner, kept = pwd.getpwnam(_PROMETHEUS), ""
+    if aside:
+        kept = f"{settings.blocks_dir}.replaced-{utc_text()}"
+        rename(settings.blocks_dir, kept)
+    begin()
     source = os.path.join(folder, BLOCKS_NAME)
-    blocks.put(source, settings.blocks_dir, owner.pw_uid, owner.pw_gid, kept)
+    blocks.put(source, settings.blocks_dir, owner.pw_uid, owner.pw_gid)
     return kept
 
 
@@ -303,10 +326,9 @@ def compare(
 
     listed is what `scontrol listpids` prints, by node.
     """
-    found_copy = look(settings, run, kind, until)
+    snapshot = choose(settings, run, kind, until)
     path = os.path.join(settings.work_dir, _FETCHED, kind, "state")
     running = {node: jobs.parse_listpids(text) for node, text in listed.items()}
     found = jobs.compare(running, queue_of(run, path, "/etc/slurm", _REHEARSAL_S))
-    numbers = [found["highest"], found_copy.get("job", 0), *given]
-    first = jobs.first_job(numbers, found_copy.get("age_s", 0))
+    first = jobs.first_job([found["highest"], snapshot.job, *given], _age_s(snapshot))
     return {"changed": False, **found, "first_job": first}

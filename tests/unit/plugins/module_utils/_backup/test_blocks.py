@@ -342,7 +342,7 @@ def test_time_series_come_back(own: Settings, data: Path, tmp_path: Path) -> Non
     (data / "wal" / "00000000").write_bytes(b"newer")
     (problem,) = main.make_copies(own, run)
     assert "the time series have no block here" in problem
-    seen = restore.look(own, run, "metrics", NEVER)
+    seen = restore.look(own, run, "metrics", NEVER, False)
     assert (seen["there"], seen["done"]) == (False, False)
     assert restore.fetch(own, run, "metrics", NEVER, "", check=False)["changed"]
     placed = restore.place(own, run, "metrics", NEVER, False, check=False)
@@ -365,10 +365,30 @@ def test_blocks_that_are_there_are_replaced_by_consent_and_kept(own: Settings, d
     with pytest.raises(ToolError, match=r"consent is restore_over=\[metrics\]"):
         restore.place(own, run, "metrics", NEVER, False, check=False)
     assert not (data / A).exists()
+
+    def active(argv: Sequence[str], *words: Any) -> CommandResult:
+        return CommandResult(tuple(argv), ENDED, 0) if "systemctl" in argv else run(argv, *words)
+
+    with pytest.raises(ToolError, match="Prometheus runs"):
+        restore.place(own, active, "metrics", NEVER, True, check=False)
+    with pytest.raises(ToolError, match="consent"):
+        restore.place(own, run, "metrics", NEVER, False, check=False)
     kept = restore.place(own, run, "metrics", NEVER, True, check=False)["kept"]
     assert blocks.is_there(str(data))
     assert sorted(os.listdir(data)) == [A, B]
     assert (Path(kept) / C / "index").exists()
+
+
+@pytest.mark.slow
+def test_an_empty_copy_is_put_once(own: Settings, data: Path) -> None:
+    """Of the first hours of a Prometheus: else each run would stop it and put nothing."""
+    for name in (A, B):
+        shutil.rmtree(data / name)
+    assert main.make_copies(own, run) == []
+    restore.fetch(own, run, "metrics", NEVER, "", check=False)
+    assert restore.place(own, run, "metrics", NEVER, False, check=False)["changed"]
+    assert main.make_copies(own, run) == []
+    assert restore.look(own, run, "metrics", NEVER, False)["done"]
 
 
 @pytest.mark.slow

@@ -6,16 +6,25 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._backup import dump
+from ansible_collections.baremetal.dgx.plugins.module_utils._backup import dump, room
+from ansible_collections.baremetal.dgx.plugins.module_utils._backup.repository import (
+    UnansweredError,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._backup.settings import (
     Database,
     Settings,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ToolError, run
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
+    ENDED,
+    CommandResult,
+    ToolError,
+    run,
+)
 
 from .conftest import ROWS, sql
 
@@ -61,6 +70,59 @@ def test_a_dump_that_was_cut(server: str, settings: Settings) -> None:
     path.write_bytes(cut + b"INSERT INTO nonsense")
     with pytest.raises(ToolError, match=r"does not load.*nonsense"):
         dump.load_scratch(run, str(path), settings.work_dir, 60)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "ERROR 1114 (HY000) at line 40: The table 'x' is full",
+        "ERROR 2013 (HY000) at line 4: Lost connection to server\nthe scratch server ended with 9",
+        'ERROR 1030 (HY000) at line 9: Got error 28 "No space left on device" from storage',
+        "ERROR 3 (HY000) at line 9: Error writing file './x' (Errcode: 28 \"No space left\")",
+        "scratch: 24: cannot create /w/data.asks: No space left on device",
+    ],
+)
+def test_a_host_that_cannot_load_says_nothing_of_the_dump(said: str, tmp_path: Path) -> None:
+    path = tmp_path / "dump.sql"
+    path.write_text("")
+
+    def full(argv: Sequence[str], timeout_s: float = 0, env: object = None) -> CommandResult:
+        return CommandResult(tuple(argv), ENDED, 1, "", f"{said}\n")
+
+    with pytest.raises(UnansweredError, match="scratch server: "):
+        dump.load_scratch(full, str(path), str(tmp_path), 60)
+
+
+def test_a_dump_that_holds_the_words_of_a_full_disk(tmp_path: Path) -> None:
+    """Names of jobs are their users'."""
+    path = tmp_path / "dump.sql"
+    path.write_text("")
+    said = "ERROR 1064 (42000) at line 9: near '\n(1,'ERROR 1114 errno: 28'),\nNo space left on d"
+
+    def torn(argv: Sequence[str], timeout_s: float = 0, env: object = None) -> CommandResult:
+        return CommandResult(tuple(argv), ENDED, 1, "", said)
+
+    with pytest.raises(ToolError, match="does not load"):
+        dump.load_scratch(torn, str(path), str(tmp_path), 60)
+
+
+def test_no_server_is_started_without_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "dump.sql"
+    path.write_bytes(b"x" * 1000)
+    asked: list[int] = []
+
+    def full(_folder: str, size: int, _what: str) -> None:
+        asked.append(size)
+        raise UnansweredError("full")
+
+    def never(argv: Sequence[str], timeout_s: float = 0, env: object = None) -> CommandResult:
+        raise AssertionError(argv)
+
+    monkeypatch.setattr(room, "require", full)
+    with pytest.raises(UnansweredError, match="full"):
+        dump.load_scratch(never, str(path), str(tmp_path), 60)
+    assert asked[0] > 2000
+    assert os.listdir(tmp_path) == ["dump.sql"]
 
 
 def test_a_database_that_does_not_answer(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -98,6 +99,37 @@ def test_copy_and_proof(both: Settings) -> None:
     left = sorted(os.listdir(both.work_dir))
     assert left == ["cache", "stage", "status.json"], "nothing secret is left"
     assert os.listdir(Path(both.work_dir, "stage")) == []
+
+
+def test_what_a_killed_run_has_left_is_removed(settings: Settings, tmp_path: Path) -> None:
+    names = ["proof-dead", "fetch-dead", "scratch-dead", "aside-dead"]
+    for name in names:
+        (Path(settings.work_dir) / name).mkdir()
+        (Path(settings.work_dir) / name / "x").write_text("a whole copy")
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps({**GOOD, "work_dir": settings.work_dir}))
+    main.main(["--config", str(config), "prove"])
+    assert not {*names} & {*os.listdir(settings.work_dir)}
+
+
+def test_a_full_disk_of_the_host_is_not_measured(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main.make_copies(settings, run) == []
+
+    def full(argv: Sequence[str], *words: Any, **named: Any) -> CommandResult:
+        if "restore" in argv:
+            said = "Fatal: write /x/job_state: no space left on device\n"
+            return CommandResult(tuple(argv), ENDED, 1, "", said)
+        return run(argv, *words, **named)
+
+    assert outcomes(main.prove(settings, full))["backup.restore controller"] == NOT_MEASURED
+
+    def no_space(*_words: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(proof, "restored", no_space)
+    assert outcomes(main.prove(settings, run))["backup.restore controller"] == NOT_MEASURED
 
 
 def test_old_copies_are_forgotten_after_a_proof(settings: Settings) -> None:

@@ -7,18 +7,27 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import shutil
 import time
 from collections import namedtuple
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._backup import jobs, main, restore
+from ansible_collections.baremetal.dgx.plugins.module_utils._backup import (
+    dump,
+    jobs,
+    main,
+    restore,
+    work,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._backup.settings import (
     Database,
     Settings,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.lock import BusyError, host_lock
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ToolError, run
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm import saved_queue
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.saved_queue import Queued
@@ -51,7 +60,7 @@ def test_the_queue_comes_back(settings: Settings) -> None:
         state = Path(settings.state_dir)
         state.parent.mkdir()
         os.chown(state.parent, 65534, 65534)
-    seen = restore.look(settings, run, "controller", NEVER)
+    seen = restore.look(settings, run, "controller", NEVER, False)
     assert (seen["there"], seen["done"], seen["job"]) == (False, False, 11)
     dry = restore.fetch(settings, run, "controller", NEVER, "24.11", check=True)
     assert dry["changed"]
@@ -69,6 +78,107 @@ def test_the_queue_comes_back(settings: Settings) -> None:
     assert state.stat().st_mode & 0o777 == 0o700
     again = restore.place(settings, run, "controller", NEVER, False, check=False)
     assert again == {"changed": False, "kept": ""}
+    assert restore.look(settings, run, "controller", NEVER, True)["done"], "of the same copy"
+    # It is lost again.
+    shutil.rmtree(state)
+    assert not restore.look(settings, run, "controller", NEVER, False)["done"]
+    fetch(settings, "controller")
+    assert restore.place(settings, run, "controller", NEVER, False, check=False)["changed"]
+    assert (state / "job_state").read_bytes() == job_state(11)
+
+
+def test_another_copy_replaces_by_consent_what_was_restored(settings: Settings) -> None:
+    main.make_copies(settings, run)
+    (first,) = restore.Repository(settings, run).snapshots()
+    state = Path(settings.state_dir, "job_state")
+    time.sleep(max(0, first.at_s + 1 - time.time()))  # a copy's time has whole seconds
+    state.write_bytes(job_state(12))
+    main.make_copies(settings, run)
+    shutil.rmtree(settings.state_dir)
+    restore.fetch(settings, run, "controller", first.at_s, "", check=False)
+    restore.place(settings, run, "controller", first.at_s, False, check=False)
+    assert state.read_bytes() == job_state(11)
+    fetch(settings, "controller")
+    assert not restore.place(settings, run, "controller", NEVER, False, check=False)["changed"]
+    kept = restore.place(settings, run, "controller", NEVER, True, check=False)["kept"]
+    assert state.read_bytes() == job_state(12)
+    assert Path(kept, "job_state").read_bytes() == job_state(11)
+
+
+def once(monkeypatch: pytest.MonkeyPatch, where: object, name: str) -> None:
+    """Let the first call of a function fail, as on a full disk."""
+    real: Callable[..., object] = getattr(where, name)
+
+    def failing(*_words: object) -> None:
+        monkeypatch.setattr(where, name, real)
+        raise OSError("full")
+
+    monkeypatch.setattr(where, name, failing)
+
+
+def test_a_queue_that_was_not_kept_yet_is_not_replaced(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main.make_copies(settings, run)
+    state = Path(settings.state_dir, "job_state")
+    state.write_bytes(job_state(2))
+    fetch(settings, "controller")
+    once(monkeypatch, restore, "copy_tree")
+    with pytest.raises(OSError, match="full"):
+        restore.place(settings, run, "controller", NEVER, True, check=False)
+    with pytest.raises(ToolError, match="consent"):
+        restore.place(settings, run, "controller", NEVER, False, check=False)
+    kept = restore.place(settings, run, "controller", NEVER, True, check=False)["kept"]
+    assert Path(kept, "job_state").read_bytes() == job_state(2)
+
+
+def test_a_database_that_was_not_kept_yet_is_not_replaced(
+    both: Settings, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main.make_copies(both, run)
+    (tmp_path / "data" / "live").mkdir(parents=True)
+    (tmp_path / "data" / "live" / "x.ibd").write_text("")
+    sql(server, "CREATE DATABASE live; CREATE TABLE live.newer (x INT)")
+    live = replace(both, database=Database("live", socket=server), data_dir=str(tmp_path / "data"))
+    fetch(live, "database", "")
+    once(monkeypatch, dump, "make")
+    with pytest.raises(OSError, match="full"):
+        restore.place(live, run, "database", NEVER, True, check=False)
+    with pytest.raises(ToolError, match="consent"):
+        restore.place(live, run, "database", NEVER, False, check=False)
+    # From here on it is kept.
+    once(monkeypatch, dump, "load")
+    with pytest.raises(OSError, match="full"):
+        restore.place(live, run, "database", NEVER, True, check=False)
+    (kept,) = Path(live.work_dir).glob("replaced-database-*.sql")
+    assert "CREATE TABLE `newer`" in kept.read_text()
+    assert restore.place(live, run, "database", NEVER, False, check=False)["changed"]
+    sql(server, "DROP DATABASE live")
+
+
+def test_nothing_is_copied_before_a_restore_is_over(settings: Settings) -> None:
+    """Half of a database would be the newest copy, which the next run would restore."""
+    work.mark(settings, "controller", "abc", is_done=False)
+    (problem,) = main.make_copies(settings, run)
+    assert problem.startswith("controller: a restore is not over")
+    assert restore.Repository(settings, run).snapshots() == []
+    work.mark(settings, "controller", "abc", is_done=True)
+    assert main.make_copies(settings, run) == []
+
+
+def test_nothing_is_restored_while_a_copy_is_made(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main.make_copies(settings, run)
+    shutil.rmtree(settings.state_dir)
+    monkeypatch.setattr(work, "_LOCK_S", 0)
+    with host_lock("cluster-backup", 60):
+        with pytest.raises(BusyError, match="holds the lock cluster-backup"):
+            fetch(settings, "controller")
+        with pytest.raises(BusyError, match="holds the lock cluster-backup"):
+            restore.place(settings, run, "controller", NEVER, False, check=False)
+        # A dry run changes nothing, and waits for nobody.
+        assert restore.place(settings, run, "controller", NEVER, False, check=True)["changed"]
 
 
 def test_a_queue_that_is_there_is_replaced_by_consent_and_kept(settings: Settings) -> None:
@@ -128,14 +238,14 @@ def test_the_database_comes_back(both: Settings, server: str, tmp_path: Path) ->
     (data / "lost").mkdir(parents=True)
     (data / "lost" / "db.opt").write_text("")
     lost = replace(both, database=Database("lost", socket=server), data_dir=str(data))
-    assert not restore.look(lost, run, "database", NEVER)["there"], "it was only created"
+    assert not restore.look(lost, run, "database", NEVER, False)["there"], "it was only created"
     fetch(lost, "database", "")
     placed = restore.place(lost, run, "database", NEVER, False, check=False)
     assert placed["changed"]
     assert sql(server, "SELECT MAX(id_job) FROM lost.demo_job_table") == "300\n"
+    (data / "lost" / "demo_job_table.ibd").write_text("")
     assert not restore.place(lost, run, "database", NEVER, False, check=False)["changed"]
     # A run that was killed while it loaded is done again, without consent.
-    (data / "lost" / "demo_job_table.ibd").write_text("")
     marks = Path(lost.work_dir, "restored.json")
     known = json.loads(marks.read_text())
     known["database"]["done"] = False
