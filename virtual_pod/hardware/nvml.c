@@ -670,6 +670,8 @@ EXPORT int nvmlDeviceRegisterEvents(device handle, u64 types, struct event_set *
 }
 
 EXPORT int nvmlEventSetWait_v2(struct event_set *set, struct event *event, u32 timeout_ms) {
+    int code = state_return(NODE, __func__, SUCCESS);
+    if (code) return code;
     for (u32 waited = 0;; waited += 10) {
         for (int slot = 0; slot < SLOTS; slot++) {
             u64 now = xid_now(slot);

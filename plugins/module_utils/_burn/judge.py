@@ -61,6 +61,8 @@ _REMEDIES = {
 _HARDWARE = ("CUDA_ERROR_ECC_UNCORRECTABLE",)
 # What the kernel logs because a process was killed while it used the GPU.
 _OF_A_KILL = (43, 45)
+# NVML is asked once a second; with all GPUs under load a few seconds may pass between answers.
+_SAMPLE_S = 5.0
 _THERMAL = (
     "hardware slowdown",
     "hardware thermal slowdown",
@@ -174,6 +176,13 @@ class _Judge:
         self, question: Question, measured: Any, text: str, value: float | None = None
     ) -> Record:
         return question.judge(self.subject, measured, value, text=text, evidence=self.evidence)
+
+    def _unless(self, unseen: str, question: Question, measured: Any, text: str) -> Record:
+        """Return what fails; what does not is not measured if `unseen` says why a part is not."""
+        record = self._judged(question, measured, text)
+        if unseen and record.status == PASS:
+            return self._not_run(question.check, {"text": unseen})
+        return record
 
     def _run(self, address: str) -> Record:
         ended = self.state.ended.get(address)
@@ -290,9 +299,11 @@ class _Judge:
     # ---- what NVML saw meanwhile
 
     def _watched(self, address: str, seen: Seen | None) -> list[Record]:
-        if seen is None or not seen.samples:
-            text = self.state.watch_error or (seen.error if seen else "") or "NVML reported nothing"
-            return [self._not_run("burn.watch", {"text": text})]
+        unseen = self.state.watch_error or (seen.error if seen else "")
+        if seen is None or not (seen.samples or seen.xids):
+            return [self._not_run("burn.watch", {"text": unseen or "NVML reported nothing"})]
+        if not unseen and seen.samples * _SAMPLE_S <= self.state.burnt_s:
+            unseen = f"NVML gave {seen.samples} samples in {self.state.burnt_s:.0f} s"
         power = seen.power_sum / seen.busy_samples if seen.busy_samples else None
         clock = seen.clock_sum / seen.busy_samples if seen.busy_samples else None
         facts = {
@@ -300,26 +311,31 @@ class _Judge:
             "C of memory, most": seen.memory_max, "MHz, mean": clock, "MHz, least": seen.clock_min,
         }  # fmt: skip
         reported = [f"{value:.0f} {name}" for name, value in facts.items() if value is not None]
-        if self.state.watch_error or seen.error:
-            why = {"text": self.state.watch_error or seen.error, "last_sample": "; ".join(reported)}
+        if unseen:
+            why = {"text": unseen, "last_sample": "; ".join(reported)}
             watched = self._not_run("burn.watch", why)
         else:
             watched = Record(
                 "burn.watch", self.subject, PASS, text="; ".join(reported), evidence=self.evidence,
                 measured=None if power is None else {"value": round(power), "unit": "W"},
             )  # fmt: skip
-        slow = max([seen.throttled.get(word, 0) for word in _THERMAL]) / seen.samples
+        slow = max([seen.throttled.get(word, 0) for word in _THERMAL]) / max(1, seen.samples)
         words = ", ".join(f"{word} {count} s" for word, count in sorted(seen.throttled.items()))
         xids = [xid for xid in seen.xids if xid not in _OF_A_KILL]
+        unwatched = seen.unwatched and f"Xids cannot be watched: {seen.unwatched}"
         reported_xids = ", ".join(map(str, xids))
         records = [
             watched,
-            self._judged(THROTTLE, round(slow, 3), words),
-            self._judged(XID, len(xids), reported_xids),
+            self._unless(unseen, THROTTLE, round(slow, 3), words),
+            self._unless(unseen or unwatched, XID, len(xids), reported_xids),
         ]
-        if seen.ecc_first and seen.ecc_first[0] is not None and seen.ecc_last[0] is not None:
-            grown = seen.ecc_last[0] - seen.ecc_first[0]
-            records.append(self._judged(ECC, grown, "uncorrected, new"))
+        # A GPU without ECC has no first count; states of earlier versions may lack the last one.
+        first, last = (counts[0] if counts else None for counts in (seen.ecc_first, seen.ecc_last))
+        if first is not None:
+            silent = seen.ecc_silent or last is None
+            unseen = unseen or ("NVML no longer counts ECC errors" if silent else "")
+            grown = 0 if last is None else last - first
+            records.append(self._unless(unseen, ECC, grown, "uncorrected, new"))
         return records
 
 

@@ -7,6 +7,7 @@
 
 It calls neither CUDA nor NVML, so that no broken GPU can hold it up. A worker that shows nothing
 for too long is killed and its GPU given up with the last that was known of it; the others go on.
+The load goes on, too, without the watcher, and what it did not see is not measured.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _MOST_SAMPLES = 64 << 20
 
 
 class Child:
-    """A process of the burn-in and the lines it says. `said` is when it last printed something."""
+    """A process of the burn-in and the lines it says, the last of them at `reported_s`."""
 
     def __init__(self, name: str, argv: Sequence[str], lines: queue.Queue[Any], log: str) -> None:
         self.name, self._lines = name, lines
@@ -57,6 +58,8 @@ class Child:
     def _read(self) -> None:
         stream = self.process.stdout
         for line in stream or ():
+            # Here, since the parent may be busy for seconds with killing another one.
+            self.reported_s = time.monotonic()
             try:
                 self._lines.put((self, json.loads(line)))
             except ValueError:
@@ -246,6 +249,10 @@ class Burn:
                     self._give_up(child, "hang", f"printed nothing for {silent:.0f} s")
                 elif whole > limit_s:
                     self._give_up(child, "hang", f"was not done after {whole:.0f} s")
+            watcher = self.watcher
+            if watcher and not self.state.watch_error and now - watcher.reported_s > silent_s:
+                watcher.kill()
+                self.state.watch_error = f"NVML hangs: it reported nothing for {silent_s:g} s"
             if began is not None:
                 self.state.step_done_s = before + now - began
             self._save()
@@ -257,7 +264,6 @@ class Burn:
     # ---- lines
 
     def _take(self, child: Child, line: dict[str, Any] | None) -> None:
-        child.reported_s = time.monotonic()
         if child is self.watcher:
             self._watched(line)
         elif line is None:
@@ -291,7 +297,8 @@ class Burn:
     def _watched(self, line: dict[str, Any] | None) -> None:
         state = self.state
         if line is None or "error" in line:
-            state.watch_error = (line or {}).get("error") or "the process that reads NVML ended"
+            why = (line or {}).get("error") or "the process that reads NVML ended"
+            state.watch_error = state.watch_error or why
             return
         if "xid" in line:
             state.seen.setdefault(line["address"], Seen()).xids.append(line["xid"])

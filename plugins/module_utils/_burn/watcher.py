@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Mapping, Sequence
 
 from .._gpu.nvml.binding import Answer, Nvml, NvmlError, XidEvents
-from .._gpu.nvml.types import FIELD_MEMORY_TEMPERATURE, THROTTLE_REASONS
+from .._gpu.nvml.types import FIELD_MEMORY_TEMPERATURE, THROTTLE_REASONS, TIMEOUT
 
 _PR_SET_PDEATHSIG = 1
 _GPU_SENSOR = 0
@@ -111,12 +111,15 @@ def watch(library: str, addresses: Sequence[str], interval_s: float = 1.0) -> in
     handles = {address: nvml.handle_at(address) for address in addresses}
     good = {address: answer.value for address, answer in handles.items() if answer.ok}
     events = XidEvents(nvml, list(good.values()))
-    for address, answer in zip(good, events.answers):
-        if not answer.ok:
-            _say({"unwatched": address, "reason": answer.reason})
+    unwatched = {
+        address: answer.reason for address, answer in zip(good, events.answers) if not answer.ok
+    }
     while True:
         began = time.monotonic()
-        samples = {address: sample(nvml, handle) for address, handle in good.items()}
+        samples = {
+            address: {**sample(nvml, handle), "unwatched": unwatched.get(address, "")}
+            for address, handle in good.items()
+        }
         for address, answer in handles.items():
             if not answer.ok:
                 samples[address] = {"error": answer.reason}
@@ -129,12 +132,18 @@ def watch(library: str, addresses: Sequence[str], interval_s: float = 1.0) -> in
             if event.ok:
                 _say({"xid": event.value[1], "address": event.value[0], "at": time.time()})
             else:
+                if event.code != TIMEOUT:
+                    unwatched = {**dict.fromkeys(good, event.reason), **unwatched}
                 time.sleep(max(0.0, min(left, interval_s - (time.monotonic() - began))))
 
 
 @dataclass
 class Seen:
-    """What the samples of one GPU add up to."""
+    """What the samples of one GPU add up to.
+
+    `ecc_last` less `ecc_first` are the uncorrected errors since the first sample; `ecc_silent` is
+    whether the last sample had none of it. `unwatched` says why Xids would not have been seen.
+    """
 
     samples: int = 0
     busy_samples: int = 0
@@ -149,10 +158,13 @@ class Seen:
     ecc_last: list[int | None] = field(default_factory=list)
     xids: list[int] = field(default_factory=list)
     error: str = ""
+    ecc_silent: bool = False
+    unwatched: str = ""
 
 
 def add_sample(seen: Seen, one: Mapping[str, Any], busy: bool) -> None:
     """Add a sample; `busy` while a load runs, which is when power and clocks count."""
+    seen.unwatched = seen.unwatched or str(one.get("unwatched") or "")
     if one.get("error"):
         seen.error = str(one["error"])
         return
@@ -160,9 +172,7 @@ def add_sample(seen: Seen, one: Mapping[str, Any], busy: bool) -> None:
     seen.temperature_max = _most(seen.temperature_max, one.get("temperature_c"))
     seen.memory_max = _most(seen.memory_max, one.get("memory_c"))
     seen.power_max = _most(seen.power_max, one.get("power_w"))
-    ecc = [one.get("ecc_uncorrected"), one.get("ecc_corrected")]
-    seen.ecc_first = seen.ecc_first or ecc
-    seen.ecc_last = ecc
+    _add_ecc(seen, one.get("ecc_uncorrected"))
     for word in one.get("throttle") or ():
         if word not in _ACCEPTED:
             seen.throttled[word] = seen.throttled.get(word, 0) + 1
@@ -172,6 +182,17 @@ def add_sample(seen: Seen, one: Mapping[str, Any], busy: bool) -> None:
         seen.clock_sum += one["clock_mhz"]
         least = seen.clock_min
         seen.clock_min = one["clock_mhz"] if least is None else min(least, one["clock_mhz"])
+
+
+def _add_ecc(seen: Seen, now: int | None) -> None:
+    seen.ecc_silent = now is None
+    if now is None:
+        return
+    first = next((count for count in seen.ecc_first[:1] if count is not None), now)
+    last = next((count for count in seen.ecc_last[:1] if count is not None), first)
+    # A reboot, after which a burn-in is resumed, sets the counter to 0.
+    seen.ecc_first = [first - last if now < last else first]
+    seen.ecc_last = [now]
 
 
 def _most(one: float | None, other: float | None) -> float | None:

@@ -252,6 +252,34 @@ def wait_for(what, seconds=20):
         time.sleep(0.05)
 
 
+def test_nvml_that_hangs_in_the_middle(node):
+    params = {"phases": ["gemm_bf16"], "gpus": TWO, "duration_s": 9.0, "silent_s": 3.0}
+    node.burn(state="started", **params)
+    wait_for((node.work / "samples.jsonl").exists)
+    node.state("gpu.1.hang = nvmlDeviceGetTemperature\n")
+    node.burn(**params)
+    for gpu in (0, 1):
+        missed = node.of(gpu, "not_measured")
+        assert set(missed) == {"burn.watch", "burn.throttle", "burn.xid", "burn.ecc"}
+        assert set(missed.values()) == {"NVML hangs: it reported nothing for 3 s"}
+        assert {"burn.run", "burn.gemm_bf16"} <= set(node.of(gpu, "pass"))
+
+
+@pytest.mark.parametrize(
+    ("state", "why", "both"),
+    [
+        ("gpu.1.ret.nvmlDeviceRegisterEvents = 3\n", "not supported by this GPU", False),
+        ("ret.nvmlEventSetWait_v2 = 15\n", "the GPU has fallen off the bus", True),
+    ],
+)
+def test_xids_that_cannot_be_watched(node, state, why, both):
+    node.state(state)
+    node.burn(phases=["gemm_bf16"], gpus=TWO, duration_s=3.0)
+    missed = {"burn.xid": f"Xids cannot be watched: {why}"}
+    assert node.of(1, "not_measured") == missed
+    assert node.of(0, "not_measured") == (missed if both else {})
+
+
 def test_lost_in_the_middle_killed_and_resumed(node):
     """GPU 1 goes; the parent is killed; the next task resumes at the step it was in."""
     params = {"phases": ["host", "gemm_bf16"], "gpus": TWO, "duration_s": 4.0}

@@ -23,6 +23,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._burn.plan import (
     key,
     pair_key,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn.watcher import add_sample
 
 
 def judged(state, status="fail", **options):
@@ -98,10 +99,84 @@ def test_what_nvml_saw():
     assert judged(state) == {("0", "burn.throttle"), ("1", "burn.xid"), ("2", "burn.ecc")}
 
 
-def test_silence_of_nvml_is_no_pass():
-    state = burnt(watch_error="the process that reads NVML ended")
-    assert ("0", "burn.watch") in judged(state, "not_measured")
-    assert judged(state) == set()
+WATCHED = {("0", "burn.watch"), ("0", "burn.throttle"), ("0", "burn.xid"), ("0", "burn.ecc")}
+
+
+@pytest.mark.parametrize(
+    ("about_run", "about_gpu"),
+    [
+        ({"watch_error": "the process that reads NVML ended"}, {}),
+        ({}, {"error": "the GPU has fallen off the bus"}),
+        ({}, {"samples": 5}),
+    ],
+)
+def test_silence_of_nvml_is_no_pass(about_run, about_gpu):
+    state = burnt()
+    for one, given in ((state, {"burnt_s": 3600, **about_run}), (state.seen[GPUS[0]], about_gpu)):
+        vars(one).update(given)
+    for address in GPUS[1:]:
+        state.seen[address].samples = 1200  # a node under load, three seconds each
+    missed = judged(state, "not_measured")
+    assert {one for one in missed if one[0] == "0"} == WATCHED
+    assert bool(missed - WATCHED) is bool(about_run)
+    # What was seen before fails all the same.
+    state.seen[GPUS[0]].xids = [79]
+    state.seen[GPUS[0]].ecc_last = [1]
+    assert judged(state) == {("0", "burn.xid"), ("0", "burn.ecc")}
+    assert judged(state, "not_measured") == missed - judged(state)
+
+
+def test_an_xid_without_a_sample_fails():
+    state = burnt()
+    state.seen[GPUS[0]].samples, state.seen[GPUS[0]].xids = 0, [79]
+    assert judged(state) == {("0", "burn.xid")}
+
+
+def test_xids_that_are_not_watched_are_no_pass():
+    state = burnt()
+    for number, xids in enumerate(([], [43], [63])):
+        state.seen[GPUS[number]].xids = xids
+        sample = {"unwatched": "not supported by this GPU", "ecc_uncorrected": 0}
+        add_sample(state.seen[GPUS[number]], sample, False)
+    assert judged(state, "not_measured") == {("0", "burn.xid"), ("1", "burn.xid")}
+    assert judged(state) == {("2", "burn.xid")}
+
+
+@pytest.mark.parametrize(
+    ("counts", "status", "grown"),
+    [
+        ((2, 0), "pass", 0),  # rebooted
+        ((0, 3, 0), "fail", 3),
+        ((2, 3, 1, 1, 0, 2), "fail", 4),
+        ((0, None, 2), "fail", 2),
+        ((0, None, 0), "pass", 0),
+        ((0, None), "not_measured", None),
+        ((0, 1, None), "fail", 1),
+        ((None, None), None, None),  # no ECC
+    ],
+)
+def test_new_ecc_errors(counts, status, grown):
+    state = burnt()
+    seen = state.seen[GPUS[0]]
+    seen.ecc_first, seen.ecc_last = [], []
+    for count in counts:
+        add_sample(seen, {"ecc_uncorrected": count}, False)
+    records = judge_burn("dgx-01", state, lambda _name: None)
+    found = [one for one in records if one.check == "burn.ecc" and one.subject.endswith("/0")]
+    assert [one.status for one in found] == ([status] if status else [])
+    if grown is not None:
+        assert found[0].measured["value"] == grown
+
+
+def test_ecc_counts_of_an_earlier_version():
+    state = burnt()
+    state.seen[GPUS[0]].ecc_first, state.seen[GPUS[0]].ecc_last = [0, 3], [None, None]
+    state.seen[GPUS[1]].ecc_first, state.seen[GPUS[1]].ecc_last = [None, None], [None, None]
+    assert judged(state, "not_measured") == {("0", "burn.ecc")}
+    # One that is resumed goes on counting.
+    add_sample(state.seen[GPUS[2]], {"ecc_uncorrected": 1}, False)
+    add_sample(state.seen[GPUS[0]], {"ecc_uncorrected": 1}, False)
+    assert judged(state) == {("0", "burn.ecc"), ("2", "burn.ecc")}
 
 
 def test_an_uncorrectable_error_fails_a_crash_does_not():

@@ -114,6 +114,13 @@ def test_a_state_comes_back_as_it_was(tmp_path):
     assert load(str(tmp_path)) == state
     assert os.listdir(tmp_path) == ["state.json"]
 
+    # An earlier version did not know these.
+    kept = state.as_data()
+    for name in ("ecc_silent", "unwatched"):
+        del kept["seen"]["a"][name]
+    (tmp_path / "state.json").write_text(json.dumps(kept))
+    assert load(str(tmp_path)) == state
+
 
 @pytest.mark.parametrize("text", ["{}", "[]", '{"version": 0}', '{"version": 1}', "{"])
 def test_a_state_that_is_no_state(tmp_path, text):
