@@ -217,11 +217,13 @@ class _Asker:
 
     def _counters(self, name: str) -> _Asked:
         # Without --data and --counters: with them it prints the counters of data only.
+        # A site's thresholds would leave counters out, which then read as zero.
         # The tool crashes now and then, and then it helps to ask again.
+        words = ["--skip-sl", "--threshold-file", os.devnull, "--load-cache", self.cache]
         asked = _Asked(name)
         for _attempt in range(2):
             asked.at_s = time.monotonic()
-            asked.result = self._call(name, COUNTERS, "--skip-sl", "--load-cache", self.cache)
+            asked.result = self._call(name, COUNTERS, *words)
             if not _trouble(asked.result, (0, 1)):
                 break
         return asked

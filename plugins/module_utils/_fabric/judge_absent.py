@@ -97,11 +97,13 @@ def _silent_ends(wiring: Wiring) -> dict[End, str]:
     for path in wiring.sweep.silent:
         place = resolve_path(wiring.sweep, path)
         silent_end = wiring.matches.end(*place) if place else None
+        route = ",".join(str(hop) for hop in (0, *path))
         if silent_end is None:
-            hops = ",".join(str(hop) for hop in path)
-            wiring.sweep.complaints.append(f"something at the end of route 0,{hops} is silent")
-        elif silent_end not in wiring.far:
-            silent[silent_end] = "no answer on route 0," + ",".join(str(hop) for hop in path)
+            wiring.sweep.complaints.append(f"something at the end of route {route} is silent")
+        elif silent_end in wiring.far:
+            wiring.sweep.complaints.append(f"an answer on route {route} was lost")
+        else:
+            silent[silent_end] = f"no answer on route {route}"
     return silent
 
 

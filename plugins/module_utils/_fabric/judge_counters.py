@@ -148,7 +148,11 @@ def _of_interest(wiring: Wiring, healthy: set[Cable], before: Reading, now: Read
         return set(healthy)
     touched = set()
     for guid, number in {*before.ports, *now.ports, *before.unread, *now.unread}:
-        numbers = [number] if number else list(wiring.sweep.devices[guid].ports)
+        device = wiring.sweep.devices.get(guid)
+        if device is None:
+            # Saved answers may be of two moments, and name what the discovery lacks.
+            continue
+        numbers = [number] if number else list(device.ports)
         for one in numbers:
             end = wiring.matches.end(guid, one)
             touched.add(wiring.planned.get(end) if end else None)

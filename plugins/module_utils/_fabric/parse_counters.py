@@ -17,6 +17,9 @@ _COUNTERS_OF = re.compile(r'(?:Errors|Data Counters) for (?:0x([0-9a-f]+) )?"(.*
 _COUNTERS = re.compile(r"GUID 0x([0-9a-f]+) port (\d+|ALL):(.*)$")
 _COUNTER = re.compile(r"\[(\w+) == (\d+)")
 _SUMMARY = re.compile(r"## Summary: (\d+) nodes checked")
+# What is at or below a threshold is not printed.
+_THRESHOLDS = re.compile(r"## Thresholds: *\[")
+_FAILURES = re.compile(r"##\s+(\d+) PMA query failures")
 
 _SMINFO = re.compile(
     r"sminfo: sm lid (\d+) sm guid 0x([0-9a-f]+), activity count (\d+) priority (\d+) "
@@ -26,11 +29,17 @@ _SM_LID = re.compile(r"EndPortLid\.+(\d+)")
 
 # Lines that say nothing of the fabric: the simulator's client greets so.
 HARMLESS = re.compile(r"ibwarn: \[\d+\] sim_connect: attached as client \d+ at node ")
-_SILENT = re.compile(r"DR path slid \d+; dlid \d+; 0((?:,\d+)*).*(?:timed out|bad status 110)")
+# NodeInfo alone (0x11): whatever else is asked for is of a device that has answered.
+_SILENT = re.compile(
+    r"DR path slid \d+; dlid \d+; 0((?:,\d+)*) Attr 0x11:.*(?:timed out|bad status 110)"
+)
 _DUPLICATE = re.compile(r"Duplicate (?:Port|Node): .*guid 0x([0-9a-f]+)", re.IGNORECASE)
 # A second line on the same matter.
 _DUPLICATE_AGAIN = re.compile(r"Error Occurred when trying to insert new (?:port|node) guid 0x")
 _NO_COUNTERS = re.compile(r"query failed on (.*), (?:Lid (\d+)|DR path .*?) port (\d+|ALL)\s*$")
+# Where a device can tell of all its ports at once (AllPortSelect), port 255 is asked for first, and
+# without its answer no other.
+_ALL_PORTS = ("ALL", "255")
 _NO_ANSWER = re.compile(r"mad_rpc: _do_madrpc failed; dport \(")
 
 
@@ -72,19 +81,27 @@ def read_counters(
     small for them.
     """
     reading = Reading(at_s, whole=False)
-    unread_lines = False
+    doubtful, failures, named = False, 0, 0
     for line in text.splitlines():
         line = line.strip()
         if not line or _COUNTERS_OF.match(line):
             continue
         if line.startswith("##"):
             reading.whole = reading.whole or bool(_SUMMARY.match(line))
+            failed = _FAILURES.match(line)
+            failures = int(failed.group(1)) if failed else failures
+            if _THRESHOLDS.match(line):
+                reading.complaints.append(
+                    f"ibqueryerrors left counters out ({line[3:100]}); save its answer with "
+                    "--threshold-file /dev/null"
+                )
+                doubtful = True
             continue
         row = _COUNTERS.match(line)
         if row is None:
             # What is in it is not known to be zero.
             reading.complaints.append(f"ibqueryerrors says: {line[:100]!r}")
-            unread_lines = True
+            doubtful = True
             continue
         # The tool does not print leading zeros.
         guid, port, values = row.group(1).zfill(16), row.group(2), row.group(3)
@@ -95,7 +112,6 @@ def read_counters(
         reading.ports.setdefault(place, {}).update(found)
     if not reading.whole:
         reading.complaints.append("the answer of ibqueryerrors has no end")
-    reading.whole = reading.whole and not unread_lines
     by_lid = {device.lid: guid for guid, device in sweep.devices.items() if device.lid}
     by_name: dict[str, list[str]] = {}
     for guid, device in sweep.devices.items():
@@ -106,9 +122,16 @@ def read_counters(
             name, lid, port = failed.groups()
             guids = [by_lid[int(lid)]] if lid and int(lid) in by_lid else by_name.get(name, [])
             for guid in guids:
-                reading.unread.add((guid, 0 if port == "ALL" else int(port)))
+                reading.unread.add((guid, 0 if port in _ALL_PORTS else int(port)))
+            named += bool(guids)
         elif line.strip() and not HARMLESS.match(line) and not _NO_ANSWER.search(line):
             reading.complaints.append(f"ibqueryerrors says: {line.strip()[:100]!r}")
+    if failures > named:
+        reading.complaints.append(
+            f"ibqueryerrors had {failures} questions without an answer, and names {named} of them"
+        )
+        doubtful = True
+    reading.whole = reading.whole and not doubtful
     return reading
 
 

@@ -66,11 +66,12 @@ def guid_of(text: str) -> str:
 
 def _pkey_of(text: str) -> int:
     try:
-        pkey = int(str(text), 16)
+        # Without quotes YAML makes a decimal number of 0x0010: that is not 0x16.
+        pkey = int(text, 16) if text.startswith("0x") else 0
     except ValueError:
         pkey = 0
     if not _FIRST <= pkey <= _LAST:
-        raise ValueError(f"{text}; write a PKey from {_FIRST:#x} to {_LAST:#x}")
+        raise ValueError(f"{text}; write a PKey from {_FIRST:#x} to {_LAST:#x}, in quotes")
     return pkey
 
 

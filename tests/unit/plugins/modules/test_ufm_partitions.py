@@ -123,6 +123,8 @@ def test_what_ufm_does_not_take_is_an_error(bring):
     [
         ([{"pkey": "0x7fff"}], "partitions[0].pkey: 0x7fff; write a PKey from 0x1 to 0x7ffe"),
         ([{"pkey": "tenant"}], "partitions[0].pkey: tenant; write a PKey"),
+        # 0x0010 without quotes
+        ([{"pkey": 16}], "partitions[0].pkey: 16; write a PKey from 0x1 to 0x7ffe, in quotes"),
         ([{"pkey": "0x10"}, {"pkey": "0x0010"}], "partitions[1].pkey: 0x0010 is written twice"),
         ([{"pkey": "0x10", "full": ["ALL"]}], "partitions[0].full[0]: ALL is not a GUID"),
         ([{"pkey": "0x10", "full": [A], "limited": [A]}], "limited[0]: " + A + " is written twice"),

@@ -77,6 +77,8 @@ def test_one_discovery_and_its_cache_for_the_rest() -> None:
             # With --counters it prints no errors; without --skip-sl it crashes now and then.
             assert "--skip-sl" in call
             assert "--counters" not in call
+            # The site's own thresholds are not those of the tool.
+            assert call[call.index("--threshold-file") + 1] == "/dev/null"
     assert tools.environments == [{"A": "b"}] * len(tools.calls)
     assert len(slept) == 1
     assert 59 < slept[0] <= 60

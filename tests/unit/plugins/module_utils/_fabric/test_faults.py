@@ -6,6 +6,9 @@ from __future__ import annotations
 
 import pytest
 from library import FAULTS, FORMS, HARMLESS, SIZES, Known, NoRoomError, build, fresh, pairs
+from world import INTERVAL_S
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.ask import read_files
 
 # Faults that leave a planned cable without its link.
 WIRED = (
@@ -69,6 +72,40 @@ def test_whatever_is_known_no_broken_cable_passes_and_no_healthy_one_fails(
     assert known.fabrics == 3 * len(WIRED)
     assert (known.broken_passed, known.healthy_failed) == (0, 0)
     assert known.broken > 50
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_lost_answer_about_a_port_fails_no_cable(whole: bool) -> None:
+    world = fresh("basepod-12")
+    leaf = "leaf-001"
+    near, cable, *_rest = sorted(c for c in world.of_device[leaf] if not c.a.is_switch)
+    world.start = world.key_of[near.a.host, near.a.rail]
+    world.options, world.sms = {}, {}
+    if whole:
+        # Without port 0 no other one is asked for: what hangs there is known from elsewhere alone.
+        lost = [c for c in world.of_device[leaf] if c != near and not c.a.is_switch]
+    else:
+        lost = [cable]
+    for one in lost:
+        world.remove(world.key_of[one.a.host, one.a.rail])
+    texts = world.saved()
+    number = 0 if whole else cable.b.port
+    texts["ibnetdiscover.stderr"] = (
+        f"./libibnetdisc/query_smp.c:186; umad (DR path slid 0; dlid 0; 0,1 Attr 0x15:{number}) "
+        "bad status 110; Connection timed out\n"
+    )
+    # The cache has no record of these ports.
+    guid = world.key_of[leaf, -1]
+    gone = tuple(f" {c.b.port:4d}[  ]" for c in lost)
+    texts["iblinkinfo"] = "".join(
+        line
+        for line in texts["iblinkinfo"].splitlines(keepends=True)
+        if not (line.startswith(f"0x{guid}") and any(one in line for one in gone))
+    )
+    verdict = world.judge_seen(read_files(texts, INTERVAL_S).observation)
+    assert [one for one in verdict.complaints if "Attr 0x15" in one]
+    assert verdict.counts()["fail"] == 0
+    assert {verdict.cables[one][0] for one in lost} == {"not_measured"}
 
 
 def test_a_sweep_that_is_cut_off_fails_nothing() -> None:

@@ -173,6 +173,7 @@ def test_counters_of_what_is_not_in_the_plan_are_not_told() -> None:
     wiring, (cable,) = wiring_of(world), rails(world, 1)
     # In the order of the places what is unknown comes first.
     one = Reading(0.0, {("0" * 16, 1): {"LinkDownedCounter": 9}})
+    one.ports["0" * 16, 0] = {"VL15Dropped": 1}
     one.ports[world.place(cable.b)] = {"LinkDownedCounter": 3}
     (line,) = counter_lines(wiring, None, one)
     assert line.startswith("LinkDownedCounter is 3 since it was cleared at leaf-")
