@@ -27,14 +27,14 @@ from .._gpu.judge_device import Asker
 from .._gpu.judge_node import judge_events, judge_switch_events
 from .._gpu.xid import open_events, parse_line, parse_log
 from .._gpu.xid_table import RECOVERY_CHANGED
-from .._host.hardware_log import WORDS, fault_of, status_of
-from .._host.kernel_log import KernelLog, message, read_log
+from .._host.hardware_log import fault_of, status_of
+from .._host.kernel_log import KernelLog, Message, message, read_log
 from . import settings as s
 from .own_node import OwnNode, SlurmError, own_node
 from .questions import boot_id, gpu_wanted
 from .report import answer_of, reason_of
 from .settings import EVENT, Settings
-from .state import BEAT_S, EVENTS, change_state, load_state, remembered
+from .state import BEAT_S, EVENTS, change_state, is_of_concern, load_state, mark_of, remembered
 
 _SLURM_S = 10.0
 # A burst of lines is one event; waiting for its end costs less than a second.
@@ -49,7 +49,9 @@ _JUST_AFTER_S = 1e-6
 
 
 class Source(Protocol):
-    """Where lines of the kernel come from."""
+    """Where lines of the kernel come from; `lost` once some are gone that were not read."""
+
+    lost: bool
 
     def read(self, wait_s: float) -> list[str]:
         """Return the lines that have come within this time; OSError when there is no more."""
@@ -59,7 +61,7 @@ class FileSource:
     """A file that grows, such as the log of a simulated node."""
 
     def __init__(self, path: str) -> None:
-        self.path, self.offset, self.rest = path, 0, ""
+        self.path, self.offset, self.rest, self.lost = path, 0, "", False
 
     def read(self, wait_s: float) -> list[str]:
         """Return whole lines; a file that became shorter is a new one."""
@@ -90,9 +92,10 @@ class KernelSource:
 
     def __init__(self, path: str = "/dev/kmsg") -> None:
         self.handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        self.lost = False
 
     def read(self, wait_s: float) -> list[str]:
-        """Return records; one was overwritten where lines were lost, and the next is read."""
+        """Return records; where some were overwritten unread, it goes on with the next."""
         lines: list[str] = []
         if not select.select([self.handle], [], [], wait_s)[0]:
             return lines
@@ -103,6 +106,7 @@ class KernelSource:
                 return lines
             except OSError as error:
                 if error.errno == errno.EPIPE:
+                    self.lost = True
                     continue
                 raise
             if not part:
@@ -121,7 +125,7 @@ class Follower:
     slurm: OwnNode
     boot: str = field(default_factory=boot_id)
     lines: list[str] = field(default_factory=list)
-    seen: set[str] = field(default_factory=set)
+    seen: set[Message | str] = field(default_factory=set)
     whole: bool = False
     pending: str = ""
     beat: float = 0.0
@@ -130,8 +134,10 @@ class Follower:
     def begin(self, log: KernelLog) -> None:
         """Take the log since boot, and what an earlier service has remembered."""
         kept = remembered(self.settings.state_dir, self.boot)
-        self.seen.update(kept or ())
-        self.lines = list(kept or ())
+        # Each once: earlier releases kept the lines of the journal beside those of the kernel.
+        once = {mark_of(line): line for line in kept or ()}
+        self.seen.update(once)
+        self.lines = list(once.values())
         self.whole = not log.gap or kept is not None
         self.take(log.text.split("\n"))
 
@@ -139,10 +145,10 @@ class Follower:
         """Look at lines; what is new and serious drains the node."""
         # What a program writes by its own name must not fill the memory.
         reported = [line for line in lines if _kind_of(line)]
-        fresh = [line for line in reported if line not in self.seen]
+        fresh = [line for line in reported if mark_of(line) not in self.seen]
         if not fresh:
             return
-        self.seen.update(fresh)
+        self.seen.update(map(mark_of, fresh))
         self.lines = _last_of_each(self.lines + fresh)
         self.store()
         records = self.judge()
@@ -151,7 +157,6 @@ class Follower:
             return
         data = [record.as_data() for record in failed]
         self.pending = reason_of(data)
-        self.retry = 0.0
         at = utc_text()
         answer = answer_of(self.settings.node, EVENT, at, 0.0, data)
         path = os.path.join(self.settings.state_dir, f"{EVENT}.json")
@@ -185,6 +190,10 @@ class Follower:
     def act(self) -> None:
         """Drain for what is pending; where Slurm does not answer, again later."""
         if not self.pending or time.monotonic() < self.retry:
+            return
+        # The driver, or the operator who resumed the node, may have settled it since.
+        self.pending = reason_of(record.as_data() for record in self.judge())
+        if not self.pending:
             return
         try:
             change = self.slurm.drain(self.pending, _SLURM_S)
@@ -231,6 +240,16 @@ class Follower:
         except OSError as error:
             self.say(f"checker: {EVENTS} cannot be written: {error.strerror}")
 
+    def fill(self) -> None:
+        """Take what was overwritten unread from the journal; without that there is a gap."""
+        self.source.lost = self.whole = False
+        # The journal may take long, and a prolog must not trust the memory in the meantime.
+        self.store()
+        log = read_log("", run, _JOURNAL_S)
+        self.whole = not log.gap
+        self.take(log.text.split("\n"))
+        self.store()
+
     def steps(self) -> Iterator[None]:
         """Follow forever; one step is at most a beat. OSError where the log ends."""
         self.store()
@@ -238,6 +257,8 @@ class Follower:
             lines = self.source.read(min(BEAT_S, _RETRY_S if self.pending else BEAT_S))
             if any("Xid" in line for line in lines):
                 lines += self.source.read(_SETTLE_S)
+            if self.source.lost:
+                self.fill()
             self.take(lines)
             self.act()
             if time.monotonic() - self.beat >= BEAT_S:
@@ -250,19 +271,19 @@ def _kind_of(line: str) -> tuple[str, int, str] | None:
 
     Faults are kept for the runs of the health program; only Xids drain at once.
     """
+    if not is_of_concern(line):
+        return None
     if "Xid" in line:
         event = parse_line(line)
         return None if event is None else (event.kind, event.code, event.pci)
-    if any(word in line for word in WORDS):
-        text = message(line)
-        if text is None:
-            return None
-        status = status_of(text)
-        if status is not None:
-            return (f"status {status.bits:08x}", 0, status.where)
-        fault = fault_of(text)
-        return None if fault is None else (fault.kind, int(fault.corrected), fault.where)
-    return None
+    text = message(line)
+    if text is None:
+        return None
+    status = status_of(text)
+    if status is not None:
+        return (f"status {status.bits:08x}", 0, status.where)
+    fault = fault_of(text)
+    return None if fault is None else (fault.kind, int(fault.corrected), fault.where)
 
 
 def _last_of_each(lines: list[str]) -> list[str]:

@@ -42,6 +42,8 @@ _SLURM_MOST_S = 10.0
 # A stamp in the log that is equal to this one was seen.
 _JUST_AFTER_S = 1e-6
 _OF_JOBS = frozenset((s.PROLOG, s.EPILOG))
+# What only a node without jobs can be held to.
+_OF_IDLE = frozenset(("gpu.processes", "gpu.memory_used"))
 
 
 @dataclass
@@ -98,9 +100,11 @@ def _look(now: Run) -> int:
     settings, boot = now.settings, boot_id()
     state = load_state(settings.state_dir, boot)
     before = state.drained
-    node = _own_node(now) if now.mode not in _OF_JOBS else None
+    of_job = now.mode in _OF_JOBS
+    # A job's start and end ask only after a drain, which the operator may have taken back.
+    node = _own_node(now) if before or not of_job else None
     settled = _settled(now, state, node)
-    idle = node is not None and not node.busy
+    idle = node is not None and not node.busy and not of_job
     log = known_log(settings, boot, run if now.limits.optics else None)
     asked = Look(settings, now.limits, idle, log, settled)
     left = {name: one.process for name, one in state.hung.items() if one.process is not None}
@@ -115,7 +119,7 @@ def _look(now: Run) -> int:
     since = _hung_since(state, answers)
     for name, answer in answers.items():
         _take(now, name, answer, since.get(name, 0.0))
-    drained = _act(now, node, state)
+    drained = _act(now, _after_checks(now, node), state)
     reported = drained if drained != before else None
     _remember(now, boot, answers, since, settled, reported)
     _leave(now)
@@ -128,7 +132,7 @@ def _own_node(now: Run) -> Node | None:
     try:
         return now.slurm.read(now.slurm_s)
     except SlurmError as error:
-        now.fault(f"whether the node is idle is not known: {error}")
+        now.fault(f"the node's state in Slurm is not known: {error}")
         return None
 
 
@@ -172,6 +176,22 @@ def _take(now: Run, name: str, answer: Answer, since: float) -> None:
     now.records.append(Record(check, f"node:{node}", NOT_MEASURED, text).as_data())
 
 
+def _after_checks(now: Run, node: Node | None) -> Node | None:
+    """Return the node; what a job that has started since then holds is no leftover."""
+    left = [one for one in now.records if one["status"] == FAIL and one["check"] in _OF_IDLE]
+    if left:
+        node = _own_node(now)
+        if node is None or node.busy:
+            doubt = {"status": NOT_MEASURED, "measured": None}
+            now.records = [
+                {**one, **doubt, "text": f"{one['text']}; the node is not known to be idle"}
+                if one in left
+                else one
+                for one in now.records
+            ]
+    return node
+
+
 def _act(now: Run, node: Node | None, state: State) -> str:
     """Drain or take back; returns the reason that is ours afterwards."""
     reason = reason_of(now.records)
@@ -179,17 +199,21 @@ def _act(now: Run, node: Node | None, state: State) -> str:
     until = now.started + now.limits.limit_s
     # One command may hang, and the rest must have time.
     limit = max(0.2, min(_SLURM_MOST_S, (until - time.monotonic()) / 2))
+    whole = now.records and not now.faults
+    healthy = whole and all(record["status"] == PASS for record in now.records)
     try:
         if reason and now.limits.drains:
+            if state.drained and node is None:
+                # Perhaps it was resumed, and what failed is what the operator has repaired.
+                return state.drained
             return _drain(now, state, reason, limit, until)
-        if not reason and node is not None:
-            if now.slurm.clear(node, limit) or state.held:
-                now.lines.append(f"{now.settings.node} is fit again; the brake had kept it in")
-            now.held = ""
-        whole = now.records and not now.faults
-        healthy = whole and all(record["status"] == PASS for record in now.records)
-        mine = node is not None and state.drained and node.reason == state.drained
-        if now.settings.resume and now.mode == s.HEALTH and healthy and mine:
+        if not healthy or node is None or now.mode in _OF_JOBS:
+            return state.drained
+        if now.slurm.clear(node, limit) or state.held:
+            now.lines.append(f"{now.settings.node} is fit again; the brake had kept it in")
+        now.held = ""
+        mine = state.drained and node.reason == state.drained
+        if now.settings.resume and now.mode == s.HEALTH and mine:
             change = now.slurm.resume(state.drained, limit)
             now.lines.append(f"{now.settings.node} {change.message}")
             return "" if change.changed else state.drained

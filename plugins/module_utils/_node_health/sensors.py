@@ -16,11 +16,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .._core.record import Record
-from .._core.run import ENDED, CommandResult
+from .._core.run import CommandResult
 from .thresholds import SENSORS
 
 _FIELDS = 5
 _MOST_LINES = 8
+_NO_READING = "ns"
 # Without the end in the short form of the list, and in those of other releases.
 _BEYOND = ("lcr", "ucr", "cr", "lnr", "unr", "nr")
 # States of power supplies (sensor type 08h) and of redundancy (generic type 0Bh) that mean a loss:
@@ -57,12 +58,16 @@ def parse_sensors(text: str) -> list[Sensor]:
 
 
 def judge_sensors(node: str, shown: CommandResult) -> Record:
-    """Return whether all sensors are well; ipmitool ends with 1 where one cannot be read."""
-    found = parse_sensors(shown.out) if shown.outcome == ENDED else []
-    if not found:
-        text = f"ipmitool shows no sensor: {shown.describe(1)}"
-        return SENSORS.judge(f"node:{node}", None, text=text)
+    """Return whether all sensors are well; ipmitool ends with 1 where one cannot be read.
+
+    Where it did not end by itself, what it has shown can fail, and the rest is not known.
+    """
+    found = parse_sensors(shown.out)
     bad = [sensor for sensor in found if sensor.is_bad]
+    unread = all(sensor.health == _NO_READING for sensor in found)
+    if not bad and (unread or shown.rc < 0):
+        text = f"ipmitool has not read the sensors: {shown.describe(1)}"
+        return SENSORS.judge(f"node:{node}", None, text=text)
     named = ", ".join(sensor.name for sensor in bad[:_MOST_LINES])
     return SENSORS.judge(
         f"node:{node}", len(bad),

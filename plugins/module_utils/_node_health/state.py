@@ -24,7 +24,8 @@ from .._core.child import Process
 from .._core.files import json_if_readable, write_atomic
 from .._core.lock import host_lock
 from .._core.run import MISSING, CommandResult, CommandRunner
-from .._host.kernel_log import KernelLog, read_log, read_ring
+from .._host.hardware_log import WORDS
+from .._host.kernel_log import KernelLog, Message, message, read_log, read_ring
 from .settings import Settings
 
 STATE, EVENTS = "state.json", "events.json"
@@ -112,6 +113,20 @@ def change_state(folder: str, boot: str) -> Iterator[State]:
         write_atomic(os.path.join(folder, STATE), text, 0o600, sync=False)
 
 
+def is_of_concern(line: str) -> bool:
+    """Return whether a line may be an Xid or a fault of the hardware; most lines are neither."""
+    return "Xid" in line or any(word in line for word in WORDS)
+
+
+def mark_of(line: str) -> Message | str:
+    """Return what tells a message from others, in a record of the kernel and in the journal alike.
+
+    journald keeps the microseconds of the record. A line without a time stands for itself.
+    """
+    found = message(line)
+    return line if found is None or found.uptime_s is None else found
+
+
 def _no_journal(argv: Sequence[str], timeout_s: float = 0, env: Any = None) -> CommandResult:
     """Stand for a tool that a quick run does not ask."""
     del timeout_s, env
@@ -130,10 +145,9 @@ def known_log(settings: Settings, boot: str, run: CommandRunner | None) -> Calla
             return ring
         kept = remembered(settings.state_dir, boot)
         if kept is not None:
-            there = set(ring.text.split("\n"))
-            return KernelLog(
-                "\n".join(line for line in kept if line not in there) + "\n" + ring.text
-            )
+            there = {mark_of(line) for line in ring.text.split("\n") if is_of_concern(line)}
+            lost = [line for line in kept if mark_of(line) not in there]
+            return KernelLog("\n".join([*lost, ring.text]))
         if run is not None:
             return read_log("", run, _JOURNAL_S)
         return ring

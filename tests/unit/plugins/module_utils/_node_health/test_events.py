@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
 import time
+from itertools import islice
 
 import pytest
 
@@ -16,10 +18,16 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._host.kernel_log imp
 from ansible_collections.baremetal.dgx.plugins.module_utils._node_health import (
     events as _health_events,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_health import (
+    state as _health_state,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.events import (
     FileSource,
     KernelSource,
     follower_of,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.judge_local import (
+    judge_hardware_log,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.settings import (
     settings_from_data,
@@ -27,6 +35,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.setting
 from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.state import (
     known_log,
     load_state,
+    remembered,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import (
     ITSELF,
@@ -34,6 +43,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason i
 )
 
 LOST = "[{}] NVRM: Xid (PCI:0000:9d:00): 79, pid=1, GPU has fallen off the bus.\n"
+RESET_DONE = "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"
 APPLICATION = "[{}] NVRM: Xid (PCI:0000:9d:00): 31, pid=1, name=a, MMU Fault\n"
 
 
@@ -229,18 +239,80 @@ def test_records_of_the_kernel_lose_their_tags(tmp_path):
     os.close(source.handle)
 
 
-def test_a_ring_that_lost_its_beginning_is_completed_by_the_service(node, service, monkeypatch):
-    from ansible_collections.baremetal.dgx.plugins.module_utils._node_health import (
-        state as _health_log,
-    )
+class Records:
+    """Records of the kernel as a source gives them."""
 
+    lost = False
+
+    def __init__(self, *lines):
+        self.lines = list(lines)
+
+    def read(self, _wait_s):
+        return [self.lines.pop(0)] if self.lines else []
+
+
+def test_a_message_counts_once_by_whichever_way_it_comes(node, service, monkeypatch):
+    """Five corrected errors in a minute pass; twice of them would fail."""
+    _step, _messages, follower = service()
+    text = "pcieport 0000:00:01.0: PCIe Bus Error: severity=Corrected, type=Physical Layer"
+    numbers = [20_000_001 + 999_999 * second for second in range(5)]
+    journal = "".join(f"[{us / 1e6:12.6f}] dgx-01 kernel: {text}\n" for us in numbers)
+    records = [f"4,{900 + us % 7},{us},-;{text}" for us in numbers]
+    follower.begin(KernelLog(journal))
+    follower.source = Records(*records)
+    for _step in islice(follower.steps(), len(records)):
+        pass
+    assert len(follower.lines) == 5
+    node.config["roots"]["kernel_log"] = ""
+    gap = KernelLog("\n".join(records[2:]), "the first 7 messages have been overwritten")
+    monkeypatch.setattr(_health_state, "read_ring", lambda: gap)
+    log = known_log(settings_from_data(node.config), follower.boot, None)()
+    faults = parse_faults(log.text)
+    assert len(faults) == 5
+    statuses = {one.check: one.status for one in judge_hardware_log("dgx-01", faults, (), log)}
+    assert statuses["host.pcie_corrected"] == "pass"
+    # A service of before has kept both.
+    events = json.loads((node.state / "events.json").read_text())
+    events["lines"] += records
+    (node.state / "events.json").write_text(json.dumps(events))
+    assert len(service()[2].lines) == 5
+
+
+@pytest.mark.parametrize("gap", ["", "journalctl is not installed"])
+def test_what_was_overwritten_unread_is_in_the_journal_or_a_gap(
+    node, service, monkeypatch, tmp_path, gap
+):
+    """The kernel answers EPIPE once, and goes on with what is left."""
+    fifo = tmp_path / "kmsg"
+    os.mkfifo(fifo)
+    _step, _messages, follower = service()
+    follower.source = source = KernelSource(str(fifo))
+    writer, real, answers = os.open(fifo, os.O_WRONLY), os.read, [OSError(errno.EPIPE, "")]
+
+    def read(handle, size):
+        if handle == source.handle and answers:
+            raise answers.pop()
+        return real(handle, size)
+
+    monkeypatch.setattr(os, "read", read)
+    found = KernelLog("" if gap else LOST.format("   20.500000"), gap)
+    monkeypatch.setattr(_health_events, "read_log", lambda *_words: found)
+    os.write(writer, b"6,9,30000000,-;usb 1-1: new device\n")
+    next(follower.steps())
+    os.close(writer)
+    os.close(source.handle)
+    assert (remembered(str(node.state), follower.boot) is None) == bool(gap)
+    assert ("DRAIN" in node.in_slurm[0]) == (not gap)
+
+
+def test_a_ring_that_lost_its_beginning_is_completed_by_the_service(node, service, monkeypatch):
     append(node, LOST.format("20.5"))
     step, _messages, follower = service()
     step()
     node.config["roots"]["kernel_log"] = ""
     settings = settings_from_data(node.config)
     gap = KernelLog("[99.0] later\n", "the first 7 messages since boot have been overwritten")
-    monkeypatch.setattr(_health_log, "read_ring", lambda: gap)
+    monkeypatch.setattr(_health_state, "read_ring", lambda: gap)
     log = known_log(settings, follower.boot, None)()
     assert log.gap == ""
     assert log.text.splitlines() == [LOST.format("20.5").strip(), "[99.0] later"]
@@ -281,6 +353,12 @@ def test_above_the_share_an_xid_is_held_and_said_once(node, service):
     assert node.in_slurm == ("IDLE", "")
     assert len([line for line in output if "brake" in line]) == 1
     assert follower.retry > time.monotonic() + 200
+    # What a job throws in the meantime is no cause to look at the whole fleet again.
+    asked = len(node.calls)
+    for second in range(5):
+        append(node, APPLICATION.format(f"3{second}.5").replace(": 31,", ": 13,"))
+        step()
+    assert len(node.calls) == asked
     follower.retry = 0.0
     follower.act()
     assert len([line for line in output if "brake" in line]) == 1
@@ -289,3 +367,24 @@ def test_above_the_share_an_xid_is_held_and_said_once(node, service):
     follower.act()
     assert node.in_slurm[0] == "IDLE+DRAIN"
     assert load_state(str(node.state), follower.boot).held == ""
+
+
+def test_a_held_xid_that_the_driver_has_settled_drains_nothing(node, service):
+    other = {"state": "IDLE+DRAIN", "reason": write_reason("dgx-02", ITSELF, "ib.link_downed")}
+    node.slurm.write_text(json.dumps({"dgx-01": {"state": "IDLE", "reason": ""}, "dgx-02": other}))
+    step, _output, follower = service()
+    append(node, LOST.format("20.5").replace(": 79,", ": 48,"))
+    step()
+    assert follower.pending
+    append(node, LOST.format("30.5").replace(": 79,", ": 154,").replace("GPU has", RESET_DONE))
+    step()
+    # There is room again.
+    node.set_slurm()
+    follower.retry = 0.0
+    follower.act()
+    assert node.in_slurm == ("IDLE", "")
+    assert follower.pending == ""
+    # The next one does not wait for the time of the one before.
+    append(node, LOST.format("40.5"))
+    step()
+    assert node.in_slurm[0] == "IDLE+DRAIN"

@@ -363,6 +363,34 @@ def test_only_an_idle_node_is_asked_for_what_jobs_have_left(node):
     assert [one for one in node.records() if one["check"] == "gpu.memory_used"]
 
 
+PROCESS, MEMORY = "gpu.2.processes = 1\n", "gpu.2.memory_used_mib = 700\n"
+
+
+@pytest.mark.parametrize(
+    ("check", "fault", "after", "status"),
+    [("gpu.processes", PROCESS, {"state": "ALLOCATED"}, OK),
+     ("gpu.memory_used", MEMORY, {"state": "MIXED"}, OK),
+     ("gpu.memory_used", MEMORY, {"down": {}}, FAULT),
+     ("gpu.processes", PROCESS, {"state": "IDLE"}, FAILED)],
+)  # fmt: skip
+def test_a_job_that_starts_during_the_checks_is_no_leftover(
+    node, monkeypatch, check, fault, after, status
+):
+    real = _health_ask.sweep
+
+    def sweep(*words):
+        node.set_slurm(**after)
+        return real(*words)
+
+    node.hardware.state(fault)
+    node.show_host()
+    monkeypatch.setattr(_health_ask, "sweep", sweep)
+    assert node.run("health") == status
+    found = [one["status"] for one in node.records() if one["check"] == check]
+    assert sorted(found)[0] == ("fail" if status == FAILED else "not_measured")
+    assert ("DRAIN" in node.in_slurm[0]) == (status == FAILED)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -439,14 +467,61 @@ def test_another_reason_is_never_taken_back(drained, reason):
     assert drained.in_slurm == ("IDLE+DRAIN", reason)
 
 
-def test_xids_are_settled_by_the_one_who_resumes_the_node(node):
+@pytest.mark.parametrize(
+    ("first", "state"),
+    [("health", "IDLE"), ("prolog", "IDLE"), ("prolog", "ALLOCATED"), ("prolog", "MIXED"),
+     ("epilog", "COMPLETING")],
+)  # fmt: skip
+@pytest.mark.usefixtures("patient")
+def test_xids_are_settled_by_the_one_who_resumes_the_node(node, first, state):
     node.hardware.kernel_log.write_text(LOST)
     assert node.run("health") == FAILED
     assert "gpu.xid" in node.in_slurm[1]
-    node.set_slurm("IDLE")
+    # Of the run that settles them, a job's start may be the first.
+    node.set_slurm(state)
+    asked = len(node.calls)
+    assert node.run(first) == OK
     assert node.run("health") == OK
+    assert node.in_slurm == (state, "")
+    # Once is enough: the next job does not ask Slurm.
+    assert node.run("prolog") == OK
+    assert node.calls[asked:] == 2 * ["show node dgx-01"]
     node.hardware.kernel_log.write_text(LOST + LOST.replace("10.5", "99.5"))
     assert node.run("health") == FAILED
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_job_that_ends_on_a_drained_node_settles_nothing(node):
+    node.hardware.kernel_log.write_text(LOST)
+    node.set_slurm("MIXED")
+    assert node.run("health") == FAILED
+    assert node.run("epilog") == FAILED
+    assert node.odd("epilog") == {("gpu:dgx-01/4", "gpu.xid"): "fail"}
+    assert node.in_slurm[0] == "MIXED+DRAIN"
+
+
+@pytest.mark.parametrize("mode", ["health", "prolog"])
+@pytest.mark.usefixtures("patient")
+def test_a_node_that_may_have_been_resumed_is_not_drained_for_the_same(node, mode):
+    node.hardware.kernel_log.write_text(LOST)
+    assert node.run("health") == FAILED
+    node.set_slurm("IDLE")
+    real = (node.tools / "scontrol").read_text().split("\n", 1)[1]
+    # Slurm is slow once, when the run asks for the node; to drain it asks for all.
+    node.tool("scontrol", f'[ "$4" != dgx-01 ] || exit 1\n{real}')
+    assert node.run(mode) == HELD
+    assert node.in_slurm == ("IDLE", "")
+    node.tool("scontrol", real)
+    assert node.run(mode) == OK
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_job_is_not_held_to_what_an_idle_node_must_be(drained):
+    drained.hardware.state("gpu.2.memory_used_mib = 700\n")
+    drained.show_host()
+    drained.set_slurm("IDLE")
+    assert drained.run("prolog") == OK
+    assert drained.in_slurm == ("IDLE", "")
 
 
 # The program itself.
@@ -596,6 +671,27 @@ def test_a_node_that_is_fit_again_clears_its_comment_and_its_metric(node):
     assert node.run("health") == OK
     assert json.loads(node.slurm.read_text())["dgx-01"]["comment"] == ""
     assert "baremetal_dgx_health_brake_held 0" in node.metrics.read_text()
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("how", ["breaks", "hangs", "is not asked"])
+def test_a_held_node_is_not_fit_again_by_what_was_not_measured(node, monkeypatch, how):
+    def broken(*_args):
+        raise OSError(errno.EAGAIN, "no process")
+
+    node.inject("nvlink_down")
+    _others_out(node, "dgx-04")
+    assert node.run("health") == HELD
+    comment = json.loads(node.slurm.read_text())["dgx-01"]["comment"]
+    with monkeypatch.context() as without:
+        if how == "is not asked":
+            without.setattr(_health_run, "ask_all", broken)
+        else:
+            without.setattr(_health_ask, "sweep", broken if how == "breaks" else _hang)
+        assert node.run("health") == (OK if how == "hangs" else FAULT)
+    assert json.loads(node.slurm.read_text())["dgx-01"]["comment"] == comment
+    assert "left in service" in comment
+    assert "baremetal_dgx_health_brake_held 1" in node.metrics.read_text()
 
 
 def test_a_job_on_a_held_node_does_not_ask_slurm_again(node):

@@ -64,11 +64,21 @@ def test_each_word_of_the_health(health: str, bad: bool) -> None:
     "shown",
     [
         CommandResult(COMMAND, MISSING),
-        CommandResult(COMMAND, TIMED_OUT, None, HEALTHY),
+        CommandResult(COMMAND, TIMED_OUT, -1, HEALTHY),
         CommandResult(COMMAND, ENDED, 1, "", "Could not open device at /dev/ipmi0"),
+        # It finds the sensors, and then reads none, or ends in the middle.
+        CommandResult(COMMAND, ENDED, 1, 60 * "FAN_SYS0_F | 41h | ns  | 29.1 | No Reading\n"),
+        CommandResult(COMMAND, ENDED, -9, HEALTHY.split("\n", 1)[0]),
     ],
 )
 def test_a_bmc_that_does_not_answer_is_not_measured(shown: CommandResult) -> None:
     record = judge_sensors("dgx-01", shown)
     assert record.status == "not_measured"
-    assert record.text.startswith("ipmitool shows no sensor: ")
+    assert record.text.startswith("ipmitool has not read the sensors: ")
+
+
+@pytest.mark.parametrize(("outcome", "status"), [(ENDED, 1), (ENDED, -9), (TIMED_OUT, -1)])
+def test_what_was_seen_to_be_critical_fails_however_the_tool_ended(
+    outcome: str, status: int
+) -> None:
+    assert judge_sensors("dgx-01", CommandResult(COMMAND, outcome, status, BROKEN)).status == "fail"
