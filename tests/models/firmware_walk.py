@@ -20,9 +20,9 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.firmware import
     Update,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.redfish import (
-    BmcError,
     LackError,
     RefusedError,
+    SilentError,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.switch import Limits
 from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.updates import (
@@ -93,7 +93,7 @@ class Walk:
         self.tick()
         if self.away > 0:
             self.away -= 1
-            raise BmcError("no answer in time")
+            raise SilentError("no answer in time")
 
     def power(self) -> str:
         self._asked()
@@ -134,7 +134,7 @@ class Walk:
         self.waiting[package["activation"]] += list(package["components"])
         self.tick()
         if self.loses_answers:
-            raise BmcError("no answer in time")
+            raise SilentError("no answer in time")
         return path
 
     def task(self, path: str) -> tuple[str, str]:

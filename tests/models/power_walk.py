@@ -28,6 +28,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.outing import (
 from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.redfish import (
     BmcError,
     LackError,
+    SilentError,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.switch import (
     ACTIONS,
@@ -62,7 +63,7 @@ class FakeMachine:
     def _disturb(self) -> None:
         self.world.step()
         if self.world.away.get(self.name, 0.0) > self.world.now:
-            raise BmcError("no answer in time")
+            raise SilentError("no answer in time")
 
     def power(self) -> str:
         self._disturb()
@@ -74,10 +75,10 @@ class FakeMachine:
         if kind == AC_CYCLE and name in world.unable:
             raise LackError("the BMC has no way to cycle AC power")
         if not world.calm and world.draw.random() < 0.1:
-            raise BmcError("the question was lost")
+            raise SilentError("the question was lost")
         world.change(name, kind)
         if world.draw.random() < 0.1:
-            raise BmcError("the answer was lost")
+            raise SilentError("the answer was lost")
 
 
 @dataclass
@@ -184,7 +185,7 @@ class World:
         @contextlib.contextmanager
         def opened() -> Iterator[Machine]:
             if self.away.get(name, 0.0) > self.now:
-                raise BmcError("no answer in time")
+                raise SilentError("no answer in time")
             yield FakeMachine(self, name)
 
         return opened

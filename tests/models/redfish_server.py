@@ -154,10 +154,13 @@ class Bmc:
         self.moved: dict[str, str] = {}
         # Resets that were accepted; seconds until a change shows, and that an AC cycle takes.
         self.acts: list[str] = []
-        self.change_s, self.away_s = 0.0, 0.2
+        self.change_s, self.away_s = 0.0, 6.0
         # An operating system that does not end; a BMC that takes an AC cycle and does none.
         self.hangs = self.feigns = False
         self.refuses: set[str] = set()
+        # Kinds of resets that are accepted and not done, and at which the BMC itself has an error.
+        self.ignored: set[str] = set()
+        self.breaks: set[str] = set()
         # Packages that were written, and what they bring by the kind of cycle; bad images.
         self.flashed: list[str] = []
         self.waiting: dict[str, dict[str, str]] = {}
@@ -182,6 +185,8 @@ class Bmc:
     def post(self, path: str, body: Any) -> int:
         """Do an action; return its status."""
         kind = (body or {}).get("ResetType", "")
+        if kind in self.breaks:
+            return 500
         if path == f"{V1}/Systems/DGX/Actions/ComputerSystem.Reset":
             if kind not in ("On", "ForceOff", "GracefulShutdown", "FullPowerCycle"):
                 return 400
@@ -192,7 +197,8 @@ class Bmc:
                 self.lose_power()
                 return 204
             if not (kind == "GracefulShutdown" and self.hangs):
-                self.set_power("On" if kind == "On" else "Off", kind)
+                if kind not in self.ignored:
+                    self.set_power("On" if kind == "On" else "Off", kind)
                 if kind == "On":
                     self.activate("dc")
                     self.boot()

@@ -18,7 +18,7 @@ from ticket_server import KEY, Receiver
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from test_power import Machines
+from test_power import HOLDS, Machines
 from test_upgrade_nodes import NODES, PROVE, SCONTROL, Site
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import utc_text
@@ -52,9 +52,11 @@ def site(tmp_path: Path) -> Site:
     scontrol = scontrol.replace(
         "for name, (state, reason) in nodes.items():",
         "for name, (state, reason) in nodes.items():\n"
-        "        if words[3:] and name not in words[3].split(','):\n"
+        "        given = [one for one in words[2:] if one != '-o']\n"
+        "        if given and name not in given[0].split(','):\n"
         "            continue",
-    )
+    ).replace('elif words[0] == "update":\n', HOLDS)
+    (tmp_path / "reserved.json").write_text("{}")
     files = {"scontrol": scontrol.format(python=sys.executable, folder=tmp_path)}
     files |= {
         name: "#!/bin/sh\n" + text.replace("{folder}", str(tmp_path)) + "\n"
@@ -277,6 +279,7 @@ def test_a_fault_is_repaired_and_the_gate_lets_the_node_in(site: Site) -> None:
     assert KEY not in output
     assert 'incident_closed_total{how="back"} 1' in (site.folder / "dgx.prom").read_text()
     assert acts(site) == ["nvidia-smi --gpu-reset"]
+    assert (site.folder / "holds").read_text().splitlines() == [f"create {NODE}", "delete "]
     assert site.slurm[NODE] == ["IDLE", ""]
     assert events(site) == [
         ("opened", ""), ("begun", "reset_gpu"), ("ended", "reset_gpu"), ("closed", "")
@@ -346,6 +349,33 @@ def test_nothing_is_done_without_consent_or_under_a_job(site: Site) -> None:
     assert rc == 0, output
     assert f"{NODE} waits: its jobs end first" in output
     assert acts(site) == []
+
+
+@pytest.mark.parametrize(
+    ("step", "queue", "reserved", "why"),
+    [
+        # Its state is that of a node without a job.
+        ("reboot", f"7|alice|SUSPENDED|2026-11-21T08:00:00|{NODE}", {},
+         "it has jobs: 7 (alice, SUSPENDED)"),
+        # As while update_firmware writes to it.
+        ("reset_gpu", "", {f"dgx-validate_ops-2_{NODE}": NODE}, "ops-2 holds it since"),
+    ],
+)  # fmt: skip
+def test_no_step_is_taken_under_a_job_or_another_run(
+    site: Site, step: str, queue: str, reserved: dict[str, str], why: str
+) -> None:
+    (site.folder / "bin/squeue").write_text(f"#!/bin/sh\necho '{queue}'\n")
+    (site.folder / "reserved.json").write_text(json.dumps(reserved))
+    rc, output = run(site, steps=(step,))
+    assert rc == 0, output
+    assert f"{step}: Fail if the node is not held: {why}" in output
+    assert "TASK [Reboot the node]" not in output
+    assert acts(site) == []
+    assert json.loads((site.folder / "reserved.json").read_text()) == reserved
+    # It is not one that did not help, and is still to come.
+    lines = (site.state / "incidents/incidents.jsonl").read_text().splitlines()
+    ended = [json.loads(line) for line in lines if json.loads(line)["what"] == "ended"]
+    assert [(one["step"], one["text"]) for one in ended] == [(step, "not_measured")]
 
 
 def test_what_an_operator_drained_is_the_operators(site: Site) -> None:

@@ -107,7 +107,7 @@ def test_killed_while_it_waits_for_the_bmc_it_goes_on(fleet: Fleet) -> None:
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate()
     assert bmc.flashed == ["bios"]
-    assert fleet.site.slurm[NODE] == ["IDLE+DRAIN", "dgx-power: firmware"]
+    assert fleet.site.slurm[NODE] == ["IDLE+DRAIN", "dgx-firmware: update"]
     # The module that the killed run has started is still at work: it is not overtaken.
     rc, output = fleet.update(firmware_allowed=True)
     assert rc != 0

@@ -255,6 +255,22 @@ def test_a_change_that_fails_lets_no_node_in_on_older_evidence(site: Site) -> No
     assert site.done == []
 
 
+def test_a_node_that_somebody_resumed_is_not_rebooted(site: Site) -> None:
+    play = json.loads(json.dumps(CHANGE))
+    resumed = json.dumps({name: ["IDLE", ""] for name in NODES})
+    play[0]["tasks"][0]["ansible.builtin.shell"]["cmd"] = (
+        f"echo '{resumed}' > {site.folder}/slurm.json"
+    )
+    (site.folder / "change.yml").write_text(yaml.safe_dump(play))
+    rc, output = site.run(target="dgx-01", upgrade_reboot=True)
+    assert rc != 0
+    assert "dgx-01 did not pass after" in output
+    assert "(Check that no node was resumed)" in output
+    assert "TASK [upgrade_batch | Reboot the nodes]" not in output
+    # Who resumed it is not overruled.
+    assert site.slurm["dgx-01"] == ["IDLE", ""]
+
+
 def test_others_nodes_are_left_alone_and_the_floor_is_kept(site: Site) -> None:
     nodes = {name: ["IDLE", ""] for name in NODES}
     nodes["dgx-02"] = ["IDLE+DRAIN", "broken fan"]

@@ -29,8 +29,6 @@ from .updates import Event
 
 DONE = "done"
 FAILED = "failed"
-# In the reasons of the nodes that are out for it.
-WORK = "firmware"
 _CYCLES = {"dc": CYCLE, "ac": AC_CYCLE}
 # What an activation brings beside itself comes before it.
 _KINDS = ("none", "dc", "ac")
@@ -342,7 +340,7 @@ def _planned(
     return {
         **_result(due, outing.refused, there, lacking),
         "fresh": [name for name in due if name in outing.fresh],
-        "left": left_out(nodes, list(there), WORK),
+        "left": left_out(nodes, list(there)),
         "versions": {name: found[name] for name in due},
         "changed": bool(due) and params["state"] != "planned",
     }

@@ -17,7 +17,9 @@ from typing import Collection, Mapping, Sequence
 
 from .._slurm.nodes import Node, is_owned, nodes_of_share
 
-OWNER = "dgx-power"
+# Whose reasons the nodes that are out have: what is switched, and what is flashed. Each returns its
+# own: power=on must not let a machine in that is half flashed.
+OWNER, FIRMWARE = "dgx-power", "dgx-firmware"
 _OUT = ("DRAIN", "DOWN", "FAIL")
 # Slurm itself is switching or rebooting it, or knows nothing of it yet.
 _UNSETTLED = ("REBOOT_ISSUED", "REBOOT_REQUESTED", "REBOOT", "POWERED_DOWN", "POWERING_DOWN",
@@ -43,11 +45,14 @@ def plan_outing(
 ) -> Outing:
     """Return which targets may be taken out; those that are out anyway cost no service.
 
-    Never more than the share of all nodes are out for this reason, those of other runs included,
+    Never more than the share of all nodes are out for these reasons, those of other runs included,
     and none of those that are `serving` the cluster otherwise.
     """
     most = nodes_of_share(share, len(nodes))
-    taken = {name for name, node in nodes.items() if node.has("DRAIN") and is_owned(node, OWNER)}
+    taken = {
+        name for name, node in nodes.items()
+        if node.has("DRAIN") and any(is_owned(node, owner) for owner in (OWNER, FIRMWARE))
+    }  # fmt: skip
     names: list[str] = []
     fresh: list[str] = []
     refused: dict[str, str] = {}
@@ -69,11 +74,11 @@ def plan_outing(
     return Outing(tuple(names), tuple(fresh), refused)
 
 
-def left_out(nodes: Mapping[str, Node], names: Sequence[str], work: str) -> list[str]:
-    """Return those of the names that a run has drained for this work and not returned."""
+def left_out(nodes: Mapping[str, Node], names: Sequence[str]) -> list[str]:
+    """Return those of the names that a run has drained for its firmware and not returned."""
     return [
         name for name in names
-        if name in nodes and nodes[name].has("DRAIN") and nodes[name].reason == f"{OWNER}: {work}"
+        if name in nodes and nodes[name].has("DRAIN") and is_owned(nodes[name], FIRMWARE)
     ]  # fmt: skip
 
 

@@ -32,6 +32,10 @@ class BmcError(ToolError):
     """What a BMC refused, lacks or did not answer, in words."""
 
 
+class SilentError(BmcError):
+    """No answer came: the BMC, or the way to it, is gone."""
+
+
 class CredentialsError(BmcError):
     """A BMC refused user or password."""
 
@@ -56,14 +60,19 @@ def load_library() -> tuple[Any, Any]:
         ) from error
 
 
-def _reason(error: BaseException) -> str:
-    """Return the innermost reason of a chain of errors, in words."""
+def _chain(error: BaseException) -> list[BaseException]:
+    """Return an error and what led to it, the innermost last."""
     chain = [error]
     while True:
         inner = chain[-1].__cause__ or chain[-1].__context__
         if inner is None or inner in chain:
-            break
+            return chain
         chain.append(inner)
+
+
+def _reason(error: BaseException) -> str:
+    """Return the innermost reason of a chain of errors, in words."""
+    chain = _chain(error)
     text = " ".join(str(one) for one in chain)
     name = "".join(type(one).__name__ for one in chain)
     if "Fingerprint" in text:
@@ -77,6 +86,17 @@ def _reason(error: BaseException) -> str:
     if "TooManyRedirects" in name:
         return "it leads to another address"
     return str(chain[-1]) or type(chain[-1]).__name__
+
+
+def _failure(error: BaseException, path: str = "") -> BmcError:
+    """Return what an exception of the library means, after the path that was asked."""
+    inner = _chain(error)[-1]
+    # A status, or a certificate, is of a BMC that is there.
+    is_silent = isinstance(inner, OSError) and not isinstance(inner, ssl.SSLCertVerificationError)
+    kind = SilentError if is_silent else BmcError
+    if "InvalidCredentials" in type(error).__name__:
+        kind = CredentialsError
+    return kind(f"{path}: {_reason(error)}" if path else _reason(error))
 
 
 class Session:
@@ -119,7 +139,7 @@ class Session:
             # 202 is a task that goes on, asked by its monitor.
             data = json.loads(answer.data) if answer.status in (200, 202) else None
         except Exception as error:
-            raise BmcError(f"{path}: {_reason(error)}") from error
+            raise _failure(error, path) from error
         if 300 <= answer.status < 400:
             raise BmcError(f"{path}: it leads to another address")
         if answer.status not in (200, 202):
@@ -147,7 +167,7 @@ class Session:
             answer = getattr(self._client, method)(path, body=body, headers=headers)
             reported = "" if answer.status in _ACCEPTED else _message(answer, secret)
         except Exception as error:
-            raise BmcError(f"{path}: {_reason(error)}") from error
+            raise _failure(error, path) from error
         if answer.status not in _ACCEPTED:
             raise _refusal(path, answer.status, reported)
         return answer
@@ -174,7 +194,7 @@ class Session:
                 )
             data = answer.json() if answer.content else {}
         except Exception as error:
-            raise BmcError(f"{path}: {_reason(error)}") from error
+            raise _failure(error, path) from error
         if answer.status_code not in _ACCEPTED:
             raise _refusal(path, answer.status_code)
         return data.get("@odata.id") or answer.headers.get("Location") or ""
@@ -317,8 +337,7 @@ def session(bmc: Mapping[str, Any], timeout_s: float, renews: bool = False) -> I
             with contextlib.suppress(Exception):
                 client.logout()
             client._session.close()
-        kind = CredentialsError if "InvalidCredentials" in type(error).__name__ else BmcError
-        raise kind(_reason(error)) from error
+        raise _failure(error) from error
     try:
         yield opened
     finally:

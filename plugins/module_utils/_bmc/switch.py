@@ -9,14 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable, TypeVar
 
 from .machine import AC_CYCLE, OFF, ON, SOFT_OFF, Machine, Opener
-from .redfish import BmcError, RefusedError
+from .redfish import BmcError, RefusedError, SilentError
 
 CYCLE = "cycle"
 ACTIONS = (ON, OFF, CYCLE, AC_CYCLE)
+# The end of a cycle that never began: it is On, as after one.
+NEVER_OFF = "never Off"
+# Looks without an answer, one after the other, before a BMC counts as gone: one gets lost.
+_GONE = 2
 _T = TypeVar("_T")
 
 
@@ -31,7 +35,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class Switched:
-    """What the machine is now (On, Off; None where that is not known), and what was done."""
+    """What the machine is now, and what was done.
+
+    On, Off, NEVER_OFF after a cycle that was none, or None where that is not known.
+    """
 
     power: str | None
     text: str
@@ -87,6 +94,8 @@ class _Switch:
         self._line, self._limits, self._sleep, self._now = line, limits, sleep, now
         self._last: str | None = None
         self._error = ""
+        # How many looks in a row had no answer.
+        self._silent = 0
 
     def do(self, action: str) -> Switched:
         """Do one of ACTIONS."""
@@ -97,8 +106,11 @@ class _Switch:
             return Switched(before, f"was {before} already", acted=False)
         if action != ON and before != "Off":
             ended = self._off()
-            if ended.power != "Off" or action == OFF:
+            if action == OFF:
                 return ended
+            if ended.power != "Off":
+                power = ended.power and NEVER_OFF
+                return replace(ended, power=power, text=f"did not go off: {ended.text}")
         return self._bring(ON, "On", "cycled" if action == CYCLE else "switched on")
 
     def _off(self) -> Switched:
@@ -129,10 +141,13 @@ class _Switch:
         return ""
 
     def _look(self) -> str | None:
+        silent = 0
         try:
             self._last, self._error = self._line.ask(lambda machine: machine.power()), ""
         except BmcError as error:
             self._last, self._error = None, str(error)
+            silent = self._silent + 1 if isinstance(error, SilentError) else 0
+        self._silent = silent
         return self._last
 
     def _reached(self, state: str, limit_s: float) -> bool:
@@ -145,13 +160,16 @@ class _Switch:
 
     def _ac_cycle(self) -> Switched:
         """Cut AC power: the BMC goes, too, which is the only proof that it happened."""
-        refusal = self._send(AC_CYCLE)
-        if refusal:
-            return Switched(None, refusal, acted=False)
+        try:
+            self._line.ask(lambda machine: machine.reset(AC_CYCLE))
+        except BmcError as error:
+            # The power may go before the answer. A status is no answer of a machine without power.
+            if not isinstance(error, SilentError):
+                return Switched(None, str(error), acted=not isinstance(error, RefusedError))
         end = self._now() + self._limits.change_s
-        while not self._error:
+        while self._silent < _GONE:
             if self._now() >= end:
-                return Switched(None, "the BMC accepted an AC cycle and never went away")
+                return Switched(None, "the BMC was asked for an AC cycle and never went away")
             self._sleep(self._limits.poll_s)
             self._look()
         if self._reached("On", self._limits.change_s):

@@ -137,7 +137,8 @@ def plan_repair(
 ) -> Plan:
     """Return what happens next to these nodes. `now` is epoch seconds.
 
-    Steps are given to the oldest incidents first, `at_once` at most.
+    Steps are given to the oldest incidents first, `at_once` at most, and to targets alone; what
+    many nodes share is judged by all of them.
     """
     now = float(int(now))
     consents = _consents(incidents, parts, now)
@@ -147,7 +148,7 @@ def plan_repair(
         kept={node: part for node, part in parts.kept.items() if node not in set(parts.allowed)},
     )
     before = open_of(incidents)
-    shared = _shared(nodes, verdicts, policy, targets)
+    shared = _shared(nodes, verdicts, policy)
     causes = {name: cause for cause, names in shared.items() for name in names}
     history = _Tried(incidents, policy, now)
     events: list[Event] = [*consents, *_fleet_events(shared, before, now)]
@@ -283,20 +284,17 @@ def _over(
 
 
 def _shared(
-    nodes: Mapping[str, Node],
-    verdicts: Mapping[str, Verdict],
-    policy: Policy,
-    targets: Collection[str],
+    nodes: Mapping[str, Node], verdicts: Mapping[str, Verdict], policy: Policy
 ) -> dict[str, list[str]]:
-    """Return the causes that many nodes share, with the nodes.
+    """Return the causes that many nodes share, with the nodes, be they targets or not.
 
     Nodes that fail at one switch or one mount share it, however few of the fleet they are; of one
     check alone, more than `alike` of the fleet.
     """
     found: dict[str, list[str]] = {}
-    for name in sorted(set(targets) & set(nodes)):
-        verdict = verdicts.get(name)
-        if verdict and verdict.verdict == FAIL:
+    for name in sorted(set(verdicts) & set(nodes)):
+        verdict = verdicts[name]
+        if verdict.verdict == FAIL:
             found.setdefault(verdict.check, []).append(name)
             outside = _outside(verdict.subject, name)
             if outside:

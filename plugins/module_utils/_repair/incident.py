@@ -15,13 +15,15 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any, Iterable, Mapping
 
+from .._core.record import NOT_MEASURED
+
 VERSION = 1
 
 # The node is out, and an incident begins.
 OPENED = "opened"
 # A step begins; from here on it counts as taken, whatever becomes of the run.
 BEGUN = "begun"
-# A step is over: done, failed, or not_measured where that is not known.
+# A step is over: done, failed, or not_measured where it was not taken after all.
 ENDED = "ended"
 # Evidence from after a step says that the node still fails.
 JUDGED = "judged"
@@ -160,7 +162,10 @@ def _after(known: Incident, event: Event) -> Incident:
         return replace(known, steps=steps, since=event.at, running=event.step, waits="")
     if event.what == ENDED:
         ends = (*known.ends, (event.step, event.at, event.text))
-        return replace(known, since=max(known.since, event.at), running="", ends=ends)
+        # One that was not taken, since a job or another run had the node, is still to come.
+        steps = known.steps[:-1] if event.text == NOT_MEASURED else known.steps
+        since = max(known.since, event.at)
+        return replace(known, since=since, running="", ends=ends, steps=steps)
     if event.what == JUDGED:
         # A part that is lost names itself no more.
         same = known if event.subject == known.subject and not event.part else None

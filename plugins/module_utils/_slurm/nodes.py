@@ -263,6 +263,8 @@ def still_waiting(
         if want.state == RESUMED:
             if not node.usable:
                 lines.append(f"{node.name} is {node.state}")
+        elif not node.has(*_OUT):
+            lines.append(f"{node.name} is {node.state}: somebody resumed it")
         elif queued:
             lines.append(f"{node.name} still has jobs: {name_jobs(queued)}")
         elif node.busy:
@@ -367,7 +369,11 @@ def apply(run: CommandRunner, want: Wanted, plan: NodePlan) -> dict[str, Node]:
 
 
 def wait(run: CommandRunner, want: Wanted, names: Sequence[str], limit_s: int, poll_s: int) -> None:
-    """Wait until the nodes are where they should be. Raises ToolError that names what is not."""
+    """Wait until the nodes are where they should be. Raises ToolError that names what is not.
+
+    The updates were read back before: a node that is in service now was resumed after that, and
+    what it is wanted for must not happen, however long the wait may last.
+    """
     started = time.monotonic()
     expanded: dict[str, list[str]] = {}
     while names:
@@ -378,7 +384,8 @@ def wait(run: CommandRunner, want: Wanted, names: Sequence[str], limit_s: int, p
         if not waiting:
             return
         waited = time.monotonic() - started
-        if waited >= limit_s:
+        resumed = want.state != RESUMED and not all(node.has(*_OUT) for node in nodes)
+        if resumed or waited >= limit_s:
             raise ToolError(f"after {waited:.0f} s: {'; '.join(waiting)}", waiting=waiting)
         time.sleep(min(poll_s, max(limit_s - waited, 0.1)))
 

@@ -100,7 +100,7 @@ def test_pending_is_an_outcome_of_its_own(update, tmp_path):
     # A person switches it off and on: the next plan ends what was begun, and names the node that
     # is still out for it.
     bmc.activate("dc")
-    nodes = slurm("IDLE+DRAIN", reason="dgx-power: firmware")
+    nodes = slurm("IDLE+DRAIN", reason="dgx-firmware: update")
     answer = update(bmc, nodes=nodes, state="planned", check=True)
     assert answer["left"] == ["dgx-01"]
     assert lines(tmp_path)[-1] == "flashed"

@@ -120,16 +120,33 @@ def test_a_machine_that_does_not_follow_fails(power):
     assert answer["done"] == []
 
 
+def test_a_cycle_that_never_happened_does_not_pass(power):
+    """The machine is On, as after a cycle."""
+    bmc = Bmc()
+    bmc.hangs, bmc.ignored = True, {"ForceOff"}
+    given = {"nodes": slurm("IDLE+DRAIN"), "held": ["dgx-01"], "soft_s": 0.1, "change_s": 0.3}
+    answer = power("cycle", bmc, **given)
+    assert bmc.acts == ["GracefulShutdown", "ForceOff"]
+    assert outcomes(answer) == {"dgx-01": ("fail", "did not go off: is On after 0.3 s")}
+    assert answer["done"] == []
+
+
 def test_ac_power_is_cycled_where_the_bmc_can(power):
-    bmc, unable = Bmc(), Bmc()
+    bmc, unable, broken = Bmc(), Bmc(), Bmc()
+    bmc.away_s, broken.breaks = 0.5, {"AuxPowerCycle"}
     del unable.tree[f"{V1}/Chassis/DGX"]["Actions"]
-    answer = power("ac_cycle", bmc, unable, nodes=slurm("DOWN", "DOWN"), held=["dgx-01", "dgx-02"])
+    held = ["dgx-01", "dgx-02", "dgx-03"]
+    answer = power("ac_cycle", bmc, unable, broken, nodes=slurm(*["DOWN"] * 3), held=held)
+    path = f"{V1}/Chassis/DGX/Actions/Oem/NvidiaChassis.AuxPowerReset"
     why = "the BMC has no way to cycle AC power (FullPowerCycle, AuxPowerReset)"
     assert outcomes(answer) == {
-        "dgx-01": ("pass", "AC power cycled"), "dgx-02": ("not_measured", why)
+        "dgx-01": ("pass", "AC power cycled"), "dgx-02": ("not_measured", why),
+        "dgx-03": ("not_measured", f"{path}: HTTP 500"),
     }  # fmt: skip
+    assert answer["done"] == ["dgx-01"]
     assert bmc.acts == ["AuxPowerCycle"]
     both = Bmc()
+    both.away_s = 0.5
     action = both.tree[SYSTEM]["Actions"]["#ComputerSystem.Reset"]
     action["ResetType@Redfish.AllowableValues"].append("FullPowerCycle")
     power("ac_cycle", both, nodes=slurm("DOWN"), held=["dgx-01"])

@@ -142,6 +142,30 @@ def test_waiting_for_jobs(bring):
     assert slurm.ends_after < 0
 
 
+def test_a_node_that_is_resumed_during_the_wait_fails_at_once(bring, monkeypatch):
+    slurm = Slurmctld(dgx_01="IDLE", dgx_02="IDLE")
+    slurm.jobs = {"7": "dgx-02"}
+
+    def resume(_seconds):
+        assert slurm.nodes["dgx-01"][0] == "IDLE+DRAIN", "it goes on waiting"
+        slurm.nodes["dgx-01"] = ["IDLE", ""]
+
+    monkeypatch.setattr(time, "sleep", resume)
+    params = {"nodes": "dgx-[01-02]", "state": "drained", "reason": "x", "wait": True}
+    answer = bring(slurm, wait_timeout_s=86400, **params)
+    assert answer["failed"]
+    assert answer["waiting"][0] == "dgx-01 is IDLE: somebody resumed it"
+    assert "dgx-01 is IDLE: somebody resumed it" in answer["msg"]
+
+
+def test_a_node_that_is_down_is_out(bring):
+    slurm = Slurmctld(dgx_01="DOWN")
+    slurm.nodes["dgx-01"][1] = "Not responding"
+    answer = bring(slurm, nodes="dgx-01", state="drained", reason="x", wait=True)
+    assert "failed" not in answer
+    assert answer["nodes"]["dgx-01"]["after"]["state"] == "DOWN"
+
+
 def test_check_mode_does_not_wait(bring):
     slurm = Slurmctld(dgx_01="IDLE")
     slurm.jobs = {"7": "dgx-01"}

@@ -5,10 +5,13 @@
 from __future__ import annotations
 
 import contextlib
+import ssl
 
 import pytest
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.outing import (
+    OWNER,
+    left_out,
     obstacle,
     plan_outing,
 )
@@ -16,14 +19,21 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.redfish import 
     BmcError,
     LackError,
     RefusedError,
+    SilentError,
+    _failure,
     _refusal,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.switch import (
+    NEVER_OFF,
     Limits,
     Switched,
     switch,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.nodes import Node
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.nodes import (
+    Node,
+    Wanted,
+    plan_nodes,
+)
 
 LIMITS = Limits(soft_s=4, change_s=6, poll_s=2)
 
@@ -58,7 +68,9 @@ class Scripted:
         return switch(self.open, action, LIMITS, self.sleep, lambda: self.now)
 
 
-LOST = BmcError("no answer in time")
+LOST = SilentError("no answer in time")
+BROKEN = BmcError("HTTP 503")
+NEVER_GONE = Switched(None, "the BMC was asked for an AC cycle and never went away")
 NO_SOFT, NO_AC = LackError("no reset GracefulShutdown"), LackError("no way to cycle AC power")
 
 
@@ -81,16 +93,25 @@ NO_SOFT, NO_AC = LackError("no reset GracefulShutdown"), LackError("no way to cy
         ("off", ["On", "Off"], [NO_SOFT], ["soft_off", "off"], Switched("Off", "switched off")),
         ("cycle", ["On", "Off", "On"], [], ["soft_off", "on"], Switched("On", "cycled")),
         ("cycle", ["Off", "On"], [], ["on"], Switched("On", "cycled")),
-        # It does not go off: it is not switched on either.
-        ("cycle", ["On"], [], ["soft_off", "off"], Switched("On", "is On after 6 s")),
+        # It does not go off: it is not switched on either, and it does not pass for one that was.
+        ("cycle", ["On"], [], ["soft_off", "off"],
+         Switched(NEVER_OFF, "did not go off: is On after 6 s")),
+        ("cycle", ["On", *["On"] * 4, LOST], [], ["soft_off", "off"],
+         Switched(None, "did not go off: no answer in time")),
         ("ac_cycle", ["On", LOST, LOST, "On"], [], ["ac_cycle"], Switched("On", "AC power cycled")),
-        ("ac_cycle", ["On", "On"], [LOST], ["ac_cycle"], Switched("On", "AC power cycled")),
-        ("ac_cycle", ["On", LOST, *["Off"] * 4, "On"], [], ["ac_cycle", "on"],
+        # That the answer of the command itself is lost proves nothing: the network loses some, too.
+        ("ac_cycle", ["On", "On"], [LOST], ["ac_cycle"], NEVER_GONE),
+        ("ac_cycle", ["On", LOST, LOST, "On"], [LOST], ["ac_cycle"],
+         Switched("On", "AC power cycled")),
+        # One look gets lost, and a BMC that answers, with whatever, is there.
+        ("ac_cycle", ["On", LOST, "On", LOST, "On"], [], ["ac_cycle"], NEVER_GONE),
+        ("ac_cycle", ["On", BROKEN], [], ["ac_cycle"], NEVER_GONE),
+        ("ac_cycle", ["On", LOST, LOST, "On"], [BROKEN], ["ac_cycle"], Switched(None, "HTTP 503")),
+        ("ac_cycle", ["On", LOST, LOST, *["Off"] * 4, "On"], [], ["ac_cycle", "on"],
          Switched("On", "AC power cycled, then switched on")),
         ("ac_cycle", ["On", LOST], [], ["ac_cycle"],
          Switched(None, "the BMC does not answer after an AC cycle: no answer in time")),
-        ("ac_cycle", ["On"], [], ["ac_cycle"],
-         Switched(None, "the BMC accepted an AC cycle and never went away")),
+        ("ac_cycle", ["On"], [], ["ac_cycle"], NEVER_GONE),
         ("ac_cycle", ["On"], [NO_AC], ["ac_cycle"],
          Switched(None, "no way to cycle AC power", False)),
     ],
@@ -125,7 +146,7 @@ def nodes(**states):
 def test_those_that_are_out_cost_no_service_and_the_share_is_of_all():
     known = nodes(
         a="IDLE", b="IDLE", c="IDLE+DRAIN:broken fan", d="DOWN+NOT_RESPONDING", e="ALLOCATED",
-        f="IDLE+DRAIN:dgx-power: off", g="ALLOCATED+DRAIN:dgx-gate", h="IDLE+REBOOT_ISSUED",
+        f="IDLE+DRAIN:dgx-firmware: update", g="ALLOCATED+DRAIN:dgx-gate", h="IDLE+REBOOT_ISSUED",
     )  # fmt: skip
     plan = plan_outing(known, [*"abcdefghi", "a"], 0.25)
     assert plan.names == ("a", "c", "d", "f")
@@ -168,3 +189,30 @@ def test_what_is_in_the_way(state, is_held, why):
 )
 def test_a_lost_session_and_a_servers_error_are_no_refusals(status, is_refusal):
     assert isinstance(_refusal("/redfish/v1", status), RefusedError) == is_refusal
+
+
+@pytest.mark.parametrize(
+    ("error", "is_silent"),
+    [
+        (ConnectionRefusedError(111, "refused"), True),
+        (TimeoutError("timed out"), True),
+        (ssl.SSLCertVerificationError("self-signed certificate"), False),
+        (ValueError("not JSON"), False),
+        (RuntimeError("Service is busy, return code: 503"), False),
+    ],
+)
+def test_only_a_bmc_without_any_answer_is_gone(error, is_silent):
+    outer = RuntimeError("the library gave up")
+    outer.__cause__ = error
+    assert isinstance(_failure(outer), SilentError) is is_silent
+
+
+def test_what_is_out_for_firmware_counts_in_the_share_and_is_its_own():
+    known = nodes(a="IDLE+DRAIN:dgx-firmware: update", b="IDLE", c="IDLE", d="IDLE")
+    assert plan_outing(known, ["b"], 0.25).refused == {
+        "b": "1 of 4 nodes are out for this, and 1 may be"
+    }
+    assert left_out(known, ["a", "b"]) == ["a"]
+    # power=on would let in a machine that is half flashed.
+    plan = plan_nodes(Wanted("resumed", "", OWNER), known.values())
+    assert (plan.updates, [node.name for node in plan.refused]) == ((), ["a"])

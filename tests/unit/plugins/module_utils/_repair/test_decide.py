@@ -340,6 +340,21 @@ def test_one_cause_of_many_is_one_incident_without_a_ladder() -> None:
     assert sorted(kinds(left)) == [CLOSED, OPENED, OPENED, PERSON, PERSON]
 
 
+def test_a_cause_of_many_is_judged_by_all_of_them_whoever_is_the_target() -> None:
+    """One target alone is few: the incident of the fleet would end, and its node be reset."""
+    case = Case()
+    for number in range(1, 11):
+        name = f"dgx-{number:02}"
+        case.nodes[name] = node(name=name)
+        case.verdicts[name] = verdict(name=name)
+    assert kinds(case.plan()) == [OPENED, PERSON]
+    plan = plan_repair(
+        case.nodes, case.verdicts, fold(case.events), case.policy, case.now + 60, ["dgx-02"]
+    )
+    assert (plan.events, plan.due) == ((), ())
+    assert plan.waits == {"dgx-02": "10 nodes fail gpu.xid: one cause, and no node's own"}
+
+
 def test_nothing_begins_where_it_is_only_judged(broken: Case) -> None:
     plan = broken.plan(begins=False)
     assert (kinds(plan), plan.due) == ([OPENED], ())

@@ -69,6 +69,12 @@ def test_what_the_lines_come_to() -> None:
     assert [list(open_of(fold(HISTORY[:6]))), list(open_of(fold(HISTORY)))] == [["dgx-01"], []]
 
 
+def test_a_step_that_was_not_taken_is_still_to_come() -> None:
+    ended = event(120, ENDED, step="reset_gpu", text="not_measured")
+    incident = fold([*HISTORY[:2], ended])[NAME]
+    assert (incident.steps, incident.running, incident.since) == ((), "", 120)
+
+
 def test_lines_after_the_end_and_about_others_change_nothing() -> None:
     more = [event(500, BEGUN, step="reboot"), event(600, OPENED, check="x.y")]
     assert fold([*HISTORY, *more]) == fold(HISTORY)

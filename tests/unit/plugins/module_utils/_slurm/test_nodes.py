@@ -254,6 +254,18 @@ def test_what_is_waited_for():
     ) == ["b is IDLE+DRAIN"]
 
 
+@pytest.mark.parametrize("want", [DRAIN, DOWN])
+def test_a_node_that_was_resumed_meanwhile_is_not_there(want):
+    """Out in another way, by another owner, is out."""
+    out = [Node("a", ("DOWN",), THEIRS), Node("b", ("IDLE", "DRAIN")), Node("c", ("IDLE", "FAIL"))]
+    nodes = [*out, Node("dgx-01", ("IDLE",)), Node("dgx-02", ("ALLOCATED",))]
+    jobs = {"dgx-02": [Job("7", "bob", "x", "y", "RUNNING")]}
+    assert state.still_waiting(want, nodes, jobs) == [
+        "dgx-01 is IDLE: somebody resumed it",
+        "dgx-02 is ALLOCATED: somebody resumed it",
+    ]
+
+
 def test_jobs_on_nodes():
     text = "7|bob|x|y|RUNNING|dgx-[01-02]\n8|eve|x|y|PENDING|\n"
     assert state.parse_jobs_on_nodes(text) == [
