@@ -114,7 +114,7 @@ def test_a_cycle_needs_consent_takes_out_and_brings_back(machines: Machines) -> 
 
 
 def test_off_stays_out_until_on(machines: Machines) -> None:
-    # Its firmware is half written, or waits for a cycle: that it is On says nothing.
+    # Its firmware is half written, or waits for a cycle: that it is On proves nothing.
     flashed = ["IDLE+DRAIN", "dgx-firmware: update"]
     machines.site.set_slurm({**machines.site.slurm, "dgx-02": flashed})
     rc, output = machines.run(power="off", target="dgx-01", power_allowed=True)

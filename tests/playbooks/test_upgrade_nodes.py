@@ -255,7 +255,7 @@ def test_a_change_that_fails_lets_no_node_in_on_older_evidence(site: Site) -> No
     assert site.done == []
 
 
-def test_a_node_that_somebody_resumed_is_not_rebooted(site: Site) -> None:
+def test_a_node_that_was_resumed_meanwhile_is_not_rebooted(site: Site) -> None:
     play = json.loads(json.dumps(CHANGE))
     resumed = json.dumps({name: ["IDLE", ""] for name in NODES})
     play[0]["tasks"][0]["ansible.builtin.shell"]["cmd"] = (

@@ -51,7 +51,7 @@ def mark(settings: Settings, kind: str, snapshot: str, is_done: bool) -> None:
 
 
 def require_no_restore(settings: Settings, kind: str) -> None:
-    """Raise ToolError where a restore has begun and is not over: a half of it is no copy."""
+    """Raise ToolError where a restore has begun and is not over."""
     known = marks(settings).get(kind)
     if known and not known.get("done"):
         playbook = "restore_metrics" if kind == METRICS else "restore_cluster"

@@ -163,7 +163,7 @@ class _Switch:
         try:
             self._line.ask(lambda machine: machine.reset(AC_CYCLE))
         except BmcError as error:
-            # The power may go before the answer. A status is no answer of a machine without power.
+            # The power may go before the answer. A machine without power gives no status.
             if not isinstance(error, SilentError):
                 return Switched(None, str(error), acted=not isinstance(error, RefusedError))
         end = self._now() + self._limits.change_s

@@ -37,7 +37,7 @@ _DUPLICATE = re.compile(r"Duplicate (?:Port|Node): .*guid 0x([0-9a-f]+)", re.IGN
 # A second line on the same matter.
 _DUPLICATE_AGAIN = re.compile(r"Error Occurred when trying to insert new (?:port|node) guid 0x")
 _NO_COUNTERS = re.compile(r"query failed on (.*), (?:Lid (\d+)|DR path .*?) port (\d+|ALL)\s*$")
-# Where a device can tell of all its ports at once (AllPortSelect), port 255 is asked for first, and
+# Where a device has one answer for all its ports (AllPortSelect), port 255 is asked for first, and
 # without its answer no other.
 _ALL_PORTS = ("ALL", "255")
 _NO_ANSWER = re.compile(r"mad_rpc: _do_madrpc failed; dport \(")

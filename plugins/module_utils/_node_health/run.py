@@ -177,7 +177,7 @@ def _take(now: Run, name: str, answer: Answer, since: float) -> None:
 
 
 def _after_checks(now: Run, node: Node | None) -> Node | None:
-    """Return the node; what a job that has started since then holds is no leftover."""
+    """Return the node; what a job holds that has started since then was not left behind."""
     left = [one for one in now.records if one["status"] == FAIL and one["check"] in _OF_IDLE]
     if left:
         node = _own_node(now)

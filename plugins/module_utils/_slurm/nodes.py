@@ -264,7 +264,7 @@ def still_waiting(
             if not node.usable:
                 lines.append(f"{node.name} is {node.state}")
         elif not node.has(*_OUT):
-            lines.append(f"{node.name} is {node.state}: somebody resumed it")
+            lines.append(f"{node.name} is {node.state}: it was resumed")
         elif queued:
             lines.append(f"{node.name} still has jobs: {name_jobs(queued)}")
         elif node.busy:

@@ -154,8 +154,8 @@ def test_a_node_that_is_resumed_during_the_wait_fails_at_once(bring, monkeypatch
     params = {"nodes": "dgx-[01-02]", "state": "drained", "reason": "x", "wait": True}
     answer = bring(slurm, wait_timeout_s=86400, **params)
     assert answer["failed"]
-    assert answer["waiting"][0] == "dgx-01 is IDLE: somebody resumed it"
-    assert "dgx-01 is IDLE: somebody resumed it" in answer["msg"]
+    assert answer["waiting"][0] == "dgx-01 is IDLE: it was resumed"
+    assert "dgx-01 is IDLE: it was resumed" in answer["msg"]
 
 
 def test_a_node_that_is_down_is_out(bring):

@@ -161,7 +161,7 @@ def test_a_name_with_the_end_of_a_line_is_no_job_of_ours(hold, slurm):
 
 
 def test_a_queue_that_cannot_be_read_is_not_known():
-    """A line that is no job may hide one."""
+    """What is not understood may be a job."""
     with pytest.raises(ToolError, match="squeue printed"):
         parse_jobs("9|bob|RUNNING|N/A\n")
     with pytest.raises(ToolError, match="squeue printed"):

@@ -73,7 +73,7 @@ def test_a_dump_that_was_cut(server: str, settings: Settings) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "reported",
     [
         "ERROR 1114 (HY000) at line 40: The table 'x' is full",
         "ERROR 2013 (HY000) at line 4: Lost connection to server\nthe scratch server ended with 9",
@@ -82,12 +82,12 @@ def test_a_dump_that_was_cut(server: str, settings: Settings) -> None:
         "scratch: 24: cannot create /w/data.asks: No space left on device",
     ],
 )
-def test_a_host_that_cannot_load_says_nothing_of_the_dump(said: str, tmp_path: Path) -> None:
+def test_a_host_that_cannot_load_says_nothing_of_the_dump(reported: str, tmp_path: Path) -> None:
     path = tmp_path / "dump.sql"
     path.write_text("")
 
     def full(argv: Sequence[str], timeout_s: float = 0, env: object = None) -> CommandResult:
-        return CommandResult(tuple(argv), ENDED, 1, "", f"{said}\n")
+        return CommandResult(tuple(argv), ENDED, 1, "", f"{reported}\n")
 
     with pytest.raises(UnansweredError, match="scratch server: "):
         dump.load_scratch(full, str(path), str(tmp_path), 60)
@@ -97,10 +97,10 @@ def test_a_dump_that_holds_the_words_of_a_full_disk(tmp_path: Path) -> None:
     """Names of jobs are their users'."""
     path = tmp_path / "dump.sql"
     path.write_text("")
-    said = "ERROR 1064 (42000) at line 9: near '\n(1,'ERROR 1114 errno: 28'),\nNo space left on d"
+    reported = "ERROR 1064 (42000) at line 9: near '\n(1,'ERROR 1114 errno: 28'),\nNo space left on d"
 
     def torn(argv: Sequence[str], timeout_s: float = 0, env: object = None) -> CommandResult:
-        return CommandResult(tuple(argv), ENDED, 1, "", said)
+        return CommandResult(tuple(argv), ENDED, 1, "", reported)
 
     with pytest.raises(ToolError, match="does not load"):
         dump.load_scratch(torn, str(path), str(tmp_path), 60)

@@ -119,8 +119,8 @@ def test_a_full_disk_of_the_host_is_not_measured(
 
     def full(argv: Sequence[str], *words: Any, **named: Any) -> CommandResult:
         if "restore" in argv:
-            said = "Fatal: write /x/job_state: no space left on device\n"
-            return CommandResult(tuple(argv), ENDED, 1, "", said)
+            reported = "Fatal: write /x/job_state: no space left on device\n"
+            return CommandResult(tuple(argv), ENDED, 1, "", reported)
         return run(argv, *words, **named)
 
     assert outcomes(main.prove(settings, full))["backup.restore controller"] == NOT_MEASURED

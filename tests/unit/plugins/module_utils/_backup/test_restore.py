@@ -177,7 +177,7 @@ def test_nothing_is_restored_while_a_copy_is_made(
             fetch(settings, "controller")
         with pytest.raises(BusyError, match="holds the lock cluster-backup"):
             restore.place(settings, run, "controller", NEVER, False, check=False)
-        # A dry run changes nothing, and waits for nobody.
+        # A dry run changes nothing, and does not wait.
         assert restore.place(settings, run, "controller", NEVER, False, check=True)["changed"]
 
 

@@ -353,7 +353,7 @@ def test_above_the_share_an_xid_is_held_and_said_once(node, service):
     assert node.in_slurm == ("IDLE", "")
     assert len([line for line in output if "brake" in line]) == 1
     assert follower.retry > time.monotonic() + 200
-    # What a job throws in the meantime is no cause to look at the whole fleet again.
+    # What a job throws in the meantime does not look at the whole fleet again.
     asked = len(node.calls)
     for second in range(5):
         append(node, APPLICATION.format(f"3{second}.5").replace(": 31,", ": 13,"))

@@ -373,7 +373,7 @@ PROCESS, MEMORY = "gpu.2.processes = 1\n", "gpu.2.memory_used_mib = 700\n"
      ("gpu.memory_used", MEMORY, {"down": {}}, FAULT),
      ("gpu.processes", PROCESS, {"state": "IDLE"}, FAILED)],
 )  # fmt: skip
-def test_a_job_that_starts_during_the_checks_is_no_leftover(
+def test_a_job_that_starts_during_the_checks_has_left_nothing(
     node, monkeypatch, check, fault, after, status
 ):
     real = _health_ask.sweep

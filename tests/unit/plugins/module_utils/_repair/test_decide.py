@@ -340,7 +340,7 @@ def test_one_cause_of_many_is_one_incident_without_a_ladder() -> None:
     assert sorted(kinds(left)) == [CLOSED, OPENED, OPENED, PERSON, PERSON]
 
 
-def test_a_cause_of_many_is_judged_by_all_of_them_whoever_is_the_target() -> None:
+def test_a_cause_of_many_is_judged_by_all_of_them_whatever_the_target() -> None:
     """One target alone is few: the incident of the fleet would end, and its node be reset."""
     case = Case()
     for number in range(1, 11):

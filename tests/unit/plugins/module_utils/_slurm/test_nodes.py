@@ -261,8 +261,8 @@ def test_a_node_that_was_resumed_meanwhile_is_not_there(want):
     nodes = [*out, Node("dgx-01", ("IDLE",)), Node("dgx-02", ("ALLOCATED",))]
     jobs = {"dgx-02": [Job("7", "bob", "x", "y", "RUNNING")]}
     assert state.still_waiting(want, nodes, jobs) == [
-        "dgx-01 is IDLE: somebody resumed it",
-        "dgx-02 is ALLOCATED: somebody resumed it",
+        "dgx-01 is IDLE: it was resumed",
+        "dgx-02 is ALLOCATED: it was resumed",
     ]
 
 
