@@ -97,7 +97,9 @@ def test_a_dump_that_holds_the_words_of_a_full_disk(tmp_path: Path) -> None:
     """Names of jobs are their users'."""
     path = tmp_path / "dump.sql"
     path.write_text("")
-    reported = "ERROR 1064 (42000) at line 9: near '\n(1,'ERROR 1114 errno: 28'),\nNo space left on d"
+    reported = (
+        "ERROR 1064 (42000) at line 9: near '\n(1,'ERROR 1114 errno: 28'),\nNo space left on d"
+    )
 
     def torn(argv: Sequence[str], timeout_s: float = 0, env: object = None) -> CommandResult:
         return CommandResult(tuple(argv), ENDED, 1, "", reported)

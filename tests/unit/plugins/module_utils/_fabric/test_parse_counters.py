@@ -99,7 +99,7 @@ def test_a_whole_device_that_does_not_answer(words: str) -> None:
     ("line", "named"),
     [
         ("", 0),
-        ("ibwarn: [1] print_errors: IB_GSI_PORT_COUNTERS query failed on leaf-99, Lid 99 port 1", 0),
+        ("ibwarn: [1] print_errors: IB_GSI_PORT_COUNTERS query failed on leaf-9, Lid 99 port 1", 0),
         ("ibwarn: [1] print_errors: IB_GSI_PORT_COUNTERS query failed on leaf-01, Lid 2 port 1", 1),
     ],
 )
