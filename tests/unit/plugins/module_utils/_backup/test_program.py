@@ -166,13 +166,15 @@ def test_a_flipped_bit(settings: Settings) -> None:
 @pytest.fixture(name="locked")
 def locked_by_another_host(settings: Settings) -> Iterator[Settings]:
     """A repository that another host is reading, which restic locks for that time."""
+    # At 1 KiB a second it is still reading when it is stopped.
+    Path(settings.state_dir, "job_state").write_bytes(job_state(11) + os.urandom(100_000))
     assert main.make_copies(settings, run) == []
     environment = {
         **os.environ,
         "RESTIC_REPOSITORY": settings.repository,
         "RESTIC_PASSWORD_FILE": settings.password_file,
     }
-    words = ["restic", "check", "--no-cache", "--read-data"]
+    words = ["restic", "check", "--no-cache", "--read-data", "--limit-download=1"]
     reader = subprocess.Popen(words, env=environment, stdout=subprocess.DEVNULL)
     while not [one for one in os.listdir(f"{settings.repository}/locks") if "tmp" not in one]:
         assert reader.poll() is None
