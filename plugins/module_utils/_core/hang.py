@@ -91,6 +91,11 @@ def all_mounts() -> list[Mount]:
         return []
 
 
+# What says that a mount, or what it leads to, is gone or broken; any other error proves nothing.
+GONE = (errno.ENOENT, errno.ENOTDIR, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ESHUTDOWN,
+        errno.EHOSTDOWN, errno.ENODEV, errno.EUCLEAN)  # fmt: skip
+
+
 def errno_of(where: str) -> int:
     """Return how a mount point answers: 0, or the number of its error. It may hang."""
     try:

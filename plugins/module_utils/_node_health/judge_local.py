@@ -7,12 +7,12 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from dataclasses import dataclass
 from typing import Collection, Iterable, Iterator, Mapping, Sequence
 
+from .._core.hang import GONE
 from .._core.record import FAIL, NOT_MEASURED, PASS, Record
 from .._core.run import CommandResult
 from .._host.hardware_log import AER, MINUTE_S, Fault, most_in, refusals
@@ -37,9 +37,6 @@ from .thresholds import (
 
 _MOST_LINES = 8
 _ESCAPE = re.compile(r"\\([0-7]{3})")
-# What says that the thing itself is gone or broken. Any other error says that it was not asked.
-_BROKEN = (errno.ENOENT, errno.ENOTDIR, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ESHUTDOWN,
-           errno.EHOSTDOWN, errno.ENODEV, errno.EUCLEAN)  # fmt: skip
 _TRACKING_FIELDS = 14
 
 
@@ -128,7 +125,7 @@ def subject_of(node: str, path: str) -> str:
 def _status(space: Space) -> str:
     if not space.error:
         return PASS
-    return FAIL if space.error in _BROKEN else NOT_MEASURED
+    return FAIL if space.error in GONE else NOT_MEASURED
 
 
 def _error(space: Space) -> str:

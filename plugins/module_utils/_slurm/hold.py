@@ -234,19 +234,21 @@ def ask_jobs(run: CommandRunner, timeout_s: float, *which: str) -> tuple[Running
     Names only of this user's own: that of another may have the end of a line, and what follows
     would be a job in this answer.
     """
-    jobs = parse_jobs(_queue(run, timeout_s, *which, "-o", "%A|%u|%T|%S|%N"))
+    squeue = ["squeue", "-h", "-a"]
+    jobs = parse_jobs(answer_of(run, [*squeue, *which, "-o", "%A|%u|%T|%S|%N"], timeout_s))
     user = user_name()
     if all(job.user != user for job in jobs):
         return jobs
-    named = _queue(run, timeout_s, "-u", user, "-o", "%A|%j")
+    named = answer_of(run, [*squeue, "-u", user, "-o", "%A|%j"], timeout_s)
     names = dict(line.strip().split("|", 1) for line in named.split("\n") if "|" in line)
     return tuple(
         replace(job, name=names.get(job.job_id, "")) if job.user == user else job for job in jobs
     )
 
 
-def _queue(run: CommandRunner, timeout_s: float, *words: str) -> str:
-    result = run(["squeue", "-h", "-a", *words], timeout_s=timeout_s)
+def answer_of(run: CommandRunner, argv: Sequence[str], timeout_s: float) -> str:
+    """Return what a command prints. ToolError with its last line if it fails."""
+    result = run(argv, timeout_s=timeout_s)
     if not result.ok:
         raise ToolError(last_lines(result.text, 1) or result.describe(1))
     return result.out

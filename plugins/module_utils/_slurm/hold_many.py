@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
 from .._core.nodeset import expand, fold
-from .._core.run import MISSING, CommandRunner, ToolError, last_lines
+from .._core.run import MISSING, CommandRunner, ToolError
 from .conf.inputs import seconds as seconds_of
 from .hold import (
     ADOPT,
@@ -34,6 +34,7 @@ from .hold import (
     Reservation,
     Running,
     Seen,
+    answer_of,
     ask_jobs,
     decide,
     extend,
@@ -72,13 +73,6 @@ class Cluster:
         return self.seen.get(node, Seen(absent=self.absent or "Slurm has no such node"))
 
 
-def _answer(run: CommandRunner, argv: Sequence[str]) -> str:
-    result = run(argv, timeout_s=_ASK_S)
-    if not result.ok:
-        raise ToolError(last_lines(result.text, 1) or result.describe(1))
-    return result.out
-
-
 def _expanded(nodes: str) -> list[str]:
     try:
         return expand(nodes)
@@ -90,10 +84,10 @@ def ask_cluster(run: CommandRunner) -> Cluster:
     """Ask Slurm for all nodes, jobs, reservations and partitions. ToolError."""
     if run(["scontrol", "--version"], timeout_s=_ASK_S).outcome == MISSING:
         return Cluster({}, {}, "there is no Slurm")
-    shown = _answer(run, ["scontrol", "show", "node", "-o"])
+    shown = answer_of(run, ["scontrol", "show", "node", "-o"], _ASK_S)
     queue = ask_jobs(run, _ASK_S)
-    listed = _answer(run, ["scontrol", "show", "reservation", "-o"])
-    partitions = _answer(run, ["scontrol", "show", "partition", "-o"])
+    listed = answer_of(run, ["scontrol", "show", "reservation", "-o"], _ASK_S)
+    partitions = answer_of(run, ["scontrol", "show", "partition", "-o"], _ASK_S)
     jobs: dict[str, list[Running]] = {}
     for job in queue:
         for name in _expanded(job.nodes):

@@ -10,23 +10,22 @@ Only units and fstab lines that carry the owner's label are ever changed or remo
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import re
 import string
 from dataclasses import dataclass, field
 from typing import Iterable, Mapping, Sequence
 
+from ..._core.hang import GONE
+
 UNIT, FSTAB = "unit", "fstab"
 # In the order in which they are done: what goes, what comes.
 REMOVE, REMOUNT, REVIVE, START = "remove", "remount", "revive", "start"
 
 _PLAIN = frozenset(string.ascii_letters + string.digits + ":_.")
-# What says that what was mounted is gone. Of any other error it is not known, such as of a process
-# that was killed, or got no memory.
-_GONE = frozenset(
-    ("EHOSTDOWN", "EIO", "ENODEV", "ENOENT", "ENOTCONN", "ENOTDIR", "ENXIO", "ESHUTDOWN", "ESTALE",
-     "EUCLEAN")
-)  # fmt: skip
+# By name; also where the disk is not there. Why a process was killed is none of them.
+_GONE = frozenset(errno.errorcode[number] for number in (*GONE, errno.ENXIO))
 _OCTAL = re.compile(r"\\([0-7]{3})")
 # What mountinfo calls a type that a helper has mounted.
 _LIVE_TYPES = {"fuse.ceph": "fuse.ceph-fuse"}

@@ -28,7 +28,7 @@ DIGEST = "48118435a4580a822734482155f1e59d21d82eb295ea311965d547bd892acae0"
 # apt 2.6.1 on Debian 12, with Acquire::ForceHash=SHA256, 23 November 2026.
 URIS = (
     "Reading package lists...\n"
-    "'http://deb.debian.org/debian/pool/main/libc/libcap2/libpam-cap_2.75-10%2bdeb13u1%2bb3_amd64.deb'"
+    "'http://archive.example.org/debian/pool/main/libc/libcap2/libpam-cap_2.75-10%2bdeb13u1%2bb3_amd64.deb'"
     f" libpam-cap_1%3a2.75-10+deb13u1+b3_amd64.deb 16612 SHA256:{DIGEST}\n"
     f"'file:/srv/own/x.deb' x_1_amd64.deb 7 SHA256:{DIGEST}\n"
 )
@@ -69,7 +69,7 @@ class Helper:
 def test_names_are_those_of_the_source_without_epoch() -> None:
     assert parse_uris(URIS) == [
         File(
-            "http://deb.debian.org/debian/pool/main/libc/libcap2/"
+            "http://archive.example.org/debian/pool/main/libc/libcap2/"
             "libpam-cap_2.75-10%2bdeb13u1%2bb3_amd64.deb",
             "libpam-cap_2.75-10+deb13u1+b3_amd64.deb",
             16612,
@@ -112,7 +112,7 @@ def test_what_cannot_be_fetched_says_so(tmp_path: Path) -> None:
 
 def test_without_a_way_out_nothing_is_resolved(tmp_path: Path) -> None:
     def run(argv: Sequence[str], timeout_s: float = 30, env: object = None) -> CommandResult:
-        return CommandResult(tuple(argv), ENDED, 100, "", "Could not resolve 'deb.debian.org'")
+        return CommandResult(tuple(argv), ENDED, 100, "", "Could not resolve 'archive.example.org'")
 
     with pytest.raises(
         ToolError, match=r"the package sources cannot be reached: .*Could not resolve"
