@@ -155,8 +155,8 @@ class Folder:
     # ---- looking
 
     def names(self) -> list[str]:
-        """Return the names in it, sorted."""
-        return sorted(os.listdir(self.descriptor))
+        """Return the names in it, sorted. PermissionError for one that may not be read."""
+        return sorted(self._names())
 
     def lstat(self, name: str) -> os.stat_result:
         """Return the status of an entry, of a link that of the link. FileNotFoundError."""
@@ -431,7 +431,7 @@ class Folder:
 
     def sweep(self, name: str = "") -> None:
         """Remove the temporary files of killed writers: of one file, or of all."""
-        for one in os.listdir(self.descriptor):
+        for one in self._names():
             old = _TEMPORARY.match(one)
             if (
                 old
@@ -454,6 +454,15 @@ class Folder:
                 raise
 
     # ---- details
+
+    def _names(self) -> list[str]:
+        try:
+            return os.listdir(self.descriptor)
+        except OSError as error:
+            # What may be walked but not read was opened without a right to either.
+            if error.errno == errno.EBADF:
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), self.path) from None
+            raise
 
     def _path(self, name: str) -> str:
         return os.path.join(self.path, name)
@@ -514,8 +523,12 @@ class Folder:
     def _temporary(self, name: str) -> str:
         short = _plain(name)[:180]
         if self._left is None:
-            found = map(_TEMPORARY.match, os.listdir(self.descriptor))
-            self._left = frozenset(old["name"] for old in found if old)
+            found: list[str] = []
+            # One may write into a folder that one may not read.
+            with contextlib.suppress(PermissionError):
+                found = self._names()
+            left = map(_TEMPORARY.match, found)
+            self._left = frozenset(old["name"] for old in left if old)
         if short in self._left:
             self.sweep(short)
         return f".{short}.baremetal-dgx-{os.getpid()}-{_own_host()}-{os.urandom(4).hex()}~"

@@ -139,7 +139,8 @@ gpu.6.process.0.pid = 4242
 gpu.7.mig = 1
 """
     )
-    node.burn(phases=["hbm_rate", "gemm_bf16"], silent_s=3.0)
+    # A machine that is busy with other things must not make healthy GPUs silent.
+    node.burn(phases=["hbm_rate", "gemm_bf16"], silent_s=15.0)
     assert node.answer["verdict"] == "fail"
     assert not node.of(0, "fail")
     assert not node.of(0, "not_measured")
@@ -253,7 +254,7 @@ def wait_for(what, seconds=20):
 
 
 def test_nvml_that_hangs_in_the_middle(node):
-    params = {"phases": ["gemm_bf16"], "gpus": TWO, "duration_s": 9.0, "silent_s": 3.0}
+    params = {"phases": ["gemm_bf16"], "gpus": TWO, "duration_s": 15.0, "silent_s": 6.0}
     node.burn(state="started", **params)
     wait_for((node.work / "samples.jsonl").exists)
     node.state("gpu.1.hang = nvmlDeviceGetTemperature\n")
@@ -261,7 +262,7 @@ def test_nvml_that_hangs_in_the_middle(node):
     for gpu in (0, 1):
         missed = node.of(gpu, "not_measured")
         assert set(missed) == {"burn.watch", "burn.throttle", "burn.xid", "burn.ecc"}
-        assert set(missed.values()) == {"NVML hangs: it reported nothing for 3 s"}
+        assert set(missed.values()) == {"NVML hangs: it reported nothing for 6 s"}
         assert {"burn.run", "burn.gemm_bf16"} <= set(node.of(gpu, "pass"))
 
 

@@ -51,6 +51,32 @@ def test_modes_are_those_asked_for_whatever_the_umask(tmp_path: Path) -> None:
     assert modes == {"a": 0o755, "a/b": 0o711, "a/b/file": 0o644, "a/log": 0o644}
 
 
+@pytest.mark.parametrize("mode", [0o300, 0o100])
+def test_a_folder_that_may_not_be_listed_is_written_into_where_that_may(
+    open_place: Path, as_user: Callable[..., None], mode: int
+) -> None:
+    folder = open_place / "mail"
+    folder.mkdir()
+    os.chown(folder, ALICE, ALICE)
+    folder.chmod(mode)
+
+    def write() -> None:
+        if mode & 0o200:
+            files.write_atomic(str(folder / "file"), "first\n")
+            files.write_atomic(str(folder / "file"), "second\n")
+        else:
+            with pytest.raises(PermissionError) as refused:
+                files.write_atomic(str(folder / "file"), "")
+            assert refused.value.filename == str(folder / "file")
+        with files.open_folder(str(folder)) as opened:
+            with pytest.raises(PermissionError, match="Permission denied") as refused:
+                opened.names()
+            assert refused.value.filename == str(folder)
+
+    as_user(ALICE, write)
+    assert [one.read_text() for one in folder.iterdir()] == ["second\n"] * bool(mode & 0o200)
+
+
 def test_a_folder_that_must_exist_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         files.write_atomic(str(tmp_path / "none" / "file"), "", make=None)
