@@ -155,6 +155,10 @@ class ActionModule(ActionBase):
             variables["hostvars"] = task_vars.get("hostvars", {})
             try:
                 way = ways.to(name, variables)
+                if way.user:
+                    # As Ansible does for tasks over SSH: of the command line and settings a node
+                    # knows nothing.
+                    variables.setdefault("ansible_user", way.user)
                 nodes[name] = Node(
                     tuple(start(way, question=True)),
                     tuple(start(way)),

@@ -22,7 +22,7 @@ from ansible.errors import AnsibleError
 from ...module_utils._core.schema import RoleSpec
 from ...module_utils._local.apply import FOLDER, STATE
 from .._inventory.collect import plain
-from .._inventory.templates import has_template, load_templates, templar
+from .._inventory.templates import has_template, is_like_template, load_templates, templar
 from .foreign import Foreign
 
 # Beside inputs of roles: what the tasks of apply_roles read, and whom slurm_compute lets in.
@@ -40,7 +40,7 @@ def _encoded(value: Any) -> str:
     """Return the value as YAML in JSON's form; text that looks like a template stays text."""
     if isinstance(value, str):
         text = json.dumps(value, ensure_ascii=False)
-        return f"!unsafe {text}" if has_template(value) else text
+        return f"!unsafe {text}" if is_like_template(value) else text
     if isinstance(value, Mapping):
         inside = (f"{json.dumps(str(key))}: {_encoded(item)}" for key, item in value.items())
         return "{%s}" % ", ".join(inside)

@@ -329,7 +329,7 @@ def _usual_address(reader: _Reader, template: str, variables: Mapping[str, Any])
         return ""
     try:
         return node_address(*given)
-    except (AttributeError, TypeError, ValueError):
+    except (TypeError, ValueError):
         # Jinja says why.
         return ""
 

@@ -15,14 +15,26 @@ from typing import Any
 from ansible import template
 from ansible.template import Templar
 
-# Up to ansible-core 2.18 every text may be a template.
+# Up to ansible-core 2.18 every text may be a template, unless it is marked as unsafe.
 trusted = getattr(template, "trust_as_template", str)
+_is_trusted = getattr(
+    template, "is_trusted_as_template", lambda text: not hasattr(text, "__UNSAFE__")
+)
+# A comment is one, too: Jinja cuts it out.
+_MARKS = ("{{", "{%", "{#")
+# From ansible-core 2.19 on, a first line with it is enough.
+_HEADER = "#jinja2:"
+
+
+def is_like_template(text: str) -> bool:
+    """Return whether Ansible would read the text as a template if it trusted it."""
+    return text.startswith(_HEADER) or any(mark in text for mark in _MARKS)
 
 
 def has_template(value: Any) -> bool:
-    """Return whether there is a template in the value or a part of it."""
+    """Return whether Ansible templates the value or a part of it."""
     if isinstance(value, str):
-        return "{{" in value or "{%" in value
+        return is_like_template(value) and _is_trusted(value)
     if isinstance(value, Mapping):
         return any(has_template(item) for item in value.values())
     return isinstance(value, (list, tuple)) and any(has_template(item) for item in value)

@@ -109,6 +109,10 @@ def node_address(
     number, which is the number the host name ends in unless one is given.
     ValueError names the variable to write when neither leads to an address.
     """
+    # Up to ansible-core 2.18 a filter's other errors end the run, without its variable.
+    for variable, given in (("node_address", addresses), ("node_first_address", first_address)):
+        if given and not isinstance(given, Mapping):
+            raise ValueError(f"{variable} of {name} is {given!r}; write an address for a network")
     own = (addresses or {}).get(network)
     if own is not None:
         return str(parse_address(own))

@@ -67,6 +67,8 @@ class Way:
     address: str
     root: tuple[str, ...]
     python: str = "python3"
+    # As whom ssh logs in there; empty where ssh itself chooses.
+    user: str = ""
 
     def command(self, words: Sequence[str], options: Iterable[str] = ()) -> list[str]:
         """Return what runs the words there as root; the site's options of ssh win over these."""
@@ -123,6 +125,7 @@ class Ways:
             raise WayError(f"{host}: is reached by {connection}, and this engine knows ssh alone")
         known = constants.config.get_configuration_definitions(*_SSH)
         ssh = {name: self._option(_SSH, name, values) for name in _OPTIONS if name in known}
+        user = ssh["remote_user"] or ""
         asked = context.CLIARGS.get("ask_pass") or context.CLIARGS.get("connection_password_file")
         if (ssh["password"] or asked) and not self._by_key:
             raise WayError(f"{host}: has a password for SSH, and this engine logs in by key")
@@ -136,7 +139,7 @@ class Ways:
         if ssh["private_key_file"]:
             options.append(f'IdentityFile="{os.path.expanduser(ssh["private_key_file"])}"')
         options += _KEY_ONLY
-        options += [f'User="{ssh["remote_user"]}"'] if ssh["remote_user"] else []
+        options += [f'User="{user}"'] if user else []
         options.append(f"ConnectTimeout={max(ssh['timeout'], _CONNECT_S)}")
         # In Ansible's order: ssh takes the first value that it is given.
         words += [word for option in options for word in ("-o", option)]
@@ -145,8 +148,9 @@ class Ways:
         return Way(
             (os.path.expanduser(ssh["ssh_executable"]), *words, *_LAST),
             ssh["host"],
-            self._root(host, values, ssh["remote_user"] or ""),
+            self._root(host, values, user),
             python,
+            user,
         )
 
     def _option(self, plugin: tuple[str, str], name: str, values: Mapping[str, Any]) -> Any:

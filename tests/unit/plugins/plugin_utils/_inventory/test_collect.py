@@ -178,6 +178,25 @@ def test_secrets_are_not_templated(
     assert planned(small_files).problems == ()
 
 
+@pytest.mark.parametrize("text", ["a{{b-is-long", "a{%b-is-long", "a{#b-is-long"])
+def test_a_secret_that_is_no_template_may_look_like_one(
+    planned: Callable[..., Plan], small_files: dict[str, str], text: str
+) -> None:
+    small_files[BASE] += f"slurm_base_key: !unsafe '{text * 4}'\n"
+    plan = planned(small_files)
+    assert plan.problems == ()
+    assert text not in plan.plan_text()
+
+
+def test_a_comment_of_jinja_that_does_not_end_is_named(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    small_files[OPTIONS] = "slurm_controller_options: {A: 'echo ${#a[@]}'}\n"
+    (line,) = planned(small_files).problems
+    assert line.startswith("slurm_controllers.slurm_controller_options.A: cannot be templated: ")
+    assert "Missing end of comment tag" in line
+
+
 def test_secrets_inside_other_values_are_not_templated(
     collected: Callable[..., Inventory], planned: Callable[..., Plan], small_files: dict[str, str]
 ) -> None:

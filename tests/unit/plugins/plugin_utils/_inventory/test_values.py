@@ -56,6 +56,8 @@ def test_node_address(arguments: tuple[object, ...], address: str) -> None:
         (("dgx-01", {"management": "10.1.0"}), "'10.1.0' is not an IP address"),
         (("dgx-01", {"management": 10}), "10 is not an IP address"),
         (("dgx-02", {"management": "255.255.255.255"}), "beyond the last address"),
+        (("dgx-02", ["10.1.0.1"]), "node_first_address of dgx-02 is ['10.1.0.1']; write an"),
+        (("dgx-02", FIRST, "10.1.0.1"), "node_address of dgx-02 is '10.1.0.1'; write an address"),
     ],
 )
 def test_node_address_says_what_lacks(arguments: tuple[object, ...], message: str) -> None:
