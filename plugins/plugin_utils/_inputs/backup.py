@@ -39,15 +39,9 @@ def _kinds(host: Host) -> list[str]:
 
 def _copies_metrics(host: Host) -> bool:
     """Return whether the host copies its time series: a second Prometheus has the same."""
-    members = host.site.groups["monitoring_nodes"]
-    if host.name not in members:
-        return False
-    hosts = [host.site.hosts[name] for name in members]
-    running = [
-        one.name
-        for one in hosts
-        if one.node["state"] == "present" and switched_on(one, "prometheus")
-    ]
+    site = host.site
+    members = site.present_groups["monitoring_nodes"]
+    running = [name for name in members if switched_on(site.hosts[name], "prometheus")]
     return running[:1] == [host.name] and bool(host.value("backup_prometheus"))
 
 

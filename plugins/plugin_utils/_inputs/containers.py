@@ -51,9 +51,9 @@ def container_inputs(host: Host) -> dict[str, Any]:
         return {}
     primary = site.primary
     plugstack = "slurm_controller_plugstack"
-    logins, controllers = site.groups["login_nodes"], site.groups["slurm_controllers"]
+    logins, controllers = site.present_groups["login_nodes"], site.groups["slurm_controllers"]
     configless = bool(primary.value("slurm_controller_configless"))
-    importers = [*logins, *site.groups["gpu_nodes"], ""]
+    importers = [*logins, *site.present_groups["gpu_nodes"], ""]
     return {
         "enroot_prolog": host.runs_jobs,
         "enroot_importer": importers[0],

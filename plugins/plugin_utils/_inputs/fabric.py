@@ -71,7 +71,7 @@ def subnet_manager_provider(host: Host) -> str:
 
     A host of the sweep may be outside of their group.
     """
-    managers = [host.site.hosts[name] for name in host.site.groups["subnet_managers"]]
+    managers = [host.site.hosts[name] for name in host.site.present_groups["subnet_managers"]]
     for one in (host, *managers):
         if one.says("subnet_manager_provider") and one.value("subnet_manager_provider"):
             return str(one.value("subnet_manager_provider"))
@@ -178,6 +178,7 @@ def fabric_inputs(host: Host) -> dict[str, Any]:
         "__fabric_kind": site.fabric_kind,
         "__fabric_pair_arguments": _pair_arguments(site),
         "__fabric_sm_provider": subnet_manager_provider(host),
+        "__fabric_subnet_managers": site.present_groups["subnet_managers"],
         "__fabric_simulated": (
             "switches and adapters of the fabric" if host.outline(ENVIRONMENT) else ""
         ),
@@ -196,7 +197,7 @@ def fabric_inputs(host: Host) -> dict[str, Any]:
     if "subnet_managers" in host.groups:
         names = PLAN + "/fabric/node-name-map"
         given |= {
-            "subnet_manager_hosts": site.groups["subnet_managers"],
+            "subnet_manager_hosts": site.present_groups["subnet_managers"],
             "subnet_manager_topology": site.fabric["topology"],
             "subnet_manager_root_guids": _root_guids(site.plan["cluster"]["fabric"]),
             "subnet_manager_node_names_file": (

@@ -23,6 +23,7 @@ from ...module_utils._core.schema import Opaque, Problem, RoleSpec, Unresolved
 from .._contract.contract import CLUSTER_VARIABLES, COMPUTE_GROUPS
 from .._contract.settings import filled
 from .._inventory.given import GIVEN
+from .._inventory.subject import fabric_host
 from .._inventory.values import Inventory
 
 # Where the controller keeps the cluster's state; the plan has no paths of this machine.
@@ -83,6 +84,15 @@ class Site:
         return [host for host in self.hosts.values() if host.node["state"] == "present"]
 
     @cached_property
+    def present_groups(self) -> dict[str, list[str]]:
+        """The same of each group: what is absent has no part that the others could wait for."""
+        present = {host.name for host in self.present}
+        return {
+            group: [name for name in names if name in present]
+            for group, names in self.groups.items()
+        }
+
+    @cached_property
     def primary(self) -> Host:
         """The controller of Slurm in charge: what its inventory says decides for the nodes."""
         return self.hosts[self.groups["slurm_controllers"][0]]
@@ -108,8 +118,8 @@ class Site:
         """The template of the names of GPU nodes with a BMC."""
         names = [
             name
-            for name in self.groups["gpu_nodes"]
-            if self.hosts[name].node["state"] == "present" and self.hosts[name].outline("node_bmc")
+            for name in self.present_groups["gpu_nodes"]
+            if self.hosts[name].outline("node_bmc")
         ]
         return folded(names)
 
@@ -127,7 +137,9 @@ class Site:
     def unwired_names(self) -> str:
         """The template of the names of GPU nodes that have no rails."""
         names = [
-            name for name in self.groups["gpu_nodes"] if not self.hosts[name].profile.get("rails")
+            name
+            for name in self.present_groups["gpu_nodes"]
+            if not self.hosts[name].profile.get("rails")
         ]
         return folded(names)
 
@@ -135,11 +147,17 @@ class Site:
     def common_rails(self) -> int:
         """How many rails every GPU node has: a name that one lacks would stop its jobs."""
         counts = [
-            len(self.hosts[one].profile.get("rails") or []) for one in self.groups["gpu_nodes"]
+            len(self.hosts[one].profile.get("rails") or [])
+            for one in self.present_groups["gpu_nodes"]
         ]
         if not counts or self.fabric_kind == "none":
             return 0
         return int(min(*counts, self.fabric["rails"]))
+
+    @cached_property
+    def fabric_host(self) -> str:
+        """The host that looks at the fabric, "" without one."""
+        return fabric_host(self.plan, {host.name for host in self.present})
 
     @cached_property
     def fabric_kind(self) -> str:

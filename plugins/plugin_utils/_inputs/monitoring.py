@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -60,6 +61,17 @@ def switched_on(host: Host, role: str) -> bool:
     return host.says(f"{role}_enabled") and bool(host.value(f"{role}_enabled"))
 
 
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return False
+
+
+def _before_port(address: str) -> str:
+    return f"[{address}]" if ":" in address else address
+
+
 def exporters(asking: Host) -> Iterator[Exporter]:
     """Yield each exporter of each host that the inventory asks for, as this host reaches it."""
     for host in asking.site.present:
@@ -69,14 +81,13 @@ def exporters(asking: Host) -> Iterator[Exporter]:
                 continue
             here = host.says(f"{role}_address") or role in _LOCAL
             address = str(host.value(f"{role}_address")) if here else own
-            if address.startswith("127.") and host is not asking:
+            if _is_loopback(address) and host is not asking:
                 continue
             address = own if address in _ANYWHERE else address
-            shown = f"[{address}]" if ":" in address else address
             yield Exporter(
                 job,
                 host.name,
-                "{}:{}".format(shown, host.value(f"{role}_port")),
+                "{}:{}".format(_before_port(address), host.value(f"{role}_port")),
                 bool((host.outline(f"{role}_tls") or {}).get("certificate")),
                 bool(host.outline(f"{role}_users")),
             )
@@ -113,7 +124,10 @@ def _jobs(host: Host, found: list[Exporter]) -> list[Any]:
             }
         )
     slurm = [
-        {"address": f"{one.address}:{_SLURMCTLD_PORT}", "labels": {"instance": one.name}}
+        {
+            "address": f"{_before_port(str(one.address))}:{_SLURMCTLD_PORT}",
+            "labels": {"instance": one.name},
+        }
         for one in host.site.present
         if "slurm_controllers" in one.groups
         and switched_on(one, "slurm_exporter")
@@ -176,12 +190,6 @@ def monitoring_inputs(host: Host) -> dict[str, Any]:
     }
 
 
-def _sweeps(host: Host) -> str:
-    """Return the name of the one host that sweeps the fabric, or ""."""
-    managers = host.site.groups["subnet_managers"]
-    return str(host.site.fabric.get("fabric_host") or (managers[0] if managers else ""))
-
-
 def asked_exporters(host: Host) -> list[str]:
     """Return the exporters of which the inventory says something.
 
@@ -191,7 +199,7 @@ def asked_exporters(host: Host) -> list[str]:
         "node_exporter": True,
         "dcgm_exporter": "gpu_nodes" in host.groups,
         "slurm_exporter": "slurm_controllers" in host.groups,
-        "fabric_exporter": "subnet_managers" in host.groups or host.name == _sweeps(host),
+        "fabric_exporter": "subnet_managers" in host.groups or host.name == host.site.fabric_host,
     }
     return [role for role, fit in fits.items() if fit and host.says(f"{role}_enabled")]
 
@@ -218,11 +226,11 @@ def exporter_inputs(host: Host) -> dict[str, Any]:
         "dcgm_exporter_dcgm_release": int(release.split(".", maxsplit=1)[0]),
         "slurm_exporter_accounting": bool(site.groups["slurm_databases"]),
         "fabric_exporter_plan_file": PLAN + "/fabric/cables.json",
-        "fabric_exporter_subnet_managers": site.groups["subnet_managers"],
+        "fabric_exporter_subnet_managers": site.present_groups["subnet_managers"],
         "fabric_exporter_subnet_manager_provider": subnet_manager_provider(host),
         "fabric_exporter_subnet_manager_guids": site.fabric.get("subnet_manager_guids") or [],
         "fabric_exporter_switch_health": site.fabric["switch_health"],
-        "fabric_exporter_other_hosts": site.groups["subnet_managers"],
+        "fabric_exporter_other_hosts": site.present_groups["subnet_managers"],
         "fabric_exporter_environment": environment(host),
     }
     certificates = {
@@ -239,7 +247,7 @@ def exporter_inputs(host: Host) -> dict[str, Any]:
         # collector goes.
         given["fabric_exporter_enabled"] = (
             switched_on(host, "fabric_exporter")
-            and host.name == _sweeps(host)
+            and host.name == site.fabric_host
             and site.fabric_kind == "infiniband"
         )
     return given

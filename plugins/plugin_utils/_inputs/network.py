@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,7 +17,7 @@ from .host import Host
 
 _VARIABLE = "node_interfaces"
 # What the role takes as it is written.
-_SAME = ("name", "members", "mode", "hash_policy", "lacp_rate", "dhcp", "routes")
+_SAME = ("name", "members", "mode", "hash_policy", "lacp_rate", "dhcp")
 
 
 def asked_network(host: Host) -> list[str]:
@@ -42,7 +43,16 @@ def _interface(host: Host, item: Mapping[str, Any]) -> dict[str, Any]:
     made["parent"] = item.get("parent") or ""
     made["vlan"] = (item.get("vlan") or network.get("vlan") or 0) if made["parent"] else 0
     made["mtu"] = item.get("mtu") or network.get("mtu") or 0
-    made["addresses"] = own + list(item["addresses"])
+    # As `ip` shows them: the node compares the texts. Not each backend reads a mask with dots.
+    made["addresses"] = own + [str(ipaddress.ip_interface(one)) for one in item["addresses"]]
+    made["routes"] = [
+        {
+            **route,
+            "to": str(ipaddress.ip_network(route["to"])),
+            "via": str(ipaddress.ip_address(route["via"])),
+        }
+        for route in item["routes"]
+    ]
     is_access = name == cluster["access_network"]
     made["gateway"] = (network.get("gateway") or "") if is_access else ""
     return made

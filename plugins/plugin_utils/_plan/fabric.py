@@ -298,7 +298,8 @@ def check_managed(
     where UFM is.
     """
     host = described.get("fabric_host")
-    if described.get("read_from") == "ufm" and (host or next(iter(managers), "")) not in with_ufm:
+    here = [name for name in managers if name in present]
+    if described.get("read_from") == "ufm" and (host or next(iter(here), "")) not in with_ufm:
         yield Problem(
             f"{path}.read_from",
             "ufm, but the host that reads the fabric has no subnet_manager_ufm_url",
@@ -308,11 +309,12 @@ def check_managed(
         near = closest(host, present)
         wrong = f"no host that is present is called '{host}'"
         yield Problem(f"{path}.fabric_host", wrong, f"write {near or 'a host of the inventory'}")
-    if kind == "infiniband" and not managers and host is None:
+    if kind == "infiniband" and not here and host is None:
+        why = "its hosts are all absent" if managers else "no host in it"
         yield Problem(
             "subnet_managers",
-            "no host in it, and an InfiniBand fabric needs a subnet manager and a host that looks "
-            "at its cables",
+            f"{why}, and an InfiniBand fabric needs a subnet manager and a host that looks at its "
+            "cables",
             f"put a host into this group, or, where UFM or a switch manages the subnet, write a "
             f"host on the fabric as {path}.fabric_host",
         )

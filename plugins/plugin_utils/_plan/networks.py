@@ -131,6 +131,11 @@ def parse_networks(
             wrong = "{} is more than IPoIB carries in datagram mode".format(item["mtu"])
             problems.append(Problem(where + ".mtu", wrong, f"write {IPOIB_MTU} at most"))
         problems.extend(_check_point_to_point(name, net, item, where))
+        is_rail = kind == "ethernet" and RAIL_NETWORK.fullmatch(name)
+        if is_rail and gateway is not None and net.version != 4 and not item["point_to_point"]:
+            wrong = "routes of a rail are made for IPv4 alone"
+            remedy = "remove it, or write an IPv4 network"
+            problems.append(Problem(where + ".gateway", wrong, remedy))
         for other in networks.values():
             if other.net.version == net.version and other.net.overlaps(net):
                 wrong = f"{net} overlaps {other.net} of {other.name}"

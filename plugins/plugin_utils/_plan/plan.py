@@ -171,6 +171,7 @@ def _check_slurm(
     findings: _Findings,
 ) -> None:
     controllers = inventory.groups.get("slurm_controllers", ())
+    findings.problems.extend(_plan_slurm.check_absent(nodes, valid))
     validation = _setting(cluster, "cluster_validation")
     findings.problems.extend(_plan_slurm.check_engine(validation, controllers))
     if not controllers:
@@ -365,14 +366,15 @@ def make_plan(
     )
     findings.problems.extend(_plan_slurm.check_spares(cluster.get("cluster_gate"), nodes))
     findings.problems.extend(_plan_repair.check_repair(cluster.get("cluster_repair"), nodes, valid))
-    findings.problems.extend(_plan_monitoring.check_monitoring(inventory, valid))
-    findings.problems.extend(_plan_monitoring.check_series_copies(inventory, valid))
+    here = {node.name: valid[node.name] for node in nodes if node.present}
+    findings.problems.extend(_plan_monitoring.check_monitoring(inventory, here))
+    findings.problems.extend(_plan_monitoring.check_series_copies(inventory, here))
     findings.problems.extend(
         _plan_monitoring.check_fabric_exporter(valid, described.value.get("read_from"))
     )
-    findings.warnings.extend(_plan_monitoring.alert_warnings(inventory, valid))
+    findings.warnings.extend(_plan_monitoring.alert_warnings(inventory, here))
     admins = inventory.groups.get("storage_nodes", ())
-    findings.problems.extend(_plan_mounts.check_home_quotas(valid, admins))
+    findings.problems.extend(_plan_mounts.check_home_quotas(here, admins))
     complete = "cluster_networks" in cluster and networks.keys() == known.value.keys()
     _check_hosts(nodes, valid, networks, complete, roles, findings)
 

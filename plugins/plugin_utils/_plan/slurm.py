@@ -160,6 +160,24 @@ def check_partitions(
     return problems, warnings
 
 
+def check_absent(
+    nodes: Iterable[Node], variables: Mapping[str, Mapping[str, Value]]
+) -> Iterator[Problem]:
+    """Yield hosts with Slurm's daemons that are declared absent: only compute nodes leave by that.
+
+    The other hosts' files name the first of each group, and it has what is copied.
+    """
+    for node in nodes:
+        groups = [one for one in ("slurm_controllers", "slurm_databases") if one in node.groups]
+        if groups and not node.present:
+            where = words(groups, "and")
+            yield Problem(
+                variables[node.name]["node_state"].path,
+                f"absent, but {node.name} is in {where}, whose hosts Slurm goes on to ask",
+                f"delete its line, or take it out of {where}",
+            )
+
+
 def check_accounting(
     variables: Mapping[str, Value], databases: tuple[str, ...]
 ) -> Iterator[Problem]:

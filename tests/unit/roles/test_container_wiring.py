@@ -130,11 +130,15 @@ def test_shells(given: dict[str, dict[str, Any]]) -> None:
 
 def test_no_more_rails_than_every_node_has() -> None:
     four, eight = ({"rails": [{"rail": rail} for rail in range(count)]} for count in (4, 8))
-    nodes = {"dgx-01": "eight", "dgx-02": "four"}
+    nodes = {"dgx-01": "eight", "dgx-02": "four", "dgx-03": "none"}
+    states = {"dgx-03": "absent"}
     plan = {
         "cluster": {"groups": {"gpu_nodes": list(nodes)}, "fabric_kind": "infiniband"},
-        "nodes": [{"name": name, "profile": kind, "groups": []} for name, kind in nodes.items()],
-        "profiles": {"four": four, "eight": eight},
+        "nodes": [
+            {"name": name, "profile": kind, "groups": [], "state": states.get(name, "present")}
+            for name, kind in nodes.items()
+        ],
+        "profiles": {"four": four, "eight": eight, "none": {}},
     }
     result = Inventory({}, (), {name: {} for name in nodes})
     assert Site(plan, result, {}).common_rails == 4

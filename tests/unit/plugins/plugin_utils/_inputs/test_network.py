@@ -56,6 +56,24 @@ def test_a_network_without_tag_on_the_wire() -> None:
     assert (port["vlan"], port["mtu"]) == (0, 9000)
 
 
+def test_addresses_are_spelt_as_the_host_shows_them() -> None:
+    """The node compares them with what `ip` shows, and takes a change back that differs."""
+    route = {"to": "2001:DB8:0009::/64", "via": "2001:DB8:0::1", "metric": 5}
+    asked = host(
+        {
+            "name": "eno2",
+            "addresses": ["2001:DB8:0::5/64", "10.9.0.5/255.255.255.0"],
+            "routes": [route, {"to": "10.8.0.0/255.255.0.0", "via": "10.9.0.1"}],
+        }
+    )
+    (port,) = network_inputs(asked)["node_network_interfaces"]
+    assert port["addresses"] == ["2001:db8::5/64", "10.9.0.5/24"]
+    assert port["routes"] == [
+        {"to": "2001:db8:9::/64", "via": "2001:db8::1", "metric": 5},
+        {"to": "10.8.0.0/16", "via": "10.9.0.1", "metric": 0},
+    ]
+
+
 def test_nothing_said_is_nothing_asked() -> None:
     assert asked_network(host()) == []
     assert network_inputs(host()) == {}

@@ -172,6 +172,44 @@ def test_a_nodes_own_part_holds_what_its_tasks_read(
     assert parts["dgx-03"]["slurm"] is None
 
 
+def test_what_an_absent_host_would_do_counts_for_nothing(
+    planned_by_roles: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    """The second Prometheus is the one that is copied."""
+    edited(
+        small_files,
+        HOSTS,
+        "    login_nodes:",
+        "    monitoring_nodes:\n      hosts:\n        mon-01: {node_state: absent}\n"
+        "        mon-02: {node_address: {management: 10.1.0.31}, backup_prometheus: true}\n"
+        "    login_nodes:",
+    )
+    small_files["group_vars/monitoring_nodes/own.yml"] = (
+        "prometheus_enabled: true\nprometheus_alertmanagers: {targets: ['am:9093']}\n"
+        "backup_repository: /mnt/copies\n"
+    )
+    healthy(planned_by_roles(small_files))
+
+
+def test_subnet_managers_that_are_all_absent_are_none(
+    planned_by_roles: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    rail = "cluster_networks:\n  rail0: {cidr: 10.3.0.0/24, kind: infiniband}"
+    edited(small_files, CLUSTER, "cluster_networks:", rail)
+    managers = "    subnet_managers:\n      hosts:\n        "
+    edited(small_files, HOSTS, managers + "head-01:", managers + "sm-01: {node_state: absent}")
+    (line,) = planned_by_roles(small_files).problems
+    assert line.startswith("subnet_managers: its hosts are all absent, and an InfiniBand fabric")
+    # UFM is read by the first that is there.
+    ufm = "subnet_manager_ufm_url: https://ufm.example.org"
+    both = f"sm-01: {{node_state: absent, {ufm}}}\n        head-01:"
+    edited(small_files, HOSTS, "sm-01: {node_state: absent}", both)
+    edited(small_files, CLUSTER, BASEPOD, f"{BASEPOD}\n  read_from: ufm")
+    assert any(
+        "read_from: ufm, but the host" in line for line in planned_by_roles(small_files).problems
+    )
+
+
 def test_an_absent_node_gives_up_its_place(
     planned: Callable[..., Plan], small_files: dict[str, str]
 ) -> None:
