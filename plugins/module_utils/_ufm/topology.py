@@ -50,9 +50,11 @@ def _row(port: Mapping[str, Any], peer: Mapping[str, Any]) -> str:
     width = _WIDTH.fullmatch(str(port["active_width"]))
     if not width:
         raise ValueError(f"active_width {port['active_width']!r} is not like 4x")
-    speed = str(port["active_speed"]).split()[0]
+    speed = str(port["active_speed"]).split()
+    if not speed:
+        raise ValueError(f"active_speed {port['active_speed']!r} is not like NDR")
     (near, name), (far, far_name) = ends
-    return f"{near} {width.group(1).lower()} {speed} - {far} ( '{name}' - '{far_name}' )"
+    return f"{near} {width.group(1).lower()} {speed[0]} - {far} ( '{name}' - '{far_name}' )"
 
 
 def discovery(answer: Any) -> str:
@@ -66,6 +68,9 @@ def discovery(answer: Any) -> str:
         rows = []
         for port in ports.values():
             if port.get("peer") in _NONE or port.get("active_width") in _NONE:
+                continue
+            # A port that is just training.
+            if port["active_speed"] in _NONE:
                 continue
             guid, number = _port_of(port["peer"])
             unlisted = {

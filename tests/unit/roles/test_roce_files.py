@@ -78,14 +78,34 @@ case "$1 $2" in
 *) exit 9 ;;
 esac
 """
+# Options and output are those of python/mlnx_qos in mlnx-tools: no map without trust in DSCP.
 MLNX_QOS = """\
 #!/bin/sh
 dev=$2
-if test $# -gt 2; then echo "$*" > "$STATE/$dev.qos"; exit; fi
-grep -q -- '--trust dscp' "$STATE/$dev.qos" 2> /dev/null && trust=dscp || trust=pcp
-pfc=$(sed -n 's/.*--pfc //p' "$STATE/$dev.qos" 2> /dev/null | tr , '\\t')
-printf 'DCBX mode: OS controlled\\nPriority trust state: %s\\nPFC configuration:\\n' $trust
-printf '\\tpriority    0   1   2   3   4   5   6   7\\n'
+touch "$STATE/$dev.qos" "$STATE/$dev.map"
+case " $* " in
+*" --trust "*" --dscp2prio "*) exit 1 ;;
+*" --dscp2prio set,"*) echo "${4#set,}" >> "$STATE/$dev.map"; exit ;;
+*" --trust "*) echo "$*" > "$STATE/$dev.qos"; exit ;;
+esac
+grep -q -- '--trust dscp' "$STATE/$dev.qos" && trust=dscp || trust=pcp
+pfc=$(sed -n 's/.*--pfc //p' "$STATE/$dev.qos" | tr , '\\t')
+printf 'DCBX mode: OS controlled\\nPriority trust state: %s\\n' $trust
+test $trust = pcp || awk -F , '
+BEGIN { print "dscp2prio mapping:"; for (dscp = 0; dscp < 64; dscp++) prio[dscp] = int(dscp / 8) }
+{ prio[$1] = $2 }
+END {
+    for (at = 0; at < 8; at++) {
+        shown = 0
+        for (dscp = 63; dscp >= 0; dscp--) if (prio[dscp] == at) {
+            if (shown % 8 == 0) printf "%s\\tprio:%d dscp:", shown ? "\\n" : "", at
+            printf "%02d,", dscp
+            shown++
+        }
+        if (shown) print ""
+    }
+}' "$STATE/$dev.map"
+printf 'PFC configuration:\\n\\tpriority    0   1   2   3   4   5   6   7\\n'
 printf '\\tenabled     %s\\n\\tbuffer      0   0   0   1   0   0   0   0\\n' "$pfc"
 """
 TOOLS = {"dcb": DCB, "mlnx_qos": MLNX_QOS}
@@ -191,6 +211,22 @@ def test_other_values_are_a_difference(script: Any) -> None:
     assert script("check", DSCP="46")[0] == 1
     (script.sys / "class/net/rail1/ecn/roce_rp/enable/3").write_text("0\n")
     assert script("check")[0] == 1
+
+
+@pytest.mark.parametrize(("dscp", "priority"), [("26", "5"), ("8", "6"), ("0", "1")])
+def test_the_dscp_leads_to_the_priority(script: Any, dscp: str, priority: str) -> None:
+    wanted = {"PRIORITY": priority, "DSCP": dscp}
+    words = f"rail0 does not lead DSCP {dscp} to priority {priority}\n"
+    assert words in script("check", **wanted)[1]
+    for _again in range(2):
+        assert script("apply", **wanted) == (0, "")
+        assert script("check", **wanted) == (0, "all rails are as declared\n")
+    # As the adapter had it, with trust and PFC as they are to be.
+    if script.tool == "dcb":
+        (script.state / "rail0.app").write_text(f"{dscp}:{int(dscp) // 8}\n")
+    else:
+        (script.state / "rail0.map").write_text("")
+    assert script("check", **wanted) == (1, words)
 
 
 def test_a_driver_without_ecn_files_leaves_ecn_to_the_firmware(script: Any) -> None:

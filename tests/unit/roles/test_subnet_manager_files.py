@@ -12,6 +12,11 @@ from typing import Any
 import pytest
 from role_render import by_path, lines, render
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ENDED, CommandResult
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.files.change import (
+    judge_validation,
+)
+
 SHOWN = {
     "files": "__subnet_manager_files",
     "validations": "__subnet_manager_validations",
@@ -162,21 +167,58 @@ def test_a_new_partition_is_no_restart(master: dict[str, Any]) -> None:
     assert not set(unit["restart_on"]) & set(unit["reload_on"])
 
 
-@pytest.mark.parametrize("extra", ["", "no_such_option 5\n"])
-def test_opensm_takes_the_configuration(master: dict[str, Any], tmp_path: Path, extra: str) -> None:
-    """The same command by which managed_files judges it."""
+def opensm(validation: dict[str, Any], folder: Path, text: str) -> tuple[CommandResult, str]:
+    """How opensm ended, and why managed_files would refuse the text; empty if it would not."""
     if not shutil.which("opensm"):
         pytest.skip("opensm is not installed")
-    text = master["files"][CONF]["content"] + extra
-    (tmp_path / "baremetal-dgx-compute.conf").write_text(text)
-    (validation,) = master["validations"]
-    command = validation["command"].replace("%(stage)s", str(tmp_path)).split()
+    (folder / "baremetal-dgx-compute.conf").write_text(text)
+    command = validation["command"].replace("%(stage)s", str(folder)).split()
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    assert done.returncode == 0
-    assert ("Unrecognized token" in done.stdout + done.stderr) is bool(extra)
+    result = CommandResult(tuple(command), ENDED, done.returncode, done.stdout, done.stderr)
+    return result, judge_validation(result, validation, False)[1]
+
+
+def test_opensm_takes_the_configuration(master: dict[str, Any], tmp_path: Path) -> None:
+    (validation,) = master["validations"]
+    assert opensm(validation, tmp_path, master["files"][CONF]["content"])[1] == ""
     made = (tmp_path / "made-of-compute").read_text().splitlines()
     for line in lines(master["files"][CONF]):
         assert line in made or line.replace(",", ", ") in made
+
+
+@pytest.mark.parametrize(
+    ("option", "echo"),
+    [
+        ("perfmgr_log_errors FALSE", " Loading Cached Option:perfmgr_log_errors = FALSE"),
+        ("log_file /var/log/errors.log", " Log File: /var/log/errors.log"),
+    ],
+)
+def test_an_option_in_whose_echo_stands_error_is_taken(
+    master: dict[str, Any], tmp_path: Path, option: str, echo: str
+) -> None:
+    (validation,) = master["validations"]
+    text = f"{master['files'][CONF]['content']}{option}\n"
+    result, refusal = opensm(validation, tmp_path, text)
+    assert echo in result.text.splitlines()
+    assert refusal == ""
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("no_such_option 5", 'Unrecognized token: "no_such_option"'),
+        ("max_wire_smps many", "-E- Parsing error in field max_wire_smps"),
+        ("sm_priority 99", "Invalid Cached Option Value:sm_priority = 99"),
+    ],
+)
+def test_what_opensm_does_not_take_is_refused(
+    master: dict[str, Any], tmp_path: Path, option: str, words: str
+) -> None:
+    (validation,) = master["validations"]
+    text = f"{master['files'][CONF]['content']}{option}\n"
+    result, refusal = opensm(validation, tmp_path, text)
+    assert result.ok
+    assert f"ended with 0 but says: {words}" in refusal
 
 
 def test_refusals(tmp_path: Path) -> None:

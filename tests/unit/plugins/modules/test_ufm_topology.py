@@ -124,6 +124,26 @@ def test_the_password_is_in_no_file(read, tmp_path):
     assert PASSWORD not in (tmp_path / "ufm.txt").read_text()
 
 
+@pytest.mark.parametrize("speed", ["", None, "N/A"])
+def test_a_link_that_is_training_has_no_line(read, speed):
+    model = UfmModel()
+    model.ports = ports_of(fresh("basepod-12").fabric)
+    for port in model.ports:
+        if model.ports[0]["name"] in (port["name"], port["peer"]):
+            port["active_speed"] = speed
+    assert read(model)["links"] == 111
+
+
+def test_a_blank_speed_is_an_error(read, tmp_path):
+    model = UfmModel()
+    model.ports = ports_of(fresh("basepod-12").fabric)
+    model.ports[0]["active_speed"] = " "
+    answer = read(model)
+    assert answer["failed"]
+    assert "not as documented: ValueError(\"active_speed ' ' is not like NDR\")" in answer["msg"]
+    assert not (tmp_path / "ufm.txt").exists()
+
+
 @pytest.mark.parametrize(
     ("ports", "words"),
     [
