@@ -18,17 +18,24 @@ from dataclasses import dataclass, replace
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 MD, LVM, PLAIN = "md", "lvm", "plain"
-# What is asked of lsblk for this.
+# What is asked of lsblk for this. Without --all it hides what has no size, such as an array that
+# lacks one of its members and holds the others.
 LSBLK = (
-    "lsblk", "--json", "--bytes", "--paths", "--tree", "--output",
+    "lsblk", "--all", "--json", "--bytes", "--paths", "--tree", "--output",
     "NAME,KNAME,TYPE,SIZE,RO,MODEL,SERIAL,FSTYPE,LABEL,UUID,PARTTYPE,PTTYPE,MOUNTPOINTS",
 )  # fmt: skip
 # What wipefs calls tables of partitions.
 _TABLES = ("gpt", "dos", "PMBR", "sun", "mac", "bsd", "sgi", "atari", "aix")
 # A name of a whole disk that stays: neither of what is written on it, nor of a partition.
 _STABLE = re.compile(r"/dev/disk/by-(id|path)/(?!.*-part\d+$)[^/]+$")
+# What is asked of LVM.
+PVS = ("pvs", "--reportformat", "json", "--options", "pv_name,vg_name,lv_count")
 # xfs takes labels of twelve characters.
 LABEL_MOST = 12
+# What is cleared of a disk before it becomes a part of a volume. mdadm begins at up to 130 MiB, and
+# LVM at 1 MiB: where an earlier volume began there, its file system would show in the new one, with
+# the right type and label, and without what lay on a disk that was replaced.
+_CLEARED = "1GiB"
 
 
 @dataclass(frozen=True)
@@ -47,7 +54,12 @@ class Volume:
     @property
     def device(self) -> str:
         """Return the device that carries the file system, unless it is a single disk."""
-        return f"/dev/md/{self.name}" if self.kind == MD else f"/dev/dgx-{self.name}/{self.name}"
+        return f"/dev/md/{self.name}" if self.kind == MD else f"/dev/{self.group}/{self.name}"
+
+    @property
+    def group(self) -> str:
+        """Return the group of LVM that it is in."""
+        return f"dgx-{self.name}"
 
 
 @dataclass(frozen=True)
@@ -188,6 +200,19 @@ def array(text: str) -> Array | None:
     return Array(name.rpartition(":")[2], reported["MD_LEVEL"], tuple(members))
 
 
+def empty_groups(text: str) -> dict[str, tuple[str, ...]]:
+    """Return the groups without a volume, and the disks of each, of PVS; LookupError, ValueError.
+
+    A disk that is missing is called [unknown].
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for one in json.loads(text)["report"][0]["pv"]:
+        group = str(one["vg_name"])
+        if group and str(one["lv_count"]) == "0":
+            found[group] = (*found.get(group, ()), str(one["pv_name"]))
+    return found
+
+
 def refusals(volumes: Sequence[Volume]) -> list[str]:
     """Return what is wrong with the declarations themselves."""
     messages = []
@@ -228,12 +253,14 @@ def plan(
     arrays: Mapping[str, Array],
     written: Iterable[str],
     consent: bool,
+    groups: Mapping[str, Sequence[str]],
 ) -> Outcome:
     """Return how a volume comes to be as declared.
 
     `paths` is stable name -> kernel's name of the disks that are there; `arrays` is by the name of
     the device; `written` are the UUIDs that this role has written before, as it noted them;
-    `consent` allows to build again what the role has made itself, and has fallen apart.
+    `consent` allows to build again what the role has made itself, and has fallen apart; `groups`
+    are the disks of LVM's groups without a volume.
     """
     missing = [disk for disk in volume.disks if disk not in paths]
     by_name = {device.name: device for device in found}
@@ -249,6 +276,9 @@ def plan(
         gone = missing or [disk for disk in volume.disks if paths.get(disk) not in by_name]
         message = f"{len(gone)} of {len(volume.disks)} disks are not there: {', '.join(gone)}"
         return Outcome(refused=(f"{volume.name}: {message}; nothing is done without them",))
+    if _is_empty_group(volume, whole, groups):
+        # What a killed run left: a group, but no volume yet.
+        return Outcome(_in_group(volume, whole), device=volume.device)
     foreign = [line for disk in whole for line in _foreign(volume, disk, frozenset(written))]
     if foreign:
         return Outcome(refused=tuple(f"{volume.name}: {line}" for line in foreign))
@@ -285,6 +315,18 @@ def _carrier(volume: Volume, disks: Sequence[Device], arrays: Mapping[str, Array
             wanted = f"dgx--{volume.name.replace('-', '--')}-{volume.name.replace('-', '--')}"
             return child if child.name.rpartition("/")[2] == wanted else None
     return None
+
+
+def _is_empty_group(
+    volume: Volume, disks: Sequence[Device], groups: Mapping[str, Sequence[str]]
+) -> bool:
+    """Return whether the group of the volume is over exactly these disks, with nothing else."""
+    return (
+        volume.kind == LVM
+        and set(groups.get(volume.group, ())) == {disk.name for disk in disks}
+        and all(disk.fstype == "LVM2_member" for disk in disks)
+        and not any(disk.table or disk.children for disk in disks)
+    )
 
 
 def _with_file_system(
@@ -334,17 +376,27 @@ def _foreign(volume: Volume, disk: Device, written: frozenset[str]) -> Iterator[
 def _make(volume: Volume, disks: Sequence[Device], ours: Sequence[Device]) -> tuple[Step, ...]:
     names = [disk.name for disk in disks]
     steps = []
-    for disk in ours:
-        # From the top: an array whose parts are wiped below it would still be there.
-        for one in reversed([one for one in disk.walk() if one is not disk]):
-            if one.kind == "raid0":
-                steps.append(Step(("mdadm", "--stop", one.name), "take the old array apart"))
-            elif one.kind == "lvm":
-                steps.append(Step(("lvremove", "--yes", one.name), "remove the old volume",
-                                  (disk.name,)))  # fmt: skip
-        steps.append(
-            Step(("wipefs", "--all", disk.name), "an earlier volume of this role", (disk.name,))
-        )
+    # From the top: an array whose parts are wiped below it would still be there. What is built of
+    # several disks is listed with each of them.
+    above = [one for disk in ours for one in reversed(list(disk.walk())) if one is not disk]
+    for one in {one.name: one for one in above}.values():
+        # An array that lacks a member has neither a size nor a level.
+        if one.kind == "raid0" or not one.size:
+            steps.append(Step(("mdadm", "--stop", one.name), "take the old array apart"))
+        elif one.kind == "lvm":
+            steps.append(Step(("lvremove", "--yes", one.name), "remove the old volume",
+                              tuple(disk.name for disk in ours if one in disk.walk())))  # fmt: skip
+    steps += [
+        Step(("wipefs", "--all", disk.name), "an earlier volume of this role", (disk.name,))
+        for disk in ours
+    ]
+    if volume.kind != PLAIN:
+        # Of blank disks, too: a run may have been killed after it wiped them. Last, since udev
+        # assembles the array again when a disk is written to that still looks like a member.
+        steps += [
+            Step(("blkdiscard", "--zeroout", "--length", _CLEARED, name), "what lay further in")
+            for name in names
+        ]
     if volume.kind == MD:
         steps.append(Step(
             ("mdadm", "--create", volume.device, "--run", "--level=0", "--metadata=1.2",
@@ -354,18 +406,22 @@ def _make(volume: Volume, disks: Sequence[Device], ours: Sequence[Device]) -> tu
             f"RAID 0 over {len(names)} disks",
         ))  # fmt: skip
     elif volume.kind == LVM:
-        group = f"dgx-{volume.name}"
-        steps += [
-            Step(("vgcreate", "--yes", group, *names), f"volume group over {len(names)} disks"),
-            Step(
-                ("lvcreate", "--yes", "--wipesignatures", "n", "--name", volume.name, "--stripes",
-                 str(len(names)), "--stripesize", str(volume.chunk_kib), "--extents", "100%FREE",
-                 group),
-                "striped volume",
-            ),
-        ]  # fmt: skip
-    steps.append(_mkfs(volume, _target(volume, disks), ()))
-    return tuple(steps)
+        group = ("vgcreate", "--yes", volume.group, *names)
+        steps.append(Step(group, f"volume group over {len(names)} disks"))
+        return (*steps, *_in_group(volume, disks))
+    return (*steps, _mkfs(volume, _target(volume, disks), ()))
+
+
+def _in_group(volume: Volume, disks: Sequence[Device]) -> tuple[Step, ...]:
+    return (
+        Step(
+            ("lvcreate", "--yes", "--wipesignatures", "n", "--name", volume.name, "--stripes",
+             str(len(disks)), "--stripesize", str(volume.chunk_kib), "--extents", "100%FREE",
+             volume.group),
+            "striped volume",
+        ),
+        _mkfs(volume, volume.device, ()),
+    )  # fmt: skip
 
 
 def _mkfs(volume: Volume, device: str, wipes: tuple[str, ...]) -> Step:

@@ -19,12 +19,15 @@ from .._core.run import CommandRunner, ToolError
 from .mounts.read import read
 from .volumes import (
     LSBLK,
+    LVM,
+    PVS,
     Array,
     Device,
     Outcome,
     Volume,
     array,
     devices,
+    empty_groups,
     plan,
     probed,
     refusals,
@@ -61,8 +64,11 @@ class Disks:
             if disk.name not in names:
                 found.append(disk)
                 continue
-            reported = {}
-            for name in sorted({one.name for one in disk.walk()}):
+            reported: dict[str, list[dict[str, str]]] = {}
+            # An array that lacks a member has no size, and nothing that could be read.
+            above = {one.name for one in disk.walk() if one is not disk and not one.size}
+            reported.update({name: [] for name in above})
+            for name in sorted({one.name for one in disk.walk()} - above):
                 done = self.run(["wipefs", "--no-act", "--json", name], timeout_s=_ASK_S)
                 try:
                     if not done.ok:
@@ -77,7 +83,13 @@ class Disks:
 
     def arrays(self, found: list[Device]) -> dict[str, Array]:
         """Ask mdadm about each array."""
-        names = {one.name for disk in found for one in disk.walk() if one.kind.startswith("raid")}
+        names = {
+            one.name
+            for disk in found
+            for one in disk.walk()
+            # Of one that lacks a member mdadm may print nothing.
+            if one.kind.startswith("raid") and one.size
+        }
         reported = {}
         for name in sorted(names):
             done = self.run(["mdadm", "--detail", "--export", name], timeout_s=_ASK_S)
@@ -88,6 +100,17 @@ class Disks:
                 )
             reported[name] = one
         return reported
+
+    def groups(self) -> dict[str, tuple[str, ...]]:
+        """Ask LVM which groups have no volume, and which disks are theirs."""
+        done = self.run(PVS, timeout_s=_ASK_S)
+        try:
+            if not done.ok:
+                raise ValueError(done.describe(2))
+            found = empty_groups(done.out)
+        except (ValueError, LookupError, TypeError) as error:
+            raise ToolError(f"LVM's groups are not known, and left alone: {error}") from error
+        return {group: tuple(map(os.path.realpath, names)) for group, names in found.items()}
 
 
 def disk_at(name: str, sysfs: str = "/sys") -> str:
@@ -140,8 +163,11 @@ def keep(path: str, more: list[str]) -> None:
 def outcome_of(disks: Disks, volume: Volume, params: dict[str, Any]) -> Outcome:
     """Plan one volume with what is there now."""
     paths, known = resolve(list(volume.disks)), written(params["notes"])
-    found = disks.probe(set(paths.values()), known)
-    return plan(volume, paths, found, disks.arrays(found), known, params["wipe"])
+    names = set(paths.values())
+    found = disks.probe(names, known)
+    in_group = any(disk.name in names and disk.fstype == "LVM2_member" for disk in found)
+    groups = disks.groups() if volume.kind == LVM and in_group else {}
+    return plan(volume, paths, found, disks.arrays(found), known, params["wipe"], groups)
 
 
 def make(disks: Disks, volume: Volume, planned: Outcome, params: dict[str, Any]) -> None:

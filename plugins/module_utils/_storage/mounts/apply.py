@@ -26,6 +26,7 @@ from .plan import (
     Step,
     digest,
     fstab,
+    fstab_line,
     fstab_owned,
     meaning,
     plan,
@@ -77,36 +78,71 @@ def wanted_files(owner: str, style: str, mounts: Sequence[Mount], kept: frozense
     return Files(written, tuple(sorted(set(there) - set(wanted))), before)
 
 
-def survey(owner: str, mounts: Sequence[Mount], answer_s: float) -> tuple[Plan, dict[str, str]]:
-    """Return the plan, and the digests of the mounts as they must be."""
+def _outdated(run: CommandRunner, mount: Mount) -> bool:
+    """Return whether a file that a live mount was made with has changed since.
+
+    systemd counts from the boot: what was written before the boot stays older, whatever has been
+    done to the clock. Where systemd does not know the mount, nothing is known against it.
+    """
+    if not mount.watch:
+        return False
+    shown = run(
+        ["systemctl", "show", "--property=ActiveEnterTimestampMonotonic", "--",
+         unit_of(mount.where)], timeout_s=_STOP_S,
+    )  # fmt: skip
+    stamp = shown.out.strip().rpartition("=")[2]
+    up_us = int(stamp) if shown.ok and stamp.isdigit() else 0
+    since = time.time() - (time.monotonic() - up_us / 1e6)
+    return bool(up_us) and max(map(host.changed_at, mount.watch)) > since
+
+
+def survey(
+    run: CommandRunner, owner: str, mounts: Sequence[Mount], answer_s: float
+) -> tuple[Plan, dict[str, str], dict[str, str]]:
+    """Return the plan, the digests of the mounts as they must be, and as they are found."""
     files = host.owned_units(owner)
-    owned = host.owned_points(files)
-    owned += fstab_owned(owner, host.read(FSTAB_PATH))
+    lines = fstab_owned(owner, host.read(FSTAB_PATH))
+    owned = [*host.owned_points(files), *lines]
     watched = {path: host.digest_of(path) for mount in mounts for path in mount.watch}
     digests = {mount.where: digest(mount, watched) for mount in mounts}
     seen = host.look(sorted({*owned, *digests}), answer_s)
     for mount in mounts:
-        at = seen[mount.where]
+        at = replace(seen[mount.where], device=host.device_of(mount.what))
         if at.live is not None and not at.applied and mount.where in owned:
-            # Mounted at boot, by the definition that is there.
-            text = files.get(os.path.join(host.UNITS, unit_of(mount.where)), "")
-            same = text == units(owner, mount)[unit_of(mount.where)]
-            applied = digests[mount.where] if same or not text else "another definition"
-            seen[mount.where] = replace(at, applied=applied)
-    return plan(mounts, owned, seen, digests), digests
+            # Mounted at boot, by the definition that is there, and what it names as it was then.
+            unit = unit_of(mount.where)
+            text = files.get(os.path.join(host.UNITS, unit), "")
+            same = (
+                text == units(owner, mount)[unit]
+                if text
+                else lines.get(mount.where) == fstab_line(mount)
+            ) and not _outdated(run, mount)
+            at = replace(at, applied=digests[mount.where] if same else "another definition")
+        seen[mount.where] = at
+    found = {where: seen[where].applied or digests[where] for where in digests}
+    return plan(mounts, owned, seen, digests), digests, found
 
 
 @dataclass
 class Applier:
-    """Does the steps; `failed` has a line for each that did not succeed."""
+    """Does the steps; `failed` has a line for each that did not succeed.
+
+    `digests` are those of the mounts as they must be, `found` of what is mounted.
+    """
 
     run: CommandRunner
     mounts: Mapping[str, Mount]
     digests: Mapping[str, str]
+    found: Mapping[str, str]
     failed: list[str] = field(default_factory=list)
 
     def apply(self, steps: Sequence[Step], files: Files) -> None:
-        """Take away, write, bring up; in this order."""
+        """Note, take away, write, bring up; in this order."""
+        live = table(host.read("/proc/self/mountinfo"))
+        for where in self.mounts:
+            # Before the definitions are written, which a run after a killed one would compare.
+            if where in live and not host.noted(where):
+                host.note(where, self.found[where])
         for step in steps:
             if step.action == REMOVE:
                 self._stop(step.where, disable=True)
@@ -120,15 +156,12 @@ class Applier:
             if step.action == REVIVE:
                 # The daemon is gone: nothing can be written any more, only the entry is left.
                 self.run(["umount", "--lazy", step.where], timeout_s=_STOP_S)
+                host.forget(step.where)
             elif step.action != START and not self._stop(step.where, disable=False):
                 continue
             self._start(self.mounts[step.where])
-        live = table(host.read("/proc/self/mountinfo"))
-        started = {step.where for step in steps}
         for mount in self.mounts.values():
             self._enable(mount)
-            if mount.where in live and not host.noted(mount.where) and mount.where not in started:
-                host.note(mount.where, self.digests[mount.where])
 
     def _systemctl(self, *words: str, limit_s: float = _STOP_S) -> CommandResult:
         return self.run(["systemctl", "--no-ask-password", *words], timeout_s=limit_s)
@@ -226,7 +259,7 @@ def bring_about(module: AnsibleModule, run: CommandRunner) -> dict[str, Any]:
     """Look, plan, apply; return what the module returns. Raises ToolError, ValueError."""
     params, owner = module.params, module.params["owner"]
     mounts = mounts_of(params["mounts"])
-    todo, digests = survey(owner, mounts, params["answer_s"])
+    todo, digests, found = survey(run, owner, mounts, params["answer_s"])
     # What hides files is not put there for the next boot either.
     hidden = {mount.where for mount in mounts if any(
         line.startswith(f"{mount.where} ") for line in todo.refused)}  # fmt: skip
@@ -240,7 +273,7 @@ def bring_about(module: AnsibleModule, run: CommandRunner) -> dict[str, Any]:
         "hung": list(todo.hung),
         "diff": diff_of(files),
     }
-    applier = Applier(run, {mount.where: mount for mount in allowed}, digests)
+    applier = Applier(run, {mount.where: mount for mount in allowed}, digests, found)
     if not module.check_mode:
         applier.apply(todo.steps, files)
     for line in todo.pending:

@@ -27,6 +27,8 @@ _PLAIN = frozenset(string.ascii_letters + string.digits + ":_.")
 # By name; also where the disk is not there. Why a process was killed is none of them.
 _GONE = frozenset(errno.errorcode[number] for number in (*GONE, errno.ENXIO))
 _OCTAL = re.compile(r"\\([0-7]{3})")
+# What the kernel shows of CephFS: USER@FSID.NAME=/PATH, or MONITORS:/PATH.
+_CEPH = re.compile(r"([^@:/]*)@([^.]*)\.([^=]*)=(.*)")
 # What mountinfo calls a type that a helper has mounted.
 _LIVE_TYPES = {"fuse.ceph": "fuse.ceph-fuse"}
 # Text of mount.ceph, ceph-fuse and the kernel, and what it means to the one who reads it.
@@ -73,18 +75,20 @@ class Mount:
 
 @dataclass(frozen=True)
 class Live:
-    """A line of the kernel's table of mounts."""
+    """A line of the kernel's table of mounts; `number` is the device's, major:minor."""
 
     where: str
     fstype: str
     source: str
+    number: str = ""
 
 
 @dataclass(frozen=True)
 class Seen:
     """What is known of one mount point.
 
-    `dead` is an errno's name, "hang", or why nothing is known; empty is well.
+    `dead` is an errno's name, "hang", or why nothing is known; empty is well. `device` is the
+    number of the declared device, empty where none is there.
     """
 
     live: Live | None = None
@@ -93,6 +97,7 @@ class Seen:
     users: tuple[str, ...] = ()
     hides: int = 0
     automount: bool = False
+    device: str = ""
 
 
 @dataclass(frozen=True)
@@ -237,13 +242,13 @@ def fstab(owner: str, text: str, mounts: Sequence[Mount]) -> str:
     return "\n".join(kept) + "\n" if kept else ""
 
 
-def fstab_owned(owner: str, text: str) -> list[str]:
-    """Return the mount points in the owner's block of fstab."""
+def fstab_owned(owner: str, text: str) -> dict[str, str]:
+    """Return mount point -> line of the owner's block of fstab."""
     found = re.search(
         rf"(?ms)^# BEGIN baremetal\.dgx {re.escape(owner)}$\n(.*?)^# END", text
     )  # fmt: skip
     lines = found.group(1).splitlines() if found else []
-    return [unescape(line.split()[1]) for line in lines if len(line.split()) > 1]
+    return {unescape(line.split()[1]): line for line in lines if len(line.split()) > 1}
 
 
 def unescape(text: str) -> str:
@@ -262,7 +267,7 @@ def table(mountinfo: str) -> dict[str, Live]:
         fields, ends = left.split(), right.split()
         if dash and len(fields) > 4 and len(ends) > 1 and ends[0] != "autofs":
             where = unescape(fields[4])
-            found[where] = Live(where, ends[0], unescape(ends[1]))
+            found[where] = Live(where, ends[0], unescape(ends[1]), fields[2])
     return found
 
 
@@ -284,6 +289,25 @@ def digest(mount: Mount, watched: Mapping[str, str]) -> str:
 def same_kind(mount: Mount, live: Live) -> bool:
     """Return whether what is mounted is of the declared type."""
     return live.fstype in (mount.fstype, _LIVE_TYPES.get(mount.fstype))
+
+
+def _ceph(source: str) -> tuple[str, ...]:
+    """Return user, cluster, file system and path, those that a source of CephFS shows."""
+    found = _CEPH.fullmatch(source)
+    user, fsid, name, path = found.groups() if found else ("", "", "", source.partition(":/")[2])
+    return user, fsid, name, f"/{path.strip('/')}"
+
+
+def same_source(mount: Mount, live: Live, device: str) -> bool:
+    """Return whether what is mounted comes from where it is declared, as far as that shows.
+
+    The number of the declared device is empty where it is not there. Of btrfs, NFS and FUSE the
+    number is none of a device; it has the major 0.
+    """
+    if mount.fstype == "ceph":
+        pairs = zip(_ceph(mount.what), _ceph(live.source))
+        return all(one == other for one, other in pairs if one and other)
+    return not device or live.number.startswith("0:") or live.number == device
 
 
 def plan(
@@ -326,7 +350,9 @@ def plan(
                 )
             elif not (mount.automount and at.automount):
                 steps.append(Step(START, mount.where, "not mounted"))
-        elif not same_kind(mount, at.live) and mount.where not in owned:
+        elif mount.where not in owned and not (
+            same_kind(mount, at.live) and same_source(mount, at.live, at.device)
+        ):
             refused.append(
                 f"{mount.where} is a foreign mount: {at.live.source} "
                 f"({at.live.fstype}); unmount it, and take it out of what mounts it"

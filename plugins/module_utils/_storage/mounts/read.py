@@ -15,6 +15,7 @@ import errno
 import hashlib
 import json
 import os
+import stat
 from functools import partial
 from typing import Iterable, Mapping
 
@@ -41,6 +42,25 @@ def digest_of(path: str) -> str:
             return hashlib.sha256(handle.read()).hexdigest()
     except OSError:
         return ""
+
+
+def changed_at(path: str) -> float:
+    """Return when a file or its owner and mode last changed; 0 where it is absent."""
+    try:
+        return os.stat(path).st_ctime
+    except OSError:
+        return 0.0
+
+
+def device_of(name: str) -> str:
+    """Return the number of the device that a name leads to, as mountinfo has it; empty for none."""
+    try:
+        found = os.stat(name) if name.startswith("/dev/") else None
+    except OSError:
+        return ""
+    if found is None or not stat.S_ISBLK(found.st_mode):
+        return ""
+    return f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}"
 
 
 def owned_units(owner: str) -> dict[str, str]:

@@ -26,9 +26,12 @@ def disks(run_module, tmp_path, monkeypatch):
 
     def command(argv, timeout_s=30, env=None):
         calls.append(argv[0])
+        run.words.append(argv)
         # udev knows of nothing that lies on the disk.
         listed = {**data, "fstype": None, "label": None, "uuid": None}
         out = json.dumps({"blockdevices": [listed]}) if argv[0] == "lsblk" else ""
+        out = run.answers.get(argv[0], out)
+        out = run.answers.get(argv[0], out)
         if argv[:2] == ["wipefs", "--no-act"] and data.get("fstype"):
             found = {"type": data["fstype"], "uuid": data["uuid"], "label": data.get("label")}
             out = json.dumps({"signatures": [found]})
@@ -39,6 +42,7 @@ def disks(run_module, tmp_path, monkeypatch):
 
     def run(check=False, **more):
         calls.clear()
+        run.words.clear()
         volume = {"name": "s", "kind": "plain", "disks": [NAME], "mountpoint": "/s", "label": "s"}
         options = {
             "volumes": [{**volume, **more.pop("volume", {})}],
@@ -48,6 +52,8 @@ def disks(run_module, tmp_path, monkeypatch):
         return run_module(local_volumes.main, options, check)
 
     run.data, run.calls, run.broken, run.notes = data, calls, "", tmp_path / "notes.json"
+    run.words, run.answers = [], {}
+    run.words, run.answers = [], {}
     monkeypatch.setattr(local_volumes, "ModuleRunner", lambda _module: command)
     monkeypatch.setattr(
         _volumes_host, "resolve", lambda names: dict.fromkeys(names, "/dev/nvme0n1")
@@ -71,6 +77,34 @@ def test_another_label_on_our_disk_needs_consent(disks):
     result = disks(volume={"label": "t"}, wipe=True)
     assert result["changed"]
     assert disks.data["label"] == "t"
+
+
+def test_a_group_without_a_volume_is_asked_for_where_a_disk_is_in_one(disks):
+    lvm = {"kind": "lvm"}
+    disks(volume=lvm, check=True)
+    assert "pvs" not in disks.calls
+    disks.data.update(fstype="LVM2_member", uuid="pv")
+    row = {"pv_name": "/dev/nvme0n1", "vg_name": "dgx-s", "lv_count": "0"}
+    disks.answers["pvs"] = json.dumps({"report": [{"pv": [row]}]})
+    steps = disks(volume=lvm, check=True)["steps"]
+    assert [step.split()[0] for step in steps] == ["lvcreate", "mkfs.xfs"]
+    for wrong in ("{", json.dumps({"report": [{"pv": [{}]}]})):
+        disks.answers["pvs"] = wrong
+        assert "left alone" in disks(volume=lvm, check=True)["msg"]
+    disks.broken = "pvs"
+    assert "left alone" in disks(volume=lvm, check=True)["msg"]
+
+
+def test_an_array_that_lacks_a_member_is_asked_nothing(disks):
+    """mdadm and wipefs know nothing of what has no size; it counts as an array all the same."""
+    empty = {"name": "/dev/md127", "type": "raid0", "size": 0, "ro": False, "mountpoints": [None]}
+    disks.data.update(fstype="linux_raid_member", uuid="md", children=[empty])
+    disks.notes.write_text('{"uuids": ["md"]}')
+    assert "local_storage_wipe: true" in disks()["msg"]
+    steps = disks(check=True, wipe=True)["steps"]
+    assert steps[0].startswith("mdadm --stop /dev/md127 ")
+    assert "mdadm" not in disks.calls
+    assert not [one for one in disks.words if one[:2] == ["wipefs", "--no-act"] and "md" in one[-1]]
 
 
 def test_a_foreign_disk_is_refused_with_consent_and_with_lost_notes(disks):

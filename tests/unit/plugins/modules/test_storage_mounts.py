@@ -41,7 +41,9 @@ class World:
         self.fstab.write_text("UUID=1 / ext4 defaults 0 1\n")
         self.root = tmp_path / "mnt"
         self.live: dict[str, str] = {}
-        self.broken, self.calls = "", []
+        self.broken, self.calls, self.number = "", [], "0:4"
+        # When each mount became active, in seconds of the machine's uptime.
+        self.active = time.monotonic() + 3600
         self.dead: dict[str, str] = {}
         self.used: dict[str, tuple[str, ...]] = {}
         monkeypatch.setattr(_mounts_host, "UNITS", str(self.units))
@@ -58,7 +60,9 @@ class World:
         monkeypatch.setattr(storage_mounts, "ModuleRunner", lambda _module: self.run)
 
     def table(self):
-        rows = (f"9 1 0:4 / {where} rw - {kind} src rw" for where, kind in self.live.items())
+        rows = (
+            f"9 1 {self.number} / {where} rw - {kind} src rw" for where, kind in self.live.items()
+        )
         return "\n".join(rows) + "\n"
 
     def run(self, argv, timeout_s=30, env=None):
@@ -68,7 +72,10 @@ class World:
         unit = words[-1]
         path = self.units / unit
         where = _mounts_host.where_of(path.read_text()) if path.is_file() else ""
-        if words[0] == "journalctl":
+        if words[:2] == ["systemctl", "show"]:
+            self.calls.pop()
+            out = f"ActiveEnterTimestampMonotonic={int(self.active * 1e6)}\n"
+        elif words[0] == "journalctl":
             out = f"Mounting x\n{self.broken}\n"
         elif words[:2] == ["systemctl", "start"] and where:
             if self.broken:
@@ -187,6 +194,93 @@ def test_what_a_boot_has_mounted_is_known(world, tmp_path):
         note.unlink()
     changed = world.apply({**home, "options": ["ceph.id=other"]})
     assert changed["steps"] == [f"remount {home['where']}: declared otherwise now"]
+
+
+@pytest.fixture
+def booted(world, tmp_path):
+    """`booted(change, style)`: mounted, booted, changed; what two runs in use, and one after, do.
+
+    `change` gets the key that the mount watches, and returns what is declared otherwise.
+    """
+    key = tmp_path / "key"
+
+    def boot(change, style="unit"):
+        key.write_text("old")
+        home = world.mount("home", watch=[str(key)])
+        world.apply(home, style=style)
+        # fstab's mount is made by the generator's unit, which this world does not play.
+        world.live[home["where"]] = "fuse.ceph-fuse"
+        world.active = time.monotonic() + 0.001
+        time.sleep(0.05)
+        for note in (tmp_path / "notes").iterdir():
+            note.unlink()
+        declared = {**home, **change(key)}
+        world.used[home["where"]] = ("vim (pid 7, uid 2001)",)
+        first, second = world.apply(declared, style=style), world.apply(declared, style=style)
+        world.used.clear()
+        return first, second, world.apply(declared, style=style)
+
+    return boot
+
+
+@pytest.mark.parametrize("style", ["unit", "fstab"])
+@pytest.mark.parametrize(
+    "change",
+    [lambda key: key.write_text("rotated") and {}, lambda _key: {"options": ["ceph.id=other"]}],
+    ids=["key", "options"],
+)
+def test_what_has_changed_since_the_boot_is_not_taken_for_what_is_mounted(booted, change, style):
+    first, second, unused = booted(change, style)
+    assert first["pending"]
+    # What the first run has written is not what the mount was made with.
+    assert second["pending"]
+    assert [step.split(":")[0].split()[0] for step in unused["steps"]] == ["remount"]
+
+
+@pytest.mark.parametrize("style", ["unit", "fstab"])
+def test_what_is_as_at_the_boot_is_left_alone(booted, style):
+    for run in booted(lambda _key: {}, style):
+        assert (run["changed"], run["steps"], run["pending"]) == (False, [], [])
+
+
+def test_where_systemd_does_not_know_since_when_the_key_is_not_compared(world, tmp_path, booted):
+    def forgotten(key):
+        world.active = 0
+        key.write_text("rotated")
+        return {}
+
+    assert not booted(forgotten)[0]["pending"]
+
+
+def test_a_run_that_is_killed_before_it_mounts_again_takes_nothing_for_mounted(
+    world, tmp_path, monkeypatch
+):
+    home = world.mount("home")
+    world.apply(home)
+    for note in (tmp_path / "notes").iterdir():
+        note.unlink()
+
+    def killed(*_words):
+        raise KeyboardInterrupt
+
+    other = {**home, "options": ["ceph.id=other"]}
+    with monkeypatch.context() as patch:
+        patch.setattr(_mounts_apply.Applier, "_systemctl", killed)
+        with pytest.raises(KeyboardInterrupt):
+            world.apply(other)
+    assert world.apply(other)["steps"] == [f"remount {home['where']}: declared otherwise now"]
+
+
+def test_a_disk_of_another_file_system_is_not_taken_for_the_declared_one(world, monkeypatch):
+    scratch = world.mount("scratch", what="/dev/null", fstype="xfs", network=False)
+    world.live[scratch["where"]] = "xfs"
+    monkeypatch.setattr(_mounts_host.stat, "S_ISBLK", lambda _mode: True)
+    world.number = "8:1"
+    assert "is a foreign mount" in world.apply(scratch)["msg"]
+    assert not list(world.units.glob("*.*mount"))
+    world.number = "1:3"
+    assert not world.apply(scratch).get("failed")
+    assert not world.apply(scratch)["changed"]
 
 
 def test_a_dead_client_is_revived_and_a_hung_one_left_alone(world):

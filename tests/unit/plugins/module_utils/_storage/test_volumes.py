@@ -58,13 +58,13 @@ def member(name, child=None, **more):
 
 
 def md(**more):
-    return disk("/dev/md127", type="raid0", **more)
+    return disk("/dev/md127", **{"type": "raid0", **more})
 
 
-def planned(volume, disks, written=(), consent=False, arrays=None, paths=None):
+def planned(volume, disks, written=(), consent=False, arrays=None, paths=None, groups=None):
     found = _volumes.devices({"blockdevices": disks})
     chosen = PATHS if paths is None else paths
-    return _volumes.plan(volume, chosen, found, arrays or {}, written, consent)
+    return _volumes.plan(volume, chosen, found, arrays or {}, written, consent, groups or {})
 
 
 def commands(outcome):
@@ -77,14 +77,15 @@ ARRAYS = {"/dev/md127": _volumes.array(EXPORT)}
 
 def test_blank_disks_become_an_array_with_a_file_system():
     outcome = planned(MD, BLANK)
-    assert commands(outcome) == ["mdadm", "mkfs.xfs"]
-    assert outcome.steps[0].argv[-2:] == ("/dev/nvme0n1", "/dev/nvme1n1")
-    assert outcome.steps[1].argv == ("mkfs.xfs", "-L", "dgx-scratch", "/dev/md/scratch")
+    assert commands(outcome) == ["blkdiscard", "blkdiscard", "mdadm", "mkfs.xfs"]
+    assert outcome.steps[2].argv[-2:] == ("/dev/nvme0n1", "/dev/nvme1n1")
+    assert outcome.steps[3].argv == ("mkfs.xfs", "-L", "dgx-scratch", "/dev/md/scratch")
     assert not any(step.wipes for step in outcome.steps)
 
 
 def test_blank_disks_become_a_striped_volume():
-    assert commands(planned(LVM, BLANK)) == ["vgcreate", "lvcreate", "mkfs.xfs"]
+    names = commands(planned(LVM, BLANK))
+    assert names == ["blkdiscard", "blkdiscard", "vgcreate", "lvcreate", "mkfs.xfs"]
 
 
 def test_a_blank_disk_becomes_a_file_system():
@@ -141,8 +142,115 @@ def test_own_leftovers_need_consent():
     refused = planned(MD, disks, ("md-uuid",))
     assert "local_storage_wipe: true" in refused.refused[0]
     outcome = planned(MD, disks, ("md-uuid",), consent=True)
-    assert commands(outcome) == ["wipefs", "mdadm", "mkfs.xfs"]
+    assert commands(outcome) == ["wipefs", "blkdiscard", "blkdiscard", "mdadm", "mkfs.xfs"]
     assert outcome.steps[0].wipes == ("/dev/nvme0n1",)
+
+
+class Stack:
+    """Disks whose old file system shows as soon as a volume begins where the old one did."""
+
+    def __init__(self, volume):
+        self.kind = "linux_raid_member" if volume.kind == "md" else "LVM2_member"
+        self.volume, self.built, self.fs = volume, False, None
+        # The second disk is a new one.
+        self.member = {"/dev/nvme0n1": "old", "/dev/nvme1n1": ""}
+        self.old = {"/dev/nvme0n1"}
+
+    def plan(self, consent):
+        top = md() if self.volume.kind == "md" else disk(
+            "/dev/mapper/dgx--scratch-scratch", type="lvm"
+        )  # fmt: skip
+        top |= {"fstype": "xfs", "label": "dgx-scratch", "uuid": self.fs} if self.fs else {}
+        disks = [
+            disk(name, children=[top] if self.built else [],
+                 **({"fstype": self.kind, "uuid": uuid} if uuid else {}))
+            for name, uuid in self.member.items()
+        ]  # fmt: skip
+        return planned(self.volume, disks, ("old", "new"), consent, ARRAYS)
+
+    def do(self, step):
+        if step.argv[0] == "wipefs":
+            self.member[step.argv[-1]] = ""
+        elif step.argv[0] == "blkdiscard":
+            assert step.argv[1:4] == ("--zeroout", "--length", "1GiB")
+            self.old.discard(step.argv[-1])
+        elif step.argv[0] in ("mdadm", "lvcreate"):
+            self.member = dict.fromkeys(self.member, "new")
+            self.built, self.fs = True, "half" if self.old else None
+        elif step.argv[0] == "mkfs.xfs":
+            assert not self.fs, "mkfs refuses what is there"
+            self.fs = "fresh"
+
+
+@pytest.mark.parametrize("volume", [MD, LVM], ids=lambda one: one.kind)
+@pytest.mark.parametrize("killed", range(7))
+def test_a_volume_with_a_new_disk_never_gets_its_old_file_system_back(volume, killed):
+    """Nor where a run was killed, or the disks were wiped by hand."""
+    world = Stack(volume)
+    for step in world.plan(True).steps[:killed]:
+        if step.argv[0] == "vgcreate":
+            break
+        world.do(step)
+    for step in world.plan(True).steps:
+        world.do(step)
+    assert world.fs == "fresh"
+    assert not world.plan(False).steps
+
+
+@pytest.mark.parametrize("empty", [False, True], ids=["active", "lost a member"])
+def test_what_is_built_of_several_disks_is_taken_apart_once_and_first(empty):
+    """An array that lacks a member has no size and no level, and holds the others."""
+    wrong = Volume("other", "md", NAMES, "/scratch", "dgx-other")
+    array = md(type="md", size=0) if empty else md(fstype="xfs", uuid="fs")
+    disks = [member("/dev/nvme0n1", array), member("/dev/nvme1n1", array)]
+    outcome = planned(wrong, disks, ("md-uuid", "fs"), True, {} if empty else ARRAYS)
+    assert commands(outcome)[:4] == ["mdadm", "wipefs", "wipefs", "blkdiscard"]
+    assert outcome.steps[0].argv == ("mdadm", "--stop", "/dev/md127")
+    striped = disk("/dev/mapper/dgx--o-o", type="lvm")
+    disks = [member(name, striped) for name in ("/dev/nvme0n1", "/dev/nvme1n1")]
+    outcome = planned(wrong, disks, ("md-uuid",), True)
+    assert commands(outcome)[:4] == ["lvremove", "wipefs", "wipefs", "blkdiscard"]
+    assert "--all" in _volumes.LSBLK, "else lsblk hides what has no size"
+
+
+PVS = """  {
+      "report": [
+          {
+              "pv": [
+                  {"pv_name":"/dev/nvme0n1", "vg_name":"dgx-scratch", "lv_count":"0"},
+                  {"pv_name":"/dev/nvme1n1", "vg_name":"dgx-scratch", "lv_count":"0"},
+                  {"pv_name":"/dev/sda3", "vg_name":"system", "lv_count":"2"},
+                  {"pv_name":"/dev/sdb", "vg_name":"", "lv_count":""}
+              ]
+          }
+      ]
+  }
+"""
+
+
+def test_a_group_that_a_killed_run_left_empty_gets_its_volume():
+    groups = _volumes.empty_groups(PVS)
+    assert groups == {"dgx-scratch": ("/dev/nvme0n1", "/dev/nvme1n1")}
+    pvs = [disk(name, fstype="LVM2_member", uuid="pv") for name in groups["dgx-scratch"]]
+    # Whether or not the killed run has noted them.
+    for known in ((), ("pv",)):
+        outcome = planned(LVM, pvs, known, groups=groups)
+        assert commands(outcome) == ["lvcreate", "mkfs.xfs"]
+        assert outcome.device == "/dev/dgx-scratch/scratch"
+    # Any other group, of other disks, or with more on them, stays what it is.
+    for other in (
+        {},
+        {"dgx-data": groups["dgx-scratch"]},
+        {"dgx-scratch": ("/dev/nvme0n1",)},
+        {"dgx-scratch": (*groups["dgx-scratch"], "[unknown]")},
+    ):
+        assert planned(LVM, pvs, groups=other).refused
+    for more in ({"pttype": "gpt"}, {"fstype": "ext4"}, {"children": [disk("/dev/md9")]}):
+        assert planned(LVM, [pvs[0], {**pvs[1], **more}], groups=groups).refused
+    assert planned(MD, pvs, groups=groups).refused
+    for broken in ("{", "{}", '{"report": []}', '{"report": [{}]}'):
+        with pytest.raises((ValueError, LookupError)):
+            _volumes.empty_groups(broken)
 
 
 def test_an_old_array_is_taken_apart_before_its_disks_are_wiped():

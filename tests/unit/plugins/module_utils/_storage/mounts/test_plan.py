@@ -96,10 +96,10 @@ def test_fstab_keeps_every_line_that_is_not_ours():
     assert text.startswith(before)
     assert r"none /a\040b fuse.ceph _netdev,nofail,ceph.id=n," in text
     assert "x-systemd.automount" in text
-    assert _mounts.fstab_owned("cephfs", text) == ["/a b"]
+    assert _mounts.fstab_owned("cephfs", text) == {"/a b": _mounts.fstab_line(mount)}
     assert _mounts.fstab("cephfs", text, [mount]) == text
     assert _mounts.fstab("cephfs", text, []) == before
-    assert _mounts.fstab_owned("other", text) == []
+    assert _mounts.fstab_owned("other", text) == {}
 
 
 def test_table_has_what_is_on_top_and_no_automount_that_waits():
@@ -169,6 +169,52 @@ def test_a_mount_of_another_owner_is_refused():
     plan = planned(Seen(live=nfs), owned=())
     assert "server:/home (nfs4)" in plan.refused[0]
     assert not plan.steps
+
+
+SCRATCH = Mount("s", "/dev/disk/by-label/s", "/cluster/home", "xfs", network=False)
+OLD = Mount("h", "10.0.0.1:3300,10.0.0.2:3300:/home", "/cluster/home", "ceph")
+
+
+@pytest.mark.parametrize(
+    ("mount", "source", "number", "same"),
+    [
+        (HOME, "node@f.cephfs=/home", "", True),
+        (HOME, "node@f.cephfs=/home/", "", True),
+        (HOME, "node@.cephfs=/home", "", True),
+        (HOME, "admin@f.cephfs=/home", "", False),
+        (HOME, "node@g.cephfs=/home", "", False),
+        (HOME, "node@f.other=/home", "", False),
+        (HOME, "node@f.cephfs=/", "", False),
+        # Monitors are another spelling of the same cluster, in which only the path shows.
+        (HOME, "10.0.0.1:6789:/home", "", True),
+        (HOME, "10.0.0.1:6789:/", "", False),
+        (OLD, "[fd00::1]:6789:/home", "", True),
+        (OLD, "node@f.cephfs=/home", "", True),
+        (OLD, "10.0.0.1:/other", "", False),
+        (SCRATCH, "/dev/md127", "9:127", True),
+        (SCRATCH, "/dev/sda1", "8:1", False),
+        # A file system with several disks shows none of them.
+        (SCRATCH, "/dev/sda1", "0:44", True),
+    ],
+)
+@pytest.mark.parametrize("owned", [(), ("/cluster/home",)])
+def test_a_mount_of_the_same_type_from_elsewhere_is_foreign(mount, source, number, same, owned):
+    live = Live("/cluster/home", mount.fstype, source, number)
+    plan = planned(Seen(live=live, device="9:127"), (mount,), owned)
+    assert not plan.steps
+    assert [f"is a foreign mount: {source}" in line for line in plan.refused] == (
+        [] if same or owned else [True]
+    )
+
+
+def test_what_has_no_source_to_compare_is_taken_as_declared():
+    fuse = Mount("f", "none", "/cluster/home", "fuse.ceph")
+    live = Live("/cluster/home", "fuse.ceph-fuse", "ceph-fuse", "0:40")
+    assert planned(Seen(live=live), (fuse,), ()) == _mounts.Plan()
+    # The declared device is not there.
+    live = Live("/cluster/home", "xfs", "/dev/sda1", "8:1")
+    assert planned(Seen(live=live), (SCRATCH,), ()) == _mounts.Plan()
+    assert _mounts.table(MOUNTINFO)["/"].number == "254:0"
 
 
 def test_an_automount_that_waits_is_as_declared():
