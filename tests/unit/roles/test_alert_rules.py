@@ -11,6 +11,7 @@ from typing import Any
 
 import alert_table
 import pytest
+import threshold_table
 import yaml
 from prometheus_tools import ROOT, RULES, tool
 
@@ -120,6 +121,11 @@ def run(folder: Path, cases: dict[str, dict[str, Any]]) -> str:
         }
         path.write_text(yaml.safe_dump(content))
         files.append(str(path))
+    return complaints(*files)
+
+
+def complaints(*files: str) -> str:
+    """The complaints of promtool about these tests."""
     done = subprocess.run(
         [tool("promtool"), "test", "rules", *files], capture_output=True, text=True, check=False
     )
@@ -175,6 +181,95 @@ def test_texts_name_labels_that_are_there(name: str) -> None:
     texts = [*ALERTS[name]["annotations"].values(), *ALERTS[name]["labels"].values()]
     named = set(re.findall(r"\$labels\.([A-Za-z_]+)", " ".join(texts)))
     assert named <= had, f"{named - had} is not a label of the alert"
+
+
+def test_a_gpu_that_two_jobs_share_is_counted_once(tmp_path: Path) -> None:
+    """One series for each job: eight GPUs of 100 W, the last of which has two."""
+    job = ['hpc_job=""'] * 7 + ['hpc_job="7"', 'hpc_job="8"']
+    gpus = [f'instance="dgx-01",gpu="{gpu}",UUID="GPU-{gpu}"' for gpu in (*range(8), 7)]
+    names = {"DCGM_FI_DEV_GPU_TEMP": 40, "DCGM_FI_DEV_POWER_USAGE": 100}
+    shown = {
+        'node:gpus_seen:count{node="dgx-01"}': 8,
+        "cluster:gpus:count": 8,
+        'instance:gpu_power:watts{instance="dgx-01"}': 800,
+        "cluster:gpu_power:watts": 800,
+    }
+    asked = {
+        "interval": "1m",
+        "input_series": [
+            {"series": f"{name}{{{gpu},{of}}}", "values": f"{value}x10"}
+            for name, value in names.items()
+            for gpu, of in zip(gpus, job, strict=True)
+        ],
+        "promql_expr_test": [
+            {
+                "expr": name.partition("{")[0],
+                "eval_time": "5m",
+                "exp_samples": [{"labels": name, "value": value}],
+            }
+            for name, value in shown.items()
+        ],
+    }
+    path = tmp_path / "shared.yml"
+    rules = [str(RULES / "recording.yml")]
+    path.write_text(yaml.safe_dump({"rule_files": rules, "tests": [asked]}))
+    assert complaints(str(path)) == ""
+
+
+@pytest.mark.parametrize(
+    ("failures", "fires"), [([300, 600, 900, 1200, 1500], True), ([300], False)]
+)
+def test_one_group_that_is_never_delivered(
+    tmp_path: Path, failures: list[int], fires: bool
+) -> None:
+    """It is tried once in five minutes; rules are evaluated between two scrapes 15 s apart."""
+    name = 'alertmanager_notifications_failed_total{instance="head-01",integration="email"}'
+    counted = [sum(at <= scrape for at in failures) for scrape in range(0, 1800, 15)]
+    firing = 'ALERTS{alertname="NotificationsFail",alertstate="firing"}'
+    labels = 'component="monitoring",instance="head-01",integration="email",severity="critical"'
+    found = [{"labels": f"{firing[:-1]},{labels}}}", "value": 1}] if fires else []
+    asked = {
+        "interval": "7s500ms",
+        "input_series": [{"series": name, "values": "".join(f"_ {one} " for one in counted)}],
+        "promql_expr_test": [
+            {"expr": firing, "eval_time": f"{minute}m", "exp_samples": found}
+            for minute in ((21, 22, 25) if fires else (11, 16, 19, 20, 21))
+        ],
+    }
+    path = tmp_path / "group.yml"
+    rules = [str(RULES / "meta.yml")]
+    content = {"rule_files": rules, "evaluation_interval": "15s", "tests": [asked]}
+    path.write_text(yaml.safe_dump(content))
+    assert complaints(str(path)) == ""
+
+
+# What a node finds wrong with itself
+
+
+def receives(matchers: str, check: str) -> bool:
+    """Whether a selector of findings takes one of this check."""
+    return all(
+        (re.fullmatch(text, check) is not None) == (op in ("=", "=~"))
+        for op, text in re.findall(r'check([=!]~?)"([^"]*)"', matchers)
+    )
+
+
+def receivers(check: str) -> list[str]:
+    """The alerts that a finding of this check raises, without those about Slurm's answer to it."""
+    found = re.compile(r'baremetal_dgx_health_finding\{([^}]*status="fail"[^}]*)\}')
+    return [
+        name
+        for name, rule in ALERTS.items()
+        if name != "GateOpen"
+        and any(receives(matchers, check) for matchers in found.findall(rule["expr"]))
+    ]
+
+
+@pytest.mark.parametrize("package", ["_gpu", "_ib", "_node_health"])
+def test_each_finding_of_a_node_raises_one_alert(package: str) -> None:
+    checks = {re.sub(r"\{\w+\}", "x", one.check) for one in threshold_table.packages()[package]}
+    assert len(checks) > 10
+    assert {check: receivers(check) for check in checks if len(receivers(check)) != 1} == {}
 
 
 # The lists of Xids
