@@ -125,8 +125,8 @@ options:
           - Group of the host, such as one of a directory, whose members are users of the account
             beside O(accounts[].users), without limits for each.
           - A user of the account who is declared nowhere and leaves the group leaves the account,
-            once no job of the user is in the queue. A group that is empty or unknown all at once
-            removes none.
+            once no job of the user is in the queue, nor one of a user whose name is gone. A group
+            that is empty or unknown all at once removes none.
         type: str
   leaving_share:
     description: Share of the users of an account, and of all accounts with groups together, who may

@@ -13,7 +13,7 @@ import grp
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from .._core.run import ToolError
-from .._slurm.commands import Job
+from .._slurm.commands import Job, name_jobs
 from .parse import Present
 from .values import is_name
 
@@ -142,9 +142,12 @@ def _kept(
             f"{group}: {len(leaving)} of {len(former)} users would leave at once, and {most} may; "
             f"{stay}; if that is right, raise leaving_share for one run"
         )
-    busy = {job.user for job in queue() if job.account == account}
-    kept = [user for user in leaving if user in busy]
-    return kept, f"{group}: kept until their jobs have ended: {_some(kept)}" if kept else ""
+    jobs = [job for job in queue() if job.account == account]
+    nameless = [job for job in jobs if job.is_nameless]
+    busy = {job.user for job in jobs}
+    kept = leaving if nameless else [user for user in leaving if user in busy]
+    note = f"{group}: kept until their jobs have ended: {_some(kept)}" if kept else ""
+    return kept, note + (f"; one of them may have {name_jobs(nameless)}" if nameless else "")
 
 
 def _some(names: Sequence[str]) -> str:

@@ -181,7 +181,9 @@ def _removal_errors(
                 f"accounts.{name}: cannot be removed while it has jobs: {name_jobs(queued)}"
             )
     for account, user in removal.members:
-        queued = [job for job in jobs if (job.account, job.user) == (account, user)]
+        queued = [
+            job for job in jobs if job.account == account and (job.user == user or job.is_nameless)
+        ]
         if queued and account not in removal.accounts:
             errors.append(
                 f"accounts.{account}.users.{user}: cannot be removed while it has jobs:"

@@ -750,15 +750,24 @@ def make_temporary(prefix: str, parent: str = "", mode: int = 0o700) -> str:
             return os.path.join(parent, name)
 
 
-def copy_file(source: str, target: str, mode: int = 0o644) -> None:
-    """Copy a regular file; the target is there as a whole or not at all."""
-    write_atomic(target, read_bytes(source, 1 << 32), mode, sync=False)
+def copy_file(source: str, target: str, mode: int | None = None) -> None:
+    """Copy a regular file; the target is there as a whole or not at all.
+
+    Without a mode it gets the source's, with owner and group: no other user may read it then.
+    """
+    owner = group = -1
+    if mode is None:
+        found = os.stat(source)
+        mode, owner, group = stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid
+    write_atomic(target, read_bytes(source, 1 << 32), mode, owner, group, sync=False)
 
 
 def copy_tree(source: str, target: str, ignore: Callable[..., Iterable[str]] | None = None) -> None:
     """Copy a folder to one that is made; links stay links. The target's parent is the caller's."""
     with open_folder(os.path.dirname(target), deny=NO_OTHER_WRITER):
-        shutil.copytree(source, target, symlinks=True, ignore=ignore)
+        # Closed until all in it has its mode, which shutil sets last.
+        os.mkdir(target, 0o700)
+        shutil.copytree(source, target, symlinks=True, ignore=ignore, dirs_exist_ok=True)
 
 
 def give_tree(path: str, owner: int, group: int, mode: int) -> None:

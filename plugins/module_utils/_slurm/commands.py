@@ -44,9 +44,15 @@ class Job:
     qos: str
     state: str
 
+    @property
+    def is_nameless(self) -> bool:
+        """Whether no directory knows the user: squeue prints the number, old releases `nobody`."""
+        return self.user.isdigit() or self.user == "nobody"
+
     def describe(self) -> str:
         """`1234 (alice, RUNNING)`."""
-        return f"{self.job_id} ({self.user}, {self.state})"
+        user = f"{self.user}, whose name is gone" if self.is_nameless else self.user
+        return f"{self.job_id} ({user}, {self.state})"
 
 
 def show(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import fnmatch
+import gzip
 import hashlib
 import json
 import os
@@ -19,6 +20,8 @@ from typing import Any
 import pytest
 from role_render import ROLES, by_path, lines, render, render_many
 from role_rules import read_yaml
+
+from ansible_collections.community.mysql.plugins.modules import mysql_db
 
 SHOWN = {
     "wanted": "__slurm_base_wanted",
@@ -531,3 +534,97 @@ def test_people_are_looked_for_when_a_new_slurm_conf_has_been_read(looks_for_peo
 
 def test_a_slurmctld_that_does_not_say_whom_it_knows_is_a_failed_unit(looks_for_people):
     assert looks_for_people("")[0] != 0
+
+
+# host → inputs, and the lines that its refusal must have; empty: it is let in
+LOGINS: dict[str, tuple[dict[str, Any], str]] = {
+    "not_listed": ({}, "would lock out daemon, as whom Ansible logs in"),
+    "another_group": ({"slurm_compute_ssh_groups": ["bin"]}, "would lock out daemon"),
+    "another_user": ({"ansible_user": "bin"}, "would lock out bin"),
+    "user": ({"slurm_compute_ssh_users": ["daemon"]}, ""),
+    "group": ({"slurm_compute_ssh_groups": ["bin", "daemon"]}, ""),
+    "declared_root": ({"ansible_user": "root"}, ""),
+    "off": ({"slurm_compute_pam_adopt": False}, ""),
+}
+
+
+@pytest.mark.parametrize(("login", "check"), [("daemon", False), ("daemon", True), ("root", False)])
+def test_who_logs_in_by_another_name_than_the_inventorys_is_not_locked_out(
+    tmp_path: Path, login: str, check: bool
+) -> None:
+    """The name may be in the configuration of ssh alone: the node knows who has logged in."""
+    shared = {"slurm_compute_controllers": ["head-01"]}
+    hosts = {name: {**shared, **inputs} for name, (inputs, _text) in LOGINS.items()}
+    preflight = {"name": "baremetal.dgx.slurm_compute", "tasks_from": "preflight"}
+    play = {"hosts": "all", "gather_facts": False, "tasks": [{"import_role": preflight}]}
+    (tmp_path / "play.yml").write_text(json.dumps([play]))
+    (tmp_path / "hosts.yml").write_text(json.dumps({"all": {"hosts": hosts}}))
+    done = subprocess.run(
+        [
+            str(Path(sys.executable).with_name("ansible-playbook")),
+            f"--inventory={tmp_path}/hosts.yml",
+            "--connection=local",
+            f"--extra-vars=ansible_python_interpreter={sys.executable}",
+            str(tmp_path / "play.yml"),
+            *(["--check"] if check else []),
+        ],
+        env={
+            **os.environ,
+            "ANSIBLE_HOME": str(tmp_path / "home"),
+            "ANSIBLE_NOCOLOR": "1",
+            "SUDO_USER": login,
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    counts = dict(re.findall(r"^(\S+)\s+: .*changed=0 .*failed=(\d)", done.stdout, re.MULTILINE))
+    assert set(counts) == set(LOGINS), done.stdout + done.stderr
+    refused = {host: text for host, (_inputs, text) in LOGINS.items() if text}
+    if login == "root":
+        refused = {"another_user": refused["another_user"]}
+    assert {host for host, count in counts.items() if count != "0"} == set(refused), done.stdout
+    for host, text in refused.items():
+        (line,) = re.findall(rf"^fatal: \[{host}\].*\n(?: .*\n)*", done.stdout, re.MULTILINE)
+        assert text in line
+
+
+class Shell:
+    """What the module of the collection community.mysql asks of its AnsibleModule to dump."""
+
+    def get_bin_path(self, name: str, _required: bool) -> str:
+        found = shutil.which(name)
+        assert found
+        return found
+
+    def run_command(
+        self, command: str, use_unsafe_shell: bool, executable: str = "sh"
+    ) -> tuple[int, str, str]:
+        assert use_unsafe_shell
+        argv = [executable, "-c", command]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("rc", [0, 2])
+def test_half_a_copy_of_the_database_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rc: int
+) -> None:
+    """slurmdbd converts the tables after it, and there is no other way back."""
+    program = tmp_path / "mariadb-dump"
+    program.write_text(f"#!/bin/sh\necho CREATE TABLE\nexit {rc}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    block = read_yaml(ROLES / "slurm_database/tasks/install.yml")[0]["block"]
+    (dump,) = [task["community.mysql.mysql_db"] for task in block if "mysql_db" in str(task)]
+    target = str(tmp_path / dump["target"].rpartition("/")[2])
+    given = {"single_transaction": dump["single_transaction"], "pipefail": dump.get("pipefail")}
+    database = ("localhost", None, None, ["slurm_acct_db"], target, False, 3306, None)
+    answer = mysql_db.db_dump(Shell(), *database, "mariadb", "10.11.6", **given)
+    assert answer[0] == rc
+    assert gzip.decompress(Path(target).read_bytes()) == b"CREATE TABLE\n"
+    # What is whole gets the name that it is found by.
+    move = block[-1]["ansible.builtin.command"]["argv"]
+    assert move[-2] == dump["target"]
+    assert move[-1].endswith(".sql.gz")
+    assert not dump["target"].endswith(".sql.gz")

@@ -217,6 +217,27 @@ def test_who_has_jobs_stays_until_they_have_ended(sync):
     assert database.tree()[1]["hpc"] == ["alice", "bob"]
 
 
+@pytest.mark.parametrize("printed", ["2001", "nobody"])
+def test_a_job_without_a_name_may_be_of_each_who_leaves(sync, printed):
+    """squeue knows no name of a user whom the directory has deleted."""
+    database = Sacctmgr()
+    sync(database, ["bob", "carol"])
+    jobs = [Job("7", printed, "hpc", "normal", "RUNNING")]
+    answer = sync(database, ["bob"], jobs=jobs)
+    assert (answer["changed"], answer["notes"]) == (
+        False,
+        [
+            (
+                "hpc: kept until their jobs have ended: carol; one of them may have "
+                f"7 ({printed}, whose name is gone, RUNNING)"
+            )
+        ],
+    )
+    other = [Job("7", printed, "other", "normal", "RUNNING")]
+    assert sync(database, ["bob"], jobs=other)["changed"] is True
+    assert database.tree()[1]["hpc"] == ["alice", "bob"]
+
+
 def test_a_misspelt_group_is_an_error(sync):
     database = Sacctmgr()
     assert "this host knows no group 'hpc'" in sync(database, None)["msg"]

@@ -288,6 +288,22 @@ def test_plans_that_are_refused(entries, errors):
     assert made.commands == ()
 
 
+@pytest.mark.parametrize("printed", ["2001", "nobody"])
+def test_a_job_without_a_name_may_be_of_each_who_is_removed(printed):
+    """squeue knows no name of a user whom the directory has deleted."""
+    entry = {**VISION, "users": [VISION["users"][0], {"name": "bob", "state": "absent"}]}
+    made = plan(RESEARCH, entry, jobs=[Job("7", printed, "vision", "normal", "RUNNING")])
+    assert made.commands == ()
+    assert made.errors == (
+        (
+            "accounts.vision.users.bob: cannot be removed while it has jobs: "
+            f"7 ({printed}, whose name is gone, RUNNING)"
+        ),
+    )
+    other = [Job("7", printed, "research", "normal", "RUNNING")]
+    assert commands(RESEARCH, entry, jobs=other) == commands(RESEARCH, entry)
+
+
 def test_in_check_mode_a_qos_may_be_missing():
     have = accounting.without_qos(present())
     assert commands({"name": "a", "qos": ["x"]}, have=have) == [

@@ -473,3 +473,24 @@ def test_a_link_and_a_file_of_another_user_are_not_taken(
             with pytest.raises(UnsafeError, match=why):
                 into.take(source, name)
     assert not os.listdir(own)
+
+
+def test_a_tree_that_is_being_copied_is_closed_to_others(tmp_path: Path) -> None:
+    """shutil makes files by the umask, and gives them their modes once they are whole."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    (source / "below").mkdir(parents=True)
+    (source / "below" / "file").write_text("secret")
+    modes = []
+
+    def look(_folder: str, _names: list[str]) -> list[str]:
+        modes.append(mode_of(target) if target.exists() else 0)
+        return []
+
+    source.chmod(0o755)
+    files.copy_tree(str(source), str(target), look)
+    assert len(modes) == 2
+    assert not [mode for mode in modes if mode & NO_OTHER]
+    assert mode_of(target) == 0o755
+    assert (target / "below" / "file").read_text() == "secret"
+    with pytest.raises(FileExistsError):
+        files.copy_tree(str(source), str(target))

@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from checkout import FIXTURES
 from slurm_clusters import CASES, names
@@ -15,9 +18,11 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.conf.rehearsa
     host_names,
     hosts_file,
     judge,
+    lay,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.conf.render import render
 
+SLURM = 65531
 RELEASES = ("22.05", "23.11", "24.11", "25.11", "26.05")
 
 
@@ -132,6 +137,29 @@ def test_every_name_is_this_host() -> None:
 def test_the_script_has_its_values() -> None:
     assert "@" not in SCRIPT
     assert ACCEPTED in SCRIPT
+
+
+def test_a_copy_is_open_to_no_more_users_than_its_source(tmp_path: Path) -> None:
+    """acct_gather.conf holds the password of InfluxDB."""
+    installed, folder = tmp_path / "installed", tmp_path / "conf"
+    installed.mkdir()
+    for name, mode in {
+        "acct_gather.conf": 0o600,
+        "job_submit.lua": 0o644,
+        "init.sh": 0o750,
+    }.items():
+        (installed / name).write_text(name)
+        (installed / name).chmod(mode)
+    if os.geteuid() == 0:
+        os.chown(installed / "acct_gather.conf", SLURM, SLURM)
+    lay(str(folder), {"slurm.conf": "x"}, str(installed))
+    assert (folder / "slurm.conf").stat().st_mode & 0o777 == 0o644
+    for path in installed.iterdir():
+        copied, found = (folder / path.name).stat(), path.stat()
+        assert (folder / path.name).read_text() == path.name
+        assert (copied.st_mode, copied.st_uid, copied.st_gid) == (
+            found.st_mode, found.st_uid, found.st_gid,
+        )  # fmt: skip
 
 
 def test_compact() -> None:
