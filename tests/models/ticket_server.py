@@ -28,6 +28,8 @@ class Receiver:
         self.tickets: dict[str, bytes] = {}
         self.requests: list[tuple[str, bytes]] = []
         self.answer, self.wait_s = 200, 0.0
+        # The answer to tickets whose key ends in this.
+        self.answer_to: dict[str, int] = {}
         self.secret = folder / "hook.key"
         self.secret.touch(0o600)
         self.secret.write_text(KEY + "\n")
@@ -63,9 +65,10 @@ class Receiver:
             return 403
         key = headers["Idempotency-Key"]
         self.requests.append((key, body))
-        if self.answer == 200:
+        answer = self.answer_to.get(key.rpartition("/")[2], self.answer)
+        if answer == 200:
             self.tickets.setdefault(key, body)
-        return self.answer
+        return answer
 
     def __enter__(self) -> Receiver:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()

@@ -378,6 +378,22 @@ def test_no_step_is_taken_under_a_job_or_another_run(
     assert [(one["step"], one["text"]) for one in ended] == [(step, "not_measured")]
 
 
+def test_a_step_that_the_operator_prevents_is_still_to_come(site: Site) -> None:
+    """Minutes pass while evidence is collected."""
+    path = site.folder / "bin/scontrol"
+    begin = 'elif words[0] in ("create", "delete"):\n'
+    taken = f'    nodes["{NODE}"] = ["IDLE+DRAIN", "fans, alice"]\n'
+    kept = '    json.dump(nodes, open(path, "w"))\n'
+    path.write_text(path.read_text().replace(begin, begin + taken + kept))
+    rc, output = run(site)
+    assert rc == 0, output
+    assert "reset_gpu is not done: root has it: fans, alice" in output
+    assert acts(site) == []
+    lines = (site.state / "incidents/incidents.jsonl").read_text().splitlines()
+    ended = [json.loads(line) for line in lines if json.loads(line)["what"] == "ended"]
+    assert [(one["step"], one["text"]) for one in ended] == [("reset_gpu", "not_measured")]
+
+
 def test_what_an_operator_drained_is_the_operators(site: Site) -> None:
     site.set_slurm({**site.slurm, NODE: ["IDLE+DRAIN", "fans, alice"]})
     rc, output = run(site)

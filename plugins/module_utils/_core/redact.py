@@ -17,9 +17,17 @@ class Redactor:
     `names` are words that are taken out, too, such as those of people and hosts.
     """
 
+    _CALLED = r"password|passwd|passphrase|secret|token|api[_-]?key|private[_-]?key"
     _WORDS = re.compile(
-        r"(?i)\b((?:[\w-]*(?:password|passwd|passphrase|secret|token|api[_-]?key|private[_-]?key)"
-        r"[\w-]*|authorization)[\"']?\s*[=:]\s*)(?:(?:bearer|basic)\s+)?(\"[^\"]*\"|'[^']*'|[^\s,;]+)"
+        rf"(?i)\b((?:[\w-]*(?:{_CALLED})[\w-]*|authorization)[\"']?\s*[=:]\s*)"
+        r"(?:(?:bearer|basic)\s+)?(\"[^\"]*\"|'[^']*'|[^\s,;]+)"
+    )
+    # Options, also in a list of arguments, and lines of a netrc. What goes on as a sentence stays.
+    _PROSE = r"(?:is|are|was|and|or|to|for|with|without|by|has|must)(?:[\s.,;:]|$)"
+    _GIVEN = re.compile(
+        rf"(?i)((?<![\w-])--[\w-]*(?:{_CALLED})[\"']?,?\s+(?![\"']?--)"
+        rf"|\blogin\s+(?!{_PROSE})\S+\s+(?:account\s+\S+\s+)?password\s+)"
+        rf"(?!{_PROSE})(?:\"[^\"]*\"|'[^']*'|\S+)"
     )
     # Not each `key: word` is a secret: one with digits and letters, as long as keys are.
     _KEYS = re.compile(
@@ -32,7 +40,7 @@ class Redactor:
         r"(\"[^\"]*\"|'[^']*'|[^\s,;]+)"
     )
     _BLOCK = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END[^-]*-----|\Z)", re.S)
-    _URL = re.compile(r"(\w+://[^\s/:@]+):[^\s/@]+@")
+    _URL = re.compile(r"(\w+://[^\s/:]*):[^\s/]+@")
 
     def __init__(self, secrets: Iterable[str] = (), names: Iterable[str] = ()) -> None:
         # Shorter ones would take ordinary words out of the text.
@@ -48,7 +56,7 @@ class Redactor:
             text = self._known.sub("[hidden]", text)
         text = self._BLOCK.sub("[hidden]", text)
         text = self._URL.sub(r"\1:[hidden]@", text)
-        for pattern in (self._WORDS, self._KEYS, self._PASSES):
+        for pattern in (self._WORDS, self._GIVEN, self._KEYS, self._PASSES):
             text = pattern.sub(r"\1[hidden]", text)
         if self._names is not None:
             text = self._names.sub("[name]", text)

@@ -40,11 +40,16 @@ from .tickets import ticket_data, ticket_text, tickets_of, unsent
 _SENT = "tickets.jsonl"
 _VERSION = 1
 _BEGUN, _TAKEN = "begun", "sent"
-# A receiver that has the key already.
+# A receiver that has the key already, and what may be taken later (RFC 9110, RFC 6585).
 _CONFLICT = 409
+_LATER = (408, 429)
 _MOST_ANSWER = 4096
 # After a limit within a protocol, a receiver that gives one byte at a time is still there.
 _GRACE_S = 2.0
+
+
+class _RefusedError(ValueError):
+    """This ticket is refused, however often it is sent; another one may be taken."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -83,7 +88,12 @@ def _post(hook: Mapping[str, Any], data: Mapping[str, Any], secret: str) -> str:
             answer.read(_MOST_ANSWER)
     except urllib.error.HTTPError as error:
         with error:
-            return "" if error.code == _CONFLICT else f"it answers with {error.code}"
+            if error.code == _CONFLICT:
+                return ""
+            why = f"it answers with {error.code}"
+            if 400 <= error.code < 500 and error.code not in _LATER:
+                raise _RefusedError(why) from None
+            return why
     return ""
 
 
@@ -134,22 +144,27 @@ _KINDS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any], str], str]] = 
 }
 
 
-def send(hook: Mapping[str, Any], data: Mapping[str, Any]) -> str:
-    """Send a ticket; returns why it was not taken, empty when it was."""
+def send(hook: Mapping[str, Any], data: Mapping[str, Any]) -> tuple[str, bool]:
+    """Send a ticket; returns why it was not taken, empty when it was, and if it never will be."""
     try:
         secret = _secret(hook["secret_file"])
     except (OSError, ValueError) as error:
-        return f"secret_file: {error}"
+        return f"secret_file: {error}", False
 
-    def work() -> str:
+    def work() -> tuple[str, bool]:
         try:
-            return _KINDS[hook["kind"]](hook, data, secret)
+            return _KINDS[hook["kind"]](hook, data, secret), False
         except (OSError, ValueError, smtplib.SMTPException) as error:
-            return str(getattr(error, "reason", "") or error) or type(error).__name__
+            refused = isinstance(error, _RefusedError) or (
+                isinstance(error, smtplib.SMTPDataError) and error.smtp_code >= 500
+            )
+            return str(getattr(error, "reason", "") or error) or type(error).__name__, refused
 
     answer = limited(work, hook["timeout_s"] + _GRACE_S)
-    why = str(answer.value) if answer.how == DONE else f"no answer within {hook['timeout_s']:g} s"
-    return Redactor([secret]).text(why)
+    if answer.how != DONE:
+        return f"no answer within {hook['timeout_s']:g} s", False
+    why, refused = answer.value
+    return Redactor([secret]).text(why), refused
 
 
 class Tickets:
@@ -191,7 +206,8 @@ def send_all(
 ) -> dict[str, dict[str, Any]]:
     """Send what each hook has not received, in its order; returns by hook what became of it.
 
-    A hook that does not take a ticket gets no later one in this run. Raises OSError of the folder.
+    A hook that does not take a ticket gets no later one in this run, unless it refuses that ticket
+    for good. Raises OSError of the folder.
     """
     events = list(events)
     tickets, after = tickets_of(events), fold(events)
@@ -203,10 +219,16 @@ def send_all(
             known.note(name, _BEGUN, "", now)
         waiting = unsent(tickets, known.sent.get(name, ()), known.begun.get(name, now), after)
         reported[name] = {"sent": [], "waiting": [one.key for one in waiting], "why": ""}
+        # One that refuses all of them may be slow, too, and costs no more than one that hangs.
+        until = time.monotonic() + hook["timeout_s"]
         for ticket in waiting if write else ():
-            why = send(hook, redactor.data(ticket_data(ticket, cluster)))
+            why, refused = send(hook, redactor.data(ticket_data(ticket, cluster)))
+            if refused:
+                why = reported[name]["why"] or f"{ticket.key}: {why}"
             if why:
                 reported[name]["why"] = redactor.text(why)
+                if refused and time.monotonic() < until:
+                    continue
                 break
             known.note(name, _TAKEN, ticket.key, now)
             reported[name]["sent"].append(ticket.key)

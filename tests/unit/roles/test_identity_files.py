@@ -12,6 +12,13 @@ from typing import Any
 import pytest
 from role_render import by_path, lines, render
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import FAIL, PASS
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ENDED, CommandResult
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.units.ask import (
+    Probe,
+    judge_probe,
+)
+
 CA = "-----BEGIN CERTIFICATE-----\nabc\n-----END CERTIFICATE-----"
 CONF = "/etc/sssd/sssd.conf"
 HIDDEN = "secret_content"
@@ -97,11 +104,12 @@ def test_ldap(tmp_path: Path) -> None:
     )
     order = lines(result["files"]["/etc/systemd/system/sssd.service.d/50-baremetal-dgx.conf"])
     assert "Before=slurmctld.service slurmd.service slurmdbd.service" in order
-    assert [(one["command"], one["expect"]) for one in result["probes"]] == [
-        (["sssctl", "domain-status", "example.org", "--online"], "Online status: Online"),
-        (["getent", "group", "hpc"], "^hpc:"),
-        (["getent", "group", "domain users"], "^domain users:"),
+    assert [one["command"] for one in result["probes"]] == [
+        ["sssctl", "domain-status", "example.org", "--online"],
+        ["getent", "group", "hpc"],
+        ["getent", "group", "domain users"],
     ]
+    assert result["probes"][0]["expect"] == "Online status: Online"
 
 
 @pytest.mark.parametrize(
@@ -169,6 +177,18 @@ def test_joined_domains(tmp_path: Path, provider: str) -> None:
     assert found["access_provider"] == "simple"
     assert not any(name.startswith("ldap_uri") for name in found)
     assert f"sssd-{provider}" in result["packages"]
+
+
+def test_a_group_is_there_however_the_directory_spells_it(tmp_path: Path) -> None:
+    """Active Directory knows no capitals, and sssd shows its names without."""
+    groups = ["Domain Users", "HPC$all"]
+    result = shown(tmp_path, "Debian", "13", identity_provider="ad", identity_login_groups=groups)
+    for group, probe in zip(groups, result["probes"][1:], strict=True):
+        line = f"{group.lower()}:*:10001:alice"
+        command = tuple(probe["command"])
+        there = judge_probe(Probe(**probe), CommandResult(command, ENDED, 0, line))
+        assert there.status == PASS, there.text
+        assert judge_probe(Probe(**probe), CommandResult(command, ENDED, 2)).status == FAIL
 
 
 @pytest.mark.parametrize("provider", ["ldap", "ad", "ipa"])

@@ -97,8 +97,35 @@ def test_what_is_not_taken_waits_and_nothing_overtakes_it(tmp_path):
     assert list(receiver.tickets) == [f"dgx-01-story/{state}" for state in STATES]
 
 
+def test_a_ticket_that_is_refused_for_good_is_named_and_holds_up_no_other(tmp_path):
+    with Receiver(tmp_path) as receiver:
+        receiver.answer_to = {"opened": 413}
+        for taken in (["person", "return", "closed"], []):
+            reported = sent(tmp_path, receiver.hook(), lines())
+            assert reported["sent"] == [f"dgx-01-story/{state}" for state in taken]
+            assert reported["waiting"] == ["dgx-01-story/opened"]
+            assert reported["why"] == "dgx-01-story/opened: it answers with 413"
+        receiver.answer_to = {}
+        assert sent(tmp_path, receiver.hook(), lines())["waiting"] == []
+
+
+@pytest.mark.parametrize("answer", [408, 429])
+def test_what_is_refused_for_now_is_overtaken_by_nothing(tmp_path, answer):
+    with Receiver(tmp_path) as receiver:
+        receiver.answer_to = {"opened": answer}
+        assert sent(tmp_path, receiver.hook(), lines())["sent"] == []
+
+
+def test_a_receiver_that_refuses_all_slowly_costs_about_its_timeout(tmp_path):
+    with Receiver(tmp_path) as receiver:
+        receiver.answer, receiver.wait_s = 403, 0.8
+        assert len(sent(tmp_path, receiver.hook(timeout_s=1.5), lines())["waiting"]) == 4
+        assert len(receiver.requests) < 4
+
+
 @pytest.mark.parametrize(
-    ("answer", "why"), [(409, ""), (302, "it answers with 302"), (403, "it answers with 403")]
+    ("answer", "why"),
+    [(409, ""), (302, "it answers with 302"), (403, "dgx-01-story/opened: it answers with 403")],
 )
 def test_what_the_receiver_knows_is_sent_and_a_redirection_is_not_followed(tmp_path, answer, why):
     with Receiver(tmp_path) as receiver:
@@ -161,8 +188,8 @@ def test_a_command_gets_a_file_and_secrets_are_taken_out(tmp_path):
     assert '"text": "[hidden]"' in (tmp_path / "told").read_text()
 
 
-def test_a_mail_has_the_key_as_its_name(tmp_path):
-    taken: list[str] = []
+def mailed(tmp_path: Path, taken: list[str], refused: str = "no state") -> dict:
+    """Send to a mail server, which refuses the text of tickets with this state."""
 
     class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
@@ -173,7 +200,10 @@ def test_a_mail_has_the_key_as_its_name(tmp_path):
                 if data:
                     taken.append(line)
                     data = line != "."
-                    self.wfile.write(b"" if data else b"250 taken\r\n")
+                    if not data:
+                        about = next(one for one in reversed(taken) if one.startswith("Subject: "))
+                        good = not about.endswith(refused)
+                        self.wfile.write(b"250 taken\r\n" if good else b"554 spam\r\n")
                 elif line.upper() == "DATA":
                     data = True
                     self.wfile.write(b"354 go on\r\n")
@@ -189,6 +219,18 @@ def test_a_mail_has_the_key_as_its_name(tmp_path):
             )  # fmt: skip
         reported = sent(tmp_path, hook, lines()[:4])
         server.shutdown()
+    return reported
+
+
+def test_a_mail_that_is_refused_for_good_holds_up_no_other(tmp_path):
+    reported = mailed(tmp_path, [], refused="opened")
+    assert reported["sent"] == ["dgx-01-story/person"]
+    assert reported["why"].startswith("dgx-01-story/opened: (554, ")
+
+
+def test_a_mail_has_the_key_as_its_name(tmp_path):
+    taken: list[str] = []
+    reported = mailed(tmp_path, taken)
     assert reported["why"] == ""
     assert reported["sent"] == ["dgx-01-story/opened", "dgx-01-story/person"]
     names = [line for line in taken if line.startswith("Message-ID: ")]
