@@ -36,7 +36,8 @@ options:
     description:
       - Folder for everything that belongs to a run. It is made where it does not exist.
       - C(pairs.jsonl) gets a line for each flow as it is measured. A run that was killed goes on
-        from there; results of a complete run are set aside (C(pairs.jsonl.1) and so on).
+        from there within a day; results of an older or complete run are set aside
+        (C(pairs.jsonl.1) and so on).
     type: path
     required: true
   judge_only:
@@ -123,7 +124,8 @@ options:
     elements: str
     default: []
   threshold_gbps:
-    description: What a good flow reaches at least. By default what is published for this rate.
+    description: What a good flow reaches at least, whatever its rate. By default what is published
+      for the rate of the slower of its adapters.
     type: float
   threshold_source:
     description: Where O(threshold_gbps) comes from; it is kept in the records.

@@ -53,6 +53,10 @@ options:
     description: How many GPUs each node has.
     type: int
     default: 8
+  gpus:
+    description: How many GPUs a node has, by node, where it is not O(gpus_per_node).
+    type: dict
+    default: {}
   threshold_share:
     description: Share of the line rate of the rails in use that the bus bandwidth must reach.
     type: float
@@ -160,6 +164,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "kinds": {"type": "list", "elements": "str", "choices": list(KINDS), "default": list(KINDS)},
     "exclude": {"type": "list", "elements": "str", "default": []},
     "gpus_per_node": {"type": "int", "default": 8},
+    "gpus": {"type": "dict", "default": {}},
     "threshold_share": {"type": "float", "default": 0.75},
     "threshold_source": {"type": "str"},
     "size_bytes": {"type": "int", "default": 8589934592},

@@ -51,6 +51,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.routes impor
 GOOD_GBPS = 392.0
 THRESHOLD = Threshold(">=", 380.0, "Gb/s", "test")
 RATE_GBPS = 400.0
+THRESHOLDS = {RATE_GBPS: THRESHOLD}
 # What a faulty part leaves of the rate; one in five lets nothing through.
 LEAVES = (0.1, 0.75)
 DEAD = 0.2
@@ -138,7 +139,7 @@ class Lab:
         # The flows are the same each time: what they depend on is worked out once.
         if self.ways is None:
             self.ways = self.localiser.prepare(values)
-        return self.localiser.judge(values, THRESHOLD, RATE_GBPS, self.ways)
+        return self.localiser.judge(values, THRESHOLDS, self.ways)
 
     def judge_with_follow_up(
         self, values: list[Measurement], verdict: Verdict, faults: list[Fault], dice: random.Random
@@ -148,7 +149,7 @@ class Lab:
         more = self.measure(
             faults, dice, schedule=further.schedule, first_round=len(self.schedule.rounds)
         )
-        return self.localiser.judge([*values, *more], THRESHOLD, RATE_GBPS)
+        return self.localiser.judge([*values, *more], THRESHOLDS)
 
     def fault(self, kind: str, dice: random.Random) -> Fault:
         """A fault of this kind at a place that the schedule reaches in that direction."""

@@ -18,7 +18,7 @@ from bench import NODE, ROOT, Seen
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "fabric")]
 
 from library import build, fresh  # noqa: E402
-from pair_faults import THRESHOLD, Fault, Lab, plan_of  # noqa: E402
+from pair_faults import THRESHOLDS, Fault, Lab, plan_of  # noqa: E402
 from world import INTERVAL_S, choose_start  # noqa: E402
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import (  # noqa: E402
@@ -154,7 +154,7 @@ def pairs(given: Mapping[str, Any]) -> Seen:
         values = [type(one)(**{**vars(one), "gbps": (one.gbps or 0) * leaves}) for one in values]
     verdict = lab.judge(values)
     further = follow_up(lab.localiser.suspects, verdict, lab.schedule)
-    records = make_records(lab.plan, lab.localiser.suspects, verdict, further, THRESHOLD)
+    records = make_records(lab.plan, lab.localiser.suspects, verdict, further, THRESHOLDS)
     return Seen([], pairs=_stamped(records))
 
 

@@ -115,7 +115,9 @@ def groups_of(plan: Mapping[str, Any], kinds: Sequence[str], exclude: Iterable[s
     for group in sorted(found, key=lambda one: KINDS.index(one.kind)):
         # The rails of a group that uses all of them need no naming: so that twins are known.
         used = group.rails or _common([set(every[node]) for node in group.nodes])
-        if group.kind in kinds and len(group.nodes) > 1 and (group.nodes, used) not in seen:
+        # Nodes that have no rail in common cannot be measured over any.
+        new = used and (group.nodes, used) not in seen
+        if group.kind in kinds and len(group.nodes) > 1 and new:
             seen[group.nodes, used] = None
             chosen.append(Group(group.kind, group.name, group.nodes, used))
     return chosen

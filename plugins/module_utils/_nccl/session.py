@@ -46,22 +46,25 @@ def make_groups(options: Mapping[str, Any], refused: Mapping[str, str]) -> list[
 
 def problem_with(options: Mapping[str, Any], groups: Sequence[Group]) -> str:
     """Return why the groups cannot be run, empty where they can."""
+    for node, count in options["gpus"].items():
+        if not str(count).isdigit() or not int(count):
+            return f"gpus.{node}: {count}; write how many GPUs it has"
     return problem_of(plan_of(options, groups[0], "0")) if groups else ""
 
 
 def plan_of(options: Mapping[str, Any], group: Group, job: str) -> Plan:
     """Return how a group is run: within the job, over the adapters of its rails."""
-    cables = options["plan"]
-    first = cables["hcas"][0]["node"]
-    devices = [hca["devices"][0] for hca in cables["hcas"]
-               if hca["node"] == first and hca["rail"] in group.rails]  # fmt: skip
-    rate = float(min(hca["rate_gbps"] for hca in cables["hcas"]))
+    # A plan may have nodes of several models; the rails of a group are those that all of it have.
+    hcas = [hca for hca in options["plan"]["hcas"]
+            if hca["node"] in group.nodes and hca["rail"] in group.rails]  # fmt: skip
+    devices = [hca["devices"][0] for hca in hcas if hca["node"] == group.nodes[0]]
+    rate = float(min(hca["rate_gbps"] for hca in hcas))
     # "=" asks for these adapters, and not for all whose names begin so.
     chosen = {"NCCL_IB_HCA": "=" + ",".join(devices)}
     given = {str(key): str(value) for key, value in options["environment"].items()}
     return Plan(
         nodes=group.nodes,
-        gpus_per_node=options["gpus_per_node"],
+        gpus_per_node=_gpus_of(options, group.nodes),
         gpu_type="",
         given=question_of(
             len(group.rails), rate, options["threshold_share"], options["threshold_source"]
@@ -84,12 +87,18 @@ def plan_of(options: Mapping[str, Any], group: Group, job: str) -> Plan:
     )
 
 
+def _gpus_of(options: Mapping[str, Any], nodes: Sequence[str]) -> int:
+    """Return how many GPUs each of these nodes has at least."""
+    return min(int(options["gpus"].get(node, options["gpus_per_node"])) for node in nodes)
+
+
 def measure_all(options: Mapping[str, Any], run: CommandRunner, groups: Sequence[Group]) -> Outcome:
     """Take the nodes, run the groups, give the nodes back; ToolError where Slurm gives none."""
     nodes = sorted({node for group in groups for node in group.nodes})
     one = options["timeout_s"] + options["slurm_wait_s"]
     limit = min(_A_DAY_S, one * min(options["most_runs"], 4 * len(groups) + 20))
-    gres = f"gpu:{options['gpus_per_node']}"
+    # So many each of them has. An exclusive job gets all GPUs of its nodes (salloc, --exclusive).
+    gres = f"gpu:{_gpus_of(options, nodes)}"
     job = allocate(run, nodes, limit, options["slurm_wait_s"], gres, options["slurm_options"])
     try:
         return run_groups(

@@ -8,21 +8,25 @@
 A value is not good or bad by itself: it is compared with the fleet (median and spread), and counts
 for or against a fault on its way by how likely it is with and without one. A threshold decides on
 the fleet as a whole. So noise blames no part, and a part is found that is slow but above the
-threshold.
+threshold. Flows of another rate are another fleet, with another threshold.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import Sequence
+from typing import Mapping, Sequence, Tuple
 
 from .._core.record import Threshold
 from .._fabric.model import CablePlan, End
 from .._fabric.routes import NoRouteError, Routes
 from .search import Explanation, best_explanation
 from .suspects import BOTH, COST, IN_PART, NODE, PAIR, SWITCH, Suspect, Suspects, elements
+
+# Whether a flow is a loopback, and its rate: what is compared with each other.
+Kind = Tuple[bool, float]
 
 # A good value that is not from the spread of good values: a process that was interrupted.
 _GLITCH = 1e-3
@@ -63,6 +67,7 @@ class Measurement:
     target: End
     gbps: float | None
     reason: str = ""
+    at: str = ""
 
     @property
     def loopback(self) -> bool:
@@ -92,6 +97,8 @@ class Finding:
 
     suspects: tuple[Suspect, ...]
     flows: tuple[Measurement, ...]
+    # Of the kind of flows that speaks for it most, and what these reach.
+    kind: Kind
     median_gbps: float
     good: int
     # Whether the values reach the threshold and are only slower than those of the others.
@@ -114,7 +121,7 @@ class Finding:
 class Verdict:
     """What the measurements say."""
 
-    fleets: dict[bool, Fleet]
+    fleets: dict[Kind, Fleet]
     findings: list[Finding]
     explanation: Explanation
     both_ways: bool
@@ -132,8 +139,9 @@ class Verdict:
 class Ways:
     """What a list of flows depends on, whatever is measured: worth keeping between judgements."""
 
-    # By flow: its suspects. By suspect: its flows.
+    # By flow: its suspects and its kind. By suspect: its flows.
     suspects: list[tuple[int, ...]]
+    kinds: list[Kind]
     hits: dict[int, list[int]]
     unrouted: set[int]
     # Directed links that several flows of one half take, with these flows.
@@ -155,7 +163,8 @@ class Localiser:
 
     def prepare(self, flows: Sequence[Measurement]) -> Ways:
         """Return what the flows depend on."""
-        ways = Ways([], {}, set(), {})
+        kinds = [kind_of(self.suspects, flow) for flow in flows]
+        ways = Ways([], kinds, {}, set(), {})
         taken: dict[tuple[int, int, End], list[int]] = {}
         for index, flow in enumerate(flows):
             directions = [(flow.source, flow.target)]
@@ -181,11 +190,10 @@ class Localiser:
     def judge(
         self,
         measurements: Sequence[Measurement],
-        threshold: Threshold,
-        rate_gbps: float,
+        thresholds: Mapping[float, Threshold],
         ways: Ways | None = None,
     ) -> Verdict:
-        """Return what the measurements say; rate_gbps is what a rail sends, or both ways, could.
+        """Return what the measurements say; `thresholds` has one for each rate of the plan.
 
         `ways` is what prepare made of the same flows.
         """
@@ -203,34 +211,36 @@ class Localiser:
         verdict.collisions = {
             link: [measurements[index] for index in some] for link, some in ways.crowded.items()
         }
+        alike: dict[Kind, list[Measurement]] = {}
+        for index in counted:
+            alike.setdefault(ways.kinds[index], []).append(measurements[index])
+        one_rate = len({rate for _loopback, rate in alike}) == 1
         verdict.fleets = {
-            kind: fleet_of(
-                [flow.gbps or 0.0 for flow in verdict.counted if flow.loopback == kind],
-                threshold,
-                rate_gbps,
+            (loopback, rate): fleet_of(
+                _values_of(flows, thresholds[rate], one_rate),
+                thresholds[rate],
+                rate * (1 + self.both_ways),
             )
-            for kind in (False, True)
+            for (loopback, rate), flows in alike.items()
         }
         # What was not measured weighs nothing: it speaks neither for nor against any part.
         weights = [0.0] * len(measurements)
         for index in counted:
             flow = measurements[index]
-            weights[index] = weigh(flow.gbps or 0.0, verdict.fleets[flow.loopback])
+            weights[index] = weigh(flow.gbps or 0.0, verdict.fleets[ways.kinds[index]])
         hits, affected = self._candidates(ways, weights)
         costs = {one: self.suspects.all[one].cost for one in hits}
         verdict.explanation = best_explanation(hits, costs, weights)
         for group in self._classes(verdict.explanation.chosen, hits, costs, weights):
             verdict.findings.append(
-                self._finding(group, hits, affected, weights, measurements, threshold)
+                self._finding(group, hits, affected, weights, measurements, ways.kinds, thresholds)
             )
         explained = {each for one in verdict.explanation.chosen for each in hits[one]}
         verdict.unexplained = [
             measurements[index]
             for index in counted
             if index not in explained
-            and is_low(
-                measurements[index], verdict.fleets[measurements[index].loopback], len(counted)
-            )
+            and is_low(measurements[index], verdict.fleets[ways.kinds[index]], len(counted))
         ]
         return verdict
 
@@ -251,7 +261,7 @@ class Localiser:
         for one, weight in spoken.items():
             suspect = self.suspects.all[one]
             if weight > suspect.cost - _CLASS_MARGIN:
-                found[one] = ways.hits[one]
+                found[one] = _speaking(ways.hits[one], ways.kinds, weights)
                 if suspect.kind in (NODE, SWITCH):
                     self._add_partial_fault(suspect, ways, weights, found, affected)
         return found, affected
@@ -268,7 +278,11 @@ class Localiser:
         measured, bad = 0, []
         for subjects in self.elements.get(suspect.subject, ()):
             known = [number[name, BOTH] for name in subjects if (name, BOTH) in number]
-            seen = {each for part in known for each in ways.hits.get(part, ())}
+            seen = {
+                each
+                for part in known
+                for each in _speaking(ways.hits.get(part, ()), ways.kinds, weights)
+            }
             measured += any(weights[each] for each in seen)
             if sum(weights[each] for each in seen) > _CLEARLY:
                 bad.append((subjects[0], seen))
@@ -313,18 +327,61 @@ class Localiser:
         affected: dict[int, tuple[str, ...]],
         weights: Sequence[float],
         flows: Sequence[Measurement],
-        threshold: Threshold,
+        kinds: Sequence[Kind],
+        thresholds: Mapping[float, Threshold],
     ) -> Finding:
-        slow = [flows[each] for each in hits[group[0]] if weights[each] > 0]
-        middle = statistics.median(m.gbps or 0.0 for m in slow)
+        slow = [each for each in hits[group[0]] if weights[each] > 0]
+        kind = _heaviest(slow, kinds, weights)
+        middle = statistics.median(flows[each].gbps or 0.0 for each in slow if kinds[each] == kind)
         return Finding(
             suspects=tuple(self.suspects.all[one] for one in group),
-            flows=tuple(slow),
+            flows=tuple(flows[each] for each in slow),
+            kind=kind,
             median_gbps=middle,
             good=sum(1 for each in hits[group[0]] if weights[each] < 0),
-            legal=threshold.holds(middle),
+            legal=thresholds[kind[1]].holds(middle),
             affected=affected.get(group[0], ()),
         )
+
+
+def kind_of(suspects: Suspects, flow: Measurement) -> Kind:
+    """Return with what a flow is compared."""
+    return flow.loopback, suspects.rate_gbps(flow.source, flow.target)
+
+
+def _values_of(flows: Sequence[Measurement], threshold: Threshold, one_rate: bool) -> list[float]:
+    """Return the values of flows of one kind, of which the median is that of a fleet.
+
+    In a fabric of several rates few nodes may have this one. Where the median is low and a node is
+    in most of the flows it is the median of this node, and only those above the threshold count.
+    """
+    values = [flow.gbps or 0.0 for flow in flows]
+    if one_rate:
+        return values
+    nodes = Counter(node for flow in flows for node in {flow.source.host, flow.target.host})
+    if max(nodes.values()) * 2 > len(flows) and not threshold.holds(statistics.median(values)):
+        return [value for value in values if threshold.holds(value)]
+    return values
+
+
+def _heaviest(slow: Sequence[int], kinds: Sequence[Kind], weights: Sequence[float]) -> Kind:
+    """Return the kind of slow flows that weighs most."""
+    return max(
+        {kinds[each] for each in slow},
+        key=lambda kind: sum(weights[each] for each in slow if kinds[each] == kind),
+    )
+
+
+def _speaking(hits: Sequence[int], kinds: Sequence[Kind], weights: Sequence[float]) -> list[int]:
+    """Return the flows over a part that speak for or against a fault of it.
+
+    A part that is slow at its rate may still carry all of a lower one, and such flows are left out.
+    """
+    slow = [each for each in hits if weights[each] > 0]
+    if not slow:
+        return list(hits)
+    _loopback, least = _heaviest(slow, kinds, weights)
+    return [each for each in hits if weights[each] > 0 or kinds[each][1] >= least]
 
 
 def fleet_of(values: Sequence[float], threshold: Threshold, rate_gbps: float) -> Fleet:

@@ -140,10 +140,12 @@ def make_session(
     params: dict[str, Any], plan: CablePlan, routes: Routes, recipe: Recipe
 ) -> tuple[Session, dict[str, Any]]:
     """What is tested and what is good, and the schedule in short; ToolError for fewer than two."""
-    rate = float(min(hca.rate_gbps for hca in plan.hcas.values()))
-    threshold = threshold_for(recipe, rate)
+    rates = {float(part.rate_gbps) for part in plan.hcas.values()}
+    rates |= {float(part.rate_gbps) for part in plan.cables}
+    thresholds = {rate: threshold_for(recipe, rate) for rate in rates}
     if params["threshold_gbps"] is not None:
-        threshold = FLEET.threshold(params["threshold_gbps"], params["threshold_source"])
+        given = FLEET.threshold(params["threshold_gbps"], params["threshold_source"])
+        thresholds = dict.fromkeys(rates, given)
     if params["judge_only"]:
         schedule = read_schedule(params["output"])
     else:
@@ -159,8 +161,7 @@ def make_session(
             f"pairs: of the plan's nodes {fold(left) or 'none'} is left, and a pair needs two; "
             "write fewer nodes into exclude, or pair_tests.transport: none"
         )
-    ways = 2 if params["both_ways"] else 1
-    session = Session(plan, routes, schedule, threshold, ways * rate, params["both_ways"])
+    session = Session(plan, routes, schedule, thresholds, params["both_ways"])
     return session, describe(schedule, len(left), params["duration_s"])
 
 

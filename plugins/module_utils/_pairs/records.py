@@ -8,13 +8,13 @@
 from __future__ import annotations
 
 import statistics
-from typing import Iterable, Iterator
+from typing import Iterable, Iterator, Mapping
 
 from .._core.record import FAIL, NOT_MEASURED, PASS, Record, Threshold
 from .._fabric.model import CablePlan, End
 from .._fabric.routes import COMPUTED
 from .follow_up import FollowUp
-from .localise import Finding, Fleet, Measurement, Verdict, significant
+from .localise import Finding, Fleet, Measurement, Verdict, kind_of, significant
 from .suspects import CABLE, CAGE, HCA, IN_PART, NODE, PAIR, SWITCH, Suspect, Suspects, parts
 from .thresholds import FLEET, OTHERS
 
@@ -43,14 +43,14 @@ def make_records(
     suspects: Suspects,
     verdict: Verdict,
     further: FollowUp,
-    threshold: Threshold,
+    thresholds: Mapping[float, Threshold],
 ) -> list[Record]:
     """Return the record of the fleet, of each finding, and of every part of the plan."""
-    records = [_of_fleet(verdict, threshold)]
+    records = [_of_fleet(suspects, verdict, thresholds)]
     records += [
-        _of_finding(each, verdict, further, suspects, threshold) for each in verdict.findings
+        _of_finding(each, verdict, further, suspects, thresholds) for each in verdict.findings
     ]
-    records += _of_lone_values(verdict)
+    records += _of_lone_values(suspects, verdict)
     records += _of_collisions(plan, verdict)
     named = {record.subject for record in records}
     alike = {
@@ -65,33 +65,52 @@ def make_records(
     return records
 
 
-def _of_fleet(verdict: Verdict, threshold: Threshold) -> Record:
+def _of_fleet(
+    suspects: Suspects, verdict: Verdict, thresholds: Mapping[float, Threshold]
+) -> Record:
     """The middle of all flows that no finding explains against the threshold.
 
-    What is wrong everywhere shows nowhere else.
+    What is wrong everywhere shows nowhere else. Of several rates the one that is nearest to its
+    threshold, or farthest below it, is judged.
     """
-    fleet = verdict.fleets[False]
     explained = {id(flow) for finding in verdict.findings for flow in finding.flows}
     every = [flow for flow in verdict.counted if not flow.loopback]
-    values = [flow.gbps or 0.0 for flow in every if id(flow) not in explained]
-    values = values or [flow.gbps or 0.0 for flow in every]
+    values: dict[float, list[float]] = {}
+    for flow in [flow for flow in every if id(flow) not in explained] or every:
+        values.setdefault(kind_of(suspects, flow)[1], []).append(flow.gbps or 0.0)
+    middles = {rate: significant(statistics.median(values[rate])) for rate in sorted(values)}
+    rate = min(
+        middles, key=lambda one: middles[one] - thresholds[one].value, default=min(thresholds)
+    )
+    text = f"the median of {len(values[rate])} flows" if values else "no flow was measured"
+    evidence = []
+    for one, middle in middles.items():
+        fleet = verdict.fleets[False, one]
+        if len(middles) > 1:
+            evidence.append(f"median of {len(values[one])} flows of {one:g} Gb/s: {middle:g} Gb/s")
+        if fleet.values:
+            evidence.append(f"spread of good flows {significant(fleet.spread, 2):g} Gb/s")
     return FLEET.judge(
         "fabric",
-        significant(statistics.median(values)) if values else None,
-        threshold.value,
-        source=threshold.source,
-        text=f"the median of {len(values)} flows" if values else "no flow was measured",
-        evidence=[f"spread of good flows {significant(fleet.spread, 2):g} Gb/s"]
-        if fleet.values
-        else [],
+        middles.get(rate),
+        thresholds[rate].value,
+        source=thresholds[rate].source,
+        text=text + (f" of {rate:g} Gb/s" if len(middles) > 1 else ""),
+        evidence=evidence,
     )
 
 
 def _of_finding(
-    finding: Finding, verdict: Verdict, further: FollowUp, suspects: Suspects, given: Threshold
+    finding: Finding,
+    verdict: Verdict,
+    further: FollowUp,
+    suspects: Suspects,
+    thresholds: Mapping[float, Threshold],
 ) -> Record:
     first = finding.suspects[0]
-    threshold = _others(verdict.fleets[False]) if finding.legal else given
+    threshold = thresholds[finding.kind[1]]
+    if finding.legal:
+        threshold = _others(verdict.fleets[finding.kind])
     return Record(
         check=INTERACTION if finding.interaction else PART,
         subject=first.subject,
@@ -154,7 +173,7 @@ def _evidence(flows: Iterable[Measurement]) -> tuple[str, ...]:
     return (*lines, f"and {more} more") if more else tuple(lines)
 
 
-def _of_lone_values(verdict: Verdict) -> Iterator[Record]:
+def _of_lone_values(suspects: Suspects, verdict: Verdict) -> Iterator[Record]:
     for flow in verdict.unexplained:
         yield Record(
             check=REPEAT,
@@ -162,7 +181,7 @@ def _of_lone_values(verdict: Verdict) -> Iterator[Record]:
             status=NOT_MEASURED,
             text="one low value, and nothing else that was measured says why",
             measured={"value": significant(flow.gbps or 0.0), "unit": _UNIT},
-            threshold=_others(verdict.fleets[flow.loopback]),
+            threshold=_others(verdict.fleets[kind_of(suspects, flow)]),
             evidence=_evidence([flow]),
             remedy="run the follow-up: this pair again, and both ends with others",
         )

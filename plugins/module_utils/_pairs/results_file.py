@@ -33,6 +33,8 @@ class Results:
     """What a file of results holds."""
 
     identity: str = ""
+    # When the run began.
+    at: str = ""
     # Rounds of the files before this one.
     offset: int = 0
     done: set[tuple[int, int]] = field(default_factory=set)
@@ -64,13 +66,14 @@ def read_results(text: str) -> Results:
 def _take(results: Results, data: Mapping[str, Any]) -> None:
     if data["kind"] == "run":
         results.identity, results.offset = data["identity"], data["offset"]
+        results.at = str(data["at"])
     elif data["kind"] == "half":
         results.done.add((data["round"], data["half"]))
     elif data["kind"] == "flow":
         ends = (data["from"], data["to"])
         source, target = (rail_end(str(host), int(rail)) for host, rail in ends)
         key = (data["round"], data["half"], source, target)
-        results.flows[key] = Measurement(*key, data["gbps"], data["reason"])
+        results.flows[key] = Measurement(*key, data["gbps"], data["reason"], data["at"])
 
 
 class ResultsFile:

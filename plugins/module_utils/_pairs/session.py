@@ -6,16 +6,17 @@
 """A run of pair tests from its first to its last word: measure, judge, ask further, report.
 
 Everything is kept in one folder: schedule, forwarding tables, results. A run that was killed
-continues where it stopped; one that is complete, or of another schedule, is set aside before a new
-one.
+continues where it stopped, within a day; one that is older, complete, or of another schedule, is
+set aside before a new one.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import time
 from dataclasses import dataclass, replace
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence
 
 from .._core.files import rename
 from .._core.hang import write_files
@@ -48,6 +49,8 @@ FINDINGS = "pairs-findings.txt"
 QUIET = ("fabric.pairs.part",)
 # What a half of a round takes beside the test itself: connecting, starting, ending.
 _OVERHEAD_S = 6
+# A run that began before this is not continued: what was repaired since is in none of its values.
+_A_DAY_S = 86400
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,8 @@ class Session:
     plan: CablePlan
     routes: Routes
     schedule: Schedule
-    threshold: Threshold
-    rate_gbps: float
+    # By rate: what a flow of so many Gb/s must reach.
+    thresholds: Mapping[float, Threshold]
     both_ways: bool
 
 
@@ -145,7 +148,7 @@ def judge(
     session: Session, localiser: Localiser, measurements: Sequence[Measurement]
 ) -> tuple[Verdict, FollowUp]:
     """Return what the measurements say, and what to ask further."""
-    verdict = localiser.judge(measurements, session.threshold, session.rate_gbps)
+    verdict = localiser.judge(measurements, session.thresholds)
     return verdict, follow_up(localiser.suspects, verdict, session.schedule)
 
 
@@ -153,6 +156,8 @@ def measure(
     session: Session, setup: Setup, transport: Transport, folder: str, follow_ups: int
 ) -> Outcome:
     """Run the schedule, then what tells apart what it left open, so many times at most."""
+    # Follow-ups begin after all else, so those that are there are of a run that is not continued.
+    _retire_follow_ups(folder)
     localiser = Localiser(session.plan, session.routes, session.both_ways)
     measurements = _run(session.schedule, setup, transport, os.path.join(folder, RESULTS), 0)
     verdict, further = judge(session, localiser, measurements)
@@ -163,7 +168,6 @@ def measure(
         measurements += _run(further.schedule, setup, transport, path, rounds)
         rounds += len(further.schedule.rounds)
         verdict, further = judge(session, localiser, measurements)
-    _retire_from(folder, done + 1)
     return _outcome(session, localiser, measurements, verdict, further, done)
 
 
@@ -187,8 +191,9 @@ def _outcome(
     further: FollowUp,
     done: int,
 ) -> Outcome:
-    records = make_records(session.plan, localiser.suspects, verdict, further, session.threshold)
-    at = utc_text()
+    records = make_records(session.plan, localiser.suspects, verdict, further, session.thresholds)
+    # As old as the oldest value that they rest on.
+    at = min((flow.at for flow in verdict.counted or measurements), default=utc_text())
     records = [replace(record, at=at) for record in records]
     return Outcome(measurements, verdict, further, records, done)
 
@@ -200,7 +205,8 @@ def _run(
     halves = {(number, half) for number in range(len(schedule.rounds)) for half in HALVES}
     if os.path.exists(path):
         before = _read(path)
-        if before.identity != identity or before.done >= halves:
+        fresh = utc_text(time.time() - _A_DAY_S) <= before.at <= utc_text()
+        if before.identity != identity or before.done >= halves or not fresh:
             _retire(path)
     results = ResultsFile(path, identity, utc_text(), offset)
     try:
@@ -231,8 +237,9 @@ def _retire(path: str) -> None:
     rename(path, f"{path}.{number}")
 
 
-def _retire_from(folder: str, number: int) -> None:
-    """Set aside follow-ups of an earlier run that this one did not need."""
+def _retire_follow_ups(folder: str) -> None:
+    """Set aside follow-ups of an earlier run."""
+    number = 1
     while os.path.exists(os.path.join(folder, FURTHER.format(number))):
         _retire(os.path.join(folder, FURTHER.format(number)))
         number += 1

@@ -83,6 +83,12 @@ class Suspects:
         except NoRouteError:
             return ()
 
+    def rate_gbps(self, source: End, target: End) -> float:
+        """Return what a flow can reach at most: the rate of the slowest part that is planned."""
+        hcas = (self.plan.hcas[end.host, end.rail] for end in (source, target))
+        cables = (self.routes.by_end[link] for link in self.links(source, target))
+        return min(*(hca.rate_gbps for hca in hcas), *(cable.rate_gbps for cable in cables))
+
     def _collect(self, source: End, target: End) -> list[int]:
         if source == target:
             hca = f"hca:{source}"

@@ -12,7 +12,11 @@ from itertools import permutations
 import pytest
 from pair_plans import small_plan
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import Threshold
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import (
+    FAIL,
+    Record,
+    Threshold,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import (
     CablePlan,
     End,
@@ -26,8 +30,14 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.localise impo
     Localiser,
     Measurement,
     Verdict,
+    _heaviest,
+    _speaking,
+    _values_of,
     weigh,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.options import make_session
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.perftest import Recipe
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.session import _outcome, judge
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.suspects import (
     CAGE,
     COST,
@@ -36,7 +46,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.suspects impo
     parts,
 )
 
-THRESHOLD = Threshold(">=", 380.0, "Gb/s", "test")
+THRESHOLDS = {400: Threshold(">=", 380.0, "Gb/s", "test")}
 GOOD, SLOW = 392.0, 195.0
 Rate = Callable[[End, End], "float | None"]
 
@@ -56,7 +66,7 @@ def localiser(plan: CablePlan, both_ways: bool = False) -> Localiser:
 
 
 def judged(plan: CablePlan, rate: Rate, loopback: bool = True) -> Verdict:
-    return localiser(plan).judge(every_flow(plan, rate, loopback), THRESHOLD, 400.0)
+    return localiser(plan).judge(every_flow(plan, rate, loopback), THRESHOLDS)
 
 
 def only(verdict: Verdict) -> Finding:
@@ -110,8 +120,8 @@ def test_two_faults_are_two_findings_and_healthy_parts_none() -> None:
 
 def test_a_slow_part_above_the_threshold_is_found_and_called_legal() -> None:
     values = every_flow(LEAF, slow_if(lambda a, b: a != b and ONE in (a, b), 300.0))
-    low = Threshold(">=", 290.0, "Gb/s", "contract")
-    finding = only(localiser(LEAF).judge(values, low, 400.0))
+    low = {400: Threshold(">=", 290.0, "Gb/s", "contract")}
+    finding = only(localiser(LEAF).judge(values, low))
     assert (finding.subjects, finding.legal) == (("cable:dgx-01/rail0--leaf-10/1",), True)
 
 
@@ -120,16 +130,16 @@ def test_a_dead_part_is_one_that_passes_nothing() -> None:
     assert (finding.subjects, finding.median_gbps) == (("cable:dgx-01/rail0--leaf-10/1",), 0.0)
     # The fleet is of the others.
     values = every_flow(LEAF, lambda _a, _b: 0.0, loopback=False)
-    nothing = localiser(LEAF).judge(values, THRESHOLD, 400.0)
+    nothing = localiser(LEAF).judge(values, THRESHOLDS)
     assert nothing.findings
-    assert nothing.fleets[False].values == 0
+    assert nothing.fleets[False, 400].values == 0
 
 
 def test_inside_the_adapters_is_a_fleet_of_its_own() -> None:
     verdict = judged(LEAF, lambda a, b: 250.0 if a == b else GOOD)
     assert (verdict.findings, verdict.unexplained) == ([], [])
-    assert (verdict.fleets[True].median, verdict.fleets[False].median) == (250.0, GOOD)
-    assert (verdict.fleets[True].values, verdict.fleets[False].values) == (10, 40)
+    assert (verdict.fleets[True, 400].median, verdict.fleets[False, 400].median) == (250.0, GOOD)
+    assert (verdict.fleets[True, 400].values, verdict.fleets[False, 400].values) == (10, 40)
 
 
 def test_two_nodes_that_are_slow_only_with_each_other_are_a_pair() -> None:
@@ -160,7 +170,7 @@ def test_a_value_that_is_as_likely_either_way_is_neither_slow_nor_good() -> None
         replace(flow, gbps=None) if flow.target == rail_end("dgx-05", 0) else flow
         for flow in silent
     ]
-    verdict = localiser(LEAF).judge(silent, THRESHOLD, 400.0)
+    verdict = localiser(LEAF).judge(silent, THRESHOLDS)
     finding = only(verdict)
     assert finding.subjects == ("cable:dgx-01/rail0--leaf-10/1",)
     assert (len(finding.flows), finding.good) == (7, 0)
@@ -216,13 +226,13 @@ def test_flows_that_share_a_link_are_left_out_and_reported() -> None:
     crowd = [
         Measurement(100, 0, rail_end(f"dgx-0{n}", 0), ONE, SLOW) for n in (2, 3)
     ]  # both to the same rail
-    verdict = localiser(LEAF).judge([*values, *crowd], THRESHOLD, 400.0)
+    verdict = localiser(LEAF).judge([*values, *crowd], THRESHOLDS)
     assert verdict.collisions == {switch_end("leaf-10", 1): crowd}
     assert (verdict.findings, verdict.unexplained, len(verdict.counted)) == ([], [], 50)
     # In different halves or rounds they do not meet.
     for apart in ({"half": 1}, {"round": 101}):
         alone = [crowd[0], replace(crowd[1], **apart)]
-        verdict = localiser(LEAF).judge([*values, *alone], THRESHOLD, 400.0)
+        verdict = localiser(LEAF).judge([*values, *alone], THRESHOLDS)
         assert (verdict.collisions, len(verdict.counted)) == ({}, 52)
 
 
@@ -246,7 +256,7 @@ def test_both_ways_depend_on_both_directions() -> None:
         assert ("cable:dgx-01/rail0--leaf-10/1 (from leaf-10/1)" in names) is both_ways
         # A loopback takes no link, and is not a collision with itself.
         assert ways.crowded == {}
-        assert made.judge(flows, THRESHOLD, 800.0).both_ways is both_ways
+        assert made.judge(flows, THRESHOLDS).both_ways is both_ways
     # Two flows that cross on a link meet in both directions only.
     crossing = [flows[0], Measurement(0, 0, two, ONE, GOOD)]
     assert not localiser(LEAF).prepare(crossing).crowded
@@ -257,9 +267,9 @@ def test_ways_that_are_prepared_are_used_again() -> None:
     made = localiser(LEAF)
     values = every_flow(LEAF, slow_if(lambda a, b: a != b and ONE in (a, b)))
     ways = made.prepare(values)
-    assert made.judge(values, THRESHOLD, 400.0, ways).findings
+    assert made.judge(values, THRESHOLDS, ways).findings
     ways.unrouted.update(range(len(values)))
-    assert not made.judge(values, THRESHOLD, 400.0, ways).findings
+    assert not made.judge(values, THRESHOLDS, ways).findings
 
 
 def test_two_weak_values_blame_a_pair_and_many_weaker_ones_a_cable() -> None:
@@ -277,7 +287,7 @@ def test_two_weak_values_blame_a_pair_and_many_weaker_ones_a_cable() -> None:
 def test_one_way_is_what_a_flow_is_unless_said() -> None:
     made = Localiser(LEAF, computed_routes(LEAF))
     assert not made.both_ways
-    assert not made.judge(every_flow(LEAF, lambda _a, _b: GOOD), THRESHOLD, 400.0).both_ways
+    assert not made.judge(every_flow(LEAF, lambda _a, _b: GOOD), THRESHOLDS).both_ways
 
 
 # What could take the place of a chosen part: 0 explains the flows 0 to 3 for a cost of 8.
@@ -323,6 +333,181 @@ def test_what_another_finding_explains_speaks_for_none_of_a_class() -> None:
     costs = {0: 8.0, 9: 0.5, 1: 0.1, 2: 7.0}
     groups = localiser(LEAF)._classes([0, 9], hits, costs, WEIGHTS)
     assert groups == [[0, 2], [9, 1]]
+
+
+# ---- adapters of two rates in one fabric
+
+
+MIXED = small_plan(nodes=8, rails=4)
+NODES = sorted({node for node, _rail in MIXED.hcas})
+
+
+def records_of_mixed(slower: list[str], rate: Rate, **options: object) -> list[Record]:
+    """The records of a run in a fabric where these nodes have adapters of 200 Gb/s.
+
+    `rate` is what a flow reaches where that is less than what the slower of its ends does.
+    """
+    hcas = {
+        key: replace(hca, rate_gbps=200 if hca.node in slower else 400)
+        for key, hca in MIXED.hcas.items()
+    }
+    plan = replace(MIXED, hcas=hcas)
+    params = {
+        "threshold_gbps": None, "judge_only": False, "pairs_per_link": 3, "seed": 1, "exclude": [],
+        "loopback": True, "cross_rail": True, "both_ways": False, "duration_s": 10, **options,
+    }  # fmt: skip
+    session, _schedule = make_session(params, plan, computed_routes(plan), Recipe())
+    found = localiser(plan)
+    values = []
+    for number, half, _unit, a, b in session.schedule.flows():
+        least = min(hcas[end.host, end.rail].rate_gbps for end in (a, b))
+        gbps = rate(a, b)
+        reached = None if gbps is None else min(gbps, 0.98 * least)
+        values.append(Measurement(number, half, a, b, reached))
+    verdict, further = judge(session, found, values)
+    return _outcome(session, found, values, verdict, further, 0).records
+
+
+def failed(records: list[Record]) -> list[tuple[str, str]]:
+    return [(one.check, one.subject) for one in records if one.status == FAIL]
+
+
+@pytest.mark.parametrize("count", range(1, 8))
+def test_healthy_nodes_of_two_rates_pass(count: int) -> None:
+    records = records_of_mixed(NODES[:count], lambda _a, _b: 400.0)
+    assert failed(records) == []
+    assert not [one for one in records if one.check == "fabric.pairs.repeat"]
+
+
+@pytest.mark.parametrize("count", range(1, 8))
+def test_a_node_at_half_its_rate_is_found_among_slower_ones(count: int) -> None:
+    """A node of 400 Gb/s at 196, which is what flows to the others reach: those do not clear it."""
+    bad = NODES[-1]
+    records = records_of_mixed(
+        NODES[:count], lambda a, b: 196.0 if bad in (a.host, b.host) else 400.0
+    )
+    assert failed(records) == [("fabric.pairs.part", f"node:{bad}")]
+    (record,) = (one for one in records if one.status == FAIL)
+    assert record.measured == {"value": 196.0, "unit": "Gb/s"}
+    assert record.threshold is not None
+    assert record.threshold.value == 360.0
+
+
+@pytest.mark.parametrize("count", range(1, 8))
+def test_a_slow_node_of_the_lower_rate_is_found_by_the_threshold_of_that_rate(count: int) -> None:
+    bad = NODES[0]
+    records = records_of_mixed(
+        NODES[:count], lambda a, b: 98.0 if bad in (a.host, b.host) else 400.0
+    )
+    assert failed(records) == [("fabric.pairs.part", f"node:{bad}")]
+    (record,) = (one for one in records if one.status == FAIL)
+    assert record.threshold is not None
+    assert record.threshold.value == 175.0
+
+
+def test_each_rate_has_a_fleet_and_the_one_by_its_threshold_is_judged() -> None:
+    slower = NODES[:4]
+    good = records_of_mixed(slower, lambda _a, _b: 400.0)[0]
+    assert (good.check, good.status, good.measured) == (
+        "fabric.pairs.fleet", "pass", {"value": 196.0, "unit": "Gb/s"},
+    )  # fmt: skip
+    assert good.text.startswith("the median of ")
+    assert good.text.endswith(" flows of 200 Gb/s")
+    assert [line.rsplit(" ", 2)[1] for line in good.evidence] == ["196", "2", "392", "3.9"]
+
+    # All that is slow at a rate has a cause in common, at the other rate nothing is wrong.
+    def slow(a: End, b: End) -> float:
+        return 150.0 if {a.host, b.host} & {*slower} else 400.0
+
+    records = records_of_mixed(slower, slow)
+    assert failed(records) == [("fabric.pairs.fleet", "fabric")]
+    assert records[0].measured == {"value": 150.0, "unit": "Gb/s"}
+    # A threshold of the site is one for all.
+    records = records_of_mixed(slower, slow, threshold_gbps=100.0, threshold_source="contract")
+    assert failed(records) == []
+    records = records_of_mixed(
+        slower, lambda _a, _b: 400.0, threshold_gbps=390.0, threshold_source="contract"
+    )
+    assert failed(records) == [("fabric.pairs.fleet", "fabric")]
+    nothing = records_of_mixed(NODES[:1], lambda _a, _b: None)[0]
+    assert (nothing.status, nothing.text) == ("not_measured", "no flow was measured")
+
+
+def test_both_ways_each_rate_is_twice_as_much() -> None:
+    plan = small_plan(nodes=3, rails=1, units=1, spines=0)
+    key = ("dgx-01", 0)
+    plan = replace(plan, hcas={**plan.hcas, key: replace(plan.hcas[key], rate_gbps=200)})
+    two, three = rail_end("dgx-02", 0), rail_end("dgx-03", 0)
+    flows = [Measurement(0, 0, ONE, two, 392.0), Measurement(1, 0, two, three, 784.0)]
+    thresholds = {rate: Threshold(">=", 1.8 * rate, "Gb/s", "test") for rate in (200, 400)}
+    for both_ways, times in ((False, 1), (True, 2)):
+        fleets = localiser(plan, both_ways).judge(flows, thresholds).fleets
+        assert {kind: one.median for kind, one in fleets.items()} == {
+            (False, 200): pytest.approx(times * 196.0),
+            (False, 400): pytest.approx(times * 392.0),
+        }
+
+
+def test_a_flow_is_as_fast_as_the_slowest_that_is_planned_on_its_way() -> None:
+    there = rail_end("dgx-03", 0)
+    plan = small_plan(nodes=4, rails=2, units=2, spines=1)
+    route = computed_routes(plan).route(ONE, there)
+    assert Suspects(plan, computed_routes(plan)).rate_gbps(ONE, there) == 400
+    for end in route:
+        cables = tuple(
+            replace(one, rate_gbps=100) if end in (one.a, one.b) else one for one in plan.cables
+        )
+        slow = replace(plan, cables=cables)
+        suspects = Suspects(slow, computed_routes(slow))
+        assert suspects.rate_gbps(ONE, there) == 100
+        assert suspects.rate_gbps(ONE, ONE) == 400
+
+
+@pytest.mark.parametrize(
+    ("values", "kept"),
+    [
+        # One node is in three of five flows, and the median is below 380.
+        ([300.0, 300.0, 300.0, 390.0, 390.0], [390.0, 390.0]),
+        ([390.0, 390.0, 390.0, 300.0, 300.0], [390.0, 390.0, 390.0, 300.0, 300.0]),
+        # It is in half of them.
+        ([300.0, 300.0, 300.0, 300.0, 300.0, 390.0], None),
+    ],
+)
+def test_the_median_of_one_node_is_not_that_of_a_fleet(
+    values: list[float], kept: list[float] | None
+) -> None:
+    names = iter(range(100))
+    flows = [
+        Measurement(
+            number,
+            0,
+            rail_end("dgx-01" if number < 3 else f"n{next(names)}", 0),
+            rail_end(f"n{next(names)}", 0),
+            value,
+        )
+        for number, value in enumerate(values)
+    ]
+    found = _values_of(flows, THRESHOLDS[400], False)
+    assert found == (values if kept is None else kept)
+    # In a fabric of one rate all count.
+    assert _values_of(flows, THRESHOLDS[400], True) == values
+
+
+FAST, FASTER, TURNED = (False, 200.0), (False, 400.0), (True, 200.0)
+
+
+def test_good_flows_of_a_lower_rate_do_not_clear_a_part_that_is_slow_at_a_higher_one() -> None:
+    kinds = [FASTER, FASTER, FAST, FAST, FASTER]
+    assert _speaking(range(5), kinds, [0.5, 0.5, -3.0, -3.0, -3.0]) == [0, 1, 4]
+    # Nor does what is not measured.
+    assert _speaking(range(5), kinds, [5.0, 5.0, 0.0, -3.0, -3.0]) == [0, 1, 4]
+    assert _speaking(range(5), kinds, [0.0, -3.0, -3.0, -3.0, -3.0]) == [0, 1, 2, 3, 4]
+    # What is slow at the lower rate speaks all the same, and so does all where that is most.
+    assert _speaking(range(5), kinds, [5.0, 5.0, 0.5, -3.0, -3.0]) == [0, 1, 2, 4]
+    assert _speaking(range(5), kinds, [1.0, -3.0, 5.0, -3.0, -3.0]) == [0, 1, 2, 3, 4]
+    assert _speaking(range(5), kinds, [-3.0] * 5) == [0, 1, 2, 3, 4]
+    assert _heaviest([0, 1, 2], [FAST, FAST, FASTER], [2.0, 2.0, 3.0]) == FAST
+    assert _heaviest([0, 1, 2], [FAST, TURNED, TURNED], [3.0, 2.0, 2.0]) == TURNED
 
 
 # ---- what a flow depends on

@@ -15,6 +15,7 @@ from pair_faults import (
     IN_CLASS,
     RATE_GBPS,
     THRESHOLD,
+    THRESHOLDS,
     Fault,
     Lab,
     outcome,
@@ -76,11 +77,11 @@ def test_what_is_not_measured_speaks_for_none(lab: Lab) -> None:
         else one
         for one in values
     ]
-    verdict = lab.localiser.judge(hung, THRESHOLD, RATE_GBPS)
+    verdict = lab.localiser.judge(hung, THRESHOLDS)
     assert len(verdict.unmeasured) == sum(1 for one in values if one.round == 1)
     assert all(fault.subject in finding.subjects for finding in verdict.findings)
     nothing = [Measurement(one.round, one.half, one.source, one.target, None) for one in values]
-    silent = lab.localiser.judge(nothing, THRESHOLD, RATE_GBPS)
+    silent = lab.localiser.judge(nothing, THRESHOLDS)
     assert not silent.findings
     assert not silent.counted
 
@@ -97,7 +98,7 @@ def test_two_halves_that_pass_and_a_whole_that_fails_are_named_as_a_pair(lab: La
         else one
         for one in values
     ]
-    verdict = lab.localiser.judge(slow, THRESHOLD, RATE_GBPS)
+    verdict = lab.localiser.judge(slow, THRESHOLDS)
     assert [finding.interaction for finding in verdict.findings] == [True]
     assert verdict.findings[0].subjects[0] == "pair:" + "--".join(sorted(two))
 

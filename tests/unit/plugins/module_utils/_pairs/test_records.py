@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from pair_plans import small_plan
 
@@ -28,17 +30,20 @@ PLAN = small_plan(nodes=3, rails=1, units=1, spines=0)
     [(400.0, 391.9, 97.97, "98 Gb/s"), (0.02, 0.01959, 0.004898, "0.0049 Gb/s")],
 )
 def test_rates_keep_four_digits(rate: float, good: float, slow: float, flow: str) -> None:
-    routes = computed_routes(PLAN)
-    schedule = make_schedule(PLAN, routes)
+    hcas = {key: replace(hca, rate_gbps=rate) for key, hca in PLAN.hcas.items()}
+    plan = replace(PLAN, hcas=hcas)
+    routes = computed_routes(plan)
+    schedule = make_schedule(plan, routes)
     bad = rail_end("dgx-02", 0)
     values = [
         Measurement(n, half, a, b, rate * 0.97968 / (4 if a != b and bad in (a, b) else 1))
         for n, half, _unit, a, b in schedule.flows()
     ]
-    session = Session(PLAN, routes, schedule, Threshold(">=", rate / 2, "Gb/s", "t"), rate, False)
-    found = Localiser(PLAN, routes)
+    thresholds = {rate: Threshold(">=", rate / 2, "Gb/s", "t")}
+    session = Session(plan, routes, schedule, thresholds, False)
+    found = Localiser(plan, routes)
     verdict, further = judge(session, found, values)
-    records = make_records(PLAN, found.suspects, verdict, further, session.threshold)
+    records = make_records(plan, found.suspects, verdict, further, thresholds)
     assert records[0].measured == {"value": good, "unit": "Gb/s"}
     (failed,) = (record for record in records if record.status == FAIL)
     assert (failed.check, failed.subject) == (PART, "cable:dgx-02/rail0--leaf-10/2")

@@ -17,14 +17,17 @@ import pytest
 from checkout import FIXTURES
 from pair_plans import small_plan
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import Threshold, utc_text
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ToolError
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import rail_end
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.routes import computed_routes
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs import run as _pairs_run
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.localise import Measurement
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.perftest import (
     CUDA_DMABUF,
     Recipe,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.remote import Local
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.remote import Local, Transport
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.results_file import (
     ResultsFile,
     identity_of,
@@ -32,6 +35,12 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.results_file 
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.run import Runner, Setup
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.schedule import Schedule, Unit
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.session import (
+    Outcome,
+    Session,
+    judge_again,
+    measure,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -239,6 +248,72 @@ def test_what_is_done_is_not_done_again(site: Site) -> None:
     again = [line for line in site.log() if line.startswith(("dgx-01/", "dgx-02/"))]
     assert not again
     assert len(site.log()) == 2
+
+
+SCHEDULE = Schedule(((unit("dgx-01", "dgx-02"),),), 1, 1, "test")
+SESSION = Session(
+    PLAN, computed_routes(PLAN), SCHEDULE, {400: Threshold(">=", 90.0, "Gb/s", "test")}, False
+)
+_HOUR_S = 3600
+
+
+def killed_run(site: Site, began_s: float) -> None:
+    """A run of SCHEDULE that began so many seconds ago, a minute a flow, and was killed."""
+    at = time.time() - began_s
+    results = ResultsFile(str(site.results), identity_of(SCHEDULE, RECIPE), utc_text(at))
+    for number, (source, target) in enumerate(SCHEDULE.rounds[0][0].flows(0)):
+        flow = Measurement(0, 0, source, target, 100.0)
+        results.add(flow, utc_text(at + 60 * number), "")
+    results.close_half(0, 0)
+    results.close()
+
+
+def measured(site: Site, transport: Transport | None = None) -> Outcome:
+    site.path.write_text(json.dumps(site.state))
+    return measure(SESSION, site.setup(), transport or Local(), str(site.tmp_path), 0)
+
+
+def test_a_killed_run_goes_on_for_a_day_and_is_dated_by_its_oldest_flow(site: Site) -> None:
+    killed_run(site, 23 * _HOUR_S)
+    before = [line["at"] for line in site.lines() if line["kind"] == "flow"]
+    outcome = measured(site)
+    assert [flow.gbps for flow in outcome.measurements[:2]] == [100.0, 100.0]
+    assert not Path(f"{site.results}.1").exists()
+    assert {record.at for record in outcome.records} == {before[0]}
+    again = judge_again(SESSION, str(site.tmp_path))
+    assert {record.at for record in again.records} == {before[0]}
+
+
+@pytest.mark.parametrize("began_s", [25 * _HOUR_S, -_HOUR_S])
+def test_a_run_that_is_old_or_of_the_future_is_set_aside(site: Site, began_s: float) -> None:
+    killed_run(site, began_s)
+    before = site.results.read_text()
+    began = utc_text()
+    outcome = measured(site)
+    assert {flow.gbps for flow in outcome.measurements} == {392.0}
+    assert Path(f"{site.results}.1").read_text() == before
+    assert all(record.at >= began for record in outcome.records)
+
+
+def test_a_run_without_a_time_is_set_aside(site: Site) -> None:
+    killed_run(site, 0)
+    head, rest = site.results.read_text().split("\n", 1)
+    site.results.write_text(json.dumps({**json.loads(head), "at": "now"}) + "\n" + rest)
+    assert {flow.gbps for flow in measured(site).measurements} == {392.0}
+
+
+def test_follow_ups_of_an_earlier_run_are_set_aside_before_a_new_one(site: Site) -> None:
+    """It was killed in its follow-up: all but that was complete, and is measured again."""
+    old = site.tmp_path / "pairs.follow-up-1.jsonl"
+    old.write_text('{"kind": "run"}\n')
+
+    class Looking(Local):
+        def argv(self, node: str, script: str) -> list[str]:
+            assert not old.exists()
+            return super().argv(node, script)
+
+    measured(site, Looking())
+    assert Path(f"{old}.1").exists()
 
 
 def test_results_of_another_schedule_are_kept(site: Site) -> None:
