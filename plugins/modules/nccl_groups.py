@@ -199,8 +199,7 @@ def main() -> None:
             finish(module, [], **result)
         outcome = session.ask_groups(run, params, groups, refused)
         result["runs"] = len(outcome.runs)
-        if params["output"]:
-            session.keep(params["output"], outcome)
+        session.keep(params["output"], outcome)
     finish(module, outcome.records, **result)
 
 

@@ -137,7 +137,9 @@ def ask_groups(
 
 
 def keep(folder: str, outcome: Outcome) -> None:
-    """Write the files; ToolError."""
+    """Write the files, if there is a folder for them; ToolError."""
+    if not folder:
+        return
     dated = stamped(outcome.records, utc_text())
     lines = [line_of(record) for record in outcome.records if record.status != PASS]
     write_files(
