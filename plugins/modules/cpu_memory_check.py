@@ -11,8 +11,8 @@ module: cpu_memory_check
 short_description: Judge processors and memory of a node, with work whose results are known
 description:
   - Compares CPUs, sockets, cores, NUMA nodes and memory with the profile of the node, the NUMA
-    nodes with each other, and the memory errors that the kernel has counted (EDAC) with what a
-    healthy memory module has.
+    nodes that have CPUs with each other, and the memory errors that the kernel has counted (EDAC)
+    with what a healthy memory module has.
   - Then a process on each CPU computes what is known before (SHA-256, CRC, long integers, floats),
     and writes patterns through a share of the free memory and reads them back.
   - What that cannot see. It runs in user space, through the caches, in pages that were free; it
@@ -40,7 +40,7 @@ options:
     type: float
     default: 30
   memory_share:
-    description: Share of the available memory that is written, V(0) to V(0.9).
+    description: Share of the available memory that is written, V(0) to V(0.9); V(0) writes none.
     type: float
     default: 0.25
   memory_mib:

@@ -222,7 +222,13 @@ def reading_to_data(reading: Reading) -> dict[str, Any]:
     """Return a reading for JSON."""
     ports = [[guid, port, values] for (guid, port), values in sorted(reading.ports.items())]
     unread = [list(place) for place in sorted(reading.unread)]
-    return {"at_s": reading.at_s, "whole": reading.whole, "ports": ports, "unread": unread}
+    return {
+        "at_s": reading.at_s,
+        "whole": reading.whole,
+        "left_out": reading.left_out,
+        "ports": ports,
+        "unread": unread,
+    }
 
 
 def reading_from_data(data: Any, now_s: float) -> Reading | None:
@@ -236,7 +242,8 @@ def reading_from_data(data: Any, now_s: float) -> Reading | None:
             for guid, port, values in data["ports"]
         }
         unread = {(str(guid), int(port)) for guid, port in data["unread"]}
-        return Reading(at_s, ports, unread, bool(data["whole"]))
+        whole, left_out = bool(data["whole"]), bool(data["left_out"])
+        return Reading(at_s, ports, unread, whole, left_out=left_out)
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
 

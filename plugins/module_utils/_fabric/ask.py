@@ -282,7 +282,7 @@ def read_files(texts: Mapping[str, str], interval_s: float) -> Answers:
     observation = Observation(sweep)
     index = port_index(sweep)
     readings = [
-        read_counters(texts[name], texts.get(f"{name}.stderr", ""), at, sweep, index)
+        read_counters(texts[name], texts.get(f"{name}.stderr", ""), at, sweep, index, saved=True)
         for name, at in ((COUNTERS, 0.0), (SECOND_COUNTERS, interval_s))
         if name in texts
     ]

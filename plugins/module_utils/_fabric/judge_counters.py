@@ -18,7 +18,7 @@ from typing import Iterator
 from .._core.record import FAIL, NOT_MEASURED, Threshold
 from .._ib.counters import Growth, growth, symbol_errors_allowed
 from .findings import ERRORS, Finding, several
-from .judge_rates import found_rate
+from .judge_rates import found_form, found_rate
 from .model import Cable, End
 from .parse_counters import Reading
 from .thresholds import (
@@ -71,11 +71,11 @@ def grown_between(before: int | None, now: int | None, counter: str) -> Growth:
 
 
 @functools.lru_cache(maxsize=256)
-def growth_threshold(counter: str, rate_gbps: float, seconds: float) -> Threshold:
+def growth_threshold(counter: str, rate_gbps: float, speed: str, seconds: float) -> Threshold:
     """Return how much a counter may grow; symbol errors by bit error ratio, rate and time."""
     question = _QUESTIONS[counter].filled(seconds=seconds)
     if counter == SYMBOLS:
-        return question.threshold(*symbol_errors_allowed(rate_gbps, seconds))
+        return question.threshold(*symbol_errors_allowed(rate_gbps, seconds, speed))
     return question.threshold()
 
 
@@ -105,13 +105,14 @@ def judge_counters(
         sick: list[_Sick] = []
         doubts: list[str] = []
         rate = found_rate(wiring, cable) or cable.rate_gbps
+        _width, speed = found_form(wiring, cable)
         for end in (cable.a, cable.b):
             place = _place(wiring, end)
             if place is None:
                 continue
             for counter in JUDGED:
                 grown = grown_between(before.of(place, counter), now.of(place, counter), counter)
-                threshold = growth_threshold(counter, rate, seconds)
+                threshold = growth_threshold(counter, rate, speed, seconds)
                 if grown.count is None:
                     doubts.append(f"{wiring.at(end)}: {grown.reason}")
                 elif not threshold.holds(grown.count):

@@ -213,6 +213,7 @@ def judge_names(plan: CablePlan, sweep: Sweep, matches: Matches) -> list[Finding
     findings = _judge_switch_names(plan, sweep, matches)
     hosts: dict[str, dict[int, str]] = {}
     renamed: dict[str, dict[int, str]] = {}
+    lost: dict[str, list[int]] = {}
     found: dict[str, int] = {}
     for key, guid in sorted(matches.by_key.items()):
         if key[1] < 0:
@@ -225,7 +226,10 @@ def judge_names(plan: CablePlan, sweep: Sweep, matches: Matches) -> list[Finding
         if matches.reasons[guid] == BY_NODE and host_key(shown.host) == host_key(node):
             # The node itself says which rail it is: what it calls it is judged there (ib_health).
             continue
-        if unnamed(sweep.devices[guid].description):
+        if sweep.complaints and not sweep.devices[guid].description.strip():
+            # The tool prints an adapter so when the answer with its description was lost.
+            lost.setdefault(node, []).append(rail)
+        elif unnamed(sweep.devices[guid].description):
             local = shown.host.lower() == "localhost"
             hosts.setdefault(node, {})[rail] = shown.host if local else ""
         elif host_key(shown.host) != host_key(node):
@@ -236,6 +240,7 @@ def judge_names(plan: CablePlan, sweep: Sweep, matches: Matches) -> list[Finding
             renamed.setdefault(node, {})[rail] = shown.device
     findings += _wrong_hosts(plan, sweep, matches, hosts, found)
     findings += _wrong_devices(plan, renamed, found)
+    findings += [_lost(node, rails) for node, rails in lost.items()]
     for node, gone in sorted(matches.shifted.items()):
         if not gone:
             findings.append(_moved(node))
@@ -481,6 +486,17 @@ def _wrong_hosts(
                 ),
             )
     yield from _misnamed("node", whole, len(found), "with hostnamectl")
+
+
+def _lost(node: str, rails: list[int]) -> Finding:
+    return Finding(
+        DESCRIPTION,
+        f"node:{node}" if len(rails) > 1 else f"hca:{node}/rail{rails[0]}",
+        f"{node}: no name was read of {several([f'rail {rail}' for rail in rails])}, in a sweep "
+        "that is not whole",
+        "look again; if it stays so, see that rdma-ndd.service runs there",
+        status=NOT_MEASURED,
+    )
 
 
 def _wrong_devices(

@@ -39,7 +39,8 @@ def found_rate(wiring: Wiring, cable: Cable) -> float | None:
     return wiring.rates[cable]
 
 
-def _form(wiring: Wiring, cable: Cable) -> tuple[str, str]:
+def found_form(wiring: Wiring, cable: Cable) -> tuple[str, str]:
+    """Return width and speed of a cable; both empty where the tools did not say."""
     for end in (cable.a, cable.b):
         port = wiring.port(end)
         if port and port.width is not None and port.speed:
@@ -77,7 +78,8 @@ def judge_rates(wiring: Wiring, healthy: set[Cable]) -> Iterator[Finding]:
             SPEED,
             "fabric",
             f"{len(slow)} of {len(healthy)} links are slower than planned; {wiring.at(first.a)} "
-            f"runs at {_words(_form(wiring, first))}, {slow[first]:g} of {first.rate_gbps} Gb/s",
+            f"runs at {_words(found_form(wiring, first))}, "
+            f"{slow[first]:g} of {first.rate_gbps} Gb/s",
             "see whether rate_gbps of the plan is that of these switches and adapters",
             tuple(sorted(slow)),
             measured=slow[first],
@@ -89,7 +91,7 @@ def judge_rates(wiring: Wiring, healthy: set[Cable]) -> Iterator[Finding]:
         if not same:
             continue
         (rate,) = {slow[cable] for cable in same}
-        form = _form(wiring, same[0])
+        form = found_form(wiring, same[0])
         kind = "switch" if host in wiring.plan.switches else "node"
         count = len(of_device[host])
         many = f"all {count}" if len(same) == count else f"{len(same)} of {count}"
@@ -106,7 +108,7 @@ def judge_rates(wiring: Wiring, healthy: set[Cable]) -> Iterator[Finding]:
         for cable in same:
             del slow[cable]
     for cable, rate in sorted(slow.items()):
-        width, speed = _form(wiring, cable)
+        width, speed = found_form(wiring, cable)
         narrow = width not in _WIDTHS
         remedy = RATE.remedy
         if narrow:
@@ -129,7 +131,7 @@ def _slow_alike(wiring: Wiring, cables: list[Cable], slow: Mapping[Cable, float]
     """Return the links of a device that are slow in the same way, none where they are not most."""
     of_form: dict[tuple[str, str], list[Cable]] = {}
     for cable in sorted(slow.keys() & cables):
-        form = _form(wiring, cable)
+        form = found_form(wiring, cable)
         if form != ("", ""):
             of_form.setdefault(form, []).append(cable)
     same = max(of_form.values(), key=len, default=[])

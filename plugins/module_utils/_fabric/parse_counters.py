@@ -17,8 +17,11 @@ _COUNTERS_OF = re.compile(r'(?:Errors|Data Counters) for (?:0x([0-9a-f]+) )?"(.*
 _COUNTERS = re.compile(r"GUID 0x([0-9a-f]+) port (\d+|ALL):(.*)$")
 _COUNTER = re.compile(r"\[(\w+) == (\d+)")
 _SUMMARY = re.compile(r"## Summary: (\d+) nodes checked")
-# What is at or below a threshold is not printed.
-_THRESHOLDS = re.compile(r"## Thresholds: *\[")
+# What is at or below a threshold, or suppressed, is not printed, and --counters prints no errors.
+# PortRcvSwitchRelayErrors is what -c suppresses, and is not judged.
+_LEFT_OUT = re.compile(
+    r"## Thresholds: *\[|## Suppressed:.* (?!PortRcvSwitchRelayErrors\b)\w|Data Counters for "
+)
 _FAILURES = re.compile(r"##\s+(\d+) PMA query failures")
 
 _SMINFO = re.compile(
@@ -48,7 +51,8 @@ class Reading:
     """The counters of all ports at one time.
 
     A port that is not in `ports` answered with nothing but zeros, unless it is in `unread`, or the
-    reading is not `whole`: the tool prints only counters that are not zero.
+    reading is not `whole`: the tool prints only counters that are not zero. With `left_out`, which
+    is never `whole`, a port that is there also lacks counters that are not zero.
     """
 
     at_s: float
@@ -57,11 +61,12 @@ class Reading:
     unread: set[tuple[str, int]] = field(default_factory=set)
     whole: bool = True
     complaints: list[str] = field(default_factory=list)
+    left_out: bool = False
 
     def of(self, place: tuple[str, int], counter: str) -> int | None:
         """Return the value of a counter, None where it was not read."""
         values = self.ports.get(place)
-        if values is not None:
+        if values is not None and (counter in values or not self.left_out):
             return values.get(counter, 0)
         if not self.whole or place in self.unread or (place[0], 0) in self.unread:
             return None
@@ -74,28 +79,34 @@ def read_counters(
     at_s: float,
     sweep: Sweep,
     index: Mapping[tuple[str, int], tuple[str, int]],
+    *,
+    saved: bool = False,
 ) -> Reading:
     """Return what ibqueryerrors says; `index` is that of _fabric_sweep.port_index.
+
+    Of `saved` answers the options are not known: they must be of all devices.
 
     The row of "port ALL" is left out: the tool adds counters of all ports into fields that are too
     small for them.
     """
     reading = Reading(at_s, whole=False)
-    doubtful, failures, named = False, 0, 0
+    doubtful, checked, failures = False, 0, 0
     for line in text.splitlines():
         line = line.strip()
+        if _LEFT_OUT.match(line) and not reading.left_out:
+            reading.complaints.append(
+                f"ibqueryerrors left counters out ({line.lstrip('# ')[:97]}); save its answer with "
+                "--threshold-file /dev/null, and without --suppress and --counters"
+            )
+            reading.left_out = doubtful = True
         if not line or _COUNTERS_OF.match(line):
             continue
         if line.startswith("##"):
-            reading.whole = reading.whole or bool(_SUMMARY.match(line))
+            summary = _SUMMARY.match(line)
+            if summary:
+                reading.whole, checked = True, int(summary.group(1))
             failed = _FAILURES.match(line)
             failures = int(failed.group(1)) if failed else failures
-            if _THRESHOLDS.match(line):
-                reading.complaints.append(
-                    f"ibqueryerrors left counters out ({line[3:100]}); save its answer with "
-                    "--threshold-file /dev/null"
-                )
-                doubtful = True
             continue
         row = _COUNTERS.match(line)
         if row is None:
@@ -112,6 +123,27 @@ def read_counters(
         reading.ports.setdefault(place, {}).update(found)
     if not reading.whole:
         reading.complaints.append("the answer of ibqueryerrors has no end")
+    # It counts each device that it knows, also one that did not answer. In a sweep it asks all, and
+    # a node that goes off between two looks must not cost the others their counters.
+    known = sum(device.recorded for device in sweep.devices.values())
+    if saved and reading.whole and checked < known:
+        reading.complaints.append(
+            f"ibqueryerrors asked {checked} devices, and the discovery has {known}"
+        )
+        doubtful = True
+    named = _read_unanswered(reading, errors, sweep)
+    if failures > named:
+        reading.complaints.append(
+            f"ibqueryerrors had {failures} questions without an answer, and names {named} of them"
+        )
+        doubtful = True
+    reading.whole = reading.whole and not doubtful
+    return reading
+
+
+def _read_unanswered(reading: Reading, errors: str, sweep: Sweep) -> int:
+    """Add what standard error says to the reading; return how many lines name a port of it."""
+    named = 0
     by_lid = {device.lid: guid for guid, device in sweep.devices.items() if device.lid}
     by_name: dict[str, list[str]] = {}
     for guid, device in sweep.devices.items():
@@ -126,13 +158,7 @@ def read_counters(
             named += bool(guids)
         elif line.strip() and not HARMLESS.match(line) and not _NO_ANSWER.search(line):
             reading.complaints.append(f"ibqueryerrors says: {line.strip()[:100]!r}")
-    if failures > named:
-        reading.complaints.append(
-            f"ibqueryerrors had {failures} questions without an answer, and names {named} of them"
-        )
-        doubtful = True
-    reading.whole = reading.whole and not doubtful
-    return reading
+    return named
 
 
 def add_errors(sweep: Sweep, tool: str, text: str) -> None:

@@ -14,7 +14,7 @@ import glob
 import os
 import re
 from dataclasses import dataclass, field
-from typing import Any, Iterator, Mapping
+from typing import Any, Collection, Iterator, Mapping
 
 from .._core.record import FAIL, NOT_MEASURED, Record
 from .memory import memory_mib
@@ -39,8 +39,9 @@ _NUMBER = re.compile(r"^\d+$")
 class Host:
     """What the kernel shows; None is what could not be read.
 
-    `nodes_kib` is MemTotal of each NUMA node by number. `corrected` and `uncorrected` are counts
-    since the boot by place (mc0/dimm3), None where no EDAC driver is loaded.
+    `nodes_kib` is MemTotal of each NUMA node by number; `without_cpus` are those that have no CPU,
+    such as the memory of a GPU. `corrected` and `uncorrected` are counts since the boot by place
+    (mc0/dimm3), None where no EDAC driver is loaded.
     """
 
     cpus: int | None = None
@@ -48,6 +49,7 @@ class Host:
     cores: int | None = None
     memory_mib: int | None = None
     nodes_kib: Mapping[int, int] = field(default_factory=dict)
+    without_cpus: Collection[int] = ()
     corrected: Mapping[str, int] | None = None
     uncorrected: Mapping[str, int] | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -92,11 +94,15 @@ def load(sysfs: str, proc: str) -> Host:
             packages.add(package)
             cores.add((package * 1000 + die, core))
     nodes: dict[int, int] = {}
+    without_cpus: set[int] = set()
     for path in glob.glob(os.path.join(sysfs, "devices/system/node/node[0-9]*/meminfo")):
         number = int(re.sub(r".*/node(\d+)/meminfo$", r"\1", path))
         found = re.search(r"MemTotal:\s+(\d+) kB", _read(path) or "")
         if found:
             nodes[number] = int(found[1])
+        cpulist = _read(os.path.join(os.path.dirname(path), "cpulist"))
+        if cpulist is not None and not cpulist.strip():
+            without_cpus.add(number)
     corrected, uncorrected, labels = _edac(os.path.join(sysfs, "devices/system/edac/mc"))
     uptime = (_read(os.path.join(proc, "uptime")) or "").split()
     return Host(
@@ -105,6 +111,7 @@ def load(sysfs: str, proc: str) -> Host:
         cores=len(cores) or None,
         memory_mib=memory_mib(_read(os.path.join(proc, "meminfo"))),
         nodes_kib=nodes,
+        without_cpus=without_cpus,
         corrected=corrected,
         uncorrected=uncorrected,
         labels=labels,
@@ -168,16 +175,19 @@ def _processors(node: str, host: Host, want: Mapping[str, Any]) -> Iterator[Reco
 def _sizes(node: str, host: Host, least_mib: Any) -> Iterator[Record]:
     subject = f"node:{node}"
     nodes = host.nodes_kib
-    evidence = [f"NUMA node {number}: {nodes[number] // 1024} MiB" for number in sorted(nodes)]
+    lines = {number: f"NUMA node {number}: {nodes[number] // 1024} MiB" for number in sorted(nodes)}
     if least_mib is None:
         remedy = "settings: write real_memory_mb into the profile of the node"
         text = "the profile does not say"
         yield Record("memory.size", subject, NOT_MEASURED, text, remedy=remedy)
     else:
-        yield SIZE.judge(subject, host.memory_mib, int(least_mib), evidence=evidence)
-    if len(nodes) > 1:
-        share = round(1 - min(nodes.values()) / max(nodes.values()), 4)
-        yield BALANCE.judge(subject, share, evidence=evidence)
+        yield SIZE.judge(subject, host.memory_mib, int(least_mib), evidence=lines.values())
+    # A GB200 has 34 nodes: two with CPUs, the memory of the GPUs, and empty ones.
+    equal = [number for number in lines if number not in host.without_cpus]
+    if len(equal) > 1:
+        sizes = [nodes[number] for number in equal]
+        share = round(1 - min(sizes) / max(sizes), 4)
+        yield BALANCE.judge(subject, share, evidence=[lines[number] for number in equal])
 
 
 def _errors(node: str, host: Host) -> Iterator[Record]:
@@ -219,8 +229,13 @@ class Load:
     problem: str = ""
 
 
-def judge_load(node: str, reported: list[Load], seconds: float, asked_mib: int) -> Iterator[Record]:
-    """Yield what the known answers say; `asked_mib` is the memory of all workers together."""
+def judge_load(
+    node: str, reported: list[Load], seconds: float, asked_mib: int | None
+) -> Iterator[Record]:
+    """Yield what the known answers say.
+
+    `asked_mib` is the memory of all workers together, None where none shall be written.
+    """
     subject = f"node:{node}"
     lost = [f"CPU {one.cpu}: {one.problem}" for one in reported if one.problem]
     for question, of, done in (
@@ -228,6 +243,10 @@ def judge_load(node: str, reported: list[Load], seconds: float, asked_mib: int) 
         (PATTERNS, "wrong_memory", "mib"),
     ):
         if question is PATTERNS and not asked_mib:
+            if asked_mib is not None:
+                text = f"less than 1 MiB for each of {len(reported)} CPUs"
+                remedy = "settings: raise memory_mib or memory_share (of MemAvailable)"
+                yield Record(question.check, subject, NOT_MEASURED, text, remedy=remedy)
             continue
         lines = [line for one in reported for line in getattr(one, of)]
         amount = sum(getattr(one, done) for one in reported)

@@ -190,5 +190,6 @@ def ask_cpus(node: str, options: Mapping[str, Any], check: bool) -> tuple[list[R
     records = list(judge_host(node, host, options["profile"], options["edac"]))
     if cpus and not check:
         report = run(cpus, seconds, each)
-        records += judge_load(node, report, seconds, each * len(cpus))
+        asked = each * len(cpus) if options["memory_share"] else None
+        records += judge_load(node, report, seconds, asked)
     return records, len(cpus), each * len(cpus)

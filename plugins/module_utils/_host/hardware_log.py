@@ -31,6 +31,7 @@ WORDS = (
     "error message received",
     "EDAC MC",
     "Machine Check",
+    "[Hardware Error]: CPU:",
 )
 
 MINUTE_S = 60.0
@@ -55,16 +56,25 @@ _STATUS = re.compile(
 _NON_FATAL = "(Non-Fatal)"
 # PCI_ERR_UNC_UNSUP (UnsupReq) and PCI_ERR_UNC_ACSV (ACSViol) of uapi/linux/pci_regs.h.
 _REFUSALS = 1 << 20 | 1 << 21
+# "%d UE %s%son %s (" of drivers/edac/edac_mc.c: the message may be empty, the label of some words.
 _EDAC = re.compile(
-    r"EDAC MC(?P<controller>\d+): (?P<count>\d+) (?P<kind>UE|CE) (?P<what>[\w ,-]+?) on "
-    r"(?P<where>\S+) \("
+    r"EDAC MC(?P<controller>\d+): (?P<count>\d+) (?P<kind>UE|CE) (?:[\w ,()-]+? )?on "
+    r"(?P<where>[^(]+?) \("
 )
 _MCE = re.compile(
     r"mce: \[Hardware Error\]: CPU (?P<cpu>\d+): Machine Check(?: Exception)?: [0-9a-f]+ "
     r"Bank (?P<bank>\d+): (?P<status>[0-9a-f]{16})\b"
 )
+# drivers/edac/mce_amd.c.
+_MCE_AMD = re.compile(
+    r"\[Hardware Error\]: CPU:(?P<cpu>\d+) \([0-9a-f]+:[0-9a-f]+:[0-9a-f]+\) "
+    r"MC(?P<bank>\d+)_STATUS\[[^\]]*\]: 0x(?P<status>[0-9a-f]{16})\b"
+)
 # Bit 61 of IA32_MCi_STATUS: the error was not corrected (Intel SDM, volume 3, chapter 16).
 _UNCORRECTED = 1 << 61
+# Deferred of AMD (MCI_STATUS_DEFERRED of asm/mce.h): bad data that no one has used yet. Intel
+# counts corrected errors in this bit.
+_DEFERRED = 1 << 44
 
 
 @dataclass(frozen=True)
@@ -117,11 +127,12 @@ def fault_of(message: Message) -> Fault | None:
         return Fault(
             EDAC, where, found["kind"] == "CE", message.text[:160], message.uptime_s, count
         )
-    found = _MCE.match(message.text)
-    if found:
-        where = f"CPU {found['cpu']} bank {found['bank']}"
-        corrected = not int(found["status"], 16) & _UNCORRECTED
-        return Fault(MACHINE_CHECK, where, corrected, message.text[:160], message.uptime_s)
+    for pattern, bad in ((_MCE, _UNCORRECTED), (_MCE_AMD, _UNCORRECTED | _DEFERRED)):
+        found = pattern.match(message.text)
+        if found:
+            where = f"CPU {found['cpu']} bank {found['bank']}"
+            corrected = not int(found["status"], 16) & bad
+            return Fault(MACHINE_CHECK, where, corrected, message.text[:160], message.uptime_s)
     return None
 
 

@@ -54,7 +54,10 @@ _OF_KERNEL = {
     "port_xmit_wait": "PortXmitWait",
 }
 
-# From HDR on links always correct errors.
+# From HDR on lanes always correct errors, also the two of HDR100, which is as fast as four of EDR.
+_CORRECTED_SPEEDS = ("HDR", "NDR", "XDR")
+_PLAIN_SPEEDS = ("SDR", "DDR", "QDR", "FDR10", "FDR", "EDR")
+# Where the speed of the lanes is not known.
 _CORRECTED_GBPS = 200
 _LONG_S = 125 * 60
 # Fewer than these may be chance, whatever the window.
@@ -100,9 +103,12 @@ def growth(before: int, now: int, counter: str) -> Growth:
     return Growth(now - before, at_least=now == top)
 
 
-def symbol_errors_allowed(rate_gbps: float, seconds: float) -> tuple[float, str]:
+def symbol_errors_allowed(
+    rate_gbps: float, seconds: float, speed: str | None = None
+) -> tuple[float, str]:
     """Return how many symbol errors a link may have in a window, and the source of the limit."""
-    if rate_gbps < _CORRECTED_GBPS:
+    fast = speed not in _PLAIN_SPEEDS and rate_gbps >= _CORRECTED_GBPS
+    if speed not in _CORRECTED_SPEEDS and not fast:
         ber, source = BER_PLAIN
     elif seconds >= _LONG_S:
         ber, source = BER_LONG

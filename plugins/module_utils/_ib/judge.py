@@ -265,10 +265,8 @@ def judge_counters(
     window_s: float,
 ) -> Iterator[Record]:
     """Yield the records of link_downed and symbol_error over the window."""
-    key = port.guid or subject
-    yield _flaps(key, subject, before, now)
-    # The rate that the link has: a sweep of the fabric judges by that, too.
-    yield _symbols(key, subject, port.rate_gbps or rate_gbps, before, now, window_s)
+    yield _flaps(port.guid or subject, subject, before, now)
+    yield _symbols(port, subject, rate_gbps, before, now, window_s)
 
 
 def _flaps(key: str, subject: str, before: Sample | None, now: Sample) -> Record:
@@ -279,15 +277,17 @@ def _flaps(key: str, subject: str, before: Sample | None, now: Sample) -> Record
 
 
 def _symbols(
-    key: str,
+    port: Port,
     subject: str,
     rate_gbps: float,
     before: Sample | None,
     now: Sample,
     window_s: float,
 ) -> Record:
-    found = growth_of_port(before, now, key, "symbol_error")
-    allowed, source = symbol_errors_allowed(rate_gbps, found.seconds)
+    found = growth_of_port(before, now, port.guid or subject, "symbol_error")
+    # The rate and speed that the link has: a sweep of the fabric judges by those, too.
+    rate = port.rate_gbps or rate_gbps
+    allowed, source = symbol_errors_allowed(rate, found.seconds, port.speed)
     more = " or more" if found.at_least else ""
     text = found.reason or f"{found.count}{more} symbol errors in {found.seconds:.0f} s"
     record = SYMBOL_ERRORS.judge(subject, found.count, allowed, source=source, text=text)

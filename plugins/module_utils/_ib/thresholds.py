@@ -88,14 +88,14 @@ LINK_DOWNED = Question(
     "unless the switch or the cable was worked on: reseat the cable at both ends, replace it when "
     "it happens again",
 )  # fmt: skip
-# Bit error ratio after correction, and its source. From HDR on links always correct errors: UFM's
+# Bit error ratio after correction, and its source. From HDR on lanes always correct errors: UFM's
 # limits for a short and a long window. Slower links: what InfiniBand demands without correction.
 BER_SHORT = (1e-14, "UFM PDR plug-in: BER 1e-14 over 12 min")
 BER_LONG = (1e-15, "UFM PDR plug-in: BER 1e-15 over 125 min")
 BER_PLAIN = (1e-12, "IBTA volume 2: BER 1e-12 of a link")
 BER_SOURCES = "; ".join(source for _ratio, source in (BER_SHORT, BER_LONG, BER_PLAIN))
 SYMBOL_ERRORS = Question(
-    "ib.symbol_errors", "symbol errors of an InfiniBand link, by its rate and the window", "<=",
+    "ib.symbol_errors", "symbol errors of an InfiniBand link, by speed, rate and window", "<=",
     None, "symbol errors in the window", BER_SOURCES, _RESEAT,
 )  # fmt: skip
 ETHERNET_SYMBOL_ERRORS = Question(

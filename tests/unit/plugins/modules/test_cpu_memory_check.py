@@ -107,6 +107,20 @@ def test_a_dimm_that_is_gone_is_seen_twice(ask, tree):
     assert bad(answer)["memory.balance"]["measured"]["value"] == pytest.approx(0.125)
 
 
+@pytest.mark.parametrize(("half", "status"), [(1, "pass"), (2, "fail")])
+def test_nodes_of_gpu_memory_are_counted_but_not_compared(ask, tree, half, status):
+    # GB200: two of Grace, four of the GPUs and 28 without memory.
+    sizes = [502268928, 502268928 // half, *[192937984] * 4, *[0] * 28]
+    for node, kib in enumerate(sizes):
+        tree.numa(node, kib)
+        tree.write(f"sys/devices/system/node/node{node}/cpulist", f"{node}\n" if node < 2 else "\n")
+    cpu = {**PROFILE["cpu"], "numa_nodes": 34}
+    answer = ask(profile={**PROFILE, "cpu": cpu}, fail_on=[])
+    found = {one["check"]: one for one in answer["records"]}
+    assert (found["cpu.numa"]["status"], found["memory.balance"]["status"]) == ("pass", status)
+    assert len(found["memory.balance"]["evidence"]) == 2
+
+
 def test_cores_that_are_gone(ask, tree):
     tree.write("sys/devices/system/cpu/online", "0-6,8-15\n")
     assert set(bad(ask())) == {"cpu.count"}
@@ -173,6 +187,29 @@ def test_check_mode_loads_nothing(ask, monkeypatch):
     answer = ask(check=True, seconds=5)
     assert answer["cpus"] == len(os.sched_getaffinity(0))
     assert "cpu.known_answers" not in {one["check"] for one in answer["records"]}
+
+
+@pytest.mark.parametrize(
+    ("available", "options"), [(99999, {"memory_mib": 1}), (0, {"memory_mib": 0})]
+)
+def test_memory_that_is_too_little_for_the_cpus_is_not_measured(
+    ask, monkeypatch, available, options
+):
+    def run(cpus, seconds, mib_each):
+        return [Load(cpu, 3, 0) for cpu in cpus]
+
+    monkeypatch.setattr(load_module, "run", run)
+    monkeypatch.setattr(load_module, "available_mib", lambda: available)
+    monkeypatch.setattr(load_module.os, "sched_getaffinity", lambda _pid: {0, 1, 2})
+    found = bad(ask(seconds=1.0, fail_on=[], **options))
+    assert set(found) == {"memory.patterns"}
+    assert found["memory.patterns"]["status"] == "not_measured"
+    assert found["memory.patterns"]["text"] == "less than 1 MiB for each of 3 CPUs"
+    assert found["memory.patterns"]["remedy"].startswith("settings:")
+    # A share of nothing is how the test is left out.
+    answer = ask(seconds=1.0, memory_share=0.0, **options)
+    assert answer["verdict"] == "pass"
+    assert "memory.patterns" not in {one["check"] for one in answer["records"]}
 
 
 def test_each_wrong_answer_is_told():
@@ -255,7 +292,7 @@ def test_no_memory_at_all_is_not_called_healthy():
     reported = [Load(0, 5, 0)]
     answers, memory = judge_load("n", reported, 1, 8)
     assert (answers.status, memory.status) == ("pass", "not_measured")
-    assert [one.check for one in judge_load("n", reported, 1, 0)] == ["cpu.known_answers"]
+    assert [one.check for one in judge_load("n", reported, 1, None)] == ["cpu.known_answers"]
 
 
 def test_nonsense_is_refused(ask):

@@ -215,7 +215,9 @@ def test_the_fabric_of_another_cluster_is_not_judged(settings: Settings, world: 
 
 
 def test_readings_are_kept_and_grow_old() -> None:
-    reading = Reading(1000.0, {("a", 1): {"SymbolErrorCounter": 5}}, {("b", 0)}, True)
+    reading = Reading(
+        1000.0, {("a", 1): {"SymbolErrorCounter": 5}}, {("b", 0)}, True, left_out=True
+    )
     data = json.loads(json.dumps(reading_to_data(reading)))
     assert reading_from_data(data, 1600.0) == replace(reading, complaints=[])
     assert reading_from_data(data, 1001.0) is None

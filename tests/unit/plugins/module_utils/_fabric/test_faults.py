@@ -108,6 +108,31 @@ def test_a_lost_answer_about_a_port_fails_no_cable(whole: bool) -> None:
     assert {verdict.cables[one][0] for one in lost} == {"not_measured"}
 
 
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_lost_description_fails_no_adapter(whole: bool, asked: bool) -> None:
+    world = fresh("basepod-12")
+    world.start = next(iter(world.key_of.values()))
+    if asked:
+        world.ask_nodes()
+    node = sorted({node for node, _rail in world.plan.hcas})[1]
+    rails = [key for key in world.plan.hcas if key[0] == node]
+    for key in rails if whole else rails[:1]:
+        world.fabric.devices[world.key_of[key]].description = ""
+    subject = f"node:{node}" if whole else f"hca:{node}/rail{rails[0][1]}"
+    # No answer was lost: it has no name.
+    assert [one.subject for one in world.judge().findings] == [subject]
+    world.errors.append(
+        "./libibnetdisc/query_smp.c:186; umad (DR path slid 0; dlid 0; 0,1,3 Attr 0x10:0) "
+        "bad status 110; Connection timed out"
+    )
+    verdict = world.judge()
+    assert verdict.findings == []
+    (found,) = [one for one in verdict.doubts if one.kind == "description"]
+    assert (found.subject, found.status) == (subject, "not_measured")
+    assert "look again" in found.remedy
+
+
 def test_a_sweep_that_is_cut_off_fails_nothing() -> None:
     world = fresh("superpod-32")
     world.start = next(iter(world.key_of.values()))

@@ -407,19 +407,20 @@ def test_growth_that_cannot_be_said(counter: str, before: int, now: int, why: st
 
 
 @pytest.mark.parametrize(
-    ("rate", "seconds", "allowed"),
+    ("rate", "speed", "seconds", "allowed"),
     [
-        (400, 720, 2.88),  # UFM: 2.88 symbol errors in 12 min of NDR
-        (400, 7500, 3.0),  # UFM: 3 in 125 min
-        (800, 720, 5.76),
-        (200, 3600, 7.2),
-        (400, 10, 2),  # fewer than three may be chance
-        (100, 60, 6.0),  # EDR and below: the limit of a link without correction
-        (10, 3600, 36.0),
+        (400, "NDR", 720, 2.88),  # UFM: 2.88 symbol errors in 12 min of NDR
+        (400, "NDR", 7500, 3.0),  # UFM: 3 in 125 min
+        (800, "XDR", 720, 5.76),
+        (200, "HDR", 3600, 7.2),
+        (100, "HDR", 3600, 3.6),
+        (400, "NDR", 10, 2),  # fewer than three may be chance
+        (100, "EDR", 60, 6.0),  # EDR and below: the limit of a link without correction
+        (10, "SDR", 3600, 36.0),
     ],
 )
-def test_symbol_errors_allowed(rate: float, seconds: float, allowed: float) -> None:
-    threshold = growth_threshold(SYMBOLS, rate, seconds)
+def test_symbol_errors_allowed(rate: float, speed: str, seconds: float, allowed: float) -> None:
+    threshold = growth_threshold(SYMBOLS, rate, speed, seconds)
     assert threshold.value == allowed
     assert threshold.holds(int(allowed))
     assert not threshold.holds(allowed + 0.5)

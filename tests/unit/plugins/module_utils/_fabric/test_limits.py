@@ -9,8 +9,9 @@ from dataclasses import replace
 import pytest
 from library import fresh
 from small_fabric import Small
-from world import World, plan_of
+from world import INTERVAL_S, World, plan_of
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.ask import read_files
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.findings import several
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import (
     Verdict,
@@ -239,6 +240,21 @@ def test_a_reading_that_is_not_whole_proves_no_cable(first_is_whole: bool) -> No
     first, now = Reading(0.0, whole=first_is_whole), Reading(720.0, whole=not first_is_whole)
     (found,) = judge_counters(wiring, wiring.good, first, now)
     assert (found.subject, len(found.cables)) == ("fabric", len(world.plan.cables))
+
+
+def test_a_row_of_another_counter_proves_nothing_under_thresholds() -> None:
+    world = healthy()
+    (cable,) = rails(world, 1)
+    world.before = {world.place(end): {"PortXmitWait": 5} for end in (cable.a, cable.b)}
+    world.after = {world.place(end): {"PortXmitWait": 9} for end in (cable.a, cable.b)}
+    texts = world.saved()
+    for name in ("ibqueryerrors", "ibqueryerrors-2"):
+        texts[name] += "## Thresholds: [LinkDownedCounter = 10]\n## Suppressed:\n"
+    verdict = world.judge_seen(read_files(texts, INTERVAL_S).observation)
+    assert verdict.findings == []
+    (doubt,) = verdict.doubts
+    assert (doubt.kind, doubt.subject) == ("errors", "fabric")
+    assert cable in doubt.cables
 
 
 def test_one_reading_is_not_judged_and_its_totals_are_told() -> None:

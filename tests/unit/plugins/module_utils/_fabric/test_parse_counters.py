@@ -35,9 +35,9 @@ LEAF_1 = "fc6a1c0301000000"
 DGX_2 = "046dae0300002000"
 
 
-def reading(text: str, errors: str = "") -> Reading:
+def reading(text: str, errors: str = "", *, saved: bool = True) -> Reading:
     sweep = read_ibnetdiscover(DISCOVERY)
-    return read_counters(text, errors, 7.0, sweep, port_index(sweep))
+    return read_counters(text, errors, 7.0, sweep, port_index(sweep), saved=saved)
 
 
 def test_counters_are_read_by_port_and_never_from_the_row_of_all() -> None:
@@ -122,6 +122,49 @@ def test_counters_below_a_threshold_are_not_known() -> None:
     assert len(found.complaints) == 1
     assert "(Thresholds: [LinkDownedCounter = 10])" in found.complaints[0]
     assert found.of((LEAF_1, 44), "LinkDownedCounter") is None
+    # A port that has a row for another counter, too.
+    assert found.of((LEAF_1, 1), "LinkDownedCounter") is None
+    assert found.of((LEAF_1, 1), "SymbolErrorCounter") == 412
+
+
+@pytest.mark.parametrize("names", ["LinkDownedCounter", "PortRcvSwitchRelayErrors PortRcvErrors"])
+def test_counters_that_were_suppressed_are_not_known(names: str) -> None:
+    found = reading(ERRORS.replace("## Suppressed:", f"## Suppressed: {names}"))
+    assert len(found.complaints) == 1
+    assert f"(Suppressed: {names})" in found.complaints[0]
+    assert found.of((LEAF_1, 1), "LinkDownedCounter") is None
+    assert found.of((LEAF_1, 44), "LinkDownedCounter") is None
+
+
+def test_the_common_counter_that_is_not_judged_may_be_suppressed() -> None:
+    # ibqueryerrors -c
+    found = reading(ERRORS.replace("## Suppressed:", "## Suppressed: PortRcvSwitchRelayErrors"))
+    assert (found.complaints, found.whole) == ([], True)
+
+
+def test_counters_of_data_say_nothing_of_errors() -> None:
+    # ibqueryerrors --counters
+    rows = "[PortXmitData == 288 (288.000)] [PortRcvData == 0 (0.000)]"
+    text = (
+        f'Data Counters for 0x{LEAF_1} "leaf-01"\n   GUID 0x{LEAF_1} port 1: {rows}\n'
+        f"{ERRORS[ERRORS.index('## Summary') :]}"
+    )
+    found = reading(text + text)
+    assert len(found.complaints) == 1
+    assert "(Data Counters for" in found.complaints[0]
+    assert found.of((LEAF_1, 1), "SymbolErrorCounter") is None
+    assert found.of((LEAF_1, 44), "SymbolErrorCounter") is None
+
+
+def test_devices_that_were_not_asked_are_not_zero() -> None:
+    # ibqueryerrors --ca
+    text = ERRORS.replace("Summary: 6 nodes", "Summary: 4 nodes")
+    found = reading(text)
+    assert found.complaints == ["ibqueryerrors asked 4 devices, and the discovery has 6"]
+    # A sweep asks all: two are off since the discovery.
+    assert reading(text, saved=False).whole
+    assert found.of((LEAF_1, 44), "SymbolErrorCounter") is None
+    assert found.of((LEAF_1, 1), "LinkDownedCounter") == 0
 
 
 @pytest.mark.parametrize(

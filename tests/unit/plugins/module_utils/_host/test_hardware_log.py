@@ -55,12 +55,59 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._host.hardware_log i
             EDAC, "MC0 CPU_SrcID#0_MC#0_Chan#0_DIMM#1", True,
         ),
         (
+            # amd64_edac has no message for most errors.
+            ("EDAC MC0: 1 UE on mc#0csrow#0channel#0 (csrow:0 channel:0 page:0x1 offset:0x0 "
+             "grain:64)"),
+            EDAC, "MC0 mc#0csrow#0channel#0", False,
+        ),
+        (
+            ("EDAC MC0: 1 CE on mc#0csrow#0channel#0 (csrow:0 channel:0 page:0x1 offset:0x0 "
+             "grain:64 syndrome:0x0)"),
+            EDAC, "MC0 mc#0csrow#0channel#0", True,
+        ),
+        (
+            "EDAC MC0: 1 UE Multi-bit ECC on unknown memory (node:0 card:0 module:0 )",
+            EDAC, "MC0 unknown memory", False,
+        ),
+        (
+            "EDAC MC0: 1 UE reserved error (17) on unknown memory (node:0 card:0 module:0 )",
+            EDAC, "MC0 unknown memory", False,
+        ),
+        (
+            "EDAC MC0: 1 UE memory read error on any memory (channel:0 slot:0 page:0x0)",
+            EDAC, "MC0 any memory", False,
+        ),
+        (
+            "EDAC MC0: 1 UE memory read error on DIMM_A1 or DIMM_A2 (channel:0 )",
+            EDAC, "MC0 DIMM_A1 or DIMM_A2", False,
+        ),
+        (
             "mce: [Hardware Error]: CPU 12: Machine Check: 0 Bank 7: cc00008000010093",
             MACHINE_CHECK, "CPU 12 bank 7", True,
         ),
         (
             "mce: [Hardware Error]: CPU 3: Machine Check Exception: 5 Bank 6: be00000000800400",
             MACHINE_CHECK, "CPU 3 bank 6", False,
+        ),
+        (
+            ("[Hardware Error]: CPU:24 (17:31:0) MC17_STATUS[Over|UE|MiscV|AddrV|-|TCC|SyndV|UECC|"
+             "-|-|-]: 0xbc002800000c011b"),
+            MACHINE_CHECK, "CPU 24 bank 17", False,
+        ),
+        (
+            ("[Hardware Error]: CPU:24 (17:31:0) MC17_STATUS[-|-|MiscV|AddrV|-|-|SyndV|UECC|"
+             "Deferred|-|-]: 0x9c0030000000011b"),
+            MACHINE_CHECK, "CPU 24 bank 17", False,
+        ),
+        (
+            ("[Hardware Error]: CPU:24 (1a:2:1) MC17_STATUS[-|CE|MiscV|AddrV|-|-|SyndV|CECC|-|-|-]"
+             ": 0x9c2040000000011b"),
+            MACHINE_CHECK, "CPU 24 bank 17", True,
+        ),
+        (
+            # Bit 44 is Deferred of AMD; Intel counts corrected errors there.
+            "mce: [Hardware Error]: CPU 12: Machine Check: 0 Bank 7: cc04100000010093",
+            MACHINE_CHECK, "CPU 12 bank 7", True,
         ),
     ],
 )  # fmt: skip
@@ -84,6 +131,12 @@ def test_forms(line: str, kind: str, where: str, corrected: bool) -> None:
             "a[7]: segfault at 0 in nvidia 0000:1b:00.0: PCIe Bus Error: severity=Uncorrected "
             "(Fatal), type=Physical Layer[11,5+1]"
         ),
+        "EDAC MC0: 1 UE : page allocation failure: order:0, mode:0xcc0(GFP_KERNEL) on a (x)",
+        (
+            "[Hardware Error[7]: segfault at 0 in [Hardware Error]: CPU:24 (17:31:0) MC17_STATUS[-|"
+            "UE]: 0xbc002800000c011b[11,5+1]"
+        ),
+        "[Hardware Error]: Uncorrected, software restartable error.",
         "EDAC MC0: Giving out device to module skx_edac controller",
         "mce: [Hardware Error]: Machine check events logged",
         "pcieport 0000:15:01.0: AER: enabled with IRQ 34",

@@ -13,7 +13,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge_counters import (
     judge_counters as judge_fabric_counters,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import RATE_4X_GBPS
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import rate_gbps
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.parse_counters import Reading
 from ansible_collections.baremetal.dgx.plugins.module_utils._ib import counters as _ib_counters
 from ansible_collections.baremetal.dgx.plugins.module_utils._ib.counters import (
@@ -30,11 +30,16 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._ib.judge import (
 from ansible_collections.baremetal.dgx.plugins.module_utils._ib.sysfs import Port
 
 WINDOWS = (60, 720, 3600, 7499, 7500, 86400)
-SPEEDS = ("QDR", "FDR", "EDR", "HDR", "NDR", "XDR")
+FORMS = (
+    ("4x", "QDR"), ("4x", "FDR"), ("4x", "EDR"), ("4x", "HDR"), ("4x", "NDR"), ("4x", "XDR"),
+    # As fast as EDR, by lanes that correct errors.
+    ("2x", "HDR"),
+)  # fmt: skip
 
 
-def node_fails(speed: str, seconds: float, errors: int) -> bool:
-    port = Port(1, guid="1", rate_gbps=RATE_4X_GBPS[speed])
+def node_fails(width: str, speed: str, seconds: float, errors: int) -> bool:
+    rate = rate_gbps(width, speed)
+    port = Port(1, guid="1", rate_gbps=rate, width=width, speed=speed)
     before, now = (
         Sample("b", at, {"1": {"symbol_error": count, "link_downed": 0}})
         for at, count in ((0.0, 0), (float(seconds), errors))
@@ -46,12 +51,13 @@ def node_fails(speed: str, seconds: float, errors: int) -> bool:
     return found["ib.symbol_errors"].status == FAIL
 
 
-def fabric_fails(speed: str, seconds: float, errors: int) -> bool:
+def fabric_fails(width: str, speed: str, seconds: float, errors: int) -> bool:
     world = fresh("basepod-12")
     choose_start(world, set())
     cable = world.plan.cables[0]
     for end in (cable.a, cable.b):
-        world.port(world.place(end)).speed = speed
+        port = world.port(world.place(end))
+        port.width, port.speed = width, speed
     wiring = first_look(world.plan, world.fabric).wiring
     place = world.place(cable.a)
     before = Reading(0.0, ports={place: {"SymbolErrorCounter": 0}})
@@ -63,28 +69,35 @@ def fabric_fails(speed: str, seconds: float, errors: int) -> bool:
 
 
 @pytest.mark.parametrize("seconds", WINDOWS)
-@pytest.mark.parametrize("speed", SPEEDS)
-def test_node_and_fabric_answer_alike(speed: str, seconds: int) -> None:
-    allowed, _source = symbol_errors_allowed(RATE_4X_GBPS[speed], seconds)
+@pytest.mark.parametrize(("width", "speed"), FORMS)
+def test_node_and_fabric_answer_alike(width: str, speed: str, seconds: int) -> None:
+    allowed, _source = symbol_errors_allowed(rate_gbps(width, speed) or 0, seconds, speed)
     for errors in {int(allowed), int(allowed) + 1} - {0}:
         if errors >= largest("symbol_error"):
             continue
         wanted = errors > allowed
-        assert node_fails(speed, seconds, errors) is wanted, (speed, seconds, errors)
-        assert fabric_fails(speed, seconds, errors) is wanted, (speed, seconds, errors)
+        case = (width, speed, seconds, errors)
+        assert node_fails(*case) is wanted, case
+        assert fabric_fails(*case) is wanted, case
 
 
 @pytest.mark.parametrize(
-    ("rate", "seconds", "allowed", "source"),
+    ("rate", "speed", "seconds", "allowed", "source"),
     [
-        (400, 720, 2.88, "UFM PDR plug-in: BER 1e-14 over 12 min"),
-        (400, 86400, 34.56, "UFM PDR plug-in: BER 1e-15 over 125 min"),
-        (200, 7500, 2, "UFM PDR plug-in: BER 1e-15 over 125 min"),
-        (100, 720, 72, "IBTA volume 2: BER 1e-12 of a link"),
+        (400, "NDR", 720, 2.88, "UFM PDR plug-in: BER 1e-14 over 12 min"),
+        (400, "NDR", 86400, 34.56, "UFM PDR plug-in: BER 1e-15 over 125 min"),
+        (200, "HDR", 7500, 2, "UFM PDR plug-in: BER 1e-15 over 125 min"),
+        (100, "HDR", 720, 2, "UFM PDR plug-in: BER 1e-14 over 12 min"),
+        (100, "EDR", 720, 72, "IBTA volume 2: BER 1e-12 of a link"),
+        (300, "EDR", 720, 216, "IBTA volume 2: BER 1e-12 of a link"),
+        # Without a speed, or with one of Ethernet, the rate decides.
+        (100, None, 720, 72, "IBTA volume 2: BER 1e-12 of a link"),
+        (200, None, 7500, 2, "UFM PDR plug-in: BER 1e-15 over 125 min"),
+        (400, "400GbE", 720, 2.88, "UFM PDR plug-in: BER 1e-14 over 12 min"),
     ],
 )
-def test_the_limit_and_its_source(rate, seconds, allowed, source):
-    assert symbol_errors_allowed(rate, seconds) == (allowed, source)
+def test_the_limit_and_its_source(rate, speed, seconds, allowed, source):
+    assert symbol_errors_allowed(rate, seconds, speed) == (allowed, source)
 
 
 # IBTA volume 1, 16.1.3.5, written out again: a wrong width would pass a counter that does not move.
