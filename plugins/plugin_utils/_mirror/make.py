@@ -96,13 +96,14 @@ def make(order: Order, run: CommandRunner, say: Say) -> dict[str, Any]:
     key = Key(run, f"{order.state}/gnupg")
     try:
         fresh = text_if_there(f"{order.folder}/key.asc") != key.public
-        _put(order, made, "key.asc", key.public, "made here")
         for name in sorted({host.platform.name for host in order.hosts.values()}):
             hosts = {n: h for n, h in order.hosts.items() if h.platform.name == name}
             if PLATFORMS[name].has_apt:
                 _apt(order, run, say, made, key, fresh, name, hosts)
             else:
                 _rpm(order, made, name, hosts)
+        # Not before all is signed by it: what a run did not get to would keep an old signature.
+        _put(order, made, "key.asc", key.public, "made here")
     finally:
         key.close()
     places = _downloads(order, run, say, made)

@@ -133,14 +133,14 @@ def _own_records(node: str, data: Any) -> tuple[list[Record], str]:
         return [], f"the records have version {version!r}"
     given = data.get("records")
     records = _read(given) if isinstance(given, list) else []
-    if not isinstance(given, list) or len(records) != len(given):
-        return [], "some records cannot be read"
     foreign = [one.subject for one in records if is_about_another(one.subject, node)]
+    # What it reports about itself still counts, so that it cannot hide a failure behind the others.
+    own = [one for one in records if not is_about_another(one.subject, node)]
+    if not isinstance(given, list) or len(records) != len(given):
+        return own, "some records cannot be read"
     if foreign:
-        # what it reports about itself still counts, so that it cannot hide a failure behind them
-        own = [one for one in records if not is_about_another(one.subject, node)]
         return own, f"{len(foreign)} records are about another node: {foreign[0]}"
-    return records, "" if records else "there are no records"
+    return own, "" if own else "there are no records"
 
 
 def _read(given: Iterable[Any]) -> list[Record]:

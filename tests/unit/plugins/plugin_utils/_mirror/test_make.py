@@ -150,14 +150,22 @@ def test_the_folder_is_whole_signed_and_the_same_the_second_time(home: Path) -> 
     assert {name: (home / "out" / name).stat().st_mtime_ns for name in names(home)} == before
 
 
+def signature(home: Path) -> subprocess.CompletedProcess[str]:
+    """What gpgv makes of the index by the key that is in the mirror."""
+    ring = home / "ring.gpg"
+    ring.unlink(missing_ok=True)
+    key = home / "out/key.asc"
+    subprocess.run(["gpg", "--batch", "--dearmor", "-o", ring, key], check=True)
+    return subprocess.run(
+        ["gpgv", "--keyring", ring, home / "out/apt/debian-13/InRelease"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
 def test_the_signature_is_that_of_the_key_and_of_the_index(home: Path) -> None:
     make(order(home), Outside(), print)
-    ring = str(home / "ring.gpg")
-    subprocess.run(["gpg", "--batch", "--dearmor", "-o", ring, home / "out/key.asc"], check=True)
     signed = home / "out/apt/debian-13/InRelease"
-    done = subprocess.run(
-        ["gpgv", "--keyring", ring, signed], capture_output=True, text=True, check=False
-    )
+    done = signature(home)
     assert done.returncode == 0, done.stderr
     index = (home / "out/apt/debian-13/Packages").read_text(encoding="utf-8")
     text = signed.read_text(encoding="utf-8")
@@ -224,6 +232,23 @@ def test_a_killed_run_is_taken_up(home: Path) -> None:
         make(order(home), killed, print)
     assert make(order(home), outside, print)["fetched"] == 1
     assert outside.fetched.count("chrony_1.deb") == 1
+
+
+def test_another_key_signs_all_whichever_run_gets_there(home: Path) -> None:
+    """The state was lost, and with it the key; the first run with a new one is killed."""
+    make(order(home), Outside(), print)
+    shutil.rmtree(home / "state")
+
+    def killed(argv: Sequence[str], timeout_s: float = 30, env: Any = None) -> CommandResult:
+        if argv[0] not in ("gpg", "gpgconf"):
+            raise KeyboardInterrupt
+        return run(argv, timeout_s, env)
+
+    with pytest.raises(KeyboardInterrupt):
+        make(order(home), killed, print)
+    make(order(home), Outside(), print)
+    done = signature(home)
+    assert done.returncode == 0, done.stderr
 
 
 def test_enterprise_linux_gets_a_list_and_says_so(home: Path) -> None:

@@ -65,6 +65,17 @@ def test_a_record_without_a_number_is_no_pass() -> None:
     assert verdicts([node_file("n1", bad)], None, [], False)["n1"][0] == "not_measured"
 
 
+def test_a_record_that_cannot_be_read_hides_no_failure() -> None:
+    bad = {**record("gpu.ecc", "gpu:n1/0"), "measured": {"value": float("nan"), "unit": ""}}
+    failed = record("gpu.count", "node:n1", "fail")
+    for odd in (bad, {}, 5, {**failed, "evidence": 5}):
+        node, data = node_file("n1", failed)
+        data["records"].append(odd)
+        assert verdicts([(node, data)], None, [], False) == {"n1": ("fail", LATE)}
+        data["records"][0] = record("gpu.count", "node:n1")
+        assert verdicts([(node, data)], None, [], False)["n1"][0] == "not_measured"
+
+
 def test_a_pass_is_as_old_as_its_oldest_record() -> None:
     files = [node_file("n1", record("gpu.a", "gpu:n1/0", at=EARLY), record("gpu.b", "gpu:n1/1"))]
     assert verdicts(files, [cable("n1", 0)], [], True) == {"n1": ("pass", EARLY)}
@@ -193,7 +204,6 @@ def test_of_pair_tests_only_failures_count() -> None:
         {"node": "n1", "version": 1, "records": []}, {"node": "n1", "version": 1, "records": [{}]},
         {"node": "n1", "version": 2, "records": [record("gpu.a", "gpu:n1/0")]},
         {"node": "n2", "version": 1, "records": [record("gpu.a", "gpu:n1/0")]},
-        {"node": "n1", "version": 1, "records": [record("gpu.a", "gpu:n1/0"), {"check": "x"}]},
         {"node": "n1", "version": 1, "records": {"a": 1}},
     ],
 )  # fmt: skip
