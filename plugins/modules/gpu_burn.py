@@ -136,7 +136,7 @@ options:
     type: float
     default: 120
   silent_s:
-    description: Seconds after which a GPU that does not answer is given up.
+    description: Seconds after which a GPU, or NVML, that does not answer is given up.
     type: float
     default: 120
   wait_s:

@@ -26,8 +26,8 @@ def burnt(**given):
         product(state, address, 645)
         hbm(state, address, 2900)
         state.seen[address] = Seen(
-            samples=60, busy_samples=60, power_sum=60 * 690, power_max=701, temperature_max=66,
-            ecc_first=[0, 3], ecc_last=[0, 3],
+            samples=60, throttle_samples=60, busy_samples=60, power_sum=60 * 690,
+            power_max=701, temperature_max=66, ecc_first=[0, 3], ecc_last=[0, 3],
         )  # fmt: skip
     return state
 

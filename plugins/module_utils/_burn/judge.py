@@ -11,11 +11,12 @@ was interrupted measured nothing. An error that all GPUs show alike is not a fau
 
 from __future__ import annotations
 
+from itertools import permutations
 from typing import Any, Callable, Mapping, Sequence
 
 from .._core.names import full_pci
 from .._core.question import Question
-from .._core.record import NOT_MEASURED, PASS, Record
+from .._core.record import FAIL, NOT_MEASURED, PASS, Record
 from .compare import (
     Disagreement,
     blame_pairs,
@@ -121,22 +122,22 @@ class _Judge:
             address: state.gpus.get(address, {}).get("index", number)
             for number, address in enumerate(addresses)
         }
+        if len(set(self.index.values())) < len(addresses):
+            # A GPU was gone after an interruption: those after it have got other numbers of NVML.
+            self.index = {address: number for number, address in enumerate(addresses)}
         self.index.update({full_pci(slot): number for number, slot in enumerate(slots)})
         self.ran = [
             address for address in addresses if address not in state.left or address in state.ended
         ]
         self.disagreements: list[Disagreement] = []
-        self.systematic = systematic(state, self.ran)
+        # What a GPU showed before an interruption counts, though it was left out after it.
+        self.systematic = systematic(state, addresses)
         self.rates = {address: rates_of(state, address, self.ran) for address in self.ran}
         self.bad_pairs = blame_pairs(
-            [(one, other) for one, other in self._pairs() if self._pair(one, other).errors]
+            [pair for pair in permutations(addresses, 2) if self._pair(*pair).errors]
         )
-
         self.slow = slow_pairs(state, self.ran)
         self.slow_pairs = blame_pairs(self.slow)
-
-    def _pairs(self) -> list[tuple[str, str]]:
-        return [(one, other) for one in self.ran for other in self.ran if one != other]
 
     def _pair(self, source: str, target: str) -> Sum:
         return self.state.sums.get(pair_key(source, target)) or Sum()
@@ -151,15 +152,17 @@ class _Judge:
         self.evidence = (f"PCI {address}", *self.evidence)
         if self.state.simulated:
             self.evidence += ("SIMULATED hardware: no figure here is a measurement",)
+        results: list[Record] = []
+        for phase in PHASES:
+            if phase.name in self.state.settings.phases:
+                results += self._phase(address, phase.name)
+        watched = self._watched(address, self.state.seen.get(address))
         left = self.state.left.get(address)
         if left and address not in self.state.ended:
-            return [self._not_run("burn.run", left)]
-        records = [self._run(address)]
-        for phase in PHASES:
-            if phase.name in self.state.settings.phases and phase.program != "hbm_rate":
-                records += self._phase(address, phase.name)
-        records += self._figures(address, model_of(str(about.get("name") or "")))
-        return records + self._watched(address, self.state.seen.get(address))
+            before = [one for one in (*results, *watched) if one.status == FAIL]
+            return [self._not_run("burn.run", left), *before]
+        figures = self._figures(address, model_of(str(about.get("name") or "")))
+        return [self._run(address), *results, *figures, *watched]
 
     def _not_run(self, check: str, why: Mapping[str, Any]) -> Record:
         evidence = self.evidence
@@ -219,10 +222,10 @@ class _Judge:
             return [self._judged(WRONG.filled(phase=phase), errors, text)]
         if total.not_run:
             return [self._not_run(check, total.not_run)]
-        if not total.totals.get("products") and not total.totals.get("verified"):
-            if not total.totals.get("down_ms"):
-                return [self._not_run(check, {"text": "nothing was computed"})]
-        return [self._judged(WRONG.filled(phase=phase), 0, self._amount(total))]
+        amount = self._amount(total)
+        if not amount:
+            return [self._not_run(check, {"text": "nothing was computed"})]
+        return [self._judged(WRONG.filled(phase=phase), 0, amount)]
 
     @staticmethod
     def _amount(total: Sum) -> str:
@@ -233,24 +236,27 @@ class _Judge:
         if amounts.get("verified"):
             whole, part = amounts["verified"] / 2**30, amounts.get("bytes_in_use", 0) / 2**30
             return f"{whole:.1f} GiB verified in {part:.2f} GiB of memory"
-        return f"{amounts['down'] / 2**30:.1f} GiB went down and up"
+        if amounts.get("copied"):
+            return f"{amounts['copied'] / 2**30:.1f} GiB read and written by copies"
+        return f"{amounts['down'] / 2**30:.1f} GiB went down and up" if amounts.get("down") else ""
 
     def _peers(self, address: str) -> list[Record]:
         ended = self.state.peers_ended
-        if ended.get("reason") == "not_supported" or len(self.ran) < 2:
-            return []
         bad = self.bad_pairs.get(address, [])
         if bad:
             first = self._pair(*bad[0]).first[0]
             text = f"{len(bad)} pairs with wrong bytes, the first {describe(first)}"
             return [self._judged(WRONG_PEERS, len(bad), text)]
+        if ended.get("reason") == "not_supported" or len(self.ran) < 2:
+            return []
         if ended:
             return [self._not_run("burn.peers", ended)]
         closed = [pair for pair in self.state.closed_pairs if address in pair]
         if closed:
             text = f"{len(closed)} pairs have no peer access"
             return [self._not_run("burn.peers", {"text": text, "reason": "fabric_manager"})]
-        made = sum(1 for pair in self._pairs() if address in pair and self._pair(*pair).totals)
+        pairs = [pair for pair in permutations(self.ran, 2) if address in pair]
+        made = sum(1 for pair in pairs if self._pair(*pair).totals)
         # Pairs with a GPU that was given up cannot be asked for.
         others = [one for one in self.ran if one not in self.state.ended and one != address]
         if not made or made < 2 * len(others):
@@ -319,14 +325,22 @@ class _Judge:
                 "burn.watch", self.subject, PASS, text="; ".join(reported), evidence=self.evidence,
                 measured=None if power is None else {"value": round(power), "unit": "W"},
             )  # fmt: skip
-        slow = max([seen.throttled.get(word, 0) for word in _THERMAL]) / max(1, seen.samples)
+        known = seen.throttle_samples
+        slow = max([seen.throttled.get(word, 0) for word in _THERMAL]) / max(1, known)
+        unknown = ""
+        if known * _SAMPLE_S <= self.state.burnt_s:
+            unknown = "NVML does not report why clocks are held back"
         words = ", ".join(f"{word} {count} s" for word, count in sorted(seen.throttled.items()))
         xids = [xid for xid in seen.xids if xid not in _OF_A_KILL]
-        unwatched = seen.unwatched and f"Xids cannot be watched: {seen.unwatched}"
+        nameless = self.state.seen.get("", Seen()).xids
+        lost = ", ".join(str(xid) for xid in nameless if xid not in _OF_A_KILL)
+        unwatched = lost and f"NVML does not say of which GPU Xid {lost} is"
+        if seen.unwatched:
+            unwatched = f"Xids cannot be watched: {seen.unwatched}"
         reported_xids = ", ".join(map(str, xids))
         records = [
             watched,
-            self._unless(unseen, THROTTLE, round(slow, 3), words),
+            self._unless(unseen or unknown, THROTTLE, round(slow, 3), words),
             self._unless(unseen or unwatched, XID, len(xids), reported_xids),
         ]
         # A GPU without ECC has no first count; states of earlier versions may lack the last one.

@@ -31,6 +31,8 @@ PEERS = "peers"
 _SAVE_S = 10.0
 _LOOK_S = 60.0
 _KILL_S = 5.0
+# NVML is read each second; on a busy machine that takes several.
+_SILENT_AT_END_S = 15.0
 _MOST_SAMPLES = 64 << 20
 
 
@@ -125,6 +127,7 @@ class Burn:
                 self._start()
                 while state.step < len(steps) and state.state == RUNNING:
                     self._step(steps[state.step])
+                self._watch_end()
         finally:
             for child in [*self.workers.values(), *filter(None, (self.watcher, self.peers))]:
                 child.kill()
@@ -154,14 +157,18 @@ class Burn:
             state.state, state.text = FAILED, seen.get("error") or "NVML knows no GPU"
             return
         # A GPU that fell off the bus no longer tells its address; before, it did.
-        before = {gpu["index"]: address for address, gpu in state.gpus.items()}
+        named = {gpu["address"] for gpu in seen["gpus"]}
+        gone = {a: gpu for a, gpu in state.gpus.items() if a not in named}
+        before = {f"index {gpu['index']}": address for address, gpu in gone.items()}
         for gpu in seen["gpus"]:
-            if gpu.get("error"):
-                gpu["address"] = before.get(gpu["index"], gpu["address"])
+            gpu["address"] = before.get(gpu["address"], gpu["address"])
         found_now = {gpu["address"]: gpu for gpu in seen["gpus"]}
         for address, gpu in found_now.items():
             state.gpus[address] = {**state.gpus.get(address, {}), **gpu}
         chosen, state.left = chosen_gpus(seen["gpus"], state.settings)
+        if not state.settings.gpus:
+            why = {"reason": "lost", "text": "NVML no longer knows it", "phase": state.phase}
+            state.ended = {**{a: why for a in state.gpus if a not in found_now}, **state.ended}
         if not chosen:
             state.state, state.text = FAILED, "no GPU can be burned in"
         self.chosen = [address for address in chosen if address not in state.ended]
@@ -256,6 +263,17 @@ class Burn:
             if began is not None:
                 self.state.step_done_s = before + now - began
             self._save()
+
+    def _watch_end(self) -> None:
+        """Take what the watcher reported last, and note whether NVML hung by then."""
+        silent = time.monotonic() - self.watcher.reported_s if self.watcher else 0.0
+        while not self.lines.empty():
+            child, line = self.lines.get()
+            if child is self.watcher:
+                self._watched(line)
+        if silent > min(self.state.settings.silent_s, _SILENT_AT_END_S):
+            text = f"NVML hangs: it reported nothing for the last {silent:.0f} s"
+            self.state.watch_error = self.state.watch_error or text
 
     def _busy(self) -> list[Child]:
         everyone = [*self.workers.values(), *([self.peers] if self.peers else [])]

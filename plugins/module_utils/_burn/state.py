@@ -35,8 +35,8 @@ class State:
     """All of a burn-in.
 
     `left` are GPUs that were not burned in, `ended` those that were given up; both say {reason,
-    text}. `sums` is keyed by _burn_plan.key, `seen` by PCI address. Times are seconds since the
-    epoch.
+    text}. `sums` is keyed by _burn_plan.key, `seen` by PCI address, empty for
+    Xids whose GPU NVML does not tell. Times are seconds since the epoch.
     """
 
     settings: Settings
@@ -81,7 +81,11 @@ def state_from_data(data: Mapping[str, Any]) -> State:
         raise ValueError("the burn-in on disk is of another version of the collection")
     values["settings"] = settings_from_data(values["settings"])
     values["sums"] = {name: sum_from_data(one) for name, one in values["sums"].items()}
-    values["seen"] = {name: Seen(**one) for name, one in values["seen"].items()}
+    # States of earlier versions counted each sample.
+    values["seen"] = {
+        name: Seen(**{"throttle_samples": one["samples"], **one})
+        for name, one in values["seen"].items()
+    }
     return State(**values)
 
 

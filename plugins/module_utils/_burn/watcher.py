@@ -110,9 +110,9 @@ def watch(library: str, addresses: Sequence[str], interval_s: float = 1.0) -> in
         return 1
     handles = {address: nvml.handle_at(address) for address in addresses}
     good = {address: answer.value for address, answer in handles.items() if answer.ok}
-    events = XidEvents(nvml, list(good.values()))
+    events = XidEvents(nvml, good)
     unwatched = {
-        address: answer.reason for address, answer in zip(good, events.answers) if not answer.ok
+        address: answer.reason for address, answer in events.answers.items() if not answer.ok
     }
     while True:
         began = time.monotonic()
@@ -139,13 +139,14 @@ def watch(library: str, addresses: Sequence[str], interval_s: float = 1.0) -> in
 
 @dataclass
 class Seen:
-    """What the samples of one GPU add up to.
+    """What the samples of one GPU add up to; `throttle_samples` are those with reasons or none.
 
     `ecc_last` less `ecc_first` are the uncorrected errors since the first sample; `ecc_silent` is
     whether the last sample had none of it. `unwatched` says why Xids would not have been seen.
     """
 
     samples: int = 0
+    throttle_samples: int = 0
     busy_samples: int = 0
     power_sum: float = 0.0
     power_max: float | None = None
@@ -173,6 +174,7 @@ def add_sample(seen: Seen, one: Mapping[str, Any], busy: bool) -> None:
     seen.memory_max = _most(seen.memory_max, one.get("memory_c"))
     seen.power_max = _most(seen.power_max, one.get("power_w"))
     _add_ecc(seen, one.get("ecc_uncorrected"))
+    seen.throttle_samples += one.get("throttle") is not None
     for word in one.get("throttle") or ():
         if word not in _ACCEPTED:
             seen.throttled[word] = seen.throttled.get(word, 0) + 1

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from checkout import ROOT
 from role_render import by_path, lines, render
 
 KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nabc\n=x\n-----END PGP PUBLIC KEY BLOCK-----\n"
@@ -86,6 +88,11 @@ def test_dcgm_versions(tmp_path: Path) -> None:
         len(dcgm(tmp_path, "Ubuntu", source="directory", port=0, health_watches=["x"])["refusals"])
         == 3
     )
+
+
+def test_an_upgrade_restarts_the_host_engine() -> None:
+    (task,) = yaml.safe_load((ROOT / "roles/dcgm/tasks/service.yml").read_text())
+    assert task["baremetal.dgx.service_sync"]["restart_on"] == ["/usr/bin/nv-hostengine"]
 
 
 # Containers

@@ -12,7 +12,7 @@ NVML may hang or crash where a GPU is broken: use _nvml_sweep, which reads in it
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Callable, NamedTuple, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from .types import (
     ERRORS,
@@ -202,27 +202,34 @@ def plain_address(info: PciInfo) -> str:
 class XidEvents:
     """Xid errors as the driver reports them; open one set for the GPUs to be watched."""
 
-    def __init__(self, nvml: Nvml, handles: Sequence[Any]) -> None:
-        """Register each GPU; `answers` tells which of them cannot be watched."""
+    def __init__(self, nvml: Nvml, handles: Mapping[str, Any]) -> None:
+        """Register each GPU by its address; `answers` tells which of them cannot be watched."""
         self._nvml, self._set = nvml, Handle()
+        # A GPU that fell off the bus, which is an Xid, no longer tells its address.
+        self._addresses = {handle.value: address for address, handle in handles.items()}
         code = nvml.call("nvmlEventSetCreate", ctypes.byref(self._set))
-        self.answers = [
-            Answer(
+        self.answers = {
+            address: Answer(
                 None, code or nvml.call("nvmlDeviceRegisterEvents", handle, EVENT_XID, self._set)
             )
-            for handle in handles
-        ]
+            for address, handle in handles.items()
+        }
 
     def wait(self, timeout_ms: int) -> Answer:
-        """Return (PCI address, Xid) of the next event; code 10 where none came in time."""
+        """Return (address, Xid) of the next event; code 10 where none came in time.
+
+        The address is empty where neither the registered GPUs nor NVML tell it.
+        """
         data = EventData()
         code = self._nvml.call(
             "nvmlEventSetWait_v2", self._set, ctypes.byref(data), ctypes.c_uint(timeout_ms)
         )
         if code != SUCCESS:
             return Answer(None, code)
-        where = self._nvml.address(Handle(data.device))
-        return Answer((where.value or "", data.eventData))
+        where = self._addresses.get(data.device)
+        if where is None:
+            where = self._nvml.address(Handle(data.device)).value or ""
+        return Answer((where, data.eventData))
 
     def close(self) -> None:
         """Free the set."""

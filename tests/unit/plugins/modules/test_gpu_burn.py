@@ -14,6 +14,8 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
+import threading
 import time
 from pathlib import Path
 
@@ -33,6 +35,21 @@ from ansible_collections.baremetal.dgx.plugins.modules import gpu_burn
 HARDWARE = ROOT / "virtual_pod" / "hardware"
 BUSES = ("1b", "43", "52", "61", "9d", "c3", "d1", "df")
 TWO = ["0000:1b:00.0", "0000:43:00.0"]
+# The processes of a burn-in in which all is well.
+STAND_IN = """
+import json, sys, time
+words = sys.argv[1:]
+if words[0] == "look":
+    gpus = [{"index": n, "address": a, "processes": []} for n, a in enumerate(%r)]
+    print(json.dumps({"gpus": gpus}))
+elif words[0] == "watch":
+    print(json.dumps({"samples": {}}), flush=True)
+    time.sleep(60)
+else:
+    for line in sys.stdin:
+        phase = json.loads(line).get("name")
+        print(json.dumps({"event": "done" if phase else "ready", "phase": phase}), flush=True)
+""" % (TWO,)
 
 pytestmark = [
     pytest.mark.slow,
@@ -103,7 +120,7 @@ def test_eight_healthy_gpus_pass_everything(node):
     assert answer["run"]["simulated"]
     for gpu in range(8):
         passed = node.of(gpu, "pass")
-        wanted = {f"burn.{name}" for name in NAMES if name != "hbm_rate"}
+        wanted = {f"burn.{name}" for name in NAMES}
         wanted |= {"burn.run", "burn.rate_hbm", "burn.rate_bf16", "burn.like_fp64", "burn.watch"}
         assert wanted <= set(passed)
         assert passed["burn.peers"] == "14 pairs verified"
@@ -266,6 +283,60 @@ def test_nvml_that_hangs_in_the_middle(node):
         assert {"burn.run", "burn.gemm_bf16"} <= set(node.of(gpu, "pass"))
 
 
+@pytest.fixture
+def burn_here():
+    """Make a burn-in whose parent is this process."""
+    made = []
+    handler = signal.getsignal(signal.SIGTERM)
+
+    def make(folder, command, **settings):
+        burn = _burn_parent.Burn(str(folder), command, settings_from_data(settings))
+        made.append(burn)
+        return burn
+
+    yield make
+    signal.signal(signal.SIGTERM, handler)
+    for burn in made:
+        for child in (*burn.workers.values(), burn.watcher):
+            child.process.stdin.close()
+            child.process.stdout.close()
+
+
+def test_nvml_that_hangs_at_the_end(node, monkeypatch, burn_here):
+    """`silent_s` is longer than what is left of the burn-in."""
+    monkeypatch.setattr(_burn_parent, "_SILENT_AT_END_S", 2.0)
+    given = {"phases": ["gemm_bf16"], "gpus": TWO, "duration_s": 8.0, "n": 64, "memory_mib": 2}
+    _burn_app.prepare(str(node.work), settings_from_data(given), True)
+    program = [sys.executable, "-I", "-S", str(node.work / "burn.pyz")]
+
+    def hang():
+        wait_for((node.work / "samples.jsonl").exists)
+        node.state("gpu.1.hang = nvmlDeviceGetTemperature\n")
+
+    thread = threading.Thread(target=hang)
+    thread.start()
+    assert burn_here(node.work, program, **given).run() == "done"
+    thread.join()
+    error = load(str(node.work)).watch_error
+    assert re.fullmatch(r"NVML hangs: it reported nothing for the last \d+ s", error)
+
+
+def test_what_nvml_reports_last_is_counted(tmp_path, burn_here):
+    """What is in the queue when the last step ends."""
+    command = [sys.executable, "-c", STAND_IN]
+    made = burn_here(tmp_path, command, phases=["host"], gpus=TWO, duration_s=0.2)
+    taken = made._step
+
+    def step(one):
+        taken(one)
+        made.lines.put((made.watcher, {"xid": 79, "address": TWO[1]}))
+
+    made._step = step
+    assert made.run() == "done"
+    assert made.state.seen[TWO[1]].xids == [79]
+    assert not made.state.watch_error
+
+
 @pytest.mark.parametrize(
     ("state", "why", "both"),
     [
@@ -305,6 +376,21 @@ def test_lost_in_the_middle_killed_and_resumed(node):
     lost = node.of(1, "not_measured")
     assert "fallen off the bus" in lost["burn.run"] or "CUDA_ERROR_UNKNOWN" in lost["burn.run"]
     assert not node.answer["findings"]
+
+
+def test_gone_when_it_is_resumed(node):
+    params = {"phases": ["host", "gemm_bf16"], "memory_mib": 2, "duration_s": 6.0}
+    node.burn(state="started", **params)
+    wait_for(lambda: load(str(node.work)).step == 1)
+    assert node.burn(state="stopped", **params)["run"]["state"] == "interrupted"
+    node.state("gpu.1.absent = 1\n")
+    node.burn(**params)
+    assert node.answer["run"]["state"] == "done"
+    assert node.of(1, "not_measured")["burn.run"] == "NVML no longer knows it"
+    runs = [one for one in node.answer["records"] if one["check"] == "burn.run"]
+    assert [one["subject"] for one in runs] == [f"gpu:dgx-01/{gpu}" for gpu in range(8)]
+    assert [one["evidence"][0] for one in runs] == [f"PCI 0000:{bus}:00.0" for bus in BUSES]
+    assert [one["status"] for one in runs].count("pass") == 7
 
 
 def running(folder):

@@ -23,7 +23,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._burn.plan import (
     key,
     pair_key,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._burn.watcher import add_sample
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn.state import state_from_data
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn.watcher import Seen, add_sample
 
 
 def judged(state, status="fail", **options):
@@ -115,7 +116,8 @@ def test_silence_of_nvml_is_no_pass(about_run, about_gpu):
     for one, given in ((state, {"burnt_s": 3600, **about_run}), (state.seen[GPUS[0]], about_gpu)):
         vars(one).update(given)
     for address in GPUS[1:]:
-        state.seen[address].samples = 1200  # a node under load, three seconds each
+        # A node under load, three seconds each.
+        state.seen[address].samples = state.seen[address].throttle_samples = 1200
     missed = judged(state, "not_measured")
     assert {one for one in missed if one[0] == "0"} == WATCHED
     assert bool(missed - WATCHED) is bool(about_run)
@@ -140,6 +142,44 @@ def test_xids_that_are_not_watched_are_no_pass():
         add_sample(state.seen[GPUS[number]], sample, False)
     assert judged(state, "not_measured") == {("0", "burn.xid"), ("1", "burn.xid")}
     assert judged(state) == {("2", "burn.xid")}
+
+
+def test_an_xid_of_a_gpu_that_is_not_named_passes_none():
+    state = burnt()
+    state.seen[""] = Seen(xids=[43])  # of a process that was killed
+    assert judged(state, "not_measured") == set()
+    state.seen[""].xids.append(79)
+    state.seen[GPUS[1]].xids = [63]
+    missed = judged(state, "not_measured")
+    assert missed == {(str(number), "burn.xid") for number in (0, 2, 3)}
+    assert judged(state) == {("1", "burn.xid")}
+    records = judge_burn("dgx-01", state, lambda _name: None)
+    text = next(one.text for one in records if one.check == "burn.xid")
+    assert text == "NVML does not say of which GPU Xid 79 is"
+
+
+@pytest.mark.parametrize(
+    ("known", "status"),
+    [
+        ([None] * 60, "not_measured"),
+        ([None] * 30 + [[]] * 30, "pass"),
+        ([None] * 59 + [[]], "not_measured"),
+        ([None] * 58 + [["hardware thermal slowdown"], []], "fail"),
+        # Of 32 known ones two are 6 %.
+        ([None] * 28 + [[]] * 30 + [["hardware thermal slowdown"]] * 2, "fail"),
+    ],
+)
+def test_reasons_that_nvml_does_not_report_are_no_pass(known, status):
+    state = burnt()
+    state.seen[GPUS[0]] = Seen()
+    for throttle in known:
+        add_sample(state.seen[GPUS[0]], {"throttle": throttle}, False)
+    assert ("0", "burn.throttle") in judged(state, status)
+    # The states of earlier versions count every sample.
+    data = state.as_data()
+    for seen in data["seen"].values():
+        del seen["throttle_samples"]
+    assert state_from_data(data).seen[GPUS[0]].throttle_samples == 60
 
 
 @pytest.mark.parametrize(
@@ -191,6 +231,70 @@ def test_no_products_are_no_pass():
     state = burnt()
     del state.sums[key(GPUS[1], "gemm_bf16")]
     assert judged(state, "not_measured") == {("1", "burn.gemm_bf16")}
+
+
+def test_wrong_bytes_of_copies_fail():
+    state = burnt()
+    error = {"event": "error", "what": "copy", "word": 7, "bits": "0x20", "wrong_words": 1}
+    add(state.sums[key(GPUS[1], "hbm_rate")], error)
+    del state.sums[key(GPUS[2], "hbm_rate")]
+    not_run = {"event": "not_run", "reason": "out_of_memory", "text": "0 MiB of memory are free"}
+    add(state.sum_of(key(GPUS[3], "hbm_rate")), not_run)
+    records = judge_burn("dgx-01", state, lambda _name: None)
+    found = {one.subject[-1]: one for one in records if one.check == "burn.hbm_rate"}
+    assert {gpu: (one.status, one.text) for gpu, one in found.items()} == {
+        "0": ("pass", "2.7 GiB read and written by copies"),
+        "1": ("fail", "word 7: bits 0x20, 1 wrong words"),
+        "2": ("not_measured", "nothing was computed"),
+        "3": ("not_measured", "0 MiB of memory are free"),
+    }
+
+
+def test_what_was_found_before_a_gpu_was_left_out_fails():
+    state = burnt()
+    for address in GPUS[:2]:
+        state.left[address] = {"reason": "busy", "text": "processes use it: 4242"}
+    add(state.sums[key(GPUS[0], "gemm_bf16")], {"event": "error", "what": "product", "row": 1})
+    state.seen[GPUS[0]].xids = [79]
+    records = judge_burn("dgx-01", state, lambda _name: None)
+    found = [(one.subject[-1], one.check, one.status) for one in records if one.status != "pass"]
+    assert found == [
+        ("0", "burn.run", "not_measured"),
+        ("0", "burn.gemm_bf16", "fail"),
+        ("0", "burn.xid", "fail"),
+        ("1", "burn.run", "not_measured"),
+    ]
+    assert len([one for one in records if one.subject[-1] == "1"]) == 1
+
+
+def test_bad_pairs_with_a_gpu_that_was_left_out_later():
+    state = burnt()
+    state.settings = Settings(phases=("peers",))
+    state.left = {address: {"reason": "busy", "text": "processes use it"} for address in GPUS[1:]}
+    error = {"event": "error", "what": "peer", "word": 7, "bits": "0x20", "wrong_words": 1}
+    for other in GPUS[1:]:
+        add(state.sum_of(pair_key(GPUS[0], other)), error)
+    assert judged(state) == {("0", "burn.peers")}
+
+
+def test_what_two_had_alike_is_systematic_if_one_is_left_out_later():
+    state = burnt()
+    for address in GPUS:
+        error = {"event": "error", "what": "product", "data_set": 0, "sums": "x", "row": 1}
+        add(state.sums[key(address, "gemm_bf16")], error)
+    state.left = {address: {"reason": "busy", "text": "processes use it"} for address in GPUS[1:]}
+    assert judged(state) == set()
+
+
+def test_gpus_that_nvml_numbers_again_keep_apart():
+    """GPU 1 is gone after an interruption: the next ones have got the numbers before theirs."""
+    state = burnt()
+    state.ended[GPUS[1]] = {"reason": "lost", "text": "NVML no longer knows it"}
+    for number, address in enumerate((GPUS[0], *GPUS[2:])):
+        state.gpus[address]["index"] = number
+    assert judged(state, "not_measured") == {("1", "burn.run")}
+    assert ("2", "burn.run") in judged(state, "pass")
+    assert ("3", "burn.run") in judged(state, "pass")
 
 
 def test_cut_short_is_not_measured():

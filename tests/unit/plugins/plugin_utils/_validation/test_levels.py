@@ -145,9 +145,47 @@ def test_a_failure_wins_and_counts_are_told():
         assert found["text"] == "1 pass, 1 fail, 0 not measured; not asked for: nothing"
 
 
-def test_what_is_no_record_is_an_error():
-    with pytest.raises(Exception, match="no record of this form"):
-        validation_result({"dcgm": {"records": [{"check": "x"}]}}, "n", {"dcgm": ""})
+def test_a_record_that_cannot_be_counted_costs_no_other():
+    bad = Record("gpu.count", "node:n", "fail", "6 of 8", at=AT).as_data()
+    nan = {**SOUND["records"][0], "measured": {"value": float("nan"), "unit": "C"}}
+    odd = [nan, {**bad, "evidence": 5}, {}]
+    found = validation_result({"gpu_health": {"records": [bad, *odd]}}, "n", {"gpu_health": ""})
+    assert found["records"][0] == bad
+    assert (found["verdict"], found["counts"]) == (
+        "fail", {"pass": 0, "fail": 1, "not_measured": 3}
+    )  # fmt: skip
+    for one, (check, subject, text) in zip(
+        found["records"][1:],
+        [
+            ("gpu.ecc", "gpu:n/0", "measured: it is not a number"),
+            ("gpu.count", "node:n", "evidence is not a list"),
+            ("gpu.run", "node:n", "gpu_health: the check itself failed: one of its records"),
+        ],
+        strict=True,
+    ):
+        assert (one["check"], one["subject"], one["status"]) == (check, subject, "not_measured")
+        assert text in one["text"]
+        assert one["at"]
+        assert one["remedy"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [5, "x", {"a": 1}, [5], ["x"], [None], [[]], [{"check": "gpu.ecc"}]]
+    + [
+        [{**SOUND["records"][0], **odd}]
+        for odd in (
+            {"status": "ok"}, {"status": []}, {"measured": "abc"}, {"evidence": ["PCI", 5]},
+            {"threshold": {"op": [], "value": 1}}, {"threshold": {"op": "=="}}, {"at": "now"},
+            {"subject": "gpu:other/0"},
+        )
+    ],
+)  # fmt: skip
+def test_whatever_is_not_a_record_is_not_measured(given):
+    found = fold("n", {"gpu_health": ""}, {"gpu_health": {"records": given}}, AT)
+    (record,) = found["records"]
+    assert (record["status"], record["at"]) == (found["verdict"], AT) == ("not_measured", AT)
+    assert place_of(record["subject"]).owner == "n"
 
 
 def test_the_playbook_knows_each_part_by_its_kind():
