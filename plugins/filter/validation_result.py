@@ -13,7 +13,7 @@ author:
   - The baremetal.dgx authors (@baremetal)
 description:
   - Takes what the tasks of the parts returned. A part that was asked for and has no records gets
-    one that says why; it is not measured.
+    one that says why; it is not measured. So is a record that cannot be counted.
 positional: node, asked, in_the_way
 options:
   _input:
@@ -54,8 +54,6 @@ _value:
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ansible.errors import AnsibleFilterError
-
 
 def validation_result(
     answers: Mapping[str, Any],
@@ -64,14 +62,11 @@ def validation_result(
     in_the_way: Mapping[str, str] | None = None,
     nothing: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return one answer; AnsibleFilterError where a part returned what is not a record."""
+    """Return one answer."""
     from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import utc_text
     from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.levels import fold
 
-    try:
-        return fold(node, asked, answers, utc_text(), in_the_way, nothing)
-    except (KeyError, TypeError) as error:
-        raise AnsibleFilterError(f"validation_result: no record of this form: {error}") from error
+    return fold(node, asked, answers, utc_text(), in_the_way, nothing)
 
 
 class FilterModule:

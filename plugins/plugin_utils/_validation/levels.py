@@ -12,11 +12,11 @@ part that is not asked for is absent, and the reason is reported.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...module_utils._core.record import NOT_MEASURED, PASS, Record, Tally, line_of
-from ...module_utils._core.verdict import record_from_data
+from ...module_utils._evidence.batch import accepted
 from ...module_utils._slurm.gate.policy import LEVELS
 
 QUICK, STANDARD, BURN_IN = LEVELS
@@ -108,8 +108,10 @@ def fold(
         if why:
             continue
         answer = answers.get(name)
-        given = answer.get("records") if isinstance(answer, Mapping) else None
-        found = [record_from_data(one) for one in given or ()]
+        given = (answer.get("records") if isinstance(answer, Mapping) else None) or []
+        found = [
+            _taken(node, name, one, at) for one in (given if isinstance(given, list) else [given])
+        ]
         before = (in_the_way or {}).get(name, "")
         records += found or [_silent(node, name, answer, at, before, (nothing or {}).get(name, ""))]
     tally = Tally.of(records)
@@ -125,6 +127,16 @@ def fold(
         "not_asked": absent,
         "text": f"{message}; not asked for: {', '.join(absent) or 'nothing'}",
     }
+
+
+def _taken(node: str, name: str, given: Any, at: str) -> Record:
+    """Return a record of a part; one that cannot be counted has measured nothing, and says why."""
+    try:
+        record = accepted(given, node)
+    except (KeyError, TypeError) as error:
+        odd = {"failed": True, "msg": f"one of its records cannot be read: {error!r}"}
+        return _silent(node, name, odd, at, "", "")
+    return replace(record, at=at) if record.status == NOT_MEASURED and not record.at else record
 
 
 def _silent(node: str, name: str, answer: Any, at: str, in_the_way: str, nothing: str) -> Record:

@@ -18,8 +18,6 @@ from ...module_utils._node_validation.spool import Spool
 from .levels import fold
 
 _MORE = 200
-# Raised by what is not a record of this collection.
-_NO_RECORD = (AttributeError, KeyError, TypeError, ValueError)
 
 
 def read_spool(run: str, paths: Iterable[str], nodes: Iterable[str]) -> Spool:
@@ -72,20 +70,8 @@ def answers_of(
 def result_of(
     spool: Spool, node: str, asked: Mapping[str, str], nothing: Mapping[str, str], at: str
 ) -> tuple[dict[str, Any], list[Any]]:
-    """Return the folded answer of a node, and the readings of its links.
-
-    An answer that has what is not a record counts as none.
-    """
+    """Return the folded answer of a node, and the readings of its links."""
     parts = [part for part, why in asked.items() if not why]
     answers, in_the_way = answers_of(spool, node, parts)
-    try:
-        result = fold(node, asked, answers, at, in_the_way, nothing)
-    except _NO_RECORD:
-        for part in list(answers):
-            try:
-                fold(node, {part: ""}, answers, at)
-            except _NO_RECORD as error:
-                text = f"its records have another form: {error}"
-                answers[part] = {"failed": True, "msg": text}
-        result = fold(node, asked, answers, at, in_the_way, nothing)
+    result = fold(node, asked, answers, at, in_the_way, nothing)
     return result, answers.get("ib_health", {}).get("links") or []
