@@ -358,7 +358,7 @@ def _values_of(flows: Sequence[Measurement], threshold: Threshold, one_rate: boo
     values = [flow.gbps or 0.0 for flow in flows]
     if one_rate:
         return values
-    nodes = Counter(node for flow in flows for node in {flow.source.host, flow.target.host})
+    nodes = Counter(node for flow in flows for node in sorted({flow.source.host, flow.target.host}))
     if max(nodes.values()) * 2 > len(flows) and not threshold.holds(statistics.median(values)):
         return [value for value in values if threshold.holds(value)]
     return values
