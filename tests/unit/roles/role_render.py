@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -118,22 +119,36 @@ def render_many(
     (folder / "private.yml").write_text(yaml.safe_dump(private(role), sort_keys=False))
     (folder / "action_plugins").mkdir(exist_ok=True)
     (folder / "action_plugins/shown.py").write_text(ACTION)
-    (folder / "play.yml").write_text(yaml.safe_dump([play]))
     for host, values in inputs.items():
         (folder / f"{host}.json").write_text(json.dumps(values))
+    done = played(folder, {key: {} for key in inputs}, play)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return {host: json.loads((folder / f"{host}.out").read_text()) for host in inputs}
+
+
+def played(
+    folder: Path,
+    hosts: Mapping[str, Mapping[str, Any]],
+    play: Mapping[str, Any],
+    *options: str,
+    **environ: str,
+) -> subprocess.CompletedProcess[str]:
+    """Run a play for hosts with these variables, all of them on this machine."""
+    (folder / "play.yml").write_text(json.dumps([play]))
+    (folder / "hosts.yml").write_text(json.dumps({"all": {"hosts": hosts}}))
     command = [
         str(Path(sys.executable).with_name("ansible-playbook")),
-        f"--inventory={','.join(inputs)},",
+        f"--inventory={folder}/hosts.yml",
         "--connection=local",
         f"--extra-vars=ansible_python_interpreter={sys.executable}",
         str(folder / "play.yml"),
+        *options,
     ]
-    environment = {**os.environ, "ANSIBLE_HOME": str(folder / "home"), "ANSIBLE_NOCOLOR": "1"}
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, cwd=folder, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return {host: json.loads((folder / f"{host}.out").read_text()) for host in inputs}
+    settings = {"ANSIBLE_HOME": str(folder / "home"), "ANSIBLE_NOCOLOR": "1", **environ}
+    return subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, **settings}, cwd=folder,
+        check=False,
+    )  # fmt: skip
 
 
 def by_path(entries: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:

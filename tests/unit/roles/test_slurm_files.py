@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from role_render import ROLES, by_path, lines, render, render_many
+from role_render import ROLES, by_path, lines, played, render, render_many
 from role_rules import read_yaml
 
 from ansible_collections.community.mysql.plugins.modules import mysql_db
@@ -557,27 +557,7 @@ def test_who_logs_in_by_another_name_than_the_inventorys_is_not_locked_out(
     hosts = {name: {**shared, **inputs} for name, (inputs, _text) in LOGINS.items()}
     preflight = {"name": "baremetal.dgx.slurm_compute", "tasks_from": "preflight"}
     play = {"hosts": "all", "gather_facts": False, "tasks": [{"import_role": preflight}]}
-    (tmp_path / "play.yml").write_text(json.dumps([play]))
-    (tmp_path / "hosts.yml").write_text(json.dumps({"all": {"hosts": hosts}}))
-    done = subprocess.run(
-        [
-            str(Path(sys.executable).with_name("ansible-playbook")),
-            f"--inventory={tmp_path}/hosts.yml",
-            "--connection=local",
-            f"--extra-vars=ansible_python_interpreter={sys.executable}",
-            str(tmp_path / "play.yml"),
-            *(["--check"] if check else []),
-        ],
-        env={
-            **os.environ,
-            "ANSIBLE_HOME": str(tmp_path / "home"),
-            "ANSIBLE_NOCOLOR": "1",
-            "SUDO_USER": login,
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = played(tmp_path, hosts, play, *(["--check"] if check else []), SUDO_USER=login)
     counts = dict(re.findall(r"^(\S+)\s+: .*changed=0 .*failed=(\d)", done.stdout, re.MULTILINE))
     assert set(counts) == set(LOGINS), done.stdout + done.stderr
     refused = {host: text for host, (_inputs, text) in LOGINS.items() if text}

@@ -4,15 +4,11 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-from role_render import ROLES
+from role_render import ROLES, played
 
 # scontrol of 24.11 (shortened); sacctmgr prints its own release before the daemon's
 SCONTROL = (
@@ -66,21 +62,7 @@ def test_nothing_is_newer_than_the_daemon_that_it_reports_to(tmp_path: Path) -> 
         "vars": {"slurm_base_version": "26.05"},
         "tasks": [{"include_tasks": str(ROLES / "slurm_base/tasks/order.yml")}],
     }
-    (tmp_path / "play.yml").write_text(json.dumps([play]))
-    (tmp_path / "hosts.yml").write_text(json.dumps({"all": {"hosts": hosts}}))
-    done = subprocess.run(
-        [
-            str(Path(sys.executable).with_name("ansible-playbook")),
-            f"--inventory={tmp_path}/hosts.yml",
-            "--connection=local",
-            f"--extra-vars=ansible_python_interpreter={sys.executable}",
-            str(tmp_path / "play.yml"),
-        ],
-        env={**os.environ, "ANSIBLE_HOME": str(tmp_path / "home"), "ANSIBLE_NOCOLOR": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = played(tmp_path, hosts, play)
     failed = dict(re.findall(r"^(\S+)\s+: .*failed=(\d)", done.stdout, re.MULTILINE))
     assert set(failed) == set(ASKED), done.stdout + done.stderr
     assert {host for host, count in failed.items() if count != "0"} == REFUSED, done.stdout

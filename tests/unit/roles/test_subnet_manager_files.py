@@ -167,10 +167,12 @@ def test_a_new_partition_is_no_restart(master: dict[str, Any]) -> None:
     assert not set(unit["restart_on"]) & set(unit["reload_on"])
 
 
-def opensm(validation: dict[str, Any], folder: Path, text: str) -> tuple[CommandResult, str]:
-    """How opensm ended, and why managed_files would refuse the text; empty if it would not."""
+def opensm(master: dict[str, Any], folder: Path, option: str = "") -> tuple[CommandResult, str]:
+    """How opensm ended with one more option, and why managed_files would refuse it; "" if not."""
     if not shutil.which("opensm"):
         pytest.skip("opensm is not installed")
+    (validation,) = master["validations"]
+    text = f"{master['files'][CONF]['content']}{option}\n"
     (folder / "baremetal-dgx-compute.conf").write_text(text)
     command = validation["command"].replace("%(stage)s", str(folder)).split()
     done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
@@ -179,8 +181,7 @@ def opensm(validation: dict[str, Any], folder: Path, text: str) -> tuple[Command
 
 
 def test_opensm_takes_the_configuration(master: dict[str, Any], tmp_path: Path) -> None:
-    (validation,) = master["validations"]
-    assert opensm(validation, tmp_path, master["files"][CONF]["content"])[1] == ""
+    assert opensm(master, tmp_path)[1] == ""
     made = (tmp_path / "made-of-compute").read_text().splitlines()
     for line in lines(master["files"][CONF]):
         assert line in made or line.replace(",", ", ") in made
@@ -196,9 +197,7 @@ def test_opensm_takes_the_configuration(master: dict[str, Any], tmp_path: Path) 
 def test_an_option_in_whose_echo_stands_error_is_taken(
     master: dict[str, Any], tmp_path: Path, option: str, echo: str
 ) -> None:
-    (validation,) = master["validations"]
-    text = f"{master['files'][CONF]['content']}{option}\n"
-    result, refusal = opensm(validation, tmp_path, text)
+    result, refusal = opensm(master, tmp_path, option)
     assert echo in result.text.splitlines()
     assert refusal == ""
 
@@ -214,9 +213,7 @@ def test_an_option_in_whose_echo_stands_error_is_taken(
 def test_what_opensm_does_not_take_is_refused(
     master: dict[str, Any], tmp_path: Path, option: str, words: str
 ) -> None:
-    (validation,) = master["validations"]
-    text = f"{master['files'][CONF]['content']}{option}\n"
-    result, refusal = opensm(validation, tmp_path, text)
+    result, refusal = opensm(master, tmp_path, option)
     assert result.ok
     assert f"ended with 0 but says: {words}" in refusal
 
