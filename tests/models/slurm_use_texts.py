@@ -92,10 +92,10 @@ Remote Procedure Call statistics by message type
 \tLast cycle: 99999
 """
 SHARES = """\
-root|||0|0.000000
- research||0.909091|123456|0.750000
-  research|alice|0.909091|123456|0.750000
- teaching||0.090909|41152|0.250000
+root|||164608
+ research||10|123456
+  research|alice|1|123456
+ teaching||1|41152
 """
 ANSWERS = {
     "scontrol ping": PING,

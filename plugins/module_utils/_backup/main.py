@@ -3,9 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""The program of the role backup: `cluster-backup copy | prove | check-config [--config FILE]`.
+"""The program of the role backup: `cluster-backup [--config FILE] COMMAND`.
 
-Exit status: 0, or 3 when something was not copied, failed, or was not measured. One run at a time.
+Commands are copy, prove, copied and check-config. Exit status: 0, or 3 when something was not
+copied, failed, or was not measured. One copies or proves at a time.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--config", default=CONFIG, metavar="FILE")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("check-config", help="only read the configuration")
+    commands.add_parser("copied", help="what this repository lacks: no copy, or an old one")
     copies = commands.add_parser("copy", help="make a copy of what this host has")
     copies.add_argument("--control", default="", metavar="TAR", help="of the control machine")
     copies.add_argument(
@@ -77,6 +79,8 @@ def _work(given: argparse.Namespace) -> list[str]:
     settings = settings_from_data(read_json(given.config))
     if given.command == "check-config":
         return []
+    if given.command == "copied":
+        return status.lacks(settings, status.load(settings), time.time())
     os.umask(0o077)
     with work.alone(settings):
         if given.command == "copy":

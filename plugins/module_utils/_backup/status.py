@@ -21,6 +21,8 @@ from .settings import Settings
 
 PREFIX = "baremetal_dgx_backup"
 _NAME = "status.json"
+# As the alert BackupCopyOld.
+_OLDEST_S = 3600
 _METRICS = {
     "copy_timestamp_seconds": "When the newest copy was begun.",
     "copy_ok": "1 when the last try to make a copy made one.",
@@ -48,6 +50,21 @@ def copied(
     if is_ok:
         new.update({"copy_timestamp_seconds": at_s, "copy_duration_seconds": took_s})
     return _with(known, kind, new)
+
+
+def lacks(settings: Settings, known: Mapping[str, Mapping[str, Any]], now_s: float) -> list[str]:
+    """Return what is wrong with the last copy of each kind that this host has. Pure."""
+    found = []
+    for kind in settings.kinds:
+        one = known.get(kind, {})
+        age_s = abs(now_s - one.get("copy_timestamp_seconds", 0))
+        if "copy_ok" not in one:
+            found.append(f"{kind}: there is no copy in this repository yet")
+        elif not one["copy_ok"]:
+            found.append(f"{kind}: the last try made no copy")
+        elif age_s > _OLDEST_S:
+            found.append(f"{kind}: the newest copy is {age_s / 3600:.1f} h old")
+    return found
 
 
 def proved(

@@ -8,9 +8,13 @@
 from __future__ import annotations
 
 import argparse
+import re
 import resource
 import sys
+import time
 from typing import Any, Callable, Iterable, Mapping, TypeVar
+
+from .._core.files import read_text
 
 OK, FAULT = 0, 3
 Settings = TypeVar("Settings")
@@ -21,6 +25,10 @@ def parser_of(program: str, description: str, config: str) -> argparse.ArgumentP
     parser = argparse.ArgumentParser(prog=program, description=description)
     parser.add_argument("--config", default=config, metavar="FILE")
     parser.add_argument("--check-config", action="store_true", help="only read the configuration")
+    parser.add_argument(
+        "--check-metrics", type=float, metavar="SECONDS",
+        help="only judge the last metrics: whole, and at most so old",
+    )  # fmt: skip
     return parser
 
 
@@ -43,6 +51,18 @@ def read_settings(
     if not given["metrics_file"].endswith(".prom"):
         raise ValueError("metrics_file: must end with .prom, or node_exporter does not read it")
     return settings
+
+
+def last_run(path: str, prefix: str, most_s: float) -> list[str]:
+    """Return what is wrong with the metrics of the last run. OSError."""
+    text = read_text(path)
+    found = re.search(rf"^{prefix}_run_timestamp_seconds (\S+)$", text, re.MULTILINE)
+    age_s = abs(time.time() - float(found[1] if found else 0))
+    if age_s > most_s:
+        return [f"{path} is {age_s / 60:.0f} min old, and may be {most_s / 60:.0f} min"]
+    if f"\n{prefix}_collector_ok 1\n" not in text:
+        return [f"{path}: the last run has not measured all"]
+    return []
 
 
 def finish(program: str, work: Callable[[], Iterable[str]]) -> int:

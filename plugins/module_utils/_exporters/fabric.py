@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""The collector of the fabric's metrics: `fabric-metrics [--config FILE] [--check-config]`.
+"""The collector of the fabric's metrics: `fabric-metrics [--config FILE]`, or a check by an option.
 
 One run sweeps the subnet once, as the module fabric_verify does, judges it against the plan, and
 replaces one file for the textfile collector of node_exporter. The counters are compared with those
@@ -43,7 +43,7 @@ from .._fabric.judge_switches import add_findings, ask_switches
 from .._fabric.model import SWITCH, CablePlan, End, Sweep, plan_from_data
 from .._fabric.parse_counters import FoundSms, Reading
 from .._fabric.thresholds import TEMPERATURE
-from .collector import cpu_seconds, finish, parser_of, read_settings
+from .collector import cpu_seconds, finish, last_run, parser_of, read_settings
 
 PREFIX = "baremetal_dgx_fabric"
 _STATUSES = (PASS, FAIL, NOT_MEASURED)
@@ -353,6 +353,8 @@ def main(words: Sequence[str]) -> int:
         if given.check_config:
             load_plan(given.plan or settings.plan_file)
             return []
+        if given.check_metrics is not None:
+            return last_run(settings.metrics_file, PREFIX, given.check_metrics)
         text, problems = collect(settings, run)
         write_atomic(settings.metrics_file, text, sync=False)
         return problems

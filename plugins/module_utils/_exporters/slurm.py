@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""The collector of Slurm's metrics: `slurm-metrics [--config FILE] [--check-config]`.
+"""The collector of Slurm's metrics: `slurm-metrics [--config FILE]`, or a check by an option.
 
 One run asks the controller, each command with its own limit, and replaces one file for the
 textfile collector of node_exporter. Only the controller that schedules publishes what is of the
@@ -22,7 +22,7 @@ from .._core.prometheus_text import Family, exposition, run_families
 from .._core.run import ENDED, CommandResult, CommandRunner, run
 from . import slurm_metrics as metrics
 from . import slurm_parse as use
-from .collector import cpu_seconds, finish, parser_of, read_settings
+from .collector import cpu_seconds, finish, last_run, parser_of, read_settings
 
 CONFIG = "/etc/baremetal-dgx/slurm-metrics.json"
 _NO_DATABASE = "Only 'accounting_storage/slurmdbd' is supported"
@@ -198,6 +198,8 @@ def main(words: Sequence[str]) -> int:
         settings = settings_from_data(read_json(given.config))
         if given.check_config:
             return []
+        if given.check_metrics is not None:
+            return last_run(settings.metrics_file, metrics.PREFIX, given.check_metrics)
         text, problems = collect(settings, run)
         write_atomic(settings.metrics_file, text, sync=False)
         return problems

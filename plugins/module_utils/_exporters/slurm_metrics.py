@@ -16,6 +16,7 @@ from typing import Iterable, Iterator, Sequence
 
 from .._core.nodeset import expand
 from .._core.prometheus_text import Family, counted
+from .._slurm.gate.reason import SPARE, UNPROVEN, read_reason
 from .._slurm.nodes import Node
 from .slurm_parse import JobUse, NodeUse, Share
 
@@ -41,6 +42,8 @@ _JOBS = {
 _HAS_NODES = ("RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED")
 # Who waits for these waits for the cluster, and not for himself.
 _WAITS = ("Resources", "Priority")
+# Owners of nodes that the gate holds with nothing against them: no fault, and none of any share.
+_HELD = {SPARE: "gate-spare", UNPROVEN: "gate-new"}
 # What slurmctld writes itself, where it is not its user who tells.
 _SLURM_SAYS = ("Not responding", "Node unexpectedly rebooted", "Low ", "Prolog error",
                "Epilog error", "Kill task failed", "gres/", "batch job complete")  # fmt: skip
@@ -82,7 +85,7 @@ def _is_draining(node: Node) -> bool:
 
 def partition_families(uses: Sequence[NodeUse], jobs: Sequence[JobUse]) -> Iterator[Family]:
     """Yield Slurm's own metrics of partitions."""
-    names = sorted({name for use in uses for name in use.partitions})
+    names = _partitions(uses)
     yield _alone("slurm_partitions", "Partitions that have nodes.", len(names))
     of_nodes: dict[str, dict[str, int]] = {}
     families = {
@@ -107,6 +110,10 @@ def partition_families(uses: Sequence[NodeUse], jobs: Sequence[JobUse]) -> Itera
         for name in names:
             family.add(of_nodes[name][key], partition=name)
         yield family
+
+
+def _partitions(uses: Iterable[NodeUse]) -> list[str]:
+    return sorted({name for use in uses for name in use.partitions})
 
 
 def job_families(jobs: Sequence[JobUse]) -> Iterator[Family]:
@@ -145,6 +152,17 @@ def own_node_families(uses: Sequence[NodeUse], slurm_user: str = "slurm") -> Ite
             unfit.add(1, node=name, state=unfit_state(use.node), owner=owner, reason=reason)
             since.add(use.since_s, node=name)
     yield from (state, unfit, since, gpus, used)
+    # IDLE is a base state, which a drained node has, too.
+    free = [use for use in uses if _is_free(use.node)]
+    yield _alone(f"{PREFIX}_nodes_free", "Nodes without a job that could take one now.", len(free))
+    family = Family(f"{PREFIX}_partition_nodes_free", "Those of a partition.")
+    for name in _partitions(uses):
+        family.add(sum(name in use.partitions for use in free), partition=name)
+    yield family
+
+
+def _is_free(node: Node) -> bool:
+    return node.usable and node.has("IDLE") and not node.has("COMPLETING", "PLANNED", "RESERVED")
 
 
 def unfit_state(node: Node) -> str:
@@ -161,6 +179,9 @@ def unfit_state(node: Node) -> str:
 
 def owner_of(node: Node, slurm_user: str = "slurm") -> str:
     """Return who took a node out: the gate, the node itself, Slurm, or a person."""
+    written = read_reason(node.name, node.reason)
+    if written is not None and written.kind in _HELD:
+        return _HELD[written.kind]
     for owner in ("dgx-gate", "node-health"):
         if node.reason.startswith(f"{owner}: "):
             return owner

@@ -25,7 +25,8 @@ JOB_FIELDS = (
     "NodeList", "NumNodes",
 )  # fmt: skip
 JOB_FORMAT = ",".join(f"{name}:|" for name in JOB_FIELDS)
-SHARE_FORMAT = "Account,User,NormShares,RawUsage,EffectvUsage"
+# With Fair Tree, the default, NormShares and EffectvUsage are parts of the account above.
+SHARE_FORMAT = "Account,User,RawShares,RawUsage"
 
 _PING = re.compile(r"Slurmctld\((\w+)\) at (\S+) is (UP|DOWN)")
 _TIME = "%Y-%m-%dT%H:%M:%S"
@@ -75,7 +76,7 @@ class JobUse:
 
 @dataclass(frozen=True)
 class Share:
-    """An account in the tree of fair share: shares and usage as parts of the whole."""
+    """An account in the tree of fair share: shares and usage as parts of the whole cluster."""
 
     account: str
     shares: float | None
@@ -247,17 +248,36 @@ def parse_sdiag(text: str) -> dict[str, int]:
 
 
 def parse_shares(text: str) -> list[Share]:
-    """Return the accounts of `sshare -nP -a -o SHARE_FORMAT`; rows of users are left out."""
-    found = []
+    """Return the accounts of `sshare -nP -a -o SHARE_FORMAT`; rows of users are left out.
+
+    The first row is the root, and the first column is indented as the tree is. Who has no number of
+    shares, as the root or with `parent`, divides none: those below do, beside those above.
+    """
+    rows: list[tuple[str, float | None, float | None, int]] = []
+    # Row -> the sum of the shares that divide it; -1 is the whole cluster.
+    sums: dict[int, float] = {}
+    path: list[int] = []
     for line in text.splitlines():
         if not line.strip():
             continue
         cells = line.split("|")
-        if len(cells) != 5:
-            raise ParseError(f"sshare printed {len(cells)} of 5 columns: {line[:80]!r}")
-        account, user, shares, usage_s, usage = (cell.strip() for cell in cells)
-        if account and not user:
-            found.append(Share(account, _real(shares), _real(usage_s), _real(usage)))
+        if len(cells) != 4:
+            raise ParseError(f"sshare printed {len(cells)} of 4 columns: {line[:80]!r}")
+        account, user, raw, used = (cell.strip() for cell in cells)
+        del path[len(cells[0]) - len(cells[0].lstrip()) :]
+        above = path[-1] if path else -1
+        shares = _real(raw)
+        path.append(above if shares is None else len(rows))
+        sums[above] = sums.get(above, 0.0) + (shares or 0.0)
+        rows.append(("" if user else account, shares, _real(used), above))
+    found = []
+    parts = {-1: 1.0}
+    for number, (account, shares, usage_s, above) in enumerate(rows):
+        if shares is not None:
+            parts[number] = parts[above] * shares / (sums[above] or 1.0)
+        if account:
+            usage = None if usage_s is None else usage_s / (rows[0][2] or 1.0)
+            found.append(Share(account, parts.get(number), usage_s, usage))
     if not found:
         raise ParseError("sshare names no account")
     return found

@@ -132,7 +132,8 @@ def _checked(name: str, value: Any) -> Any:
     elif name in ("at", "rail"):
         if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 40:
             return value
-    elif value is None or _is_number(value):
+    elif value is None or (_is_number(value) and (name != "gbps" or value >= 1)):
+        # A link that is slower than any transfers no bits, by which errors would be divided.
         return value
     raise ValueError(f"{name} of a reading of a link is {str(value)[:60]!r}")
 

@@ -61,6 +61,11 @@ def switched_on(host: Host, role: str) -> bool:
     return host.says(f"{role}_enabled") and bool(host.value(f"{role}_enabled"))
 
 
+def asks_slurm(host: Host) -> bool:
+    """Return whether the host asks its controller of Slurm for metrics."""
+    return "slurm_controllers" in host.groups and switched_on(host, "slurm_exporter")
+
+
 def _is_loopback(address: str) -> bool:
     try:
         return ipaddress.ip_address(address).is_loopback
@@ -129,9 +134,7 @@ def _jobs(host: Host, found: list[Exporter]) -> list[Any]:
             "labels": {"instance": one.name},
         }
         for one in host.site.present
-        if "slurm_controllers" in one.groups
-        and switched_on(one, "slurm_exporter")
-        and one.value("slurm_exporter_native")
+        if asks_slurm(one) and one.value("slurm_exporter_native")
     ]
     for path in _NATIVE if slurm else ():
         jobs.append(
@@ -212,6 +215,15 @@ def asked_monitoring(host: Host) -> list[str]:
     return [role for role in roles if host.says(f"{role}_enabled")]
 
 
+def sweeps(host: Host) -> bool:
+    """Return whether the host is the one that sweeps the fabric for its metrics."""
+    return (
+        switched_on(host, "fabric_exporter")
+        and host.name == host.site.fabric_host
+        and host.site.fabric_kind == "infiniband"
+    )
+
+
 def exporter_inputs(host: Host) -> dict[str, Any]:
     """Return the inputs of a host that publishes its metrics."""
     site = host.site
@@ -245,9 +257,5 @@ def exporter_inputs(host: Host) -> dict[str, Any]:
     if host.says("fabric_exporter_enabled"):
         # One host sweeps. Where it was another one once, or there is no subnet any more, the
         # collector goes.
-        given["fabric_exporter_enabled"] = (
-            switched_on(host, "fabric_exporter")
-            and host.name == site.fabric_host
-            and site.fabric_kind == "infiniband"
-        )
+        given["fabric_exporter_enabled"] = sweeps(host)
     return given

@@ -12,6 +12,7 @@ from typing import Any
 
 from .._inventory.given import YIELDING
 from .backup import asked_backup, backup_inputs
+from .collectors import collector_inputs
 from .containers import asked_containers, container_inputs
 from .fabric import fabric_inputs, rails_of
 from .gpu import hardware_inputs
@@ -35,6 +36,7 @@ _DOMAINS = (
     backup_inputs,
     exporter_inputs,
     monitoring_inputs,
+    collector_inputs,
     gate_inputs,
     validation_inputs,
     report_inputs,

@@ -140,7 +140,8 @@ def bit_error_ratio(before: LinkReading | None, now: LinkReading) -> float | Non
     The tool's own figure is a mean since the counters were cleared, months ago perhaps, in which a
     change of today does not show: it is taken only where errors are not counted.
     """
-    if now.raw_errors is None or now.gbps is None or now.minutes is None:
+    # Stores of earlier releases have rates of 0.
+    if now.raw_errors is None or not now.gbps or now.gbps < 0 or now.minutes is None:
         return now.raw_ber if (now.minutes or 0.0) >= _LEAST_MINUTES else None
     errors, minutes = now.raw_errors, now.minutes
     if _goes_on(before, now) and before is not None and before.raw_errors is not None:

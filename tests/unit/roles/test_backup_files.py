@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from role_render import by_path, lines, render_many
+from role_render import ROLES, by_path, lines, render_many
+from role_rules import Role
 from wiring import Wiring, example, write
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._backup.settings import (
@@ -45,7 +46,7 @@ SHOWN = {
     "files": "__backup_program_files",
     "units": "__backup_unit_files",
     "timers": "__backup_timers",
-    "probes": "backup_kinds | baremetal.dgx.for_each(__backup_probe)",
+    "probes": "__backup_probes",
     "packages": "__backup_database_packages",
     "refusals": "__backup_refusals | selectattr('when') | map(attribute='say') | list",
 }
@@ -92,7 +93,17 @@ def test_what_is_written(tmp_path: Path) -> None:
         "baremetal-dgx-backup.timer",
         "baremetal-dgx-backup-proof.timer",
     ]
-    assert found["both"]["probes"][0]["command"][2] == 'copy_ok{kind="controller"}'
+    (probe,) = found["both"]["probes"]
+    assert probe["command"] == ["/usr/local/libexec/baremetal-dgx/cluster-backup", "copied"]
+
+
+def test_copies_are_due_by_what_is_known_of_this_repository() -> None:
+    """The file of metrics says what it did of the old one, until the timer runs."""
+    tasks = [task for stem, task in Role(ROLES / "backup").tasks if stem == "service"]
+    _timers, asks, *creates = tasks
+    assert asks["ansible.builtin.command"]["argv"] == ["{{ __backup_program }}", "copied"]
+    assert len(creates) == 2
+    assert all(one["when"].startswith("__backup_copied.rc != 0 and ") for one in creates)
 
 
 def test_wiring(tmp_path: Path) -> None:

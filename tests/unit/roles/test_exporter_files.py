@@ -424,6 +424,22 @@ def test_the_fabric_collector_understands_what_the_role_writes(roles: Any) -> No
     assert "--plan %(stage)s/fabric-cables.json" in check["command"]
 
 
+@pytest.mark.parametrize(("part", "oldest_s"), [("slurm", "290"), ("fabric", "2160")])
+def test_metrics_of_any_age_are_not_good(roles: Any, part: str, oldest_s: str) -> None:
+    (probe,) = roles[f"{part}_exporter"]["told"]["probes"]
+    its_program = f"/usr/local/libexec/baremetal-dgx/{part}-metrics"
+    assert [str(word) for word in probe["command"]] == [its_program, "--check-metrics", oldest_s]
+    assert f"systemctl list-timers baremetal-dgx-{part}-metrics.timer" in probe["remedy"]
+
+
+@pytest.mark.parametrize("part", ["slurm", "fabric"])
+def test_what_was_true_before_a_boot_is_removed_by_it_alone(roles: Any, part: str) -> None:
+    files = roles[f"{part}_exporter"]["told"]["files"]
+    tmpfiles = lines(files[f"/etc/tmpfiles.d/baremetal-dgx-{part}-metrics.conf"])
+    metrics = f"/var/lib/prometheus/node-exporter/baremetal_dgx_{part}.prom"
+    assert [line for line in tmpfiles if metrics in line] == [f"r! {metrics}"]
+
+
 @pytest.mark.parametrize(
     ("role", "index"),
     [(role, index) for role, cases in REFUSED.items() for index in range(len(cases))],

@@ -20,6 +20,8 @@ from role_render import by_path, render
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._monitoring.dashboards import (
     dashboards,
     executable,
+    panels_of,
+    queries_of,
 )
 
 HASH = "$2y$10$N9qo8uLOickgx2ZMRZoMyeIjZAgcfl7p92ldGxad68LJZdL17lhWy"
@@ -94,6 +96,7 @@ def test_prometheus_with_everything(tmp_path: Path, certificate: dict[str, str])
             "prometheus_alertmanagers": {"targets": ["a:9093"], "username": "x", "password": "y"},
             "prometheus_rules_changes": {"GpuHot": {"for": "1h"}, "GpuXidJob": {"enabled": False}},
             "prometheus_rules_extra": [{"name": "ours", "rules": [{"record": "a:b", "expr": "1"}]}],
+            "prometheus_collectors": [{"instance": "head-01", "collector": "slurm"}],
             "prometheus_retention_size": "", "prometheus_address": "::1",
         },
         shown(unit="_service_unit_files", url="__service_url"),
@@ -106,6 +109,12 @@ def test_prometheus_with_everything(tmp_path: Path, certificate: dict[str, str])
     assert accepted("promtool", "check", "web-config", str(stage / "web.yml")) == ""
     config = yaml.safe_load((stage / "prometheus.yml").read_text())
     assert config["rule_files"] == ["rules-gpu.yml", "rules-recording.yml", "rules-site.yml"]
+    ours, planned = yaml.safe_load((stage / "rules-site.yml").read_text())["groups"]
+    assert ours["name"] == "ours"
+    (expected,) = planned["rules"]
+    meta = yaml.safe_load((RULES / "meta.yml").read_text())
+    assert f"{expected['record']} unless" in str(meta), "what CollectorVanished asks for"
+    assert expected["labels"] == {"instance": "head-01", "collector": "slurm"}
     (scrape,) = config["scrape_configs"]
     assert (scrape["scrape_interval"], scrape["scrape_timeout"]) == ("5s", "5s")
     files = by_path(found["files"])
@@ -306,6 +315,78 @@ def test_every_query_is_one_for_prometheus(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump({"groups": [{"name": "panels", "rules": rules}]}))
     assert len(rules) > 80
     assert accepted("promtool", "check", "rules", str(path)) == ""
+
+
+def panel_expr(title: str) -> str:
+    """The one query of the last panel with this title."""
+    (*_others, panel) = (panel for _board, panel in panels_of(SPEC) if panel["title"] == title)
+    (query,) = queries_of(panel)
+    return executable(query["expr"])
+
+
+def shows(
+    folder: Path, expr: str, at: str, series: dict[str, str], wanted: dict[str, float]
+) -> str:
+    """The complaints of promtool, minute by minute; a label's set of a sample -> its value."""
+    samples = [{"labels": labels, "value": value} for labels, value in wanted.items()]
+    asked = {
+        "interval": "1m",
+        "input_series": [{"series": name, "values": values} for name, values in series.items()],
+        "promql_expr_test": [{"expr": expr, "eval_time": at, "exp_samples": samples}],
+    }
+    path = folder / "panel.yml"
+    path.write_text(yaml.safe_dump({"tests": [asked]}))
+    return accepted("promtool", "test", "rules", str(path))
+
+
+def test_the_first_errors_of_a_port_are_shown(tmp_path: Path) -> None:
+    """Counters of 0 are not published: the series of a port begins with its first burst."""
+
+    def port(device: str, instance: str = "head-01") -> str:
+        return (
+            f'baremetal_dgx_fabric_port_errors_total{{instance="{instance}",device="{device}",'
+            'port="1",counter="SymbolErrorCounter"}'
+        )
+
+    stamp = "baremetal_dgx_fabric_run_timestamp_seconds"
+    series = {
+        f'{stamp}{{instance="head-01"}}': "0+60x90",
+        f'{stamp}{{instance="head-02"}}': "_x70 0+60x20",
+        port("first"): "_x70 7x20",
+        port("again"): "5x70 9x20",
+        port("quiet"): "5x90",
+        port("unswept", "head-02"): "_x70 5x20",
+    }
+    expr = f"count by (device) ({panel_expr('Errors of ports in an hour')})"
+    shown = {'{device="first"}': 1, '{device="again"}': 1}
+    assert shows(tmp_path, expr, "85m", series, shown) == ""
+    expr = f"max by (device) ({panel_expr('Errors of ports in an hour')}) == 7"
+    assert shows(tmp_path, expr, "85m", series, {'{device="first"}': 7}) == ""
+
+
+def test_each_node_is_in_one_state(tmp_path: Path) -> None:
+    def state(node: str, name: str) -> str:
+        return f'baremetal_dgx_slurm_node_state{{node="{node}",state="{name}"}}'
+
+    def unfit(node: str, name: str) -> str:
+        return (
+            f'baremetal_dgx_slurm_node_unfit{{node="{node}",state="{name}",owner="slurm",'
+            'reason="x"}'
+        )
+
+    series = dict.fromkeys(
+        [
+            state("a", "idle"), state("b", "idle"), state("b", "maintenance"),
+            state("c", "mixed"), state("c", "completing"),
+            state("d", "idle"), state("d", "drain"), unfit("d", "drained"),
+            state("e", "allocated"), state("e", "drain"), unfit("e", "draining"),
+            state("f", "down"), state("f", "drain"), unfit("f", "down"),
+        ],
+        "1x10",
+    )  # fmt: skip
+    wanted = {"idle": 2, "mixed": 1, "drained": 1, "draining": 1, "down": 1}
+    shown = {f'{{state="{name}"}}': count for name, count in wanted.items()}
+    assert shows(tmp_path, panel_expr("Nodes"), "5m", series, shown) == ""
 
 
 def names_in(text: str) -> set[str]:

@@ -89,6 +89,29 @@ def test_a_password_goes_only_to_who_asks(tmp_path: Path) -> None:
     assert found["prometheus_alertmanagers"]["targets"] == []
 
 
+def test_collectors_are_expected_where_the_plan_has_them(tmp_path: Path) -> None:
+    """A file that is gone has no sample, and nothing else tells it from one that never was."""
+    on = {"prometheus_enabled": True}
+    everybody = {**EVERYBODY, "fabric_exporter_enabled": True, "backup_repository": "sftp:b@nas:/x"}
+    found = wiring(tmp_path / "all", everybody, on)
+    groups = found.plan["cluster"]["groups"]
+    expected = {(one, "slurm") for one in groups["slurm_controllers"]}
+    expected |= {
+        (one, "backup") for one in (*groups["slurm_controllers"], groups["slurm_databases"][0])
+    }
+    expected.add((groups["subnet_managers"][0], "fabric"))
+    assert len(expected) >= 4
+
+    def collectors(found: Wiring) -> set[tuple[str, str]]:
+        listed = found.of("head-01")["prometheus_collectors"]
+        return {(one["instance"], one["collector"]) for one in listed}
+
+    assert collectors(found) == expected
+    assert "prometheus_collectors" not in found.of("head-02")
+    off = {"slurm_exporter_enabled": False, "fabric_exporter_enabled": False}
+    assert collectors(wiring(tmp_path / "off", {**EVERYBODY, **off}, on)) == set()
+
+
 def test_the_certificates_of_a_host_are_watched(tmp_path: Path) -> None:
     tls = {"certificate": "C", "key": "K"}
     everybody = {

@@ -103,6 +103,16 @@ def test_what_is_switched_off_is_not_there(tmp_path: Path) -> None:
     assert tmpfiles.splitlines()[1:] == ["d /var/lib/baremetal-dgx/node-health 0755 root root -"]
 
 
+def test_what_was_found_before_a_boot_is_removed_by_it_alone(tmp_path: Path) -> None:
+    found = health(tmp_path)["files"]
+    tmpfiles = found["/etc/tmpfiles.d/baremetal-dgx-node-health.conf"]["content"].splitlines()
+    metrics = "/var/lib/prometheus/node-exporter/baremetal_dgx_node_health.prom"
+    assert [line for line in tmpfiles if metrics in line] == [f"r! {metrics}"]
+    timer = found["/etc/systemd/system/baremetal-dgx-node-health.timer"]["content"].splitlines()
+    # Sooner than CheckerVanished waits.
+    assert {"OnBootSec=60", "OnCalendar=*:0/15"} <= set(timer)
+
+
 def test_removal_leaves_nothing_of_what_was_written(tmp_path: Path) -> None:
     found = health(tmp_path)
     written = {

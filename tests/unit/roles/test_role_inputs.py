@@ -32,6 +32,7 @@ LATER = {
     "backup_first_job_id",
     "slurm_base_plugins",
     "slurm_controller_first_job_id",
+    "slurm_controller_former_host",
     "slurm_controller_plugstack",
 }
 

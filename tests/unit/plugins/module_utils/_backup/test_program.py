@@ -149,6 +149,23 @@ def test_a_new_repository_is_made_and_has_proved_nothing(settings: Settings) -> 
     assert "proof_ok" not in metrics(other)
 
 
+def test_what_was_copied_is_asked_of_this_repository(settings: Settings) -> None:
+    def lacks(settings: Settings, later_s: float = 0) -> list[str]:
+        return status.lacks(settings, status.load(settings), time.time() + later_s)
+
+    assert main.make_copies(settings, run) == []
+    assert lacks(settings) == []
+    other = replace(settings, repository=settings.repository + "-2")
+    assert 'copy_ok{kind="controller"} 1' in metrics(other), "of the old repository"
+    assert lacks(other) == ["controller: there is no copy in this repository yet"]
+    more = replace(settings, kinds=["controller", "database"])
+    assert lacks(more) == ["database: there is no copy in this repository yet"]
+    assert main.make_copies(more, run) != []
+    assert lacks(more) == ["database: the last try made no copy"]
+    assert lacks(settings, 3500) == []
+    assert lacks(settings, 7200) == ["controller: the newest copy is 2.0 h old"]
+
+
 def test_a_flipped_bit(settings: Settings) -> None:
     main.make_copies(settings, run)
     for pack in packs(settings):
@@ -313,7 +330,9 @@ def test_a_copy_of_the_control_machine(settings: Settings, tmp_path: Path) -> No
     assert main.make_copies(settings, run, "/not/there") != []
 
 
-def test_it_is_one_program(bare: Settings, tmp_path: Path) -> None:
+def test_it_is_one_program(
+    bare: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     data = {
         "version": 1, "cluster": "demo", "kinds": ["controller"], "same_disk_ok": True,
         "repository": bare.repository, "password_file": bare.password_file,
@@ -323,7 +342,10 @@ def test_it_is_one_program(bare: Settings, tmp_path: Path) -> None:
     config = tmp_path / "config.json"
     config.write_text(json.dumps(data))
     assert main.main(["--config", str(config), "check-config"]) == 0
+    assert main.main(["--config", str(config), "copied"]) == 3
+    assert "controller: there is no copy in this repository yet" in capsys.readouterr().err
     assert main.main(["--config", str(config), "copy"]) == 0
+    assert main.main(["--config", str(config), "copied"]) == 0
     assert main.main(["--config", str(config), "prove"]) == 0
     config.write_text("{}")
     assert main.main(["--config", str(config), "copy"]) == 3

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from exposition_text import Samples, names, read, value
-from slurm_use_texts import ANSWERS, PING_BOTH
+from slurm_use_texts import ANSWERS, PING_BOTH, node
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
     ENDED,
@@ -26,6 +26,12 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._exporters.slurm imp
     collect,
     main,
     settings_from_data,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import (
+    KEPT_OUT,
+    SPARE,
+    UNPROVEN,
+    write_reason,
 )
 
 OURS = "baremetal_dgx_slurm"
@@ -101,6 +107,39 @@ def test_what_slurm_does_not_tell_by_itself() -> None:
     assert value(found, f"{OURS}_database_up") == 1
     assert value(found, f"{OURS}_controller_up", controller="head-01", role="primary") == 1
     assert value(found, f"{OURS}_run_timestamp_seconds") == pytest.approx(time.time(), abs=30)
+
+
+@pytest.mark.parametrize(
+    ("reason", "owner"),
+    [
+        (write_reason("dgx-01", SPARE, "spare, ready"), "gate-spare"),
+        (write_reason("dgx-01", UNPROVEN, "unproven, run validate_nodes"), "gate-new"),
+        (write_reason("dgx-01", KEPT_OUT, "gpu3 ecc"), "dgx-gate"),
+        # Of another node, and edited: what it is now is not known.
+        (write_reason("dgx-02", SPARE, "spare, ready"), "dgx-gate"),
+        ("dgx-gate: spare, ready", "dgx-gate"),
+    ],
+)
+def test_whom_a_reason_of_the_gate_makes_the_owner(reason: str, owner: str) -> None:
+    line = node("dgx-01", "IDLE+DRAIN", f"Reason={reason} [root@2026-11-21T11:12:01]")
+    found, _problems = metrics(Slurm(scontrol_show=line))
+    labels = {"node": "dgx-01", "state": "drained", "owner": owner, "reason": reason}
+    assert value(found, f"{OURS}_node_unfit", **labels) == 1
+
+
+@pytest.mark.parametrize("native", [False, True])
+@pytest.mark.parametrize(
+    ("state", "free"),
+    [
+        ("IDLE", 1), ("IDLE+DRAIN", 0), ("IDLE+PLANNED", 0), ("IDLE+RESERVED", 0),
+        ("IDLE+MAINTENANCE", 0), ("IDLE*", 0), ("MIXED", 0),
+    ],
+)  # fmt: skip
+def test_nodes_that_could_take_a_job(state: str, free: int, native: bool) -> None:
+    found, _problems = metrics(Slurm(scontrol_show=node("dgx-01", state)), native=native)
+    assert value(found, f"{OURS}_nodes_free") == free
+    assert value(found, f"{OURS}_partition_nodes_free", partition="batch") == free
+    assert value(found, f"{OURS}_partition_nodes_free", partition="debug") == free
 
 
 def test_slurm_tells_the_rest_itself() -> None:

@@ -106,8 +106,44 @@ def test_scheduler() -> None:
 
 def test_shares() -> None:
     root, research, _teaching = parse_shares(SHARES)
-    assert (root.account, root.shares) == ("root", None)
-    assert (research.account, research.shares, research.usage_s) == ("research", 0.909091, 123456)
+    assert (root.account, root.shares, root.usage) == ("root", None, 1)
+    assert (research.account, research.shares, research.usage_s) == ("research", 10 / 11, 123456)
+    assert research.usage == 0.75
+
+
+def shares_of(text: str) -> dict[str, tuple[float | None, float | None]]:
+    return {one.account: (one.shares, one.usage) for one in parse_shares(text)}
+
+
+def test_shares_of_a_nested_account_are_of_the_whole_cluster() -> None:
+    """Slurm's columns of parts have 1.0 for an only child."""
+    found = shares_of("""\
+root|||1000
+ root|root|1|0
+ chemistry||1|600
+  chemistry|ann|1|600
+ physics||2|400
+  theory||7|400
+   theory|bob|parent|400
+""")
+    assert found == {
+        "root": (None, 1), "chemistry": (0.25, 0.6), "physics": (0.5, 0.4), "theory": (0.5, 0.4),
+    }  # fmt: skip
+
+
+def test_accounts_with_the_shares_of_their_parent() -> None:
+    found = shares_of("""\
+root||parent|0
+ staff||3|0
+ guests||parent|0
+  visitors||1|0
+ unused||0|0
+  none||0|0
+""")
+    assert found == {
+        "root": (None, 0), "staff": (0.75, 0), "guests": (None, 0), "visitors": (0.25, 0),
+        "unused": (0, 0), "none": (0, 0),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

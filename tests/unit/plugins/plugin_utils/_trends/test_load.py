@@ -5,13 +5,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 from link_months import FIRST_DAY, Months
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._evidence import links
 from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.links import LinkStore
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import VERSION
+from ansible_collections.baremetal.dgx.plugins.module_utils._ib.link_reading import (
+    LinkReading,
+    reading_from_own_line,
+)
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._trends.load import (
     far_ends,
     load_outlook,
@@ -90,6 +96,17 @@ def test_measured_readings_come_before_simulated_ones(tmp_path, read) -> None:
 def test_no_reading_at_all_is_said(tmp_path) -> None:
     found = load_outlook(str(tmp_path), "", 1.0)
     assert found["text"].startswith("trends: no link was ever read")
+
+
+def test_a_rate_of_nothing_in_an_old_store_is_not_divided_by(tmp_path, read, monkeypatch) -> None:
+    monkeypatch.setattr(links, "reading_from_line", reading_from_own_line)
+    number = next(at for at, one in enumerate(fields(LinkReading)) if one.name == "gbps")
+    lines = [list(line) for line in read["dgx-0001"]]
+    for line, gbps in zip(lines, (0, 0.0, -400.0), strict=False):
+        line[number] = gbps
+    now = store(tmp_path, {**read, "dgx-0001": lines})
+    found = load_outlook(str(tmp_path), "", now)
+    assert [one["subject"] for one in found["will_fail"]] == ["cable:SN000020"]
 
 
 def test_what_is_read_later_is_not_used(tmp_path, read) -> None:
