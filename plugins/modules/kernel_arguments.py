@@ -30,7 +30,9 @@ attributes:
     support: full
 options:
   arguments:
-    description: Arguments, each one word. What was declared once and no longer is goes away.
+    description:
+      - Arguments, each one word. What was declared once and no longer is goes away.
+      - With a name twice, such as C(hugepagesz), they are in force as a whole, in this order.
     type: list
     elements: str
     default: []

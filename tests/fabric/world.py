@@ -276,6 +276,7 @@ class World:
             lines.append(f"   GUID 0x{own} port {number}: {message}\n")
         lines.append(f"\n## Summary: {len(seen.devices)} nodes checked, 0 bad nodes found\n")
         lines.append("##          5 ports checked, 0 ports have errors beyond threshold\n")
+        lines.append("## Thresholds: \n## Suppressed:\n")
         return "".join(lines)
 
     def saved(self) -> dict[str, str]:

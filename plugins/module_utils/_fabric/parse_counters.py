@@ -15,8 +15,11 @@ from .model import Sweep
 
 _COUNTERS_OF = re.compile(r'(?:Errors|Data Counters) for (?:0x([0-9a-f]+) )?"(.*)"$')
 _COUNTERS = re.compile(r"GUID 0x([0-9a-f]+) port (\d+|ALL):(.*)$")
-_COUNTER = re.compile(r"\[(\w+) == (\d+)")
+# A number that nothing follows may be cut off.
+_COUNTER = re.compile(r"\[(\w+) == (\d+)[] ]")
 _SUMMARY = re.compile(r"## Summary: (\d+) nodes checked")
+# The last line, in every release (print_summary of infiniband-diags/ibqueryerrors.c).
+_END = "## Suppressed:"
 # What is at or below a threshold, or suppressed, is not printed, and --counters prints no errors.
 # PortRcvSwitchRelayErrors is what -c suppresses, and is not judged.
 _LEFT_OUT = re.compile(
@@ -90,7 +93,7 @@ def read_counters(
     small for them.
     """
     reading = Reading(at_s, whole=False)
-    doubtful, checked, failures = False, 0, 0
+    doubtful, checked, failures = False, -1, 0
     for line in text.splitlines():
         line = line.strip()
         if _LEFT_OUT.match(line) and not reading.left_out:
@@ -104,7 +107,9 @@ def read_counters(
         if line.startswith("##"):
             summary = _SUMMARY.match(line)
             if summary:
-                reading.whole, checked = True, int(summary.group(1))
+                checked = int(summary.group(1))
+            elif line.startswith(_END):
+                reading.whole = checked >= 0
             failed = _FAILURES.match(line)
             failures = int(failed.group(1)) if failed else failures
             continue
@@ -123,6 +128,8 @@ def read_counters(
         reading.ports.setdefault(place, {}).update(found)
     if not reading.whole:
         reading.complaints.append("the answer of ibqueryerrors has no end")
+        # The end says which counters are left out, and the last row may be half.
+        reading.left_out = True
     # It counts each device that it knows, also one that did not answer. In a sweep it asks all, and
     # a node that goes off between two looks must not cost the others their counters.
     known = sum(device.recorded for device in sweep.devices.values())

@@ -14,10 +14,10 @@ import glob
 import os
 import re
 from dataclasses import dataclass, field
-from typing import Any, Collection, Iterator, Mapping
+from typing import Any, Iterator, Mapping
 
 from .._core.record import FAIL, NOT_MEASURED, Record
-from .memory import memory_mib
+from .memory import Memory, load_memory
 from .thresholds import (
     BALANCE,
     CORES,
@@ -39,17 +39,14 @@ _NUMBER = re.compile(r"^\d+$")
 class Host:
     """What the kernel shows; None is what could not be read.
 
-    `nodes_kib` is MemTotal of each NUMA node by number; `without_cpus` are those that have no CPU,
-    such as the memory of a GPU. `corrected` and `uncorrected` are counts since the boot by place
-    (mc0/dimm3), None where no EDAC driver is loaded.
+    `corrected` and `uncorrected` are counts since the boot by place (mc0/dimm3), None where no EDAC
+    driver is loaded.
     """
 
     cpus: int | None = None
     sockets: int | None = None
     cores: int | None = None
-    memory_mib: int | None = None
-    nodes_kib: Mapping[int, int] = field(default_factory=dict)
-    without_cpus: Collection[int] = ()
+    memory: Memory = field(default_factory=Memory)
     corrected: Mapping[str, int] | None = None
     uncorrected: Mapping[str, int] | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -93,25 +90,13 @@ def load(sysfs: str, proc: str) -> Host:
         if package is not None and core is not None:
             packages.add(package)
             cores.add((package * 1000 + die, core))
-    nodes: dict[int, int] = {}
-    without_cpus: set[int] = set()
-    for path in glob.glob(os.path.join(sysfs, "devices/system/node/node[0-9]*/meminfo")):
-        number = int(re.sub(r".*/node(\d+)/meminfo$", r"\1", path))
-        found = re.search(r"MemTotal:\s+(\d+) kB", _read(path) or "")
-        if found:
-            nodes[number] = int(found[1])
-        cpulist = _read(os.path.join(os.path.dirname(path), "cpulist"))
-        if cpulist is not None and not cpulist.strip():
-            without_cpus.add(number)
     corrected, uncorrected, labels = _edac(os.path.join(sysfs, "devices/system/edac/mc"))
     uptime = (_read(os.path.join(proc, "uptime")) or "").split()
     return Host(
         cpus=count_of(_read(os.path.join(cpu, "online"))),
         sockets=len(packages) or None,
         cores=len(cores) or None,
-        memory_mib=memory_mib(_read(os.path.join(proc, "meminfo"))),
-        nodes_kib=nodes,
-        without_cpus=without_cpus,
+        memory=load_memory(sysfs, proc),
         corrected=corrected,
         uncorrected=uncorrected,
         labels=labels,
@@ -166,7 +151,7 @@ def _processors(node: str, host: Host, want: Mapping[str, Any]) -> Iterator[Reco
         (CPUS, host.cpus, cores * int(want["threads_per_core"])),
         (SOCKETS, host.sockets, int(want["sockets"])),
         (CORES, host.cores, cores),
-        (NUMA_NODES, len(host.nodes_kib) or None, int(want["numa_nodes"])),
+        (NUMA_NODES, len(host.memory.nodes_kib) or None, int(want["numa_nodes"])),
     )
     for question, value, wanted in found:
         yield question.judge(subject, value, wanted)
@@ -174,16 +159,20 @@ def _processors(node: str, host: Host, want: Mapping[str, Any]) -> Iterator[Reco
 
 def _sizes(node: str, host: Host, least_mib: Any) -> Iterator[Record]:
     subject = f"node:{node}"
-    nodes = host.nodes_kib
-    lines = {number: f"NUMA node {number}: {nodes[number] // 1024} MiB" for number in sorted(nodes)}
+    nodes, without_cpus = host.memory.nodes_kib, host.memory.without_cpus
+    lines = {
+        number: f"NUMA node {number}: {nodes[number] // 1024} MiB"
+        + (" without CPUs" if number in without_cpus else "")
+        for number in sorted(nodes)
+    }
     if least_mib is None:
         remedy = "settings: write real_memory_mb into the profile of the node"
         text = "the profile does not say"
         yield Record("memory.size", subject, NOT_MEASURED, text, remedy=remedy)
     else:
-        yield SIZE.judge(subject, host.memory_mib, int(least_mib), evidence=lines.values())
+        yield SIZE.judge(subject, host.memory.mib, int(least_mib), evidence=lines.values())
     # A GB200 has 34 nodes: two with CPUs, the memory of the GPUs, and empty ones.
-    equal = [number for number in lines if number not in host.without_cpus]
+    equal = [number for number in lines if number not in without_cpus]
     if len(equal) > 1:
         sizes = [nodes[number] for number in equal]
         share = round(1 - min(sizes) / max(sizes), 4)

@@ -62,8 +62,20 @@ def running_words() -> list[str]:
     return split_line(text_if_there("/proc/cmdline") or "")
 
 
-def missing(words: Sequence[str], arguments: Iterable[str]) -> list[str]:
+def by_order(arguments: Sequence[str]) -> bool:
+    """Return whether a name occurs twice: `hugepages` belongs to the `hugepagesz` before it.
+
+    Such arguments are in force as a whole and in their order, or not at all.
+    """
+    return len({argument.partition("=")[0] for argument in arguments}) < len(arguments)
+
+
+def missing(words: Sequence[str], arguments: Sequence[str]) -> list[str]:
     """Return the arguments that are not among the words, in their order."""
+    if by_order(arguments):
+        # Each is looked for behind the one before it.
+        rest = iter(words)
+        return [] if all(argument in rest for argument in arguments) else list(arguments)
     return [argument for argument in arguments if argument not in words]
 
 
@@ -99,7 +111,12 @@ def grub_drop_in(arguments: Sequence[str], removed: Sequence[str]) -> str:
                 f'{name}="${{_kept# }}"',
             ]
         lines.append("set +f")
-    if arguments:
+    if by_order(arguments):
+        lines.append(
+            'GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT "'
+            + shlex.quote(" ".join(arguments))
+        )
+    elif arguments:
         lines += [
             "# What another file sets already is not set twice.",
             f"for _word in {' '.join(shlex.quote(word) for word in arguments)}; do",
@@ -203,6 +220,7 @@ class Grubby:
         # What this module has set before and is no longer declared goes away.
         self.record = (text_if_there(_RECORD) or "").split()
         self.dropped = [word for word in self.record if word not in self.arguments]
+        self.whole = by_order(self.arguments) or by_order(self.record)
 
     def words(self) -> list[list[str]]:
         """The arguments of each kernel."""
@@ -213,16 +231,21 @@ class Grubby:
 
     def plan(self) -> list[str]:
         """What has to be done."""
-        if not (self.arguments or self.removed or self.record):
+        if not (self.arguments or self.removed or self.record or self.dropped):
             return []
         add: list[str] = []
         drop: list[str] = []
         for words in self.words():
             add += missing(words, self.arguments)
             drop += unwanted(words, [*self.removed, *self.dropped])
-        actions = [f"add {word}" for word in dict.fromkeys(add)]
-        actions += [f"remove {word}" for word in dict.fromkeys(drop)]
-        return actions
+        add, drop = list(dict.fromkeys(add)), list(dict.fromkeys(drop))
+        if self.whole and (add or drop or self.record != self.arguments):
+            # grubby puts what it is given in the place of all arguments of these names, and takes a
+            # word out once for each time that it is given.
+            add, drop = self.arguments, [
+                *self.dropped, *(word for word in drop if word not in self.dropped)
+            ]  # fmt: skip
+        return [*(f"add {word}" for word in add), *(f"remove {word}" for word in drop)]
 
     def apply(self, actions: Sequence[str]) -> None:
         """Do it; the record holds what may have been set before it is set."""
@@ -237,6 +260,7 @@ class Grubby:
             answer = self.run(command, timeout_s=_LOADER_TIMEOUT_S)
             if not answer.ok:
                 raise ToolError(answer.describe())
+            self.record = self.arguments
             left = self.plan()
             if left:
                 raise ToolError(f"grubby ended with 0 but left to do: {'; '.join(left)}")

@@ -18,10 +18,13 @@ CPUS = Question("cpu.count", "CPUs that are online", "==", None, "", _PROFILE, _
 SOCKETS = Question("cpu.sockets", "sockets", "==", None, "", _PROFILE, _LOOK_CPU)
 CORES = Question("cpu.cores", "cores", "==", None, "", _PROFILE, _LOOK_CPU)
 NUMA_NODES = Question("cpu.numa", "NUMA nodes", "==", None, "", _PROFILE, _LOOK_CPU)
-SIZE = Question("memory.size", "MemTotal", ">=", None, "MiB", _PROFILE, _LOOK_MEMORY)
+SIZE = Question(
+    "memory.size", "memory of the NUMA nodes with CPUs", ">=", None, "MiB", _PROFILE, _LOOK_MEMORY,
+)  # fmt: skip
 # A DIMM of 16 or 32 is 3 to 6 %.
 BALANCE = Question(
-    "memory.balance", "share that the smallest NUMA node has less than the largest", "<=", 0.05, "",
+    "memory.balance",
+    "share that the smallest of the NUMA nodes with CPUs has less than the largest", "<=", 0.05, "",
     "Azure azurehpc-health-checks: memory within 5 %", _LOOK_MEMORY,
 )  # fmt: skip
 # mcelog.conf as delivered: ce-error-threshold = 10 / 24h of a DIMM, uc-error-threshold = 1 / 24h.

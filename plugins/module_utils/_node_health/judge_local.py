@@ -17,7 +17,6 @@ from .._core.record import FAIL, NOT_MEASURED, PASS, Record
 from .._core.run import CommandResult
 from .._host.hardware_log import AER, MINUTE_S, Fault, most_in, refusals
 from .._host.kernel_log import KernelLog
-from .._host.memory import memory_mib
 from .settings import Disk, Mount
 from .thresholds import (
     ANSWERS,
@@ -144,12 +143,12 @@ def count_cpus(online: str | None) -> int | None:
 
 
 def judge_host(
-    node: str, want_mib: int, want_cpus: int, meminfo: str | None, online: str | None
+    node: str, want_mib: int, want_cpus: int, memory_mib: int | None, online: str | None
 ) -> Iterator[Record]:
     """Yield memory and CPUs; 0 does not ask."""
     subject = f"node:{node}"
     if want_mib:
-        yield MEMORY.judge(subject, memory_mib(meminfo), want_mib)
+        yield MEMORY.judge(subject, memory_mib, want_mib)
     if want_cpus:
         yield CPUS.judge(subject, count_cpus(online), want_cpus)
 

@@ -28,6 +28,7 @@ from .._gpu.judge_node import own_link, wanted_from_profile
 from .._gpu.nvml.sweep import sweep
 from .._host.hardware_log import parse_faults
 from .._host.kernel_log import KernelLog
+from .._host.memory import load_memory
 from .._host.pci import Tree
 from .._ib.counters import baseline
 from .._ib.ethtool import ask_ethernet
@@ -145,7 +146,7 @@ class Look:
     def host(self) -> list[Record]:
         """Ask memory and CPUs."""
         want, roots = self.settings, self.settings.roots
-        meminfo = text_if_readable(os.path.join(roots.proc, "meminfo"))
+        memory = load_memory(roots.sysfs, roots.proc).mib
         online = text_if_readable(os.path.join(roots.sysfs, "devices/system/cpu/online"))
         log = self.log()
         faults = parse_faults(log.text, self.since_s)
@@ -153,7 +154,7 @@ class Look:
         above = {gpu.pci: gpu for gpu in load_host(roots.sysfs, roots.proc).gpus}
         gpus = {end for address in above for end in own_link(address, above)}
         return [
-            *judge_host(want.node, want.memory_mib, want.cpus, meminfo, online),
+            *judge_host(want.node, want.memory_mib, want.cpus, memory, online),
             *judge_hardware_log(want.node, faults, gpus, log),
         ]
 

@@ -290,7 +290,9 @@ def _of_timer(settings: Settings, now_s: float) -> list[Mapping[str, Any]]:
     """Return what the timer found lately and this mode does not ask: it stays in the metrics."""
     path = os.path.join(settings.state_dir, f"{s.TIMER}.json")
     try:
-        if not 0 <= now_s - os.stat(path).st_mtime < s.OF_TIMER_S:
+        # What it found before the boot shows nothing about now.
+        lately = min(s.OF_TIMER_S, time.clock_gettime(time.CLOCK_BOOTTIME))
+        if not 0 <= now_s - os.stat(path).st_mtime < lately:
             return []
         records = json_if_readable(path)["records"]
         return [record for record in records if record["check"].startswith(s.OF_TIMER)]

@@ -38,7 +38,7 @@ FREE_INODES = Question(
     "job: see who has so many files in {path}",
 )  # fmt: skip
 MEMORY = Question(
-    "host.memory", "MemTotal", ">=", None, "MiB", _PROFILE,
+    "host.memory", "memory of the NUMA nodes with CPUs", ">=", None, "MiB", _PROFILE,
     "replace: a memory module is missing; ipmitool sel list, dmidecode -t 17",
 )  # fmt: skip
 CPUS = Question(

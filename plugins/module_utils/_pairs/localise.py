@@ -132,6 +132,8 @@ class Verdict:
     unrouted: list[Measurement] = field(default_factory=list)
     # What judged the parts: measured, routed and alone on their way.
     counted: list[Measurement] = field(default_factory=list)
+    # The same by what they are compared with.
+    alike: dict[Kind, list[Measurement]] = field(default_factory=dict)
     unmeasured: list[Measurement] = field(default_factory=list)
 
 
@@ -211,17 +213,16 @@ class Localiser:
         verdict.collisions = {
             link: [measurements[index] for index in some] for link, some in ways.crowded.items()
         }
-        alike: dict[Kind, list[Measurement]] = {}
         for index in counted:
-            alike.setdefault(ways.kinds[index], []).append(measurements[index])
-        one_rate = len({rate for _loopback, rate in alike}) == 1
+            verdict.alike.setdefault(ways.kinds[index], []).append(measurements[index])
+        one_rate = len({rate for _loopback, rate in verdict.alike}) == 1
         verdict.fleets = {
             (loopback, rate): fleet_of(
                 _values_of(flows, thresholds[rate], one_rate),
                 thresholds[rate],
                 rate * (1 + self.both_ways),
             )
-            for (loopback, rate), flows in alike.items()
+            for (loopback, rate), flows in verdict.alike.items()
         }
         # What was not measured weighs nothing: it speaks neither for nor against any part.
         weights = [0.0] * len(measurements)
@@ -301,18 +302,17 @@ class Localiser:
         weights: Sequence[float],
     ) -> list[list[int]]:
         """Return each chosen suspect with all that could be in its place, the best first."""
-        covered: dict[int, int] = {}
-        for one in chosen:
-            for each in hits[one]:
-                covered[each] = covered.get(each, 0) + 1
+        covered = Counter(each for one in chosen for each in hits[one])
+        of: dict[int, list[int]] = {}
+        for one, some in hits.items():
+            for each in some:
+                of.setdefault(each, []).append(one)
         groups: list[list[int]] = []
         for one in chosen:
             own = {each for each in hits[one] if covered[each] == 1}
             worth = sum(weights[each] for each in own) - costs[one]
             near = []
-            for other in hits:
-                if other == one or own.isdisjoint(hits[other]):
-                    continue
+            for other in {other for each in own for other in of[each]} - {one}:
                 new = [each for each in hits[other] if each in own or each not in covered]
                 gain = sum(weights[each] for each in new) - costs[other]
                 if gain > worth - _CLASS_MARGIN:

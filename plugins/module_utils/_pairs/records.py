@@ -46,7 +46,7 @@ def make_records(
     thresholds: Mapping[float, Threshold],
 ) -> list[Record]:
     """Return the record of the fleet, of each finding, and of every part of the plan."""
-    records = [_of_fleet(suspects, verdict, thresholds)]
+    records = [_of_fleet(verdict, thresholds)]
     records += [
         _of_finding(each, verdict, further, suspects, thresholds) for each in verdict.findings
     ]
@@ -65,19 +65,22 @@ def make_records(
     return records
 
 
-def _of_fleet(
-    suspects: Suspects, verdict: Verdict, thresholds: Mapping[float, Threshold]
-) -> Record:
+def _of_fleet(verdict: Verdict, thresholds: Mapping[float, Threshold]) -> Record:
     """The middle of all flows that no finding explains against the threshold.
 
     What is wrong everywhere shows nowhere else. Of several rates the one that is nearest to its
     threshold, or farthest below it, is judged.
     """
     explained = {id(flow) for finding in verdict.findings for flow in finding.flows}
-    every = [flow for flow in verdict.counted if not flow.loopback]
-    values: dict[float, list[float]] = {}
-    for flow in [flow for flow in every if id(flow) not in explained] or every:
-        values.setdefault(kind_of(suspects, flow)[1], []).append(flow.gbps or 0.0)
+    every = {rate: flows for (loopback, rate), flows in verdict.alike.items() if not loopback}
+    rest = {
+        rate: [flow for flow in flows if id(flow) not in explained] for rate, flows in every.items()
+    }
+    values = {
+        rate: [flow.gbps or 0.0 for flow in flows]
+        for rate, flows in (rest if any(rest.values()) else every).items()
+        if flows
+    }
     middles = {rate: significant(statistics.median(values[rate])) for rate in sorted(values)}
     rate = min(
         middles, key=lambda one: middles[one] - thresholds[one].value, default=min(thresholds)

@@ -14,11 +14,16 @@ set is a weighted minimum hitting set in which good observations count against i
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from typing import Iterable, Iterator, Mapping, Sequence
 
 # Nodes of the search tree, per block of suspects that share observations.
 _MOST_BRANCHES = 2000
 _TINY = 1e-9
+# Weights and costs are counted in whole steps: a sum is the same in any order, and what is taken
+# from it and put back leaves no rest.
+_STEPS = 10**12
+_FEW_STEPS = round(_TINY * _STEPS)
 
 
 @dataclass(frozen=True)
@@ -44,15 +49,17 @@ def best_explanation(
     is not to blame. Blocks that share no observation are solved each for itself: exactly where
     branch and bound comes to an end, otherwise with the gap that is left.
     """
+    worth = [round(weight * _STEPS) for weight in weights]
+    price = {one: round(costs[one] * _STEPS) for one in hits}
     candidates = [
         one
         for one in sorted(hits)
-        if sum(weights[observation] for observation in hits[one]) > costs[one]
+        if sum(worth[observation] for observation in hits[one]) > price[one]
     ]
     chosen: list[int] = []
     score = gap = 0.0
     for block in _blocks(candidates, hits):
-        part = _Block(block, hits, costs, weights).solve()
+        part = _Block(block, hits, price, worth).solve()
         chosen += part.chosen
         score += part.score
         gap += part.gap
@@ -81,12 +88,18 @@ def _blocks(candidates: list[int], hits: Mapping[int, Sequence[int]]) -> list[li
 
 
 class _Block:
+    """The search in one block; weights and costs are in steps.
+
+    `chosen`, `seen` and `left` are where in the tree it is: the suspects that are chosen, what they
+    have of the observations, and the suspects that are not decided.
+    """
+
     def __init__(
         self,
         suspects: list[int],
         hits: Mapping[int, Sequence[int]],
-        costs: Mapping[int, float],
-        weights: Sequence[float],
+        costs: Mapping[int, int],
+        weights: Sequence[int],
     ) -> None:
         self.weights = weights
         self.costs = costs
@@ -97,7 +110,12 @@ class _Block:
             for observation in self.hits[one]:
                 self.of.setdefault(observation, []).append(one)
         self.branches = 0
-        self.best: tuple[float, tuple[int, ...]] = (0.0, ())
+        self.best: tuple[int, tuple[int, ...]] = (0, ())
+        # The bound of what was not searched.
+        self.rest = 0
+        self.chosen: list[int] = []
+        self.seen: set[int] = set()
+        self.left = set(self.suspects)
 
     def _without_twins(self, suspects: list[int]) -> list[int]:
         """Keep the cheapest of those with the same observations."""
@@ -108,88 +126,136 @@ class _Block:
                 cheapest[self.hits[one]] = one
         return sorted(cheapest.values())
 
-    def score(self, chosen: Sequence[int]) -> float:
-        """Return what a set earns less what it costs."""
-        seen: set[int] = set()
-        for one in chosen:
-            seen |= self.hits[one]
-        return sum(self.weights[each] for each in seen) - sum(self.costs[one] for one in chosen)
-
     def solve(self) -> Explanation:
         """Return the best set of this block."""
         greedy = self._improved(self._greedy())
-        self.best = (self.score(greedy), tuple(greedy))
-        bound = self._bound(frozenset(), self.suspects)
-        if bound > self.best[0] + _TINY:
-            rest = self._branch((), frozenset(), self.suspects)
-            bound = max(self.best[0], min(bound, rest))
-        return Explanation(self.best[1], self.best[0], max(0.0, bound - self.best[0]))
+        seen = {each for one in greedy for each in self.hits[one]}
+        score = self._sum(seen) - sum(self.costs[one] for one in greedy)
+        self.best = (score, tuple(greedy))
+        bound, _shared = self._bound()
+        # A walk for each suspect on the way down: more than Python lets functions call each other.
+        walks = [self._walk(0)]
+        while walks:
+            now = next(walks[-1], None)
+            if now is None:
+                walks.pop()
+            else:
+                walks.append(self._walk(now))
+        gap = max(0, min(bound, self.rest) - self.best[0])
+        return Explanation(self.best[1], self.best[0] / _STEPS, gap / _STEPS)
 
-    def _gain(self, one: int, seen: frozenset[int] | set[int]) -> float:
-        new = self.hits[one] - seen
-        return sum(self.weights[each] for each in new) - self.costs[one]
+    def _sum(self, observations: Iterable[int]) -> int:
+        return sum(self.weights[each] for each in observations)
+
+    def _gain(self, one: int) -> int:
+        return self._sum(self.hits[one] - self.seen) - self.costs[one]
 
     def _greedy(self) -> list[int]:
         chosen: list[int] = []
         seen: set[int] = set()
-        left = list(self.suspects)
-        while left:
-            gains = [(self._gain(one, seen), one) for one in left]
-            # Once worth nothing, a suspect may only gain by good observations that others took.
-            left = [one for gain, one in gains if gain > 0]
-            if not left:
-                break
-            best = max(gains, key=lambda pair: (pair[0], -pair[1]))[1]
+        # Once worth nothing, a suspect may only gain by good observations that others took.
+        gains = {one: gain for one in self.suspects for gain in [self._gain(one)] if gain > 0}
+        queue = [(-gain, one) for one, gain in gains.items()]
+        heapify(queue)
+        while queue:
+            gain, best = heappop(queue)
+            if gains.get(best) != -gain:
+                continue
+            del gains[best]
             chosen.append(best)
-            seen |= self.hits[best]
-            left.remove(best)
+            new = self.hits[best] - seen
+            seen |= new
+            near: set[int] = set()
+            for each in new:
+                for one in self.of[each]:
+                    if one in gains:
+                        gains[one] -= self.weights[each]
+                        near.add(one)
+            for one in near:
+                if gains[one] > 0:
+                    heappush(queue, (-gains[one], one))
+                else:
+                    del gains[one]
         return chosen
 
     def _improved(self, chosen: list[int]) -> list[int]:
-        """Drop and exchange members as long as that helps."""
-        better = True
-        while better:
-            better = False
-            now = self.score(chosen)
-            for one in list(chosen):
-                rest = [other for other in chosen if other != one]
-                seen: set[int] = set()
-                for other in rest:
-                    seen |= self.hits[other]
-                base = self.score(rest)
-                if base > now + _TINY:
-                    chosen, better = rest, True
-                    break
-                near = {each for each in self.hits[one] if self.weights[each] > 0}
-                options = {other for each in near for other in self.of[each]} - set(chosen)
-                gains = [(base + self._gain(other, seen), other) for other in sorted(options)]
-                top = max(gains, default=(now, -1))
-                if top[0] > now + _TINY:
-                    chosen, better = [*rest, top[1]], True
-                    break
-        return chosen
+        """Drop and exchange members as long as that helps, always the first that it helps with."""
+        places = {one: place for place, one in enumerate(chosen)}
+        next_place = len(chosen)
+        # How many members have an observation, and what each suspect would earn besides.
+        count: dict[int, int] = {}
+        gains = {one: self._gain(one) for one in self.suspects}
 
-    def _bound(self, seen: frozenset[int], left: Sequence[int]) -> float:
-        """Return what the remaining suspects can earn at most, by prices for observations.
+        def put(one: int, more: int) -> None:
+            for each in self.hits[one]:
+                before = count.get(each, 0)
+                count[each] = before + more
+                if not before or not count[each]:
+                    for other in self.of[each]:
+                        gains[other] -= more * self.weights[each]
+
+        for one in chosen:
+            put(one, 1)
+        queue = [(place, one) for one, place in places.items()]
+        waiting = set(queue)
+        while queue:
+            place, one = heappop(queue)
+            waiting.remove((place, one))
+            if places.get(one) != place:
+                continue
+            put(one, -1)
+            # Without this one the score is so much less.
+            loss = gains[one]
+            options = {
+                other
+                for each in self.hits[one]
+                if self.weights[each] > 0
+                for other in self.of[each]
+                if other not in places
+            }
+            gain, best = max(((gains[other], other) for other in options), default=(0, -1))
+            touched = self.hits[one]
+            if -loss > _FEW_STEPS:
+                del places[one]
+            elif gain - loss > _FEW_STEPS:
+                del places[one]
+                places[best] = next_place
+                next_place += 1
+                put(best, 1)
+                touched |= self.hits[best]
+            else:
+                put(one, 1)
+                continue
+            # What may help now and did not before.
+            near = {other for each in touched for other in self.of[each]}
+            again = near.union(
+                *(self.of[each] for other in near for each in self.hits[other]
+                  if self.weights[each] > 0)
+            )  # fmt: skip
+            for item in {(places[other], other) for other in again if other in places} - waiting:
+                waiting.add(item)
+                heappush(queue, item)
+        return sorted(places, key=places.__getitem__)
+
+    def _bound(self) -> tuple[int, dict[int, int]]:
+        """Return what the suspects that are left can earn at most, by prices for observations.
 
         Prices that no suspect's observations add up to more than it costs are a lower bound of
         what hitting them costs (weak duality). Good observations that several hit are paid once,
-        so each of these is only charged its share.
+        so each of these is only charged its share. Comes with how many hit each observation.
         """
-        slack: dict[int, float] = {}
+        new = {one: self.hits[one] - self.seen for one in self.left}
         shared: dict[int, int] = {}
-        for one in left:
-            for each in self.hits[one]:
+        for some in new.values():
+            for each in some:
                 shared[each] = shared.get(each, 0) + 1
-        for one in left:
-            against = sum(
-                self.weights[each] / shared[each]
-                for each in self.hits[one]
-                if each not in seen and self.weights[each] < 0
-            )
-            slack[one] = self.costs[one] - against
-        total = 0.0
-        open_ones = [each for each in shared if each not in seen and self.weights[each] > 0]
+        slack = {
+            one: self.costs[one]
+            + sum(-self.weights[each] // shared[each] for each in some if self.weights[each] < 0)
+            for one, some in new.items()
+        }
+        total = 0
+        open_ones = [each for each in shared if self.weights[each] > 0]
         # Observations with few suspects first: their price is the least contested.
         for each in sorted(open_ones, key=lambda each: (shared[each], each)):
             hitters = [one for one in self.of[each] if one in slack]
@@ -197,32 +263,34 @@ class _Block:
             for one in hitters:
                 slack[one] -= price
             total += self.weights[each] - price
-        return total
+        return total, shared
 
-    def _branch(self, chosen: tuple[int, ...], seen: frozenset[int], left: list[int]) -> float:
-        """Search below a set; return the bound of what was not searched (0 if all was)."""
-        now = self.score(chosen)
-        if now > self.best[0] + _TINY:
-            self.best = (now, chosen)
-        bound = now + self._bound(seen, left)
-        if bound <= self.best[0] + _TINY:
-            return 0.0
+    def _walk(self, now: int) -> Iterator[int]:
+        """Search below a set that scores `now`; yield the score of each one below it, in place."""
+        if now > self.best[0] + _FEW_STEPS:
+            self.best = (now, tuple(self.chosen))
+        bound, shared = self._bound()
+        if now + bound <= self.best[0] + _FEW_STEPS:
+            return
         self.branches += 1
         if self.branches > _MOST_BRANCHES:
-            return bound
-        counted: dict[int, int] = {}
-        for one in left:
-            for each in self.hits[one]:
-                if each not in seen and self.weights[each] > 0:
-                    counted[each] = counted.get(each, 0) + 1
-        if not counted:
-            return 0.0
+            self.rest = max(self.rest, now + bound)
+            return
         # The weightiest observation: one of its suspects, or none of them.
-        pick = max(counted, key=lambda each: (self.weights[each], -counted[each], -each))
-        options = [one for one in self.of[pick] if one in set(left)]
-        options.sort(key=lambda one: -self._gain(one, seen))
-        remaining, rest = list(left), 0.0
+        pick = max(
+            (each for each in shared if self.weights[each] > 0),
+            key=lambda each: (self.weights[each], -shared[each], -each),
+        )
+        options = [one for one in self.of[pick] if one in self.left]
+        options.sort(key=self._gain, reverse=True)
         for one in options:
-            remaining = [other for other in remaining if other != one]
-            rest = max(rest, self._branch((*chosen, one), seen | self.hits[one], remaining))
-        return max(rest, self._branch(chosen, seen, remaining))
+            new = self.hits[one] - self.seen
+            gain = self._gain(one)
+            self.left.remove(one)
+            self.chosen.append(one)
+            self.seen |= new
+            yield now + gain
+            self.seen -= new
+            self.chosen.pop()
+        yield now
+        self.left.update(options)

@@ -157,13 +157,22 @@ def _put(order: Order, made: Made, name: str, text: str, source: str) -> None:
 
 
 def _groups(hosts: Mapping[str, Host]) -> list[tuple[Wanted, dict[str, tuple[str, ...]]]]:
-    """Return what hosts want that have the same sources and packages, once."""
+    """Return what hosts want that have the same sources and packages, once, with all their roles.
+
+    A source is also what a role puts in place: a folder of the site's or a key, by their contents.
+    """
     found: dict[tuple[Any, ...], tuple[Wanted, dict[str, tuple[str, ...]]]] = {}
     for host in hosts.values():
         wanted = host.wanted
-        asked = {name: tuple(sorted(roles)) for name, roles in sorted(wanted.packages.items())}
-        key = (tuple(sorted(wanted.files.items())), tuple(asked), tuple(sorted(wanted.folders)))
-        found.setdefault(key, (wanted, asked))
+        key = (
+            tuple(sorted(wanted.files.items())),
+            tuple(sorted(wanted.packages)),
+            tuple(sorted((place, *folder.values()) for place, folder in wanted.folders.items())),
+            tuple(sorted(one for one in wanted.downloads if one.is_key)),
+        )
+        _first, asked = found.setdefault(key, (wanted, {}))
+        for name, roles in sorted(wanted.packages.items()):
+            asked[name] = tuple(sorted({*asked.get(name, ()), *roles}))
     return list(found.values())
 
 

@@ -111,14 +111,19 @@ def test_a_dimm_that_is_gone_is_seen_twice(ask, tree):
 def test_nodes_of_gpu_memory_are_counted_but_not_compared(ask, tree, half, status):
     # GB200: two of Grace, four of the GPUs and 28 without memory.
     sizes = [502268928, 502268928 // half, *[192937984] * 4, *[0] * 28]
+    tree.write("proc/meminfo", f"MemTotal:        {sum(sizes)} kB\n")
     for node, kib in enumerate(sizes):
         tree.numa(node, kib)
         tree.write(f"sys/devices/system/node/node{node}/cpulist", f"{node}\n" if node < 2 else "\n")
     cpu = {**PROFILE["cpu"], "numa_nodes": 34}
-    answer = ask(profile={**PROFILE, "cpu": cpu}, fail_on=[])
+    answer = ask(profile={"cpu": cpu, "real_memory_mb": 980000}, fail_on=[])
     found = {one["check"]: one for one in answer["records"]}
     assert (found["cpu.numa"]["status"], found["memory.balance"]["status"]) == ("pass", status)
     assert len(found["memory.balance"]["evidence"]) == 2
+    # Without one module MemTotal, with the memory of the GPUs, is still more than the profile has.
+    assert found["memory.size"]["status"] == status
+    assert found["memory.size"]["measured"]["value"] == (sizes[0] + sizes[1]) // 1024
+    assert "NUMA node 2: 188416 MiB without CPUs" in found["memory.size"]["evidence"]
 
 
 def test_cores_that_are_gone(ask, tree):

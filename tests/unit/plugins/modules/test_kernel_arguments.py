@@ -179,14 +179,14 @@ def grubby(tools):
         if words == ["--info=ALL"]:
             return 0, "".join(f'index={i}\nargs="{" ".join(k)}"\n' for i, k in enumerate(kernels))
         assert words[0] == "--update-kernel=ALL"
-        for word in words[1:]:
-            flag, _sign, names = word.partition("=")
-            for kernel in kernels:
-                for name in names.split():
-                    if name in kernel:
-                        kernel.remove(name)
-                    if flag == "--args":
-                        kernel.append(name)
+        given = dict(word.split("=", 1) for word in words[1:])
+        added = given.get("--args", "").split()
+        names = {word.partition("=")[0] for word in added}
+        for kernel in kernels:
+            for word in given.get("--remove-args", "").split():
+                if word in kernel:
+                    kernel.remove(word)
+            kernel[:] = [one for one in kernel if one.partition("=")[0] not in names] + added
         return 0, ""
 
     tools["grubby"] = tool
@@ -206,6 +206,38 @@ def test_grubby_check_then_real_then_again(grubby, tools, bring, node):
     tools["log"].clear()
     assert bring()["changed"] is False
     assert tools["log"] == []
+
+
+HUGE = ["hugepagesz=1G", "hugepages=8", "hugepagesz=2M", "hugepages=8"]
+
+
+def test_a_name_that_occurs_twice_is_set_in_its_order(grub, bring, node):
+    bring(arguments=["hugepagesz=1G", "hugepages=8"])
+    done = bring(arguments=HUGE)
+    assert done["actions"][-1] == "update-grub"
+    assert (node / "grub.cfg").read_text().split()[4:] == HUGE
+    # The running kernel gives the second size no pages.
+    (node / "cmdline").write_text(f"ro quiet {' '.join(HUGE[:3])}\n")
+    again = bring(arguments=HUGE)
+    assert (again["changed"], again["missing"]) == (False, HUGE)
+    (node / "cmdline").write_text(f"ro quiet {' '.join(HUGE)}\n")
+    assert bring(arguments=HUGE)["missing"] == []
+    assert bring(arguments=HUGE[2:])["changed"] is True
+    assert (node / "grub.cfg").read_text().split()[4:] == HUGE[2:]
+
+
+@pytest.mark.parametrize("later", [[], HUGE[:2], HUGE[2:], [*HUGE[2:], *HUGE[:2]], HUGE[:3]])
+def test_grubby_sets_a_name_that_occurs_twice_as_a_whole(grubby, bring, node, later):
+    bring(arguments=HUGE)
+    assert grubby == [["ro", "quiet", *HUGE]] * 2
+    assert bring(arguments=HUGE)["changed"] is False
+    # One entry of the boot loader has it in part.
+    grubby[1].remove("hugepages=8")
+    assert bring(arguments=HUGE)["changed"] is True
+    assert grubby == [["ro", "quiet", *HUGE]] * 2
+    assert bring(check=True, arguments=later)["actions"] == bring(arguments=later)["actions"] != []
+    assert grubby == [["ro", "quiet", *later]] * 2
+    assert bring(arguments=later)["changed"] is False
 
 
 def test_grubby_killed_before_its_record_is_trimmed(grubby, bring, node):

@@ -249,7 +249,7 @@ def test_a_row_of_another_counter_proves_nothing_under_thresholds() -> None:
     world.after = {world.place(end): {"PortXmitWait": 9} for end in (cable.a, cable.b)}
     texts = world.saved()
     for name in ("ibqueryerrors", "ibqueryerrors-2"):
-        texts[name] += "## Thresholds: [LinkDownedCounter = 10]\n## Suppressed:\n"
+        texts[name] = texts[name].replace("Thresholds: ", "Thresholds: [LinkDownedCounter = 10]")
     verdict = world.judge_seen(read_files(texts, INTERVAL_S).observation)
     assert verdict.findings == []
     (doubt,) = verdict.doubts

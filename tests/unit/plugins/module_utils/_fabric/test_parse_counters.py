@@ -177,6 +177,37 @@ def test_an_answer_without_its_end_proves_nothing(text: str) -> None:
     assert "has no end" in found.complaints[-1]
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        "## Thresholds: \n## Suppressed:\n",
+        "## Thresholds: [LinkDownedCounter = 10]\n## Suppressed:\n",
+        "## Thresholds: \n##          1 PMA query failures\n## Suppressed: LinkDownedCounter\n",
+    ],
+)
+def test_an_answer_that_is_cut_off_anywhere_reads_as_what_it_is_or_not_at_all(end: str) -> None:
+    sweep = read_ibnetdiscover(DISCOVERY)
+    index = port_index(sweep)
+    text = ERRORS.partition("## Thresholds")[0] + end
+    last = text.index("## Suppressed:") + len("## Suppressed:")
+    whole = read_counters(text, "", 7.0, sweep, index)
+    counters = {name for values in whole.ports.values() for name in values}
+    places = [*whole.ports, (LEAF_1, 44)]
+    for length in range(last):
+        found = read_counters(text[:length], "", 7.0, sweep, index)
+        assert not found.whole
+        assert "the answer of ibqueryerrors has no end" in found.complaints
+        for place in places:
+            for counter in {"LinkDownedCounter", *counters}:
+                value = found.of(place, counter)
+                assert value in (None, whole.of(place, counter)), (length, place, counter)
+                assert value != 0
+    # A shell takes the end of the last line off.
+    assert not any("no end" in one for one in whole.complaints)
+    found = read_counters(text.rstrip(), "", 7.0, sweep, index)
+    assert (found.ports, found.whole) == (whole.ports, whole.whole)
+
+
 def test_a_line_that_cannot_be_read_leaves_all_in_doubt() -> None:
     found = reading(ERRORS.replace("port 33:", "port thirty-three:"))
     assert len(found.complaints) == 1

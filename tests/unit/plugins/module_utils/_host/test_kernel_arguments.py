@@ -77,9 +77,19 @@ def test_split_line():
 
 def test_missing_and_unwanted():
     words = ["ro", "iommu=pt", "mitigations=off", "mitigations=auto", "quiet"]
-    assert missing(words, ["iommu=pt", "iommu", "a=1"]) == ["iommu", "a=1"]
+    assert missing(words, ["iommu=pt", "mitigations", "a=1"]) == ["mitigations", "a=1"]
     assert unwanted(words, ["mitigations=*", "quiet", "splash", "iommu"]) == [
         "mitigations=off", "mitigations=auto", "quiet",
+    ]  # fmt: skip
+
+
+def test_a_name_that_occurs_twice_counts_by_its_order():
+    huge = ["hugepagesz=1G", "hugepages=8", "hugepagesz=2M", "hugepages=8"]
+    assert missing(["ro", *huge[:2], "quiet", *huge[2:]], huge) == []
+    assert missing(huge[:3], huge) == huge
+    assert missing([*huge[2:], *huge[:2]], huge) == huge
+    assert grub_line(grub_drop_in(huge, []), default="hugepages=8") == [
+        "ro", "hugepages=8 " + " ".join(huge),
     ]  # fmt: skip
 
 

@@ -90,10 +90,8 @@ def test_cpus_are_counted(text, count):
 
 
 def test_memory_and_cpus_without_a_question_are_not_judged():
-    assert list(local.judge_host("n", 0, 0, "", "")) == []
-    assert set(statuses(local.judge_host("n", 1, 1, "MemTotal: x", "-")).values()) == {
-        "not_measured"
-    }
+    assert list(local.judge_host("n", 0, 0, None, "")) == []
+    assert set(statuses(local.judge_host("n", 1, 1, None, "-")).values()) == {"not_measured"}
 
 
 @pytest.mark.parametrize(

@@ -113,6 +113,19 @@ def test_a_fault_drains_the_node_and_says_which(node, check):
     assert (subject, named.rstrip(":")) in node.odd()
 
 
+def test_a_lost_module_is_seen_beside_the_memory_of_gpus(node):
+    # A GB200: two NUMA nodes with CPUs, and four of GPUs.
+    sizes = [950000000] * 2 + [192937984] * 4
+    for number, kib in enumerate(sizes):
+        folder = node.folder / f"sys/devices/system/node/node{number}"
+        folder.mkdir(parents=True)
+        (folder / "cpulist").write_text(f"{number}\n" if number < 2 else "\n")
+        (folder / "meminfo").write_text(f"Node {number} MemTotal:       {kib} kB\n")
+    node.show_host(memory_kib=sum(sizes))
+    assert node.run("health") == FAILED
+    assert node.odd() == {("node:dgx-01", "host.memory"): "fail"}
+
+
 @pytest.fixture
 def patient(monkeypatch):
     """What a busy machine makes of the limits is not the question."""
@@ -146,6 +159,16 @@ def test_the_timer_alone_asks_the_bmc_and_drains_nothing(node):
     assert node.run("timer") == FAILED
     assert node.odd("timer") == {("node:dgx-01", "host.sensors"): "fail"}
     assert node.in_slurm == ("IDLE", "")
+
+
+def test_what_the_timer_found_before_a_boot_is_left_out(node, monkeypatch):
+    _with_bmc(node, "broken.txt")
+    node.run("timer")
+    a_minute_ago = time.time() - 60
+    os.utime(node.state / "timer.json", (a_minute_ago, a_minute_ago))
+    monkeypatch.setattr(_health_run.time, "clock_gettime", lambda _clock: 30.0)
+    node.run("health")
+    assert 'check="host.sensors"' not in node.metrics.read_text()
 
 
 def test_what_the_timer_found_stays_in_the_metrics(node):

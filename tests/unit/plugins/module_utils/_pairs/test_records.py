@@ -12,6 +12,7 @@ from pair_plans import small_plan
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import FAIL, Threshold
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import rail_end
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.routes import computed_routes
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs import records as records_module
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.localise import Measurement
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.records import PART
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.schedule import make_schedule
@@ -29,7 +30,9 @@ PLAN = small_plan(nodes=3, rails=1, units=1, spines=0)
     ("rate", "good", "slow", "flow"),
     [(400.0, 391.9, 97.97, "98 Gb/s"), (0.02, 0.01959, 0.004898, "0.0049 Gb/s")],
 )
-def test_rates_keep_four_digits(rate: float, good: float, slow: float, flow: str) -> None:
+def test_rates_keep_four_digits(
+    monkeypatch: pytest.MonkeyPatch, rate: float, good: float, slow: float, flow: str
+) -> None:
     hcas = {key: replace(hca, rate_gbps=rate) for key, hca in PLAN.hcas.items()}
     plan = replace(PLAN, hcas=hcas)
     routes = computed_routes(plan)
@@ -43,6 +46,8 @@ def test_rates_keep_four_digits(rate: float, good: float, slow: float, flow: str
     session = Session(plan, routes, schedule, thresholds, False)
     found = Localiser(plan, routes)
     verdict, further = judge(session, found, values)
+    # The kind of each flow is known since it was judged.
+    monkeypatch.setattr(records_module, "kind_of", lambda *_of: pytest.fail("asked again"))
     records = make_records(plan, found.suspects, verdict, further, thresholds)
     assert records[0].measured == {"value": good, "unit": "Gb/s"}
     (failed,) = (record for record in records if record.status == FAIL)

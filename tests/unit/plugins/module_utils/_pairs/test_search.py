@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import random
+import sys
 from itertools import combinations
+from typing import Any
 
 import pytest
 
@@ -62,6 +64,67 @@ def test_without_time_the_gap_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         assert best <= found.score + found.gap + 1e-9, seed
         gaps += not found.proven
     assert gaps, "no case is hard enough for this test"
+
+
+def triangles(count: int) -> Case:
+    """Blocks of three, of which two are the answer, joined by what was not measured.
+
+    The bound is above the best everywhere, so that the search goes down until it must end.
+    """
+    hits: dict[int, list[int]] = {}
+    for first in range(0, 3 * count, 3):
+        for corner in range(3):
+            hits[first + corner] = [first + corner, first + (corner + 1) % 3]
+        hits[first] += [3 * count + first, 3 * count + first + 3]
+    return hits, dict.fromkeys(hits, 8.0), [10.0] * 3 * count + [0.0] * (3 * count + 4)
+
+
+def test_a_search_may_be_deeper_than_functions_call_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_pairs_search, "_MOST_BRANCHES", 300)
+    frame, depth = sys._getframe(), 0
+    while frame.f_back:
+        frame, depth = frame.f_back, depth + 1
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(depth + 100)
+    try:
+        found = best_explanation(*triangles(80))
+    finally:
+        sys.setrecursionlimit(limit)
+    assert (len(found.chosen), found.score) == (160, pytest.approx(80 * 14.0))
+    assert not found.proven
+
+
+def bad_parts(count: int) -> Case:
+    """Bad parts in a row, each next to the one before, and a switch that has all of their flows."""
+    parts = {one: [3 * one, 3 * one + 1, 3 * one + 2, 3 * one + 3] for one in range(count)}
+    every = range(3 * count + 2)
+    costs = {**dict.fromkeys(parts, 8.0), count: 10.5}
+    slow = [6.9] * (3 * count + 1)
+    return {**parts, count: [*every]}, costs, [*slow, 14.0 - sum(slow)]
+
+
+def steps(case: Case) -> int:
+    """Return how many calls, to Python and to C, the search makes: the same on every machine."""
+    calls = 0
+
+    def count(_frame: Any, _event: str, _argument: Any) -> None:
+        nonlocal calls
+        calls += 1
+
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        found = best_explanation(*case)
+    finally:
+        sys.setprofile(before)
+    assert len(found.chosen) == len(case[0]) - 1
+    return calls
+
+
+def test_eight_times_as_many_bad_parts_take_about_eight_times_as_long() -> None:
+    assert steps(bad_parts(400)) < 12 * steps(bad_parts(50))
 
 
 def test_nothing_slow_is_nobodys_fault() -> None:

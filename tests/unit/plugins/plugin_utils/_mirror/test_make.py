@@ -44,6 +44,7 @@ class Outside:
 
     def __init__(self) -> None:
         self.packages = {"chrony_1.deb": "chrony", "libc6_2.deb": "libc"}
+        self.keys: dict[str, str] = {}
         self.archive = "release"
         self.fetched: list[str] = []
 
@@ -57,7 +58,7 @@ class Outside:
             triples = words[words.index("download-file") + 1 :]
             for uri, path in zip(triples[::3], triples[1::3], strict=True):
                 name = uri.rpartition("/")[2]
-                text = self.packages.get(name, self.archive)
+                text = {**self.packages, **self.keys}.get(name, self.archive)
                 Path(path).write_text(text, encoding="utf-8")
                 self.fetched.append(name)
         out = ""
@@ -265,6 +266,45 @@ def test_a_folder_of_the_site_must_be_here(home: Path) -> None:
     one.folders = {"/var/lib/baremetal-dgx/packages/dcgm": folder}
     with pytest.raises(ToolError, match=r"dcgm: its packages are in /no/such, which is not on"):
         make(order(home, a=Host(PLATFORMS["debian-13"], one, {})), Outside(), print)
+
+
+def site_folder(home: Path, name: str) -> dict[str, str]:
+    """What a role takes from a folder of the site's, with one package."""
+    folder = home / name
+    folder.mkdir()
+    (folder / f"{name}_1.deb").write_text(name, encoding="utf-8")
+    sums = f"{digest(name)}  {name}_1.deb\n"
+    (folder / "SHA256SUMS").write_text(sums, encoding="utf-8")
+    return {"path": str(folder), "sha256": digest(sums), "manifest": "", "role": "dcgm"}
+
+
+def test_hosts_with_other_sources_in_the_same_places_are_asked_each(home: Path) -> None:
+    def host(folder: dict[str, str], key: str, role: str = "node_base") -> Host:
+        one = Wanted(packages={"chrony": {role}})
+        one.folders = {"/var/lib/baremetal-dgx/packages/dcgm": folder}
+        url = f"https://example.org/{key}.asc"
+        one.downloads = {Download(url, digest(key), "/etc/apt/keyrings/x.asc", "dcgm")}
+        return Host(PLATFORMS["debian-13"], one, {})
+
+    outside = Outside()
+    outside.keys = {"old.asc": "old", "new.asc": "new"}
+    first, second = site_folder(home, "first"), site_folder(home, "second")
+    hosts = {
+        "a": host(first, "old"),
+        "b": host(second, "old"),
+        "c": host(first, "new"),
+        "d": host(first, "old", "chrony_server"),
+    }
+    lines: list[str] = []
+    make(order(home, **hosts), outside, lines.append)
+    assert "debian-13: packages of 3 of 3 kinds of hosts: 1 names" in lines
+    held = {path.name for path in (home / "state/apt").rglob("packages/dcgm/*.deb")}
+    assert held == {"first_1.deb", "second_1.deb"}
+    keys = {path.read_text(encoding="utf-8") for path in (home / "state/apt").rglob("x.asc")}
+    assert keys == {"old", "new"}
+    rows = json.loads((home / "out/manifest.json").read_text(encoding="utf-8"))["files"]
+    (chrony,) = (row for row in rows if row["path"].endswith("chrony_1.deb"))
+    assert chrony["asked_by"] == ["chrony_server", "node_base"]
 
 
 def test_problems_are_one_line_for_all_hosts() -> None:
