@@ -43,8 +43,13 @@ options:
         description: The mount point.
         type: path
         required: true
+      what:
+        description: What must be mounted there, as mount(8) takes it; anything when empty, and of a
+          type that does not show it, such as that of ceph-fuse.
+        type: str
+        default: ""
       fstype:
-        description: Type that it must have; any when empty.
+        description: Type that it must have, or one of several with commas; any when empty.
         type: str
         default: ""
       write:
@@ -109,6 +114,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._storage.ask_mounts 
 MOUNT: dict[str, Any] = {
     "name": {"type": "str", "required": True},
     "path": {"type": "path", "required": True},
+    "what": {"type": "str", "default": ""},
     "fstype": {"type": "str", "default": ""},
     "write": {"type": "bool", "default": True},
     "peers": {"type": "list", "elements": "str", "default": []},

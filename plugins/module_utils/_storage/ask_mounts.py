@@ -25,7 +25,7 @@ from .canary import (
     token_text,
 )
 from .mounts.plan import table, waiting
-from .mounts.read import read
+from .mounts.read import device_of, read
 
 # A peer's file may be behind a lease that its client gives back a moment later.
 _SEEN_S = 10
@@ -96,7 +96,8 @@ def ask_mount(canary: Canary, node: str, stage: str, run: str, check: bool) -> l
         # The first access mounts it.
         limited(lambda: os.listdir(canary.path) and 0, canary.limit_s)
         mountinfo = read("/proc/self/mountinfo")
-    mounted = judge_mounted(node, canary, table(mountinfo).get(canary.path))
+    live = table(mountinfo).get(canary.path)
+    mounted = judge_mounted(node, canary, live, device_of(canary.what))
     # Never below a path where nothing is mounted: the canary would write to the disk of the system.
     if mounted.status == FAIL or check:
         return [mounted]

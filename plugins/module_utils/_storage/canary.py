@@ -15,7 +15,7 @@ from typing import Any, Iterator, Mapping
 
 from .._core.child import BROKEN, DONE, Answer
 from .._core.record import FAIL, NOT_MEASURED, PASS, Record
-from .mounts.plan import Live
+from .mounts.plan import Live, same_source
 from .thresholds import ANSWERS, LATENCY, MOUNTED, READ_BACK, SERVED, SHARED
 
 FOLDER = ".baremetal-dgx-canary"
@@ -55,10 +55,14 @@ _REMEDIES[errno.EPERM] = _REMEDIES[errno.EACCES]
 
 @dataclass(frozen=True)
 class Canary:
-    """What is asked of one mount; `most_s` is how long it may take, `limit_s` when it hangs."""
+    """What is asked of one mount; `most_s` is how long it may take, `limit_s` when it hangs.
+
+    `what` and `fstype` are as mount(8) takes them, empty where any will do.
+    """
 
     name: str
     path: str
+    what: str = ""
     fstype: str = ""
     write: bool = True
     peers: tuple[str, ...] = ()
@@ -85,12 +89,17 @@ def token_of(text: str) -> tuple[str, str] | None:
     return words[0], words[1]
 
 
-def judge_mounted(node: str, canary: Canary, live: Live | None) -> Record:
-    """Return whether it is mounted, by a table that can be read while the mount hangs."""
+def judge_mounted(node: str, canary: Canary, live: Live | None, device: str = "") -> Record:
+    """Return whether it is mounted, by a table that can be read while the mount hangs.
+
+    `device` is the number of the declared device, empty where none is there.
+    """
     want = canary.fstype or "mounted"
     found = "not mounted" if live is None else live.fstype
-    if live is not None and (not canary.fstype or found == canary.fstype):
+    if live is not None and (not canary.fstype or found in canary.fstype.split(",")):
         found = want
+        if canary.what and not same_source(canary.what, live, device):
+            found, want = live.source, canary.what
     mounted = MOUNTED.filled(path=canary.path)
     return mounted.judge(subject_of(node, canary), found, want, text=canary.path)
 

@@ -14,25 +14,40 @@ from .host import Host
 
 _ROLES = {"local_storage": "local_storage_volumes", "cephfs": "cephfs_mounts"}
 _USERS = "node_base_users"
+# By the kernel's client and by ceph-fuse: which of them a node takes is known on the node alone.
+_CEPHFS = "ceph,fuse.ceph-fuse"
 
 
 def mounts(host: Host) -> list[dict[str, Any]]:
-    """Return the mounts of cephfs_mounts: name, path, and whether a file is written to each."""
+    """Return the mounts of cephfs_mounts as mount_check takes them."""
     found = []
-    for mount in host.fields("cephfs_mounts", "name", "mountpoint", "canary", "read_only"):
+    fsid = host.refer("cephfs_fsid") if host.says("cephfs_fsid") else ""
+    keys = ("name", "mountpoint", "canary", "read_only", "client", "fs", "path")
+    for mount in host.fields("cephfs_mounts", *keys):
         canary = canary_of(mount)
         if canary != "none":
+            source = f"{mount['client']}@{fsid}.{mount['fs']}={mount.get('path') or '/'}"
             found.append(
-                {"name": mount["name"], "path": mount["mountpoint"], "write": canary == "write"}
+                {
+                    "name": mount["name"],
+                    "path": mount["mountpoint"],
+                    "what": source,
+                    "fstype": _CEPHFS,
+                    "write": canary == "write",
+                }
             )
     return found
 
 
 def volumes(host: Host) -> list[dict[str, Any]]:
-    """Return the volumes of local scratch: name and path."""
+    """Return the volumes of local scratch as mount_check takes them."""
     return [
-        {"name": one["name"], "path": one["mountpoint"]}
-        for one in host.fields("local_storage_volumes", "name", "mountpoint")
+        {
+            "name": one["name"],
+            "path": one["mountpoint"],
+            "what": "/dev/disk/by-label/" + (one.get("label") or f"dgx-{one['name']}"),
+        }
+        for one in host.fields("local_storage_volumes", "name", "mountpoint", "label")
     ]
 
 

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from role_render import ROLES, by_path, lines, render
+from role_render import ROLES, by_path, lines, played, render, render_many
 
 KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nabc\n=x\n-----END PGP PUBLIC KEY BLOCK-----\n"
 RAILS = [
@@ -259,6 +260,7 @@ def test_interfaces_that_lack_their_address(
     assert rocky["lacking"] == []
     assert [probe["name"] for probe in debian["probes"]] == [
         "ibrail0 has the address 10.1.16.101/24", "ibrail1 has the address 10.1.17.101/24",
+        "ibrail0 has the MTU 4092",
     ]  # fmt: skip
 
 
@@ -369,6 +371,8 @@ def test_a_rule_that_is_missing_is_set_and_checked(tmp_path: Path) -> None:
     routes = (
         "default via 10.1.16.1 dev rail0 table 1000 proto static \n"
         "default via 172.17.0.0 dev rail1 table 1001 \n"
+        "10.1.16.0/24 dev rail0 table 1000 proto static scope link \n"
+        "172.17.0.0/16 via 172.17.0.0 dev rail1 proto static \n"
     )
     links = LINKS.replace("ibrail", "rail")
     seen = {"__infiniband_ip": {"stdout": links + addresses + rules + routes}}
@@ -386,6 +390,201 @@ def test_a_rule_that_is_missing_is_set_and_checked(tmp_path: Path) -> None:
     # The router of the inventory is another one now.
     old = seen["__infiniband_ip"]["stdout"].replace("via 10.1.16.1 ", "via 10.1.16.254 ")
     assert routed(tmp_path, "ifupdown", __infiniband_ip={"stdout": old})["lacking"] == ["rail0"]
+
+
+def test_a_changed_mtu_or_near_route_is_applied_and_checked(tmp_path: Path) -> None:
+    sound = (
+        LINKS.replace("ibrail", "rail")
+        + "4: rail0    inet 10.1.16.101/24 brd 10.1.16.255 scope global rail0\n"
+        "5: rail1    inet 172.17.0.1/31 scope global rail1\n"
+        "1000:\tfrom 10.1.16.101 lookup 1000\n"
+        "1001:\tfrom 172.17.0.1 lookup 1001\n"
+    )
+    routes = (
+        "default via 10.1.16.1 dev rail0 table 1000 \n"
+        "10.1.16.0/24 dev rail0 table 1000 scope link \n"
+        "default via 172.17.0.0 dev rail1 table 1001 \n"
+        "172.17.0.0/16 via 172.17.0.0 dev rail1 proto static metric 100 \n"
+        "10.9.0.1 via 172.17.0.0 dev rail1 \n"
+        "10.1.16.0/24 dev rail0 proto kernel scope link src 10.1.16.101 \n"
+        "local 10.1.16.101 dev rail0 table local proto kernel scope host \n"
+    )
+    texts = {
+        "sound": (sound, routes),
+        "mtu": (sound.replace("rail1: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 4092",
+                              "rail1: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 2044"), routes),
+        "router": (sound, routes.replace("/16 via 172.17.0.0 ", "/16 via 172.17.0.2 ")),
+        "network": (sound, routes.replace("172.17.0.0/16", "172.16.0.0/16")),
+        "table": (sound, routes.replace("10.1.16.0/24 dev rail0 table 1000 ", "")),
+        "another": (sound, routes.replace("rail1 proto", "rail1 table 7 proto")),
+        "host": (sound, routes.replace("10.9.0.1 ", "10.9.0.2 ")),
+    }  # fmt: skip
+    first, second = ROUTED
+    host = {"to": "10.9.0.1/32", "via": "172.17.0.0"}
+    addresses = [first, {**second, "mtu": 4092, "routes": [*second["routes"], host]}]
+    base = {
+        **INPUTS,
+        "infiniband_link_layer": "Ethernet",
+        "infiniband_addresses": addresses,
+        "infiniband_network_manager": "networkd",
+    }
+    inputs = {
+        name: {**base, "__infiniband_ip": {"stdout": "".join(text)}} for name, text in texts.items()
+    }
+    only = {name: SHOWN[name] for name in ("lacking", "probes")}
+    found = render_many(tmp_path, "infiniband", "Debian", inputs, only)
+    assert {name: one["lacking"] for name, one in found.items()} == {
+        "sound": [], "mtu": ["rail1"], "router": ["rail1"], "network": ["rail1"],
+        "table": ["rail0"], "another": ["rail1"], "host": ["rail1"],
+    }  # fmt: skip
+
+    def red(name: str) -> list[str]:
+        """The probes of MTU and near routes that fail on what was seen."""
+        asked = {"link": texts[name][0].splitlines()[2], "route": texts[name][1]}
+        return [
+            probe["name"]
+            for probe in found[name]["probes"]
+            if "MTU" in probe["name"] or "route to" in probe["name"]
+            for text in [asked[word] for word in probe["command"] if word in asked]
+            if not re.search(probe["expect"], text)
+        ]
+
+    assert {name: red(name) for name in texts} == {
+        "sound": [],
+        "mtu": ["rail1 has the MTU 4092"],
+        "router": ["rail1 has the route to 172.17.0.0/16"],
+        "network": ["rail1 has the route to 172.17.0.0/16"],
+        "table": ["rail0 has the route to 10.1.16.0/24"],
+        "another": ["rail1 has the route to 172.17.0.0/16"],
+        "host": ["rail1 has the route to 10.9.0.1"],
+    }
+
+
+def test_files_of_addresses_that_are_no_longer_declared_go(tmp_path: Path) -> None:
+    folder = "etc/NetworkManager/system-connections"
+    root = tmp_path / "root"
+    for path in (
+        "etc/systemd/network/70-baremetal-dgx-ibrail1.network",
+        "etc/systemd/network/70-baremetal-dgx-ibrail7.network",
+        "etc/systemd/network/60-baremetal-dgx-host-eno1.network",
+        "etc/netplan/90-baremetal-dgx-rails.yaml",
+        "etc/netplan/50-site.yaml",
+        f"{folder}/ibrail0.nmconnection",
+        f"{folder}/ibrail1.nmconnection",
+    ):
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text("uuid=00000000-0000-0000-0000-000000000000\n")
+    shown_too = {
+        "files": SHOWN["files"], "find": "__infiniband_find_files", "uuids": "__infiniband_uuids",
+    }  # fmt: skip
+
+    def hosts(*written: str) -> Any:
+        seen = {**INPUTS, "__infiniband_written": {"stdout_lines": list(written)}}
+        by_networkd = {**seen, "infiniband_network_manager": "networkd"}
+        inputs = {
+            "fewer": {**by_networkd, "infiniband_addresses": ADDRESSES[1:]},
+            "none": {**by_networkd, "infiniband_addresses": []},
+            "nm": {**seen, "infiniband_network_manager": "networkmanager"},
+        }
+        return render_many(tmp_path, "infiniband", "Debian", inputs, shown_too)
+
+    def finds(one: Any) -> list[str]:
+        return subprocess.run(
+            ["sh", "-c", one["find"], "sh", one["uuids"]],
+            env={"PATH": os.environ["PATH"], "ROOT": str(root)},
+            capture_output=True, text=True, check=True,
+        ).stdout.splitlines()  # fmt: skip
+
+    found = hosts()
+    # What NetworkManager was given is known by its uuid.
+    made = by_path(found["nm"]["files"])[f"/{folder}/ibrail1.nmconnection"]["content"]
+    (root / folder / "ibrail1.nmconnection").write_text(made)
+    written = finds(found["nm"])
+    assert written == [
+        "/etc/systemd/network/70-baremetal-dgx-ibrail1.network",
+        "/etc/systemd/network/70-baremetal-dgx-ibrail7.network",
+        "/etc/netplan/90-baremetal-dgx-rails.yaml",
+        f"/{folder}/ibrail1.nmconnection",
+    ]
+    gone = {
+        host: {
+            path
+            for path in by_path(one["files"])
+            if path in written and by_path(one["files"])[path].get("state") == "absent"
+        }
+        for host, one in hosts(*written).items()
+    }
+    assert gone == {"fewer": set(written[1:]), "none": set(written), "nm": set(written[:3])}
+
+
+SOURCES = "# all\n  source /etc/network/interfaces.d/*\n"
+
+
+@pytest.mark.parametrize(
+    ("interfaces", "tools", "manager"),
+    [
+        (SOURCES, ("ifup", "netplan", "systemd-networkd.service"), "ifupdown"),
+        ("source-directory interfaces.d\n", ("ifup",), "ifupdown"),
+        (SOURCES, ("netplan", "NetworkManager.service"), "netplan"),
+        (
+            "#source /etc/network/interfaces.d/*\n",
+            ("ifup", "NetworkManager.service"),
+            "networkmanager",
+        ),
+        (None, ("ifup", "systemd-networkd.service"), "networkd"),
+        ("source /etc/network/interfaces.d/lo\n", ("ifup",), ""),
+    ],
+)
+def test_debian_has_the_service_that_reads_the_files_at_a_boot(
+    tmp_path: Path, interfaces: str | None, tools: tuple[str, ...], manager: str
+) -> None:
+    script = yaml.safe_load((ROLES / "infiniband/vars/Debian.yml").read_text())["__infiniband_find"]
+    if interfaces is not None:
+        (tmp_path / "interfaces").write_text(interfaces)
+    running = "".join(f"'{tool}') exit 0 ;; " for tool in tools if tool.endswith(".service"))
+    stand_ins = {"systemctl": f'case "$3" in {running}*) exit 3 ;; esac'}
+    stand_ins.update({tool: "exit 0" for tool in tools if not tool.endswith(".service")})
+    for name, text in stand_ins.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    done = subprocess.run(
+        ["/bin/sh", "-c", script],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "INTERFACES": str(tmp_path / "interfaces")},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout == (f"{manager}\n" if manager else "")
+
+
+def test_debian_takes_what_was_found(tmp_path: Path) -> None:
+    found = {"ifupdown": "ifupdown", "networkd": "networkd", "nothing": ""}
+    inputs = {
+        name: {**INPUTS, "__infiniband_found": {"stdout": text}} for name, text in found.items()
+    }
+    inputs["unasked"] = {**INPUTS, "__infiniband_found": {"skipped": True}}
+    shown_too = {"manager": SHOWN["manager"]}
+    rendered = render_many(tmp_path, "infiniband", "Debian", inputs, shown_too)
+    assert {name: one["manager"] for name, one in rendered.items()} == {
+        "ifupdown": "ifupdown", "networkd": "networkd", "nothing": "ifupdown",
+        "unasked": "ifupdown",
+    }  # fmt: skip
+
+
+def test_ifupdown_that_does_not_read_the_files_is_refused(tmp_path: Path) -> None:
+    """The addresses would be there until the next boot."""
+    tasks = yaml.safe_load((ROLES / "infiniband/tasks/preflight.yml").read_text())
+    (task,) = [one for one in tasks if "reads the addresses at a boot" in one["name"]]
+    play = {"hosts": "all", "gather_facts": False, "tasks": [task]}
+    common = {"__infiniband_writes_addresses": True, "__infiniband_network_manager": "ifupdown"}
+    hosts = {
+        "reads": {**common, "__infiniband_found": {"stdout": "ifupdown"}},
+        "asked-not": {**common, "__infiniband_found": {"skipped": True}},
+        "other": {**common, "__infiniband_found": {"stdout": "networkd"}},
+        "nothing": {**common, "__infiniband_found": {"stdout": ""}},
+    }
+    done = played(tmp_path, hosts, play)
+    failed = re.findall(r"(?m)^(\S+) +: ok=\d+ .*failed=1 ", done.stdout)
+    assert sorted(failed) == ["nothing", "other"], done.stdout
+    assert "write `source /etc/network/interfaces.d/*` into /etc/network/interfaces" in done.stdout
 
 
 def test_firmware_findings(ubuntu: dict[str, Any]) -> None:

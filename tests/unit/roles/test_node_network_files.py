@@ -178,6 +178,14 @@ def test_refusals(tmp_path: Path) -> None:
             {"name": "bond0", "members": ["eth1", "eth1"], "gateway": "10.1.0.1"},
             {"name": "eth3.7", "parent": "eth3", "vlan": 7},
             {"name": "eth2.7", "parent": "eth2", "gateway": "10.2.0.1"},
+            {
+                "name": "eth4",
+                "addresses": ["10.9.0.5", "10.9.0.6/255.255.255.0", "2001:DB8:0::5/64"],
+                "routes": [
+                    {"to": "10.8.0.0/255.255.0.0", "via": "10.9.0.1"},
+                    {"to": "10.7.0.1", "via": "10.9.0.1"},
+                ],
+            },
         ],
         "node_network_confirm_s": 5,
         "__node_network_found": {"stdout_lines": ["none", "/etc/network/interfaces"]},
@@ -189,6 +197,7 @@ def test_refusals(tmp_path: Path) -> None:
         "node_network_interfaces: eth 0 is not the name",
         "node_network_interfaces: eth1: written twice",
         "node_network_interfaces: eth2.7 has no VLAN tag",
+        "node_network_interfaces: 10.9.0.5, 10.9.0.6/255.255.255.0, 10.8.0.0/255.255.0.0 has no",
         "node_network_interfaces: gateway: two default routes",
         "node_network_confirm_s: 5; write 30",
     ]
@@ -220,7 +229,11 @@ test "$*" != reload || ! test -e "$HOME/broken" || { rm "$HOME/broken"; exit 1; 
 echo "ip $*" >> "$HOME/calls"
 case "$*" in
 *delete*) rm -r "$HOME/sys/$3" ;;
-*show*) echo '2: lo    inet 10.1.0.11/24 brd 10.1.0.255 scope global lo' ;;
+*" to 10.1.0.11") echo '2: lo    inet 10.1.0.11/24 brd 10.1.0.255 scope global lo' ;;
+*" to "[fF][dD]00:*[bB]) echo '2: lo    inet6 fd00::b/64 scope global ' ;;
+*" to "*) ;;
+*show*) echo '2: lo    inet 10.1.0.11/24 brd 10.1.0.255 scope global lo
+2: lo    inet6 fd00::b/64 scope global ' ;;
 esac
 """,
 }
@@ -413,6 +426,25 @@ def test_a_second_change_waits_for_the_first(node: Node) -> None:
     node.ok("change", "90")
 
 
+def test_a_change_whose_run_was_killed_is_confirmed_by_the_next_one(node: Node) -> None:
+    """The files are as wanted, and yet the node would take them back."""
+    node.ok("change", "90")
+    assert "confirm the earlier change" in node.ok("differs").splitlines()[-1]
+    node.ok("apply")
+    (line,) = node.ok("differs").splitlines()
+    assert line.startswith("confirm the earlier change")
+    early = node.run("shows", "lo")
+    assert early.returncode == 1
+    assert "is not confirmed" in early.stderr
+    (node.home / APPLY).unlink()
+    node.ok("change", "90")
+    assert not (node.home / APPLY).exists(), "nothing is loaded once more"
+    node.ok("confirm")
+    assert not (node.home / BACK).exists()
+    assert node.ok("differs") == ""
+    assert node.ok("shows", "lo") == "as declared\n"
+
+
 def test_nothing_changes_without_the_way_back(node: Node) -> None:
     (node.home / "bin/systemd-run").write_text("#!/bin/sh\nexit 1\n")
     assert node.run("change", "90").returncode == 1
@@ -424,6 +456,10 @@ def test_nothing_changes_without_the_way_back(node: Node) -> None:
     ("shows", "message"),
     [
         ("lo 0 10.1.0.11/24", "as declared"),
+        # ip shows another spelling than the one that the site wrote.
+        ("lo 0 10.1.0.11/24 FD00:0::B/64", "as declared"),
+        ("lo 0 FD00:0::B/6", "lo lacks FD00:0::B/6"),
+        ("lo 0 FD00:0::C/64", "lo lacks FD00:0::C/64"),
         ("lo 0 10.1.0.12/24", "lo lacks 10.1.0.12/24"),
         ("lo 0 10.1.0.11/2", "lo lacks 10.1.0.11/2"),
         ("lo 9001 10.1.0.11/24", "instead of 9001"),

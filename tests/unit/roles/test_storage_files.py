@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from role_render import by_path, render_many
+from role_render import by_path, played, render_many
 
 KEY = "AQBx0000000000000000000000000000000000=="
 FSID = "0f2ad38e-6f3c-4d3f-9d65-b7cf4a2a9a10"
@@ -40,6 +40,8 @@ SOUND = {
 
 def test_cephfs(tmp_path: Path) -> None:
     nothing: dict[str, Any] = {"cephfs_mounts": []}
+    # The last mount is gone, and the key of its client is not needed any more.
+    emptied = {**nothing, "__cephfs_client": {"stale": ["/etc/ceph/ceph.client.node.keyring"]}}
     bad = {
         **SOUND,
         "cephfs_fsid": "x",
@@ -52,6 +54,7 @@ def test_cephfs(tmp_path: Path) -> None:
     hosts = {
         "healthy": SOUND,
         "nothing": nothing,
+        "emptied": emptied,
         "bad": bad,
         "late": late,
         "keyed": keyed,
@@ -77,12 +80,16 @@ def test_cephfs(tmp_path: Path) -> None:
     assert (canaries["home"]["fstype"], canaries["home"]["peers"]) == ("ceph", ["dgx-02"])
     assert (canaries["data"]["fstype"], canaries["data"]["peers"]) == ("fuse.ceph-fuse", [])
     assert (canaries["home"]["write"], canaries["data"]["write"]) == (True, False)
+    assert canaries["home"]["what"] == f"node@{FSID}.cephfs=/home"
+    assert canaries["data"]["what"] == f"node@{FSID}.cephfs=/"
     script = by_path(found["healthy"]["keeper"])["/usr/local/libexec/baremetal-dgx/cephfs-keeper"]
     subprocess.run(["sh", "-n"], input=script["content"], text=True, check=True)
     assert "for where in '/a b' /data; do" in script["content"]
 
     assert found["nothing"]["refusals"] == []
     assert len(found["nothing"]["leftovers"]) == 3
+    assert found["emptied"]["leftovers"][0] == "/etc/ceph/ceph.client.node.keyring"
+    assert len(found["emptied"]["leftovers"]) == 4
     message = "\n".join(found["bad"]["refusals"])
     for part in (
         "is not an id of a cluster",
@@ -102,8 +109,24 @@ def test_cephfs(tmp_path: Path) -> None:
     assert admin["/etc/ceph/ceph.client.node.secret"]["secret_content"] == KEY[:-3] + "1==\n"
 
 
+def test_a_node_without_mounts_is_asked_for_the_keys_of_those_that_it_had(tmp_path: Path) -> None:
+    """In check mode, too, and where nothing of Ceph is installed."""
+    role = {"name": "baremetal.dgx.cephfs", "tasks_from": "configure"}
+    play = {
+        "hosts": "all",
+        "gather_facts": False,
+        "tasks": [
+            {"ansible.builtin.include_role": role},
+            {"ansible.builtin.assert": {"that": "__cephfs_client.stale is defined"}},
+        ],
+    }
+    done = played(tmp_path, {"node": {"cephfs_mounts": []}}, play, "--check")
+    assert done.returncode == 0, done.stdout
+
+
 LOCAL = {
     "volumes": "__local_storage_volumes",
+    "canaries": "__local_storage_canaries",
     "mounts": "__local_storage_mounts",
     "packages": "__local_storage_packages",
     "files": "__local_storage_files",
@@ -136,6 +159,8 @@ def test_local_storage(tmp_path: Path) -> None:
     assert (made["kind"], made["fstype"], made["label"]) == ("md", "xfs", "dgx-scratch")
     (mount,) = found["healthy"]["mounts"]
     assert mount["what"] == "/dev/disk/by-label/dgx-scratch"
+    (canary,) = found["healthy"]["canaries"]
+    assert (canary["path"], canary["what"]) == ("/raid", mount["what"])
     assert (mount["network"], mount["options"]) == (False, ["noatime", "logbsize=256k"])
     assert found["healthy"]["packages"] == ["mdadm", "xfsprogs", "smartmontools"]
     assert "d /raid/scratch 1777 root root 30d" in found["healthy"]["files"][0]["content"]

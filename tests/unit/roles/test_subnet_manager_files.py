@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from role_render import by_path, lines, render
+from role_render import by_path, lines, render, render_many
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ENDED, CommandResult
 from ansible_collections.baremetal.dgx.plugins.module_utils._host.files.change import (
@@ -247,6 +247,30 @@ def test_refusals(tmp_path: Path) -> None:
     ]
     for line, start in zip(reported, expected, strict=True):
         assert line.startswith(start)
+
+
+def test_what_opensm_would_make_one_partition_of_is_refused(tmp_path: Path) -> None:
+    one = {"name": "one", "pkey": "0x0abc"}
+    hosts = {
+        "pkey": [one, {"name": "two", "pkey": "0x0ABC"}],
+        "name": [one, {"name": "Two", "pkey": "0x0001"}, {"name": "one", "pkey": "0x0002"}],
+        "default": [{"name": "Default", "pkey": "0x0001"}],
+        "absent": [one, {"name": "one", "pkey": "0x0ABC", "state": "absent"}],
+        "sound": [one, {"name": "two", "pkey": "0x0abd"}],
+    }
+    inputs = {
+        host: {"subnet_manager_hosts": [host], "subnet_manager_partitions": partitions}
+        for host, partitions in hosts.items()
+    }
+    only = {"refusals": SHOWN["refusals"]}
+    found = render_many(tmp_path, "subnet_manager", "Debian", inputs, only)
+    assert {host: [line[:48] for line in got["refusals"]] for host, got in found.items()} == {
+        "pkey": ["subnet_manager_partitions: 0x0abc: written twice"],
+        "name": ["subnet_manager_partitions: one: written twice (t"],
+        "default": ["subnet_manager_partitions: Default: written twic"],
+        "absent": [],
+        "sound": [],
+    }
 
 
 UFM = {

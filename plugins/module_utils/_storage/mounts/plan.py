@@ -226,28 +226,47 @@ def fstab_line(mount: Mount) -> str:
     return " ".join(_fstab_word(word) for word in words) + " 0 0"
 
 
-def fstab(owner: str, text: str, mounts: Sequence[Mount]) -> str:
-    """Return fstab with the owner's block as it must be; every other line stays."""
-    begin, end = f"# BEGIN baremetal.dgx {owner}", f"# END baremetal.dgx {owner}"
-    kept, inside = [], False
+def _markers(owner: str) -> tuple[str, str]:
+    return f"# BEGIN baremetal.dgx {owner}", f"# END baremetal.dgx {owner}"
+
+
+def _parted(owner: str, text: str) -> tuple[list[str], list[str]]:
+    """Return the lines of the owner's block of fstab, and all others.
+
+    ValueError for a block without its end: which lines below are those of others is not known.
+    """
+    begin, end = _markers(owner)
+    block: list[str] = []
+    others: list[str] = []
+    inside = False
     for line in text.splitlines():
+        if inside and line.startswith("# BEGIN "):
+            break
         if line == begin:
             inside = True
-        if not inside:
-            kept.append(line)
-        if line == end:
+        elif inside and line == end:
             inside = False
+        else:
+            (block if inside else others).append(line)
+    if inside:
+        raise ValueError(
+            f"/etc/fstab: {begin} without the line {end}; write it below the last mount of {owner}"
+        )
+    return block, others
+
+
+def fstab(owner: str, text: str, mounts: Sequence[Mount]) -> str:
+    """Return fstab with the owner's block as it must be; every other line stays. ValueError."""
+    begin, end = _markers(owner)
+    _block, kept = _parted(owner, text)
     if mounts:
         kept += [begin, *(fstab_line(mount) for mount in mounts), end]
     return "\n".join(kept) + "\n" if kept else ""
 
 
 def fstab_owned(owner: str, text: str) -> dict[str, str]:
-    """Return mount point -> line of the owner's block of fstab."""
-    found = re.search(
-        rf"(?ms)^# BEGIN baremetal\.dgx {re.escape(owner)}$\n(.*?)^# END", text
-    )  # fmt: skip
-    lines = found.group(1).splitlines() if found else []
+    """Return mount point -> line of the owner's block of fstab. ValueError."""
+    lines, _others = _parted(owner, text)
     return {unescape(line.split()[1]): line for line in lines if len(line.split()) > 1}
 
 
@@ -298,14 +317,15 @@ def _ceph(source: str) -> tuple[str, ...]:
     return user, fsid, name, f"/{path.strip('/')}"
 
 
-def same_source(mount: Mount, live: Live, device: str) -> bool:
+def same_source(what: str, live: Live, device: str) -> bool:
     """Return whether what is mounted comes from where it is declared, as far as that shows.
 
+    `what` is what mount(8) gets.
     The number of the declared device is empty where it is not there. Of btrfs, NFS and FUSE the
     number is none of a device; it has the major 0.
     """
-    if mount.fstype == "ceph":
-        pairs = zip(_ceph(mount.what), _ceph(live.source))
+    if live.fstype == "ceph":
+        pairs = zip(_ceph(what), _ceph(live.source))
         return all(one == other for one, other in pairs if one and other)
     return not device or live.number.startswith("0:") or live.number == device
 
@@ -351,7 +371,7 @@ def plan(
             elif not (mount.automount and at.automount):
                 steps.append(Step(START, mount.where, "not mounted"))
         elif mount.where not in owned and not (
-            same_kind(mount, at.live) and same_source(mount, at.live, at.device)
+            same_kind(mount, at.live) and same_source(mount.what, at.live, at.device)
         ):
             refused.append(
                 f"{mount.where} is a foreign mount: {at.live.source} "

@@ -17,6 +17,9 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._storage import (
 from ansible_collections.baremetal.dgx.plugins.module_utils._storage import (
     cephfs_host as _cephfs_host,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage.mounts import (
+    read as mounts_read,
+)
 from ansible_collections.baremetal.dgx.plugins.modules import (
     cephfs_authorize,
     cephfs_client,
@@ -243,7 +246,12 @@ def client(run_module, monkeypatch):
 
     def run(filesystems, *mounts, driver="auto", answer_s=0):
         texts = {"/proc/filesystems": filesystems, "/proc/self/status": "CapBnd:\t0\n"}
-        monkeypatch.setattr(_cephfs_host, "read", lambda path: texts.get(path, ""))
+        really = mounts_read.read
+        monkeypatch.setattr(
+            _cephfs_host,
+            "read",
+            lambda path: really(path) if "ceph.client" in path else texts.get(path, ""),
+        )
         base = {"name": "home", "fs": "cephfs", "mountpoint": "/home", "client": "node"}
         common = {
             "ms_mode": "crc",
@@ -281,6 +289,20 @@ def test_a_kernel_with_ceph_uses_it(client):
 
 def test_who_insists_on_the_kernel_is_told_that_there_is_none(client):
     assert "write driver: fuse, or auto" in client("", {}, driver="kernel")["msg"]
+
+
+def test_a_node_that_has_lost_all_mounts_names_the_keys_of_the_role(client, tmp_path, monkeypatch):
+    marker = "# Managed by Ansible: baremetal.dgx"
+    for name, text in (("node", f"{marker}\n[client.node]\n"), ("admin", "[client.admin]\n")):
+        (tmp_path / f"ceph.client.{name}.keyring").write_text(text)
+        (tmp_path / f"ceph.client.{name}.secret").write_text("x\n")
+    for kind in ("keyring", "secret"):
+        path = f"{tmp_path}/ceph.client.{{}}.{kind}".format
+        monkeypatch.setattr(_cephfs_host, f"{kind}_path", path)
+    assert client("", {})["stale"] == []
+    assert client("")["stale"] == [
+        f"{tmp_path}/ceph.client.node.keyring", f"{tmp_path}/ceph.client.node.secret",
+    ]  # fmt: skip
 
 
 def test_modules_can_be_loaded_where_the_capability_is_there():

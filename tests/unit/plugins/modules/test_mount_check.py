@@ -69,6 +69,16 @@ def test_what_is_not_mounted_is_never_written_to(canary, tmp_path):
     assert not list(other.iterdir())
 
 
+def test_what_comes_from_elsewhere_is_never_written_to(canary):
+    """A mount of the same type, in the place of the declared one."""
+    asked = {"fstype": "ceph", "what": "node@f.cephfs=/home"}
+    result = canary(**asked)
+    assert result["failed"]
+    assert "storage.mounted" in result["msg"]
+    assert not list(canary.path.iterdir())
+    assert canary(**{**asked, "what": "node@f.cephfs=/"})["verdict"] == "pass"
+
+
 def test_what_is_read_only_is_read(canary):
     assert canary(write=False)["verdict"] == "pass"
     assert not list(canary.path.iterdir())

@@ -19,7 +19,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._storage import cana
 from ansible_collections.baremetal.dgx.plugins.module_utils._storage.canary import Canary
 from ansible_collections.baremetal.dgx.plugins.module_utils._storage.mounts.plan import Live
 
-HOME = Canary("home", "/home", "ceph", peers=("dgx-02",), most_s=2)
+HOME = Canary("home", "/home", fstype="ceph", peers=("dgx-02",), most_s=2)
 
 
 def written(value, how=DONE):
@@ -98,6 +98,38 @@ def test_what_is_mounted_must_be_of_the_declared_type(live, status):
 def test_any_type_will_do_where_none_is_declared():
     record = _canary.judge_mounted("n", Canary("x", "/x"), Live("/x", "xfs", "/dev/md0"))
     assert record.status == "pass"
+
+
+@pytest.mark.parametrize(
+    ("live", "status", "value"),
+    [
+        (Live("/home", "ceph", "node@f.cephfs=/home", "0:40"), "pass", "ceph,fuse.ceph-fuse"),
+        (Live("/home", "ceph", "10.0.0.1:6789:/home", "0:40"), "pass", "ceph,fuse.ceph-fuse"),
+        # ceph-fuse shows nothing of it.
+        (Live("/home", "fuse.ceph-fuse", "ceph-fuse", "0:41"), "pass", "ceph,fuse.ceph-fuse"),
+        (Live("/home", "ceph", "node@g.cephfs=/home", "0:40"), "fail", "node@g.cephfs=/home"),
+        (Live("/home", "ceph", "node@f.cephfs=/old", "0:40"), "fail", "node@f.cephfs=/old"),
+        (Live("/home", "nfs4", "server:/home", "0:42"), "fail", "nfs4"),
+    ],
+)
+def test_what_is_mounted_must_come_from_where_it_is_declared(live, status, value):
+    asked = Canary("home", "/home", "node@f.cephfs=/home", "ceph,fuse.ceph-fuse")
+    record = _canary.judge_mounted("n", asked, live)
+    assert (record.status, record.measured["value"]) == (status, value)
+
+
+@pytest.mark.parametrize(
+    ("number", "device", "status"),
+    [("9:127", "9:127", "pass"), ("8:1", "9:127", "fail"), ("8:1", "", "pass")],
+)
+def test_a_disk_of_another_name_is_the_declared_one_by_its_number(number, device, status):
+    asked = Canary("scratch", "/raid", "/dev/disk/by-label/dgx-scratch")
+    live = Live("/raid", "xfs", "/dev/md127", number)
+    record = _canary.judge_mounted("n", asked, live, device)
+    assert record.status == status
+    if status == "fail":
+        assert record.measured["value"] == "/dev/md127"
+        assert record.threshold.value == "/dev/disk/by-label/dgx-scratch"
 
 
 @pytest.mark.parametrize(

@@ -102,6 +102,24 @@ def test_fstab_keeps_every_line_that_is_not_ours():
     assert _mounts.fstab_owned("other", text) == {}
 
 
+@pytest.mark.parametrize(
+    "below", ["", "/dev/sdb1 /data xfs defaults 0 2\n", "# BEGIN other\n# END other\n"]
+)
+def test_a_block_of_fstab_without_its_end_is_refused(below):
+    """What others wrote below would go with the block."""
+    mount = Mount("d", "none", "/d", "ceph")
+    text = _mounts.fstab("cephfs", "# mine\n", [mount])
+    torn = text.replace("# END baremetal.dgx cephfs\n", below)
+    for attempt in (
+        lambda: _mounts.fstab("cephfs", torn, [mount]),
+        lambda: _mounts.fstab_owned("cephfs", torn),
+    ):
+        with pytest.raises(ValueError, match=r"/etc/fstab: .* the line # END baremetal.dgx cephfs"):
+            attempt()
+    # A block of another owner does not matter.
+    assert _mounts.fstab("other", torn, []) == torn
+
+
 def test_table_has_what_is_on_top_and_no_automount_that_waits():
     table = _mounts.table(MOUNTINFO)
     assert table["/cluster/home"].fstype == "fuse.ceph-fuse"
