@@ -15,15 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Collection, Mapping, Sequence
 
-from .._slurm.nodes import Node, is_owned, nodes_of_share
+from .._slurm.nodes import UNSETTLED, Node, is_owned, nodes_of_share
 
 # Whose reasons the nodes that are out have: what is switched, and what is flashed. Each returns its
 # own: power=on must not let a machine in that is half flashed.
 OWNER, FIRMWARE = "dgx-power", "dgx-firmware"
 _OUT = ("DRAIN", "DOWN", "FAIL")
-# Slurm itself is switching or rebooting it, or knows nothing of it yet.
-_UNSETTLED = ("REBOOT_ISSUED", "REBOOT_REQUESTED", "REBOOT", "POWERED_DOWN", "POWERING_DOWN",
-              "POWERING_UP", "POWER_DOWN", "POWER_UP", "UNKNOWN", "FUTURE")  # fmt: skip
 # Among them may be the controller that this very run asks.
 _SERVES = "it runs services of the cluster, too; do it by hand"
 
@@ -101,6 +98,6 @@ def obstacle(node: Node | None, is_held: bool, serves: bool = False) -> str:
 def _disturbed(node: Node) -> str:
     if node.busy:
         return f"it has jobs: {node.state}"
-    if node.has(*_UNSETTLED):
+    if node.has(*UNSETTLED, "FUTURE"):
         return f"it is {node.state}"
     return ""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Mapping, Sequence
 from .._core.nodeset import expand
 from .._core.run import MISSING, CommandRunner, ToolError, last_lines
 from .commands import user_name
-from .nodes import Node, parse_nodes
+from .nodes import UNSETTLED, Node, parse_nodes
 
 if TYPE_CHECKING:
     from ansible.module_utils.basic import AnsibleModule
@@ -45,8 +45,6 @@ _MANY = "many"
 _NOT_FOUND = re.compile(r"[Nn]ode \S+ not found|Invalid node name")
 # Out of service: no job starts there.
 _OUT = ("DRAIN", "DOWN", "FAIL", "FUTURE", "INVALID_REG", "INVAL")
-_UNSETTLED = ("REBOOT_ISSUED", "REBOOT_REQUESTED", "REBOOT", "POWERED_DOWN", "POWERING_DOWN",
-              "POWERING_UP", "POWER_DOWN", "POWER_UP", "UNKNOWN")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -188,7 +186,7 @@ def decide(seen: Seen, transport: str, mine: Mine) -> Decision:
         return Decision(ADOPT, "an earlier run holds it", own[-1].job_id)
     if seen.node.busy:
         return Decision(REFUSE, f"it is {state}, and squeue names no job: one is ending")
-    if seen.node.has(*_UNSETTLED):
+    if seen.node.has(*UNSETTLED):
         return Decision(REFUSE, f"it is {state}")
     if seen.node.has(*_OUT):
         if transport == SSH:

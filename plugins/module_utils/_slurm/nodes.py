@@ -32,6 +32,9 @@ _PLAIN = re.compile(r"^[A-Za-z0-9_.-]+$")
 _BUSY = ("ALLOCATED", "MIXED", "COMPLETING")
 _OUT = ("DOWN", "DRAIN", "FAIL")
 _BASE = ("IDLE", "ALLOCATED", "MIXED", "UNKNOWN", "DOWN")
+# Slurm itself is switching or rebooting it, or knows nothing of it yet.
+UNSETTLED = ("REBOOT_ISSUED", "REBOOT_REQUESTED", "REBOOT", "POWERED_DOWN", "POWERING_DOWN",
+             "POWERING_UP", "POWER_DOWN", "POWER_UP", "UNKNOWN")  # fmt: skip
 # Words of a state with which the next job could start: what node_state_base_string and
 # node_state_flag_string of Slurm 22.05 to 26.05 print (src/common/slurm_protocol_defs.c), and the
 # words of sinfo(1). COMPLETING and PLANNED nodes wait for nothing but jobs, a RESERVED one takes

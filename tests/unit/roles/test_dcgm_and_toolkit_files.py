@@ -14,6 +14,8 @@ import yaml
 from checkout import ROOT
 from role_render import by_path, lines, render
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.units.systemd import digest_path
+
 KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nabc\n=x\n-----END PGP PUBLIC KEY BLOCK-----\n"
 
 # DCGM
@@ -107,6 +109,8 @@ TOOLKIT = {
     "units": (
         "__nvidia_container_toolkit_units | selectattr('when') | map(attribute='sync.name') | list"
     ),
+    "syncs": "__nvidia_container_toolkit_units | selectattr('when') | map(attribute='sync') | list",
+    "runtime_files": "__nvidia_container_toolkit_runtime_files.containerd",
     "script": "__nvidia_container_toolkit_runtime_script",
 }
 
@@ -115,10 +119,15 @@ REFRESH = "/etc/systemd/system/nvidia-cdi-refresh.path"
 
 
 def toolkit(
-    folder: Path, distribution: str, there: tuple[str, ...] = (REFRESH,), **inputs: Any
+    folder: Path,
+    distribution: str,
+    there: tuple[str, ...] = (REFRESH,),
+    gpus: str | None = None,
+    **inputs: Any,
 ) -> dict[str, Any]:
-    """What the role renders on a host where these files are."""
+    """What the role renders on a host where these files are, and these GPUs have been read."""
     given = {f"nvidia_container_toolkit_{key}": value for key, value in inputs.items()}
+    given["__nvidia_container_toolkit_gpus"] = {} if gpus is None else {"stdout": gpus}
     paths = {path: {"exists": path in there} for path in ("/usr/bin/nvidia-ctk", REFRESH)}
     given["__nvidia_container_toolkit_there"] = {"paths": paths}
     found = render(folder, "nvidia_container_toolkit", distribution, given, TOOLKIT)
@@ -182,6 +191,40 @@ def test_who_writes_the_specification(
     assert state == ("file" if is_own else "absent")
 
 
+GPUS = "/var/lib/baremetal-dgx/cdi-gpus"
+
+
+@pytest.mark.parametrize(
+    ("cdi", "sync"),
+    [
+        ("own", {"restart_on": [GPUS]}),
+        (
+            "packaged",
+            {
+                "reload_on": [GPUS],
+                "reload_command": ["systemctl", "restart", "nvidia-cdi-refresh.service"],
+            },
+        ),
+    ],
+)
+def test_the_specification_follows_the_driver_and_mig(
+    tmp_path: Path, cdi: str, sync: dict[str, Any]
+) -> None:
+    listed = "NVRM version: 580.126.20\nGPU 0: H100\n  MIG 1g.10gb Device 0: (UUID: MIG-1)"
+    found = toolkit(tmp_path, "Ubuntu", gpus=listed, cdi=cdi)
+    assert found["files"][GPUS]["content"] == f"{listed}\n"
+    assert sync.items() <= found["syncs"][0].items()
+    tasks = yaml.safe_load(
+        (ROOT / "roles/nvidia_container_toolkit/tasks/configure.yml").read_text()
+    )
+    (read,) = (task for task in tasks if task.get("register") == "__nvidia_container_toolkit_gpus")
+    assert "nvidia-smi -L" in read["ansible.builtin.command"]["argv"][-1]
+
+
+def test_gpus_that_were_not_read_change_no_file(tmp_path: Path) -> None:
+    assert GPUS not in toolkit(tmp_path, "Ubuntu", hardware=False)["files"]
+
+
 def test_toolkit_refusals(tmp_path: Path) -> None:
     found = toolkit(
         tmp_path, "Debian", source="nvidia_repository", runtimes=["enroot"], version="1"
@@ -207,3 +250,34 @@ def test_runtimes_are_told_once(tmp_path: Path) -> None:
 
     assert "was changed" in run()
     assert run() == ""
+
+
+@pytest.mark.parametrize("folder", ["conf.d", "config.d"])
+def test_containerd_is_restarted_for_the_second_file_of_the_tool(
+    tmp_path: Path, folder: str
+) -> None:
+    found = toolkit(tmp_path, "Debian", runtimes=["containerd"])
+    assert found["syncs"][-1]["restart_on"] == found["runtime_files"]
+    config, second = (
+        path.replace("/etc/containerd", str(tmp_path)) for path in found["runtime_files"]
+    )
+    Path(config).write_text("imports\n")
+    written = tmp_path / folder / "99-nvidia.toml"
+    tool = tmp_path / "nvidia-ctk"
+    tool.write_text(
+        f'#!/bin/sh\ntest "$4" = --config={config} || exit 1\n'
+        f"mkdir -p {written.parent} && echo nvidia > {written}\n"
+    )
+    tool.chmod(0o755)
+    before = digest_path(second).files
+    outputs = [
+        subprocess.run(
+            ["sh", "-c", found["script"], "sh", "containerd", f"{config} {second}"],
+            capture_output=True, text=True, check=True,
+            env={"PATH": f"{tmp_path}:/usr/bin:/bin"},
+        ).stdout
+        for _time in range(2)
+    ]  # fmt: skip
+    assert "was changed" in outputs[0]
+    assert outputs[1] == ""
+    assert digest_path(second).files != before

@@ -214,6 +214,10 @@ def test_units(ubuntu: dict[str, Any], debian: dict[str, Any]) -> None:
     for name, found in (("nvidia-persistenced", ubuntu), ("nvidia-fabricmanager", ubuntu)):
         assert found["files"][drop_in.format(name)]["state"] == "file"
         assert debian["files"][drop_in.format(name)]["state"] == "absent"
+    mig = lines(ubuntu["files"]["/etc/systemd/system/baremetal-dgx-mig.service"])
+    (before,) = (line for line in mig if line.startswith("Before="))
+    # Else the specification of containers lacks the instances after some boots.
+    assert "nvidia-cdi-refresh.service" in before.split()
     persistence = lines(ubuntu["files"][drop_in.format("nvidia-persistenced")])
     assert "ExecStartPost=/usr/bin/nvidia-smi -pm 1" in persistence
     assert "Before=slurmd.service nvidia-dcgm.service" in persistence

@@ -176,6 +176,7 @@ def test_those_that_are_out_cost_no_service_and_the_share_is_of_all():
         ("IDLE", True, "it is IDLE, and a job could start"),
         ("MIXED+DRAIN", True, "it has jobs: MIXED+DRAIN"),
         ("IDLE+DRAIN+REBOOT_ISSUED", True, "it is IDLE+DRAIN+REBOOT_ISSUED"),
+        ("FUTURE+DRAIN", True, "it is FUTURE+DRAIN"),
     ],
 )
 def test_what_is_in_the_way(state, is_held, why):
