@@ -15,7 +15,8 @@ description:
     from the files of StateSaveLocation which release wrote them, and fails when the declared one
     does not take over from it.
   - It fails, too, where slurmctld, or its C(slurm.conf), has the jobs in another folder than
-    O(path), or in a cluster of another name than O(cluster_name).
+    O(path), or in a cluster of another name than O(cluster_name), and where a slurmctld that
+    answers has them on another host than the first of O(controllers).
   - Of a state that another release wrote it keeps a copy before that is converted, if O(copies)
     names a folder.
   - It changes nothing of the state. A state on a mount that does not answer is
@@ -46,6 +47,11 @@ options:
     description: The name of the cluster; without it the Slurm that is there is not asked.
     type: str
     default: ""
+  controllers:
+    description: Hosts that are to run slurmctld, the primary first; none are not compared.
+    type: list
+    elements: str
+    default: []
   configuration:
     description: C(slurm.conf) of the Slurm that is there.
     type: path
@@ -113,6 +119,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "path": {"type": "path", "required": True},
     "version": {"type": "str", "required": True},
     "cluster_name": {"type": "str", "default": ""},
+    "controllers": {"type": "list", "elements": "str", "default": []},
     "configuration": {"type": "path", "default": "/etc/slurm/slurm.conf"},
     "files": {
         "type": "list",

@@ -223,6 +223,58 @@ def test_no_slurmd_or_slurmctld_is_changed_after_a_host_that_was_lost_before_it(
     assert "PLAY [Configure the compute" in output
 
 
+def test_another_primary_without_the_queue_is_red(site: Site) -> None:
+    """The control machine notes the primary of each run that was done: all jobs would end."""
+    hosts = site.folder / "hosts.yml"
+    described = yaml.safe_load(hosts.read_text())
+    play = play_of("configure_scheduler", "Configure the scheduler")
+    look, _ask, judge = yaml.safe_load(
+        (ROOT / "roles/slurm_controller/tasks/preflight.yml").read_text()
+    )
+    defaults = yaml.safe_load((ROOT / "roles/slurm_controller/defaults/main.yml").read_text())
+    queue = site.folder / "slurmctld"
+    play |= {
+        # The role itself would install Slurm here.
+        "roles": [],
+        "tasks": [look, judge],
+        "vars_files": [str(ROOT / "playbooks/vars/cluster.yml")],
+        "vars": {
+            **defaults,
+            "slurm_controller_hosts": "{{ groups['slurm_controllers'] }}",
+            "slurm_controller_nodes": [{"name": "dgx-01"}],
+            "slurm_controller_state_save_location": str(queue),
+            "slurm_base_jwt": False,
+            "__slurm_controller_busy": {"stdout_lines": [], "stderr_lines": []},
+        },
+    }
+    there = written(site, [play])
+
+    def run(heads: list[str], *options: str, **given: object) -> tuple[int, str, str]:
+        children = described["all"]["children"]["cluster"]["children"]
+        children["slurm_controllers"]["hosts"] = {name: {} for name in heads}
+        hosts.write_text(yaml.safe_dump(described, sort_keys=False))
+        rc, output = site.run(*options, playbook=there, **given)
+        note = site.state / "slurm_controller.json"
+        return rc, output, json.loads(note.read_text())["primary"] if note.is_file() else ""
+
+    rc, output, noted = run(["head-01"], "--check")
+    assert (rc, noted) == (0, ""), output
+    rc, output, noted = run(["head-01"])
+    assert (rc, noted) == (0, "head-01"), output
+    rc, output, noted = run(["head-02", "head-01"])
+    assert rc != 0, output
+    assert noted == "head-01"
+    assert "its slurmctld would end those of head-01; stop slurmctld there" in output
+    rc, output, noted = run(["head-01", "head-02"])
+    assert (rc, noted) == (0, "head-01"), output
+    rc, output, _noted = run(["head-02"], "--check", slurm_controller_queue_loss_allowed=True)
+    assert rc == 0, output
+    queue.mkdir()
+    (queue / "job_state").touch()
+    rc, output, noted = run(["head-02"])
+    assert (rc, noted) == (0, "head-02"), output
+
+
 @pytest.mark.parametrize("limit", [(), ("--limit", "head-01")])
 def test_a_controller_that_is_not_asked_may_schedule(limit: tuple[str, ...], site: Site) -> None:
     """A copy that is restored beside a stand-by that lives would run jobs twice."""
@@ -295,6 +347,28 @@ def test_a_node_whose_jobs_are_not_known_may_run_some(
         assert rc == 0, output
 
 
+NO_JOB = "not reached, failed or left out, and no job would start there with the new line"
+
+
+def of_pyxis(site: Site) -> dict[str, Any]:
+    """Return the variables of the role, for this Slurm."""
+    files = [ROOT / f"roles/pyxis/{name}/main.yml" for name in ("defaults", "vars")]
+    defaults, own = (yaml.safe_load(path.read_text()) for path in files)
+    given = {"pyxis_nodes": NODES, "pyxis_submit_host": "head-01", "pyxis_slurm_release": "24.11"}
+    return {**defaults, **own, **given, "pyxis_state_dir": str(site.folder)}
+
+
+def before_the_line() -> list[dict[str, Any]]:
+    """Return what the role asks before it writes a line."""
+    tasks = yaml.safe_load((ROOT / "roles/pyxis/tasks/service.yml").read_text())
+    (place,) = [n for n, one in enumerate(tasks) if "place.yml" in str(one)]
+    asked: list[dict[str, Any]] = tasks[:place]
+    for task in (*asked, tasks[place]):
+        when = task["when"]
+        assert (when[0] if isinstance(when, list) else when) == "__pyxis_is_new"
+    return asked
+
+
 @pytest.mark.parametrize(("state", "red"), [("down*", True), ("", True), ("drained*", False)])
 def test_no_line_of_the_plug_in_is_written_while_a_lost_host_may_lack_it(
     state: str, red: bool, site: Site
@@ -310,20 +384,45 @@ def test_no_line_of_the_plug_in_is_written_while_a_lost_host_may_lack_it(
     nodes["dgx-04"] = {"node_state": "absent", "__cluster_roles": []}
     hosts.write_text(yaml.safe_dump(described))
     installs = play_of("configure_containers", "Install the container plug-in")
-    ask, judge, place = yaml.safe_load((ROOT / "roles/pyxis/tasks/service.yml").read_text())[:3]
-    assert place["ansible.builtin.include_tasks"] == "place.yml"
-    assert ask["when"][0] == judge["when"] == place["when"] == "__pyxis_is_new"
-    lost = yaml.safe_load((ROOT / "roles/pyxis/vars/main.yml").read_text())["__pyxis_lost"]
+    ask, judge, *_rest = before_the_line()
     # The role itself would install Slurm here.
     before = {"hosts": "gpu_nodes", "gather_facts": False, "tasks": [{"ansible.builtin.ping": {}}]}
-    after = {**installs, "hosts": "gpu_nodes", "vars_files": [], "roles": [], "tasks": [ask, judge],
-             "vars": {"__pyxis_is_new": True, "__cluster_roles": ["pyxis"], "__pyxis_lost": lost,
-                      "pyxis_nodes": NODES, "pyxis_submit_host": "head-01"}}  # fmt: skip
+    known = {**of_pyxis(site), "__pyxis_is_new": True, "__cluster_roles": ["pyxis"]}
+    after = {**installs, "hosts": "gpu_nodes", "vars_files": [], "roles": [], "vars": known,
+             "tasks": [ask, judge]}  # fmt: skip
     there = written(site, [before, after])
     _rc, output = site.run(playbook=there)
     assert (site.folder / "asked").read_text().strip().endswith("--nodes=dgx-02")
-    why = "dgx-02: not reached or failed, and no job would start there with the new line"
-    assert (why in " ".join(output.split())) is red, output
+    assert (f"dgx-02: {NO_JOB}" in " ".join(output.split())) is red, output
+
+
+@pytest.mark.parametrize(
+    ("in_use", "state", "logins", "why"),
+    [
+        ("/old.so", "idle", [], f"dgx-02, dgx-03, dgx-04: {NO_JOB}"),
+        ("/old.so", "drained", [], ""),
+        ("/old.so", "drained", ["login-01"], "login-01: left out, and every srun, sbatch and"),
+        # Options alone, as when a node is added.
+        ("/new.so", "idle", ["login-01"], ""),
+    ],
+)
+def test_no_line_of_another_plug_in_is_written_while_a_host_is_left_out(
+    in_use: str, state: str, logins: list[str], why: str, site: Site
+) -> None:
+    """The plug-in would be on the hosts of `target` alone, and the line in all of Slurm."""
+    sinfo = site.folder / "bin" / "sinfo"
+    sinfo.write_text(f"#!/bin/sh\nfor n in 2 3 4; do echo dgx-0$n {state}; done\n")
+    sinfo.chmod(0o755)
+    noted = {"release": "24.11", "plugin": in_use, "line": f"required {in_use}", "proven": True}
+    (site.folder / "in-use.json").write_text(json.dumps(noted))
+    known = {
+        **of_pyxis(site), "pyxis_source": "preinstalled", "pyxis_plugin": "/new.so",
+        "pyxis_configless_logins": logins,
+    }  # fmt: skip
+    play = {"hosts": "dgx-01", "gather_facts": False, "vars": known, "tasks": before_the_line()}
+    rc, output = site.run(playbook=written(site, [play]))
+    assert (rc == 0) is (not why), output
+    assert why in output
 
 
 def test_a_node_is_not_loaded_if_slurm_is_lost_after_the_hold(site: Site) -> None:

@@ -69,8 +69,8 @@ PROVE = [
                 "ansible.builtin.copy": {
                     "content": "{{ {'version': 1, 'node': inventory_hostname, 'level': level,"
                     " 'records': [{'check': 'gpu.count', 'subject': 'node:' ~ inventory_hostname,"
-                    " 'status': verdict, 'at': now(utc=true, fmt='%Y-%m-%dT%H:%M:%SZ')}]}"
-                    " | to_json }}",
+                    " 'status': verdict, 'at': '%Y-%m-%dT%H:%M:%SZ' | ansible.builtin.strftime("
+                    "now().timestamp() - behind_s | default(0) | int, utc=true)}]} | to_json }}",
                     "dest": "{{ cluster_state_dir }}/nodes/{{ inventory_hostname }}.json",
                     "mode": "0644",
                 },
@@ -252,6 +252,24 @@ def test_a_change_that_fails_lets_no_node_in_on_older_evidence(site: Site) -> No
     rc, output = site.run(target="dgx-01", upgrade_again=True)
     assert rc != 0
     assert site.slurm["dgx-01"][1] == "dgx-upgrade: change"
+    assert site.done == []
+
+
+@pytest.mark.parametrize("behind_s", [600, -600])
+def test_evidence_is_dated_by_the_cluster_and_not_by_the_control_machine(
+    site: Site, behind_s: int
+) -> None:
+    """The clock of the control machine is ten minutes ahead of the cluster, or behind it."""
+    clock = site.folder / "bin/date"
+    clock.write_text(f"#!/bin/sh\nexec /usr/bin/date --date='{-behind_s} seconds' \"$@\"\n")
+    clock.chmod(0o755)
+    rc, output = site.run(target="dgx-01", behind_s=behind_s)
+    assert rc == 0, output
+    assert site.done == ["dgx-01"]
+    # Its evidence is from before this change.
+    (site.folder / "fails-dgx-01").touch()
+    rc, output = site.run(target="dgx-01", upgrade_again=True, behind_s=behind_s)
+    assert rc != 0
     assert site.done == []
 
 

@@ -6,15 +6,15 @@
 """Many nodes held at once: what `hold` decides about one, with few jobs and commands for all.
 
 Slurm is asked once for all nodes. The nodes that get a job share jobs of up to `most` nodes of one
-partition; a job that Slurm does not give is tried again in parts, so that one node which was just
-taken costs itself. Nodes that are out of service share one reservation.
+partition and with as many GPUs; a job that Slurm does not give is tried again in parts, so that one
+node which was just taken costs itself. Nodes that are out of service share one reservation.
 """
 
 from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
 
 from .._core.nodeset import expand, fold
@@ -55,6 +55,8 @@ _ASK_S = 120
 # Jobs that are asked for at a time, and in how many parts one that is not given is asked for again.
 _AT_ONCE, _PARTS = 16, 4
 _NAME = re.compile(r"NodeName=(\S+)")
+_GRES = re.compile(r"(?<!\S)Gres=(\S+)")
+_GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
 _PARTITION = re.compile(r"^PartitionName=(?P<name>\S+) .*?(?<!\S)MaxTime=(?P<most>\S+)", re.M)
 _GIVEN_PARTITION = re.compile(r"^(?:-p|--partition=)(.+)$")
 
@@ -67,6 +69,8 @@ class Cluster:
     # The seconds that a job may last, by partition.
     longest: Mapping[str, float]
     absent: str = ""
+    # How many GPUs a node has, by name.
+    gpus: Mapping[str, int] = field(default_factory=dict)
 
     def of(self, node: str) -> Seen:
         """Return what is known of a node."""
@@ -97,11 +101,13 @@ def ask_cluster(run: CommandRunner) -> Cluster:
         for name in _expanded(found["nodes"]):
             reserved.setdefault(name, []).append(Reservation(found["name"], found["since"]))
     of_node: dict[str, tuple[str, ...]] = {}
+    gpus: dict[str, int] = {}
     for line in shown.splitlines():
-        named, some = _NAME.match(line), PARTITIONS.search(line)
+        named, some, gres = _NAME.match(line), PARTITIONS.search(line), _GRES.search(line)
         if named:
             words = (some[1] if some else "").split(",")
             of_node[named[1]] = tuple(word for word in words if word not in ("", "(null)"))
+            gpus[named[1]] = sum(map(int, _GPUS.findall(gres[1]))) if gres else 0
     seen = {
         name: Seen(
             node,
@@ -114,7 +120,7 @@ def ask_cluster(run: CommandRunner) -> Cluster:
     longest = {
         found["name"]: seconds_of(found["most"]) or 0.0 for found in _PARTITION.finditer(partitions)
     }
-    return Cluster(seen, longest)
+    return Cluster(seen, longest, gpus=gpus)
 
 
 def unknown_nodes(cluster: Cluster, known: Iterable[str]) -> list[str]:
@@ -178,15 +184,16 @@ class Holder:
         }:
             # Of a run that was killed: its time may be nearly over, and it would keep jobs away.
             unreserve(self._run, name)
-        groups: dict[str, list[str]] = {}
+        groups: dict[tuple[str, int], list[str]] = {}
         for name, one in decided.items():
             if one.action == HOLD:
-                groups.setdefault(partition_of(cluster, name, self._request)[0], []).append(name)
+                partition = partition_of(cluster, name, self._request)[0]
+                groups.setdefault((partition, cluster.gpus.get(name, 0)), []).append(name)
         after.update(
             self._held(
                 [
-                    (names[at : at + self._most], partition)
-                    for partition, names in groups.items()
+                    (names[at : at + self._most], partition, gpus)
+                    for (partition, gpus), names in groups.items()
                     for at in range(0, len(names), self._most)
                 ]
             )
@@ -204,8 +211,8 @@ class Holder:
             for name, one in decided.items()
         }
 
-    def _held(self, asked: list[tuple[Sequence[str], str]]) -> dict[str, Decision]:
-        """Hold nodes of a partition by a job each, all at once.
+    def _held(self, asked: list[tuple[Sequence[str], str, int]]) -> dict[str, Decision]:
+        """Hold nodes of a partition, and with as many GPUs, by a job each, all at once.
 
         A job that Slurm does not give is asked for again in parts: a node that was just taken, or
         is dead and not known to be, costs itself and the time of a few tries.
@@ -213,8 +220,8 @@ class Holder:
         found: dict[str, Decision] = {}
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             while asked:
-                again: list[tuple[Sequence[str], str]] = []
-                for (names, partition), (job, why) in zip(asked, pool.map(self._job, asked)):
+                again: list[tuple[Sequence[str], str, int]] = []
+                for (names, partition, gpus), (job, why) in zip(asked, pool.map(self._job, asked)):
                     if job:
                         found.update(
                             (name, Decision(HOLD, f"held by job {job}", job)) for name in names
@@ -225,15 +232,21 @@ class Holder:
                     else:
                         size = -(-len(names) // _PARTS)
                         again += [
-                            (names[at : at + size], partition) for at in range(0, len(names), size)
+                            (names[at : at + size], partition, gpus)
+                            for at in range(0, len(names), size)
                         ]
                 asked = again
         return found
 
-    def _job(self, asked: tuple[Sequence[str], str]) -> tuple[str, str]:
-        """Return the number of a job that holds these nodes and "", or "" and why there is none."""
-        names, partition = asked
-        request = replace(self._request, node=fold(names))
+    def _job(self, asked: tuple[Sequence[str], str, int]) -> tuple[str, str]:
+        """Return the number of a job that holds these nodes and "", or "" and why there is none.
+
+        An exclusive job has all GPUs of its nodes, but its steps only those that it has asked for
+        (srun(1), --gres).
+        """
+        names, partition, gpus = asked
+        options = (*((f"--gres=gpu:{gpus}",) if gpus else ()), *self._request.options)
+        request = replace(self._request, node=fold(names), options=options)
         words = hold_commands(request, [partition] if partition else [], len(names))[0]
         return run_hold(self._run, words, request)
 

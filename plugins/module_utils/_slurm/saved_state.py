@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import re
 import struct
-from typing import Any, Mapping, Sequence
+from typing import Any, Mapping, NamedTuple, Sequence
 
 from .._core.files import make_folder
 from .._core.run import CommandRunner, ToolError
@@ -44,9 +44,22 @@ _LATER_SINCE = "24.05"
 _FIRST_PROTOCOL = 36
 _WORD = b"PROTOCOL_VERSION\0"
 _COPY_SCRIPT = 'rm -rf "$2.new" && cp -a "$1" "$2.new" && mv "$2.new" "$2"'
+_JOBS = "job_state"
 _ENOUGH = 64
 _ASK_S = 20
 _SETTING = re.compile(r"^[ \t]*(ClusterName|StateSaveLocation)[ \t]*=[ \t]*([^\s#]+)", re.I | re.M)
+# Of `scontrol show config` alone, and of `scontrol ping`.
+_HOST = re.compile(r"^SlurmctldHost\[\d+\][ \t]*=[ \t]*([^\s(]+)", re.M)
+_UP = re.compile(r"\) at (\S+) is UP")
+
+
+class Former(NamedTuple):
+    """The Slurm that is there; empty for none."""
+
+    folder: str = ""
+    cluster: str = ""
+    # Of a slurmctld that answers, the primary first.
+    hosts: Sequence[str] = ()
 
 
 def release_of(version: str) -> str:
@@ -134,11 +147,8 @@ def read_release(folder: str, names: Sequence[str]) -> tuple[str, str]:
     return "", ""
 
 
-def read_former(run: CommandRunner, configuration: str) -> tuple[str, str]:
-    """Return StateSaveLocation and ClusterName of the Slurm that is there; empty for none.
-
-    What slurmctld says counts, and its file where it does not answer. OSError.
-    """
+def read_former(run: CommandRunner, configuration: str) -> Former:
+    """Return what slurmctld says, or its file where it does not answer. OSError."""
     asked = run(["scontrol", "show", "config"], _ASK_S)
     text = asked.out
     if not asked.ok:
@@ -146,32 +156,65 @@ def read_former(run: CommandRunner, configuration: str) -> tuple[str, str]:
             with open(configuration, encoding="utf-8", errors="replace") as handle:
                 text = handle.read()
         except FileNotFoundError:
-            return "", ""
+            return Former()
     found = {name.lower(): value for name, value in _SETTING.findall(text)}
-    return found.get("statesavelocation", ""), found.get("clustername", "")
+    return Former(
+        found.get("statesavelocation", ""), found.get("clustername", ""), _hosts(_HOST, text)
+    )
+
+
+def _hosts(pattern: re.Pattern[str], text: str) -> list[str]:
+    return [host.partition(".")[0].lower() for host in pattern.findall(text)]
+
+
+def refuse_move(run: CommandRunner, former: Former, params: Mapping[str, Any]) -> str:
+    """Return why the controllers cannot be those that are declared; empty where they can.
+
+    Another slurmctld that begins with its empty folder ends all jobs, and one that is left out
+    schedules on beside it.
+    """
+    declared = [host.partition(".")[0].lower() for host in params["controllers"]]
+    if not declared or not former.hosts or declared[0] == former.hosts[0]:
+        return ""
+    first = former.hosts[0]
+    if not set(declared) & set(former.hosts) or (
+        first not in declared and first in _hosts(_UP, run(["scontrol", "ping"], _ASK_S).out)
+    ):
+        return (
+            f"slurm_controllers: {first} is left out, but its slurmctld has the jobs; stop it, and "
+            f"copy its {former.folder} (cp -a) to {params['path']} of {declared[0]} unless they "
+            f"share it, or run restore_cluster"
+        )
+    if os.path.exists(os.path.join(params["path"], _JOBS)):
+        return ""
+    return (
+        f"slurm_controllers: {declared[0]} is first, but slurmctld has the jobs on {first}, and "
+        f"{params['path']} has none of them here; write {first} first, or stop slurmctld and copy "
+        f"its {former.folder} (cp -a)"
+    )
 
 
 def refuse_loss(run: CommandRunner, params: Mapping[str, Any]) -> None:
     """Raise ToolError where slurmctld would begin without the jobs that are there, or not at all.
 
     With an empty state slurmctld starts all the same, and each slurmd ends the jobs that slurmctld
-    does not know. So it is with a Slurm that others have set up, or when the folder is changed.
+    does not know. So it is with a Slurm that others have set up, or when folder or host is changed.
     """
-    former, name = read_former(run, params["configuration"])
-    jobs, copied = (os.path.join(folder, "job_state") for folder in (former, params["path"]))
-    if not former or not os.path.exists(jobs):
-        return
-    lost = []
-    if not os.path.exists(copied) or os.path.getmtime(copied) < os.path.getmtime(jobs):
+    former = read_former(run, params["configuration"])
+    jobs, copied = (os.path.join(folder, _JOBS) for folder in (former.folder, params["path"]))
+    there = bool(former.folder) and os.path.exists(jobs)
+    lost = list(filter(None, [refuse_move(run, former, params)]))
+    if there and (not os.path.exists(copied) or os.path.getmtime(copied) < os.path.getmtime(jobs)):
         lost.append(
             f"slurm_controller_state_save_location: {params['path']} is declared, but slurmctld "
-            f"keeps its jobs in {former}, and would lose them; write that path, or stop slurmctld "
-            f"and copy the folder (cp -a)"
+            f"keeps its jobs in {former.folder}, and would lose them; write that path, or stop "
+            f"slurmctld and copy the folder (cp -a)"
         )
-    if name and params["cluster_name"].lower() != name.lower():
+    name = params["cluster_name"]
+    if there and former.cluster and name.lower() != former.cluster.lower():
         lost.append(
-            f"cluster_name: {params['cluster_name']} is declared, but the jobs and the accounting "
-            f"here are of {name}, and slurmctld would not start; write that name"
+            f"cluster_name: {name} is declared, but the jobs and the accounting here are of "
+            f"{former.cluster}, and slurmctld would not start; write that name"
         )
     if lost:
         raise ToolError("\n".join(lost))

@@ -61,6 +61,9 @@ def container_inputs(host: Host) -> dict[str, Any]:
         "pyxis_holds_files": (host.runs_jobs and not configless)
         or ("login_nodes" in host.groups and not login_is_configless(host)),
         "pyxis_nodes": site.slurm_names,
+        "pyxis_configless_logins": [
+            name for name in logins if login_is_configless(site.hosts[name])
+        ],
         "pyxis_slurm_release": host.refer("slurm_base_version"),
         "pyxis_slurm_source": host.value("slurm_base_source"),
         "pyxis_other_lines": primary.refer(plugstack) if primary.says(plugstack) else [],

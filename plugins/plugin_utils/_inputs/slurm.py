@@ -96,6 +96,7 @@ def slurm_inputs(host: Host) -> dict[str, Any]:
         "slurm_base_secrets_dir": secrets,
         "slurm_base_state_dir": state,
         "slurm_base_cluster_name": name,
+        "slurm_base_controllers": controllers,
         # Keys of tokens lie where daemons check them, and nowhere else.
         "slurm_base_jwt": _takes_tokens(site)
         and not host.groups.isdisjoint({"slurm_controllers", "slurm_databases"}),

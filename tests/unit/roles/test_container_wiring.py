@@ -81,6 +81,7 @@ def test_what_a_host_is_to_slurm(given: dict[str, dict[str, Any]]) -> None:
     assert given["login-01"]["pyxis_holds_files"]
     assert not given["login-02"]["pyxis_holds_files"]
     assert given["dgx-01"]["pyxis_nodes"] == ["dgx-01", "dgx-02"]
+    assert given["dgx-01"]["pyxis_configless_logins"] == ["login-02"]
 
 
 def test_who_builds_and_who_tries(given: dict[str, dict[str, Any]]) -> None:

@@ -5,12 +5,15 @@
 from __future__ import annotations
 
 import configparser
+import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from role_render import by_path, lines, render
+from role_render import ROLES, by_path, lines, played, render
+from role_rules import read_yaml
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import FAIL, PASS
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ENDED, CommandResult
@@ -127,8 +130,112 @@ def test_enterprise_linux(tmp_path: Path) -> None:
     assert result["packages"] == [
         "sssd", "sssd-tools", "sssd-dbus", "sssd-ldap", "authselect", "oddjob-mkhomedir",
     ]  # fmt: skip
-    assert result["units"][1]["name"] == "sshd.service"
-    assert "authselect" in result["homes"]["with"]
+    assert [one["name"] for one in result["units"]] == [
+        "sssd.service", "sshd.service", "oddjobd.service",
+    ]  # fmt: skip
+    assert result["units"][2]["enabled"] is True
+    without = shown(tmp_path, "Rocky", "9", identity_make_homes=False)["units"]
+    assert [one["name"] for one in without] == ["sssd.service", "sshd.service"]
+
+
+# What authselect of Enterprise Linux 9 takes and prints, and pam-auth-update of Ubuntu 22.04 (pam
+# 1.4.0), which passes over what it does not know. The file has what is selected.
+AUTHSELECT = """\
+case $1 in
+current) cat "$SELECTED" 2>/dev/null || { echo No existing configuration detected.; exit 2; } ;;
+list-features) printf '%s\\n' with-faillock with-mkhomedir with-sudo ;;
+select) shift; echo "$*" | tee "$SELECTED" ;;
+*) exit 1 ;;
+esac
+"""
+PAM_AUTH_UPDATE = """\
+case $* in
+*--enable*) echo pam_mkhomedir.so > "$SELECTED" ;;
+*--remove*) : > "$SELECTED" ;;
+esac
+"""
+TOOLS = {"RedHat": ("authselect", AUTHSELECT), "Debian": ("pam-auth-update", PAM_AUTH_UPDATE)}
+# What is selected, and what is then, but for with-mkhomedir.
+SELECTED = {
+    "minimal": "sssd",
+    "winbind with-krb5 with-faillock": "sssd with-faillock",
+    "sssd": "sssd",
+    "sssd with-sudo": "sssd with-sudo",
+    "sssd with-mkhomedir with-sudo": "sssd with-sudo",
+    "custom/hardened with-faillock": "custom/hardened with-faillock",
+    "": "sssd",
+}
+
+
+def set_homes(
+    folder: Path, family: str, hosts: dict[str, dict[str, Any]], *options: str, text: str = ""
+) -> str:
+    """Run the tasks about homes with the tool of the family; return what Ansible says."""
+    name, program = TOOLS[family]
+    (folder / name).write_text(f"#!/bin/sh\n{text or program}")
+    (folder / name).chmod(0o755)
+    role = ROLES / "identity"
+    known = {**read_yaml(role / f"vars/{family}.yml"), **read_yaml(role / "vars/main.yml")}
+    known["__identity_homes"] = {
+        key: str(value).replace("/etc/pam.d/common-session", "$SELECTED")
+        for key, value in known["__identity_homes"].items()
+    }
+    play = {
+        "hosts": "all", "gather_facts": False, "tasks": read_yaml(role / "tasks/configure.yml")[1:],
+        "environment": {"SELECTED": f"{folder}/{{{{ inventory_hostname }}}}"}, "vars": known,
+    }  # fmt: skip
+    return played(folder, hosts, play, *options, PATH=f"{folder}:{os.environ['PATH']}").stdout
+
+
+def changed(output: str) -> set[str]:
+    """Return the hosts that have changed; none has failed."""
+    found = re.findall(r"^(\S+)\s+: .*changed=(\d+).*failed=0", output, re.MULTILINE)
+    assert len(found) == len(re.findall(r"changed=\d", output)), output
+    return {host for host, count in found if count != "0"}
+
+
+def test_sssd_is_selected_and_homes_are_as_wanted_on_enterprise_linux(tmp_path: Path) -> None:
+    """Without sssd in the profile the directory is not asked, with or without homes."""
+    cases = [(before, made) for before in SELECTED for made in (True, False)]
+    hosts = {f"h{n}": {"identity_make_homes": made} for n, (_before, made) in enumerate(cases)}
+    due = set()
+    for host, (before, made) in zip(hosts, cases, strict=True):
+        if before:
+            (tmp_path / host).write_text(f"{before}\n")
+        if not before.startswith(("sssd", "custom")) or ("with-mkhomedir" in before) != made:
+            due.add(host)
+    assert changed(set_homes(tmp_path, "RedHat", hosts)) == due
+    for host, (before, made) in zip(hosts, cases, strict=True):
+        wanted = {*SELECTED[before].split(), *(["with-mkhomedir"] if made else [])}
+        assert set((tmp_path / host).read_text().split()) == wanted, before
+    assert changed(set_homes(tmp_path, "RedHat", hosts)) == set()
+
+
+def test_homes_are_as_wanted_on_every_ubuntu(tmp_path: Path) -> None:
+    cases = {
+        "h0": ("", True),
+        "h1": ("", False),
+        "h2": ("mkhomedir", True),
+        "h3": ("mkhomedir", False),
+    }
+    hosts = {host: {"identity_make_homes": made} for host, (_before, made) in cases.items()}
+    for host, (before, _made) in cases.items():
+        (tmp_path / host).write_text(f"pam_{before}.so\n")
+    assert changed(set_homes(tmp_path, "Debian", hosts, "--check")) == set()
+    assert changed(set_homes(tmp_path, "Debian", hosts)) == {"h0", "h3"}
+    for host, (_before, made) in cases.items():
+        assert ("mkhomedir" in (tmp_path / host).read_text()) is made
+    assert changed(set_homes(tmp_path, "Debian", hosts)) == set()
+
+
+def test_files_of_pam_that_a_tool_leaves_alone_are_a_failure(tmp_path: Path) -> None:
+    """pam-auth-update ends with 0 where it finds changes by hand."""
+    (tmp_path / "h0").write_text("pam_mkhomedir.so\n")
+    text = "echo Local modifications, not updating. >&2\n"
+    output = set_homes(tmp_path, "Debian", {"h0": {"identity_make_homes": False}}, text=text)
+    assert "failed=1" in output
+    line = "identity_make_homes: false, and the files of PAM are as they were: Local modifications"
+    assert line in " ".join(output.split())
 
 
 def test_without_groups_no_member_of_the_directory_may_log_in(tmp_path: Path) -> None:

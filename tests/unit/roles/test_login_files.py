@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from role_render import by_path, render_many
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.nodes import Node, parse_states
+
 SHOWN = {
     "files": "__login_environment_files",
     "program": "__login_environment_program_files",
@@ -114,6 +116,27 @@ def test_state_of_the_cluster(rendered: dict[str, dict[str, Any]], tmp_path: Pat
         "Questions: it's #hpc",
         "Second line",
     ]
+
+
+# What sinfo's %T prints: a word of sinfo(1) and its suffixes.
+WORDS = [
+    "idle", "mixed", "allocated", "completing", "planned", "reserved", "blocked", "down", "drained",
+    "draining", "error", "fail", "failing", "future", "inval", "maint", "perfctrs", "power_down",
+    "powered_down", "powering_down", "powering_up", "reboot", "unknown",
+]  # fmt: skip
+
+
+def test_what_takes_jobs_is_in_service(rendered: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    """By the words of _slurm.nodes, so that the banner and the metrics count the same nodes."""
+    states = [word + mark for word in WORDS for mark in ("", *"*~#!%$@^-+")]
+    nodes = {f"dgx-{place}": state for place, state in enumerate(states)}
+    usable = [name for name, one in nodes.items() if Node(name, parse_states(one)).usable]
+    assert {nodes[name] for name in usable} >= {"mixed-", "planned", "reserved", "allocated+"}
+    (tmp_path / "states").write_text("".join(f"{name} {one}\n" for name, one in nodes.items()))
+    tools = {**TOOLS, "sinfo": f"case $* in *Node*) cat {tmp_path}/states ;; esac"}
+    program = rendered["login"]["program"][-1]["content"]
+    _rc, text = state_after(program, tmp_path, tools)
+    assert f"  nodes      {len(usable)} in service of {len(nodes)}, 1 idle" in text.splitlines()
 
 
 def test_slurm_that_is_down_leaves_the_last_text(

@@ -1,6 +1,6 @@
 # Copyright: the baremetal.dgx authors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The guard over nodes that leave slurm.conf: a failing squeue is not "no jobs"."""
+"""The guard over what has jobs and would leave slurm.conf: a failing squeue is not "no jobs"."""
 
 from __future__ import annotations
 
@@ -16,20 +16,24 @@ from role_rules import read_yaml
 from ansible_collections.baremetal.dgx.plugins.modules.path_status import status_of
 
 PREFLIGHT = read_yaml(ROLES / "slurm_controller/tasks/preflight.yml")
-NODES = "NodeName=dgx-[01-02] CPUs=4\nNodeName=dgx-03 CPUs=4\nPartitionName=x Nodes=ALL\n"
+NODES = (
+    "NodeName=dgx-[01-02] CPUs=4 Gres=gpu:h100:8 State=UNKNOWN\nNodeName=dgx-03 CPUs=4\n"
+    "PartitionName=x Nodes=ALL\n"
+)
 
 
 @pytest.fixture
 def ask(tmp_path):
     """Run the task's script with our own squeue."""
 
-    def ask(squeue, conf=NODES, state=("job_state",), controllers="1"):
+    def ask(squeue, conf=NODES, state=("job_state",), controllers="1", sinfo="exit 0"):
         argv = PREFLIGHT[1]["ansible.builtin.command"]["argv"]
         folder = tmp_path / "bin"
         folder.mkdir()
-        if squeue is not None:
-            (folder / "squeue").write_text(f"#!/bin/sh\n{squeue}\n")
-            (folder / "squeue").chmod(0o755)
+        for name, text in {"squeue": squeue, "sinfo": sinfo}.items():
+            if text is not None:
+                (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+                (folder / name).chmod(0o755)
         if conf is not None:
             (tmp_path / "slurm.conf").write_text(conf)
         if state is not None:
@@ -57,9 +61,10 @@ def ask(tmp_path):
 
 
 DOWN = "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1"
-UNKNOWN = ["unknown dgx-[01-02]", "unknown dgx-03", "unused x"]
+UNKNOWN = ["unknown dgx-[01-02]", "unknown dgx-03", "unused x", "gres dgx-[01-02] gpu:h100:8"]
 # A job that is being cleaned up has its nodes still, and no partition that could end it.
 SOME = "printf 'R x dgx-03\\nR x dgx-[01-02]\\nPD x,y \\nCG z dgx-04\\n'"
+GRES = """test "$3" = '--format=gres %N %G' && echo 'gres dgx-[01-04] gpu:8(S:0-1)'"""
 USED = ["busy dgx-03", "busy dgx-04", "busy dgx-[01-02]", "used x", "used x,y"]
 
 
@@ -68,6 +73,8 @@ USED = ["busy dgx-03", "busy dgx-04", "busy dgx-[01-02]", "used x", "used x,y"]
     [
         pytest.param(SOME, {}, USED, id="jobs"),
         pytest.param("exit 0", {}, [], id="no jobs"),
+        pytest.param(SOME, {"sinfo": GRES}, [*USED, "gres dgx-[01-04] gpu:8(S:0-1)"], id="gres"),
+        pytest.param(SOME, {"sinfo": DOWN}, UNKNOWN, id="slurmctld ends between two answers"),
         pytest.param(DOWN, {}, UNKNOWN, id="slurmctld is down"),
         pytest.param(None, {}, UNKNOWN, id="squeue is gone"),
         pytest.param(DOWN, {"state": ["job_state.old"]}, UNKNOWN, id="its state is half written"),
@@ -87,7 +94,7 @@ def test_nodes_of_unknown_jobs_may_not_leave(tmp_path: Path) -> None:
         "refusals": "__slurm_controller_refusals | selectattr('when') | map(attribute='say') | list"
     }
     answer = {
-        "stdout_lines": UNKNOWN,
+        "stdout_lines": UNKNOWN[:3],
         "stderr_lines": ["slurm_load_jobs error: Unable to contact slurm controller"],
     }
     inputs = {
@@ -159,3 +166,72 @@ def test_partitions_with_jobs_may_not_leave(tmp_path: Path) -> None:
         begin.format("main, old")
     ]
     assert [line.partition(", and")[0] for line in refusals["unknown"]] == [begin.format("main")]
+
+
+REFUSED = {
+    "refusals": "__slurm_controller_refusals | selectattr('when') | map(attribute='say') | list"
+}
+
+
+def guarded(host: str, lines: list[str], **inputs: object) -> dict[str, object]:
+    """Return what the refusals of a host read."""
+    return {
+        "slurm_controller_nodes": [{"name": "dgx-[01-02]", "gres": gpus(8)}],
+        "slurm_controller_hosts": [host],
+        "__slurm_controller_busy": {"stdout_lines": lines, "stderr_lines": ["no controller"]},
+        "slurm_base_jwt": False,
+        **PREFLIGHT[2]["vars"],
+        **inputs,
+    }
+
+
+def gpus(count: int) -> list[dict[str, object]]:
+    return [{"name": "gpu", "type": "h100", "count": count}]
+
+
+def test_nodes_with_jobs_keep_their_gpus(tmp_path: Path) -> None:
+    """Slurm ends the jobs of a node with fewer: gres/gpu count mismatch on node dgx-01 (8 != 4)."""
+    four = [{"name": "dgx-01", "gres": gpus(4)}, {"name": "dgx-02", "gres": gpus(8)}]
+    here = "gres dgx-[01-02] gpu:h100:8(S:0-1)"
+    busy, down = ["busy dgx-01", here], ["unknown dgx-[01-02]", "gres dgx-[01-02] gpu:h100:8"]
+    cases = {
+        "fewer": guarded("fewer", busy, slurm_controller_nodes=four),
+        "not_known": guarded("not_known", down, slurm_controller_nodes=four),
+        "idle": guarded("idle", ["busy dgx-02", here], slurm_controller_nodes=four),
+        "equal": guarded("equal", busy),
+        "more": guarded("more", ["busy dgx-01", "gres dgx-01 gpu:4"]),
+        "allowed": guarded("allowed", busy, slurm_controller_nodes=four,
+                           slurm_controller_node_loss_allowed=True),
+    }  # fmt: skip
+    found = render_many(tmp_path, "slurm_controller", "Debian", cases, REFUSED)
+    refusals = {host: values["refusals"] for host, values in found.items() if values["refusals"]}
+    begin = "slurm_controller_nodes: dgx-01 would go from 8 to 4 gpu"
+    end = "or set slurm_controller_node_loss_allowed"
+    doubt = "and squeue does not say whether jobs run there (no controller); start slurmctld first"
+    assert refusals == {
+        "fewer": [f"{begin} while running jobs, which Slurm then ends; drain it first, {end}"],
+        "not_known": [f"{begin}, {doubt}, {end}"],
+    }
+
+
+def test_another_primary_has_the_queue_of_the_former_one(tmp_path: Path) -> None:
+    queue = "/var/lib/slurm/slurmctld/job_state"
+    former = {"slurm_controller_former_host": "head-01"}
+    states = {
+        name: {"__slurm_controller_state": {"paths": {queue: {"exists": there}}}}
+        for name, there in {"none": False, "copied": True}.items()
+    }
+    cases = {
+        "head-02": guarded("head-02", [], **former, **states["none"]),
+        "copied": guarded("copied", [], **former, **states["copied"]),
+        "head-01": guarded("head-01", [], **former, **states["none"]),
+        "first_run": guarded("first_run", [], **states["none"]),
+        "allowed": guarded("allowed", [], **former, **states["none"],
+                           slurm_controller_queue_loss_allowed=True),
+    }  # fmt: skip
+    found = render_many(tmp_path, "slurm_controller", "Debian", cases, REFUSED)
+    refusals = {host: values["refusals"] for host, values in found.items() if values["refusals"]}
+    assert list(refusals) == ["head-02"]
+    (say,) = refusals["head-02"]
+    assert say.startswith("slurm_controller_hosts: head-02 has no jobs in /var/lib/slurm/slurmctld")
+    assert "would end those of head-01; stop slurmctld there" in say

@@ -283,6 +283,23 @@ def test_the_release_is_read_in_a_host_of_another_language(tmp_path: Path) -> No
     assert shown.stdout == "C policy x\n"
 
 
+def test_the_release_is_read_where_apt_reads_no_sources(tmp_path: Path) -> None:
+    """As where a release before has written a key that apt does not take: the role corrects it."""
+    command = read_yaml(ROLES / "slurm_base/vars/Debian.yml")["__slurm_base_policy_command"]
+    tool = tmp_path / "apt-cache"
+    fails = "E: The list of sources could not be read."
+    tool.write_text(f"""#!/bin/sh
+case $* in *sourceparts=/dev/null*) ;; *) echo {fails} >&2; exit 100 ;; esac
+cat <<'END'
+{PINNED}END
+""")
+    tool.chmod(0o755)
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run([*command[:-1], "x"], env=env, capture_output=True, text=True, check=True)
+    # Of what is offered nothing is known.
+    assert done.stdout == "  Installed: 24.11.5-4\n"
+
+
 # The smallest policy that secilc takes, with what the module speaks of.
 POLICY = """
 (mls false) (sensitivity s0) (sensitivityorder (s0)) (category c0) (categoryorder (c0))
@@ -379,6 +396,18 @@ def test_no_account_rule_of_the_host_ends_the_stack_before_pam_slurm_adopt(
         ["sufficient", "pam_access.so"]
     ]
     assert account[last][1] == "required"
+
+
+@pytest.mark.parametrize("family", ["RedHat", "Debian"])
+def test_a_name_lets_in_whom_it_names_alone(tmp_path: Path, family: str) -> None:
+    """A group may have a space, and the members of a group with the name of a user have no job."""
+    inputs = {"slurm_compute_ssh_users": ["alice"], "slurm_compute_ssh_groups": ["domain users"]}
+    shown = {"files": "__slurm_compute_pam_files"}
+    files = by_path(render(tmp_path, "slurm_compute", family, inputs, shown)["files"])
+    rules = "/etc/security/access-baremetal-dgx.conf"
+    (line,) = (one for one in lines(files["/etc/pam.d/sshd"]) if "pam_access.so" in one)
+    assert line.split()[2:] == ["pam_access.so", f"accessfile={rules}", "nodefgroup", "listsep=,"]
+    assert lines(files[rules]) == ["+:root:ALL", "+:alice:ALL", "+:(domain users):ALL", "-:ALL:ALL"]
 
 
 def test_a_standby_of_slurmdbd_that_ignores_the_signal_is_soon_killed(tmp_path):
@@ -567,6 +596,23 @@ def test_who_logs_in_by_another_name_than_the_inventorys_is_not_locked_out(
     for host, text in refused.items():
         (line,) = re.findall(rf"^fatal: \[{host}\].*\n(?: .*\n)*", done.stdout, re.MULTILINE)
         assert text in line
+
+
+def test_a_group_with_a_space_is_one_group(tmp_path: Path) -> None:
+    tool = tmp_path / "id"
+    tool.write_text("""#!/bin/sh
+case $* in *--zero*) printf 'domain users\\0staff\\0' ;; *) echo domain users staff ;; esac
+""")
+    tool.chmod(0o755)
+    shared = {"slurm_compute_controllers": ["head-01"], "ansible_user": "alice"}
+    groups = {"whole": "domain users", "half": "users", "other": "staff"}
+    hosts = {name: {**shared, "slurm_compute_ssh_groups": [one]} for name, one in groups.items()}
+    preflight = {"name": "baremetal.dgx.slurm_compute", "tasks_from": "preflight"}
+    play = {"hosts": "all", "gather_facts": False, "tasks": [{"import_role": preflight}]}
+    done = played(tmp_path, hosts, play, PATH=f"{tmp_path}:{os.environ['PATH']}")
+    counts = dict(re.findall(r"^(\S+)\s+: .*failed=(\d)", done.stdout, re.MULTILINE))
+    assert counts == {"whole": "0", "half": "1", "other": "0"}, done.stdout
+    assert "would lock out alice" in done.stdout
 
 
 class Shell:

@@ -4,11 +4,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from wiring import Wiring, example, write
+from role_rules import read_yaml
+from wiring import ROOT, Wiring, example, write
+
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.report import hosts_text
 
 # Controller and login host of inventories/minimal, whose dgx-01 runs jobs.
 SHAPES = {
@@ -65,3 +69,29 @@ def test_users_come_to_a_login_host_without_a_job(
     assert logins["all"]["slurm_compute_pam_adopt"] is False
     assert logins["runs_jobs"]["slurm_compute_pam_adopt"] is False
     assert "slurm_compute_pam_adopt" not in wirings["alone"].of("dgx-01")
+
+
+def test_a_node_that_moves_to_another_address_has_slurm_read_all_again(tmp_path: Path) -> None:
+    """Slurm's daemons keep what they have looked up; slurm.conf has names alone."""
+    (task,) = [
+        one
+        for one in read_yaml(ROOT / "roles/slurm_controller/tasks/service.yml")
+        if one["name"] == "service | Start slurmctld"
+    ]
+    sync = task["baremetal.dgx.service_sync"]
+    constants = read_yaml(ROOT / "roles/slurm_controller/vars/main.yml")
+    assert "__slurm_controller_reloaded" in sync["reload_on"]
+    assert "/etc/hosts" in constants["__slurm_controller_reloaded"]
+    assert sync["reload_command"] == ["scontrol", "reconfigure"]
+    texts = []
+    for address in ("10.3.0.77", "10.3.0.78", "10.3.0.78"):
+        inventory = example(tmp_path / str(len(texts)), "minimal")
+        write(inventory, "host_vars/dgx-01.yml", {"node_address": {"management": address}})
+        texts.append(hosts_text(Wiring(inventory).plan))
+    assert texts[0] != texts[1] == texts[2]
+
+
+def test_a_controller_compares_itself_with_the_one_that_schedules(
+    wirings: dict[str, Wiring],
+) -> None:
+    assert wirings["alone"].of("dgx-01")["slurm_base_controllers"] == ["dgx-01"]

@@ -14,8 +14,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 # Tasks that imports bring in, whether they run or not. Raise it only for what a node must be asked;
-# a module that does more in one call costs less. It was 265 on 24 November 2026.
-MOST = 277
+# a module that does more in one call costs less. It was 265 on 24 November 2026, 277 on the 28th.
+MOST = 283
 _PLAY = re.compile(r"^  play #\d+ \(([^)]*)\): .*TAGS: \[", re.MULTILINE)
 
 

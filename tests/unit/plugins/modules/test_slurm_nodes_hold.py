@@ -27,6 +27,7 @@ class Slurm:
     def __init__(self) -> None:
         self.states = dict.fromkeys(NAMES, "IDLE")
         self.partitions = dict.fromkeys(NAMES, "batch,debug")
+        self.gres = dict.fromkeys(NAMES, "gpu:h100:8(S:0-1,3)")
         self.longest = {"batch": "7-00:00:00", "debug": "00:30:00"}
         self.jobs: list[tuple[str, str, str, str, str]] = []
         self.reservations: dict[str, str] = {}
@@ -75,7 +76,7 @@ class Slurm:
         state = "ALLOCATED" if held else self.states[name]
         return (
             f"NodeName={name} CPUAlloc=0 State={state} Weight=1 Partitions={self.partitions[name]} "
-            "BootTime=None\n"
+            f"BootTime=None Gres={self.gres[name]}\n"
         )
 
     def squeue(self, words: list[str]) -> tuple[int, str, str]:
@@ -141,6 +142,29 @@ def test_few_jobs_hold_many_nodes_and_are_given_back(hold: Any, slurm: Slurm) ->
     assert not slurm.jobs
     # Asking does not grow with the nodes.
     assert len(slurm.calls) < 25
+
+
+def test_steps_have_all_gpus_of_each_node(hold: Any, slurm: Slurm) -> None:
+    """A step of an exclusive job has only the GPUs that the job has asked for, on each node."""
+    slurm.gres.update({"dgx-02": "gpu:4", "dgx-03": "(null)", "dgx-04": "gpu:a:3,gpu:b:1,nic:8"})
+    hold(slurm_options=["--account=ops"])
+    asked = {
+        next(word[11:] for word in call if word.startswith("--nodelist=")): [
+            word for word in call if word.startswith("--gres=")
+        ]
+        for call in slurm.calls
+        if call[0] == "salloc"
+    }
+    assert asked == {
+        "dgx-[01,05-08]": ["--gres=gpu:8"],
+        "dgx-[02,04]": ["--gres=gpu:4"],
+        "dgx-03": [],
+    }
+    # What the site asks for comes last, and wins.
+    hold(state="released")
+    hold(nodes=["dgx-01"], slurm_options=["--gres=gpu:h100:8"])
+    last = [call for call in slurm.calls if call[0] == "salloc"][-1]
+    assert last.index("--gres=gpu:8") < last.index("--gres=gpu:h100:8")
 
 
 def test_a_name_with_the_end_of_a_line_is_no_job_of_ours(hold: Any, slurm: Slurm) -> None:

@@ -177,3 +177,59 @@ def test_no_slurmctld_begins_without_the_jobs_that_are_there(
         line.replace("DECLARED", options["path"]).replace("NOW", str(now)) for line in refusals
     ]
     assert begins == words
+
+
+LEFT = "slurm_controllers: head-01 is left out, but its slurmctld has the jobs; stop it"
+LATER = "slurm_controllers: head-02 is first, but slurmctld has the jobs on head-01"
+
+
+@pytest.mark.parametrize("jobs", [True, False])
+@pytest.mark.parametrize(
+    ("there", "up", "declared", "with_jobs", "without"),
+    [
+        pytest.param(["head-01"], 1, ["head-02"], LEFT, LEFT, id="another host"),
+        pytest.param(["head-01"], 1, ["head-02", "head-01"], "", LATER, id="one before it"),
+        pytest.param(["head-01"], 1, ["head-01", "head-02"], "", "", id="one behind it"),
+        pytest.param(["head-01", "head-02"], 1, ["head-02"], LEFT, LEFT, id="without the first"),
+        pytest.param(["head-01", "head-02"], 0, ["head-02"], "", LATER, id="the first is dead"),
+        pytest.param(["head-01", "head-02"], 1, ["head-01"], "", "", id="without the second"),
+        pytest.param(["HEAD-02.example"], 1, ["head-02"], "", "", id="another spelling"),
+        pytest.param([], 0, ["head-02"], "", "", id="none answers"),
+        pytest.param(["head-01"], 1, [], "", "", id="not asked"),
+    ],
+)
+def test_no_slurmctld_begins_while_another_has_the_jobs(
+    tmp_path, monkeypatch, run_module, there, up, declared, with_jobs, without, jobs
+):
+    """Each slurmd would end the jobs that the new one does not know."""
+    state = tmp_path / "state"
+    state.mkdir()
+    if jobs:
+        write(state, "job_state", 10752)
+    shown = [f"SlurmctldHost[{n}]        = {host}(10.0.0.{n})" for n, host in enumerate(there)]
+    config = "\n".join([*shown, f"StateSaveLocation       = {state}", "ClusterName = demo"])
+    pings = [
+        f"Slurmctld(x) at {host} is {'UP' if up or n else 'DOWN'}" for n, host in enumerate(there)
+    ]
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    (tools / "scontrol").write_text(
+        "#!/bin/sh\n" + ("" if there else "exit 1\n") +
+        f"if [ $1 = ping ]; then cat <<'EOF'\n{chr(10).join(pings)}\nEOF\n"
+        f"else cat <<'EOF'\n{config}\nEOF\nfi\n"
+    )  # fmt: skip
+    (tools / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    options = {
+        "path": str(state),
+        "version": "24.11",
+        "cluster_name": "demo",
+        "controllers": declared,
+        "configuration": str(tmp_path / "slurm.conf"),
+    }
+    result = run_module(slurm_saved_state.main, options)
+    refusal = with_jobs if jobs else without
+    assert result.get("failed", False) is bool(refusal), result
+    if refusal:
+        assert result["msg"].startswith(refusal)
+        assert "\n" not in result["msg"]
