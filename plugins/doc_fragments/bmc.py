@@ -66,7 +66,8 @@ options:
         type: str
         default: ""
       serial:
-        description: Serial number that the machine must have; not judged if empty.
+        description: Serial number that the machine must have; nothing is sent to another one. Not
+          judged if empty.
         type: str
         default: ""
       firmware:

@@ -197,11 +197,29 @@ def test_all_nodes_in_batches_with_a_first_one_and_a_floor(site: Site) -> None:
     assert site.changed[0] == "dgx-01"
     assert min(site.serving) == 2
     assert all(node == ["IDLE", ""] for node in site.slurm.values())
-    # Once done, it does nothing again.
+    # The inventory may declare another release by now.
+    rc, output = site.run()
+    assert rc != 0
+    assert len(site.changed) == 4
+    assert "change: no node is left to upgrade; 4 are done since 20" in " ".join(output.split())
+    assert "-e upgrade_again=true upgrades them again" in " ".join(output.split())
+
+
+def test_what_begins_again_goes_on_by_the_same_command(site: Site) -> None:
     rc, output = site.run()
     assert rc == 0, output
-    assert len(site.changed) == 4
-    assert "4 are done before" in output
+    (site.folder / "bad-dgx-03").touch()
+    rc, output = site.run(upgrade_again=True)
+    assert rc != 0
+    assert sorted(site.changed[4:]) == ["dgx-01", "dgx-02", "dgx-03"]
+    (site.folder / "bad-dgx-03").unlink()
+    rc, output = site.run(upgrade_again=True)
+    assert rc == 0, output
+    assert site.changed[7:] == ["dgx-03", "dgx-04"]
+    # It has ended, and the same command is another upgrade.
+    rc, output = site.run("--check", upgrade_again=True)
+    assert rc == 0, output
+    assert '"dgx-01", "dgx-02, dgx-03", "dgx-04"' in output
 
 
 def test_a_limit_is_one_for_the_nodes_too(site: Site) -> None:
@@ -359,3 +377,14 @@ def test_what_makes_no_sense_is_refused(site: Site, variables: dict, message: st
     assert rc != 0
     assert message in output
     assert site.serving == []
+
+
+@pytest.mark.parametrize("variable", ["upgrade", "upgrade_validate"])
+def test_a_playbook_that_cannot_be_read_is_named_before_a_node_leaves(
+    site: Site, variable: str
+) -> None:
+    """A node that has waited for its jobs for hours would be out for a word typed wrongly."""
+    rc, output = site.run(upgrade_name="change", **{variable: str(site.folder / "chnage.yml")})
+    assert rc != 0
+    assert f"{site.folder}/chnage.yml cannot be run" in output
+    assert site.serving == site.changed == []

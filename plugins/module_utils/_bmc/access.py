@@ -7,12 +7,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, ContextManager, Mapping, Sequence
+import contextlib
+from typing import Any, Callable, Iterator, Mapping, Sequence
 
 from .._core.lock import part_locks
 from .._core.pool import ask_all
 from .factory import is_factory
-from .machine import Machine, Opener, machine
+from .machine import Machine, Opener, machine, require_declared
 from .redfish import BmcError, load_library
 
 _BMC: dict[str, Any] = {
@@ -124,10 +125,20 @@ def refuse_factory(bmc: Mapping[str, Any]) -> None:
 
 
 def opener(bmc: Mapping[str, Any], timeout_s: float) -> Opener:
-    """Return what opens a session with the machine."""
+    """Return what opens a session with the machine, which must be the declared one.
 
-    def call() -> ContextManager[Machine]:
+    That is asked in the first session: a BMC that starts again may not know it at once.
+    """
+    is_known = not bmc["serial"]
+
+    @contextlib.contextmanager
+    def call() -> Iterator[Machine]:
+        nonlocal is_known
         refuse_factory(bmc)
-        return machine(bmc, timeout_s)
+        with machine(bmc, timeout_s) as opened:
+            if not is_known:
+                require_declared(bmc, opened.serial())
+                is_known = True
+            yield opened
 
     return call

@@ -7,13 +7,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, ContextManager, Dict, Mapping, Optional, Tuple
+import contextlib
+from typing import Any, Callable, ContextManager, Dict, Iterator, Mapping, Optional, Tuple
 
 from .._core.question import Question
 from .._core.record import Record, stamped, utc_text
 from .access import ask_bmcs, by_node, change_bmcs, loaded, refuse_factory
 from .accounts import RotationError, bring_accounts, own_session
 from .ipmi import Ipmi
+from .machine import require_declared
 from .redfish import BmcError, LackError, RefusedError, Session, session
 from .settings import (
     Bring,
@@ -85,6 +87,14 @@ def _bring(bmc: Mapping[str, Any], timeout_s: float, writes: bool) -> _Answers:
     def login(user: str, password: str, renews: bool = False) -> ContextManager[Session]:
         return session({**bmc, "user": user, "password": password}, timeout_s, renews)
 
+    @contextlib.contextmanager
+    def declared(user: str, password: str, renews: bool = False) -> Iterator[Session]:
+        with login(user, password, renews) as opened:
+            # A BMC that wants another password first shows the own account alone.
+            if bmc["serial"] and not opened.own_account:
+                require_declared(bmc, opened.system(bmc["system"]).get("SerialNumber"))
+            yield opened
+
     answers: _Answers = {}
 
     def part(question: Question, bring: Callable[[], Found]) -> None:
@@ -98,7 +108,7 @@ def _bring(bmc: Mapping[str, Any], timeout_s: float, writes: bool) -> _Answers:
             answers[question.check] = None, str(error)
 
     try:
-        with own_session(login, bmc, writes) as (opened, own):
+        with own_session(declared, bmc, writes) as (opened, own):
             part(ACCOUNTS, lambda: bring_accounts(opened, login, bmc["accounts"], writes, own))
             for name in wanted:
                 question, bring = _SETTINGS[name]

@@ -34,6 +34,9 @@ _FAILED = ("Exception", "Killed", "Cancelled", "Cancelling", "Interrupted")
 class Machine(Protocol):
     """What can be asked of a BMC; LackError for what it has no way to do, BmcError for the rest."""
 
+    def serial(self) -> str | None:
+        """Return the serial number of the machine; None if the BMC does not say it."""
+
     def power(self) -> str:
         """Return On, Off, or a state on the way there."""
 
@@ -70,6 +73,11 @@ class RedfishMachine:
             self._system = self.session.get(self._system["@odata.id"])
         self._is_fresh = False
         return self._system
+
+    def serial(self) -> str | None:
+        """Return the serial number of the machine; None if the BMC does not say it."""
+        found: str | None = self._system.get("SerialNumber")
+        return found
 
     def power(self) -> str:
         """Return On, Off, or a state on the way there."""
@@ -151,6 +159,19 @@ def _action(resource: Mapping[str, Any], name: str, group: str = "") -> Mapping[
     found = resource.get("Actions") or {}
     action = (found.get(group) or {} if group else found).get(name)
     return action if isinstance(action, Mapping) else {}
+
+
+def require_declared(bmc: Mapping[str, Any], serial: str | None) -> None:
+    """RefusedError unless this is the machine that is declared, where a serial number is.
+
+    An address leads to another machine when two have changed places: that one may have a job.
+    """
+    if not bmc["serial"] or serial == bmc["serial"]:
+        return
+    place, declared = f"the machine at {bmc['address']}", f"declared is {bmc['serial']}"
+    if serial:
+        raise RefusedError(f"{place} is {serial}, {declared}; correct node_address or node_serial")
+    raise RefusedError(f"{place} says no serial number, {declared}; leave node_serial out")
 
 
 @contextlib.contextmanager

@@ -106,8 +106,13 @@ def plan_step(
             left.append(Left(target, "Slurm does not know it"))
         elif _is_ours(node, name):
             if hands_off(node):
-                stuck.append(Left(target, f"is out for this upgrade, and {node.state}"))
+                why = f"is out for this upgrade, and {node.state}: bring it back first"
+                stuck.append(Left(target, why))
             held.append(target)
+        elif node.has("DRAIN") and node.reason.startswith(reason_of("")):
+            other = node.reason[len(reason_of("")) :]
+            why = f"is out for the upgrade {other}: end that one first, by its command"
+            stuck.append(Left(target, why))
         elif hands_off(node):
             left.append(Left(target, f"is {node.state}"))
         elif not node.has("DRAIN"):
@@ -141,9 +146,7 @@ def _is_ours(node: Node, name: str) -> bool:
 def _stuck_text(stuck: Sequence[Left]) -> str:
     report = "; ".join(f"{one.node} {one.why}" for one in stuck)
     names = ", ".join(f'"{one.node}"' for one in stuck)
-    return (
-        f"{report}: bring it back first, or go on without it: -e '{{\"upgrade_skip\": [{names}]}}'"
-    )
+    return f"{report}, or go on without it: -e '{{\"upgrade_skip\": [{names}]}}'"
 
 
 def preview(

@@ -134,3 +134,19 @@ def test_another_checksum_stops_everything(update, package):
     assert answer["failed"]
     assert "its sha256 is" in answer["msg"]
     assert bmc.log == []
+
+
+@pytest.mark.parametrize("state", ["planned", "updated"])
+def test_a_machine_that_is_not_the_declared_one_gets_no_package(update, package, state, tmp_path):
+    bmc = Bmc()
+    each = {"packages": [package], "serial": "1660224000007"}
+    answer = update(
+        bmc, each=each, nodes=slurm("IDLE+DRAIN"), held=["dgx-01"], share=1.0, state=state
+    )
+    why = (
+        "the machine at 127.0.0.1 is 1660224000001, declared is 1660224000007; correct "
+        "node_address or node_serial"
+    )
+    assert outcomes(answer) == {"dgx-01": ("not_measured", f"not reached: {why}")}
+    assert (answer["done"], answer["versions"], bmc.flashed) == ([], {}, [])
+    assert not (tmp_path / "bmc").exists()

@@ -162,6 +162,67 @@ def test_a_factory_password_gets_no_login(power):
     assert bmc.log == []
 
 
+SERIAL = "1660224000001"
+
+
+@pytest.mark.parametrize(
+    ("has", "why"),
+    [
+        (
+            "1660224000007",
+            f"is 1660224000007, declared is {SERIAL}; correct node_address or node_serial",
+        ),
+        (
+            "",
+            f"says no serial number, declared is {SERIAL}; leave node_serial out",
+        ),
+    ],
+)
+@pytest.mark.parametrize("state", ["planned", "switched"])
+def test_a_machine_that_is_not_the_declared_one_is_not_switched(power, state, has, why):
+    """Two nodes changed places: under the job of the other one its power would go."""
+    why = f"not reached: the machine at 127.0.0.1 {why}"
+    bmc = Bmc()
+    bmc.tree[SYSTEM]["SerialNumber"] = has
+    given = {"nodes": slurm("IDLE+DRAIN"), "held": ["dgx-01"], "state": state, "share": 1.0}
+    for action in ("cycle", "ac_cycle"):
+        answer = power(action, bmc, each={"serial": SERIAL}, **given)
+        assert outcomes(answer) == {"dgx-01": ("not_measured", why)}
+        assert (answer["done"], answer["power"], answer["changed"]) == ([], {}, False)
+    assert (bmc.acts, bmc.sessions) == ([], set())
+
+
+def test_the_declared_machine_is_known_until_its_bmc_is_back(power):
+    """After an AC cycle a BMC may not have read yet what the machine is."""
+
+    class Late(Bmc):
+        def lose_power(self):
+            super().lose_power()
+            del self.tree[SYSTEM]["SerialNumber"]
+
+    bmc = Late()
+    bmc.away_s = 0.5
+    given = {"nodes": slurm("DOWN"), "held": ["dgx-01"], "each": {"serial": SERIAL}}
+    assert power("ac_cycle", bmc, **given)["done"] == ["dgx-01"]
+
+
+def test_over_ipmi_the_machine_is_asked_too(power, tmp_path, monkeypatch):
+    tool = tmp_path / "ipmitool"
+    tool.write_text(
+        f'#!/bin/sh\necho "$*" >> {tmp_path}/calls\n'
+        "echo ' Product Serial : S7'\necho 'Chassis Power is off'\n"
+    )
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    given = {"change_s": 0, "each_s": 20}
+    answer = power("on", 623, each={"protocol": "ipmi", "serial": "S3"}, **given)
+    why = "the machine at 127.0.0.1 is S7, declared is S3; correct node_address or node_serial"
+    assert outcomes(answer) == {"dgx-01": ("not_measured", f"not reached: {why}")}
+    assert "power on" not in (tmp_path / "calls").read_text()
+    power("on", 623, each={"protocol": "ipmi", "serial": "S7"}, **given)
+    assert "power on" in (tmp_path / "calls").read_text()
+
+
 def test_a_machine_that_another_run_works_on_is_not_touched(power, bmc_tls):
     busy_text = (
         "not reached: another run is at work on it; wait until it has ended, then write the same "

@@ -202,3 +202,32 @@ def test_neither_password_is_right(configure):
     answer = configure(bmc, password=NEW, former_password="older-word-0")
     assert outcomes(answer) == {"bmc.access": ("not_measured", "it refuses user or password")}
     assert bmc.passwords == {USER: PASSWORD}
+
+
+@pytest.mark.parametrize("has", [PASSWORD, NEW])
+def test_a_machine_that_is_not_the_declared_one_keeps_its_settings(configure, has):
+    """Neither a password of the own account, nor another one, is written to it."""
+    bmc = Bmc()
+    bmc.passwords = {USER: has}
+    answer = configure(
+        bmc,
+        serial="1660224000007",
+        password=NEW,
+        former_password=PASSWORD,
+        accounts=[OPS],
+        bios={"SRIOV": "Disabled"},
+    )
+    why = (
+        "the machine at 127.0.0.1 is 1660224000001, declared is 1660224000007; correct "
+        "node_address or node_serial"
+    )
+    assert outcomes(answer) == {"bmc.access": ("not_measured", why)}
+    assert (written(bmc), bmc.passwords) == ([], {USER: has})
+
+
+def test_a_delivered_password_is_replaced_on_the_declared_machine(configure):
+    """A BMC that wants another password first shows no serial number before."""
+    bmc = Bmc()
+    bmc.passwords, bmc.must_change = {USER: "admin"}, {USER}
+    given = {"serial": "1660224000001", "password": NEW, "former_password": "admin"}
+    assert configure(bmc, **given)["verdict"] == "pass"

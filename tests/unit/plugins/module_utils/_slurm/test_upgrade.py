@@ -87,7 +87,7 @@ def test_a_node_that_did_not_come_back_stops_it():
 
 def test_others_drains_are_left_alone_and_those_of_the_gate_are_not():
     fan = Node("dgx-01", ("IDLE", "DRAIN"), "broken fan", "alice")
-    other = Node("dgx-02", ("IDLE", "DRAIN"), "dgx-upgrade: kernel", "root")
+    other = Node("dgx-02", ("IDLE", "DRAIN"), "kernel", "root")
     gate = Node("dgx-03", ("IDLE", "DRAIN"), write_reason("dgx-03", "f", "gpu3 ecc"), "root")
     edited = Node("dgx-04", ("IDLE", "DRAIN"), gate.reason, "root")
     gone = {
@@ -98,11 +98,23 @@ def test_others_drains_are_left_alone_and_those_of_the_gate_are_not():
     assert found.fresh == ()
     left = {one.node: one.why for one in found.left}
     assert left["dgx-01"] == "drained by alice: broken fan"
-    assert left["dgx-02"] == "drained by root: dgx-upgrade: kernel"
+    assert left["dgx-02"] == "drained by root: kernel"
     assert left["dgx-04"].startswith("drained by root: dgx-gate: gpu3 ecc")
     assert left["dgx-08"] == "Slurm does not know it"
     # It stands already, and takes no place of the floor.
     assert step(gone, done=["dgx-07"], policy=Policy(3, 2)).batch == ("dgx-03", "dgx-05")
+
+
+def test_a_node_that_another_upgrade_has_out_is_not_forgotten():
+    """As after a run whose name was wrong: no other run brings it back."""
+    other = Node("dgx-02", ("IDLE", "DRAIN"), "dgx-upgrade: kernel", "root")
+    found = step(fleet(other), done=["dgx-01"])
+    assert (found.batch, found.remaining) == ((), 6)
+    assert found.refusal == (
+        "dgx-02 is out for the upgrade kernel: end that one first, by its command, or go on "
+        'without it: -e \'{"upgrade_skip": ["dgx-02"]}\''
+    )
+    assert step(fleet(other), ["dgx-01"], ["dgx-02"]).batch == ("dgx-03", "dgx-04", "dgx-05")
 
 
 @pytest.mark.parametrize(
