@@ -135,7 +135,8 @@ def opener(bmc: Mapping[str, Any], timeout_s: float) -> Opener:
     def call() -> Iterator[Machine]:
         nonlocal is_known
         refuse_factory(bmc)
-        with machine(bmc, timeout_s) as opened:
+        with contextlib.ExitStack() as stack:
+            opened = stack.enter_context(machine(bmc, timeout_s))
             if not is_known:
                 require_declared(bmc, opened.serial())
                 is_known = True

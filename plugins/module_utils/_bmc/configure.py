@@ -87,13 +87,8 @@ def _bring(bmc: Mapping[str, Any], timeout_s: float, writes: bool) -> _Answers:
     def login(user: str, password: str, renews: bool = False) -> ContextManager[Session]:
         return session({**bmc, "user": user, "password": password}, timeout_s, renews)
 
-    @contextlib.contextmanager
-    def declared(user: str, password: str, renews: bool = False) -> Iterator[Session]:
-        with login(user, password, renews) as opened:
-            # A BMC that wants another password first shows the own account alone.
-            if bmc["serial"] and not opened.own_account:
-                require_declared(bmc, opened.system(bmc["system"]).get("SerialNumber"))
-            yield opened
+    def declared(user: str, password: str, renews: bool = False) -> ContextManager[Session]:
+        return _with_declared(login(user, password, renews), bmc)
 
     answers: _Answers = {}
 
@@ -116,6 +111,16 @@ def _bring(bmc: Mapping[str, Any], timeout_s: float, writes: bool) -> _Answers:
     except RotationError as error:
         answers[ACCOUNTS.check] = Found((str(error),)), ""
     return answers
+
+
+@contextlib.contextmanager
+def _with_declared(opening: ContextManager[Session], bmc: Mapping[str, Any]) -> Iterator[Session]:
+    with contextlib.ExitStack() as stack:
+        opened = stack.enter_context(opening)
+        # A BMC that wants another password first shows the own account alone.
+        if bmc["serial"] and not opened.own_account:
+            require_declared(bmc, opened.system(bmc["system"]).get("SerialNumber"))
+        yield opened
 
 
 def _with_system(
