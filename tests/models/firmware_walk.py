@@ -25,6 +25,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.redfish import 
     SilentError,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.switch import Limits
+from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.taken import Taken
 from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.updates import (
     DONE,
     SETTLE_S,
@@ -79,6 +80,10 @@ class Walk:
             for one in PACKAGES
         ]
         self.cannot_cycle = self.loses_answers = self.spoils = self.forgets = False
+        # An answer that names no task; whether it is 202; seconds until the task is in the list.
+        self.names_none = self.is_accepted = False
+        self.late_s: float | None = 0.0
+        self.late: list[tuple[float, str]] = []
 
     # The BMC
 
@@ -103,6 +108,7 @@ class Walk:
         self._asked()
         if kind == "ac_cycle" and self.cannot_cycle:
             raise LackError("no way to cycle AC power")
+        assert not any(self.known.values()), "a task is running"
         self.cycles.append(kind)
         self.state = "Off" if kind in ("off", "soft_off") else "On"
         if kind == "ac_cycle":
@@ -124,18 +130,24 @@ class Walk:
 
     def tasks(self) -> list[str]:
         self._asked()
-        return list(self.known)
+        hidden = {path for at, path in self.late if at > self.now}
+        return [path for path in self.known if path not in hidden]
 
-    def push(self, package: Mapping[str, Any]) -> str:
+    def push(self, package: Mapping[str, Any]) -> Taken:
         self._asked()
         self.flashed.append(package["file"])
         path = f"/t/{len(self.known)}"
-        self.known[path] = 2
+        if self.late_s is not None:
+            self.known[path] = 2
+            if self.names_none:
+                self.late.append((self.now + self.late_s, path))
         self.waiting[package["activation"]] += list(package["components"])
+        if self.late_s is None and not self.is_accepted:
+            self._activate("none")
         self.tick()
         if self.loses_answers:
             raise SilentError("no answer in time")
-        return path
+        return Taken("" if self.names_none else path, not self.is_accepted)
 
     def task(self, path: str) -> tuple[str, str]:
         self._asked()
@@ -192,6 +204,8 @@ class Walk:
 def walk(folder: Path, seed: int) -> Walk:
     """Kill up to three runs at random points; the last one ends what they began."""
     world = Walk(folder, seed, shares=bool(seed % 2))
+    world.names_none, world.is_accepted = bool(seed % 3), seed % 3 == 2
+    world.late_s = 7.0 * (seed % 5)
     for _number in range(world.draw.randint(1, 3)):
         world.run(world.draw.randint(1, 80))
         world.check()

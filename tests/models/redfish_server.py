@@ -165,6 +165,10 @@ class Bmc:
         self.flashed: list[str] = []
         self.waiting: dict[str, dict[str, str]] = {}
         self.spoils = self.busy = False
+        # The status of answers to a package in the form of AMI's BMCs, 0 for another form; looks at
+        # a task until it has ended; resets that came before.
+        self.ami, self.looks = 0, 0
+        self.torn: list[str] = []
         # Accounts; who must change the password first; passwords of which the BMC keeps another one
         # than it is given; a BMC that refuses a new one and repeats it.
         self.passwords = {USER: PASSWORD}
@@ -173,6 +177,10 @@ class Bmc:
         self.echoes = False
         # Attributes of the BIOS that it accepts and does not keep.
         self.ignores: set[str] = set()
+        # Settings that a job applies, as on iDRAC: those that have one. None is a BMC without jobs.
+        self.jobs: set[str] | None = None
+        # A BMC with a fixed number of accounts, as iDRAC 9.
+        self.has_slots = False
         self.is_dead = False
         self._away_until = 0.0
         self._pending: tuple[float, str] | None = None
@@ -185,6 +193,8 @@ class Bmc:
     def post(self, path: str, body: Any) -> int:
         """Do an action; return its status."""
         kind = (body or {}).get("ResetType", "")
+        if kind and self.looks:
+            self.torn.append(kind)
         if kind in self.breaks:
             return 500
         if path == f"{V1}/Systems/DGX/Actions/ComputerSystem.Reset":
@@ -255,8 +265,48 @@ class Bmc:
         collection["Members"] = [one for one in collection["Members"] if one["@odata.id"] != path]
         return 204
 
+    def wants_slots(self) -> None:
+        """Be a BMC with 16 slots for accounts, of which the first is reserved."""
+        self.has_slots = True
+        path = f"{V1}/AccountService/Accounts"
+        for number in range(1, 17):
+            self.tree[f"{path}/{number}"] = {
+                "@odata.id": f"{path}/{number}", "Id": str(number), "UserName": "",
+                "RoleId": "None", "Enabled": False,
+            }  # fmt: skip
+        self.tree[f"{path}/2"].update(UserName=USER, RoleId="Administrator", Enabled=True)
+        self.tree[path]["Members"] = [{"@odata.id": f"{path}/{n}"} for n in range(1, 17)]
+
+    def wants_jobs(self) -> None:
+        """Be a BMC that applies settings by jobs."""
+        self.jobs = set()
+        for path in [one.removesuffix("/SD") for one in self.tree if one.endswith("/SD")]:
+            self.tree[path]["@Redfish.Settings"]["SupportedApplyTimes"] = [
+                "Immediate", "OnReset", "AtMaintenanceWindowStart"
+            ]  # fmt: skip
+
+    def schedule(self, path: str, body: Any) -> tuple[int, Any, dict[str, str]]:
+        """Change settings that a job applies; return status, answer and headers."""
+        assert self.jobs is not None
+        if path in self.jobs:
+            # SYS011 of iDRAC.
+            message = (
+                "Pending configuration values are already committed, unable to perform another set "
+                "operation."
+            )
+            return 400, {"error": {"@Message.ExtendedInfo": [{"Message": message}]}}, {}
+        when = body.pop("@Redfish.SettingsApplyTime", {}).get("ApplyTime")
+        headers = {}
+        if when == "OnReset":
+            self.jobs.add(path)
+            headers["Location"] = f"{V1}/TaskService/TaskMonitors/JID_{len(self.jobs)}"
+        status, answer = self.patch(path, body, "*")
+        return status, answer, headers
+
     def patch(self, path: str, body: Any, match: str | None) -> tuple[int, Any]:
         """Change a resource; return the status and the answer."""
+        if "@Redfish.SettingsApplyTime" in body:
+            return 400, {}
         if path not in self.tree:
             return 404, {}
         if match is None:
@@ -266,12 +316,16 @@ class Bmc:
             if self.echoes:
                 message = f"The value {password} for the property Password is not acceptable"
                 return 400, {"error": {"message": message}}
-            user = self.tree[path]["UserName"]
+            user = body.get("UserName") or self.tree[path]["UserName"]
             self.passwords[user] = password[:6] if password in self.mangles else password
             self.must_change.discard(user)
         for name in self.ignores:
             body.get("Attributes", {}).pop(name, None)
         place = {**self.tree[path]}
+        if self.has_slots and place.get("Id") == "1":
+            return 400, {}
+        if body.get("UserName") == "":
+            self.passwords.pop(place["UserName"], None)
         for key, value in body.items():
             place[key] = {**place.get(key, {}), **value} if isinstance(value, dict) else value
         self.tree[path] = place
@@ -279,15 +333,21 @@ class Bmc:
 
     def act(
         self, command: str, path: str, query: str, body: Any, match: str | None
-    ) -> tuple[int, Any]:
+    ) -> tuple[int, Any] | tuple[int, Any, dict[str, str]]:
         """Return the status and the answer of all that is neither a login nor a file."""
         if command == "GET":
             found = self.answer(path, query)
             return (404, {}) if found is None else (200, found)
+        if command == "PATCH" and self.jobs is not None and path.endswith("/SD"):
+            return self.schedule(path, body)
         if command == "PATCH":
             return self.patch(path, body, match)
+        if command == "DELETE" and self.has_slots and "/Accounts/" in path:
+            return 405, {}
         if command == "DELETE":
             return self.remove(path), None
+        if self.has_slots and path == f"{V1}/AccountService/Accounts":
+            return 405, {}
         if path in self.tree:
             return self.make(path, body), {}
         status = self.post(path, body)
@@ -296,11 +356,13 @@ class Bmc:
     def boot(self) -> None:
         """What waits for the next boot is in force."""
         for path, waiting in list(self.tree.items()):
-            if path.endswith("/SD"):
+            if path.endswith("/SD") and (self.jobs is None or path in self.jobs):
                 now = self.tree[path.removesuffix("/SD")]
                 for key in ("Boot", "Attributes"):
                     if key in waiting:
                         now[key] = {**now[key], **waiting[key]}
+        if self.jobs:
+            self.jobs.clear()
 
     def upload(self, body: bytes) -> str:
         """Take a package, whose content says what it brings and needs; return its task."""
@@ -317,6 +379,29 @@ class Bmc:
             self.waiting[content["activation"]] = content["brings"]
             self.activate("none")
         return path
+
+    def taken(self, task: str) -> tuple[int, Any, dict[str, str]]:
+        """Return the answer to a package: status, body and headers."""
+        if not self.ami:
+            return 202, {"@odata.id": task}, {"Location": task}
+        # The answer of a DGX H100 in NVIDIA's documentation of nvfwupd.
+        messages = [
+            {
+                "@odata.type": "#Message.v1_0_8.Message",
+                "Message": f"A new task {task} was created.", "MessageArgs": [task],
+                "MessageId": "Task.1.0.New", "Resolution": "None", "Severity": "OK",
+            },
+            {
+                "@odata.type": "#Message.v1_0_8.Message",
+                "Message": "The action UpdateService.MultipartPush was submitted to do firmware "
+                "update.",
+                "MessageArgs": ["UpdateService.MultipartPush"],
+                "MessageId": "UpdateService.1.0.StartFirmwareUpdate",
+                "Resolution": "None", "Severity": "OK",
+            },
+        ]  # fmt: skip
+        kind = "#UpdateService.v1_11_0.UpdateService"
+        return self.ami, {"@odata.type": kind, "Messages": messages}, {}
 
     def activate(self, kind: str) -> None:
         """What waits for this kind of cycle runs."""
@@ -338,7 +423,8 @@ class Bmc:
             self.tree[f"{V1}/Systems/DGX"]["PowerState"] = self._pending[1]
             self._pending = None
         data = self.tree.get(path)
-        if self.busy and data and "TaskState" in data:
+        if data and "TaskState" in data and (self.busy or self.looks):
+            self.looks = max(0, self.looks - 1)
             return {**data, "TaskState": "Running", "PercentComplete": 39}
         if data is None or "$expand" not in unquote(query) or "Members" not in data:
             return data
@@ -411,8 +497,7 @@ def serve(bmc_of: Any, key: Path, cert: Path, host: str = "127.0.0.1", port: int
                 bmc.sessions.discard("token-" + path.rsplit("/", 1)[1])
                 self._send(204)
             elif self.command == "POST" and path == f"{V1}/UpdateService/upload":
-                task = bmc.upload(data)
-                self._send(202, {"@odata.id": task}, {"Location": task})
+                self._send(*bmc.taken(bmc.upload(data)))
             else:
                 match = self.headers.get("If-Match")
                 self._send(*bmc.act(self.command, path, url.query, body, match))

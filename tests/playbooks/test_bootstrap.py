@@ -54,3 +54,34 @@ def test_the_login_by_key_takes_the_way_of_ansible(site: Site) -> None:
             *('-o IdentityFile="/srv/key"', "-o StrictHostKeyChecking=accept-new"),
         ):
             assert f" {words} " in call
+
+
+UNKNOWN = """\
+No ED25519 host key is known for [fd00::1]:2222 and you have requested strict checking.
+Host key verification failed."""
+CHANGED = """\
+@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
+@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @
+@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@@
+Offending ED25519 key in /root/.ssh/known_hosts:1
+Host key verification failed."""
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        (UNKNOWN, "is unknown: add it to known_hosts, or, in a network that you trust, write -e "),
+        (CHANGED, "has changed: if the machine was installed again, remove the old one with "),
+    ],
+)
+def test_a_host_key_that_ssh_refuses_is_named_with_its_remedy(
+    site: Site, text: str, remedy: str
+) -> None:
+    ssh = site.folder / "bin/ssh"
+    ssh.write_text(f"#!/bin/sh\necho '{text}' >&2\nexit 255\n")
+    rc, output = site.run("-e", "target=dgx-01", playbook="bootstrap")
+    assert rc != 0
+    assert f"the host key of fd00::1 {remedy}" in output
+    words = {UNKNOWN: "bootstrap_accept_host_keys=true", CHANGED: "ssh-keygen -R '[fd00::1]:2222'"}
+    assert words[text] in output
+    assert "Install Python" not in output

@@ -99,14 +99,13 @@ def _account(opened: Session, login: Login, wanted: Mapping[str, Any], writes: b
     known = _of_user(opened, user, True)
     if wanted["state"] == "absent":
         if known and writes:
-            opened.send("delete", known["@odata.id"], None)
+            _remove(opened, known["@odata.id"])
         return "is there" if known else ""
     role, password = wanted["role"], wanted["password"]
     if not known:
         if writes:
-            path = link(opened.linked(opened.root, "AccountService"), "Accounts")
             body = {"UserName": user, "Password": password, "RoleId": role, "Enabled": True}
-            opened.send("post", path, body, secret=password)
+            _make(opened, body, password)
         return "is missing"
     change: dict[str, Any] = {}
     if known.get("RoleId") != role:
@@ -122,6 +121,29 @@ def _account(opened: Session, login: Login, wanted: Mapping[str, Any], writes: b
         {"RoleId": f"has the role {known.get('RoleId')}", "Enabled": "is disabled",
          "Password": "has another password"}[key] for key in change
     )  # fmt: skip
+
+
+def _make(opened: Session, body: Mapping[str, Any], password: str) -> None:
+    """Make an account: in a free slot of a BMC that has slots, as iDRAC 9, else as a new member."""
+    path = link(opened.linked(opened.root, "AccountService"), "Accounts")
+    # The first slot is reserved.
+    free = [
+        one for one in opened.members(path) if one.get("UserName") == "" and one.get("Id") != "1"
+    ]
+    if free:
+        _set(opened, free[0]["@odata.id"], body, password)
+    else:
+        opened.send("post", path, body, secret=password)
+
+
+def _remove(opened: Session, path: str) -> None:
+    """Remove an account; a slot, which cannot be removed, becomes free."""
+    try:
+        opened.send("delete", path, None)
+    except RefusedError as error:
+        if "HTTP 405" not in str(error):
+            raise
+        _set(opened, path, {"Enabled": False, "UserName": ""}, "")
 
 
 def _is_right(login: Login, user: str, password: str) -> bool:

@@ -145,19 +145,24 @@ class Update:
 
         Packages `along` are written, and have the cycle in common.
         """
+        again = self._rules.again
         while True:
             is_there, wrong = self._read(package)
             known = self._book.last(self._node, package["sha256"])
             tasks = None
-            if known and known.what == updates.PUSHING:
+            if known and known.what in (updates.PUSHING, updates.TAKEN):
                 tasks = self._line.ask(_tasks)
-            step = updates.next_step(known, is_there, tasks, self._now(), self._rules.again)
+            step = updates.next_step(known, is_there, tasks, self._now(), again)
+            # Consent is to one more try.
+            again = False
             if step.what == updates.DONE:
                 if known and known.what != updates.DONE:
                     self._note(package, updates.DONE)
                 return Outcome(DONE, "as declared", self._acted)
             if step.what == updates.STOP:
                 return self._end(None, package, step.why)
+            if step.what == updates.ACTIVATE and known and known.what == updates.TAKEN:
+                self._note(package, updates.FLASHED)
             if waits and step.what == updates.ACTIVATE and package["activation"] != "none":
                 return None
             ended = self._do(step, package, wrong, along)
@@ -175,13 +180,17 @@ class Update:
             return self._push(package)
         if step.what == updates.FOLLOW:
             return self._follow(package, step.task)
+        if step.what == updates.WAIT:
+            self._sleep(self._rules.limits.poll_s)
+            return None
         return self._activate(package, wrong, along)
 
     def _push(self, package: Mapping[str, Any]) -> Outcome | None:
         tasks = self._line.ask(_tasks)
-        self._note(package, updates.PUSHING, " ".join(sorted(tasks or ())))
+        before = " ".join(sorted([updates.NO_LIST] if tasks is None else tasks))
+        self._note(package, updates.PUSHING, before)
         try:
-            task = self._line.ask(lambda machine: machine.push(package))
+            taken = self._line.ask(lambda machine: machine.push(package))
             self._acted = True
         except LackError as error:
             self._note(package, updates.UNSENT)
@@ -192,7 +201,10 @@ class Update:
             # It may have arrived; the next run looks.
             self._acted = True
             return self._end(None, package, f"sending it: {error}; write the same command again")
-        self._note(package, updates.PUSHED if task else updates.FLASHED, task)
+        if taken.task:
+            self._note(package, updates.PUSHED, taken.task)
+        else:
+            self._note(package, updates.TAKEN, before, "" if taken.is_over else "HTTP 202")
         return None
 
     def _follow(self, package: Mapping[str, Any], task: str) -> Outcome | None:

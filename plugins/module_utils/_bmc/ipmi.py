@@ -12,6 +12,7 @@ from typing import Any, Mapping
 
 from .._core.run import MISSING, TIMED_OUT, CommandRunner, last_lines, run
 from .redfish import BmcError, LackError
+from .taken import Taken
 
 _WORDS = {"on": "on", "off": "off", "soft_off": "soft"}
 _POWER = re.compile(r"Chassis Power is (on|off)")
@@ -61,7 +62,7 @@ class Ipmi:
         """Refuse: IPMI has no tasks."""
         raise LackError("IPMI has no tasks")
 
-    def push(self, package: Mapping[str, Any]) -> str:
+    def push(self, package: Mapping[str, Any]) -> Taken:
         """Refuse: IPMI has no command for it."""
         raise LackError("IPMI has no command that updates firmware")
 

@@ -128,7 +128,9 @@ def _firmware(
             unknown.append(f"the BMC has no component {pattern}")
         for component in matching:
             version = versions[component]
-            if "exact" in rule and version != rule["exact"]:
+            if not version:
+                unknown.append(f"{component} names no version")
+            elif "exact" in rule and version != rule["exact"]:
                 wrong.append(f"{component} {version}, declared {rule['exact']}")
             elif "minimum" in rule and _order(version) < _order(rule["minimum"]):
                 wrong.append(f"{component} {version}, at least {rule['minimum']}")
@@ -149,8 +151,9 @@ def _common(
     counts: dict[tuple[str, str], collections.Counter[str]] = {}
     for name, one in seen.items():
         for component, version in (one.get("firmware") or {}).items():
-            key = bmcs[name]["profile"], component
-            counts.setdefault(key, collections.Counter())[version] += 1
+            if version:
+                key = bmcs[name]["profile"], component
+                counts.setdefault(key, collections.Counter())[version] += 1
     found: dict[tuple[str, str], str] = {}
     for key, counter in counts.items():
         ranked: Sequence[tuple[str, int]] = counter.most_common(2)

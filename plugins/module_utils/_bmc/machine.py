@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 from typing import Any, Callable, ContextManager, Iterator, Mapping, Protocol
-from urllib.parse import urlsplit
 
 from .ipmi import Ipmi
 from .redfish import BmcError, LackError, RefusedError, Session, link, session
+from .taken import Taken, read_taken
 
 ON, SOFT_OFF, OFF, AC_CYCLE = "on", "soft_off", "off", "ac_cycle"
 # What a system accepts for each, the best first (Redfish, Resource, ResetType). PowerCycle and
@@ -44,13 +44,13 @@ class Machine(Protocol):
         """Do one of ON, SOFT_OFF, OFF and AC_CYCLE, as far as the BMC accepts it."""
 
     def firmware(self) -> dict[str, str]:
-        """Return the version of each component."""
+        """Return the version of each component, empty where the BMC names none."""
 
     def tasks(self) -> list[str]:
         """Return the paths of all tasks, those that have ended among them."""
 
-    def push(self, package: Mapping[str, Any]) -> str:
-        """Send a package of firmware; return the task, empty if it is done already."""
+    def push(self, package: Mapping[str, Any]) -> Taken:
+        """Send a package of firmware; return the answer, which was accepted."""
 
     def task(self, path: str) -> tuple[str, str]:
         """Return `running`, `ended` or `failed` of a task, and what the BMC says about it."""
@@ -101,7 +101,7 @@ class RedfishMachine:
         self._is_fresh = False
 
     def firmware(self) -> dict[str, str]:
-        """Return the version of each component."""
+        """Return the version of each component, empty where the BMC names none."""
         return self.session.firmware()
 
     def tasks(self) -> list[str]:
@@ -113,24 +113,21 @@ class RedfishMachine:
             raise LackError(str(error)) from error
         return [str(one["@odata.id"]) for one in members or () if one.get("@odata.id")]
 
-    def push(self, package: Mapping[str, Any]) -> str:
-        """Send a package of firmware; return the task, empty if it is done already."""
+    def push(self, package: Mapping[str, Any]) -> Taken:
+        """Send a package of firmware; return the answer, which was accepted."""
         service = self.session.linked(self.session.root, "UpdateService")
         targets = list(package["targets"])
         simple = _action(service, "#UpdateService.SimpleUpdate")
         if service.get("MultipartHttpPushUri"):
-            task = self.session.push(
+            return self.session.push(
                 service["MultipartHttpPushUri"], package["file"], {"Targets": targets}, _PUSH_S
             )
-        elif simple and package["uri"]:
+        if simple and package["uri"]:
             body = {"ImageURI": package["uri"], **({"Targets": targets} if targets else {})}
             answer = self.session.send("post", simple.get("target"), body)
-            reported = answer.dict if answer.text else {}
-            task = reported.get("@odata.id") or answer.getheader("Location") or ""
-        else:
-            raise LackError("the BMC takes no file (MultipartHttpPushUri), and the package has no "
-                            "uri for SimpleUpdate")  # fmt: skip
-        return urlsplit(task).path
+            return read_taken(answer.status, answer.text, answer.getheader("Location"))
+        raise LackError("the BMC takes no file (MultipartHttpPushUri), and the package has no uri "
+                        "for SimpleUpdate")  # fmt: skip
 
     def task(self, path: str) -> tuple[str, str]:
         """Return `running`, `ended` or `failed` of a task, and what the BMC says about it."""

@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Mapping, Sequence
 
 from .event_log import entries_of
 from .ipmi import Ipmi
@@ -20,8 +20,11 @@ _LISTS = (
 )
 
 # What keeps events of the hardware, of a machine or a manager the first that is there: OpenBMC has
-# both, and the second repeats the first. Others are about logins, or for the maker.
-_LOGS = ("SEL", "EventLog")
+# both, and the second repeats the first. Others are about logins, or for the maker. iDRAC writes
+# Sel, iLO IML, XCC PlatformLog or StandardLog, Supermicro Log1.
+_LOGS = ("SEL", "EventLog", "IML", "PlatformLog", "StandardLog", "Log1")
+# Of a manager of Supermicro that is about logins.
+_MANAGER_LOGS = _LOGS[:-1]
 # 3,639 entries of an AMI BMC in pages of 50.
 _MOST_LOG_PAGES = 128
 
@@ -49,8 +52,8 @@ def read(bmc: Mapping[str, Any], timeout_s: float, log: bool = False) -> dict[st
             part("chassis", lambda: _chassis(opened, system))
         if system and "chassis" in found:
             chassis = found.pop("chassis")
-            part("power", lambda: _all(opened, chassis, "Power"))
-            part("thermal", lambda: _all(opened, chassis, "Thermal"))
+            part("power", lambda: _power(opened, chassis))
+            part("thermal", lambda: _thermal(opened, chassis))
         why = lacking.get("chassis") or lacking.get("system", "")
         for name, resource, items in _LISTS:
             if resource in found:
@@ -100,12 +103,48 @@ def _chassis(opened: Session, system: Mapping[str, Any]) -> list[dict[str, Any]]
     return [opened.get(one.get("@odata.id")) for one in named]
 
 
+def _power(opened: Session, chassis: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the resources Power; the same of PowerSubsystem, which has replaced it."""
+    if _has(chassis, "Power") or not _has(chassis, "PowerSubsystem"):
+        return _all(opened, chassis, "Power")
+    return _members(opened, _all(opened, chassis, "PowerSubsystem"), "PowerSupplies")
+
+
+def _thermal(opened: Session, chassis: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the resources Thermal; the same of ThermalSubsystem and Sensors."""
+    if _has(chassis, "Thermal") or not _has(chassis, "ThermalSubsystem", "Sensors"):
+        return _all(opened, chassis, "Thermal")
+    having = [one for one in chassis if "ThermalSubsystem" in one]
+    systems = [opened.linked(one, "ThermalSubsystem") for one in having]
+    sensors = [one for answer in _members(opened, chassis, "Sensors") for one in answer["Sensors"]]
+    warm = [
+        {
+            "Name": one.get("Name"),
+            "ReadingCelsius": one.get("Reading"),
+            "UpperThresholdCritical": (
+                (one.get("Thresholds") or {}).get("UpperCritical") or {}
+            ).get("Reading"),
+        }
+        for one in sensors
+        if one.get("ReadingType") == "Temperature"
+    ]
+    return [*_members(opened, systems, "Fans"), {"Temperatures": warm}]
+
+
+def _has(chassis: list[dict[str, Any]], *names: str) -> bool:
+    return any(name in one for one in chassis for name in names)
+
+
+def _members(opened: Session, owners: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
+    """Return the members of each collection of that name, under that name."""
+    return [{name: opened.members(link(one, name))} for one in owners if name in one]
+
+
 def _all(opened: Session, chassis: list[dict[str, Any]], name: str) -> list[dict[str, Any]]:
     """Return what each chassis that has it links to; BmcError if none has."""
-    having = [one for one in chassis if name in one]
-    if not having:
+    if not _has(chassis, name):
         raise BmcError(f"{chassis[0].get('@odata.id')} has no {name}")
-    return [opened.linked(one, name) for one in having]
+    return [opened.linked(one, name) for one in chassis if name in one]
 
 
 def _log(opened: Session, system: Mapping[str, Any]) -> list[dict[str, str]]:
@@ -116,8 +155,8 @@ def _log(opened: Session, system: Mapping[str, Any]) -> list[dict[str, str]]:
     for owner in (system, *(opened.get(one.get("@odata.id")) for one in managers)):
         if "LogServices" not in owner:
             continue
-        services = {one.get("Id"): one for one in opened.members(link(owner, "LogServices"))}
-        service = next((services[name] for name in _LOGS if name in services), None)
+        names = _LOGS if owner is system else _MANAGER_LOGS
+        service = _event_log(opened.members(link(owner, "LogServices")), names)
         if service is not None:
             path = link(service, "Entries")
             entries += entries_of(opened.members(path, _MOST_LOG_PAGES), path)
@@ -125,3 +164,13 @@ def _log(opened: Session, system: Mapping[str, Any]) -> list[dict[str, str]]:
     if not is_there:
         raise LackError(f"{system.get('@odata.id')} has no event log ({', '.join(_LOGS)})")
     return entries
+
+
+def _event_log(services: list[dict[str, Any]], names: Sequence[str]) -> dict[str, Any] | None:
+    """Return the first of these names, whatever its case; else the only one of entries SEL."""
+    known = {str(one.get("Id")).lower(): one for one in services}
+    for name in names:
+        if name.lower() in known:
+            return known[name.lower()]
+    sel = [one for one in services if one.get("LogEntryType") == "SEL"]
+    return sel[0] if len(sel) == 1 else None

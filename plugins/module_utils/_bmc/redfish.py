@@ -15,6 +15,7 @@ from typing import Any, Iterator, Mapping
 from urllib.parse import quote, urlsplit
 
 from .._core.run import ToolError
+from .taken import Taken, read_taken
 
 # A collection that is longer is not a list of parts.
 _MOST_PAGES = 32
@@ -172,7 +173,7 @@ class Session:
             raise _refusal(path, answer.status, reported)
         return answer
 
-    def push(self, path: Any, file: str, parameters: Mapping[str, Any], timeout_s: float) -> Any:
+    def push(self, path: Any, file: str, parameters: Mapping[str, Any], timeout_s: float) -> Taken:
         """Send a file to MultipartHttpPushUri, block by block; return the accepted answer."""
         if not isinstance(path, str) or not path.startswith("/"):
             raise BmcError(f"{str(path)[:80]!r} is not a path")
@@ -192,12 +193,11 @@ class Session:
                     allow_redirects=False,
                     timeout=(self._timeout_s, timeout_s),
                 )
-            data = answer.json() if answer.content else {}
         except Exception as error:
             raise _failure(error, path) from error
         if answer.status_code not in _ACCEPTED:
             raise _refusal(path, answer.status_code)
-        return data.get("@odata.id") or answer.headers.get("Location") or ""
+        return read_taken(answer.status_code, answer.content, answer.headers.get("Location"))
 
     def linked(self, resource: Mapping[str, Any], name: str) -> dict[str, Any]:
         """Return the resource that another one links to."""
@@ -221,12 +221,10 @@ class Session:
         raise BmcError(f"{path}: more than {most} pages")
 
     def firmware(self) -> dict[str, str]:
-        """Return the version of each component."""
+        """Return the version of each component, empty where the BMC names none."""
         inventory = link(self.linked(self.root, "UpdateService"), "FirmwareInventory")
         return {
-            str(one.get("Id")): str(one["Version"])
-            for one in self.members(inventory)
-            if one.get("Version")
+            str(one.get("Id")): str(one.get("Version") or "") for one in self.members(inventory)
         }
 
     def system(self, name: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Sequence
 from urllib.parse import urlsplit
 
-from .redfish import BmcError, LackError, Session, link
+from .redfish import BmcError, LackError, RefusedError, Session, link
 
 # Redfish, EventDestination, Protocol.
 _SYSLOG = {"udp": "SyslogUDP", "tcp": "SyslogTCP", "tls": "SyslogTLS"}
@@ -57,10 +57,9 @@ def bring_bios(
 
     now, later, place = read()
     due = sorted(set(differs(now)) & set(differs(later)))
-    if due and writes:
-        _write(
-            opened, place, {"Attributes": {name: _like(now[name], wanted[name]) for name in due}}
-        )
+    body = {"Attributes": {name: _like(now[name], wanted[name]) for name in due or differs(now)}}
+    changed = writes and bool(differs(now)) and _schedule(opened, place, body, bool(due))
+    if changed:
         now, later, place = read()
     wrong = differs(now)
     waits = [name for name in wrong if name not in differs(later)]
@@ -68,7 +67,7 @@ def bring_bios(
         tuple(f"{name} is {now.get(name)}, declared {wanted[name]}" for name in wrong
               if name not in waits),
         tuple(f"{name} {wanted[name]}" for name in waits),
-        bool(due and writes),
+        changed,
     )  # fmt: skip
 
 
@@ -104,16 +103,16 @@ def bring_boot_order(
         return orders[0], orders[1], place
 
     now, later, place = read()
-    due = goal not in (now, later)
-    if due and writes:
-        _write(opened, place, {"Boot": {"BootOrder": goal}})
+    body = {"Boot": {"BootOrder": goal}}
+    changed = writes and now != goal and _schedule(opened, place, body, later != goal)
+    if changed:
         now, later, place = read()
     if now == goal:
-        return Found(changed=due and writes)
+        return Found(changed=changed)
     text = ", ".join("/".join(sorted(names[one] - {one}) or [one]) for one in goal)
     if later == goal:
-        return Found((), (text,), due and writes)
-    return Found((f"is {', '.join(now)}, declared {text}",), (), due and writes)
+        return Found((), (text,), changed)
+    return Found((f"is {', '.join(now)}, declared {text}",), (), changed)
 
 
 def bring_time_servers(
@@ -182,13 +181,40 @@ def _manager(opened: Session, system: Mapping[str, Any]) -> dict[str, Any]:
 
 def _place_of(opened: Session, resource: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return where a resource is changed: itself, or what waits for the next boot."""
-    settings = (resource.get("@Redfish.Settings") or {}).get("SettingsObject") or {}
-    return opened.get(settings["@odata.id"]) if settings.get("@odata.id") else resource
+    settings = resource.get("@Redfish.Settings") or {}
+    path = (settings.get("SettingsObject") or {}).get("@odata.id")
+    return {"@Redfish.Settings": settings, **opened.get(path)} if path else resource
 
 
-def _write(opened: Session, place: Mapping[str, Any], body: Mapping[str, Any]) -> None:
+def _schedule(
+    opened: Session, place: Mapping[str, Any], body: Mapping[str, Any], due: bool
+) -> bool:
+    """Write what is in force after the next boot; return whether that changed anything.
+
+    iDRAC keeps what it got without an apply time, and applies it at no boot. What is not `due`, as
+    it waits there already, is written once more for that alone.
+    """
+    settings = place.get("@Redfish.Settings") or {}
+    is_named = "OnReset" in (settings.get("SupportedApplyTimes") or ())
+    if is_named:
+        # Others refuse a property that they do not name.
+        body = {**body, "@Redfish.SettingsApplyTime": {"ApplyTime": "OnReset"}}
+    elif not due:
+        return False
+    try:
+        answer = _write(opened, place, body)
+    except RefusedError as error:
+        if due or "already committed" not in str(error):
+            raise
+        return False
+    # Without a job the boot has one already.
+    return due or bool(answer.getheader("Location"))
+
+
+def _write(opened: Session, place: Mapping[str, Any], body: Mapping[str, Any]) -> Any:
     # AMI's BMCs refuse a change without it.
-    opened.send("patch", place["@odata.id"], body, {"If-Match": place.get("@odata.etag") or "*"})
+    headers = {"If-Match": place.get("@odata.etag") or "*"}
+    return opened.send("patch", place["@odata.id"], body, headers)
 
 
 def _like(have: Any, wanted: Any) -> Any:

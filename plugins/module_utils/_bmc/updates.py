@@ -17,17 +17,21 @@ from dataclasses import dataclass
 from typing import Any, Collection, Iterable, Mapping, Sequence
 
 VERSION = 1
-# A package is about to be sent; it was accepted as a task; the task ended well; the machine is
-# about to be cycled; the declared versions were read back. FAILED waits for a person. UNSENT is a
-# package that the BMC has no way to take.
-PUSHING, PUSHED, FLASHED = "pushing", "pushed", "flashed"
+# A package is about to be sent; it was accepted, and no task is named; it was accepted as a task;
+# the task ended well; the machine is about to be cycled; the declared versions were read back.
+# FAILED waits for a person. UNSENT is a package that the BMC has no way to take.
+PUSHING, TAKEN, PUSHED, FLASHED = "pushing", "taken", "pushed", "flashed"
 ACTIVATING, DONE, FAILED, UNSENT = "activating", "done", "failed", "unsent"
-EVENTS = (PUSHING, PUSHED, FLASHED, ACTIVATING, DONE, FAILED, UNSENT)
+EVENTS = (PUSHING, TAKEN, PUSHED, FLASHED, ACTIVATING, DONE, FAILED, UNSENT)
 
 # What comes next, beside DONE.
-PUSH, FOLLOW, ACTIVATE, STOP = "push", "follow", "activate", "stop"
+PUSH, WAIT, FOLLOW, ACTIVATE, STOP = "push", "wait", "follow", "activate", "stop"
 # A BMC that unpacks an image shows its task late.
 SETTLE_S = 600.0
+# What a person's consent sends again.
+_DOUBTFUL = (FAILED, PUSHING, TAKEN)
+# What the BMC had before where it has no list: no later list holds it.
+NO_LIST = "?"
 _AGAIN = "look at the BMC, then write -e firmware_again=true"
 
 
@@ -39,8 +43,10 @@ class Event:
     node: str
     package: str
     what: str
-    # With PUSHED its own task; with PUSHING those that the BMC had before, separated by spaces.
+    # With PUSHED its own task; with PUSHING and TAKEN those that the BMC had before, separated by
+    # spaces.
     tasks: str = ""
+    # With FAILED why; with TAKEN what keeps the answer from being the end.
     text: str = ""
 
 
@@ -88,11 +94,11 @@ def next_step(
     if is_declared:
         return Step(DONE)
     what = known.what if known else DONE
-    if known is None or what in (DONE, UNSENT) or (again and what in (FAILED, PUSHING)):
+    if known is None or what in (DONE, UNSENT) or (again and what in _DOUBTFUL):
         return Step(PUSH)
     if what == FAILED:
         return Step(STOP, why=f"failed before ({known.text}); {_AGAIN}")
-    if what == PUSHING:
+    if what in (PUSHING, TAKEN):
         return _after_push(known, tasks, now)
     if what == PUSHED:
         return Step(FOLLOW, known.tasks)
@@ -100,21 +106,28 @@ def next_step(
 
 
 def _after_push(known: Event, tasks: Collection[str] | None, now: float) -> Step:
-    """Look for the task of a package that was being sent when the run ended."""
+    """Look for the task of a package whose answer named none, or which a run was sending."""
+    sent = "a run ended while it sent the package"
+    if known.what == TAKEN:
+        sent = "the BMC took the package and named no task"
     before = set(known.tasks.split())
     if tasks is None or not before <= set(tasks):
         lost = "has no list of tasks" if tasks is None else "has forgotten its tasks"
-        why = f"a run ended while it sent the package, and the BMC {lost}; {_AGAIN}"
-        return Step(STOP, why=why)
+        return Step(STOP, why=f"{sent}, and the BMC {lost}; {_AGAIN}")
     fresh = sorted(set(tasks) - before)
     if len(fresh) > 1:
-        return Step(STOP, why=f"a run ended while it sent the package, and {len(fresh)} tasks are "
-                              f"new; {_AGAIN}")  # fmt: skip
+        return Step(STOP, why=f"{sent}, and {len(fresh)} tasks are new; {_AGAIN}")
     if fresh:
         return Step(FOLLOW, fresh[0])
-    if now - known.at < SETTLE_S:
-        return Step(STOP, why="a run ended while it sent the package a moment ago, and the BMC has "
-                              "no task yet; write the same command in ten minutes")  # fmt: skip
+    is_early = now - known.at < SETTLE_S
+    if known.what == TAKEN:
+        if is_early:
+            return Step(WAIT)
+        # Without a task 202 says that it goes on, and nothing says when it ends.
+        return Step(STOP, why=f"{sent} ({known.text}); {_AGAIN}") if known.text else Step(ACTIVATE)
+    if is_early:
+        return Step(STOP, why=f"{sent} a moment ago, and the BMC has no task yet; write the same "
+                              "command in ten minutes")  # fmt: skip
     return Step(PUSH)
 
 
@@ -138,7 +151,11 @@ def declared(components: Mapping[str, str], versions: Mapping[str, str]) -> tupl
         matching = fnmatch.filter(sorted(versions), pattern)
         if not matching:
             raise ValueError(f"the BMC has no component {pattern}")
-        wrong += [f"{one} {versions[one]}" for one in matching if versions[one] != version]
+        wrong += [
+            f"{one} {versions[one] or 'without a version'}"
+            for one in matching
+            if versions[one] != version
+        ]
     more = f" and {len(wrong) - 4} more" if len(wrong) > 4 else ""
     return not wrong, ", ".join(wrong[:4]) + more
 

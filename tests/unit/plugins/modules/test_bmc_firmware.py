@@ -69,6 +69,39 @@ def test_what_has_a_job_or_is_not_held_is_not_touched(update):
     assert PASSWORD not in json.dumps(answer)
 
 
+@pytest.mark.parametrize("status", [200, 202])
+def test_the_power_is_not_cut_while_a_task_runs_that_a_message_alone_names(
+    update, status, tmp_path
+):
+    bmc = Bmc()
+    bmc.ami, bmc.looks = status, 3
+    answer = update(bmc, nodes=slurm("IDLE+DRAIN"), held=["dgx-01"])
+    assert outcomes(answer) == {"dgx-01": ("pass", "1 packages as declared")}
+    assert (bmc.torn, bmc.looks, bmc.flashed) == ([], 0, ["bios"])
+    assert bmc.acts == ["GracefulShutdown", "On"]
+    assert lines(tmp_path) == ["pushing", "pushed", "flashed", "activating", "done"]
+
+
+@pytest.mark.parametrize("version", [None, ""])
+def test_a_component_without_a_version_is_not_as_declared(update, package, version):
+    bmc = Bmc()
+    components = {"HGX_FW_GPU_SXM_*": "9.9"}
+    path = f"{V1}/UpdateService/FirmwareInventory/HGX_FW_GPU_SXM"
+    for number in range(1, 9):
+        bmc.tree[f"{path}_{number}"]["Version"] = "9.9"
+    bmc.tree[f"{path}_3"]["Version"] = version
+    answer = update(
+        bmc, each={"packages": [{**package, "components": components}]}, change_s=0.1,
+        nodes=slurm("IDLE+DRAIN"), held=["dgx-01"],
+    )  # fmt: skip
+    text = "bios.fwpkg: reads back HGX_FW_GPU_SXM_3 without a version"
+    assert outcomes(answer) == {"dgx-01": ("fail", text)}
+    bmc.tree[f"{path}_3"]["Version"] = "9.9"
+    answer = update(bmc, nodes=slurm("IDLE+DRAIN"), state="planned",
+                    each={"packages": [{**package, "components": components}]})  # fmt: skip
+    assert outcomes(answer) == {"dgx-01": ("pass", "as declared")}
+
+
 def test_who_has_the_version_needs_no_outing(update):
     old, new = Bmc(), Bmc()
     new.tree[f"{V1}/UpdateService/FirmwareInventory/HostBIOS_0"]["Version"] = "9.9"

@@ -102,6 +102,23 @@ def test_firmware_that_cannot_be_judged_is_not_measured(look):
     assert found(answer)["bmc.firmware"] == ("not_measured", "the BMC has no component CPLD_9")
 
 
+@pytest.mark.parametrize("rule", [{"exact": "9"}, {"minimum": "9"}, {"alike": True}])
+@pytest.mark.parametrize("version", [None, ""])
+def test_a_component_without_a_version_is_not_measured(look, rule, version):
+    bmcs = [Bmc(), Bmc(), Bmc()]
+    path = f"{V1}/UpdateService/FirmwareInventory"
+    for bmc in bmcs:
+        for number in range(1, 9):
+            bmc.tree[f"{path}/HGX_FW_GPU_SXM_{number}"]["Version"] = "9"
+    for bmc in bmcs[1:]:
+        bmc.tree[f"{path}/HGX_FW_GPU_SXM_3"]["Version"] = version
+    answer = look(*bmcs, each={"firmware": {"HGX_FW_GPU_SXM_*": rule}})
+    assert [(one["subject"], one["status"], one["text"]) for one in answer["records"]] == [
+        (f"node:dgx-0{number}", "not_measured", "HGX_FW_GPU_SXM_3 names no version")
+        for number in (2, 3)
+    ]
+
+
 @pytest.mark.parametrize(
     ("path", "checks"),
     [
@@ -294,7 +311,96 @@ def test_check_mode_and_a_bmc_without_a_log(look, tmp_path):
     assert not logs.exists()
     del bmc.tree[f"{V1}/Systems/DGX"]["LogServices"]
     answer = look(bmc, log_folder=str(logs))
-    assert logged(answer) == (
-        "not_measured", f"{V1}/Systems/DGX has no event log (SEL, EventLog)"
-    )  # fmt: skip
+    names = "SEL, EventLog, IML, PlatformLog, StandardLog, Log1"
+    assert logged(answer) == ("not_measured", f"{V1}/Systems/DGX has no event log ({names})")
     assert look(bmc, log_folder=str(logs), state="settled", look=answer["look"])["changed"] is False
+
+
+@pytest.mark.parametrize(
+    ("owner", "service", "is_found"),
+    [
+        ("Managers/BMC", {"Id": "Sel"}, True),
+        ("Systems/DGX", {"Id": "IML"}, True),
+        ("Systems/DGX", {"Id": "PlatformLog"}, True),
+        ("Systems/DGX", {"Id": "StandardLog"}, True),
+        ("Systems/DGX", {"Id": "Log1"}, True),
+        ("Systems/DGX", {"Id": "events", "LogEntryType": "SEL"}, True),
+        # Logins and changes of settings, on Supermicro.
+        ("Managers/BMC", {"Id": "Log1"}, False),
+        ("Systems/DGX", {"Id": "Lclog", "LogEntryType": "Event"}, False),
+    ],
+)
+def test_the_event_log_has_another_name_at_each_maker(look, tmp_path, owner, service, is_found):
+    bmc = Bmc()
+    services = bmc.tree.pop(f"{V1}/Systems/DGX/LogServices")
+    bmc.tree[f"{V1}/Systems/DGX/LogServices/SEL"] = {
+        **bmc.tree[f"{V1}/Systems/DGX/LogServices/SEL"], **service
+    }  # fmt: skip
+    del bmc.tree[f"{V1}/Systems/DGX"]["LogServices"]
+    bmc.tree[f"{V1}/{owner}/LogServices"] = services
+    bmc.tree[f"{V1}/{owner}"]["LogServices"] = {"@odata.id": f"{V1}/{owner}/LogServices"}
+    bmc.happens("Power supply 2 has no input", "Critical")
+    status, text = logged(look(bmc, log_folder=str(tmp_path)))
+    assert status == ("fail" if is_found else "not_measured"), text
+    assert ("Power supply 2" in text) == is_found
+
+
+def present(bmc):
+    """Give a BMC the chassis of the present schema, without Power and Thermal (DSP2046)."""
+    path = f"{V1}/Chassis/DGX"
+    chassis = bmc.tree[path]
+    power, thermal = bmc.tree.pop(f"{path}/Power"), bmc.tree.pop(f"{path}/Thermal")
+    del chassis["Power"], chassis["Thermal"]
+
+    def at(place, **data):
+        bmc.tree[f"{path}/{place}"] = {"@odata.id": f"{path}/{place}", **data}
+        return {"@odata.id": f"{path}/{place}"}
+
+    def collection(place, items):
+        return at(place, Members=[at(f"{place}/{n}", **one) for n, one in enumerate(items)])
+
+    supplies = collection("PowerSubsystem/PowerSupplies", power["PowerSupplies"])
+    fans = collection("ThermalSubsystem/Fans", thermal["Fans"])
+    sensors = [
+        {
+            "Name": one["Name"], "ReadingType": "Temperature", "ReadingUnits": "Cel",
+            "Reading": one["ReadingCelsius"],
+            "Thresholds": {"UpperCritical": {"Reading": one["UpperThresholdCritical"]}},
+        }
+        for one in thermal["Temperatures"]
+    ]  # fmt: skip
+    sensors += [
+        {"Name": "PWR_GPU0", "ReadingType": "Power", "Reading": 700, "Thresholds": {
+            "UpperCritical": {"Reading": 650}}},
+        {"Name": "TEMP_NIC", "ReadingType": "Temperature", "Reading": 200, "Thresholds": None},
+    ]  # fmt: skip
+    chassis["PowerSubsystem"] = at("PowerSubsystem", PowerSupplies=supplies)
+    chassis["ThermalSubsystem"] = at("ThermalSubsystem", Fans=fans)
+    chassis["Sensors"] = collection("Sensors", sensors)
+    return path
+
+
+@pytest.mark.parametrize("expand", [True, False])
+def test_the_present_schema_is_read_too(look, expand):
+    bmc = Bmc(machine(expand=expand))
+    path = present(bmc)
+    answer = look(bmc)
+    assert (answer["verdict"], answer["counts"]["pass"]) == ("pass", 6)
+    bmc.tree[f"{path}/PowerSubsystem/PowerSupplies/2"]["Status"] = {"Health": "Critical"}
+    bmc.tree[f"{path}/ThermalSubsystem/Fans/0"]["Status"] = {"Health": "Warning"}
+    bmc.tree[f"{path}/Sensors/1"]["Reading"] = 95
+    assert found(look(bmc)) == {
+        "bmc.supplies": ("fail", "PSU2: Critical"),
+        "bmc.fans": ("fail", "FAN0: Warning"),
+        "bmc.temperatures": ("fail", "TEMP_GPU1: 95 of 95 °C"),
+    }
+
+
+def test_what_the_present_schema_lacks_is_not_measured(look):
+    bmc = Bmc()
+    path = present(bmc)
+    del bmc.tree[path]["ThermalSubsystem"], bmc.tree[path]["PowerSubsystem"]
+    assert found(look(bmc)) == {
+        "bmc.supplies": ("not_measured", f"{path} has no Power"),
+        "bmc.fans": ("not_measured", "the BMC reports no fans"),
+    }

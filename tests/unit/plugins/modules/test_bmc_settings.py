@@ -84,6 +84,49 @@ def test_all_settings_are_written_once_and_read_back(configure):
     assert bmc.tree[SYSTEM]["Boot"]["BootOrder"] == ["Boot0002", "Boot0001", "Boot0003"]
 
 
+SETTINGS = {"bios": {"SRIOV": "Disabled"}, "boot_order": ["debian"]}
+
+
+def test_settings_that_a_job_applies_have_one(configure):
+    bmc = Bmc()
+    bmc.wants_jobs()
+    answer = configure(bmc, **SETTINGS)
+    assert (answer["changed"], answer["only_pending"]) == (True, True)
+    # The jobs are there: iDRAC refuses another change, and that is not a finding.
+    answer = configure(bmc, **SETTINGS)
+    assert (answer["changed"], answer["only_pending"]) == (False, True)
+    bmc.boot()
+    answer = configure(bmc, **SETTINGS)
+    assert (answer["verdict"], answer["changed"]) == ("pass", False)
+
+
+def test_settings_that_wait_without_a_job_get_one(configure):
+    bmc = Bmc()
+    bmc.wants_jobs()
+    bmc.tree[f"{SYSTEM}/Bios/SD"]["Attributes"] = {"SRIOV": "Disabled"}
+    bmc.tree[f"{SYSTEM}/SD"]["Boot"] = {"BootOrder": ["Boot0002", "Boot0001", "Boot0003"]}
+    bmc.boot()
+    answer = configure(bmc, check=True, **SETTINGS)
+    assert (answer["only_pending"], written(bmc)) == (True, [])
+    answer = configure(bmc, **SETTINGS)
+    assert (answer["changed"], answer["only_pending"]) == (True, True)
+    assert not configure(bmc, **SETTINGS)["changed"]
+    bmc.boot()
+    assert configure(bmc, **SETTINGS)["verdict"] == "pass"
+
+
+def test_a_setting_beside_a_job_is_refused_until_the_next_boot(configure):
+    bmc = Bmc()
+    bmc.wants_jobs()
+    configure(bmc, bios={"SRIOV": "Disabled"})
+    status, text = outcomes(configure(bmc, bios={"SRIOV": "Disabled", "NPS": "NPS4"}))["bmc.bios"]
+    assert (status, "already committed" in text) == ("fail", True)
+    bmc.boot()
+    configure(bmc, bios={"SRIOV": "Disabled", "NPS": "NPS4"})
+    bmc.boot()
+    assert configure(bmc, bios={"SRIOV": "Disabled", "NPS": "NPS4"})["verdict"] == "pass"
+
+
 def test_what_a_bmc_lacks_is_named_and_nothing_else_is_written(configure):
     bare, other = Bmc(), Bmc()
     for path in (
@@ -124,6 +167,31 @@ def test_accounts_become_as_declared(configure):
     assert (answer["verdict"], answer["changed"]) == ("pass", True)
     assert (bmc.passwords["ops"], bmc.tree[path]["RoleId"]) == (OPS["password"], "Operator")
     assert not configure(bmc, accounts=[OPS])["changed"]
+
+
+def test_accounts_of_a_bmc_with_slots(configure):
+    bmc = Bmc()
+    bmc.wants_slots()
+    path = f"{V1}/AccountService/Accounts"
+    answer = configure(bmc, accounts=[OPS])
+    assert (outcomes(answer), answer["changed"]) == ({}, True)
+    assert [bmc.tree[f"{path}/{number}"]["UserName"] for number in (1, 2, 3)] == ["", USER, "ops"]
+    assert not configure(bmc, accounts=[OPS])["changed"]
+    gone = [{"user": "ops", "state": "absent"}]
+    answer = configure(bmc, accounts=gone)
+    assert (outcomes(answer), answer["changed"]) == ({}, True)
+    assert (bmc.tree[f"{path}/3"]["Enabled"], list(bmc.passwords)) == (False, [USER])
+    assert not configure(bmc, accounts=gone)["changed"]
+
+
+def test_an_account_that_finds_no_free_slot_is_refused(configure):
+    bmc = Bmc()
+    bmc.wants_slots()
+    path = f"{V1}/AccountService/Accounts"
+    for number in range(3, 17):
+        bmc.tree[f"{path}/{number}"]["UserName"] = f"user-{number}"
+    why = f"ops: {path}: HTTP 405"
+    assert outcomes(configure(bmc, accounts=[OPS])) == {"bmc.accounts": ("fail", why)}
 
 
 def test_a_password_is_rotated_and_the_second_run_does_nothing(configure):

@@ -25,7 +25,9 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.updates import 
     PUSHING,
     SETTLE_S,
     STOP,
+    TAKEN,
     UNSENT,
+    WAIT,
     Event,
     Step,
     declared,
@@ -155,6 +157,46 @@ def test_a_lost_answer_is_looked_for_and_not_sent_again(tmp_path):
     assert len(world.flashed) == 3
 
 
+@pytest.mark.parametrize("is_accepted", [True, False])
+@pytest.mark.parametrize("late_s", [0.0, 300.0])
+def test_a_task_that_no_answer_names_is_looked_for_before_the_power_is_cut(
+    tmp_path, is_accepted, late_s
+):
+    world = Walk(tmp_path)
+    world.names_none, world.is_accepted, world.late_s = True, is_accepted, late_s
+    assert world.run() == Outcome("done", "3 packages as declared", True)
+    assert len(world.flashed) == 3
+    steps = [one.what for one in world.events() if one.package == "b" * 64]
+    assert steps == ["pushing", "taken", "flashed", "activating", "done"]
+    # Its task is the one that is new.
+    world.spoils, world.versions["HostBMC_0"] = True, "1"
+    assert "bmc.fwpkg: /t/4: invalid image" in world.run().text
+
+
+def test_an_accepted_package_without_a_task_is_not_measured(tmp_path):
+    world = Walk(tmp_path)
+    world.names_none = world.is_accepted = True
+    world.late_s = None
+    why = "bmc.fwpkg: the BMC took the package and named no task (HTTP 202); look at the BMC"
+    for _run in range(2):
+        outcome = world.run()
+        assert (outcome.value, why in outcome.text) == (None, True), outcome
+    assert (world.cycles, world.flashed) == ([], ["/fw/bmc.fwpkg"])
+    # Consent sends it once more, not again and again.
+    assert world.run(again=True).value is None
+    assert len(world.flashed) == 2
+
+
+def test_what_is_done_at_once_has_no_task(tmp_path):
+    world = Walk(tmp_path)
+    world.names_none, world.late_s = True, None
+    begun = world.now
+    assert world.run().value == "done"
+    assert len(world.flashed) == 3
+    # What needs a cycle has time to show a task.
+    assert world.now - begun >= 2 * SETTLE_S
+
+
 def event(what, tasks="", at=NOW, text=""):
     return Event(at, NODE, "a" * 64, what, tasks, text)
 
@@ -172,6 +214,12 @@ def event(what, tasks="", at=NOW, text=""):
         (event(PUSHING, "/t/1"), ["/t/1"], STOP),
         (event(PUSHING, "/t/1", at=NOW - SETTLE_S), ["/t/1"], PUSH),
         (event(PUSHING, "/t/1"), ["/t/1", "/t/2"], Step(FOLLOW, "/t/2")),
+        (event(TAKEN, "/t/1"), None, STOP),
+        (event(TAKEN, "?"), ["/t/1"], STOP),
+        (event(TAKEN, "/t/1"), ["/t/1"], WAIT),
+        (event(TAKEN, "/t/1", at=NOW - SETTLE_S), ["/t/1"], ACTIVATE),
+        (event(TAKEN, "/t/1", at=NOW - SETTLE_S, text="HTTP 202"), ["/t/1"], STOP),
+        (event(TAKEN, "/t/1"), ["/t/1", "/t/2"], Step(FOLLOW, "/t/2")),
         (event(PUSHED, "/t/2"), None, Step(FOLLOW, "/t/2")),
         (event(FLASHED), None, ACTIVATE),
         (event(ACTIVATING), None, ACTIVATE),
@@ -182,7 +230,7 @@ def test_what_is_next(known, tasks, wanted):
     assert (step if isinstance(wanted, Step) else step.what) == wanted
     assert bool(step.why) == (step.what == STOP)
     assert next_step(known, True, tasks, NOW).what == DONE
-    if step.what == STOP and known.what in (FAILED, PUSHING):
+    if step.what == STOP and known.what in (FAILED, PUSHING, TAKEN):
         assert next_step(known, False, tasks, NOW, again=True).what == PUSH
 
 
@@ -190,6 +238,9 @@ def test_versions_by_id_and_pattern():
     versions = {"GPU_1": "2", "GPU_2": "1", "BIOS": "1.6"}
     assert declared({"GPU_*": "2", "BIOS": "1.6"}, versions) == (False, "GPU_2 1")
     assert declared({"GPU_1": "2"}, versions) == (True, "")
+    assert declared({"GPU_*": "2"}, {"GPU_1": "2", "GPU_2": ""}) == (
+        False, "GPU_2 without a version"
+    )  # fmt: skip
     with pytest.raises(ValueError, match="the BMC has no component CPLD"):
         declared({"CPLD": "1"}, versions)
 
