@@ -20,7 +20,7 @@ description:
     process, gives up what hangs, and stops all load at the slowdown temperature.
   - Needs Python, the driver and libcublasLt on the node, nothing else. The burn-in outlives the
     connection. The same task again follows a running burn-in, resumes one that was interrupted, and
-    reports one that is over without burning again.
+    reports one that is over without burning again, unless it left GPUs unburned.
   - A GPU in use, MIG, a missing driver or library, a fabric manager that is not running (CUDA error
     802), too little memory and a hang give V(not_measured), never V(pass) and never V(fail).
 version_added: 1.0.0
@@ -35,7 +35,8 @@ attributes:
   check_mode:
     details: Tells what it would do, and reports what is on disk.
   idempotent:
-    details: A burn-in that is over is not run again, unless O(again=true).
+    details: A burn-in that is over is not run again, unless O(again=true), it is older than
+      O(again_after_days), or it left GPUs unburned.
 options:
   state:
     description:
@@ -151,6 +152,13 @@ options:
     description: Age in days from which on it is repeated; V(0) is never.
     type: float
     default: 0
+  again_if_unburned:
+    description:
+      - Whether it is repeated if it left GPUs unburned, because they were in use or the driver did
+        not work for instance. One that found a fault is reported nevertheless.
+      - V(false) is for a task that waits for the burn-in of the task before it.
+    type: bool
+    default: true
   thresholds:
     description:
       - The site's own least figures instead of the collection's, by V(bf16), V(fp8), V(fp16),
@@ -175,6 +183,7 @@ EXAMPLES = r"""
 - name: Wait for the end and judge
   baremetal.dgx.gpu_burn:
     duration_s: 172800
+    again_if_unburned: false
 
 - name: Look for wrong bits in a minute
   baremetal.dgx.gpu_burn:
@@ -257,6 +266,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "wait_s": {"type": "float", "default": 0},
     "again": {"type": "bool", "default": False},
     "again_after_days": {"type": "float", "default": 0},
+    "again_if_unburned": {"type": "bool", "default": True},
     "folder": {"type": "path", "default": "/var/lib/baremetal-dgx/burn"},
 }
 

@@ -93,6 +93,11 @@ reset_pending:
   returned: success
   type: list
   elements: dict
+in_service:
+  description: Why a job may start on the node although a setting differs or waits for a reset, or
+    that Slurm does not answer; empty otherwise.
+  returned: success
+  type: str
 steps:
   description: Steps of Slurm jobs that run on the node.
   returned: success
@@ -106,6 +111,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
+from ansible_collections.baremetal.dgx.plugins.module_utils._driver.states import in_service
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.settings import bring_about
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -130,7 +136,10 @@ def main() -> None:
     check = module.check_mode
     done: list[str] = []
     with reported(module, lambda: {"changed": bool(done) and not check}, ValueError):
-        result = bring_about(ModuleRunner(module), module.params, check, done)
+        run = ModuleRunner(module)
+        result = bring_about(run, module.params, check, done)
+        waits = result["differences"] or result["reset_pending"]
+        result["in_service"] = in_service(run) if waits else ""
     if module._diff and done:
         result["diff"] = {"prepared": "\n".join(done) + "\n"}
     module.exit_json(**result)

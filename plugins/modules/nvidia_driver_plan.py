@@ -82,6 +82,11 @@ options:
         type: list
         elements: str
         default: []
+      module_options:
+        description: Parameters of the module by name. Those that are numbers are compared with what
+          the loaded module shows; one that it does not show is not measured.
+        type: dict
+        default: {}
   gpudirect:
     description: How adapters reach GPU memory, to be verified. Empty asks nothing.
     type: str
@@ -145,6 +150,11 @@ present:
   elements: str
 held:
   description: Packages that are to be held.
+  returned: with O(state=plan) or O(state=offered)
+  type: list
+  elements: str
+unheld:
+  description: Packages that an earlier run has held and that are not to be held.
   returned: with O(state=plan) or O(state=offered)
   type: list
   elements: str
@@ -256,6 +266,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
             "nvswitches": {"type": "int", "default": 0},
             "packages": {"type": "list", "elements": "str", "default": []},
             "extra": {"type": "list", "elements": "str", "default": []},
+            "module_options": {"type": "dict", "default": {}},
         },
     },
     "gpudirect": {"type": "str", "choices": ["", "auto", "dmabuf", "peermem"], "default": ""},

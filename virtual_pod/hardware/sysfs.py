@@ -6,9 +6,9 @@
 sysfs.py --root DIR makes DIR/sys and DIR/proc. It reads the state file that the simulated libraries
 read (SIMULATED_HARDWARE, else /run/simulated-hardware/state), so that PCI and NVML tell one story.
 Keys of a GPU: absent, pcie_width, pcie_generation, pcie_generation_max, pcie_switch_width (the link
-above its switch), pci_id, pci_class, numa, kernel_driver, mig_instances. Keys of the node: gpus
-(PCI addresses), numa, driver_loaded, driver_version, module_version, nouveau, nvswitches. Run it
-again after a change.
+above its switch), pci_id, pci_class, numa, kernel_driver, minor, mig_instances. Keys of the node:
+gpus (PCI addresses), numa, driver_loaded, driver_version, module_version, nouveau, nvswitches. Run
+it again after a change.
 """
 
 from __future__ import annotations
@@ -117,11 +117,16 @@ def make_gpu(writer: Writer, state: State, number: int, address: str, numa: str)
     writer.bind(gpu, state.of_gpu(number, "kernel_driver", "nvidia" if loaded else "none"))
 
 
-def make_capabilities(proc: Path, number: int, instances: str) -> None:
-    """Write the device numbers of MIG instances (`mig_instances = 9:1g.10gb,…`).
+def make_numbers(proc: Path, address: str, number: int, instances: str) -> None:
+    """Write the number of a GPU's device file, and those of MIG instances.
 
-    The numbers are the driver's: 135 for each GPU, 9 for each GPU instance, from 3 on.
+    `mig_instances = 9:1g.10gb,…`; their numbers are the driver's: 135 for each GPU, 9 for each GPU
+    instance, from 3 on.
     """
+    about = proc / "gpus" / f"0000:{address}"
+    about.mkdir(parents=True)
+    text = f"Bus Location: \t 0000:{address}\nDevice Minor: \t {number}\nGPU Excluded:\t No\n"
+    (about / "information").write_text(text, encoding="ascii")
     for instance in instances.split(",") if instances else ():
         own = int(instance.split(":")[0])
         folder = proc / f"capabilities/gpu{number}/mig/gi{own}"
@@ -156,8 +161,9 @@ def make(root: Path, state: State, gpus: list[str], numa: list[str]) -> None:
         proc.mkdir(parents=True)
         line = f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {version}  (simulated)"
         (proc / "version").write_text(f"{line}\n", encoding="ascii")
-        for number in range(len(gpus)):
-            make_capabilities(proc, number, state.of_gpu(number, "mig_instances", ""))
+        for number, address in enumerate(gpus):
+            minor = int(state.of_gpu(number, "minor", str(number)))
+            make_numbers(proc, address, minor, state.of_gpu(number, "mig_instances", ""))
 
 
 def main() -> None:

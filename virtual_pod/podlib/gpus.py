@@ -38,7 +38,9 @@ _DEFAULT_MODEL = "h100"
 # The role nvidia_driver makes MIG instances by it. It has no driver to work with in a pod.
 _MIG = host.CHECKOUT / "roles" / "nvidia_driver" / "files" / "baremetal-dgx-mig"
 # As the role writes it for the mig_nodes of virtual_pod/inventories/mixed.
-_MIG_LAYOUT = "6 1g.10gb,1g.10gb,1g.10gb,1g.10gb,1g.10gb,1g.10gb,1g.10gb\n7 3g.40gb,3g.40gb\n"
+_MIG_LAYOUT = (
+    "6 1g.10gb,1g.10gb,1g.10gb,1g.10gb,1g.10gb,1g.10gb,1g.10gb\n7 1g.10gb,1g.10gb,2g.20gb,3g.40gb\n"
+)
 _FOUND = re.compile(r"^# Found: (?P<found>.*)$", re.MULTILINE)
 _CHECKS = re.compile(r"\b(?:gpu|burn)\.\w+")
 # A process may have a library mapped, so that each is renamed into its place.
@@ -189,7 +191,7 @@ def _divide(progress: Progress, pod: Pod, node: Node) -> None:
     done = host.podman("exec", "-i", name, "sh", "-s", data=script, check=False)
     if done.returncode:
         raise PodError(f"{node.name} has no MIG instances: {done.stderr.strip()[-300:]}")
-    progress.say(f"simulated MIG instances on {node.name}: GPU 6 has seven, GPU 7 has two")
+    progress.say(f"simulated MIG instances on {node.name}: GPU 6 has seven, GPU 7 has four")
 
 
 def _inject(pod: Pod, node: Node, words: list[str]) -> None:

@@ -25,7 +25,7 @@ from .._core import program as _program
 from .._core.check_module import result_of
 from .._core.files import NO_OTHER_WRITER, open_append, open_folder
 from .._core.lock import host_lock
-from .._core.record import utc_text
+from .._core.record import FAIL, utc_text
 from . import parent as _burn_parent
 from . import plan as _burn_plan
 from . import program as _burn_main
@@ -33,7 +33,7 @@ from . import state as _burn_state
 from .judge import judge_burn
 from .parent import is_running
 from .plan import Settings, settings_from_data
-from .state import ENDED, State, load
+from .state import DONE, ENDED, FAILED, State, load
 
 PROGRAM = "burn.pyz"
 UNIT = "baremetal-dgx-burn"
@@ -193,12 +193,26 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
 
 
 def is_again(options: Mapping[str, Any], state: State | None, now: float) -> bool:
-    """Return whether a burn-in that is over does not count any more."""
+    """Return whether a burn-in that is over does not count any more.
+
+    One that left GPUs unburned has nothing to say of them once the cause is gone. What it found of
+    others stays reported.
+    """
+    if state is None or state.state not in ENDED:
+        return bool(options["again"])
+    unburned = state.state == FAILED or (state.state == DONE and (state.left or state.ended))
+    if unburned and options["again_if_unburned"] and not _found(options, state):
+        return True
     days = options["again_after_days"]
-    if state is None or state.state not in ENDED or not days:
+    if not days:
         return bool(options["again"])
     # One that ended after now was dated by a wrong clock, and would count for years.
     return options["again"] or not -_CLOCK_S <= now - state.updated <= days * 86400
+
+
+def _found(options: Mapping[str, Any], state: State) -> bool:
+    sums = read_sums(options["folder"])
+    return any(one.status == FAIL for one in judge_burn("", state, sums, options["thresholds"]))
 
 
 def begin(

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from .._core.record import FAIL, NOT_MEASURED, PASS, Record
 from .packages import OPEN, OPEN_ONLY, Request, branch_of, wants_fabric_manager, wants_nvlsm
@@ -24,9 +25,13 @@ from .thresholds import (
     NCCL,
     NSCQ,
     ON_DISK,
+    PARAMETER,
 )
 
 _LIBRARIES = ("libnvidia-ml", "libcuda")
+# Parameters that /proc/driver/nvidia/params shows under another name: all that nv-reg.h of the open
+# kernel modules has as NV_DEFINE_PARAMS_TABLE_ENTRY_CUSTOM_NAME.
+_SHOWN_AS = {"RestrictProfilingToAdminUsers": "RmProfilingAdminOnly"}
 _INSTALL = "declare a source with nvidia_driver_source, or install the driver"
 
 
@@ -50,6 +55,8 @@ def agree(
     if not driver:
         return records
     records += _declared(seen, request, subject, driver)
+    if seen.loaded:
+        records += _parameters(seen, request, subject)
     records.append(_on_disk(seen, subject))
     records += [_library(seen, subject, name, driver) for name in _LIBRARIES]
     records += _fabric(seen, request, subject, driver)
@@ -101,6 +108,28 @@ def _declared(seen: Seen, request: Request, subject: str, driver: str) -> list[R
     return found
 
 
+def _parameters(seen: Seen, request: Request, subject: str) -> list[Record]:
+    found = []
+    for name, value in sorted(request.parameters.items()):
+        declared = _number(value)
+        if declared is None:
+            continue
+        own = name.partition("_")[2]
+        shown = _number(seen.parameters.get(_SHOWN_AS.get(own, own)))
+        question = PARAMETER.filled(parameter=name)
+        text = question.what + (", which does not show it" if shown is None else "")
+        found.append(question.judge(subject, shown, declared, text=text))
+    return found
+
+
+def _number(value: Any) -> int | None:
+    """Return a number as the module prints it, without a sign; None for a text."""
+    try:
+        return int(str(value), 0) & 0xFFFFFFFF
+    except ValueError:
+        return None
+
+
 def _on_disk(seen: Seen, subject: str) -> Record:
     if not seen.loaded or seen.on_disk is None:
         text = "which module the next boot loads is not known"
@@ -115,8 +144,14 @@ def _on_disk(seen: Seen, subject: str) -> Record:
             f"driver {seen.loaded} is loaded and gone from disk, the next boot has none",
             remedy=f"install it for kernel {seen.kernel}",
         )
-    text = f"driver {seen.loaded} is loaded, the next boot loads {seen.on_disk}"
-    return ON_DISK.judge(subject, seen.on_disk, seen.loaded, text=text)
+    if seen.on_disk != seen.loaded or not seen.next_kernel:
+        text = f"driver {seen.loaded} is loaded, the next boot loads {seen.on_disk}"
+        return ON_DISK.judge(subject, seen.on_disk, seen.loaded, text=text)
+    there = "none" if seen.next_on_disk == "" else seen.next_on_disk
+    has = f"and has {there}" if there else "and its module cannot be asked"
+    text = f"driver {seen.loaded} is loaded; kernel {seen.next_kernel} boots next {has}"
+    remedy = f"install the module, or the headers, for kernel {seen.next_kernel}"
+    return ON_DISK.judge(subject, there, seen.loaded, text=text, remedy=remedy)
 
 
 def _library(seen: Seen, subject: str, name: str, driver: str) -> Record:

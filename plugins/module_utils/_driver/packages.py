@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Mapping
+from typing import Any, Mapping
 
 OPEN = "open"
 PROPRIETARY = "proprietary"
@@ -217,6 +217,8 @@ class Request:
     nvswitches: int = 0
     # Instead of the tables' names; with a version each gets it.
     packages: tuple[str, ...] = ()
+    # Parameters of the module, by their names in modprobe.d(5).
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

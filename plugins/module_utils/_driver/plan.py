@@ -62,6 +62,11 @@ class Seen:
     key: str = ""
     key_enrolled: bool | None = None
     headers: bool = True
+    # The kernel that boots next, where that is known and not the running one, and what it loads.
+    next_kernel: str = ""
+    next_on_disk: str | None = None
+    # Parameters of the loaded module by the names that it shows them under.
+    parameters: Mapping[str, str] = field(default_factory=dict)
     steps: tuple[str, ...] = ()
     # Why a job may start here any moment, or that this is not known; asked where it matters.
     in_service: str = ""
@@ -83,6 +88,7 @@ class Work:
 
     present: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
+    unheld: tuple[str, ...] = ()
     removals: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     changes_driver: bool = False
@@ -113,6 +119,23 @@ def parse_modinfo(text: str) -> tuple[str, str]:
     if not re.fullmatch(_DRIVER_VERSION, version):
         return "", ""
     return version, OPEN if "GPL" in fields.get("license", "") else PROPRIETARY
+
+
+def parse_parameters(text: str) -> dict[str, str]:
+    """Return name and value of each line of /proc/driver/nvidia/params; texts keep their quotes."""
+    return dict(re.findall(r"^(\w+): (.*)$", text, re.M))
+
+
+def next_boot(names: Iterable[str], grub: str) -> str:
+    """Return the newest of the kernels, which GRUB boots; empty where its configuration differs.
+
+    `grub` is that configuration; another entry than the first, and an order of flavours, are not
+    followed.
+    """
+    chosen = parse_release(grub)
+    if chosen.get("GRUB_DEFAULT") not in (None, "", "0") or chosen.get("GRUB_FLAVOUR_ORDER"):
+        return ""
+    return max(names, key=lambda name: [int(n) for n in re.findall(r"\d+", name)], default="")
 
 
 def library_versions(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
@@ -175,6 +198,14 @@ def pin(seen: Seen, request: Request, selection: Selection) -> str:
     return f"{version}-*" if version else f"{branch_of(request)}.*"
 
 
+def _follows_kernels(name: str, kernel: str) -> bool:
+    """Whether a package brings the modules of each new kernel: held, it would leave that without.
+
+    That of one kernel ends with its release.
+    """
+    return name.startswith("linux-modules-nvidia-") and not name.endswith(f"-{kernel}")
+
+
 def plan(seen: Seen, request: Request, selection: Selection, extra: Sequence[str] = ()) -> Work:
     """Return the packages of a request; extra are user-space packages, with versions or without."""
     version = exact_version(seen, request, selection)
@@ -208,9 +239,15 @@ def plan(seen: Seen, request: Request, selection: Selection, extra: Sequence[str
         and package.name not in selection.locked
         and not of_branch(package.version, version or branch_of(request))
     ]
+    held = [
+        name
+        for name in (*selection.locked, *selection.nvlink)
+        if not _follows_kernels(name, seen.kernel)
+    ]
     return Work(
         present=tuple(dict.fromkeys(present)),
-        held=(*selection.locked, *selection.nvlink),
+        held=tuple(held),
+        unheld=tuple(sorted(seen.own_holds.difference(held))),
         removals=tuple(sorted(removals)) if changes else (),
         missing=tuple(dict.fromkeys(missing)),
         changes_driver=changes,

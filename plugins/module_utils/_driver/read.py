@@ -20,7 +20,15 @@ from .._core.run import MISSING, CommandRunner, ToolError
 from .._host.kernel_arguments import running_steps, titles
 from .._host.packages.plan import Package, parse_dpkg, parse_rpm
 from .packages import EL, system_of
-from .plan import Seen, library_versions, parse_modinfo, parse_proc_version, parse_release
+from .plan import (
+    Seen,
+    library_versions,
+    next_boot,
+    parse_modinfo,
+    parse_parameters,
+    parse_proc_version,
+    parse_release,
+)
 
 # The last byte says whether it is on (UEFI specification, 3.3); four bytes of attributes before.
 _SECURE_BOOT = "firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
@@ -64,12 +72,10 @@ def load(run: CommandRunner, places: Places) -> Seen:
     system = system_of(release, dgx)
     loaded = read(os.path.join(places.sysfs, "module/nvidia/version")).strip()
     proc, flavour = parse_proc_version(read(os.path.join(places.proc, "driver/nvidia/version")))
-    answer = run(["modinfo", "-k", kernel, "nvidia"])
-    on_disk: tuple[str | None, str] = (None, "")
-    if answer.ok:
-        on_disk = parse_modinfo(answer.out)
-    elif "not found" in answer.text:
-        on_disk = ("", "")
+    on_disk = _on_disk(run, kernel)
+    next_kernel = _next_kernel(run, places, system)
+    if next_kernel == kernel:
+        next_kernel = ""
     secure = _secure_boot(places)
     key = next((p for p in (os.path.join(places.root, k) for k in _KEYS) if os.path.exists(p)), "")
     return Seen(
@@ -80,6 +86,9 @@ def load(run: CommandRunner, places: Places) -> Seen:
         loaded_flavour=flavour,
         on_disk=on_disk[0],
         on_disk_flavour=on_disk[1],
+        next_kernel=next_kernel,
+        next_on_disk=_on_disk(run, next_kernel)[0] if next_kernel else None,
+        parameters=parse_parameters(read(os.path.join(places.proc, "driver/nvidia/params"))),
         libraries=library_versions(_libraries(places)),
         packages=_packages(run, places, system),
         modules=frozenset(_names(os.path.join(places.sysfs, "module"))),
@@ -90,6 +99,30 @@ def load(run: CommandRunner, places: Places) -> Seen:
         steps=tuple(running_steps(titles(places.proc))),
         own_holds=frozenset(read(os.path.join(places.root, OWN_HOLDS)).split()),
     )
+
+
+def _on_disk(run: CommandRunner, kernel: str) -> tuple[str | None, str]:
+    """Return version and flavour of the module for a kernel; None where that cannot be asked."""
+    answer = run(["modinfo", "-k", kernel, "nvidia"])
+    if answer.ok:
+        return parse_modinfo(answer.out)
+    return ("" if "not found" in answer.text else None), ""
+
+
+def _next_kernel(run: CommandRunner, places: Places, system: str) -> str:
+    """Return the kernel that boots next; empty where it is not known."""
+    if system in EL:
+        answer = run(["grubby", "--default-kernel"])
+        return answer.out.strip().rpartition("/vmlinuz-")[2] if answer.ok else ""
+    folder = os.path.join(places.root, "etc/default")
+    more = sorted(glob.glob(os.path.join(folder, "grub.d/*.cfg")))
+    grub = "\n".join(read(path) for path in (os.path.join(folder, "grub"), *more))
+    kernels = [
+        name
+        for name in _names(os.path.join(places.root, "lib/modules"))
+        if os.path.exists(os.path.join(places.root, "boot", f"vmlinuz-{name}"))
+    ]
+    return next_boot(kernels, grub) if grub.strip() else ""
 
 
 def _names(folder: str) -> list[str]:

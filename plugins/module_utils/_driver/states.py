@@ -13,7 +13,7 @@ from typing import Any, Mapping
 from .._core.check_module import result_of
 from .._core.names import short_name
 from .._core.run import CommandRunner, ToolError
-from .._slurm import hold
+from .._slurm import service
 from .judge import agree, gpudirect_way
 from .packages import Request, headers_package, select, wants_fabric_manager
 from .plan import Consent, Seen, absent_packages, cuda_of, next_step, obstacles, pin, plan
@@ -22,12 +22,7 @@ from .read import Places, load, offered, refresh
 
 def in_service(run: CommandRunner) -> str:
     """Return why a job may start on this node, or that it is not known; empty if none can."""
-    seen = hold.ask(run, short_name())
-    if seen.problem:
-        return f"Slurm does not say whether a job may start here ({seen.problem})"
-    if seen.node is None or not (seen.node.usable or seen.node.busy):
-        return ""
-    return f"{seen.node.name} is in service in Slurm ({seen.node.state})"
+    return service.in_service(run, short_name())
 
 
 def planned(
@@ -49,6 +44,7 @@ def planned(
     return {
         "present": list(work.present),
         "held": list(work.held),
+        "unheld": list(work.unheld),
         "removals": list(work.removals),
         "missing": list(work.missing),
         "stream": selection.stream,
@@ -67,6 +63,7 @@ def request_of(driver: Mapping[str, Any]) -> Request:
         gpu=driver["gpu"],
         nvswitches=driver["nvswitches"],
         packages=tuple(driver["packages"]),
+        parameters=driver["module_options"],
     )
 
 

@@ -31,6 +31,10 @@ ON_DISK = Question(
     "stack.on_disk", "version that the next boot loads", "==", None, "version", _ONE_VERSION,
     "drain this node, then reload the driver or reboot",
 )  # fmt: skip
+PARAMETER = Question(
+    "stack.parameter", "{parameter} of the loaded module", "==", None, "", _INVENTORY,
+    "drain this node, then reload the driver or reboot",
+)  # fmt: skip
 LIBRARY = Question(
     "stack.{library}", "version of {library}", "==", None, "version", _ONE_VERSION,
     "install both in one version, then reload the driver or reboot",

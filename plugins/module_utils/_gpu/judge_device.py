@@ -22,8 +22,6 @@ from .nvml.types import (
     COMPUTE_MODES,
     ERRORS,
     FABRIC_COMPLETED,
-    FABRIC_CONDITIONS,
-    FABRIC_CONFIGURATIONS,
     FABRIC_HEALTH,
     FABRIC_STATES,
     FUNCTION_NOT_FOUND,
@@ -37,6 +35,7 @@ from .thresholds import (
     QUESTIONS,
     THROTTLE_FAULTS,
     Model,
+    fabric_remedy,
     model_of,
     same_part,
     threshold,
@@ -81,6 +80,11 @@ class Wanted:
     def model(self) -> Model | None:
         """What the GPU type is able to; None for a type that no table has."""
         return model_of(self.type, self.memory_mib)
+
+    @property
+    def fabric(self) -> bool:
+        """Whether a fabric may join the GPUs: of the node's own NVSwitches, or of the rack's."""
+        return bool(self.nvswitches or self.links)
 
 
 @dataclass(frozen=True)
@@ -181,7 +185,7 @@ def _pcie(gpu: Gpu, ask: Asker, seen: PciGpu | None) -> Iterator[Record]:
     asleep = gpu.pstate is not None and gpu.pstate > 0
     for kind, least in (
         ("speed", model.pcie_gts or 0 if model else 0),
-        ("width", MODEL_WIDTH if model else 0),
+        ("width", MODEL_WIDTH if model and model.pcie_gts else 0),
     ):
         check, slowest, unread = f"gpu.pcie_{kind}", None, not links
         for link in links:
@@ -304,20 +308,19 @@ def _nvlink(gpu: Gpu, ask: Asker) -> Iterator[Record]:
 
 def _fabric_health(gpu: Gpu, ask: Asker) -> Iterator[Record]:
     """Yield a record for each condition of the health mask that this part tells."""
-    if not ask.wanted.nvswitches or gpu.fabric_state != FABRIC_COMPLETED:
+    if not ask.wanted.fabric or gpu.fabric_state != FABRIC_COMPLETED:
         return
     mask = gpu.fabric_health
     if mask is None:
         yield ask("gpu.fabric_route", None, name="fabric_health")
         return
-    for name, (shift, width) in FABRIC_HEALTH.items():
-        value = mask >> shift & width
-        words = FABRIC_CONFIGURATIONS if name == "configuration" else FABRIC_CONDITIONS
+    for name, (shift, width, words) in FABRIC_HEALTH.items():
+        check, value = f"gpu.fabric_{name}", mask >> shift & width
         if value:
-            what = QUESTIONS[f"gpu.fabric_{name}"].what
-            text = "" if value in words else f"{what}: {value} is not known"
+            text = "" if value in words else f"{QUESTIONS[check].what}: {value} is not known"
+            remedy = fabric_remedy(check, ask.wanted.nvswitches)
             evidence = (f"health mask {mask:#x}",)
-            yield ask(f"gpu.fabric_{name}", words.get(value), None, text, evidence=evidence)
+            yield ask(check, words.get(value), None, text, remedy=remedy, evidence=evidence)
 
 
 def _worst(

@@ -24,7 +24,7 @@ from .judge_device import Asker, Wanted, asker_of, fabric_text, judge_gpu
 from .nvml.types import LIB_RM_VERSION_MISMATCH, RESET_REQUIRED
 from .read import Gpu, Sweep
 from .sxid_data import LINK_FAULTS
-from .thresholds import ACTION_REMEDIES, QUESTIONS
+from .thresholds import ACTION_REMEDIES, QUESTIONS, fabric_remedy
 from .xid import Event, Meaning, meaning, open_events, parse_log, rank
 from .xid_table import CHECK, REBOOT, RECOVERY
 
@@ -376,18 +376,22 @@ def _fabric(
 ) -> Iterator[Record]:
     """Yield whether the GPUs are registered with the fabric manager.
 
-    A single GPU, and a node without NVSwitches, has no fabric: "not supported" is not a fault
-    there.
+    A single GPU, and a node without NVLinks, has no fabric, and cards that a bridge joins answer
+    "not supported".
     """
-    if not ask.wanted.nvswitches or len(slots) < 2:
+    if not ask.wanted.fabric or len(slots) < 2:
         return
+    remedy = fabric_remedy("gpu.fabric", ask.wanted.nvswitches)
     states: list[tuple[int, str | None, Gpu]] = []
     for number, address in enumerate(slots):
         gpu = by_address.get(address)
-        if gpu is not None and not gpu.lost and gpu.absent.get("fabric_state") is None:
+        if gpu is None or gpu.lost:
+            continue
+        own = asker_of(gpu, ask.subject, ask.wanted)
+        # A driver that does not know the question is older than any rack of NVLink switches.
+        lacks = own.lacks if ask.wanted.nvswitches else own.too_old
+        if not lacks("fabric_state"):
             states.append((number, fabric_text(gpu), gpu))
-        elif gpu is not None and not gpu.lost and "not supported" not in gpu.absent["fabric_state"]:
-            states.append((number, None, gpu))
     # A part without this state (Ampere) answers "not supported" on every GPU.
     states = [state for state in states if state[1] != "not supported"]
     kinds = {text for _number, text, _gpu in states}
@@ -395,8 +399,8 @@ def _fabric(
         first = states[0][2]
         every = ask if first.fabric_state is not None else asker_of(first, ask.subject, ask.wanted)
         text = f"registration of all {len(states)} GPUs with the fabric manager"
-        yield every("gpu.fabric", states[0][1], None, text, name="fabric_state")
+        yield every("gpu.fabric", states[0][1], None, text, name="fabric_state", remedy=remedy)
         return
     for number, word, gpu in states:
         one = asker_of(gpu, f"gpu:{node}/{number}", ask.wanted)
-        yield one("gpu.fabric", word, name="fabric_state")
+        yield one("gpu.fabric", word, name="fabric_state", remedy=remedy)

@@ -292,6 +292,16 @@ QUESTIONS = by_check(
         "configuration of the NVLink fabric", "==", "good", "", _HEALTH_MASK,
         "settings: look at nvidia-fabricmanager (journalctl -u), its partitions",
     ),
+    Question(
+        "gpu.fabric_partition",
+        "partition of the NVLink fabric that has the GPU", "==", "good", "", _HEALTH_MASK,
+        "settings: look at nvidia-fabricmanager (journalctl -u), its partitions",
+    ),
+    Question(
+        "gpu.fabric_connection",
+        "connection to the global fabric manager", "==", "good", "", _HEALTH_MASK,
+        "settings: look at nvidia-fabricmanager (journalctl -u), and restart it",
+    ),
     # Clocks, heat, power
     Question(
         "gpu.clock_sm",
@@ -375,6 +385,23 @@ ACTION_REMEDIES = {
     "reboot": "reboot: drain the node and power-cycle it; the same GPU again: replace it",
     "replace": _RMA,
 }
+
+# Where no NVSwitch is the node's, they are the rack's, and so is their fabric manager, NMX-C, which
+# has the GPUs of other nodes too.
+_OF_THE_RACK = "look: the fabric manager of the rack (NMX-C on an NVLink switch): "
+_RACK_REMEDIES = {
+    "gpu.fabric": _OF_THE_RACK + "does it have this GPU? Then restart the node",
+    "gpu.fabric_route": _OF_THE_RACK + "routes and NVLink switches; then restart the node",
+    "gpu.fabric_configuration": _OF_THE_RACK + "its partitions, and the place of the node",
+    "gpu.fabric_partition": _OF_THE_RACK + "put the GPU into a partition",
+    "gpu.fabric_connection": _OF_THE_RACK + "does it run, and reach the NVLink switches?",
+}
+
+
+def fabric_remedy(check: str, nvswitches: int | None) -> str:
+    """Return what to do about a fabric; empty for the remedy of the question."""
+    return "" if nvswitches else _RACK_REMEDIES.get(check, "")
+
 
 # Bits of the throttle reasons that are a fault: hardware slowdown, software and hardware thermal
 # slowdown, power brake.

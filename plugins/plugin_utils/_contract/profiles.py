@@ -53,7 +53,9 @@ class Cpu:
 
 @dataclass(frozen=True)
 class Gpus:
-    """The GPUs in PCI order, which is the order of Slurm and of CUDA_DEVICE_ORDER=PCI_BUS_ID."""
+    """The GPUs in the order of their device files: of PCI addresses, unless the driver counts
+    otherwise (docs/slurm.md, device files).
+    """
 
     count: int
     type: str

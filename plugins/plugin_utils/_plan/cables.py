@@ -5,7 +5,7 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """Every cable of the compute fabric, from the data of the plan. Pure.
 
-Sources: the published tables of DGX SuperPOD (H100, B200) and DGX BasePOD for the counts of
+Sources: the published tables of DGX SuperPOD (H100, B200, B300) and DGX BasePOD for the counts of
 switches and cables. Which port a cable takes is published nowhere; the convention here is that of
 cabling vendors: the place of a node in its scalable unit is the port of each of its leaves, the
 upper half of a leaf's ports goes up, and cables to one switch lie side by side. Fabrics by rule
@@ -32,7 +32,7 @@ from ...module_utils._fabric.model import (
     rail_end,
     switch_end,
 )
-from .fabric import UFM_CABLES, Fabric, parse_fabric, upper_tiers
+from .fabric import UFM_CABLES, Fabric, parse_fabric, row_of, upper_tiers
 from .leaf_spine import upper_cables
 
 
@@ -188,7 +188,7 @@ def _superpod(fabric: Fabric) -> Iterator[Cable]:
     if fabric.core_switches:
         yield from _three_tiers(fabric)
     else:
-        row = _row(fabric.units)
+        row = row_of(fabric, fabric.units)
         yield from _tier(
             fabric,
             LEAF_SPINE,
@@ -197,11 +197,6 @@ def _superpod(fabric: Fabric) -> Iterator[Cable]:
             row * fabric.rails,
             fabric.radix,
         )
-
-
-def _row(units: int) -> int:
-    """Return the units of the published row that so many units are part of."""
-    return 1 << (units - 1).bit_length()
 
 
 def _ufm_ports(fabric: Fabric) -> tuple[End, ...]:
@@ -251,13 +246,13 @@ def _tier(
 
 def three_tiers_fit(fabric: Fabric) -> bool:
     """Return whether the counts of a fabric of three tiers divide as its cabling needs."""
-    row, group = _row(fabric.units), _group_units(fabric)
+    row, group = row_of(fabric, fabric.units), _group_units(fabric)
     return row % group == 0 and upper_tiers(fabric, row)[1] % group == 0
 
 
 def _group_units(fabric: Fabric) -> int:
     """Return how many scalable units share the spines of a rail: a spine takes half its ports."""
-    return min(_row(fabric.units), fabric.radix // 2)
+    return min(row_of(fabric, fabric.units), fabric.radix // 2)
 
 
 def _three_tiers(fabric: Fabric) -> Iterator[Cable]:
@@ -270,7 +265,7 @@ def _three_tiers(fabric: Fabric) -> Iterator[Cable]:
     """
     if not three_tiers_fit(fabric):
         raise ValueError(f"{fabric.units} scalable units do not divide into planes")
-    group, row = _group_units(fabric), _row(fabric.units)
+    group, row = _group_units(fabric), row_of(fabric, fabric.units)
     half = fabric.radix // 2
     for block in range(row // group):
         for rail in range(fabric.rails):

@@ -5,8 +5,8 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """The compute fabric: are there switches for every rail of every node? Pure.
 
-Sources: DGX SuperPOD reference architectures for H100 and B200 (tables of scalable units, leaf,
-spine and core switches), DGX BasePOD reference architecture.
+Sources: DGX SuperPOD reference architectures for H100, B200 and B300 with XDR (tables of scalable
+units, leaf, spine and core switches), DGX BasePOD reference architecture.
 """
 
 from __future__ import annotations
@@ -21,8 +21,14 @@ from ...module_utils._core.schema import Problem, closest, words
 from .._contract.contract import CLUSTER_VARIABLES
 from .._contract.settings import filled
 
-# A BasePOD of NDR switches is specified for two to eight nodes; there its links do not block.
+# A BasePOD of NDR switches is specified for two to eight nodes; there its links do not block. With
+# NDR200, where each port of a switch is two, it is specified for twice as many.
 BASEPOD_NODES = 8
+_NDR200 = (200, 128)
+
+# Spines of the units of a row, by the ports of a switch and the rails, where a table has rows other
+# than powers of two: B300 with XDR, Table 3. Each leaf has as many cables to every spine.
+_ROWS: dict[tuple[int, int], dict[int, int]] = {(144, 8): {1: 4, 2: 8, 4: 18, 8: 36, 18: 72}}
 
 # The cables are those of the reference design.
 COMPUTED = "computed"
@@ -331,15 +337,26 @@ def check_partners(described: Mapping[str, Any], path: str, count: int) -> Itera
             )
 
 
+def row_of(fabric: Fabric, units: int) -> int:
+    """Return the units of the published row that so many units are part of.
+
+    3 units have the spines of 4: other counts are taken to be part of the next larger row. The rows
+    are powers of two where _ROWS has no others.
+    """
+    published = _ROWS.get((fabric.radix, fabric.rails), {})
+    powers = 1 << max(units - 1, 0).bit_length()
+    return min((row for row in published if row >= units), default=powers)
+
+
 def upper_tiers(fabric: Fabric, units: int) -> tuple[int, int]:
     """Return how many spine and core switches a SuperPOD of so many units has.
 
-    The published rows are powers of two, and 3 units have the spines of 4: other counts are taken
-    to be part of the next larger row. Two tiers end with as many leaves as a switch has ports.
+    Two tiers end with as many leaves as a switch has ports.
     """
-    row = 1
-    while row < units:
-        row *= 2
+    row = row_of(fabric, units)
+    published = _ROWS.get((fabric.radix, fabric.rails), {}).get(row)
+    if published:
+        return published, 0
     leaves = row * fabric.rails
     if leaves <= fabric.radix:
         return max(1, leaves // 2), 0
@@ -480,13 +497,14 @@ def check_unit_sizes(fabric: Fabric, path: str, units: Mapping[str, int]) -> Ite
 
 def fabric_warnings(fabric: Fabric, path: str, nodes: int) -> list[str]:
     """Return what is possible but not as the reference designs have it."""
-    if fabric.topology != "basepod" or not fabric.computed or nodes <= BASEPOD_NODES:
+    most = BASEPOD_NODES * (2 if (fabric.rate_gbps, fabric.radix) == _NDR200 else 1)
+    if fabric.topology != "basepod" or not fabric.computed or nodes <= most:
         return []
     down = nodes * fabric.rails // 2
     left = fabric.radix - down - max(map(len, fabric.reserved_ports.values()), default=0)
     return [
         (
-            f"{path}: {nodes} nodes in a BasePOD, which is specified for {BASEPOD_NODES}; "
+            f"{path}: {nodes} nodes in a BasePOD, which is specified for {most}; "
             f"{left} ports of each switch are left to join the two, "
             f"{down} would not block"
         )

@@ -11,7 +11,8 @@ validation follow from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...module_utils._core.schema import Problem
@@ -23,8 +24,8 @@ VARIABLE = "nvidia_driver_mig"
 # What the unit baremetal-dgx-mig links to the capabilities of an instance, whose own numbers are
 # known only when it is made.
 LINKS = "/dev/baremetal-dgx/mig"
-# Compute slices of a GPU (NVIDIA's MIG user guide, partitioning).
-_SLICES = 7
+# Slices of a GPU (NVIDIA's MIG user guide, partitioning).
+_COMPUTE, _MEMORY = 7, 8
 
 Layout = Mapping[int, tuple[str, ...]]
 
@@ -54,15 +55,32 @@ def check_mig(variables: Mapping[str, Value], profile: Profile | None) -> Iterat
         if not all(PROFILE.match(str(name)) for name in names):
             # The role says which.
             return
-        slices = sum(int(name.partition("g")[0]) for name in names)
-        if slices > _SLICES:
-            where = f"{value.path}[{index}].profiles"
-            wrong = f"{slices} slices, and a GPU has {_SLICES}"
-            yield Problem(where, wrong, "write fewer instances, or smaller ones")
+        where, remedy = f"{value.path}[{index}].profiles", "write fewer instances, or smaller ones"
+        compute, memory = _slices(names, profile.gpus.memory_mib)
+        if compute > _COMPUTE:
+            yield Problem(where, f"{compute} slices, and a GPU has {_COMPUTE}", remedy)
+        if memory > _MEMORY:
+            yield Problem(where, f"{memory} slices of memory, and a GPU has {_MEMORY}", remedy)
     try:
         layout_of(value.value, profile.gpus.count)
     except ValueError as error:
         yield Problem(value.path, str(error), "write each GPU of the node's profile once")
+
+
+def _slices(names: Sequence[str], memory_mib: int | None) -> tuple[int, int]:
+    """Return the slices that instances take, compute and memory.
+
+    A name has the compute slices and the GB, rounded: 1g.35gb of an H200 are two slices of memory,
+    3g.71gb four. Where the GPU's memory is not declared, the compute slices give the least that a
+    profile takes: one for 1g, two for 2g, four for 3g and 4g, eight for 7g.
+    """
+    compute = memory = 0
+    for name in names:
+        slices, gb = (int(number) for number in re.findall(r"\d+", name)[:2])
+        compute += slices
+        least = 1 << (slices - 1).bit_length()
+        memory += max(least, round(gb * 1024 * _MEMORY / memory_mib) if memory_mib else 0)
+    return compute, memory
 
 
 def gres(profile: Profile, layout: Layout) -> list[dict[str, Any]]:

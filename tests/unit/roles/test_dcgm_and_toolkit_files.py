@@ -22,6 +22,7 @@ KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nabc\n=x\n-----END PGP PUBLIC KEY 
 
 DCGM = {
     "packages": "__dcgm_packages",
+    "others": "__dcgm_others",
     "files": "__dcgm_files",
     "sources": "__dcgm_source_files[ansible_facts['os_family']]",
     "refusals": "__dcgm_refusals | selectattr('when') | map(attribute='say') | list",
@@ -31,9 +32,12 @@ DCGM = {
 DCGM_DROP_IN = "/etc/systemd/system/nvidia-dcgm.service.d/50-baremetal-dgx.conf"
 
 
-def dcgm(folder: Path, distribution: str, **inputs: Any) -> dict[str, Any]:
+def dcgm(
+    folder: Path, distribution: str, driver: dict[str, Any] | None = None, **inputs: Any
+) -> dict[str, Any]:
+    folder.mkdir(exist_ok=True)
     given = {f"dcgm_{key}": value for key, value in inputs.items()}
-    given["__dcgm_driver"] = {"cuda": 13}
+    given["__dcgm_driver"] = {"cuda": 13} if driver is None else driver
     messages = ["node:n stack.dcgm: DCGM lacks x", "node:n stack.driver: other"]
     given["__dcgm_stack"] = {"findings": messages}
     found = render(folder, "dcgm", distribution, given, DCGM)
@@ -90,6 +94,20 @@ def test_dcgm_versions(tmp_path: Path) -> None:
         len(dcgm(tmp_path, "Ubuntu", source="directory", port=0, health_watches=["x"])["refusals"])
         == 3
     )
+
+
+def test_diagnostics_of_a_former_driver_make_room(tmp_path: Path) -> None:
+    """Held at the old version, they would keep the core, of which they need exactly their own."""
+    names = ("datacenter-gpu-manager-4-cuda", "datacenter-gpu-manager-4-proprietary-cuda")
+    found = dcgm(tmp_path / "a", "Ubuntu", source="configured", version="4.6.0")
+    assert set(found["others"]) == {f"{name}{major}" for name in names for major in (11, 12)}
+    found = dcgm(tmp_path / "b", "Ubuntu", source="configured", version="4.6.0", cuda=[12, 13])
+    assert set(found["others"]) == {f"{name}11" for name in names}
+    assert dcgm(tmp_path / "c", "Ubuntu", driver={})["others"] == []
+    install = (ROOT / "roles/dcgm/tasks/install.yml").read_text()
+    (task,) = (one for one in yaml.safe_load(install) if "Install DCGM" in one["name"])
+    options = task["baremetal.dgx.system_packages"]
+    assert options["unheld"] == options["removals_allowed"] == "{{ __dcgm_others }}"
 
 
 def test_an_upgrade_restarts_the_host_engine() -> None:

@@ -31,7 +31,6 @@ DRIVER = {
     "files": "__nvidia_driver_files",
     "refusals": "__nvidia_driver_refusals | selectattr('when') | map(attribute='say') | list",
     "units": "__nvidia_driver_units | selectattr('when') | map(attribute='sync') | list",
-    "probes": "__nvidia_driver_probes",
     "request": "__nvidia_driver_request",
     "act": "__nvidia_driver_act",
     "fetches": "__nvidia_driver_fetches_key",
@@ -52,6 +51,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Render:
             "__nvidia_driver_seen": {"next_step": "reload", "steps": [], "loaded": "580.1.1"},
             "__nvidia_driver_now": {"loaded": "580.126.20"},
             "__nvidia_driver_settings": {
+                "in_service": "",
                 "differences": [
                     {"gpu": 1, "pci": "43:00.0", "setting": "ecc", "before": "off", "after": "on"}
                 ],
@@ -83,7 +83,10 @@ def ubuntu(driver: Render) -> dict[str, Any]:
         cuda="13.0",
         nccl="2.30.4-1+cuda13.0",
         module_options={"NVreg_RestrictProfilingToAdminUsers": 0, "NVreg_Other": "x"},
-        mig=[{"gpus": [6, 7], "profiles": ["3g.40gb", "1g.10gb"]}, {"profiles": []}],
+        mig=[
+            {"gpus": [6, 7], "profiles": ["1g.10gb", "3g.40gb", "2g.20gb", "1g.10gb"]},
+            {"profiles": []},
+        ],
         reload_allowed=True,
         reboot_allowed=True,
     )
@@ -199,8 +202,10 @@ def test_module_parameters(ubuntu: dict[str, Any]) -> None:
         "options nouveau modeset=0",
         "options nvidia NVreg_Other=x NVreg_RestrictProfilingToAdminUsers=0",
     ]
-    (probe,) = ubuntu["probes"]
-    assert probe["expect"] == "(?m)^RestrictProfilingToAdminUsers: 0$"
+    assert ubuntu["request"]["module_options"] == {
+        "NVreg_RestrictProfilingToAdminUsers": 0,
+        "NVreg_Other": "x",
+    }
 
 
 def test_units(ubuntu: dict[str, Any], debian: dict[str, Any]) -> None:
@@ -273,6 +278,81 @@ def test_consent(tmp_path: Path) -> None:
     assert [values["act"] for values in found.values()] == [act for *_rest, act in CONSENTS]
 
 
+def test_gpu_settings_wait_for_a_drained_node(tmp_path: Path) -> None:
+    """No step runs, and a job could start during the reboot, or on instances that go."""
+    tasks = read_yaml(ROLES / "nvidia_driver/tasks/settings.yml")
+    mig, reboot = (task["when"] for task in tasks[1:])
+    gpu = {"gpu": 0, "pci": "1b:00.0", "before": "on", "after": "off"}
+    seen = {
+        "steps": [],
+        "in_service": "",
+        "differences": [{**gpu, "setting": "mig"}],
+        "reset_pending": [{**gpu, "setting": "ecc"}],
+    }
+    why = "dgx-02 is in service in Slurm (IDLE)"
+    serving = {**seen, "in_service": why}
+    allowed = prefixed({"gpu_reset_allowed": True, "reboot_allowed": True})
+    hosts = {
+        "drained": {**allowed, "__nvidia_driver_settings": seen},
+        "serving": {**allowed, "__nvidia_driver_settings": serving},
+        "running": {**allowed, "__nvidia_driver_settings": {**seen, "steps": ["7.0"]}},
+    }
+    shown = {
+        "mig": " and ".join(f"({one})" for one in mig),
+        "reboot": " and ".join(f"({one})" for one in reboot),
+        "says": "__nvidia_driver_settings_findings",
+    }
+    found = render_many(tmp_path, "nvidia_driver", "Ubuntu", hosts, shown)
+    assert {host: (one["mig"], one["reboot"]) for host, one in found.items()} == {
+        "drained": (True, True),
+        "serving": (False, False),
+        "running": (False, False),
+    }
+    differs, pends = found["serving"]["says"]
+    assert differs.startswith(f"GPU 0 (1b:00.0) mig is on and must be off, and {why}; drain")
+    assert pends == (
+        f"GPU 0 (1b:00.0) ecc becomes off when the GPU is reset, and {why}; drain this node and "
+        "reboot it"
+    )
+
+
+STREAMS = """\
+cuda-rhel9-x86_64
+Name          Stream          Profiles                    Summary
+nvidia-driver latest-dkms [d] default [d], fm, ks, src    Nvidia driver for latest-dkms branch
+nvidia-driver 580-open{}  default [d] [i], fm, ks, src    Nvidia driver for 580-open branch
+nvidia-driver 580-dkms{}  default [d], fm, ks, src        Nvidia driver for 580-dkms branch
+
+Hint: [d]efault, [e]nabled, [x]disabled, [i]nstalled
+"""
+
+
+def test_a_stream_is_enabled_where_there_is_one(tmp_path: Path) -> None:
+    """createrepo_c, which makes the repository of a directory, makes none."""
+    tasks = read_yaml(ROLES / "nvidia_driver/tasks/stream.yml")
+    assert tasks[0]["ansible.builtin.command"]["argv"][1:] == [
+        "-q", "module", "list", "nvidia-driver",
+    ]  # fmt: skip
+    outputs = {
+        "directory": "",
+        "fresh": STREAMS.format("    ", "    "),
+        "enabled": STREAMS.format(" [e]", "    "),
+        "other": STREAMS.format("    ", " [e]"),
+    }
+    hosts = {
+        name: {
+            "__nvidia_driver_stream": {"stdout": text},
+            "__nvidia_driver_streams": {"stream": "580-open"},
+        }
+        for name, text in outputs.items()
+    }
+    shown = {"enables": " and ".join(f"({one})" for one in tasks[2]["when"])}
+    found = render_many(tmp_path, "nvidia_driver", "Rocky", hosts, shown)
+    assert {host: one["enables"] for host, one in found.items()} == {
+        "directory": False, "fresh": True, "enabled": False, "other": True,
+    }  # fmt: skip
+
+
 def test_gpu_settings_findings(ubuntu: dict[str, Any]) -> None:
     first, second = ubuntu["settings"]
     assert first.startswith("GPU 1 (43:00.0) ecc is off and must be on; drain")
@@ -308,12 +388,41 @@ def test_bad_inputs_are_one_line_each(tmp_path: Path) -> None:
             assert "\n" not in line
 
 
-def test_initramfs_is_made_again_once(tmp_path: Path, ubuntu: dict[str, Any]) -> None:
-    kernel = os.uname().release
-    modprobe, image = tmp_path / "modprobe.conf", tmp_path / f"initrd.img-{kernel}"
-    (tmp_path / "update-initramfs").write_text(f'#!/bin/sh\ntest "$1" = -u && touch {image}\n')
-    (tmp_path / "update-initramfs").chmod(0o755)
-    script = ubuntu["initramfs"].replace("/boot/", f"{tmp_path}/")
+# As update-initramfs(8) does it: without -k the newest image alone.
+UPDATE_INITRAMFS = """\
+#!/bin/sh
+cd "$(dirname "$0")" || exit 1
+version=$(ls initrd.img-* | sort -V | tail -n 1)
+version=${version#initrd.img-}
+while [ $# -gt 0 ]; do
+  case $1 in -k) version=$2; shift ;; -u) update=1 ;; *) exit 1 ;; esac
+  shift
+done
+test "$update" && test -e "initrd.img-$version" && touch "initrd.img-$version"
+"""
+# dracut(8): the image, and the kernel; by default those of the running one.
+DRACUT = """\
+#!/bin/sh
+test "$1" = --force || exit 1
+touch "${2:-$(dirname "$0")/initramfs-$(uname -r).img}"
+"""
+
+
+@pytest.mark.parametrize("family", ["ubuntu", "rocky"])
+def test_initramfs_is_made_again_once(
+    tmp_path: Path, family: str, request: pytest.FixtureRequest
+) -> None:
+    """Of each kernel: the newest is not the running one before a reboot."""
+    image = {"ubuntu": "initrd.img-{}", "rocky": "initramfs-{}.img"}[family]
+    modprobe = tmp_path / "modprobe.conf"
+    for name, text in (("update-initramfs", UPDATE_INITRAMFS), ("dracut", DRACUT)):
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    old, new = os.uname().release, "9999.0.0-1-generic"
+    for kernel in (old, new, "8888.0.0-1-generic"):
+        (tmp_path / "modules" / kernel).mkdir(parents=True)
+    script = request.getfixturevalue(family)["initramfs"]
+    script = script.replace("/boot/", f"{tmp_path}/").replace("/lib/modules", f"{tmp_path}/modules")
 
     def run() -> str:
         done = subprocess.run(
@@ -324,10 +433,16 @@ def test_initramfs_is_made_again_once(tmp_path: Path, ubuntu: dict[str, Any]) ->
         return done.stdout
 
     modprobe.write_text("")
-    assert run() == ""
-    image.write_text("")
-    os.utime(image, (1, 1))
-    assert "was rebuilt" in run()
+    assert run() == "", "there is no image"
+    # Of a kernel that is gone.
+    for kernel in (old, new, "6.1.0-1-gone"):
+        path = tmp_path / image.format(kernel)
+        path.write_text("")
+        os.utime(path, (1, 1))
+    made = run()
+    assert {line.split("/")[-1] for line in made.splitlines()} == {
+        f"{image.format(kernel)} was rebuilt" for kernel in (old, new)
+    }
     assert run() == ""
 
 
@@ -424,16 +539,25 @@ here="$(dirname "$0")"
 case "$*" in
 -L) cat "$here/list" ;;
 *--query-gpu=mig.mode.current*) cat "$here/mode.$2" ;;
-"mig -i "*" -lgi") cat "$here/instances.$3" ;;
+*--query-gpu=pci.bus_id*) echo "00000000:$2B:00.0" ;;
+"mig -i "*" -lgi") cat "$here/instances.$3" 2>/dev/null || echo "No GPU instances found" ;;
 *) echo "$@" >> "$here/log" ;;
+esac
+case "$*" in
+"mig -i 1 -dci") exit 6 ;;
+*-dgi) rm "$here/instances.$3" ;;
+*-cgi*) cp "$here/made" "$here/instances.$3" && exit "$(cat "$here/code")" ;;
 esac
 """
 LIST = """\
 GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-0)
   MIG 7g.80gb     Device  0: (UUID: MIG-a)
+GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-1)
 GPU 6: NVIDIA H100 80GB HBM3 (UUID: GPU-6)
   MIG 3g.40gb     Device  0: (UUID: MIG-b)
-  MIG 1g.10gb     Device  1: (UUID: MIG-c)
+  MIG 2g.20gb     Device  1: (UUID: MIG-c)
+  MIG 1g.10gb     Device  2: (UUID: MIG-d)
+  MIG 1g.10gb     Device  3: (UUID: MIG-e)
 GPU 7: NVIDIA H100 80GB HBM3 (UUID: GPU-7)
 """
 
@@ -445,63 +569,111 @@ INSTANCES = """\
 | GPU   Name             Profile  Instance   Placement  |
 |                          ID       ID       Start:Size |
 |=======================================================|
-|{gpu:4}  MIG 1g.10gb            19        9          2:1     |
+|   6  MIG 1g.10gb            19        7          0:1     |
 +-------------------------------------------------------+
-|{gpu:4}  MIG 1g.10gb            19       13          6:1     |
+|   6  MIG 1g.10gb            19        8          1:1     |
 +-------------------------------------------------------+
-|{gpu:4}  MIG 3g.40gb             9        1          0:4     |
+|   6  MIG 2g.20gb            14        4          2:2     |
++-------------------------------------------------------+
+|   6  MIG 3g.40gb             9        2          4:4     |
 +-------------------------------------------------------+
 """
 
 
-def test_mig_layout_is_made(tmp_path: Path, ubuntu: dict[str, Any]) -> None:
+Mig = Callable[[], "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def mig(tmp_path: Path, ubuntu: dict[str, Any]) -> Mig:
+    """`mig()` → how the script ended on a node with GPUs 0, 1, 6 and 7.
+
+    GPU 0 has a layout that is not declared, GPU 6 that which is declared, and GPU 7 none. GPU 1 has
+    instances without compute instances, as an end between -dci and -dgi leaves them.
+    """
     config = tmp_path / "mig.conf"
     config.write_text(ubuntu["files"]["/etc/baremetal-dgx/mig.conf"]["content"])
-    assert lines({"content": config.read_text()}) == [
-        "6 1g.10gb,3g.40gb",
-        "7 1g.10gb,3g.40gb",
-        "* -",
-    ]
     (tmp_path / "nvidia-smi").write_text(SMI)
     (tmp_path / "nvidia-smi").chmod(0o755)
     (tmp_path / "list").write_text(LIST)
-    for gpu, mode in ((0, "Enabled"), (6, "Enabled"), (7, "Disabled")):
+    (tmp_path / "made").write_text(INSTANCES)
+    (tmp_path / "code").write_text("0")
+    for gpu, mode in ((0, "Enabled"), (1, "Enabled"), (6, "Enabled"), (7, "Disabled")):
         (tmp_path / f"mode.{gpu}").write_text(mode)
-    # The numbers are the driver's: 3 + 135 for each GPU, 9 for each instance.
-    for gpu in (6, 7):
-        (tmp_path / f"instances.{gpu}").write_text(INSTANCES.format(gpu=gpu))
-        for own in (1, 9, 13):
+        if mode == "Enabled":
+            (tmp_path / f"instances.{gpu}").write_text(INSTANCES)
+    # The numbers are the driver's: 3 + 135 for each GPU, 9 for each instance. It has found GPU 7
+    # before GPU 6.
+    for gpu, device in ((6, 7), (7, 6)):
+        about = tmp_path / f"proc/driver/nvidia/gpus/0000:{gpu}b:00.0/information"
+        about.parent.mkdir(parents=True)
+        about.write_text(f"Bus Location: \t 0000:{gpu}b:00.0\nDevice Minor: \t {device}\n")
+        for own in (2, 4, 7, 8):
             for place, minor in ((f"gi{own}", 0), (f"gi{own}/ci0", 1)):
-                access = tmp_path / f"proc/driver/nvidia/capabilities/gpu{gpu}/mig/{place}/access"
-                access.parent.mkdir(parents=True)
-                number = 3 + 135 * gpu + 9 * own + minor
+                folder = tmp_path / f"proc/driver/nvidia/capabilities/gpu{device}/mig/{place}"
+                folder.mkdir(parents=True)
+                access = folder / "access"
+                number = 3 + 135 * device + 9 * own + minor
                 access.write_text(f"DeviceFileMinor: {number}\nDeviceFileMode: 292\n")
     (tmp_path / "nvidia-modprobe").write_text(f"#!/bin/sh\necho $@ >> {tmp_path}/modprobe\n")
     (tmp_path / "nvidia-modprobe").chmod(0o755)
     caps = tmp_path / "dev/nvidia-caps"
     caps.mkdir(parents=True)
-    (caps / "nvidia-cap822").touch()
+    (caps / "nvidia-cap831").touch()
     script = ROLES / "nvidia_driver/files/baremetal-dgx-mig"
+    argv = ["sh", str(script), str(config), str(tmp_path / "proc"), str(tmp_path / "dev")]
     environment = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    simulated = [str(tmp_path / "proc"), str(tmp_path / "dev")]
-    subprocess.run(["sh", str(script), str(config), *simulated], check=True, env=environment)
+    return lambda: subprocess.run(
+        argv, check=False, env=environment, capture_output=True, text=True
+    )
+
+
+def test_mig_layout_is_made(mig: Mig, tmp_path: Path) -> None:
+    assert lines({"content": (tmp_path / "mig.conf").read_text()}) == [
+        "6 1g.10gb,1g.10gb,2g.20gb,3g.40gb",
+        "7 1g.10gb,1g.10gb,2g.20gb,3g.40gb",
+        "* -",
+    ]
+    done = mig()
+    assert done.returncode == 0, done.stderr
     links = tmp_path / "dev/baremetal-dgx/mig"
     assert sorted(path.name for path in links.iterdir()) == [
         f"gpu{gpu}-{kind}-{part}"
         for gpu in (6, 7)
-        for kind in ("1g.10gb-0", "1g.10gb-1", "3g.40gb-0")
+        for kind in ("1g.10gb-0", "1g.10gb-1", "2g.20gb-0", "3g.40gb-0")
         for part in ("ci", "gi")
     ]
-    assert str((links / "gpu6-3g.40gb-0-gi").readlink()) == "../../nvidia-caps/nvidia-cap822"
-    assert (links / "gpu6-3g.40gb-0-gi").exists()
-    assert str((links / "gpu7-1g.10gb-1-ci").readlink()) == "../../nvidia-caps/nvidia-cap1066"
+    assert str((links / "gpu6-3g.40gb-0-gi").readlink()) == "../../nvidia-caps/nvidia-cap966"
+    assert str((links / "gpu7-3g.40gb-0-gi").readlink()) == "../../nvidia-caps/nvidia-cap831"
+    assert (links / "gpu7-3g.40gb-0-gi").exists()
+    assert str((links / "gpu7-1g.10gb-1-ci").readlink()) == "../../nvidia-caps/nvidia-cap886"
     made = (tmp_path / "modprobe").read_text().splitlines()
-    assert len(made) == 11, "one device file is there already"
-    assert made[0].endswith("capabilities/gpu6/mig/gi9/access")
+    assert len(made) == 15, "one device file is there already"
+    assert made[0].endswith("capabilities/gpu7/mig/gi7/access")
     assert (tmp_path / "log").read_text().splitlines() == [
         "mig -i 0 -dci",
         "mig -i 0 -dgi",
         "-i 0 -mig 0",
+        "mig -i 1 -dci",
+        "mig -i 1 -dgi",
+        "-i 1 -mig 0",
         "-i 7 -mig 1",
-        "mig -i 7 -cgi 1g.10gb,3g.40gb -C",
+        "mig -i 7 -cgi 3g.40gb,2g.20gb,1g.10gb,1g.10gb -C",
     ]
+
+
+def test_no_part_of_a_mig_layout_stays(mig: Mig, tmp_path: Path) -> None:
+    """nvidia-smi keeps the instances that it made before one that finds no place."""
+    (tmp_path / "code").write_text("23")
+    done = mig()
+    assert done.returncode == 1
+    assert "GPU 7 does not take 3g.40gb,2g.20gb,1g.10gb,1g.10gb\n" in done.stderr
+    assert (tmp_path / "log").read_text().splitlines()[-2:] == ["mig -i 7 -dci", "mig -i 7 -dgi"]
+    assert not list((tmp_path / "dev/baremetal-dgx/mig").glob("gpu7-*"))
+
+
+def test_mig_instances_in_use_stay(mig: Mig, tmp_path: Path) -> None:
+    (tmp_path / "nvidia-smi").write_text(SMI.replace('rm "$here/instances.$3"', "exit 19"))
+    done = mig()
+    assert done.returncode == 1
+    assert "GPU 0 keeps its instances\n" in done.stderr
+    assert "-i 0 -mig 0" not in (tmp_path / "log").read_text()

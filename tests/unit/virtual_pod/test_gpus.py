@@ -63,5 +63,5 @@ def test_the_instances_of_the_pod_are_those_of_its_inventory() -> None:
     path = gpus.host.CHECKOUT / "virtual_pod/inventories/mixed/group_vars/mig_nodes/node.yml"
     declared = yaml.safe_load(path.read_text())["nvidia_driver_mig"]
     assert gpus._MIG_LAYOUT.splitlines() == [
-        f"{item['gpus'][0]} {','.join(item['profiles'])}" for item in declared
+        f"{item['gpus'][0]} {','.join(sorted(item['profiles']))}" for item in declared
     ]

@@ -271,11 +271,21 @@ def test_pci_of_another_profile(tool: Tool, tmp_path: Path) -> None:
     assert "1 addresses, but 2 NUMA nodes" in wrong.stderr
 
 
+def test_numbers_of_device_files(tool: Tool, tmp_path: Path) -> None:
+    """The kernel shows the same as NVML, also where the state gives a GPU another number."""
+    (tmp_path / "state").write_text("gpu.6.minor = 2\ngpu.6.mig_instances = 7:1g.10gb\n")
+    assert tool("sysfs.py", "--root", str(tmp_path)).returncode == 0
+    driver = tmp_path / "proc/driver/nvidia"
+    assert "Device Minor: \t 0\n" in (driver / "gpus/0000:1b:00.0/information").read_text()
+    assert "Device Minor: \t 2\n" in (driver / "gpus/0000:d1:00.0/information").read_text()
+    assert (driver / "capabilities/gpu2/mig/gi7/access").exists()
+
+
 def test_mig_instances_are_made_listed_and_taken_away(tool: Tool, tmp_path: Path) -> None:
     (tmp_path / "state").touch()
     for arguments in (
         ("-i", "6", "-mig", "1"),
-        ("mig", "-i", "6", "-cgi", "1g.10gb,3g.40gb", "-C"),
+        ("mig", "-i", "6", "-cgi", "3g.40gb,1g.10gb", "-C"),
     ):
         assert tool("nvidia-smi", *arguments).returncode == 0
     assert [line.split()[:2] for line in tool("nvidia-smi", "-L").stdout.splitlines()[8:10]] == [
@@ -286,3 +296,28 @@ def test_mig_instances_are_made_listed_and_taken_away(tool: Tool, tmp_path: Path
     assert "MIG 1g.10gb" in tool("nvidia-smi", "mig", "-i", "6", "-lgi").stdout
     assert tool("nvidia-smi", "mig", "-i", "6", "-dgi").returncode == 0
     assert "MIG " not in tool("nvidia-smi", "-L").stdout
+
+
+@pytest.mark.parametrize(
+    ("profiles", "code", "placed"),
+    [
+        # The examples of NVIDIA's MIG user guide, "Creating GPU Instances", with an H100's names.
+        ("1g.10gb,2g.20gb,4g.40gb", 0, ["13 6:1", "5 4:2", "1 0:4"]),
+        ("1g.10gb,1g.10gb,2g.20gb,3g.40gb", 23, ["13 6:1", "11 4:1", "3 0:2"]),
+        ("3g.40gb,1g.10gb,2g.20gb,1g.10gb", 0, ["2 4:4", "7 0:1", "4 2:2", "8 1:1"]),
+        (
+            "2g.20gb" + ",1g.10gb" * 5,
+            0,
+            ["5 4:2", "13 6:1", "7 0:1", "8 1:1", "9 2:1", "10 3:1"],
+        ),
+    ],
+)
+def test_mig_instances_are_placed_as_they_are_named(
+    tool: Tool, tmp_path: Path, profiles: str, code: int, placed: list[str]
+) -> None:
+    (tmp_path / "state").touch()
+    made = tool("nvidia-smi", "mig", "-i", "6", "-cgi", profiles, "-C")
+    assert made.returncode == code
+    assert ("using profile 9: Insufficient Resources" in made.stdout) == bool(code)
+    rows = tool("nvidia-smi", "mig", "-i", "6", "-lgi").stdout.splitlines()[1:]
+    assert [" ".join(row.split()[5:7]) for row in rows] == placed

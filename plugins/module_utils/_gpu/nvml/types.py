@@ -108,17 +108,11 @@ def bit_error_ratio(value: int) -> float:
 FABRIC_STATES = {0: "not supported", 1: "not started", 2: "in progress", 3: "completed"}
 FABRIC_COMPLETED = 3
 
-# nvmlGpuFabricInfo_v2_t.healthMask: each condition has a field of the mask, which is 0 where the
-# part does not tell; of the first four 1 is bad and 2 is good, of the last 1 is good.
-FABRIC_HEALTH = {
-    "bandwidth": (0, 0x3),
-    "route_recovery": (2, 0x3),
-    "route": (4, 0x3),
-    "access": (6, 0x3),
-    "configuration": (8, 0xF),
-}
-FABRIC_CONDITIONS = {1: "bad", 2: "good"}
-FABRIC_CONFIGURATIONS = {
+# The words of a field of nvmlGpuFabricInfo_v2_t.healthMask: what is a fault if it is true, and what
+# is one if it is false.
+_FAULT = {1: "bad", 2: "good"}
+_NEED = {1: "good", 2: "bad"}
+_CONFIGURATIONS = {
     1: "good",
     2: "wrong system GUID",
     3: "wrong chassis serial number",
@@ -127,6 +121,18 @@ FABRIC_CONFIGURATIONS = {
     6: "GPU firmware that does not fit",
     7: "wrong location",
     8: "invalid state of the GPU",
+}
+# The first bit of each condition, its width and its words; 0 is one that is not reported. The last
+# two are in drivers after 590 and 610 (NVML change log; the bits are those of the open driver's
+# messages over NVLink).
+FABRIC_HEALTH = {
+    "bandwidth": (0, 0x3, _FAULT),
+    "route_recovery": (2, 0x3, _FAULT),
+    "route": (4, 0x3, _FAULT),
+    "access": (6, 0x3, _FAULT),
+    "configuration": (8, 0xF, _CONFIGURATIONS),
+    "partition": (12, 0x3, _NEED),
+    "connection": (14, 0x3, _NEED),
 }
 
 # Bits of nvmlClocksEventReasons.

@@ -177,6 +177,24 @@ gpu.7.mig = 1
     assert any(line.startswith("last sample: ") for line in hung["evidence"])
 
 
+def test_a_gpu_that_was_busy_is_burned_once_it_is_free(node):
+    """By the same task: who ends a process does not think of again=true."""
+    given = {"phases": ["gemm_bf16"], "gpus": TWO}
+    busy = "gpu.1.processes = 1\ngpu.1.process.0.pid = 4242\n"
+    node.state(busy)
+    node.burn(**given)
+    assert node.of(1, "not_measured") == {"burn.run": "processes use it: 4242"}
+    # The task that waits, in validate_nodes, would burn the others a second time.
+    assert node.burn(again_if_unburned=False, **given)["action"] == "report"
+    node.state(busy + busy.replace("gpu.1", "gpu.0"))
+    assert node.burn(**given)["action"] == "start"
+    assert node.answer["run"]["state"] == "failed"
+    node.state("")
+    assert node.burn(again_after_days=7, **given)["action"] == "start"
+    assert node.answer["verdict"] == "pass"
+    assert node.burn(again_after_days=7, **given)["action"] == "report"
+
+
 def test_bits_that_go_wrong_every_time_memory_and_ways(node):
     node.state(
         """\

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._driver import states
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.settings import (
     Gpu,
     compare,
@@ -29,6 +30,11 @@ case "$1" in
     test "$4" = 1 && echo Enabled > "$here/ecc.$2" || echo Disabled > "$here/ecc.$2" ;;
 *) exit 9 ;;
 esac
+"""
+SCONTROL = """\
+echo "$@" >> "$here/scontrol.log"
+case $2 in reservation) exit 0 ;; esac
+echo "NodeName=dgx-02 State=IDLE ThreadsPerCore=2"
 """
 LIST = """\
 GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-0)
@@ -86,6 +92,22 @@ def test_not_under_a_job(gpus):
     assert answer["failed"]
     assert "job steps run here (12.0)" in answer["msg"]
     assert (gpus.folder / "ecc.0").read_text() == "Enabled"
+
+
+def test_slurm_is_asked_where_something_waits(gpus, monkeypatch):
+    """A job could start during the reboot."""
+    monkeypatch.setattr(states, "short_name", lambda: "dgx-02")
+    for name, text in {"scontrol": SCONTROL, "squeue": "exit 0\n"}.items():
+        (gpus.folder / name).write_text(f'#!/bin/sh\nhere="$(dirname "$0")"\n{text}')
+        (gpus.folder / name).chmod(0o755)
+    assert gpus(ecc="on")["in_service"] == ""
+    assert not (gpus.folder / "scontrol.log").exists(), "a thousand nodes ask one controller"
+    serving = "dgx-02 is in service in Slurm (IDLE)"
+    assert gpus(ecc="off")["in_service"] == serving
+    assert gpus(mig=[{"profiles": []}])["in_service"] == serving
+    pending = gpus(ecc="off", ecc_allowed=True)
+    assert len(pending["reset_pending"]) == 3
+    assert pending["in_service"] == serving
 
 
 def test_mig_is_compared_and_left_alone(gpus):

@@ -19,9 +19,10 @@ NAMES = [
 ]  # fmt: skip
 TOOLS = {
     "modinfo": """\
-test "$1 $2 $3" = "-k 6.8.0-60-generic nvidia" || exit 9
-test -s "$here/modinfo.txt" || { echo "modinfo: ERROR: Module nvidia not found." >&2; exit 1; }
-exec cat "$here/modinfo.txt"
+test "$1 $3" = "-k nvidia" || exit 9
+case $2 in 6.8.0-60-generic) text=modinfo.txt ;; *) text=modinfo.$2 ;; esac
+test -s "$here/$text" || { echo "modinfo: ERROR: Module nvidia not found." >&2; exit 1; }
+exec cat "$here/$text"
 """,
     "dpkg-query": 'exec cat "$here/dpkg.txt"\n',
     "mokutil": """\
@@ -118,6 +119,125 @@ def test_a_whole_node_is_verified(ask, node):
     assert len(answer["records"]) == 8
     assert answer["cuda"] == 13
     assert ask("plan")["missing"] == []
+
+
+# /proc/driver/nvidia/params of a machine, without what is of other hardware
+# (NVIDIA/nvidia-container-toolkit, issue 115).
+PARAMS = """\
+ResmanDebugLevel: 4294967295
+RmLogonRC: 1
+ModifyDeviceFiles: 1
+DeviceFileMode: 438
+EnableMSI: 1
+RmProfilingAdminOnly: 1
+PreserveVideoMemoryAllocations: 0
+DmaRemapPeerMmio: 1
+RegistryDwords: ""
+"""
+PROFILING = {"NVreg_RestrictProfilingToAdminUsers": 0}
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ({"NVreg_RestrictProfilingToAdminUsers": 1}, "pass"),
+        (PROFILING, "fail"),
+        ({"NVreg_EnableMSI": "1", "NVreg_DeviceFileMode": "0x1b6"}, "pass"),
+        ({"NVreg_ResmanDebugLevel": -1}, "pass"),
+        ({"NVreg_PreserveVideoMemoryAllocations": 1}, "fail"),
+        # A driver that does not have it, or does not show it.
+        ({"NVreg_EnableNonblockingOpen": 1}, "not_measured"),
+        # The driver takes a text apart before it shows it.
+        ({"NVreg_RegistryDwords": "a=1;b=2", "NVreg_DeviceFileMode": "0666"}, None),
+    ],
+)
+def test_parameters_of_the_loaded_module(ask, node, options, status):
+    node.install()
+    node.write("proc/driver/nvidia/params", PARAMS)
+    records = ask("verified", module_options=options, fail_on=[])["records"]
+    found = {one["status"] for one in records if one["check"] == "stack.parameter"}
+    assert found == ({status} if status else set())
+
+
+def test_a_parameter_is_named_as_it_is_declared(ask, node):
+    node.install()
+    node.write("proc/driver/nvidia/params", PARAMS)
+    (line,) = ask("verified", module_options=PROFILING, fail_on=[])["findings"]
+    assert "NVreg_RestrictProfilingToAdminUsers of the loaded module" in line
+    (line,) = ask("verified", module_options={"NVreg_New": 1}, fail_on=[])["not_measured"]
+    assert "NVreg_New of the loaded module, which does not show it" in line
+
+
+NEXT = "6.8.0-101-generic"
+
+
+def kernels(node, *names):
+    for name in names:
+        node.write(f"boot/vmlinuz-{name}", "")
+        node.write(f"lib/modules/{name}/modules.dep", "")
+
+
+def on_disk(answer):
+    (record,) = (one for one in answer["records"] if one["check"] == "stack.on_disk")
+    return record
+
+
+@pytest.mark.parametrize(("version", "status"), [("", "fail"), ("570.86.15", "fail"), (V, "pass")])
+def test_a_newer_kernel_waits_for_its_module(ask, node, version, status):
+    node.install()
+    node.write("etc/default/grub", 'GRUB_DEFAULT=0\nGRUB_CMDLINE_LINUX=""\n')
+    kernels(node, KERNEL, NEXT)
+    # Removed, and only its configuration is left.
+    node.write("lib/modules/6.8.0-110-generic/modules.dep", "")
+    text = f"version: {version}\nlicense: Dual MIT/GPL\n" if version else ""
+    (node.tools / f"modinfo.{NEXT}").write_text(text)
+    record = on_disk(ask("verified", fail_on=[]))
+    assert record["status"] == status
+    assert f"kernel {NEXT} boots next and has {version or 'none'}" in record["text"]
+    if status == "fail":
+        assert record["remedy"] == f"install the module, or the headers, for kernel {NEXT}"
+
+
+@pytest.mark.parametrize(
+    "grub",
+    [
+        {},
+        {"etc/default/grub": "GRUB_DEFAULT=saved\n"},
+        {
+            "etc/default/grub": "GRUB_DEFAULT=0\n",
+            "etc/default/grub.d/9.cfg": 'GRUB_DEFAULT="1>2"\n',
+        },
+        {"etc/default/grub": "GRUB_FLAVOUR_ORDER=nvidia\n"},
+    ],
+)
+def test_which_kernel_boots_next_is_not_guessed(ask, node, grub):
+    node.install()
+    kernels(node, KERNEL, NEXT)
+    for name, text in grub.items():
+        node.write(name, text)
+    assert on_disk(ask("verified"))["text"] == f"driver {V} is loaded, the next boot loads {V}"
+
+
+def test_enterprise_linux_says_which_kernel_boots_next(ask, node):
+    node.install()
+    node.write("etc/os-release", 'ID=rocky\nID_LIKE="rhel centos fedora"\nVERSION_ID="9.6"\n')
+    for name, text in {"grubby": f"echo /boot/vmlinuz-{NEXT}", "rpm": "exit 0"}.items():
+        (node.tools / name).write_text(f"#!/bin/sh\n{text}\n")
+        (node.tools / name).chmod(0o755)
+    record = on_disk(ask("verified", fail_on=[]))
+    assert (record["status"], record["measured"]["value"]) == ("fail", "none")
+
+
+def test_the_package_of_each_new_kernel_is_not_held(ask, node):
+    """Held, it would leave a new kernel without a driver; what an earlier run has held goes."""
+    follows = "linux-modules-nvidia-580-server-open-generic"
+    own = f"linux-modules-nvidia-580-server-open-{KERNEL}"
+    node.write("var/lib/baremetal-dgx/held/nvidia_driver", f"{follows}\n{own}\n")
+    answer = ask("plan", source="distribution")
+    assert {f"{follows}", own} <= {entry.split("=")[0] for entry in answer["present"]}
+    assert own in answer["held"]
+    assert follows not in answer["held"]
+    assert answer["unheld"] == [follows]
 
 
 def test_disagreement_is_told_and_fails(ask, node):

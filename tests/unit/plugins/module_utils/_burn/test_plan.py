@@ -22,7 +22,9 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._burn.control import
 from ansible_collections.baremetal.dgx.plugins.module_utils._burn.cublaslt import places
 from ansible_collections.baremetal.dgx.plugins.module_utils._burn.state import (
     DONE,
+    FAILED,
     RUNNING,
+    STOPPED,
     State,
     load,
     save,
@@ -217,4 +219,43 @@ def test_settings_are_json():
 )
 def test_a_burn_in_counts_for_days(state, age_days, days, again):
     kept = State(plans.Settings(), state, updated=2e9 - age_days * 86400)
-    assert is_again({"again": False, "again_after_days": days}, kept, 2e9) is again
+    options = {"again": False, "again_after_days": days, "again_if_unburned": True}
+    assert is_again(options, kept, 2e9) is again
+
+
+BUSY = {"1b:00.0": {"reason": "busy", "text": "processes use it: 4242"}}
+
+
+@pytest.mark.parametrize(
+    ("state", "gpus", "if_unburned", "again"),
+    [
+        # "no GPU is left to burn", for one.
+        (FAILED, {}, True, True),
+        (FAILED, {}, False, False),
+        (DONE, {"left": BUSY}, True, True),
+        (DONE, {"left": BUSY}, False, False),
+        (DONE, {"ended": {"1b:00.0": {"reason": "hang", "text": "printed nothing"}}}, True, True),
+        (DONE, {}, True, False),
+        (STOPPED, {"left": BUSY}, True, False),
+        (RUNNING, {"left": BUSY}, True, False),
+    ],
+)
+@pytest.mark.parametrize("days", [0, 7])
+def test_a_burn_in_that_left_gpus_unburned_does_not_count(
+    tmp_path, days, state, gpus, if_unburned, again
+):
+    options = {
+        "again": False,
+        "again_after_days": days,
+        "again_if_unburned": if_unburned,
+        "folder": str(tmp_path),
+        "thresholds": {},
+    }
+    kept = State(plans.Settings(), state, updated=2e9, **gpus)
+    assert is_again(options, kept, 2e9) is again
+    # What it has found of another GPU must not be lost: nothing looks into the burn-in before.
+    total = plans.Sum(totals={"products": 1.0}, errors=1, first=[{"what": "known_answer"}])
+    key = plans.key("43:00.0", "gemm_bf16")
+    found = {"gpus": {"43:00.0": {"index": 1}, "1b:00.0": {"index": 0}}, "sums": {key: total}}
+    kept = State(plans.Settings(), state, updated=2e9, **found, **gpus)
+    assert is_again(options, kept, 2e9) is False

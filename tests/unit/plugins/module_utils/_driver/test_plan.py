@@ -24,6 +24,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._driver.plan import 
     obstacles,
     of_branch,
     parse_modinfo,
+    parse_parameters,
     parse_proc_version,
     parse_release,
     plan,
@@ -107,6 +108,16 @@ def test_module_on_disk():
     assert parse_modinfo(text.format("Dual MIT/GPL")) == (V, "open")
     assert parse_modinfo(text.format("NVIDIA")) == (V, "proprietary")
     assert parse_modinfo("version: garbage\n") == ("", "")
+
+
+def test_parameters_as_the_module_shows_them():
+    text = 'ResmanDebugLevel: 4294967295\nRmProfilingAdminOnly: 1\nRegistryDwords: ""\n'
+    assert parse_parameters(text) == {
+        "ResmanDebugLevel": "4294967295",
+        "RmProfilingAdminOnly": "1",
+        "RegistryDwords": '""',
+    }
+    assert parse_parameters("") == {}
 
 
 def test_libraries_are_told_by_their_files():

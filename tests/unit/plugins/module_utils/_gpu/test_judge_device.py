@@ -76,6 +76,8 @@ BOUNDS = [
     ("fabric_route", "fabric_health", 0x1AA, 0x19A, "reset"),
     ("fabric_access", "fabric_health", 0x1AA, 0x16A, "reset"),
     ("fabric_configuration", "fabric_health", 0x1AA, 0x2AA, "settings"),
+    ("fabric_partition", "fabric_health", 0x11AA, 0x21AA, "settings"),
+    ("fabric_connection", "fabric_health", 0x41AA, 0x81AA, "settings"),
     ("recovery_action", "recovery_action", 0, 1, "reset"),
 ]
 
@@ -439,8 +441,8 @@ def test_a_gpu_that_says_that_it_has_no_links_has_none() -> None:
 
 
 def test_a_type_that_no_table_has_needs_thresholds_of_the_site() -> None:
-    gpus = {**PROFILE["gpus"], "type": "gb200"}
-    named = {"name": "NVIDIA GB200"}
+    gpus = {**PROFILE["gpus"], "type": "gh200"}
+    named = {"name": "NVIDIA GH200"}
     checks = ("gpu.clock_sm", "gpu.clock_memory", "gpu.nvlink_speed")
     found = outcome(records(everywhere=named, profile={**PROFILE, "gpus": gpus}))
     assert found[FAIL] == set()

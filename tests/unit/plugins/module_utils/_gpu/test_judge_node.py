@@ -30,7 +30,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import 
     PASS,
     Record,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.host import Host
+from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.host import Host, PciGpu
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.judge_device import (
     Asker,
     Wanted,
@@ -49,6 +49,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.thresholds impo
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.xid import Event
 from ansible_collections.baremetal.dgx.plugins.module_utils._host.kernel_log import KernelLog
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._contract.profiles import BUILT_IN
 
 SWEEP = Sweep(driver_version=RELEASE, nvml_version=f"13.{RELEASE}", count=2, gpus=(gpu(0), gpu(1)))
 NO_PERMISSION = "no permission"
@@ -262,12 +263,10 @@ def test_the_release_of_the_driver_is_what_nvml_says_or_the_modules() -> None:
     assert of(judged(), "driver_version") == {}
 
 
-def test_a_node_without_nvswitches_has_no_fabric() -> None:
+def test_a_node_without_nvswitches_has_no_fabric_manager() -> None:
     found = judged(profile=profile_with("nvlink", nvswitches=None))
     assert outcome(found) == SOUND
-    assert not {"gpu.fabric_manager", "gpu.nvswitch_count", "gpu.fabric"} & {
-        one.check for one in found
-    }
+    assert not {"gpu.fabric_manager", "gpu.nvswitch_count"} & {one.check for one in found}
     # Those of a B200 are not on PCIe.
     found = judged(profile=profile_with("gpus", type="b200"))
     assert of(found, "nvswitch_count") == {}
@@ -339,6 +338,111 @@ def test_the_health_of_the_fabric_in_words() -> None:
         record = of(records({"fabric_health": mask}), "fabric_bandwidth")["gpu:n/1"]
         assert (record.status, record.text) == (status, text)
         assert record.evidence[1:] == (f"health mask {mask:#x}",)
+
+
+# The fabric of a rack
+
+
+# nvidia-smi -q -x of a GB300 tray; of GB200 the figures of NVIDIA's infra-controller.
+TRAYS = {
+    "gb200_nvl72": {"name": "NVIDIA GB200", "memory_total_mib": 189471, "clock_sm_max_mhz": 2062},
+    "gb300_nvl72": {"name": "NVIDIA GB300", "memory_total_mib": 284208, "clock_sm_max_mhz": 2070},
+}
+
+
+def tray(
+    name: str, changes: dict[str, Any] | None = None, everywhere: dict[str, Any] | None = None
+) -> list[Record]:
+    """The records of a tray of an NVL72 whose GPU 1 has these changes."""
+    profile = BUILT_IN[name]
+    buses, numa = profile["gpus"]["pci"], profile["gpus"]["numa"]
+    links = tuple(replace(one, speed_mbps=53125) for one in LINKS)
+    model = {**TRAYS[name], "clock_memory_max_mhz": 3996, "links": links, **(everywhere or {})}
+    gpus = tuple(
+        gpu(0, index=number, minor=number, pci=bus, uuid=f"GPU-{number}", serial=str(number))
+        for number, bus in enumerate(buses)
+    )
+    gpus = tuple(replace(one, **model) for one in gpus)
+    gpus = (gpus[0], replace(gpus[1], **(changes or {})), *gpus[2:])
+    # The GPU is of generation 6, the root port above its switch is not.
+    own, down = (replace(one, speed_gts=64.0, max_speed_gts=64.0) for one in behind_a_switch()[:2])
+    cards = tuple(
+        PciGpu(bus, "nvidia", node, (replace(own, address=bus), down, *behind_a_switch()[2:]))
+        for bus, node in zip(buses, numa, strict=True)
+    )
+    node = host(gpus=cards, switches=(), fabric_manager=None)
+    return judged(with_gpus(*gpus, count=4), node, profile)
+
+
+@pytest.mark.parametrize("name", TRAYS)
+def test_a_healthy_tray_passes(name: str) -> None:
+    found = tray(name)
+    assert outcome(found) == SOUND
+    assert set(of(found, "fabric")) == {f"gpu:n/{number}" for number in range(4)}
+    assert set(of(found, "fabric_bandwidth")) == set(of(found, "fabric"))
+    # The NVSwitches and their manager are the rack's.
+    assert {**of(found, "fabric_manager"), **of(found, "nvswitch_count")} == {}
+    less = {"memory_total_mib": TRAYS[name]["memory_total_mib"] - 1}
+    assert outcome(tray(name, less)) == expect("memory")
+
+
+@pytest.mark.parametrize("name", TRAYS)
+@pytest.mark.parametrize(
+    ("check", "changes"),
+    [
+        ("fabric", {"fabric_state": 2}),
+        ("fabric_bandwidth", {"fabric_health": 0x1A9}),
+        ("fabric_route", {"fabric_health": 0x19A}),
+        ("fabric_configuration", {"fabric_health": 0x5AA}),
+        ("fabric_partition", {"fabric_health": 0x21AA}),
+        ("fabric_connection", {"fabric_health": 0x81AA}),
+    ],
+)
+def test_a_gpu_outside_the_fabric_of_its_rack_is_found(
+    name: str, check: str, changes: dict[str, int]
+) -> None:
+    found = tray(name, changes)
+    assert outcome(found) == expect(check)
+    remedy = of(found, check)["gpu:n/1"].remedy
+    # Nothing on the node manages the fabric.
+    assert "nvidia-fabricmanager" not in remedy
+    assert ("NMX-C" in remedy) == (check != "fabric_bandwidth")
+
+
+def test_sixteen_lanes_are_asked_of_a_model_whose_pcie_is_known() -> None:
+    upper = {1: behind_a_switch(width=8, max_width=8)}
+    assert outcome(records(node=host(upper))) == expect("pcie_width")
+    for kind, expected in (("gb300", SOUND), ("b200", expect("pcie_width"))):
+        gpus = {**PROFILE["gpus"], "type": kind, "memory_mib": None}
+        able = {"gpu.clock_sm": 1, "gpu.clock_memory": 1, "gpu.nvlink_speed": 1}
+        named = {"name": f"NVIDIA {kind.upper()}"}
+        profile = {"gpus": gpus, "nvlink": {"links_per_gpu": 18}}
+        found = records(None, host(upper), profile, everywhere=named, thresholds=able)
+        assert outcome(found) == expected
+
+
+def test_a_tray_that_its_rack_does_not_have_is_one_finding_of_the_node() -> None:
+    found = tray("gb300_nvl72", everywhere={"fabric_state": 1})
+    assert outcome(found)[FAIL] == {"node:n gpu.fabric"}
+    assert "NMX-C" in only(found, "fabric").remedy
+
+
+@pytest.mark.parametrize(
+    "lacking",
+    [
+        {"fabric_state": 0},
+        {"fabric_state": None, "absent": {**gpu(0).absent, "fabric_state": NOT_SUPPORTED}},
+        # NVLink is older than fabrics, and so are drivers of such cards.
+        *(
+            {"fabric_state": None, "absent": {**gpu(0).absent, "fabric_state": t.ERRORS[code]}}
+            for code in (t.FUNCTION_NOT_FOUND, t.INVALID_ARGUMENT)
+        ),
+    ],
+)
+def test_cards_that_a_bridge_joins_have_no_fabric(lacking: dict[str, Any]) -> None:
+    found = records(everywhere=lacking, profile=profile_with("nvlink", nvswitches=0))
+    assert outcome(found) == SOUND
+    assert not {one.check for one in found if one.check.startswith("gpu.fabric")}
 
 
 # One GPU
@@ -487,9 +591,10 @@ def test_a_profile_must_have_mappings_and_may_leave_out_the_count() -> None:
     assert outcome(judged(profile={**PROFILE, "gpus": gpus})) == SOUND
 
 
-def test_without_nvswitches_the_health_of_a_fabric_is_not_asked() -> None:
-    without = profile_with("nvlink", nvswitches=None)
+def test_without_nvlinks_a_fabric_is_not_asked() -> None:
+    without = {**PROFILE, "nvlink": None}
     assert outcome(records({"fabric_health": 0x1A9}, profile=without)) == SOUND
+    assert of(records({"fabric_state": 2}, profile=without), "fabric") == {}
 
 
 def test_a_gpu_where_the_profile_has_none_is_a_finding() -> None:

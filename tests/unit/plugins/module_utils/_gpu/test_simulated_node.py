@@ -96,7 +96,9 @@ def test_a_healthy_node_has_no_finding_and_nothing_is_left_open(judged) -> None:
         "gpu.temperature_absolute",
     }
     unasked = set(QUESTIONS) - {record.check for record in records}
-    assert unasked == {*older, "gpu.driver_version"}
+    # Drivers after 590 and 610 report these.
+    newer = {"gpu.fabric_partition", "gpu.fabric_connection"}
+    assert unasked == {*older, *newer, "gpu.driver_version"}
 
 
 # Everything that a state can do to GPU 3, and what comes of it.

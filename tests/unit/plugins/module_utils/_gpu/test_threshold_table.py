@@ -25,6 +25,8 @@ NVLINK_FABRIC = [
     "gpu.fabric_route",
     "gpu.fabric_access",
     "gpu.fabric_configuration",
+    "gpu.fabric_partition",
+    "gpu.fabric_connection",
 ]
 
 # What is asked, the threshold and its unit, and who reports it.

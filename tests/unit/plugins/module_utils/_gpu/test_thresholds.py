@@ -129,8 +129,8 @@ def test_the_models_cover_the_profiles() -> None:
         ("h100", 81559, 2619),
         ("NVIDIA H100 80GB HBM3", 81559, 2619),
         ("b200", 183359, 3996),
-        # Separate parts, without figures.
-        ("gb200", 189471, None),
+        # Separate parts; of the clocks of the last one there is no figure.
+        ("gb200", 189471, 3996),
         ("b300", None, None),
     ],
 )
@@ -138,6 +138,19 @@ def test_a_model_is_found_by_whole_words_and_memory(kind, memory_mib, clock_memo
     found = model_of(kind, memory_mib)
     assert found is not None
     assert found.clock_memory_mhz == clock_memory_mhz
+
+
+def test_the_parts_of_nvlink_5() -> None:
+    """SM clock, NVLink, PCIe: every link up to the root of a GB300 is not of its generation."""
+    figures = {
+        kind: (model.clock_sm_mhz, model.nvlink_mbps, model.pcie_gts)
+        for kind in ("b200", "b300", "gb200", "gb300")
+        for model in [MODELS[kind]]
+    }
+    assert figures == {
+        "b200": (1965, 50000, 32.0), "b300": (None, 50000, None),
+        "gb200": (2062, 50000, None), "gb300": (2070, 50000, None),
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", ["H100 PCIe", "h100 nvl", "l40s", "h1000", "", "gh200"])

@@ -105,6 +105,20 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._host.hardware_log i
             MACHINE_CHECK, "CPU 24 bank 17", True,
         ),
         (
+            # pci_print_aer: what the firmware has read (APEI), here of Linux 4.18.
+            "nvme 0000:e1:00.0: aer_status: 0x00000001, aer_mask: 0x00002000",
+            AER, "0000:e1:00.0", True,
+        ),
+        (
+            "nvidia 0000:1b:00.0: AER: aer_status: 0x00001000, aer_mask: 0x00002000",
+            AER, "0000:1b:00.0", True,
+        ),
+        (
+            # Its status was pushed out, or is in an older log.
+            "nvidia 0000:1b:00.0: AER: aer_uncor_severity: 0x00062030",
+            AER, "0000:1b:00.0", False,
+        ),
+        (
             # Bit 44 is Deferred of AMD; Intel counts corrected errors there.
             "mce: [Hardware Error]: CPU 12: Machine Check: 0 Bank 7: cc04100000010093",
             MACHINE_CHECK, "CPU 12 bank 7", True,
@@ -139,6 +153,12 @@ def test_forms(line: str, kind: str, where: str, corrected: bool) -> None:
         "[Hardware Error]: Uncorrected, software restartable error.",
         "EDAC MC0: Giving out device to module skx_edac controller",
         "mce: [Hardware Error]: Machine check events logged",
+        # The record itself, of a fatal error with status and severity; the kernel panics then.
+        "{1}[Hardware Error]:   section_type: PCIe error",
+        "{24}[Hardware Error]:   aer_uncor_status: 0x00040000, aer_uncor_mask: 0x00000000",
+        "{24}[Hardware Error]:   aer_uncor_severity: 0x00062010",
+        "nvidia 0000:1b:00.0: AER: aer_layer=Transaction Layer, aer_agent=Requester ID",
+        "a[7]: segfault at 0 in nvidia 0000:1b:00.0: aer_status: 0x1, aer_mask: 0x0[11,5+1]",
         "pcieport 0000:15:01.0: AER: enabled with IRQ 34",
         "nvidia 0000:1b:00.0:    [ 0] RxErr                  (First)",
     ],
@@ -226,3 +246,61 @@ def test_a_refusal_needs_its_own_status_and_is_never_a_fatal_error() -> None:
     assert [fault.hard for fault in both] == [False, True]
     corrected = HEAD.format("Corrected")
     assert [fault.hard for fault in parse_faults(corrected + STATUS.format(1, 0))] == [False]
+
+
+# As ghes and pci_print_aer print it (Linux 5.11, tg3 of a Dell server, without the time).
+FIRMWARE = """\
+{{1}}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 5
+{{1}}[Hardware Error]: event severity: recoverable
+{{1}}[Hardware Error]:  Error 0, type: {kind}
+{{1}}[Hardware Error]:   section_type: PCIe error
+{{1}}[Hardware Error]:   port_type: 0, PCIe end point
+{{1}}[Hardware Error]:   device_id: 0000:1b:00.0
+{{1}}[Hardware Error]:   vendor_id: 0x10de, device_id: 0x2330
+nvidia 0000:1b:00.0: {aer}aer_status: {status:#010x}, aer_mask: {mask:#010x}
+nvidia 0000:1b:00.0: {aer}   [20] UnsupReq               (First)
+nvidia 0000:1b:00.0: {aer}aer_layer=Transaction Layer, aer_agent=Requester ID
+"""
+SEVERITY = "nvidia 0000:1b:00.0: {aer}aer_uncor_severity: {fatal:#010x}\n"
+UNCOR_SEVERITY = 0x000EF030
+
+
+def firmware_first(bits: int, mask: int = 0, fatal: int | None = None, aer: str = "AER: ") -> str:
+    """Return the lines of an error; a corrected one has no severity."""
+    kind = "corrected" if fatal is None else "recoverable"
+    head = FIRMWARE.format(kind=kind, aer=aer, status=bits, mask=mask)
+    return head if fatal is None else head + SEVERITY.format(aer=aer, fatal=fatal)
+
+
+@pytest.mark.parametrize("aer", ["", "AER: "])
+def test_what_the_firmware_reads_first_counts(aer: str) -> None:
+    for bits, mask, fatal, state in (
+        (1 << 12, 0, None, (True, False, False)),
+        (1 << 14, 0, UNCOR_SEVERITY, (False, False, True)),
+        (1 << 18, 0, UNCOR_SEVERITY, (False, False, True)),
+        (1 << UNSUP_REQ, 1 << 16, UNCOR_SEVERITY, (False, True, False)),
+        (1 << UNSUP_REQ | 1 << 14, 1 << 14, UNCOR_SEVERITY, (False, True, False)),
+        (1 << UNSUP_REQ | 1 << 14, 0, UNCOR_SEVERITY, (False, False, True)),
+        # The device treats the refusal as fatal.
+        (1 << UNSUP_REQ, 0, UNCOR_SEVERITY | 1 << UNSUP_REQ, (False, False, True)),
+        (0, 0, UNCOR_SEVERITY, (False, False, True)),
+    ):
+        (fault,) = parse_faults(firmware_first(bits, mask, fatal, aer))
+        assert (fault.corrected, fault.refused, fault.hard) == state, (bits, mask, fatal)
+        assert fault.where == "0000:1b:00.0"
+        assert "aer_status" in fault.text
+
+
+def test_the_severity_is_that_of_the_last_status_of_its_device() -> None:
+    corrected = firmware_first(1 << 12)
+    lost = firmware_first(1 << 14, fatal=UNCOR_SEVERITY)
+    refused = firmware_first(1 << UNSUP_REQ, fatal=UNCOR_SEVERITY)
+    for log, hard in (
+        (corrected + lost, [False, True]),
+        (lost + corrected, [True, False]),
+        (refused + lost + refused, [False, True, False]),
+        # A device that speaks between the lines of another.
+        (corrected + SEVERITY.format(aer="", fatal=0).replace("1b:", "1c:"), [False, True]),
+        (NON_FATAL + SEVERITY.format(aer="", fatal=0), [True, True]),
+    ):
+        assert [fault.hard for fault in parse_faults(log)] == hard, log

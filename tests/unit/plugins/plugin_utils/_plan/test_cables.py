@@ -124,6 +124,18 @@ def test_no_port_has_two_cables(units: int, radix: int) -> None:
     assert max(spread) - min(spread) <= 1
 
 
+# DGX SuperPOD B300 with XDR, Table 3: units, leaf-spine cables, cables of each pair.
+@pytest.mark.parametrize(
+    ("units", "leaf_spine", "of_a_pair"),
+    [(1, 576, 18), (2, 1152, 9), (4, 2304, 4), (8, 4608, 2), (18, 10368, 1)],
+)
+def test_published_table_of_xdr(units: int, leaf_spine: int, of_a_pair: int) -> None:
+    plan = superpod(units * 72, units, radix=144)
+    assert list(misfits(plan)) == []
+    assert kinds(plan) == {NODE_LEAF: units * 72 * 8, LEAF_SPINE: leaf_spine}
+    assert set(pairs(plan, LEAF_SPINE).values()) == {of_a_pair}
+
+
 @pytest.mark.parametrize("rails", [1, 2, 3, 4, 6, 8])
 @pytest.mark.parametrize("units", [1, 2, 3, 4])
 def test_any_number_of_rails(rails: int, units: int) -> None:

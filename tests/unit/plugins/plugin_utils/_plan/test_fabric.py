@@ -107,6 +107,51 @@ def test_a_fabric_for_fewer_nodes_than_it_could_take_is_healthy() -> None:
     assert problems(superpod(16, 8), 33) == []
 
 
+# DGX SuperPOD B300 with XDR, Table 3: 72 nodes a unit on switches of 144 ports.
+@pytest.mark.parametrize(
+    ("units", "leaf", "spine"), [(1, 8, 4), (2, 16, 8), (4, 32, 18), (8, 64, 36), (18, 144, 72)]
+)
+def test_published_designs_of_xdr_are_healthy(units: int, leaf: int, spine: int) -> None:
+    switches = {
+        f"{tier}_switches": [f"{tier}-{index}" for index in range(count)]
+        for tier, count in (("leaf", leaf), ("spine", spine))
+    }
+    fabric = parse_fabric({"topology": "superpod", "radix": 144, "rate_gbps": 800, **switches})
+    assert (fabric.units, fabric.unit_size) == (units, 72)
+    assert problems(fabric, units * 72) == []
+
+
+@pytest.mark.parametrize(
+    ("rails", "units", "tiers"),
+    [
+        (8, 3, (18, 0)),
+        (8, 5, (36, 0)),
+        (8, 9, (72, 0)),
+        # Beyond the table, and with other rails, the rows are powers of two.
+        (8, 19, (256, 128)),
+        (4, 4, (8, 0)),
+    ],
+)
+def test_counts_of_xdr_between_and_beyond_the_rows(
+    rails: int, units: int, tiers: tuple[int, int]
+) -> None:
+    fabric = parse_fabric({"topology": "superpod", "radix": 144, "rails": rails})
+    assert upper_tiers(fabric, units) == tiers
+
+
+@pytest.mark.parametrize(
+    ("rate_gbps", "radix", "most"), [(400, 64, 8), (400, 128, 8), (200, 64, 8), (200, 128, 16)]
+)
+def test_a_basepod_of_ndr200_is_specified_for_sixteen(
+    rate_gbps: int, radix: int, most: int
+) -> None:
+    pair = {"topology": "basepod", "leaf_switches": ["a", "b"]}
+    fabric = parse_fabric({**pair, "rate_gbps": rate_gbps, "radix": radix})
+    assert fabric_warnings(fabric, "f", most) == []
+    (line,) = fabric_warnings(fabric, "f", most + 1)
+    assert f"which is specified for {most};" in line
+
+
 def test_basepod_ports() -> None:
     fabric = parse_fabric({"topology": "basepod", "leaf_switches": ["a", "b"]})
     assert problems(fabric, 15) == []
