@@ -32,6 +32,7 @@ options:
   arguments:
     description:
       - Arguments, each one word. What was declared once and no longer is goes away.
+      - One with C(;), C(<) or C(>) is refused, since GRUB ends a word there.
       - With a name twice, such as C(hugepagesz), they are in force as a whole, in this order.
     type: list
     elements: str
@@ -76,6 +77,11 @@ running_steps:
   returned: success
   type: list
   elements: str
+in_service:
+  description: Why Slurm may start a job on this node, or that it does not say; empty if it cannot.
+    Asked only when a reboot is needed.
+  returned: success
+  type: str
 """
 
 from typing import Any
@@ -83,8 +89,10 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.names import short_name
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
 from ansible_collections.baremetal.dgx.plugins.module_utils._host import kernel_arguments as kernel
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.service import in_service
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "arguments": {"type": "list", "elements": "str", "default": []},
@@ -96,9 +104,10 @@ def main() -> None:
     """Load, plan, apply, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     arguments, removed = module.params["arguments"], module.params["removed"]
+    run = ModuleRunner(module)
     with reported(module):
         kernel.require_plain(arguments, removed)
-        boot = kernel.loader(module.get_bin_path, ModuleRunner(module), arguments, removed)
+        boot = kernel.loader(module.get_bin_path, run, arguments, removed)
         actions = boot.plan() if boot else []
         words = kernel.running_words()
         lacks, surplus = kernel.missing(words, arguments), kernel.unwanted(words, removed)
@@ -114,6 +123,7 @@ def main() -> None:
         "unwanted": surplus,
         "reboot_needed": pending,
         "running_steps": kernel.running_steps(kernel.titles()) if pending else [],
+        "in_service": in_service(run, short_name()) if pending else "",
     }
     if module._diff and actions:
         result["diff"] = {"prepared": "\n".join(actions) + "\n"}

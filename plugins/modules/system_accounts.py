@@ -124,7 +124,7 @@ options:
     type: str
     default: "0700"
   login_check:
-    description: Whether to tell how many keys admit the user of this connection (RV(login)).
+    description: Whether to return what admits the user of this connection (RV(login)).
     type: bool
     default: false
 """
@@ -155,7 +155,7 @@ errors:
   type: list
   elements: str
 login:
-  description: The user of this connection, and how many keys admit it once this call is done.
+  description: The user of this connection, and what admits it once this call is done.
   returned: when O(login_check) is set
   type: dict
   contains:
@@ -166,6 +166,9 @@ login:
       description: Number of keys; null when it is not known (no sshd here, or sshd asks a command
         or trusts certificates).
       type: int
+    keytab:
+      description: Whether the host has a keytab, without which sshd takes no Kerberos ticket.
+      type: bool
 """
 
 from typing import Any

@@ -647,9 +647,10 @@ def text_if_there(path: str, errors: str = "replace") -> str | None:
     """Return a text that belongs to this host's system (/etc, /boot); None if there is no file.
 
     Links are followed, as the system's own tools do. OSError for a file that cannot be read.
+    A carriage return stays one: what a user has named with it must not become two lines.
     """
     try:
-        with open(path, encoding="utf-8", errors=errors) as handle:
+        with open(path, encoding="utf-8", errors=errors, newline="") as handle:
             return handle.read()
     except (FileNotFoundError, NotADirectoryError):
         return None

@@ -22,7 +22,7 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from .child import DONE, HUNG, Answer, Call, Send, ask_all, parts_of
 from .failures import reported
-from .files import make_folder, write_atomic
+from .files import make_folder, text_if_readable, write_atomic
 from .run import ToolError
 
 LIMIT_S = 60.0
@@ -71,11 +71,15 @@ def _unescaped(text: str) -> str:
 
 
 def parse_mounts(mountinfo: str) -> list[Mount]:
-    """Return what /proc/self/mountinfo lists; of several on one place, the one on top."""
+    """Return what /proc/self/mountinfo lists; of several on one place, the one on top.
+
+    A line feed and a blank are what the kernel parts it by and writes as a code in names. Users
+    name what they mount, and names may hold every other space and end of a line.
+    """
     found = {}
-    for line in mountinfo.splitlines():
+    for line in mountinfo.split("\n"):
         left, separator, right = line.partition(" - ")
-        words, more = left.split(), right.split()
+        words, more = left.split(" "), right.split(" ")
         if separator and len(words) > 4 and len(more) > 1:
             where = _unescaped(words[4])
             found[where] = Mount(where, _unescaped(more[1]), more[0])
@@ -84,11 +88,7 @@ def parse_mounts(mountinfo: str) -> list[Mount]:
 
 def all_mounts() -> list[Mount]:
     """Return the mounts of this host; reading them never hangs."""
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as handle:
-            return parse_mounts(handle.read())
-    except OSError:
-        return []
+    return parse_mounts(text_if_readable("/proc/self/mountinfo", "surrogateescape") or "")
 
 
 # What says that a mount, or what it leads to, is gone or broken; any other error proves nothing.

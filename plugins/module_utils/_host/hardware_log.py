@@ -12,6 +12,10 @@ A non-fatal error whose status has only Unsupported Request or ACS Violation is 
 refused: boards report them when something asks for a function, address or route that is not there,
 at boot or by probing. The link and the device work (Linux, Documentation/PCI/pcieaer-howto.rst and
 drivers/pci/pcie/aer.c), so such an error is evidence and no finding.
+
+Where the firmware reads PCIe errors first (APEI), the kernel prints its record, then status and
+mask of the device, and for an error that was not corrected also which errors are fatal to it
+(pci_print_aer of drivers/pci/pcie/aer.c).
 """
 
 from __future__ import annotations
@@ -29,6 +33,8 @@ WORDS = (
     "error status/mask=",
     "error received",
     "error message received",
+    "aer_status:",
+    "aer_uncor_severity:",
     "EDAC MC",
     "Machine Check",
     "[Hardware Error]: CPU:",
@@ -48,10 +54,16 @@ _ROOT = re.compile(
     rf"(?P<driver>[\w.-]+) {_ADDRESS}: AER: (?:Multiple )?{_SEVERITY} error (?:message )?received"
     rf"(?: from|:) (?P<pci>{_ADDRESS})"
 )
-# The line after a device's message: which errors, and which of them it is configured not to report.
+# What the firmware has read: the status first, the severity of uncorrected errors alone.
+_FIRMWARE = re.compile(
+    rf"[\w.-]+ (?P<pci>{_ADDRESS}): (?:AER: )?aer_(?P<what>status|uncor_severity): "
+    r"0x(?P<bits>[0-9a-f]{8})\b"
+)
+# Which errors, and which of them it is configured not to report; the line after a device's message.
 _STATUS = re.compile(
-    rf"[\w.-]+ (?P<pci>{_ADDRESS}): (?:AER: )? *device \[[0-9a-f]{{4}}:[0-9a-f]{{4}}\] "
-    r"error status/mask=(?P<status>[0-9a-f]{8})/(?P<mask>[0-9a-f]{8})"
+    rf"[\w.-]+ (?P<pci>{_ADDRESS}): (?:AER: )? *(?:device \[[0-9a-f]{{4}}:[0-9a-f]{{4}}\] "
+    r"error status/mask=|aer_status: 0x)(?P<status>[0-9a-f]{8})(?:/|, aer_mask: 0x)"
+    r"(?P<mask>[0-9a-f]{8})"
 )
 _NON_FATAL = "(Non-Fatal)"
 # PCI_ERR_UNC_UNSUP (UnsupReq) and PCI_ERR_UNC_ACSV (ACSViol) of uapi/linux/pci_regs.h.
@@ -105,6 +117,10 @@ class Status:
     where: str
     bits: int
 
+    def refused(self, fatal: int = 0) -> bool:
+        """Whether requests were refused and no more, and none of it is fatal to the device."""
+        return bool(self.bits) and not self.bits & (~_REFUSALS | fatal)
+
 
 def status_of(message: Message) -> Status | None:
     """Return the status of an AER message, None if the message is something else."""
@@ -121,6 +137,10 @@ def fault_of(message: Message) -> Fault | None:
         if found:
             corrected = found["severity"].startswith("Correct")
             return Fault(AER, found["pci"], corrected, message.text[:160], message.uptime_s)
+    found = _FIRMWARE.match(message.text)
+    if found:
+        corrected = found["what"] == "status"
+        return Fault(AER, found["pci"], corrected, message.text[:160], message.uptime_s)
     found = _EDAC.match(message.text)
     if found:
         where, count = f"MC{found['controller']} {found['where']}", int(found["count"])
@@ -136,31 +156,41 @@ def fault_of(message: Message) -> Fault | None:
     return None
 
 
+def _completed(fault: Fault, message: Message) -> Fault | None:
+    """Return what the firmware has read as the uncorrected error that this message makes of it."""
+    severity, status = _FIRMWARE.match(message.text), status_of(Message(fault.text))
+    if not severity or not status:
+        return None
+    return replace(fault, corrected=False, refused=status.refused(int(severity["bits"], 16)))
+
+
 def parse_faults(text: str, since_s: float = 0.0) -> list[Fault]:
     """Return the faults of a log that are later than `since_s`, each once.
 
     What a root port reports about a device counts only if the device itself has reported nothing.
     """
     found: list[tuple[Fault, bool]] = []
-    # The message of each device whose status has yet to come.
+    # The message of each device whose status, or severity, has yet to come.
     waiting: dict[str, int] = {}
     for message in messages(text, WORDS):
         if message.uptime_s is not None and message.uptime_s < since_s:
             continue
-        status = status_of(message)
-        if status is not None:
-            place = waiting.pop(status.where, None)
-            if place is not None and status.bits and not status.bits & ~_REFUSALS:
-                found[place] = replace(found[place][0], refused=True), False
-            continue
-        fault = fault_of(message)
+        fault, status = fault_of(message), status_of(message)
         if fault is None:
+            place = waiting.pop(status.where, None) if status else None
+            if place is not None and status and status.refused():
+                found[place] = replace(found[place][0], refused=True), False
             continue
         root = _ROOT.match(message.text) is not None
         if fault.kind == AER and not root:
-            waiting.pop(fault.where, None)
-            if _NON_FATAL in fault.text:
+            place = waiting.pop(fault.where, None)
+            if status or _NON_FATAL in fault.text:
                 waiting[fault.where] = len(found)
+            elif place is not None:
+                done = _completed(found[place][0], message)
+                if done:
+                    found[place] = done, False
+                    continue
         found.append((fault, root))
     reported = {
         (fault.where, fault.corrected) for fault, root in found if fault.kind == AER and not root

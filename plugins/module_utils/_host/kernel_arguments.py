@@ -18,8 +18,10 @@ from typing import Any, Callable, Iterable, Sequence
 from .._core.files import remove, text_if_readable, text_if_there, write_atomic
 from .._core.run import CommandRunner, ToolError
 
-# Nothing that a shell, GRUB or grubby would read as more than a word.
-_ARGUMENT = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.,:;=/@%+<>^~!*\[\]-]*$")
+# Nothing that a shell, GRUB or grubby would read as more than a word. GRUB ends one at ; < and >
+# (GRUB manual, Shell-like scripting), and quotes for it do not survive grubby, which writes them as
+# they are into GRUB_CMDLINE_LINUX="…" of /etc/default/grub.
+_ARGUMENT = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.,:=/@%+^~!*\[\]-]*\Z")
 _LINUX_LINE = re.compile(r"^\s*linux(?:16|efi)?\s+\S+[ \t]*(.*)$", re.M)
 _GRUBBY_ARGS = re.compile(r'^args="(.*)"$', re.M)
 # `slurmstepd infinity` belongs to slurmd itself and is not a job.
@@ -43,7 +45,8 @@ def require_plain(arguments: Sequence[str], removed: Sequence[str]) -> None:
     if bad:
         raise ToolError(
             "not a kernel argument of one plain word: " + ", ".join(repr(word) for word in bad)
-        )
+            + "; write each without blanks, quotes and the signs ; < > $ & |, at which GRUB ends it"
+        )  # fmt: skip
     both = [word for word in arguments if word in removed]
     if both:
         raise ToolError(f"declared and removed at once: {', '.join(both)}")

@@ -175,7 +175,7 @@ def read_log(path: str, run: CommandRunner, timeout_s: float) -> KernelLog:
     """Read a file, or where `path` is empty the messages of this boot."""
     if path:
         try:
-            with open(path, encoding="utf-8", errors="replace") as handle:
+            with open(path, encoding="utf-8", errors="replace", newline="") as handle:
                 return KernelLog(handle.read())
         except OSError as error:
             return KernelLog(gap=f"{path}: {error.strerror}")

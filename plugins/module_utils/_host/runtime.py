@@ -80,14 +80,16 @@ def parse_size(text: str) -> str:
     return text
 
 
-def expand_manager(settings: Mapping[str, str]) -> dict[str, str]:
+def expand_manager(settings: Mapping[str, object]) -> dict[str, str]:
     """Return what `systemctl show` must print for settings of systemd-system.conf(5).
 
     A limit is written as `soft:hard` or as one value for both and shown as two properties.
     """
     shown: dict[str, str] = {}
     for name, value in settings.items():
-        if name.startswith("DefaultLimit"):
+        if isinstance(value, bool):
+            shown[name] = "yes" if value else "no"
+        elif name.startswith("DefaultLimit"):
             soft, colon, hard = str(value).partition(":")
             shown[name] = parse_size(hard if colon else soft)
             shown[name + "Soft"] = parse_size(soft)

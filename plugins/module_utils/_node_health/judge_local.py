@@ -53,12 +53,12 @@ class Space:
 def mounted(mountinfo: str) -> dict[str, str]:
     """Return mount point -> type of file system, of /proc/self/mountinfo (proc(5))."""
     found = {}
-    for line in mountinfo.splitlines():
+    for line in mountinfo.split("\n"):
         left, dash, right = line.partition(" - ")
-        fields = left.split()
-        if dash and len(fields) > 4 and right.split():
+        fields = left.split(" ")
+        if dash and len(fields) > 4:
             point = _ESCAPE.sub(lambda code: chr(int(code.group(1), 8)), fields[4])
-            found[point] = right.split()[0]
+            found[point] = right.split(" ")[0]
     return found
 
 

@@ -72,7 +72,7 @@ def show(
 def parse_table(text: str, columns: Sequence[str]) -> list[dict[str, str]]:
     """Rows of `sacctmgr -nP` output. Raises ToolError when a row has another number of cells."""
     rows = []
-    for line in text.splitlines():
+    for line in text.split("\n"):
         if not line.strip():
             continue
         cells = line.split("|")

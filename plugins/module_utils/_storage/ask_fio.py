@@ -15,7 +15,7 @@ import subprocess
 from dataclasses import asdict
 from typing import Any, Callable, Iterator, Mapping
 
-from .._core.files import make_temporary, open_folder, remove_tree
+from .._core.files import make_temporary, open_folder, remove_tree, text_if_there
 from .._core.hang import BrokenError, HungError, in_time
 from .._core.lock import BusyError, host_lock
 from .._core.record import Record
@@ -78,8 +78,7 @@ def own_folder(parent: str) -> Iterator[str]:
 def place_of(folder: str) -> Place:
     """Return what is known of the file system below a folder; OSError."""
     point = os.path.realpath(folder)
-    with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as stream:
-        text = stream.read()
+    text = text_if_there("/proc/self/mountinfo") or ""
     types = dict.fromkeys(waiting(text), "autofs")
     types.update({where: live.fstype for where, live in table(text).items()})
     while point not in types and point != "/":

@@ -308,6 +308,26 @@ def test_the_kernels_own_words_are_judged(debian: dict[str, Any], line: str, goo
     assert entry["remedy"] == "reboot this node, or allow it with node_base_reboot_allowed: true"
 
 
+def test_what_keeps_a_node_from_its_reboot_is_named(tmp_path: Path) -> None:
+    serving = "dgx-01 is in service in Slurm (IDLE)"
+    remedies = {
+        serving: f"drain this node, {serving}, and run again",
+        "": "look into the boot loader, a reboot did not bring them",
+    }
+    hosts = {
+        f"h{number}": {
+            **INPUTS,
+            "node_base_reboot_allowed": True,
+            "__node_base_kernel": {"running_steps": [], "in_service": why},
+        }
+        for number, why in enumerate(remedies)
+    }
+    shown = {"probes": SHOWN["probes"]}
+    found = role_render.render_many(tmp_path, "node_base", "Debian", hosts, shown)
+    name = "the kernel runs with the declared arguments"
+    assert [probe(one, name)["remedy"] for one in found.values()] == list(remedies.values())
+
+
 def test_arguments_of_one_name_are_judged_by_their_order(tmp_path: Path) -> None:
     huge = ["hugepagesz=1G", "hugepages=8", "hugepagesz=2M", "hugepages=8"]
     inputs = {**INPUTS, "node_base_kernel_arguments": huge}
@@ -369,12 +389,82 @@ def test_what_is_empty_is_taken_away_or_left_alone(bare: dict[str, Any]) -> None
         assert not {"content", "target"} & set(bare["files"][path])
 
 
-@pytest.mark.parametrize(("keys", "refused"), [(0, True), (1, False), (None, False)])
-def test_the_login_of_the_run_is_not_locked_out(
-    tmp_path: Path, keys: int | None, refused: bool
-) -> None:
-    plan = {"__node_base_accounts_plan": {"login": {"user": "ops", "key_count": keys}}}
-    result = role_render.render(
-        tmp_path, "node_base", "Debian", plan, {"refusals": SHOWN["refusals"]}
+# Keys that admit, whether there is a keytab, whether tickets are declared, and whether that ends
+# the login. Enterprise Linux has GSSAPIAuthentication on, and the role turns it off.
+LOGINS = [
+    (0, False, False, True), (1, False, False, False), (None, False, False, False),
+    (0, True, False, True), (0, False, True, True), (0, True, True, False),
+]  # fmt: skip
+
+
+def test_the_login_of_the_run_is_not_locked_out(tmp_path: Path) -> None:
+    hosts = {
+        f"h{number}": {
+            "node_base_sshd_gssapi_authentication": declared,
+            "__node_base_accounts_plan": {
+                "login": {"user": "ops", "key_count": keys, "keytab": keytab}
+            },
+        }
+        for number, (keys, keytab, declared, _refused) in enumerate(LOGINS)
+    }
+    shown = role_render.render_many(
+        tmp_path, "node_base", "Debian", hosts, {"refusals": SHOWN["refusals"]}
     )
-    assert any("would lock ops out" in line for line in result["refusals"]) is refused
+    found = ["would lock ops out" in "\n".join(one["refusals"]) for one in shown.values()]
+    assert found == [refused for *_rest, refused in LOGINS]
+
+
+# What configure has seen: the reboot is needed, and nothing is in its way.
+BEFORE = {
+    "changed": True, "actions": ["update-grub"], "missing": ["dgx_test=1"], "unwanted": [],
+    "reboot_needed": True, "running_steps": [], "in_service": "",
+}  # fmt: skip
+SCONTROL = """\
+#!/bin/sh
+case "$*" in
+*"show node"*) echo "NodeName=$(hostname -s) State=$(cat "$(dirname "$0")/state")" ;;
+esac
+"""
+REBOOTS = "with local connection would reboot the control node"
+
+
+def service(folder: Path, before: dict[str, Any] | None = None) -> str:
+    """Run the tag node_base_service on this machine, whose boot loader is not asked for more."""
+    play = {
+        "hosts": "all",
+        "gather_facts": False,
+        "pre_tasks": [{"set_fact": {"__node_base_kernel": before}, "tags": "always"}]
+        if before
+        else [],
+        "roles": ["baremetal.dgx.node_base"],
+    }
+    values = {
+        "node_base_sshd_enabled": False,
+        "node_base_chrony_enabled": False,
+        "node_base_kernel_arguments": ["dgx_test=1"],
+        "node_base_reboot_allowed": True,
+    }
+    # Ansible refuses to reboot over a local connection, so that is what a reboot looks like.
+    done = role_render.played(
+        folder, {"dgx-01": values}, play, "--check", "--tags=node_base_service",
+        PATH=f"{folder}:{os.environ['PATH']}",
+    )  # fmt: skip
+    assert (done.returncode == 0) is (REBOOTS not in done.stdout), done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_jobs_are_looked_for_immediately_before_the_reboot(tmp_path: Path) -> None:
+    for name, text in (("update-grub", "#!/bin/sh\n"), ("scontrol", SCONTROL), ("squeue", "")):
+        (tmp_path / name).write_text(text or "#!/bin/sh\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "state").write_text("IDLE+DRAIN")
+    # The tag alone knows nothing of what configure has seen.
+    assert REBOOTS in service(tmp_path)
+    with subprocess.Popen(["slurmstepd: [7.batch]", "60"], executable="/bin/sleep") as step:
+        try:
+            assert REBOOTS not in service(tmp_path, BEFORE)
+        finally:
+            step.kill()
+    (tmp_path / "state").write_text("IDLE")
+    assert REBOOTS not in service(tmp_path, BEFORE), "a job may start meanwhile"

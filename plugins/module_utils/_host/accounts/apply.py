@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 _KEYS_FILE = ".ssh/authorized_keys"
 _SKELETON = "/etc/skel"
+_KEYTAB = "/etc/krb5.keytab"
 # Another package manager or admin holds /etc/passwd only for moments.
 _LOCK_TRIES = 20
 _UNSET_LOGIN_UID = 0xFFFFFFFF
@@ -331,12 +332,15 @@ def apply(module: AnsibleModule, run: CommandRunner, plan: Plan, home_mode: int)
 
 
 def login(run: CommandRunner, state: State, users: list[WantedUser]) -> dict[str, Any]:
-    """The user of this connection and how many keys will admit it."""
+    """The user of this connection, how many keys will admit it, and whether a ticket can.
+
+    A keytab is asked for, not sshd: Enterprise Linux has GSSAPIAuthentication on without Kerberos.
+    """
     keys = login_keys(run, state.login_user)
     if keys is not None:
         declared = [user for user in users if user.name == state.login_user and user.present]
         keys = max(keys, sum(len(user.keys) for user in declared))
-    return {"user": state.login_user, "key_count": keys}
+    return {"user": state.login_user, "key_count": keys, "keytab": os.path.exists(_KEYTAB)}
 
 
 def see_homes(users: Iterable[WantedUser], limit_s: float = LIMIT_S) -> None:

@@ -120,9 +120,12 @@ class Plan:
 
 
 def parse_passwd(text: str) -> dict[str, UserEntry]:
-    """Return the entries of passwd(5) by name; lines that are not an entry are skipped."""
+    """Return the entries of passwd(5) by name; lines that are not an entry are skipped.
+
+    Only the line feed ends a line: users write every other character into their GECOS fields.
+    """
     entries: dict[str, UserEntry] = {}
-    for line in text.splitlines():
+    for line in text.split("\n"):
         parts = line.split(":")
         if len(parts) == 7 and parts[2].isdigit() and parts[3].isdigit():
             name, _password, uid, gid, comment, home, shell = parts
@@ -133,7 +136,7 @@ def parse_passwd(text: str) -> dict[str, UserEntry]:
 def parse_group(text: str) -> dict[str, GroupEntry]:
     """Return the entries of group(5) by name."""
     entries: dict[str, GroupEntry] = {}
-    for line in text.splitlines():
+    for line in text.split("\n"):
         parts = line.split(":")
         if len(parts) == 4 and parts[2].isdigit():
             members = tuple(sorted(member for member in parts[3].split(",") if member))
@@ -144,7 +147,7 @@ def parse_group(text: str) -> dict[str, GroupEntry]:
 def parse_shadow(text: str) -> dict[str, str]:
     """Return the password hashes of shadow(5) by user name."""
     hashes: dict[str, str] = {}
-    for line in text.splitlines():
+    for line in text.split("\n"):
         parts = line.split(":")
         if len(parts) >= 2:
             hashes.setdefault(parts[0], parts[1])
@@ -188,7 +191,8 @@ def merge_keys(text: str, keys: Sequence[str], exclusive: bool) -> str:
         return "\n".join([KEYS_HEADER, *wanted.values()]) + "\n"
     lines: list[str] = []
     seen: set[str | None] = set()
-    for line in text.splitlines():
+    *found, last = text.split("\n")
+    for line in [*found, last] if last else found:
         identity = key_identity(line)
         if identity is not None and identity in wanted:
             if identity in seen:
@@ -204,7 +208,7 @@ def merge_keys(text: str, keys: Sequence[str], exclusive: bool) -> str:
 
 def count_keys(text: str) -> int:
     """Return how many keys an authorized_keys text admits."""
-    return sum(1 for line in text.splitlines() if key_identity(line) is not None)
+    return sum(1 for line in text.split("\n") if key_identity(line) is not None)
 
 
 def desired_groups(params: Mapping[str, Any]) -> list[WantedGroup]:

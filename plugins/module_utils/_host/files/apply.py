@@ -29,6 +29,7 @@ from ..._core.files import (
     open_to_others,
     remove_tree,
     runs,
+    text_if_readable,
     trusted,
     write_all,
     write_atomic,
@@ -62,11 +63,7 @@ Labeller = Callable[[str, str], None]
 
 def observe(wanted: Sequence[Wanted]) -> dict[str, Observed]:
     """The present state of every path."""
-    try:
-        with open("/proc/self/mountinfo", encoding="utf-8", errors="surrogateescape") as handle:
-            mounts = parse_mount_points(handle.read())
-    except OSError:
-        mounts = set()
+    mounts = parse_mount_points(text_if_readable("/proc/self/mountinfo", "surrogateescape") or "")
     return {want.path: _observe_path(want.path, mounts) for want in wanted}
 
 

@@ -416,8 +416,8 @@ def _describe_after(step: Step) -> str:
 def parse_mount_points(mountinfo: str) -> set[str]:
     """Mount points of a /proc/self/mountinfo text (field 5, octal escapes undone; see proc(5))."""
     points = set()
-    for line in mountinfo.splitlines():
-        fields = line.split()
+    for line in mountinfo.split("\n"):
+        fields = line.split(" ")
         if len(fields) > 4:
             points.add(re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), fields[4]))
     return points

@@ -37,7 +37,9 @@ _APT_STAMPS = (
 )
 _APT_SOURCES = ("/etc/apt/sources.list", "/etc/apt/sources.list.d", "/etc/apt/apt.conf.d")
 _VERSION_LOCKS = "/etc/dnf/plugins/versionlock.list"
+_PROVIDES = "--whatprovides"
 _DPKG_JOURNAL = "/var/lib/dpkg/updates"
+_CHANGE_HELD = ["--allow-change-held-packages"]
 _APT_ENVIRONMENT = {
     "DEBIAN_FRONTEND": "noninteractive",
     "APT_LISTCHANGES_FRONTEND": "none",
@@ -135,15 +137,24 @@ class Apt:
             raise ToolError(answer.describe(12))
         return True
 
-    def repair(self, names: Sequence[str]) -> None:
+    def unfinished(self) -> list[str]:
+        """Return the names of packages that are neither there nor gone."""
+        return [package.name for package in self.load().values() if package.unfinished]
+
+    def repair(self, change_held: bool) -> None:
         """Finish what a killed run left behind."""
-        self.patiently(["dpkg", "--configure", "-a", "--force-confdef", "--force-confold"])
-        left = [package.name for package in self.load().values() if package.unfinished]
+        command = ["dpkg", "--configure", "-a", "--force-confdef", "--force-confold"]
+        answer = self.patiently(command)
+        held = _CHANGE_HELD if change_held else []
+        left = self.unfinished()
         if left:
-            self.transact(["--fix-broken", "install"], [])
-            left = [package.name for package in self.load().values() if package.unfinished]
+            self.transact(["--fix-broken", "install", *held], [])
+            left = self.unfinished()
         if left:
-            self.transact(["--reinstall", "install", *left], [])
+            self.transact(["--reinstall", "install", *held, *left], [])
+            left = self.unfinished()
+        if left:
+            raise ToolError(f"{', '.join(left)}: not finished; {answer.describe(12)}")
 
     def install(self, wanted: Sequence[Wanted], change_held: bool) -> bool:
         """Install packages; returns whether anything had to be done."""
@@ -152,13 +163,13 @@ class Apt:
             self.update("older than allowed")
         words = ["install"]
         words += [] if self.params["recommends"] else ["--no-install-recommends"]
-        words += ["--allow-change-held-packages"] if change_held else []
+        words += _CHANGE_HELD if change_held else []
         words += [f"{w.name}={w.version}" if w.version else w.name for w in wanted]
         return self.transact(words, [*self.params["removals_allowed"], *self.params["absent"]])
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove packages, and only these."""
-        self.transact(["remove", "--allow-change-held-packages", *names], self.params["absent"])
+        self.transact(["remove", *_CHANGE_HELD, *names], self.params["absent"])
 
     def hold(self, names: Sequence[str], held: bool) -> None:
         """Hold packages, or let them go."""
@@ -183,8 +194,8 @@ class Dnf:
         packages = parse_rpm(answer.out, text_if_readable(_VERSION_LOCKS) or "")
         for want in parse_wanted(self.params["present"]):
             if not want.version and not satisfied(want, packages):
-                query = ["rpm", "-q", "--whatprovides", want.name]
-                if self.run(query).ok:
+                # `kernel-devel-$(uname -r)` is a name with its version: nothing provides that.
+                if any(self.run(["rpm", "-q", *how, want.name]).ok for how in ([], [_PROVIDES])):
                     packages[want.name] = Package(want.name)
         return packages
 
@@ -199,7 +210,7 @@ class Dnf:
         if not answer.ok:
             raise ToolError(answer.describe(12))
 
-    def repair(self, names: Sequence[str]) -> None:
+    def repair(self, change_held: bool) -> None:
         """Nothing to do: rpm has no half-configured packages."""
 
     def install(self, wanted: Sequence[Wanted], change_held: bool) -> bool:
@@ -221,8 +232,12 @@ class Dnf:
 
     def hold(self, names: Sequence[str], held: bool) -> None:
         """Hold packages, or let them go."""
-        answer = self.run(["dnf", "-q", "versionlock", "add" if held else "delete", *names])
+        # The plugin reads the sources first; `delete` ends with 0 where there is nothing to delete.
+        answer = self.run(
+            ["dnf", "-q", "versionlock", "add" if held else "delete", *names],
+            timeout_s=self.params["timeout_s"],
+        )
         if not answer.ok and "No such command" in answer.text:
             raise ToolError("dnf cannot hold packages; install python3-dnf-plugin-versionlock")
-        if not answer.ok and held:
+        if not answer.ok:
             raise ToolError(answer.describe())

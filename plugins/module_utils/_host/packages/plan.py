@@ -72,7 +72,7 @@ class Manager(Protocol):
     def interrupted(self) -> bool:
         """Return whether a killed run left the tools' own records unfinished."""
 
-    def repair(self, names: Sequence[str]) -> None:
+    def repair(self, change_held: bool) -> None:
         """Finish what a killed run left behind."""
 
     def install(self, wanted: Sequence[Wanted], change_held: bool) -> bool:
@@ -223,7 +223,7 @@ def apply(manager: Manager, plan: Plan, held: Sequence[str], interrupted: bool) 
     """Do all that is planned; returns whether anything really had to be done."""
     done = False
     if plan.repair or interrupted:
-        manager.repair(plan.repair)
+        manager.repair(plan.change_held)
         done = True
     if plan.unhold:
         manager.hold(plan.unhold, held=False)

@@ -281,9 +281,9 @@ def table(mountinfo: str) -> dict[str, Live]:
     An automount that waits is not in it: `autofs` is what it is mounted by, not what is there.
     """
     found: dict[str, Live] = {}
-    for line in mountinfo.splitlines():
+    for line in mountinfo.split("\n"):
         left, dash, right = line.partition(" - ")
-        fields, ends = left.split(), right.split()
+        fields, ends = left.split(" "), right.split(" ")
         if dash and len(fields) > 4 and len(ends) > 1 and ends[0] != "autofs":
             where = unescape(fields[4])
             found[where] = Live(where, ends[0], unescape(ends[1]), fields[2])
@@ -292,9 +292,9 @@ def table(mountinfo: str) -> dict[str, Live]:
 
 def waiting(mountinfo: str) -> frozenset[str]:
     """Return the mount points at which an automount waits."""
-    lines = (line.partition(" - ") for line in mountinfo.splitlines())
+    lines = (line.partition(" - ") for line in mountinfo.split("\n"))
     return frozenset(
-        unescape(left.split()[4]) for left, _dash, right in lines if right.startswith("autofs ")
+        unescape(left.split(" ")[4]) for left, _dash, right in lines if right.startswith("autofs ")
     )
 
 

@@ -100,14 +100,14 @@ def _uses(pid: str, where: str, proc: str) -> bool:
     # Mapped files that no descriptor holds any more, such as programs and libraries.
     return any(
         inside(line.split(None, 5)[5].rstrip("\n"), where)
-        for line in read(os.path.join(base, "maps")).splitlines()
+        for line in read(os.path.join(base, "maps")).split("\n")
         if len(line.split(None, 5)) > 5
     )
 
 
 def _name(pid: str, proc: str) -> str:
     status = read(os.path.join(proc, pid, "status"))
-    uid = next((line.split()[1] for line in status.splitlines() if line.startswith("Uid:")), "?")
+    uid = next((line.split()[1] for line in status.split("\n") if line.startswith("Uid:")), "?")
     return f"{read(os.path.join(proc, pid, 'comm')).strip() or '?'} (pid {pid}, uid {uid})"
 
 

@@ -11,7 +11,11 @@ import subprocess
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ENDED, CommandResult
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
+    ENDED,
+    MISSING,
+    CommandResult,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._host import kernel_arguments as _kernel
 from ansible_collections.baremetal.dgx.plugins.modules import kernel_arguments
 
@@ -45,6 +49,8 @@ def tools(monkeypatch, node):
     log = []
 
     def run(argv, timeout_s=30, env=None):
+        if argv[0] not in found:
+            return CommandResult(tuple(argv), MISSING)
         log.append(list(argv))
         rc, out = found[argv[0]](list(argv[1:]))
         return CommandResult(tuple(argv), ENDED, rc, out)
@@ -102,6 +108,27 @@ def test_check_then_real_then_again(grub, bring, node):
     assert (node / "run" / "reboot-required").read_text() == (
         "missing kernel argument iommu=pt\nunwanted kernel argument quiet\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [("IDLE", "dgx-01 is in service in Slurm (IDLE)"), ("IDLE+DRAIN", ""),
+     ("MIXED+DRAIN", "dgx-01 is in service in Slurm (MIXED+DRAIN)"), ("", "Slurm does not say")],
+)  # fmt: skip
+def test_whether_a_job_may_start_is_asked_where_a_reboot_is_needed(
+    grub, tools, bring, node, monkeypatch, state, why
+):
+    monkeypatch.setattr(kernel_arguments, "short_name", lambda: "dgx-01")
+    nodes = (0, f"NodeName=dgx-01 State={state} Partitions=all\n") if state else (1, "timed out")
+    tools["scontrol"] = lambda words: nodes if words[1] == "node" else (0, "")
+    tools["squeue"] = lambda words: (0, "")
+    found = bring(check=True, arguments=["iommu=pt"])["in_service"]
+    assert found.startswith(why)
+    assert bool(found) == bool(why)
+    grub.clear()
+    (node / "cmdline").write_text("ro quiet iommu=pt\n")
+    assert bring(check=True, arguments=["iommu=pt"])["in_service"] == ""
+    assert grub == []
 
 
 def test_after_the_reboot_the_marker_goes(grub, bring, node):

@@ -358,6 +358,20 @@ def test_declarations_that_cannot_be_are_refused(world, mounts, part):
     assert part in world.apply(*asked)["msg"]
 
 
+@pytest.mark.parametrize("end", ["\x0b", "\x85", "\u2028", "\r"])
+def test_what_a_process_calls_itself_and_maps_is_one_line(tmp_path, end):
+    """As /proc shows them: the kernel writes a line feed as a code, and all else as it is."""
+    process = tmp_path / "proc" / "7"
+    process.mkdir(parents=True)
+    (process / "comm").write_text("a\n")
+    (process / "status").write_bytes(f"Name:\ta{end}Uid:\t0\nUid:\t2001\t2001\n".encode())
+    mapped = f"7f00-7f01 r--p 00000000 08:01 7          /data/a{end}b\n"
+    (process / "maps").write_bytes(f"{mapped[:-1]}{end}7f 0 0 0 7 /scratch/x\n".encode())
+    assert _mounts_host._name("7", str(tmp_path / "proc")) == "a (pid 7, uid 2001)"
+    assert _mounts_host._uses("7", "/data", str(tmp_path / "proc"))
+    assert not _mounts_host._uses("7", "/scratch", str(tmp_path / "proc"))
+
+
 def test_users_of_a_folder_are_found_by_folder_file_and_map(tmp_path, monkeypatch):
     code = f"import time; held = open({str(tmp_path / 'x')!r}, 'w'); time.sleep(60)"
     with subprocess.Popen([sys.executable, "-c", code]) as process:

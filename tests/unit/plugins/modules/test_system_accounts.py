@@ -110,12 +110,15 @@ def test_several_keys_in_one_text(run_module, node):
 @pytest.mark.parametrize(
     ("present", "declared", "keys"), [(0, [], 0), (0, [KEY], 1), (3, [KEY], 3), (None, [KEY], None)]
 )
-def test_login_is_told(run_module, node, monkeypatch, present, declared, keys):
+def test_login_is_told(run_module, node, monkeypatch, tmp_path, present, declared, keys):
     monkeypatch.setenv("SUDO_USER", "ops")
     monkeypatch.setattr(_accounts_host, "login_keys", lambda run, user: present)
+    monkeypatch.setattr(_accounts_host, "_KEYTAB", str(tmp_path / "krb5.keytab"))
     params = {"users": [{"name": "ops", "ssh_keys": declared}], "login_check": True}
     answer = run_module(system_accounts.main, params, check=True)
-    assert answer["login"] == {"user": "ops", "key_count": keys}
+    assert answer["login"] == {"user": "ops", "key_count": keys, "keytab": False}
+    (tmp_path / "krb5.keytab").write_bytes(b"\x05\x02")
+    assert run_module(system_accounts.main, params, check=True)["login"]["keytab"] is True
 
 
 def test_bad_mode(run_module, node):

@@ -28,6 +28,9 @@ class AptModel:
         self.status = {"base": ["i", "i", "1"], "timesyncd": ["i", "i", "257"]}
         self.replaces = {"chrony": ["timesyncd"]}
         self.needs = {"base": ["ui"]}
+        # What dpkg cannot configure: without that version of another package, or at all.
+        self.waits = {}
+        self.failing = set()
         self.log = []
         self.answers = []
 
@@ -49,9 +52,45 @@ class AptModel:
         return 0, "".join(lines), ""
 
     def dpkg(self, words):
-        for entry in self.status.values():
-            entry[1] = "i"
-        return 0, "", ""
+        errors = ""
+        for name, entry in self.status.items():
+            other, version = self.waits.get(name, ("", ""))
+            if entry[1] == "i":
+                continue
+            if name in self.failing:
+                errors += (
+                    f"dpkg: error processing package {name} (--configure):\n installed {name} "
+                    "package post-installation script subprocess returned error exit status 1\n"
+                )
+            elif other and self.status[other][2] != version:
+                errors += f"dpkg: dependency problems prevent configuration of {name}:\n"
+            else:
+                entry[1] = "i"
+        return int(bool(errors)), "", errors
+
+    def unfinished(self, words):
+        """What apt-get does about packages that are not configured."""
+        open_ones = [name for name, entry in self.status.items() if entry[1] != "i"]
+        if "--reinstall" in words:
+            out = "".join(
+                f"Reinstallation of {name} is not possible, it cannot be downloaded.\n"
+                for name in open_ones
+            )
+            return 0, out + "".join(f"Conf {name} (1)\n" for name in open_ones), ""
+        pulled = [self.waits[name] for name in open_ones if name in self.waits]
+        held = [name for name, _version in pulled if self.status[name][0] == "h"]
+        if held and "--allow-change-held-packages" not in words:
+            return 100, "", (
+                "E: Held packages were changed and -y was used without "
+                "--allow-change-held-packages.\n"
+            )  # fmt: skip
+        out = "".join(f"Inst {name} [1] ({version})\n" for name, version in pulled)
+        out += "".join(f"Conf {name} (1)\n" for name in open_ones)
+        if "--simulate" not in words:
+            for name, version in pulled:
+                self.status[name][2] = version
+            self.dpkg(words)
+        return 0, out, ""
 
     def apt_mark(self, words):
         for name in words[1:]:
@@ -62,6 +101,8 @@ class AptModel:
         if "update" in words:
             self.archive.update(self.unlisted)
             return 0, "", ""
+        if "--fix-broken" in words or "--reinstall" in words:
+            return self.unfinished(words)
         names = [w for w in words if not w.startswith("-") and "::" not in w and "=" not in w]
         names += [w.split("=")[0] for w in words if "=" in w and "::" not in w]
         verb = "remove" if "remove" in names else "install"
@@ -178,6 +219,31 @@ def test_what_a_killed_run_left_is_finished(apt, bring):
     assert bring()["changed"] is False
 
 
+def test_an_upgrade_of_held_packages_that_was_killed_is_finished(apt, bring):
+    """The first was unpacked; it needs the library of its version, which is held as well."""
+    apt.status["jq"] = ["h", "U", "1.7"]
+    apt.status["libjq"] = ["h", "i", "1.6"]
+    apt.archive.update(jq="1.7", libjq="1.7")
+    apt.waits = {"jq": ("libjq", "1.7")}
+    names = ["jq", "libjq"]
+    params = {"present": ["jq=1.7*", "libjq=1.7*"], "held": names}
+    assert bring(**params)["changed"] is True
+    assert [apt.status[name] for name in names] == [["h", "i", "1.7"]] * 2
+    assert bring(**params)["changed"] is False
+    # Without a version nothing says that what is held may change.
+    apt.status["jq"], apt.status["libjq"] = ["h", "U", "1.7"], ["h", "i", "1.6"]
+    assert "Held packages were changed" in bring(present=names, held=names)["msg"]
+
+
+def test_what_cannot_be_finished_is_an_error(apt, bring):
+    apt.status["base"][1] = "F"
+    apt.failing = {"base"}
+    answer = bring()
+    assert answer["failed"] is True
+    assert answer["msg"].startswith("base: not finished; `dpkg --configure -a")
+    assert "post-installation script subprocess returned error exit status 1" in answer["msg"]
+
+
 def test_an_interrupted_dpkg_is_finished(apt, bring, tmp_path):
     (tmp_path / "updates").mkdir()
     (tmp_path / "updates" / "0001").write_text("x")
@@ -237,16 +303,22 @@ class DnfModel:
         self.installed = {"tzdata": "2025-1.el9"}
         self.provides = {"webserver"}
         self.log = []
+        self.limits = []
         self.needed_by = {}
 
     def __call__(self, argv, timeout_s=30, env=None):
         words = list(argv)
         self.log.append(tuple(words))
+        self.limits.append(timeout_s)
         rc, out = 0, ""
         if words[0] == "rpm" and words[1] == "-qa":
             out = "".join(f"{name}\t{version}\n" for name, version in self.installed.items())
         elif words[:3] == ["rpm", "-q", "--whatprovides"]:
             rc = 0 if words[3] in self.provides else 1
+        elif words[:2] == ["rpm", "-q"]:
+            full = list(self.installed)
+            full += [f"{name}-{version}.x86_64" for name, version in self.installed.items()]
+            rc = 0 if words[2] in full else 1
         elif words[:3] == ["rpm", "-e", "--test"]:
             users = [u for n in words[3:] for u in self.needed_by.get(n, ()) if u not in words]
             rc, out = (1, f"error: {words[3]} is needed by {users[0]}") if users else (0, "")
@@ -293,6 +365,26 @@ def test_dnf_removal_that_breaks_others_is_refused(dnf, bring):
     assert "is needed by ui" in answer["msg"]
     assert bring(absent=["tzdata", "ui"])["changed"] is True
     assert dnf.installed == {}
+
+
+def test_dnf_finds_a_name_with_its_version(dnf, bring):
+    """`kernel-devel-$(uname -r)`: rpm -q knows it, and nothing provides it."""
+    dnf.installed["kernel-devel"] = "5.14.0-570.el9_6"
+    assert bring(present=["kernel-devel-5.14.0-570.el9_6.x86_64"])["actions"] == []
+    other = "kernel-devel-5.14.0-611.el9_7.x86_64"
+    assert bring(check=True, present=[other])["actions"] == [f"install {other}"]
+
+
+@pytest.mark.parametrize("params", [{"held": ["tzdata"]}, {"unheld": ["tzdata"]}])
+def test_dnf_holds_and_releases_or_says_why_not(dnf, bring, tmp_path, params):
+    if "unheld" in params:
+        (tmp_path / "locks").write_text("tzdata-0:2025-1.el9.*\n")
+    dnf.versionlock = (1, "Error: Failed to download metadata for repo 'baseos'")
+    answer = bring(timeout_s=700, **params)
+    assert answer["failed"] is True
+    assert "Failed to download metadata for repo 'baseos'" in answer["msg"]
+    # The plugin reads the sources first.
+    assert dnf.limits[-1] == 700
 
 
 def test_dnf_without_versionlock_says_what_to_install(dnf, bring):

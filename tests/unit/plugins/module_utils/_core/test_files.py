@@ -494,3 +494,10 @@ def test_a_tree_that_is_being_copied_is_closed_to_others(tmp_path: Path) -> None
     assert (target / "below" / "file").read_text() == "secret"
     with pytest.raises(FileExistsError):
         files.copy_tree(str(source), str(target))
+
+
+def test_a_carriage_return_is_no_end_of_a_line(tmp_path: Path) -> None:
+    """A user may write one into his line of /etc/passwd, and into the name of a program."""
+    (tmp_path / "file").write_bytes(b"alice:x:1:1:A\rB:/home/alice:/bin/sh\n\xff\n")
+    found = files.text_if_there(str(tmp_path / "file"), "surrogateescape")
+    assert found == "alice:x:1:1:A\rB:/home/alice:/bin/sh\n\udcff\n"

@@ -40,6 +40,16 @@ def test_mounts_are_read_and_the_one_on_top_counts():
     assert str(found[2]) == "/mnt/two words (nfs4, storage:/export)"
 
 
+# All are spaces to str.split, and most are ends of lines to str.splitlines.
+SPACES = ["\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\r", "\xa0", "\u3000"]
+
+
+@pytest.mark.parametrize("space", SPACES)
+def test_a_user_hides_no_mount_by_its_name(space):
+    line = f"39 22 0:35 / /home/eve/a{space}b rw - fuse.sshfs eve{space}@x:/ rw\n"
+    assert parse_mounts(line) == [Mount(f"/home/eve/a{space}b", f"eve{space}@x:/", "fuse.sshfs")]
+
+
 def test_work_that_comes_back_is_handed_on():
     assert in_time("x", lambda send: [send("part"), 7][1]) == 7
     with pytest.raises(BrokenError, match="ZeroDivisionError"):

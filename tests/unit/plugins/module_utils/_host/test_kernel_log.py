@@ -41,6 +41,8 @@ def test_a_file_is_read_whole(tmp_path: Path) -> None:
     (tmp_path / "log").write_text(LATER)
     assert read_log(str(tmp_path / "log"), never, 1) == KernelLog(LATER)
     assert "No such file" in read_log(str(tmp_path / "none"), never, 1).gap
+    (tmp_path / "log").write_bytes(b"[ 1.0] a[7]: segfault in b\rc\n")
+    assert read_log(str(tmp_path / "log"), never, 1) == KernelLog("[ 1.0] a[7]: segfault in b\rc\n")
 
 
 def test_a_ring_that_cannot_be_read(tmp_path: Path) -> None:

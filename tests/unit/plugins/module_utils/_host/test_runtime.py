@@ -79,6 +79,14 @@ def test_limits_are_two_properties():
     assert expand_manager({"DefaultTasksMax": 100}) == {"DefaultTasksMax": "100"}
 
 
+def test_a_boolean_of_systemd_is_a_word():
+    """`systemctl show` prints it so; a kernel parameter is 1 or 0."""
+    settings = {"DefaultMemoryAccounting": True, "DefaultIOAccounting": False}
+    wanted = expand_manager(settings)
+    have = parse_properties("DefaultMemoryAccounting=yes\nDefaultIOAccounting=no\n")
+    assert compare("manager", wanted, have) == ([], [])
+
+
 def test_parse_properties():
     text = "DefaultLimitMEMLOCK=18446744073709551615\nDefaultTasksMax=15%\nEnvironment=A=B\nx\n"
     assert parse_properties(text) == {

@@ -207,6 +207,20 @@ def test_the_status_of_a_pcie_error_is_remembered_with_it(node, service):
     assert [fault.refused for fault in parse_faults(kept) if not fault.corrected] == [True]
 
 
+def test_a_storm_of_corrected_errors_pushes_out_none_that_the_firmware_read(node, service):
+    """Bit 12 is a replay that timed out, which was corrected, and a poisoned TLP, which was not."""
+    step, _messages, _follower = service()
+    step()
+    card = "mlx5_core 0000:18:00.0: AER: aer_"
+    first = f"{card}status: 0x00001000, aer_mask: 0x00000000"
+    append(node, f"[9.0] {first}\n[9.1] {card}uncor_severity: 0x00062030\n")
+    append(node, "".join(f"[{10 + at}.0] {first}\n" for at in range(200)))
+    step()
+    kept = json.loads((node.state / "events.json").read_text())["lines"]
+    assert len(kept) == 101
+    assert [fault.hard for fault in parse_faults("\n".join(kept))].count(True) == 1
+
+
 def test_a_storm_of_xids_is_bounded(node, service):
     append(node, "".join(LOST.format(f"{20 + n / 1000:.3f}") for n in range(5000)))
     begun = time.monotonic()

@@ -51,6 +51,12 @@ def test_mounts_are_looked_up_without_touching_them(path, fstype, status):
     assert local.judge_mounted("n", Mount(path), None).status == "not_measured"
 
 
+@pytest.mark.parametrize("space", ["\x0b", "\x85", "\u2028", "\r", "\xa0"])
+def test_the_name_of_a_mount_is_no_other_mount(space):
+    table = f"43 22 0:38 / /tmp/x{space}/lustre rw - fuse.sshfs a{space}b rw\n"
+    assert local.mounted(table) == {f"/tmp/x{space}/lustre": "fuse.sshfs"}
+
+
 @pytest.mark.parametrize(
     ("number", "status"),
     [(0, "pass"), (errno.ESTALE, "fail"), (errno.EIO, "fail"), (errno.EACCES, "not_measured"),

@@ -28,6 +28,13 @@ def test_show():
     assert rows == [{"name": "a", "priority": "1"}, {"name": "b", "priority": ""}]
 
 
+@pytest.mark.parametrize("end", ["\x0b", "\x85", "\u2028", "\r"])
+def test_the_description_of_an_account_ends_no_row(end):
+    """Coordinators write it, who are users."""
+    (row,) = tools.parse_table(f"physics|a{end}b|lab\n", ("account", "descr", "org"))
+    assert row["descr"] == f"a{end}b"
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [

@@ -97,3 +97,29 @@ def test_merge_keys_exclusive_is_the_whole_file():
 
 def test_count_keys():
     assert count_keys(f"# {A}\n{A}\n\n{B}\nnonsense\n") == 2
+
+
+# str.splitlines ends a line there as well; passwd(5) and sshd end one with a line feed alone.
+ENDS = ["\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\r"]
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_what_a_user_writes_ends_no_line(end):
+    """The GECOS field is the user's to write, with chfn(1)."""
+    text = f"alice:x:2001:2001:A,{end},,:/home/alice:/bin/sh\nbob:x:2002:2002::/home/bob:/bin/sh\n"
+    assert parse_passwd(text)["alice"].comment == f"A,{end},,"
+    assert set(parse_passwd(text)) == {"alice", "bob"}
+    assert parse_group(f"a{end}b:x:10:alice\n") == {
+        f"a{end}b": GroupEntry(f"a{end}b", 10, ("alice",))
+    }
+    assert parse_shadow(f"alice:$6$a${end}root:!:1\n") == {"alice": f"$6$a${end}root"}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_comment_holds_no_key(end):
+    text = f"# old{end}{A}\n{B}\n"
+    assert count_keys(text) == 1
+    assert merge_keys(text, [B], False) is text
+    assert merge_keys(text, [A], False) == f"{text}{A}\n"
+    assert merge_keys(text[:-1], [A], False) == f"{text}{A}\n"
+    assert merge_keys("", [A], False) == f"{A}\n"

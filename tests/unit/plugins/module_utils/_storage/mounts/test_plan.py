@@ -128,6 +128,14 @@ def test_table_has_what_is_on_top_and_no_automount_that_waits():
     assert _mounts.waiting(MOUNTINFO) == {"/with space", "/lazy"}
 
 
+@pytest.mark.parametrize("space", ["\x0b", "\x85", "\u2028", "\r", "\xa0"])
+def test_the_kernel_parts_mounts_by_line_feeds_and_blanks_alone(space):
+    line = f"50 22 0:40 / /home/eve/a{space}b rw - {{}} eve{space} rw\n"
+    found = _mounts.table(line.format("fuse.sshfs"))[f"/home/eve/a{space}b"]
+    assert (found.fstype, found.source) == ("fuse.sshfs", f"eve{space}")
+    assert _mounts.waiting(line.format("autofs")) == {f"/home/eve/a{space}b"}
+
+
 def planned(seen, wanted=(HOME,), owned=("/cluster/home",)):
     return _mounts.plan(wanted, owned, {"/cluster/home": seen}, DIGEST)
 
