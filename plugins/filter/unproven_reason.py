@@ -14,11 +14,17 @@ author:
 description:
   - Takes the name of a node and returns the signed text behind C(dgx-gate:). A node that is drained
     with it by the user that the gate is in Slurm is let in by the gate when it passes.
+positional: replaced
 options:
   _input:
     description: The node.
     type: str
     required: true
+  replaced:
+    description: Parts that were replaced. With them only evidence from after the drain lets it in.
+    type: list
+    elements: str
+    default: []
 seealso:
   - module: baremetal.dgx.slurm_gate
   - module: baremetal.dgx.slurm_node
@@ -30,7 +36,7 @@ EXAMPLES = r"""
     nodes: [dgx-07]
     state: drained
     owner: dgx-gate
-    reason: "{{ 'dgx-07' | baremetal.dgx.unproven_reason }}"
+    reason: "{{ 'dgx-07' | baremetal.dgx.unproven_reason(['gpu:3']) }}"
     force: true
 """
 
@@ -40,20 +46,22 @@ _value:
   type: str
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 
-def unproven_reason(node: str) -> str:
+def unproven_reason(node: str, replaced: Sequence[str] = ()) -> str:
     """Return what stands behind the owner."""
     from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import (
-        OWNER,
+        REPLACED,
         UNPROVEN,
-        write_reason,
+        sign,
     )
 
-    reason: str = write_reason(node, UNPROVEN, "unproven, run validate_nodes")
-    return reason[len(f"{OWNER}: ") :]
+    if replaced:
+        text = f"replaced {', '.join(replaced)}, run validate_nodes"
+        return str(sign(node, REPLACED, text))
+    return str(sign(node, UNPROVEN, "unproven, run validate_nodes"))
 
 
 class FilterModule:

@@ -15,6 +15,8 @@ description:
   - Reads what the playbooks validate_nodes and validate_fabric left on the controller, and folds it
     into one verdict a node, as M(baremetal.dgx.slurm_gate) takes them.
   - A record that cannot be read has measured nothing. A node behind a bad cable fails.
+  - A failure of pair or group tests counts as long as it stands, as M(baremetal.dgx.evidence_add)
+    keeps it.
 options:
   _terms:
     description: The nodes.
@@ -72,6 +74,8 @@ from typing import Any
 from ansible.errors import AnsibleLookupError
 from ansible.plugins.lookup import LookupBase
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.verdict import record_from_data
+from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.parts import known_parts
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.node_verdicts import (
     gate_verdicts,
 )
@@ -89,15 +93,15 @@ class LookupModule(LookupBase):
         if not all(isinstance(name, str) and name and "/" not in name for name in names):
             raise AnsibleLookupError("node_verdicts: takes names of nodes")
         folder = self.get_option("folder")
+        names = list(dict.fromkeys(str(name) for name in names))
         fabric = _load(os.path.join(folder, "fabric", "records.json"))
-        pairs = _load(os.path.join(folder, "fabric", "pairs", "pairs-records.json"))
-        groups = _load(os.path.join(folder, "fabric", "groups", "groups-records.json"))
-        loaded = [one for some in (pairs, groups) if isinstance(some, list) for one in some]
         swept = fabric.get("records") if isinstance(fabric, dict) else None
+        failures = {name: _failures(folder, name) for name in names}
+        unknown = {name: why for name, why in failures.items() if isinstance(why, str)}
         return gate_verdicts(
-            _files(folder, list(dict.fromkeys(str(name) for name in names))),
+            ((name, unknown.get(name, data)) for name, data in _files(folder, names)),
             swept if isinstance(swept, list) else None,
-            loaded,
+            [one for name in names if name not in unknown for one in failures[name]],
             self.get_option("fabric"),
             self.get_option("own_age"),
             self.get_option("without_rails"),
@@ -108,6 +112,18 @@ class LookupModule(LookupBase):
 def _files(folder: str, names: Sequence[str]) -> Iterator[tuple[str, Any]]:
     for name in names:
         yield name, _load(os.path.join(folder, "nodes", f"{name}.json"))
+
+
+def _failures(folder: str, name: str) -> list[Any] | str:
+    """The failures of a node that stand, or the text of why they are not known."""
+    path = os.path.join(folder, "failures", f"{name}.json")
+    try:
+        known = known_parts(path).values()
+        return [record_from_data(one).as_data() for some in known for one in some]
+    except (OSError, ValueError) as error:
+        return f"its failures in pairs and groups are not known: {error}"
+    except (AttributeError, KeyError, TypeError):
+        return f"its failures in pairs and groups are not known: {path} has other content"
 
 
 def _load(path: str) -> Any:

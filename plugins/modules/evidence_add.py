@@ -42,11 +42,14 @@ options:
       - V(begun) makes a run, completes the histories of runs that were killed, and compresses and
         removes what is old.
       - V(added) adds records to a run.
+      - V(replaced) makes a run that takes the place of all that is known of the node O(scope),
+        layer by layer, with a record that nothing was measured. It does so once, until there are
+        other records of the node.
     type: str
-    choices: [begun, added]
+    choices: [begun, added, replaced]
     default: added
   playbook:
-    description: What makes the run; for O(state=begun).
+    description: What makes the run; for O(state=begun) and O(state=replaced).
     type: str
   run:
     description: Name of the run, as O(state=begun) returned it.
@@ -86,6 +89,20 @@ options:
     type: list
     elements: path
     default: []
+  failures:
+    description:
+      - Folder of failures that stand, a file for each node, C(NODE.json). For records of nodes that
+        were loaded together, of which not all are each time.
+      - A failure of a node, of one of its parts or of one of its cables is added there. It stands
+        until a later record of the same check and subject passes or fails. Until then each call
+        with records of its layer adds it to them. M(baremetal.dgx.node_parts) removes those of
+        parts that were replaced.
+    type: path
+  replaced:
+    description: The parts that were replaced, for people; for O(state=replaced).
+    type: list
+    elements: str
+    default: []
   raw_files:
     description: Files to keep copies of. Those that do not exist are left out, and reported.
     type: list
@@ -123,16 +140,25 @@ EXAMPLES = r"""
     source: gpu_health
     records: "{{ health.records }}"
   delegate_to: localhost
+
+- name: Take back what is known of a node, since a part was replaced
+  baremetal.dgx.evidence_add:
+    folder: "{{ inventory_dir }}/.dgx/evidence"
+    state: replaced
+    playbook: replace_node
+    scope: dgx-07
+    replaced: [gpu:3]
+  delegate_to: localhost
 """
 
 RETURN = r"""
 run:
-  description: Name of the run; a made-up one in check mode.
+  description: Name of the run; a made-up one in check mode, empty where none was made.
   returned: always
   type: str
 records:
   description: How many records were added.
-  returned: when state is added
+  returned: when state is added or replaced
   type: int
 raw:
   description: The files that were copied, below C(raw/) of the run.
@@ -164,7 +190,7 @@ _LIMIT_S = 600.0
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "folder": {"type": "path", "required": True},
-    "state": {"type": "str", "choices": ["begun", "added"], "default": "added"},
+    "state": {"type": "str", "choices": ["begun", "added", "replaced"], "default": "added"},
     "playbook": {"type": "str"},
     "run": {"type": "str"},
     "scope": {"type": "str", "default": "fabric"},
@@ -174,6 +200,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "simulated": {"type": "str", "default": ""},
     "records": {"type": "list", "elements": "dict", "default": []},
     "records_files": {"type": "list", "elements": "path", "default": []},
+    "failures": {"type": "path"},
+    "replaced": {"type": "list", "elements": "str", "default": []},
     "raw_files": {"type": "list", "elements": "path", "default": []},
     "compress_days": {"type": "float", "default": 30},
     "keep_days": {"type": "float", "default": 400},
@@ -185,7 +213,11 @@ def main() -> None:
     module = AnsibleModule(
         argument_spec=ARGUMENT_SPEC,
         supports_check_mode=True,
-        required_if=[("state", "begun", ["playbook"]), ("state", "added", ["run"])],
+        required_if=[
+            ("state", "begun", ["playbook"]),
+            ("state", "added", ["run"]),
+            ("state", "replaced", ["playbook"]),
+        ],
     )
 
     def work() -> None:

@@ -152,8 +152,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 tickets:
-  description: By hook, the keys that were C(sent) now and are C(waiting), and C(why) if it did not
-    take one.
+  description: By hook, the keys that were C(sent) now and are C(waiting), and C(why) if it, or one
+    recipient of a mail, did not take one.
   returned: success
   type: dict
 files:

@@ -64,6 +64,10 @@ options:
     type: list
     elements: dict
     default: []
+  now:
+    description: The time, in seconds since the epoch, by the clock of the cluster, which its nodes
+      date evidence by. By default that of the host that the module runs on.
+    type: float
   targets:
     description: The nodes that this is about. Incidents of others stay as they are.
     type: list
@@ -214,6 +218,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "nodes": {"type": "str", "default": ""},
     "verdicts": {"type": "list", "elements": "dict", "default": []},
     "gate_verdicts": {"type": "list", "elements": "dict", "default": []},
+    "now": {"type": "float"},
     "targets": {"type": "list", "elements": "str", "default": []},
     "steps": {
         "type": "list",

@@ -115,6 +115,8 @@ options:
             C(default_qos),
             C(grp_tres), C(grp_jobs), C(grp_submit_jobs), C(max_jobs), C(max_submit_jobs),
             C(max_tres_per_job), C(max_wall)).
+          - A name with capitals is refused, unless C(slurmdbd.conf) has C(Parameters) with
+            C(PreserveCaseUser). By default Slurm keeps it in lower case, and knows no such user.
           - The admin level belongs to the user. It is enough to give it in one account, and it
             is V(none) when it is given nowhere (the user C(root) keeps its own).
         type: list
@@ -124,6 +126,10 @@ options:
         description:
           - Group of the host, such as one of a directory, whose members are users of the account
             beside O(accounts[].users), without limits for each.
+          - Those whose primary group it is are members where the host lists its users (C(getent
+            passwd)). sssd by default lists none; name them in O(accounts[].users), or make them
+            members of the group.
+          - Names with capitals are left out, unless C(slurmdbd.conf) has C(PreserveCaseUser).
           - A user of the account who is declared nowhere and leaves the group leaves the account,
             once no job of the user is in the queue, nor one of a user whose name is gone. A group
             that is empty or unknown all at once removes none.
@@ -166,7 +172,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 notes:
-  description: Users who stay although they have left the group, and why.
+  description: Users who stay although they have left the group, members who are left out, groups
+    that are empty, and why.
   returned: always
   type: list
   elements: str

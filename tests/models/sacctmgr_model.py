@@ -21,6 +21,20 @@ _FIELDS = {
 }
 
 
+# As `sacctmgr show config` prints it, shortened.
+CONFIG = """\
+Configuration data as of 2026-11-29T07:00:00
+AccountingStorageHost  = head-01
+AccountingStorageType  = accounting_storage/slurmdbd
+SLURM_VERSION          = 24.11.5
+
+SlurmDBD configuration:
+MessageTimeout         = 10 secs
+Parameters             = {parameters}
+PidFile                = /run/slurmdbd/slurmdbd.pid
+"""
+
+
 class RefusedError(Exception):
     """What sacctmgr says when it does nothing."""
 
@@ -28,8 +42,10 @@ class RefusedError(Exception):
 class Sacctmgr:
     """Runs `sacctmgr` and `squeue` words against a database of one cluster."""
 
-    def __init__(self, cluster: str = "dgx", drops_records: bool = True) -> None:
-        self.cluster = cluster
+    def __init__(
+        self, cluster: str = "dgx", drops_records: bool = True, parameters: str = "(null)"
+    ) -> None:
+        self.cluster, self.parameters = cluster, parameters
         # 24.11 drops a user's record with the last association, 22.05 keeps it
         self.drops_records = drops_records
         self.clusters: set[str] = set()
@@ -54,6 +70,8 @@ class Sacctmgr:
                 out = "\n".join(self.queue)
             elif words[:2] == ["scontrol", "show"]:
                 out = ""
+            elif words[1:] == ["show", "config"]:
+                out = CONFIG.format(parameters=self.parameters)
             elif words[1] == "-nP":
                 out = self._show(words[3], words[4:])
             else:
@@ -117,6 +135,9 @@ class Sacctmgr:
         )
         assigned = [w.split("=", 1) for w in rest if "=" in w and self._after_set(rest, w)]
         method = getattr(self, f"_{verb}_{entity}")
+        if entity == "user" and "preservecaseuser" not in self.parameters.lower():
+            # By sacctmgr itself, as slurmdbd has it do.
+            conditions["name"] = conditions["name"].lower()
         if verb == "add":
             names = conditions.pop("name", None) or rest[0]
             method(names.split(","), conditions)

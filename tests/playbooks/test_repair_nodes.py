@@ -301,11 +301,15 @@ def test_a_fault_is_repaired_and_the_gate_lets_the_node_in(site: Site) -> None:
 
 
 def test_a_step_that_does_not_help_is_not_repeated(site: Site) -> None:
-    rc, output = run(site)
+    """The clock of the cluster is ten minutes behind that of the control machine."""
+    clock = site.folder / "bin/date"
+    clock.write_text("#!/bin/sh\nexec /usr/bin/date --date='-600 seconds' \"$@\"\n")
+    clock.chmod(0o755)
+    rc, output = run(site, behind_s=600)
     assert rc == 0, output
     assert site.slurm[NODE][0] == "IDLE+DRAIN"
     assert "reboot is next and not done (cluster_repair.steps lacks it)" in output
-    rc, output = run(site)
+    rc, output = run(site, behind_s=600)
     assert rc == 0, output
     assert acts(site) == ["nvidia-smi --gpu-reset"]
     assert events(site)[-1][0] == "person"
@@ -349,6 +353,10 @@ def test_nothing_is_done_without_consent_or_under_a_job(site: Site) -> None:
     assert rc == 0, output
     assert f"{NODE} waits: its jobs end first" in output
     assert acts(site) == []
+    site.set_slurm({**site.slurm, NODE: ["IDLE+DRAIN", REASON]})
+    rc, output = run(site, steps=("reset_gpu",))
+    assert rc == 0, output
+    assert acts(site) == ["nvidia-smi --gpu-reset"]
 
 
 @pytest.mark.parametrize(

@@ -10,22 +10,35 @@
 from __future__ import annotations
 
 import grp
+import pwd
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from .._core.run import ToolError
 from .._slurm.commands import Job, name_jobs
-from .parse import Present
+from .parse import KEEP_CASE, Present
 from .values import is_name
 
 _NAMED = 5
 
 
-def members_of(group: str) -> list[str] | None:
-    """Return the members of the group as this host knows it, sorted; None if it is unknown."""
+def by_primary_group() -> dict[int, list[str]]:
+    """Return the users that this host lists, by the number of their primary group."""
+    found: dict[int, list[str]] = {}
+    for one in pwd.getpwall():
+        found.setdefault(one.pw_gid, []).append(one.pw_name)
+    return found
+
+
+def members_of(group: str, people: Mapping[int, Sequence[str]]) -> list[str] | None:
+    """Return the members of the group as this host knows it, sorted; None if it is unknown.
+
+    The members that a group lists are not those whose primary group it is: these are in `people`.
+    """
     try:
-        return sorted(set(grp.getgrnam(group).gr_mem))
+        found = grp.getgrnam(group)
     except KeyError:
         return None
+    return sorted({*found.gr_mem, *people.get(found.gr_gid, ())})
 
 
 class _Change(NamedTuple):
@@ -82,10 +95,12 @@ def with_members(
                 "see `getent group`, or remove it here"
             )
             continue
-        odd = [user for user in found or () if not is_name(user)]
-        if odd:
-            notes.append(f"{group}: {_some(odd)} cannot be a user of Slurm, and is left out")
-        now = [user for user in found or () if is_name(user) and user not in declared]
+        fit, left_out = _fit(group, found or (), former, present.any_case)
+        notes += left_out
+        if found == [] and not former:
+            others = "other users" if declared else "users"
+            notes.append(f"{group}: empty; the account {name} has no {others}")
+        now = [user for user in fit if user not in declared]
         changes.append(_Change(entry, found, former, now))
     if errors:
         raise ToolError("; ".join(errors), errors=errors)
@@ -103,6 +118,22 @@ def with_members(
         users += [{"name": user, "state": "absent"} for user in leaving if user not in kept]
         made.append({**entry, "users": users})
     return made, notes
+
+
+def _fit(
+    group: str, found: Sequence[str], former: Sequence[str], any_case: bool
+) -> tuple[list[str], list[str]]:
+    """Return the members who can be users of Slurm, and who is left out."""
+    odd = [user for user in found if not is_name(user)]
+    large = [user for user in found if is_name(user) and user != user.lower() and not any_case]
+    notes = []
+    if odd:
+        notes.append(f"{group}: {_some(odd)} cannot be a user of Slurm, and is left out")
+    if large:
+        notes.append(f"{group}: left out for their capitals: {_some(large)}; {KEEP_CASE}")
+    fit = set(found) - {*odd, *large}
+    # A directory may take both for one name, and the other one works.
+    return sorted(fit | ({user.lower() for user in large} & set(former))), notes
 
 
 def _as_a_whole(changes: Sequence[_Change], share: float) -> str:

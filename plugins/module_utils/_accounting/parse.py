@@ -16,6 +16,7 @@ rules that dictate the order of commands, all of them seen with 22.05 and 24.11:
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import Any, Iterable, Mapping, Sequence
@@ -47,6 +48,9 @@ ASSOCIATION_COLUMNS = (
     "cluster", "account", "parentname", "user", "partition", *(item.column for item in FIELDS),
 )  # fmt: skip
 BLANK: Settings = {item.option: values.empty(item) for item in FIELDS}
+# slurmdbd.conf(5): by default users are kept in lower case, and no host knows jdoe for JDoe.
+KEEP_CASE = "write slurm_database_options: {Parameters: PreserveCaseUser}"
+_KEEPS_CASE = re.compile(r"^Parameters +=.*PreserveCaseUser", re.IGNORECASE | re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,8 @@ class Present:
     """What the database holds, seen from one cluster.
 
     parents: account → parent; accounts, members: their own settings; elsewhere: accounts and users
-    that other clusters know. records are kept without any association, too.
+    that other clusters know. records are kept without any association, too. any_case: names of
+    users keep their capitals, or it is not known.
     """
 
     cluster_known: bool = False
@@ -92,6 +97,7 @@ class Present:
     accounts_elsewhere: frozenset[str] = frozenset()
     users_elsewhere: frozenset[str] = frozenset()
     qos: frozenset[str] | None = None
+    any_case: bool = True
 
 
 def parse_present(
@@ -102,8 +108,9 @@ def parse_present(
     default_rows: Iterable[Mapping[str, str]],
     association_rows: Iterable[Mapping[str, str]],
     qos_rows: Iterable[Mapping[str, str]],
+    config: str,
 ) -> Present:
-    """The database from rows of `sacctmgr show`. Raises ValueError.
+    """The database from rows of `sacctmgr show`, and what `show config` prints. Raises ValueError.
 
     Associations must be shown `wopl`, that is with their own limits, not with inherited ones; those
     of a partition are passed over.
@@ -134,20 +141,23 @@ def parse_present(
         accounts_elsewhere=frozenset(accounts_elsewhere),
         users_elsewhere=frozenset(users_elsewhere - {""}),
         qos=frozenset(row["name"] for row in qos_rows),
+        any_case=bool(_KEEPS_CASE.search(config)),
     )
 
 
-def parse_declared(entries: Sequence[Mapping[str, Any]]) -> tuple[list[Account], list[str]]:
-    """Declared accounts and every error of their values."""
+def parse_declared(
+    entries: Sequence[Mapping[str, Any]], any_case: bool = True
+) -> tuple[list[Account], list[str]]:
+    """Declared accounts and every error of their values; `any_case` as in Present."""
     accounts: list[Account] = []
     errors: list[str] = []
     for entry in entries:
         name = str(entry["name"])
         where = f"accounts.{name}"
-        errors += _name_errors(where, name, lower=True)
+        errors += _name_errors(where, name, f"write {name.lower()!r}")
         settings, problems = values.wanted_settings(FIELDS, entry, where)
         texts, more = values.wanted_settings(TEXT_FIELDS, entry, where)
-        users, worse = _parse_users(entry.get("users") or [], where)
+        users, worse = _parse_users(entry.get("users") or [], where, any_case)
         errors += [*problems, *more, *worse]
         accounts.append(
             Account(
@@ -168,7 +178,9 @@ def _only_given(entry: Mapping[str, Any], settings: Settings) -> Settings:
     return {option: value for option, value in settings.items() if entry.get(option) is not None}
 
 
-def _parse_users(entries: Sequence[Any], where: str) -> tuple[list[User], list[str]]:
+def _parse_users(
+    entries: Sequence[Any], where: str, any_case: bool
+) -> tuple[list[User], list[str]]:
     users: list[User] = []
     errors: list[str] = []
     known = {item.option for item in FIELDS} | {"name", "admin_level", "default_account", "state"}
@@ -181,7 +193,7 @@ def _parse_users(entries: Sequence[Any], where: str) -> tuple[list[User], list[s
             continue
         name = given["name"]
         place = f"{where}.users.{name}"
-        errors += _name_errors(place, name, lower=False)
+        errors += _name_errors(place, name, "" if any_case else KEEP_CASE)
         for option in sorted(set(given) - known):
             errors.append(
                 f"{place}.{option}: is not an option of a user; "
@@ -203,11 +215,12 @@ def _parse_users(entries: Sequence[Any], where: str) -> tuple[list[User], list[s
     return users, errors
 
 
-def _name_errors(where: str, name: str, lower: bool) -> list[str]:
+def _name_errors(where: str, name: str, remedy: str) -> list[str]:
+    """What is wrong with a name; `remedy` is that of capitals, empty where they may be."""
     if not values.is_name(name):
         return [f"{where}.name: {name!r} is not a name; write letters, digits and _.@+-"]
-    if lower and name != name.lower():
-        return [f"{where}.name: Slurm keeps it in lower case; write {name.lower()!r}"]
+    if remedy and name != name.lower():
+        return [f"{where}.name: Slurm keeps it in lower case; {remedy}"]
     return []
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 from .._core.run import CommandRunner, ToolError
-from .._slurm.commands import Job, answer_or, change, name_jobs, queued_jobs, show
+from .._slurm.commands import Job, answer_or, ask, change, name_jobs, queued_jobs, show
 from . import values
-from .members import members_of, with_members
+from .members import by_primary_group, members_of, with_members
 from .parse import (
     ACCOUNT_COLUMNS,
     ASSOCIATION_COLUMNS,
@@ -418,6 +418,7 @@ def load(run: CommandRunner, cluster: str) -> Present:
             ),
             show(run, "assoc", ASSOCIATION_COLUMNS, ["wopl"]),
             show(run, "qos", ("name",)),
+            ask(run, ["sacctmgr", "show", "config"]),
         )
     except ValueError as error:
         raise ToolError(f"cannot read what sacctmgr prints: {error}") from error
@@ -449,9 +450,11 @@ def present_in(module: AnsibleModule, run: CommandRunner, cluster: str) -> Prese
     return without_qos(present) if module.check_mode else present
 
 
-def desired(cluster: str, entries: Sequence[Mapping[str, Any]]) -> list[Account]:
+def desired(
+    cluster: str, entries: Sequence[Mapping[str, Any]], any_case: bool = True
+) -> list[Account]:
     """Return the accounts of the module's option. Raises ToolError with every error at once."""
-    accounts, errors = parse_declared(entries)
+    accounts, errors = parse_declared(entries, any_case)
     if not is_name(cluster):
         errors.insert(0, f"cluster: {cluster!r} is not a name")
     if errors:
@@ -489,10 +492,16 @@ def keep(module: AnsibleModule, run: CommandRunner, done: list[str]) -> AccountP
     cluster, exclusive = params["cluster"].lower(), params["exclusive"]
     desired(cluster, params["accounts"])
     present = present_in(module, run, cluster)
+    people = by_primary_group() if any(one.get("group") for one in params["accounts"]) else {}
     entries, notes = with_members(
-        params["accounts"], present, params["leaving_share"], members_of, lambda: queued_jobs(run)
+        params["accounts"],
+        present,
+        params["leaving_share"],
+        lambda group: members_of(group, people),
+        lambda: queued_jobs(run),
     )
-    accounts = desired(cluster, entries)
+    # In check mode an earlier task may have pretended to write that they keep their capitals.
+    accounts = desired(cluster, entries, present.any_case or module.check_mode)
     plan = replace(make_plan(run, cluster, accounts, exclusive, present), notes=tuple(notes))
     if not module.check_mode:
         bring_about(run, cluster, accounts, exclusive, plan, done)

@@ -20,6 +20,8 @@ from typing import Any, Mapping, Sequence
 from .record import FAIL, NOT_MEASURED, PASS, Record, Tally, Threshold, judge
 
 FABRIC = "fabric"
+# The copies of the cluster's data are neither a node's nor the fabric's.
+BACKUP = "backup"
 
 # Above this share of the nodes, and from so many on, one failure of all is asked of the checker.
 MOST_SHARE = 0.2
@@ -36,12 +38,19 @@ _GUID = re.compile(r"\b(?:GUID|guid) (?P<name>(?:0x)?[0-9a-fA-F:]{16,23})\b")
 
 @dataclass(frozen=True)
 class Place:
-    """Where a subject is: `owner` is the node it belongs to, or FABRIC; `nodes` it touches."""
+    """Where a subject is: `owner` is the node, FABRIC or BACKUP; `nodes` are those it touches."""
 
     kind: str
     name: str
     owner: str
     nodes: tuple[str, ...] = ()
+
+    @property
+    def gate_fails(self) -> tuple[str, ...]:
+        """Nodes that a failure takes out of service: its own, and those that a cable joins."""
+        if self.owner != FABRIC:
+            return self.nodes
+        return self.nodes if self.kind in ("cable", "port") else ()
 
 
 @functools.lru_cache(maxsize=65536)
@@ -50,9 +59,11 @@ def place_of(subject: str) -> Place:
 
     gpu:dgx-01/3 and hca:dgx-01/rail3 are their node's; cable:dgx-01/rail3--leaf-01/17 is the
     fabric's and touches dgx-01, as does cables:dgx-01; nodes:dgx-01,dgx-02 is a group that was
-    measured together.
+    measured together; backup:alpha/database belongs to BACKUP.
     """
     kind, _colon, name = subject.partition(":")
+    if kind == BACKUP:
+        return Place(kind, name, BACKUP)
     if kind in _NODE_KINDS and name:
         node = name.partition("/")[0]
         return Place(kind, name, node, (node,))
@@ -73,7 +84,7 @@ def is_about_another(subject: str, node: str) -> bool:
     place = place_of(subject)
     if place.nodes == (node,):
         return False
-    return bool({*place.nodes, *({place.owner} - {FABRIC})} - {node})
+    return bool({*place.nodes, *({place.owner} - {FABRIC, BACKUP})} - {node})
 
 
 def layer_of(check: str) -> str:
@@ -191,8 +202,8 @@ class Fold:
             self.add_pass(place, record.evidence, record.at or at)
             return
         owners = [place.owner]
-        if self.cables_fail_nodes and place.kind in ("cable", "port") and record.status == FAIL:
-            owners += place.nodes
+        if self.cables_fail_nodes and place.owner == FABRIC and record.status == FAIL:
+            owners += place.gate_fails
         stamp = record.at or at
         for owner in owners:
             self.newest[owner] = max(self.newest.get(owner, ""), stamp)

@@ -172,7 +172,7 @@ def accepted(record: Record | Mapping[str, Any], scope: str) -> Record:
 
 
 def _in_time(record: Record, at: str, latest: str) -> Record:
-    """Return a record that was measured before it is added; a node's clock may show any time.
+    """Return a record that was measured before it is added; either clock may show any time.
 
     What passes would count as newer than all that is found out about the node until then.
     """
@@ -180,10 +180,13 @@ def _in_time(record: Record, at: str, latest: str) -> Record:
         return record
     if record.status == FAIL:
         return replace(record, at=at)
-    why = f"it is dated {record.at} and was added at {at}: the clock of the node was wrong"
+    why = (
+        f"it is dated {record.at} and was added at {at}: the clock of the node or of the control "
+        "machine was wrong"
+    )
     return Record(
         record.check, record.subject, NOT_MEASURED, why,
-        remedy="look: chronyc tracking, and the clock of the board; then ask again", at=at,
+        remedy="look: chronyc tracking on both; then correct that clock, and ask again", at=at,
     )  # fmt: skip
 
 

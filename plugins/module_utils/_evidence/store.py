@@ -31,12 +31,14 @@ from .._core.files import (
     rename,
     write_atomic,
 )
+from .._core.record import NOT_MEASURED, Record
 from .._core.verdict import FABRIC, place_of
 from .batch import (
     RECORDS_FILE,
     Batch,
     Problems,
     batch_lines,
+    current,
     file_name,
     history_lines,
     housekeeping,
@@ -47,6 +49,7 @@ from .batch import (
     run_time,
     unpack,
 )
+from .failures import note_failures
 from .links import LinkStore
 
 if TYPE_CHECKING:
@@ -55,6 +58,8 @@ if TYPE_CHECKING:
 _RUNS, _HISTORY, _PARTS, _RAW, _SETTLED = "runs", "history", "parts", "raw", "settled"
 _SEQUENCE = "sequence"
 _GONE = ".gone-"
+# Who asks in a batch that only says that what was known is of another part.
+_REPLACED = "replaced"
 _ISO = "%Y-%m-%dT%H:%M:%SZ"
 
 
@@ -156,15 +161,23 @@ class Store:
             write_atomic(target, handle.read(), 0o640, make=0o750)
         return name
 
+    def _parts_file(self, scope: str) -> str:
+        return os.path.join(self.parts, f"{file_name(scope)}.json")
+
     def _add_history(
-        self, head: Mapping[str, Any], records: Sequence[Mapping[str, Any]], sync: bool
+        self,
+        head: Mapping[str, Any],
+        records: Sequence[Mapping[str, Any]],
+        sync: bool,
+        is_last: bool = True,
     ) -> None:
-        path = os.path.join(self.parts, f"{file_name(str(head['scope']))}.json")
+        """Add lines to the histories; `is_last` says that the parts are where these records say."""
+        path = self._parts_file(str(head["scope"]))
         before: dict[str, str] = {}
         with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as handle:
             before = json.load(handle)
         parts = {**before, **parts_of(records)}
-        if parts != before:
+        if is_last and parts != before:
             write_atomic(path, json.dumps(parts, indent=1), 0o640, sync=sync)
         for serial, line in history_lines(head, records, parts).items():
             path = os.path.join(self.history, f"{file_name(serial)}.jsonl")
@@ -177,6 +190,7 @@ class Store:
 
         A run is over when another one begins. Raises OSError.
         """
+        is_lost: dict[str, bool] = {}
         with self.locked():
             for run in self.names()[:-1]:
                 mark = os.path.join(self.runs, run, _SETTLED)
@@ -191,7 +205,11 @@ class Store:
                     if record is not None:
                         kept.setdefault(batch.key, []).append(record)
                 for key, batch in heads.items():
-                    self._add_history(batch.head, kept.get(key, []), sync=True)
+                    # A part that was replaced since must not come back into its slot.
+                    if batch.scope not in is_lost:
+                        is_lost[batch.scope] = not os.path.exists(self._parts_file(batch.scope))
+                    records = kept.get(key, [])
+                    self._add_history(batch.head, records, True, is_lost[batch.scope])
                 sync_folder(self.history)
                 write_atomic(mark, b"%d\n" % size, 0o640)
 
@@ -393,6 +411,9 @@ def add(module: AnsibleModule, store: Store) -> dict[str, Any]:
             module.warn(f"{path} does not exist; it is missing in the evidence")
     run, scope, source = params["run"], params["scope"], params["source"]
     level, simulated = params["level"], params["simulated"]
+    if params["failures"] and not module.check_mode:
+        with store.locked():
+            records += note_failures(params["failures"], records)
     result: dict[str, Any] = {"changed": True, "run": run, "records": len(records)}
     if module.check_mode:
         batch_lines(run, 0, scope, source, records, now, level, simulated)
@@ -415,10 +436,38 @@ def add(module: AnsibleModule, store: Store) -> dict[str, Any]:
     return {**result, "raw": kept}
 
 
+def replace(module: AnsibleModule, store: Store) -> dict[str, Any]:
+    """Let a batch that measured nothing take the place of all that is known of a node."""
+    params, node = module.params, module.params["scope"]
+    known = current(store.batches(Problems()))
+    layers = sorted(
+        layer
+        for (scope, layer), batch in known.items()
+        if scope == node and batch.head["source"] != _REPLACED
+    )
+    if not layers:
+        return {"changed": False, "run": "", "records": 0}
+    records = [
+        Record(
+            f"{layer}.replaced",
+            f"node:{node}",
+            NOT_MEASURED,
+            f"not measured since it was replaced: {', '.join(params['replaced'])}",
+            remedy=f"run {'validate_bmc' if layer == 'bmc' else 'validate_nodes'}",
+        ).as_data()
+        for layer in layers
+    ]
+    begun = begin(module, store)
+    if not module.check_mode:
+        store.add(begun["run"], node, _REPLACED, records, now_utc())
+    return {**begun, "records": len(records)}
+
+
 def bring_about(module: AnsibleModule) -> dict[str, Any]:
     """Begin a run or add to it; return what the module returns. Raises OSError, ValueError."""
     store = Store(module.params["folder"])
+    states = {"begun": begin, "added": add, "replaced": replace}
     try:
-        return (begin if module.params["state"] == "begun" else add)(module, store)
+        return states[module.params["state"]](module, store)
     except (KeyError, TypeError) as error:
         raise ValueError(f"records: one is not a record of this collection: {error}") from error

@@ -16,7 +16,7 @@ from typing import Iterable, Iterator, Sequence
 
 from .._core.nodeset import expand
 from .._core.prometheus_text import Family, counted
-from .._slurm.gate.reason import SPARE, UNPROVEN, read_reason
+from .._slurm.gate.reason import REPLACED, SPARE, UNPROVEN, read_reason
 from .._slurm.nodes import Node
 from .slurm_parse import JobUse, NodeUse, Share
 
@@ -43,7 +43,7 @@ _HAS_NODES = ("RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED")
 # Who waits for these waits for the cluster, and not for himself.
 _WAITS = ("Resources", "Priority")
 # Owners of nodes that the gate holds with nothing against them: no fault, and none of any share.
-_HELD = {SPARE: "gate-spare", UNPROVEN: "gate-new"}
+_HELD = {SPARE: "gate-spare", UNPROVEN: "gate-new", REPLACED: "gate-new"}
 # What slurmctld writes itself, where it is not its user who tells.
 _SLURM_SAYS = ("Not responding", "Node unexpectedly rebooted", "Low ", "Prolog error",
                "Epilog error", "Kill task failed", "gres/", "batch job complete")  # fmt: skip

@@ -83,6 +83,8 @@ class Outcome:
 
     records: list[Record] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
+    # By node the widest group that was good with it, of nodes that none has shown to be culprits.
+    good: dict[str, Group] = field(default_factory=dict)
 
 
 class _LimitError(Exception):
@@ -150,7 +152,33 @@ def run_groups(groups: Sequence[Group], measure: Measure, most_runs: int) -> Out
         if not found:
             for node in nodes:
                 good.setdefault(node, set()).update(group.rails)
+                widest = outcome.good.setdefault(node, asked)
+                if len(asked.rails) > len(widest.rails):
+                    outcome.good[node] = asked
+    for node in culprits:
+        outcome.good.pop(node, None)
     return outcome
+
+
+def cleared(good: Mapping[str, Group], planned: Sequence[Group]) -> list[Record]:
+    """Return the records of nodes that were good in a group over as many rails as any has of them.
+
+    A culprit of an earlier run passes by this alone: a group of fewer rails loads it less.
+    """
+    most: dict[str, int] = {}
+    for group in planned:
+        for node in group.nodes:
+            most[node] = max(most.get(node, 0), len(group.rails))
+    return [
+        Record(
+            f"groups.{CULPRIT}",
+            f"node:{node}",
+            PASS,
+            f"{group.kind} {group.name} is good with it, over {len(group.rails)} rails",
+        )
+        for node, group in sorted(good.items())
+        if len(group.rails) >= most.get(node, 0)
+    ]
 
 
 def _search(

@@ -15,8 +15,8 @@ from .._core.record import NOT_MEASURED, PASS, Record, line_of, stamped, utc_tex
 from .._core.run import CommandRunner, ToolError
 from .._slurm.commands import allocate, release
 from .._slurm.nodes import parse_nodes
-from .groups import Outcome, left_out, question_of, run_data, run_groups, usable
-from .halving import Group, groups_of
+from .groups import Outcome, cleared, left_out, question_of, run_data, run_groups, usable
+from .halving import KINDS, Group, groups_of
 from .run import NCCL_TESTS, SRUN, Plan, problem_of, run_tests
 
 RECORDS = "groups-records.json"
@@ -101,13 +101,15 @@ def measure_all(options: Mapping[str, Any], run: CommandRunner, groups: Sequence
     gres = f"gpu:{_gpus_of(options, nodes)}"
     job = allocate(run, nodes, limit, options["slurm_wait_s"], gres, options["slurm_options"])
     try:
-        return run_groups(
+        outcome = run_groups(
             groups,
             lambda group: run_tests(plan_of(options, group, job), run),
             options["most_runs"],
         )
     finally:
         release(run, job)
+    outcome.records += cleared(outcome.good, groups_of(options["plan"], KINDS, ()))
+    return outcome
 
 
 def ask_groups(

@@ -15,7 +15,19 @@ from .._fabric.model import CablePlan, End
 from .._fabric.routes import COMPUTED
 from .follow_up import FollowUp
 from .localise import Finding, Fleet, Measurement, Verdict, kind_of, significant
-from .suspects import CABLE, CAGE, HCA, IN_PART, NODE, PAIR, SWITCH, Suspect, Suspects, parts
+from .suspects import (
+    CABLE,
+    CAGE,
+    HCA,
+    IN_PART,
+    NODE,
+    PAIR,
+    SWITCH,
+    Suspect,
+    Suspects,
+    elements,
+    parts,
+)
 from .thresholds import FLEET, OTHERS
 
 PART = "fabric.pairs.part"
@@ -62,6 +74,7 @@ def make_records(
         for part in _parts_of(plan, each.suspects[0], each.affected)
     }
     records += _of_parts(plan, suspects, verdict, named, alike, inside)
+    records += _of_nodes(plan, records)
     return records
 
 
@@ -276,6 +289,15 @@ def _of_parts(
             measured=None if middle is None else {"value": significant(middle), "unit": _UNIT},
             remedy="" if status == PASS else "run the pairs that are missing",
         )
+
+
+def _of_nodes(plan: CablePlan, records: Iterable[Record]) -> Iterator[Record]:
+    """Yield a pass for each node whose parts all pass: it may have failed as a whole before."""
+    passed = {record.subject for record in records if record.status == PASS}
+    for subject, rails in elements(plan).items():
+        # One with a single rail is the same as its adapter.
+        if subject.startswith(f"{NODE}:") and len(rails) > 1 and passed.issuperset(sum(rails, ())):
+            yield Record(PART, subject, PASS, f"its {len(rails)} rails pass")
 
 
 def _why_not(ways: list[End], flows: list[list[Measurement]]) -> str:

@@ -101,6 +101,12 @@ def _unswept(params: Mapping[str, Any]) -> dict[str, Any]:
     return {**_result(Plan(), {}, 0), "unswept": names}
 
 
+def _now(params: Mapping[str, Any]) -> float:
+    """Return the time by the clock that evidence is dated by, whole seconds."""
+    given = params["now"]
+    return float(int(time.time() if given is None else given))
+
+
 def _due_data(due: Due) -> dict[str, str]:
     return {"node": due.node, "incident": due.incident, "step": due.step, "why": due.why}
 
@@ -127,7 +133,7 @@ def _confirm(params: Mapping[str, Any]) -> dict[str, Any]:
 def _end(book: Book, params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
     """Note the end of a step. The lines before it are not read: a long history has many."""
     event = Event(
-        float(int(time.time())),
+        _now(params),
         params["incident"],
         params["node"],
         ENDED,
@@ -145,7 +151,7 @@ def _choose(book: Book, params: Mapping[str, Any], check_mode: bool) -> dict[str
     incidents = fold(events)
     found = [verdict_from_data(data) for data in params["verdicts"]]
     given = params["parts"]
-    now = time.time()
+    now = _now(params)
     plan = plan_repair(
         _read_nodes(params["nodes"]),
         {verdict.node: verdict for verdict in found},

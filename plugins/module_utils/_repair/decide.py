@@ -35,6 +35,7 @@ from .incident import (
     VALIDATE,
     Event,
     Incident,
+    after_event,
     fold,
     kept_parts,
     open_of,
@@ -384,30 +385,44 @@ def _next(
         return None, [], known.kept or f"{parts.kept[node.name]} fails again and again"
     if verdict and fresh and verdict.verdict == PASS:
         return None, [], f"it passes at level {verdict.level}: admit_nodes lets it in"
-    if known.waits:
+    failed = verdict if verdict and fresh and verdict.verdict == FAIL else None
+    # What a person was asked for may be there by now. A part that goes back stays one.
+    if known.waits and (known.returns or failed is None):
         return None, [], known.waits
-    if verdict is None or not fresh or verdict.verdict != FAIL:
+    if failed is None:
         asked = _validations(known)
         if asked < MOST_VALIDATIONS:
             return Due(node.name, known.name, VALIDATE, "no evidence is new enough"), [], ""
         why = f"{MOST_VALIDATIONS} validations in turn measured nothing; look at the node"
         return None, [Event(now, known.name, node.name, PERSON, text=why)], why
-    lines = []
+    return _after_failure(node, failed, known, history, parts, policy, now)
+
+
+def _after_failure(
+    node: Node,
+    verdict: Verdict,
+    known: Incident,
+    history: _Tried,
+    parts: Parts,
+    policy: Policy,
+    now: float,
+) -> tuple[Due | None, list[Event], str]:
+    """Return the same by new evidence that the node fails."""
     part = parts.names.get(verdict.subject, "")
-    if known.steps or (verdict.check, part) != (known.check, known.part):
-        lines.append(
-            Event(
-                now,
-                known.name,
-                node.name,
-                JUDGED,
-                check=verdict.check,
-                subject=verdict.subject,
-                text=verdict.text,
-                part=part,
-                serial=parts.serials.get(verdict.subject, ""),
-            )
-        )
+    judged = Event(
+        now,
+        known.name,
+        node.name,
+        JUDGED,
+        check=verdict.check,
+        subject=verdict.subject,
+        text=verdict.text,
+        part=part,
+        serial=parts.serials.get(verdict.subject, ""),
+    )
+    # While a person is waited for, each run sees the same evidence.
+    is_new = (known.steps and not known.waits) or after_event(known, judged) != known
+    lines = [judged] if is_new else []
     if part in parts.offenders and not known.allowed:
         why = f"return the part: {verdict.subject} {parts.offenders[part]}; {verdict.remedy}"
         return None, [*lines, Event(now, known.name, node.name, KEPT, text=why, part=part)], why
@@ -416,7 +431,9 @@ def _next(
     step, what, why = _rung(ladder, known, counts, policy, verdict)
     if step:
         return Due(node.name, known.name, step, f"{verdict.check}: {verdict.text}"), lines, ""
-    return None, [*lines, Event(now, known.name, node.name, what, text=why)], why
+    if why != known.waits:
+        lines.append(Event(now, known.name, node.name, what, text=why))
+    return None, lines, why
 
 
 def _is_fresh(at: float, node: Node, reason: Reason | None, known: Incident) -> bool:

@@ -110,11 +110,12 @@ _LADDERS: tuple[tuple[Ladder, tuple[str, ...]], ...] = (
         (
             "gpu.clock_memory", "gpu.clock_sm", "gpu.compute_mode", "gpu.ecc_mode", "gpu.mig",
             "gpu.power_limit", "gpu.driver", "gpu.driver_version", "gpu.fabric_configuration",
-            "gpu.firmware_equal", "gpu.identity", "gpu.model", "gpu.processes", "ib.acs",
-            "ib.description", "ib.firmware", "ib.link_layer", "ib.max_read_request", "ib.name",
-            "ib.pkeys", "ib.psid", "stack.cuda", "stack.dcgm", "stack.declared", "stack.dma_buf",
-            "stack.libcuda", "stack.nccl", "stack.nscq", "stack.on_disk", "stack.peermem",
-            "dcgm.settings",
+            "gpu.fabric_connection", "gpu.fabric_partition",
+            "gpu.firmware_equal", "gpu.identity", "gpu.model", "gpu.processes",
+            "ib.acs", "ib.description", "ib.firmware", "ib.link_layer", "ib.max_read_request",
+            "ib.name", "ib.pkeys", "ib.psid", "stack.cuda", "stack.dcgm", "stack.declared",
+            "stack.dma_buf", "stack.libcuda", "stack.nccl", "stack.nscq", "stack.on_disk",
+            "stack.parameter", "stack.peermem", "dcgm.settings",
         ),
     ),
     (

@@ -40,9 +40,13 @@ from .tickets import ticket_data, ticket_text, tickets_of, unsent
 _SENT = "tickets.jsonl"
 _VERSION = 1
 _BEGUN, _TAKEN = "begun", "sent"
+# What became of a ticket, the worst last: the receiver has it, never takes it, or not yet.
+_HAS, _REFUSES, _WAITS = range(3)
 # A receiver that has the key already, and what may be taken later (RFC 9110, RFC 6585).
 _CONFLICT = 409
 _LATER = (408, 429)
+# Replies of a mail server from here on are permanent (RFC 5321).
+_SMTP_FOR_GOOD = 500
 _MOST_ANSWER = 4096
 # After a limit within a protocol, a receiver that gives one byte at a time is still there.
 _GRACE_S = 2.0
@@ -93,7 +97,7 @@ def _post(hook: Mapping[str, Any], data: Mapping[str, Any], secret: str) -> str:
             why = f"it answers with {error.code}"
             if 400 <= error.code < 500 and error.code not in _LATER:
                 raise _RefusedError(why) from None
-            return why
+            raise ValueError(why) from None
     return ""
 
 
@@ -119,8 +123,9 @@ def _mail(hook: Mapping[str, Any], data: Mapping[str, Any], secret: str) -> str:
             server.starttls(context=tls)
         if hook["user"]:
             server.login(hook["user"], secret)
+        # Raises if all are refused. If some are, another mail would come to the others again.
         refused = server.send_message(message)
-    return f"it refuses {', '.join(refused)}" if refused else ""
+    return f"it refuses {', '.join(refused)}; the others have it" if refused else ""
 
 
 def _message_id(key: str, sender: str) -> str:
@@ -134,9 +139,12 @@ def _call(hook: Mapping[str, Any], data: Mapping[str, Any], _no_secret: str) -> 
         write_atomic(path, json.dumps(data, sort_keys=True), 0o600, sync=False)
         env = {"TICKET_KEY": data["key"], "TICKET_FILE": path}
         result = run(list(hook["command"]), timeout_s=hook["timeout_s"], env=env)
-    return "" if result.ok else result.describe(2)
+    if not result.ok:
+        raise ValueError(result.describe(2))
+    return ""
 
 
+# Each returns what is wrong with a ticket that was taken, and raises if it was not.
 _KINDS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any], str], str]] = {
     "webhook": _post,
     "mail": _mail,
@@ -144,27 +152,33 @@ _KINDS: dict[str, Callable[[Mapping[str, Any], Mapping[str, Any], str], str]] = 
 }
 
 
-def send(hook: Mapping[str, Any], data: Mapping[str, Any]) -> tuple[str, bool]:
-    """Send a ticket; returns why it was not taken, empty when it was, and if it never will be."""
+def send(hook: Mapping[str, Any], data: Mapping[str, Any]) -> tuple[str, int]:
+    """Send a ticket; returns what is wrong, empty if nothing is, and what became of the ticket."""
     try:
         secret = _secret(hook["secret_file"])
     except (OSError, ValueError) as error:
-        return f"secret_file: {error}", False
+        return f"secret_file: {error}", _WAITS
 
-    def work() -> tuple[str, bool]:
+    def work() -> tuple[str, int]:
         try:
-            return _KINDS[hook["kind"]](hook, data, secret), False
+            return _KINDS[hook["kind"]](hook, data, secret), _HAS
         except (OSError, ValueError, smtplib.SMTPException) as error:
-            refused = isinstance(error, _RefusedError) or (
-                isinstance(error, smtplib.SMTPDataError) and error.smtp_code >= 500
-            )
-            return str(getattr(error, "reason", "") or error) or type(error).__name__, refused
+            why = str(getattr(error, "reason", "") or error) or type(error).__name__
+            return why, _REFUSES if _is_for_good(error) else _WAITS
 
     answer = limited(work, hook["timeout_s"] + _GRACE_S)
     if answer.how != DONE:
-        return f"no answer within {hook['timeout_s']:g} s", False
-    why, refused = answer.value
-    return Redactor([secret]).text(why), refused
+        return f"no answer within {hook['timeout_s']:g} s", _WAITS
+    why, became = answer.value
+    return Redactor([secret]).text(why), became
+
+
+def _is_for_good(error: Exception) -> bool:
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        return all(code >= _SMTP_FOR_GOOD for code, _text in error.recipients.values())
+    if isinstance(error, (smtplib.SMTPDataError, smtplib.SMTPSenderRefused)):
+        return error.smtp_code >= _SMTP_FOR_GOOD
+    return isinstance(error, _RefusedError)
 
 
 class Tickets:
@@ -220,17 +234,16 @@ def send_all(
         waiting = unsent(tickets, known.sent.get(name, ()), known.begun.get(name, now), after)
         reported[name] = {"sent": [], "waiting": [one.key for one in waiting], "why": ""}
         # One that refuses all of them may be slow, too, and costs no more than one that hangs.
-        until = time.monotonic() + hook["timeout_s"]
+        until, worst = time.monotonic() + hook["timeout_s"], -1
         for ticket in waiting if write else ():
-            why, refused = send(hook, redactor.data(ticket_data(ticket, cluster)))
-            if refused:
-                why = reported[name]["why"] or f"{ticket.key}: {why}"
-            if why:
+            why, became = send(hook, redactor.data(ticket_data(ticket, cluster)))
+            if why and became > worst:
+                worst, why = became, why if became == _WAITS else f"{ticket.key}: {why}"
                 reported[name]["why"] = redactor.text(why)
-                if refused and time.monotonic() < until:
-                    continue
+            if became == _HAS:
+                known.note(name, _TAKEN, ticket.key, now)
+                reported[name]["sent"].append(ticket.key)
+                reported[name]["waiting"].remove(ticket.key)
+            elif became == _WAITS or time.monotonic() >= until:
                 break
-            known.note(name, _TAKEN, ticket.key, now)
-            reported[name]["sent"].append(ticket.key)
-            reported[name]["waiting"].remove(ticket.key)
     return reported

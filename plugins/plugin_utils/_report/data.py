@@ -19,6 +19,7 @@ from typing import Any
 
 from ...module_utils._core.record import FAIL, NOT_MEASURED, PASS, Record, number_flaw
 from ...module_utils._core.verdict import (
+    BACKUP,
     FABRIC,
     MOST_SHARE,
     Fold,
@@ -112,6 +113,7 @@ class Collector:
         self.versions: dict[str, set[str]] = {}
         self.simulated: dict[str, set[str]] = {}
         self.levels: dict[str, tuple[str, str]] = {}
+        self.swept = False
         self.of_simulated: set[tuple[str, str]] = set()
         self.subjects: dict[str, list[int]] = {}
         self.flows: dict[tuple[str, str], list[float]] = {}
@@ -124,6 +126,7 @@ class Collector:
         # the newest is met last, by the order in which they were added
         if head["level"] or batch.scope not in self.levels:
             self.levels[batch.scope] = (head["at"], head["level"])
+        self.swept |= batch.scope == FABRIC and FABRIC in head["layers"]
 
     def record(self, batch: Batch, data: Mapping[str, Any]) -> None:
         """Take a record of a batch. KeyError, TypeError if it is not one."""
@@ -246,18 +249,26 @@ class Collector:
             self._take(record, at)
         names = [str(node["name"]) for node in self.nodes]
         levels = {scope: level for scope, (_at, level) in self.levels.items()}
-        judged = [self.fold.verdict(name, levels.get(name, "")) for name in names]
-        fabric = self.fold.verdict(FABRIC)
-        of_fabric = fabric.passed + len(fabric.failing) + len(fabric.unmeasured)
+        for name in names:
+            # A look at the BMC and a pair test do not validate it.
+            if not levels.get(name) and self._count(name):
+                self._take(_missing(f"node:{name}", "validate_nodes"), at)
+        of_fabric = self._count(FABRIC)
         counts = self.request.fabric or of_fabric > 0
-        unplanned = sorted(set(self.fold.newest) - set(names) - {FABRIC})
+        if self.request.fabric and of_fabric and not self.swept:
+            self._take(_missing(FABRIC, "validate_fabric"), at)
+        judged = [self.fold.verdict(name, levels.get(name, "")) for name in names]
+        fabric, backup = self.fold.verdict(FABRIC), self.fold.verdict(BACKUP)
+        unplanned = sorted(set(self.fold.newest) - set(names) - {FABRIC, BACKUP})
         verdicts = {one.node: one for one in judged}
-        every = [*judged, *map(self.fold.verdict, unplanned), fabric]
+        parts = [fabric] if counts else []
+        parts += [backup] if self._count(BACKUP) else []
+        every = [*judged, *map(self.fold.verdict, unplanned), fabric, backup]
         return {
             "version": VERSION,
             "cluster": self.request.cluster,
             "at": at,
-            "verdict": _whole([*judged, fabric] if counts else judged),
+            "verdict": _whole([*judged, *parts]),
             "simulated": [
                 {"what": what, "scopes": sorted(scopes)}
                 for what, scopes in sorted(self.simulated.items())
@@ -266,6 +277,7 @@ class Collector:
                 "nodes": _counted(judged),
                 "fabric": fabric.verdict if counts else "",
                 "fabric_records": of_fabric if counts else None,
+                "backup": backup.verdict if self._count(BACKUP) else "",
                 "records": dict(self.counts),
                 "records_by_kind": dict(sorted(self.subjects.items())),
             },
@@ -301,6 +313,11 @@ class Collector:
             "store_problems": list(problems),
             "more": dict(more),
         }
+
+    def _count(self, owner: str) -> int:
+        """Return how many records there are of a node, the fabric or the backup."""
+        kept = (self.fold.failing, self.fold.unmeasured)
+        return self.fold.passed.get(owner, 0) + sum(len(one.get(owner, ())) for one in kept)
 
     def _node(
         self, node: Mapping[str, Any], found: NodeVerdict, states: Mapping[str, Mapping[str, str]]
@@ -339,6 +356,13 @@ class Collector:
             [source, target, round(statistics.median(some), 1), round(min(some), 1), len(some)]
             for (source, target), some in sorted(self.flows.items())
         ]
+
+
+def _missing(subject: str, playbook: str) -> Record:
+    """Return the record of what other playbooks than this one have looked at."""
+    check = "fabric.records" if subject == FABRIC else "node.records"
+    why = f"there are records, and none of {playbook}"
+    return Record(check, subject, NOT_MEASURED, why, remedy=f"run {playbook}")
 
 
 def _is_whole(value: Any) -> bool:

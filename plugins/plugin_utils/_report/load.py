@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...module_utils._core.record import NOT_MEASURED, Record, flaw
-from ...module_utils._core.verdict import FABRIC, is_about_another, layer_of
+from ...module_utils._core.verdict import BACKUP, FABRIC, is_about_another, layer_of
 from ...module_utils._evidence.batch import (
     Batch,
     Problems,
@@ -85,7 +85,7 @@ def load_report(
         if is_from_the_future(run, now)
     ]
     if nodes is None:
-        scopes = sorted({scope for scope, _layer in last if scope != FABRIC})
+        scopes = sorted({scope for scope, layer in last if scope != FABRIC and layer != BACKUP})
         nodes = [{"name": scope} for scope in scopes]
     collector = Collector(nodes, request)
     layers: dict[tuple[str, int], set[str]] = {}

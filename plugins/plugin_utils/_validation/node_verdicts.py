@@ -6,7 +6,8 @@
 """Verdicts for the gate, of what validate_nodes and validate_fabric left on the controller. Pure.
 
 A node has its own records, and those of the cables it is plugged into: for the gate a node behind a
-bad cable is not good. What cannot be read, or is about another node, measured nothing.
+bad cable is not good. What cannot be read, or is about another node, measured nothing. Failures of
+pairs and groups stand until they are measured again, since a held node takes part in no run.
 """
 
 from __future__ import annotations
@@ -29,12 +30,16 @@ from ...module_utils._slurm.gate.policy import LEVELS
 
 # A severity in records.json of the fabric.
 _HARMLESS = "harmless"
+# How a node that is held is measured again.
+_PAGE = "docs/validation.md, Failures of pairs and groups"
+_IN_PAIRS = f"then run validate_fabric with pair_tests.transport ssh ({_PAGE})"
+_IN_GROUPS = f"then run its group in a reservation ({_PAGE})"
 
 
 def gate_verdicts(
     files: Iterable[tuple[str, Any]],
     fabric: Sequence[Any] | None,
-    pairs: Sequence[Any],
+    standing: Sequence[Any],
     needs_fabric: bool,
     own_age: bool = False,
     without_rails: Collection[str] = (),
@@ -43,11 +48,12 @@ def gate_verdicts(
     """Return the gate's plain verdict of each node.
 
     `files` has each node with the content of its file, or with the text of why there is none.
-    `fabric` are the records of the sweep, None where there was none, and `pairs` those of the pair
-    tests; of these only failures count, since they are not run each time. With `needs_fabric` a
-    node whose cables were not checked is not measured, unless it is one `without_rails`. A verdict
-    that is not a failure is as old as its oldest record; with `own_age` those of the cables do not
-    count, which are swept for all nodes at once and not when one of them is validated.
+    `fabric` are the records of the sweep, None where there was none, and `standing` those of pair
+    and group tests; of these only failures count, since they are not run each time. With
+    `needs_fabric` a node whose cables were not checked is not measured, unless it is one
+    `without_rails`. A verdict that is not a failure is as old as its oldest record; with `own_age`
+    those of the cables do not count, which are swept for all nodes at once and not when one of them
+    is validated.
 
     `findings` are those of the sweep: of the failures of a node the one that costs most is named
     first, and one that is harmless fails no node.
@@ -74,9 +80,10 @@ def gate_verdicts(
         if record.status == FAIL and _weight(weights, record)[1] == _HARMLESS:
             record = replace(record, status=PASS)
         fold.add(record)
-    for record in _read(pairs):
+    for record in _read(standing):
         if record.status == FAIL:
-            fold.add(record)
+            again = _IN_GROUPS if record.check.startswith("groups.") else _IN_PAIRS
+            fold.add(replace(record, remedy="; ".join(filter(None, (record.remedy, again)))))
     if needs_fabric:
         for node in sorted(set(oldest) - seen - set(without_rails)):
             why = "its cables were not checked"

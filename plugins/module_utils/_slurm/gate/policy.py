@@ -21,6 +21,7 @@ from ..._core.record import FAIL, NOT_MEASURED, PASS
 from ..nodes import Node, nodes_of_share
 from .reason import (
     AGAINST,
+    DATED,
     FAILED,
     ITSELF,
     KEPT_OUT,
@@ -265,7 +266,10 @@ def _decide(
         return leave(_whose(node))
     doubt = _doubt(verdict, now, policy)
     if verdict is None or doubt:
-        return leave(f"{doubt}; {'stays out' if mine else 'stays in service'}")
+        why = f"{doubt}; {'stays out' if mine else 'stays in service'}"
+        if mine and verdict and verdict.verdict == FAIL:
+            why += f", and failed: {finding(verdict)[0]}{_do(verdict)}"
+        return leave(why)
     if verdict.verdict == PASS:
         if mine is None:
             return leave("in service, and passes")
@@ -278,9 +282,9 @@ def _decide(
     if mine is None:
         return Action(name, DRAIN, text, write_reason(name, FAILED, text), node)
     if mine.kind == ITSELF:
-        return leave(f"out by its own checks ({mine.text}), and fails: {head}")
+        return leave(f"out by its own checks ({mine.text}), and fails: {head}{_do(verdict)}")
     if mine.kind in AGAINST and _same_finding(mine.text, head):
-        return leave(f"out, and still fails: {head}")
+        return leave(f"out, and still fails: {head}{_do(verdict)}")
     kind = mine.kind if mine.kind in AGAINST else KEPT_OUT
     return Action(name, REWORD, text, write_reason(name, kind, text), node)
 
@@ -290,8 +294,11 @@ def finding(verdict: Verdict) -> tuple[str, str]:
     head = heading(verdict.node, verdict.check or "verdict", verdict.subject)
     if verdict.verdict == NOT_MEASURED:
         head = f"not measured: {head}"
-    remedy = f"; {verdict.remedy}" if verdict.remedy else ""
-    return head, plain(f"{head}: {verdict.text or 'fails'}{remedy}")
+    return head, plain(f"{head}: {verdict.text or 'fails'}{_do(verdict)}")
+
+
+def _do(verdict: Verdict) -> str:
+    return f"; {verdict.remedy}" if verdict.remedy else ""
 
 
 def _let_in(node: Node, mine: Reason, verdict: Verdict, policy: Policy) -> Action:
@@ -314,7 +321,7 @@ def _not_enough(node: Node, mine: Reason, verdict: Verdict, policy: Policy) -> s
         return f"passes, and is kept out: {policy.kept[node.name]}"
     if LEVELS.index(verdict.level) < LEVELS.index(policy.level):
         return f"passes at level {verdict.level} only; {policy.level} is asked for"
-    if mine.kind not in AGAINST:
+    if mine.kind not in DATED:
         return ""
     since = seconds_of(node.reason_at)
     if since is None or verdict.at is None or verdict.at <= since:

@@ -29,14 +29,18 @@ FAILED = "f"
 KEPT_OUT = "b"
 # Was never admitted: there is no evidence yet.
 UNPROVEN = "n"
+# A part, or the machine, was replaced: what was measured before is not about it.
+REPLACED = "r"
 # Is held as a spare.
 SPARE = "s"
 # Took itself out of service.
 ITSELF = "h"
 
-KINDS = (FAILED, KEPT_OUT, UNPROVEN, SPARE, ITSELF)
-# Evidence against the node: only newer evidence lifts it.
+KINDS = (FAILED, KEPT_OUT, UNPROVEN, REPLACED, SPARE, ITSELF)
+# Evidence against the node.
 AGAINST = (FAILED, KEPT_OUT, ITSELF)
+# Only newer evidence lifts it.
+DATED = (*AGAINST, REPLACED)
 
 _LONGEST = 180
 _SIGNED = re.compile(r"^([a-z-]+): (.*) #([%s])([0-9a-f]{8})$" % "".join(KINDS), re.DOTALL)

@@ -67,6 +67,66 @@ def test_records_of_many_nodes_are_a_batch_for_each(keep, tmp_path):
     assert [head["scope"] for head in heads] == ["a", "b", "fabric"]
 
 
+def group(check, subject, status, text=""):
+    return Record(check, subject, status, text, at="2026-03-01T00:00:00Z").as_data()
+
+
+def test_what_a_held_node_failed_stands_until_it_is_measured(keep, tmp_path):
+    run, folder = keep(state="begun", playbook="validate_fabric")["run"], tmp_path / "failures"
+
+    def add(*records):
+        keep(run=run, records=list(records), failures=str(folder))
+        lines = (tmp_path / "evidence/runs" / run / "records.jsonl").read_text().splitlines()
+        head = [json.loads(line) for line in lines if '"kind":"batch"' in line][-1]
+        return [tuple(one) for one in head["not_pass"]]
+
+    culprit = ("groups.culprit", "node:a")
+    assert add(group(*culprit, "fail")) == [(*culprit, "fail")]
+    # Held, it takes no part; the report shows both.
+    left_out = ("groups.node", "node:a", "not_measured")
+    for _week in range(2):
+        assert add(group(*left_out)) == [left_out, (*culprit, "fail")]
+    # Pairs show nothing about groups, and have their own.
+    cable = ("fabric.pairs.part", "cable:a/rail0--leaf/1")
+    assert add(group(*cable, "fail")) == [(*cable, "fail")]
+    known = json.loads((folder / "a.json").read_text())
+    assert {subject: [one["check"] for one in some] for subject, some in known.items()} == {
+        "node:a": ["groups.culprit"], cable[1]: ["fabric.pairs.part"],
+    }  # fmt: skip
+    assert add(group(*culprit, "pass")) == []
+    assert add(group(*cable, "pass")) == []
+    assert json.loads((folder / "a.json").read_text()) == {}
+
+
+def test_a_failed_file_of_failures_is_named(keep, tmp_path):
+    run, path = keep(state="begun", playbook="validate_fabric")["run"], tmp_path / "failures/a.json"
+    path.parent.mkdir()
+    for text, why in (("{", "not JSON"), ('{"node:a": [3]}', "is not a list of failures")):
+        path.write_text(text)
+        result = keep(run=run, records=[RECORD], failures=str(path.parent))
+        assert f"{path}" in result["msg"]
+        assert why in result["msg"]
+
+
+def test_what_was_replaced_is_not_measured_once(keep, tmp_path):
+    options = {"state": "replaced", "playbook": "replace_node", "scope": "n", "replaced": ["gpu:0"]}
+    assert not keep(**options)["changed"]
+    run = keep(state="begun", playbook="validate_nodes")["run"]
+    others = [Record("bmc.power", "node:n", PASS).as_data()]
+    keep(run=run, scope="n", level="quick", records=[RECORD, *others])
+    assert keep(check=True, **options)["records"] == 2
+    result = keep(**options)
+    assert result["changed"]
+    lines = (tmp_path / "evidence/runs" / result["run"] / "records.jsonl").read_text().splitlines()
+    found = [json.loads(line)["record"] for line in lines if '"kind":"record"' in line]
+    assert [(one["check"], one["status"], one["remedy"]) for one in found] == [
+        ("bmc.replaced", "not_measured", "run validate_bmc"),
+        ("gpu.replaced", "not_measured", "run validate_nodes"),
+    ]
+    assert "gpu:0" in found[0]["text"]
+    assert not keep(**options)["changed"]
+
+
 def test_check_mode_writes_nothing(keep, tmp_path):
     run = keep(check=True, state="begun", playbook="validate_nodes")["run"]
     assert keep(check=True, run=run, records=[RECORD])["records"] == 1

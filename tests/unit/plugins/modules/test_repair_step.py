@@ -72,6 +72,13 @@ def test_a_step_begins_and_ends(ask, tmp_path):
     assert [one["step"] for one in after["open"][0]["ends"]] == ["reset_gpu"]
 
 
+def test_lines_have_the_time_of_the_cluster(ask, tmp_path):
+    (due,) = ask(now=1_800_000_000.5)["due"]
+    ask(state="ended", node="dgx-01", incident=due["incident"], step="reset_gpu", now=1_800_000_060)
+    assert [line["at"] for line in lines(tmp_path)] == [1_800_000_000, 1_800_000_000, 1_800_000_060]
+    assert due["incident"] == "dgx-01-20270115T080000Z"
+
+
 def test_only_judged_begins_nothing(ask, tmp_path):
     assert ask(state="judged")["due"] == []
     assert [line["what"] for line in lines(tmp_path)] == ["opened"]

@@ -156,15 +156,39 @@ def test_a_failing_command_tells_what_was_done_before(bring):
     assert bring(database, accounts=TREE)["changed"] is False
 
 
+CAPITALS = [{"name": "research", "users": ["JDoe"]}]
+
+
+def test_a_user_with_capitals_is_refused_where_slurm_makes_them_small(bring):
+    """It would be jdoe after each run, whom no host knows."""
+    database = Sacctmgr()
+    answer = bring(database, accounts=CAPITALS)
+    assert answer["errors"] == [
+        (
+            "accounts.research.users.JDoe.name: Slurm keeps it in lower case; "
+            "write slurm_database_options: {Parameters: PreserveCaseUser}"
+        )
+    ]
+    assert database.log == []
+    # In a run that has pretended to write the option, nothing is known against it.
+    assert bring(database, check=True, accounts=CAPITALS)["changed"] is True
+
+
+def test_a_user_with_capitals_keeps_them_by_the_option(bring):
+    database = Sacctmgr(parameters="PreserveCaseUser")
+    assert bring(database, accounts=CAPITALS)["changed"] is True
+    assert database.tree()[1]["research"] == ["JDoe"]
+    assert bring(database, accounts=CAPITALS)["changed"] is False
+
+
 GROUP = [{"name": "hpc", "group": "hpc", "users": ["alice"]}]
 
 
 @pytest.fixture
 def sync(bring):
     def sync(database, group, jobs=(), **params):
-        ask = {"hpc": group}.get
         with (
-            patch.object(plan, "members_of", ask),
+            patch.object(plan, "members_of", lambda _name, _people: group),
             patch.object(plan, "queued_jobs", lambda _run: list(jobs)),
         ):
             return bring(database, accounts=GROUP, **params)
@@ -182,6 +206,27 @@ def test_members_of_a_group_come_and_go(sync):
     left = sync(database, ["bob", "carol"])
     assert (left["changed"], left["notes"]) == (True, [])
     assert database.tree()[1]["hpc"] == ["alice", "bob", "carol"]
+
+
+@pytest.mark.parametrize("exclusive", [True, False])
+def test_members_with_capitals_are_left_out_but_by_the_option(sync, exclusive):
+    database = Sacctmgr()
+    answer = sync(database, ["JDoe", "bob"], exclusive=exclusive)
+    assert answer["notes"] == [
+        (
+            "hpc: left out for their capitals: JDoe; "
+            "write slurm_database_options: {Parameters: PreserveCaseUser}"
+        )
+    ]
+    assert database.tree()[1]["hpc"] == ["alice", "bob"]
+    assert sync(database, ["JDoe", "bob"], exclusive=exclusive)["changed"] is False
+    # By hand, where sssd takes both for one name.
+    database._add_user(["jdoe"], {"account": "hpc", "cluster": "dgx"})
+    assert sync(database, ["JDoe", "bob"], exclusive=exclusive)["changed"] is False
+    kept = Sacctmgr(parameters="PreserveCaseUser")
+    assert sync(kept, ["JDoe", "bob"], exclusive=exclusive)["notes"] == []
+    assert kept.tree()[1]["hpc"] == ["JDoe", "alice", "bob"]
+    assert sync(kept, ["JDoe", "bob"], exclusive=exclusive)["changed"] is False
 
 
 @pytest.mark.parametrize("exclusive", [True, False])
@@ -253,7 +298,7 @@ def sync_all(bring):
     def sync_all(database, groups, known, jobs=(), **params):
         accounts = [{"name": name, "group": name} for name in groups]
         with (
-            patch.object(plan, "members_of", known.get),
+            patch.object(plan, "members_of", lambda name, _people: known.get(name)),
             patch.object(plan, "queued_jobs", lambda _run: list(jobs)),
         ):
             return bring(database, accounts=accounts, **params)

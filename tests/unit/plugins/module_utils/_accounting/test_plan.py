@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import pytest
+from sacctmgr_model import CONFIG
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._accounting import (
     parse as accounting,
@@ -34,7 +35,7 @@ def rows(text, *columns):
     return parse_table(text, columns)
 
 
-def present():
+def present(parameters="(null)"):
     return accounting.parse_present(
         "dgx",
         rows("dgx\nold\n", "cluster"),
@@ -47,6 +48,7 @@ def present():
         rows("alice|vision\nalice|vision\nbob|vision\nroot|root\n", "user", "defaultaccount"),
         parse_table(ASSOCIATIONS, accounting.ASSOCIATION_COLUMNS),
         rows("normal\ngpu\n", "name"),
+        CONFIG.format(parameters=parameters),
     )
 
 
@@ -353,6 +355,21 @@ def test_declarations_that_are_refused(entries, error):
     errors = accounting.parse_declared(entries)[1]
     assert len(errors) == 1
     assert errors[0].startswith(error)
+
+
+def test_a_user_with_capitals_needs_an_option_of_slurmdbd():
+    entries = [{"name": "a", "users": ["alice", {"name": "JDoe"}]}]
+    assert not present().any_case
+    assert accounting.parse_declared(entries, any_case=False)[1] == [
+        (
+            "accounts.a.users.JDoe.name: Slurm keeps it in lower case; "
+            "write slurm_database_options: {Parameters: PreserveCaseUser}"
+        )
+    ]
+    # slurmdbd looks for the word in any case.
+    for parameters in ("PreserveCaseUser", "preservecaseuser,other"):
+        assert present(parameters).any_case
+    assert accounting.parse_declared(entries)[1] == []
 
 
 def test_an_admin_level_given_once_holds_everywhere():

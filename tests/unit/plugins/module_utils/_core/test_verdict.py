@@ -15,6 +15,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import 
     judge,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.verdict import (
+    BACKUP,
     FABRIC,
     CommonFinding,
     Fold,
@@ -58,6 +59,7 @@ def one(check, subject, status, **more):
         ("sm:head-01", FABRIC, ()),
         ("fabric", FABRIC, ()),
         ("gpu:", FABRIC, ()),
+        ("backup:alpha/database", BACKUP, ()),
     ],
 )
 def test_where_a_subject_belongs(subject, owner, nodes):

@@ -142,6 +142,33 @@ def test_what_a_killed_run_left_out_of_the_histories_is_added(store: Store, tmp_
         assert [len(lines) for lines in history.values()] == [1, 1]
 
 
+def test_a_part_that_was_replaced_does_not_come_back_into_its_slot(store: Store, tmp_path: Path):
+    run = store.begin("validate_nodes", AT)
+    store.add(run, "n", "", records(gpus=1), AT)
+    parts = tmp_path / "evidence/parts/n.json"
+    parts.write_text("{}")
+    run = store.begin("validate_nodes", AT)
+    store.settle(Problems())
+    assert parts.read_text() == "{}"
+    # The new one fails without a name, and the old one did not.
+    store.add(run, "n", "", [Record("gpu.present", "gpu:n/0", FAIL).as_data()], AT)
+    history = dict(store.histories(Problems()))
+    assert [one["status"] for one in history[UUID.format(0)]] == [PASS]
+
+
+def test_a_lost_file_of_parts_is_made_again_from_the_runs(store: Store, tmp_path: Path):
+    run = store.begin("validate_nodes", AT)
+    given = records()
+    for one in given:
+        store.add(run, "n", "", [one], AT)
+    parts = tmp_path / "evidence/parts/n.json"
+    before = parts.read_text()
+    parts.unlink()
+    store.begin("validate_nodes", AT)
+    store.settle(Problems())
+    assert parts.read_text() == before
+
+
 def test_compressed_runs_are_read_as_before(store: Store, tmp_path: Path):
     raw = tmp_path / "said.txt"
     raw.write_text("said")

@@ -29,6 +29,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._exporters.slurm imp
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import (
     KEPT_OUT,
+    REPLACED,
     SPARE,
     UNPROVEN,
     write_reason,
@@ -114,6 +115,7 @@ def test_what_slurm_does_not_tell_by_itself() -> None:
     [
         (write_reason("dgx-01", SPARE, "spare, ready"), "gate-spare"),
         (write_reason("dgx-01", UNPROVEN, "unproven, run validate_nodes"), "gate-new"),
+        (write_reason("dgx-01", REPLACED, "replaced gpu:3, run validate_nodes"), "gate-new"),
         (write_reason("dgx-01", KEPT_OUT, "gpu3 ecc"), "dgx-gate"),
         # Of another node, and edited: what it is now is not known.
         (write_reason("dgx-02", SPARE, "spare, ready"), "dgx-gate"),

@@ -54,3 +54,32 @@ def test_rates_keep_four_digits(
     assert (failed.check, failed.subject) == (PART, "cable:dgx-02/rail0--leaf-10/2")
     assert failed.measured == {"value": slow, "unit": "Gb/s"}
     assert failed.evidence[0].endswith(flow)
+
+
+@pytest.mark.parametrize(
+    ("gbps", "cleared"),
+    [
+        (392.0, ["dgx-01", "dgx-02", "dgx-03", "dgx-04"]),
+        (98.0, ["dgx-01", "dgx-03", "dgx-04"]),
+        (None, ["dgx-01", "dgx-03", "dgx-04"]),
+    ],
+)
+def test_a_node_passes_as_a_whole_when_all_of_its_parts_do(
+    gbps: float | None, cleared: list[str]
+) -> None:
+    """It may have failed as a whole before."""
+    plan = small_plan(nodes=4, rails=2, units=1, spines=0)
+    routes = computed_routes(plan)
+    bad = rail_end("dgx-02", 1)
+    schedule = make_schedule(plan, routes)
+    values = [
+        Measurement(n, half, a, b, gbps if bad in (a, b) else 392.0)
+        for n, half, _unit, a, b in schedule.flows()
+    ]
+    thresholds = {400.0: Threshold(">=", 360.0, "Gb/s", "t")}
+    found = Localiser(plan, routes)
+    verdict, further = judge(Session(plan, routes, schedule, thresholds, False), found, values)
+    records = make_records(plan, found.suspects, verdict, further, thresholds)
+    passed = [record.subject for record in records if record.status == "pass"]
+    nodes = [subject for subject in passed if subject.startswith("node:")]
+    assert nodes == [f"node:{name}" for name in cleared]

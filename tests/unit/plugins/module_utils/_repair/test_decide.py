@@ -155,7 +155,6 @@ def test_the_second_time_the_part_goes_back(broken: Case) -> None:
     assert plan.waits[NAME].startswith(
         "reboot is next and not done (cluster_repair.steps lacks it)"
     )
-    broken.events.pop()
     broken.policy = ALL
     assert steps(broken.plan()) == [(NAME, "reboot")]
 
@@ -169,6 +168,57 @@ def test_after_the_last_step_the_part_goes_back(broken: Case) -> None:
     broken.verdicts[NAME] = verdict(check="gpu.remap_failed", at=broken.now + 5)
     again = broken.plan()
     assert (again.events, again.waits) == ((), plan.waits)
+
+
+def test_a_part_that_goes_back_is_not_repaired_after_all(broken: Case) -> None:
+    broken.verdicts[NAME] = verdict(check="gpu.remap_failed")
+    before = broken.plan()
+    broken.verdicts[NAME] = verdict(at=broken.now + 5)
+    again = broken.plan(ladders={"gpu.remap_failed": ladder_of("gpu.xid")})
+    assert (again.events, again.waits) == ((), before.waits)
+
+
+@pytest.mark.parametrize(
+    ("lacks", "step"),
+    [
+        # Consent to the first step of the ladder, and to the last but the BMC; a BMC; no services.
+        (Policy(), "reset_gpu"),
+        (Policy(steps=["reset_gpu"]), "reboot"),
+        (Policy(steps=STEPS), "power_cycle"),
+        (Policy(steps=STEPS, serving=(NAME,), powered=(NAME,)), "reboot"),
+    ],
+)
+def test_what_a_person_was_asked_for_is_used_when_it_comes(
+    broken: Case, lacks: Policy, step: str
+) -> None:
+    broken.policy = lacks
+    plan = broken.plan()
+    while plan.due:
+        broken.end()
+        broken.verdicts[NAME] = verdict(at=broken.now + 10)
+        plan = broken.plan()
+    assert plan.waits[NAME].startswith(f"{step} is next and not done")
+    # Seen again, and found again: a person knows it.
+    for at in (broken.verdicts[NAME].at, broken.now + 10):
+        broken.verdicts[NAME] = verdict(at=at)
+        again = broken.plan()
+        assert (again.events, again.due, again.waits) == ((), (), plan.waits)
+    broken.policy = Policy(steps=STEPS, powered=(NAME,))
+    shown = broken.plan(begins=False)
+    assert (shown.events, shown.waits) == ((), {NAME: f"{step} is next"})
+    used = broken.plan()
+    assert (kinds(used), steps(used)) == ([BEGUN], [(NAME, step)])
+    assert not open_of(fold(broken.events))[NAME].waits
+
+
+def test_evidence_that_changes_why_a_person_is_needed_is_one_line_more(broken: Case) -> None:
+    broken.policy = Policy()
+    broken.plan()
+    broken.verdicts[NAME] = verdict(check="gpu.access", at=broken.now + 5)
+    plan = broken.plan()
+    assert kinds(plan) == [JUDGED, PERSON]
+    assert plan.waits[NAME].startswith("reboot is next and not done")
+    assert broken.plan().events == ()
 
 
 def test_a_power_cycle_needs_a_bmc(broken: Case) -> None:
@@ -276,6 +326,10 @@ def test_what_cannot_be_measured_is_a_persons_in_the_end(broken: Case) -> None:
         assert steps(broken.plan()) == [(NAME, VALIDATE)]
     plan = broken.plan()
     assert (kinds(plan), plan.due) == ([PERSON], ())
+    assert broken.plan().events == ()
+    # The person has looked, and validates it.
+    broken.verdicts[NAME] = verdict(at=broken.now + 5)
+    assert steps(broken.plan()) == [(NAME, "reboot")]
 
 
 def test_evidence_from_before_a_step_counts_for_nothing(broken: Case) -> None:

@@ -113,6 +113,44 @@ def test_a_look_at_the_bmc_leaves_the_level_of_the_validation(tmp_path):
     assert [one["level"] for one in make(tmp_path, 4)["nodes"]] == before
 
 
+def add(store, playbook, scope, *records):
+    run = store.begin(playbook, NOW)
+    store.add(run, scope, playbook, [one.as_data() for one in records], NOW)
+
+
+def test_copies_and_bmcs_make_neither_fabric_nor_nodes_pass(tmp_path):
+    """They are in the same store, and show nothing about either."""
+    store = Store(str(tmp_path / "evidence"))
+    add(store, "prove_backup", "backup of head-01", Record("backup.age", "backup:a/jobs", PASS))
+    report = make(tmp_path, 2)
+    assert (report["verdict"], report["summary"]["fabric"]) == ("not_measured", "not_measured")
+    assert report["summary"]["backup"] == "pass"
+    assert report["unplanned"] == []
+    add(store, "validate_bmc", "dgx-01", Record("bmc.access", "node:dgx-01", PASS))
+    part = Record("fabric.pairs.part", "hca:dgx-02/rail0", PASS)
+    flows = Record("fabric.pairs.fleet", "fabric", PASS)
+    add(store, "validate_fabric", "fabric", part, flows)
+    report = make(tmp_path, 2)
+    assert report["verdict"] == report["summary"]["fabric"] == "not_measured"
+    assert [one["verdict"] for one in report["nodes"]] == ["not_measured"] * 2
+    assert [(one["check"], one["subjects"], one["remedy"]) for one in report["not_measured"]] == [
+        ("node.records", ["node:dgx-01", "node:dgx-02"], "run validate_nodes"),
+        ("fabric.records", ["fabric"], "run validate_fabric"),
+    ]
+    # Where they were measured, copies that fail are a separate verdict.
+    world.fill(store, 2)
+    assert make(tmp_path, 2)["verdict"] == "pass"
+    add(store, "prove_backup", "backup of head-01", Record("backup.age", "backup:a/jobs", FAIL))
+    report = make(tmp_path, 2)
+    assert (report["verdict"], report["summary"]["fabric"]) == (FAIL, "pass")
+    assert report["summary"]["backup"] == FAIL
+    assert '<testsuite name="backup" tests="1" failures="1"' in junit(report)
+    assert "backup" in Page(report_html(report)).text
+    names = [one["name"] for one in load_report(
+        str(tmp_path / "evidence"), None, Request(), NOW)["nodes"]]  # fmt: skip
+    assert names == ["dgx-01", "dgx-02"]
+
+
 def test_rails_are_green_by_the_record_that_lists_the_right_cables(tmp_path):
     store = Store(str(tmp_path / "evidence"))
     at = "2026-03-03T00:00:00Z"

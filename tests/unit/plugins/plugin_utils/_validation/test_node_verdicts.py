@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 from ansible.errors import AnsibleLookupError
+from checkout import ROOT
 
 from ansible_collections.baremetal.dgx.plugins.lookup.node_verdicts import LookupModule
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import Record, Threshold
+from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.failures import note_failures
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.node_verdicts import (
     gate_verdicts,
 )
@@ -233,7 +235,7 @@ def look(folder: Path, *names: Any, **options: Any) -> list[dict[str, Any]]:
 
 def test_the_lookup_reads_what_the_playbooks_leave(tmp_path: Path) -> None:
     (tmp_path / "nodes").mkdir()
-    (tmp_path / "fabric" / "pairs").mkdir(parents=True)
+    (tmp_path / "fabric").mkdir()
     for node in ("n1", "n2"):
         text = json.dumps(node_file(node)[1])
         (tmp_path / "nodes" / f"{node}.json").write_text(text, encoding="utf-8")
@@ -252,24 +254,44 @@ def test_the_lookup_reads_what_the_playbooks_leave(tmp_path: Path) -> None:
     assert [one["verdict"] for one in look(tmp_path, "n1", "n2", fabric=True)] == ["pass", "pass"]
     cut = look(tmp_path, "n3")[0]["first_failing"]["text"]
     assert cut.startswith("n3.json cannot be read: ")
-    pairs = [record("fabric.pairs.part", "hca:n1/rail2", "fail")]
-    path = tmp_path / "fabric" / "pairs" / "pairs-records.json"
-    path.write_text(json.dumps(pairs), encoding="utf-8")
-    assert look(tmp_path, "n1")[0]["verdict"] == "fail"
-    path.unlink()
-    # A culprit of the group tests is its node's; what only fails with two nodes together blames
-    # neither.
-    groups = [
-        record("groups.culprit", "node:n1", "fail"),
-        record("groups.interaction", "nodes:n2,n3", "fail"),
-    ]
-    (tmp_path / "fabric" / "groups").mkdir()
-    path = tmp_path / "fabric" / "groups" / "groups-records.json"
-    path.write_text(json.dumps(groups), encoding="utf-8")
-    assert look(tmp_path, "n1")[0]["first_failing"]["check"] == "groups.culprit"
     swept = {"records": [cable("n1", 0), cable("n2", 0)]}
     (tmp_path / "fabric" / "records.json").write_text(json.dumps(swept), encoding="utf-8")
-    assert [one["verdict"] for one in look(tmp_path, "n1", "n2")] == ["fail", "pass"]
+    assert [one["verdict"] for one in look(tmp_path, "n1", "n2")] == ["pass", "pass"]
+
+
+def test_a_failure_of_pairs_or_groups_stands_and_says_how_it_is_measured_again(
+    tmp_path: Path,
+) -> None:
+    """After a run in which the node, which is held, took no part."""
+    (tmp_path / "nodes").mkdir()
+    for node in ("n1", "n2", "n3"):
+        text = json.dumps(node_file(node)[1])
+        (tmp_path / "nodes" / f"{node}.json").write_text(text, encoding="utf-8")
+    folder = str(tmp_path / "failures")
+    # A culprit is its node's; what only fails with two nodes together blames neither.
+    note_failures(folder, [
+        record("groups.culprit", "node:n1", "fail", EARLY),
+        record("groups.interaction", "nodes:n2,n3", "fail"),
+        record("fabric.pairs.part", "cable:n2/rail0--leaf-01/1", "fail"),
+    ])  # fmt: skip
+    left = note_failures(folder, [record("groups.node", "node:n1", "not_measured")])
+    assert [one["check"] for one in left] == ["groups.culprit"]
+    found = look(tmp_path, "n1", "n2", "n3")
+    assert [one["verdict"] for one in found] == ["fail", "fail", "pass"]
+    page = "(docs/validation.md, Failures of pairs and groups)"
+    assert [one["first_failing"]["remedy"] for one in found[:2]] == [
+        f"repair it; then run its group in a reservation {page}",
+        f"repair it; then run validate_fabric with pair_tests.transport ssh {page}",
+    ]
+    text = (ROOT / "docs/validation.md").read_text(encoding="utf-8")
+    assert "### Failures of pairs and groups" in text
+    assert found[0]["at"] == EARLY
+    note_failures(folder, [record("groups.culprit", "node:n1", "pass")])
+    for torn in ("{", "[]", '{"node:n3": {"check": "groups.culprit"}}', '{"node:n3": [{}]}'):
+        (tmp_path / "failures" / "n3.json").write_text(torn, encoding="utf-8")
+        found = look(tmp_path, "n1", "n2", "n3")
+        assert [one["verdict"] for one in found] == ["pass", "fail", "not_measured"]
+        assert "n3.json" in found[2]["first_failing"]["text"]
 
 
 @pytest.mark.parametrize("names", [[""], ["../n1"], [3]])

@@ -77,13 +77,21 @@ IN_SERVICE = Node("n1", ("IDLE",))
         (held("n"), None, "leave", "no evidence; stays out"),
         (held("n"), says("not_measured"), "leave", "not measured; stays out"),
         (held("n"), says("fail"), "reword", "gpu3 ecc_volatile"),
+        # A part was replaced: what was measured before is of another one.
+        (held("r"), says("pass"), "resume", "passes"),
+        (held("r"), says("pass", hours=2), "leave", "evidence from before it was taken out; run v"),
+        (held("r"), says("fail"), "reword", "gpu3 ecc_volatile"),
+        (held("r"), says("not_measured"), "leave", "not measured; stays out"),
         (held("f"), says("pass"), "resume", "passes"),
         (held("f"), says("pass", hours=2), "leave",
          "it was taken out; run validate_fabric, and validate_nodes -e again=true"),
         (held("b"), says("pass", hours=3), "leave", "evidence from before it was taken out"),
         (replace(held("f"), reason_at="Unknown"), says("pass"), "leave", "evidence from before"),
         (held("f", "gpu3 ecc_volatile: 11 errors"), says("fail"), "leave", "still fails: gpu3 ecc"),
-        (held("f", "gpu3 ecc_volatile"), says("fail"), "leave", "still fails: gpu3 ecc"),
+        (held("f", "gpu3 ecc_volatile"), says("fail"), "leave",
+         "still fails: gpu3 ecc_volatile; replace the GPU"),
+        (held("f"), says("fail", hours=25), "leave",
+         "evidence is 1 days old; stays out, and failed: gpu3 ecc_volatile; replace the GPU"),
         (held("f", "gpu4 clock: slow"), says("fail"), "reword", "gpu3 ecc_volatile"),
         # What a node was held for while it was new is not a finding, whatever its words are.
         (held("n", "gpu3 ecc_volatile: 11 errors"), says("fail"), "reword", "gpu3 ecc_volatile"),
@@ -161,7 +169,7 @@ def test_a_node_that_slurm_does_not_know() -> None:
 
 def test_the_kind_of_a_reason_follows_what_the_node_was() -> None:
     failing = says("fail")
-    for kind, then in (("n", "b"), ("s", "b"), ("b", "b"), ("f", "f")):
+    for kind, then in (("n", "b"), ("r", "b"), ("s", "b"), ("b", "b"), ("f", "f")):
         reason = read_reason("n1", plan([held(kind)], [failing]).actions[0].reason)
         assert reason is not None
         assert reason.kind == then

@@ -1,0 +1,73 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Failures that stand: of nodes that were loaded together, which not all are each time.
+
+    NODE.json    records by subject
+
+A node that is held for one takes no part in the next run, whose records show nothing about it. So a
+failure stands until its check passes or fails again for the same subject, or until the part was
+replaced, which removes the subject from the file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Mapping, Sequence, Tuple
+
+from .._core.files import write_atomic
+from .._core.record import FAIL, NOT_MEASURED
+from .._core.verdict import layer_of, place_of
+from .batch import file_name
+from .parts import known_parts
+
+_Key = Tuple[str, str]
+
+
+def standing(
+    before: Mapping[_Key, Mapping[str, Any]], records: Sequence[Mapping[str, Any]]
+) -> tuple[dict[_Key, Mapping[str, Any]], list[Mapping[str, Any]]]:
+    """Return what stands after these records, by check and subject, and what they did not measure.
+
+    Of the latter only what belongs to their layers: a run of pairs shows nothing about groups.
+    KeyError, TypeError for what is not a record.
+    """
+    measured = {_key(one) for one in records if one["status"] != NOT_MEASURED}
+    layers = {layer_of(one["check"]) for one in records}
+    kept = {key: one for key, one in before.items() if key not in measured}
+    fresh = {_key(one): one for one in records
+             if one["status"] == FAIL and place_of(one["subject"]).gate_fails}  # fmt: skip
+    return {**kept, **fresh}, [one for key, one in kept.items() if layer_of(key[0]) in layers]
+
+
+def note_failures(folder: str, records: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Write which failures stand after these records; return those that they did not measure.
+
+    OSError; ValueError for a file that is not as it was written.
+    """
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    paths = [os.path.join(folder, name) for name in names if name.endswith(".json")]
+    files = {path: known_parts(path) for path in paths}
+    before: dict[_Key, Mapping[str, Any]] = {}
+    for path, subjects in files.items():
+        try:
+            before.update({_key(one): one for some in subjects.values() for one in some})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{path}: is not a list of failures: {error!r}") from error
+    after, left = standing(before, records)
+    wanted: dict[str, dict[str, list[Mapping[str, Any]]]] = {path: {} for path in files}
+    for (_check, subject), one in sorted(after.items()):
+        for node in place_of(subject).gate_fails:
+            subjects = wanted.setdefault(os.path.join(folder, f"{file_name(node)}.json"), {})
+            subjects.setdefault(subject, []).append(one)
+    for path, subjects in wanted.items():
+        if subjects != files.get(path):
+            write_atomic(path, json.dumps(subjects, indent=1) + "\n", 0o640, make=0o750)
+    return left
+
+
+def _key(record: Mapping[str, Any]) -> _Key:
+    return record["check"], record["subject"]
