@@ -96,8 +96,8 @@ class ActionModule(ActionBase):
             levels = reader.value(variables["__validation_levels"], variables)
             variables["__validation"] = levels[arguments["level"]]
             nothing = reader.value(variables["__validation_nothing"], variables)
-            switches = {**variables["__validation"]["parts"], **arguments["parts"]}
-            asked = reasons(arguments["level"], switches, nothing)
+            switches = variables["__validation"]["parts"]
+            asked = reasons(arguments["level"], switches, nothing, arguments["parts"])
             wanted = [part for part, why in asked.items() if not why]
             parts = reader.parts(wanted, variables, task_vars.get("omit"))
             refused = "" if reported.get("may_load", True) else str(reported.get("why"))

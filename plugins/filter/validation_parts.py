@@ -13,7 +13,7 @@ author:
   - The baremetal.dgx authors (@baremetal)
 description:
   - Takes a level and returns for each part why it is not asked for, or an empty text.
-positional: switches, nothing
+positional: switches, nothing, run
 options:
   _input:
     description: V(quick), V(standard) or V(burn_in).
@@ -25,6 +25,12 @@ options:
     default: {}
   nothing:
     description: For parts that have nothing to ask, why.
+    type: dict
+    default: {}
+  run:
+    description:
+      - Parts that only this run switches off, or on. What it switches off although O(switches) does
+        not has another reason.
     type: dict
     default: {}
 """
@@ -52,12 +58,13 @@ def validation_parts(
     level: str,
     switches: Mapping[str, Any] | None = None,
     nothing: Mapping[str, str] | None = None,
+    run: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
     """Return the parts with their reasons; AnsibleFilterError says which word is wrong."""
     from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.levels import reasons
 
     try:
-        return reasons(str(level), switches or {}, nothing or {})
+        return reasons(str(level), switches or {}, nothing or {}, run or {})
     except ValueError as error:
         raise AnsibleFilterError(f"validation_parts: {error}") from error
 

@@ -14,7 +14,7 @@ author:
 description:
   - Takes what the tasks of the parts returned. A part that was asked for and has no records gets
     one that says why; it is not measured. So is a record that cannot be counted.
-positional: node, asked, in_the_way
+positional: node, asked, in_the_way, nothing, level
 options:
   _input:
     description: By part, what its task returned.
@@ -36,6 +36,10 @@ options:
     description: By part, why it has nothing to ask of this node.
     type: dict
     default: {}
+  level:
+    description: The level of the run.
+    type: str
+    default: quick
 """
 
 EXAMPLES = r"""
@@ -46,8 +50,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: C(records), C(verdict), C(counts), C(lines) of what did not pass, C(not_asked), and
-    all in one line as C(text).
+  description: C(records), the C(level) that they prove, C(verdict), C(counts), C(lines) of what did
+    not pass, C(not_asked), and all in one line as C(text).
   type: dict
 """
 
@@ -61,12 +65,13 @@ def validation_result(
     asked: Mapping[str, str],
     in_the_way: Mapping[str, str] | None = None,
     nothing: Mapping[str, str] | None = None,
+    level: str = "quick",
 ) -> dict[str, Any]:
     """Return one answer."""
     from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import utc_text
     from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.levels import fold
 
-    return fold(node, asked, answers, utc_text(), in_the_way, nothing)
+    return fold(node, asked, answers, utc_text(), in_the_way, nothing, level)
 
 
 class FilterModule:

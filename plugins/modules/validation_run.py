@@ -16,6 +16,8 @@ description:
   - What has come is in O(folder). When the module, or what it started, is killed, the next call
     starts only what is missing, and nodes repeat what they have done before.
   - A node from which nothing comes for O(silent_s) is given up; the others are waited for.
+  - By ClusterShell, a node whose connection breaks is started again a few times while the others go
+    on, and nodes beyond O(fanout) wait for their turn.
 version_added: 1.0.0
 author:
   - The baremetal.dgx authors (@baremetal-dgx)

@@ -2,16 +2,18 @@
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 
-"""Stand-in nodes under the real launch of validate_nodes, and their srun.
+"""Stand-in nodes under the real launch of validate_nodes, their srun and their ssh.
 
     validation_nodes.py control WORLD     the control side: what validation_run does
     WORLD/bin/srun …                      the step: it plays all of its nodes in one process
+    WORLD/bin/ssh … NODE COMMAND          what the real clush calls: it plays one node
 
 A node answers through the real spool, keeps its answers in its folder and asks no part twice, as
 `_node_validation/parts.py` does. What befalls it is in WORLD/fates.json: `dead` cannot be started,
 and ends the whole step, as Slurm does; with one that is `down` no step is created; `hang` is silent
-after its first part; `torn` loses the end of every line. All others answer, some lines twice, in
-any order.
+after its first part; `torn` loses the end of every line. By ssh the connection of one with `breaks`
+is lost once after its first part, that of one with `lost` always, and in one with `fault` the
+program itself ends. All others answer, some lines twice, in any order.
 """
 
 from __future__ import annotations
@@ -43,6 +45,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._node_validation.sta
 RUN = "0123456789abcdef"
 PARTS = ("gpu_health", "canary", "burn", "nccl")
 DEAD, HANG, TORN, DOWN = "dead", "hang", "torn", "down"
+BREAKS, LOST, FAULT = "breaks", "lost", "fault"
 SILENT_S, BEAT_S = 4.0, 0.3
 
 
@@ -76,10 +79,11 @@ class World:
         (self.folder / "program").write_text("a program")
         for name in names:
             (self.folder / "nodes" / name).mkdir(parents=True)
-        tool = self.folder / "bin" / "srun"
-        tool.parent.mkdir()
-        tool.write_text(f'#!/bin/sh\nexec {sys.executable} {__file__} srun {self.folder} "$@"\n')
-        tool.chmod(0o755)
+        (self.folder / "bin").mkdir()
+        for name in ("srun", "ssh"):
+            tool, play = self.folder / "bin" / name, f"{sys.executable} {__file__} {name}"
+            tool.write_text(f'#!/bin/sh\nexec {play} {self.folder} "$@"\n')
+            tool.chmod(0o755)
 
     def asked(self, node: str) -> list[str]:
         """The parts that a node was asked, each as often as it was begun."""
@@ -114,9 +118,10 @@ def control(world: World) -> None:
 class Node:
     """One node of a step."""
 
-    def __init__(self, world: World, rank: int, name: str, fate: str, part_s: float) -> None:
+    def __init__(self, world: World, rank: int | None, name: str, fate: str, part_s: float) -> None:
         self._place = world.folder / "nodes" / name
-        self._rank, self._name, self._fate, self._part_s = rank, name, fate, part_s
+        self._label = f"{rank}: " if rank is not None else ""
+        self._name, self._fate, self._part_s = name, fate, part_s
         self._numbers = random.Random()
 
     def lines(self) -> Iterator[tuple[float, str]]:
@@ -138,13 +143,13 @@ class Node:
                         left -= BEAT_S
                     (self._place / f"{part}.json").touch()
                 for line in self._lines_of(part):
-                    yield 0.0, f"{self._rank}: {line}"
+                    yield 0.0, f"{self._label}{line}"
                 while self._fate == HANG:
                     yield 0.5, ""
 
     def _beat(self) -> str:
         """What a node that is at work says."""
-        return f"{self._rank}: {beat_of(RUN, self._name)}"
+        return f"{self._label}{beat_of(RUN, self._name)}"
 
     def _lines_of(self, part: str) -> list[str]:
         lines = lines_of(RUN, self._name, part, answer_of(self._name, part))
@@ -192,9 +197,27 @@ def srun(world: World, words: list[str]) -> int:
     return 1 if dead else 0
 
 
+def ssh(world: World, name: str) -> int:
+    """Play a node of clush; return the exit status of ssh."""
+    fate, place = world.fates().get(name, ""), world.folder / "nodes" / name
+    if fate in (LOST, FAULT):
+        return 255 if fate == LOST else 3
+    node = Node(world, None, name, fate, float((world.folder / "part_s").read_text()))
+    for wait_s, line in node.lines():
+        if fate == BREAKS and (place / f"{PARTS[0]}.json").exists():
+            (world.folder / "fates.json").write_text("{}")
+            return 255
+        time.sleep(wait_s)
+        if line:
+            print(line, flush=True)
+    return 0
+
+
 if __name__ == "__main__":
     own = World(Path(sys.argv[2]))
     if sys.argv[1] == "control":
         control(own)
+    elif sys.argv[1] == "ssh":
+        sys.exit(ssh(own, sys.argv[-2]))
     else:
         sys.exit(srun(own, sys.argv[3:]))

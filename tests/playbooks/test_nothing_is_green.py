@@ -507,3 +507,64 @@ def test_a_node_is_not_idle_if_slurm_does_not_answer(
              "ignore_unreachable": play["ignore_unreachable"]}  # fmt: skip
     _rc, output = site.run(playbook=written(site, [short]))
     assert f"idle: {idle}" in output
+
+
+# Plays gpu_health: the processes of a job fail it where the node should be idle.
+GPUS = """\
+#!/usr/bin/python
+# WANT_JSON
+import json, sys
+idle = json.load(open(sys.argv[1]))["idle"]
+with open("{folder}/gpus", "a") as asked:
+    print(idle, file=asked)
+print(json.dumps({{"changed": False, "verdict": "fail" if idle else "pass"}}))
+"""
+SQUEUE = """\
+#!/bin/sh
+echo asked >> {folder}/squeue
+[ "$(wc -l < {folder}/squeue)" -lt 2 ] || {then}
+"""
+
+
+@pytest.mark.parametrize(
+    ("then", "asked", "verdict"),
+    [
+        ("echo '9|alice|RUNNING|2026-11-25T09:00:00|dgx-01'", ["True", "False"], "pass"),
+        ("exit 1", ["True", "False"], "pass"),
+        ("true", ["True"], "fail"),
+    ],
+    ids=["a job", "no answer", "no job"],
+)
+def test_a_job_that_begins_during_the_checks_is_no_finding(
+    then: str, asked: list[str], verdict: str, site: Site
+) -> None:
+    """Nothing holds the node yet, and Slurm was asked before."""
+    for name, text in {"library/gpus": GPUS, "bin/squeue": SQUEUE}.items():
+        path = site.folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text.format(folder=site.folder, then=then))
+        path.chmod(0o755)
+    (site.folder / "bin/scontrol").write_text(
+        "#!/bin/sh\necho NodeName=dgx-01 State=IDLE ThreadsPerCore=2\n"
+    )
+    (site.folder / "tasks").mkdir()
+    for name in ("validate_part", "validate_gpu_health", "validate_jobs"):
+        text = (ROOT / f"playbooks/tasks/{name}.yml").read_text()
+        text = text.replace("baremetal.dgx.gpu_health:", "gpus:")
+        (site.folder / f"tasks/{name}.yml").write_text(text)
+    play = play_of("validate_nodes", "Validate the nodes")
+    (read,) = [one for one in play["tasks"] if one["name"] == "Read the node's jobs from Slurm"]
+    include = {"ansible.builtin.include_tasks": "tasks/validate_part.yml"}
+    judge = {"ansible.builtin.assert": {"that": "__validation_answers.gpu_health.verdict == found"}}
+    validation = {"idle": True, "hardware_root": "", "health_thresholds": {}, "ecc": True}
+    known = {
+        "__validation_slurm": ["head-01"], "__validation": validation, "__validate_owner": "ctl-1",
+        "__validate_former": [], "__validation_part": "gpu_health", "__validate_broken": "",
+        "__validation_answers": {}, "__validation_identities": {}, "node_health_profile": {},
+        "found": verdict,
+    }  # fmt: skip
+    short = {"hosts": "dgx-01", "gather_facts": False, "vars": known,
+             "tasks": [read, include, judge]}  # fmt: skip
+    rc, output = site.run(playbook=written(site, [short]))
+    assert rc == 0, output
+    assert (site.folder / "gpus").read_text().split() == asked

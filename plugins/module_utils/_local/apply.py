@@ -12,6 +12,7 @@ ansible-core with this collection, `values` what the plan has for this host.
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import io
 import json
@@ -72,12 +73,32 @@ def _keep_runtime(folder: Folder, name: str, data: bytes) -> None:
     folder.folder(new, make=0o700).close()
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         archive.extractall(os.path.join(folder.path, new))
+    # Else a power failure may leave the name, and below it files without their text.
+    _sync_disk(folder)
     folder.rename(new, name)
+
+
+def _sync_disk(folder: Folder) -> None:
+    """Have all that was written to the folder's file system on disk, and wait for no other one."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syncfs(folder.descriptor):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), folder.path)
+
+
+def _manifest(folder: Folder, name: str) -> dict[str, Any] | None:
+    """Return the manifest of a runtime; None if it is not here, or not whole."""
+    try:
+        with folder.folder(name) as runtime:
+            found: dict[str, Any] = json.loads(runtime.read(_MANIFEST))
+    except (OSError, ValueError):
+        return None
+    return found
 
 
 def _lacking(folder: Folder, digests: Mapping[str, str]) -> list[str]:
     """Return the parts that are not here yet."""
-    lacks = [] if folder.exists(_runtime(digests["runtime"])) else ["runtime"]
+    lacks = [] if _manifest(folder, _runtime(digests["runtime"])) else ["runtime"]
     try:
         same = _digest(folder.read(_VALUES)) == digests["values"]
     except FileNotFoundError:
@@ -112,9 +133,8 @@ def _environment(folder: str, runtime: str) -> dict[str, str]:
 
 def _play(folder: Folder, request: Mapping[str, Any], ask: CommandRunner) -> dict[str, Any]:
     """Run the roles and return how that ended."""
-    runtime = os.path.join(folder.path, _runtime(request["digests"]["runtime"]))
-    with open(os.path.join(runtime, _MANIFEST), encoding="utf-8") as handle:
-        manifest = json.load(handle)
+    name = _runtime(request["digests"]["runtime"])
+    runtime, manifest = os.path.join(folder.path, name), _manifest(folder, name) or {}
     here = sys.version_info[:2]
     if here < tuple(manifest["python"]):
         needed = ".".join(str(part) for part in manifest["python"])
@@ -125,14 +145,16 @@ def _play(folder: Folder, request: Mapping[str, Any], ask: CommandRunner) -> dic
     argv = [sys.executable, "-IS", runtime, "-i", os.path.join(folder.path, _INVENTORY)]
     argv += ["--check"] if request["check"] else []
     argv.append(os.path.join(runtime, PLAYBOOK))
-    for name in [name for name in os.environ if name.startswith("ANSIBLE_")]:
-        del os.environ[name]
+    for variable in [word for word in os.environ if word.startswith("ANSIBLE_")]:
+        del os.environ[variable]
     ended = ask(argv, request["limit_s"], _environment(folder.path, runtime))
     if ended.outcome != ENDED:
         return {"why": _how(ended), "unmeasured": True}
     try:
         reported: dict[str, Any] = json.loads(ended.out.splitlines()[-1])
     except (IndexError, ValueError):
+        # The next question asks for it again: it may have lost files.
+        folder.remove_tree(name)
         return {"why": f"the roles gave no answer: {_how(ended)}"}
     if not ended.ok and not reported["failed"]:
         return {"why": _how(ended)}

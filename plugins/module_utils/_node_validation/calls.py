@@ -14,6 +14,7 @@ import time
 from typing import Any, Callable, Mapping
 
 from .._burn import control as burn
+from .._burn.parent import is_running
 from .._burn.state import load as load_burn
 from .._core.check_module import result_of
 from .._core.names import short_name
@@ -26,6 +27,11 @@ from .._ib.judge import wanted_from_data
 from .._nccl import run as nccl
 from .._storage.ask_fio import ask_fio
 from .._storage.ask_mounts import ask_mounts
+from .parts import left_out
+
+_BURN = "gpu_burn"
+# How often Slurm is asked whether it still keeps jobs away.
+_LOOK_S = 60.0
 
 Options = Mapping[str, Any]
 
@@ -57,13 +63,20 @@ def _dcgm_diag(run: CommandRunner, node: str, options: Options) -> dict[str, Any
     return result_of(without_skips(records, options["skips_ok"])[0])
 
 
-def _gpu_burn(_run: CommandRunner, node: str, options: Options) -> dict[str, Any]:
+def _gpu_burn(
+    _run: CommandRunner, node: str, options: Options, lost: Callable[[], str]
+) -> dict[str, Any]:
     result: dict[str, Any] = {"changed": False}
     folder = options["folder"]
     burn.begin(options, burn.settings_of(options), result, False)
     if options["state"] == "finished":
-        most = options["wait_s"] or 2 * options["duration_s"] + 600
-        burn.follow(folder, time.monotonic() + most)
+        until = time.monotonic() + (options["wait_s"] or 2 * options["duration_s"] + 600)
+        while is_running(folder) and time.monotonic() < until:
+            burn.follow(folder, min(until, time.monotonic() + _LOOK_S))
+            why = lost() if is_running(folder) else ""
+            if why:
+                stop_burn(options)
+                return left_out(why)
     return burn.report(options, node, load_burn(folder), result)
 
 
@@ -80,21 +93,27 @@ def _fio_check(run: CommandRunner, node: str, options: Options) -> dict[str, Any
     return result_of(ask_fio(run, node, options, find, result, False), **result)
 
 
-CALLS: dict[str, Callable[[CommandRunner, str, Options], dict[str, Any]]] = {
+CALLS: dict[str, Callable[..., dict[str, Any]]] = {
     "gpu_health": _gpu_health,
     "ib_health": _ib_health,
     "mount_check": _mount_check,
     "cpu_memory_check": _cpu_memory_check,
     "dcgm_diag": _dcgm_diag,
-    "gpu_burn": _gpu_burn,
+    _BURN: _gpu_burn,
     "nccl_all_reduce": _nccl_all_reduce,
     "fio_check": _fio_check,
 }
 
 
-def call(run: CommandRunner, module: str, options: Options) -> dict[str, Any]:
-    """Return what the module of this name returns; KeyError, and what a check raises."""
-    return CALLS[module](run, options.get("node") or short_name(), options)
+def call(
+    run: CommandRunner, module: str, options: Options, lost: Callable[[], str]
+) -> dict[str, Any]:
+    """Return what the module of this name returns; KeyError, and what a check raises.
+
+    A burn-in ends as soon as `lost` says why the node must not be loaded any more.
+    """
+    more = (lost,) if module == _BURN else ()
+    return CALLS[module](run, options.get("node") or short_name(), options, *more)
 
 
 def stop_burn(options: Options) -> None:

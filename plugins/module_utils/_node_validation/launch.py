@@ -7,7 +7,8 @@
 
 What comes back is appended to files of a folder that only this user looks into. A launch that was
 killed leaves them there, and perhaps what it had started: the next one reads all of them, starts
-only what is missing, and each node answers again what it has done before.
+only what is missing, and each node answers again what it has done before. So does a node whose
+connection has broken, while the others of its start go on.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Callable, Iterable, Mapping, Sequence
 
 from .._core.files import Folder
 from .spool import Spool
-from .start import Start, not_started, split
+from .start import Start, is_lost, not_started, split
 
 _LINES, _LABELS = ".lines", ".labels.json"
 _PART = 1 << 20
@@ -31,19 +32,38 @@ _PACKED, _PACK_SIZE = "spool-%03d.gz", 48 << 20
 _POLL_S = 1.0
 _GRACE_S = 40.0
 _TRIES, _PARTS = 8, 4
+# Longer with each try, together a few minutes: what breaks connections may last.
+_PAUSE_S = 5.0
 
 
 @dataclass
-class _Running:
-    """A start that runs, and when the last line of each of its nodes came."""
+class _Turn:
+    """Nodes of a group that are to be started, which try it is, and not before when."""
 
+    group: str
+    nodes: list[str]
+    number: int = 1
+    at: float = 0.0
+
+
+@dataclass(eq=False)
+class _Running:
+    """A start that runs, its nodes, and when the last line came of each that was heard."""
+
+    turn: _Turn
     start: Start
     process: subprocess.Popen[bytes]
-    last_line: dict[str, float]
+    begun: float
+    last_line: dict[str, float] = field(default_factory=dict)
     failed: set[str] = field(default_factory=set)
-    # Whether any line came from any node.
-    answered: bool = False
+    # Nodes whose connection has broken.
+    lost: set[str] = field(default_factory=set)
     ended_at: float = 0.0
+
+    @property
+    def nodes(self) -> list[str]:
+        """Its nodes, without those that another start has taken over."""
+        return self.turn.nodes
 
 
 @dataclass
@@ -90,55 +110,69 @@ class Launch:
         `begin` makes the command for a name, a group and its nodes. OSError.
         """
         until = self._clock() + seconds
-        running: list[tuple[str, int, _Running]] = []
-        for group, nodes in groups.items():
-            todo = self.missing(nodes)
-            if todo:
-                running.append((group, 1, self._begin(begin, group, todo, program)))
-        while running:
-            self._read({one.start.name: one for _group, _number, one in running})
+        turns = [_Turn(group, self.missing(nodes)) for group, nodes in groups.items()]
+        turns = [turn for turn in turns if turn.nodes]
+        running: list[_Running] = []
+        while turns or running:
             now = self._clock()
-            still = []
-            for group, number, one in running:
-                if not self._is_over(one, now, until):
-                    still.append((group, number, one))
-                    continue
-                self._read({one.start.name: one})
-                if number < _TRIES and now < until:
-                    still += [
-                        (group, number + 1, self._begin(begin, group, nodes, program))
-                        for nodes in self._again(one)
-                    ]
-            running = still
-            if running:
+            due = [turn for turn in turns if turn.at <= now < until]
+            turns = [turn for turn in turns if now < turn.at < until]
+            running += [self._begin(begin, turn, program) for turn in due]
+            self._read({one.start.name: one for one in running})
+            over = [one for one in running if self._is_over(one, self._clock(), until)]
+            self._read({one.start.name: one for one in over})
+            for one in running:
+                if one.turn.number < _TRIES and self._clock() < until:
+                    self._plan(turns, one, self._again(one, one in over))
+            running = [one for one in running if one not in over]
+            if turns or running:
                 time.sleep(_POLL_S)
 
-    def _again(self, one: _Running) -> list[list[str]]:
-        """Return the groups of nodes to be started again after this start.
+    def _plan(self, turns: list[_Turn], one: _Running, groups: Iterable[list[str]]) -> None:
+        """Add the next turns of these groups of nodes of a start."""
+        number, at = one.turn.number + 1, 0.0
+        if one.start.fanout:
+            at = self._clock() + _PAUSE_S * one.turn.number
+        for nodes in groups:
+            # Connections break one after the other, and each command takes memory.
+            same = [t for t in turns if at and (t.group, t.number) == (one.turn.group, number)]
+            if same:
+                same[0].nodes += nodes
+            else:
+                turns.append(_Turn(one.turn.group, nodes, number, at))
+
+    def _again(self, one: _Running, over: bool) -> list[list[str]]:
+        """Return the groups of nodes of a start that are to be started again.
+
+        Where each node has a connection, those whose connection has broken, while the others go on;
+        all, when the start was killed.
 
         A step that lacks a node ends as a whole: the others are started without it. One that came
         to nothing does not say because of which node, so it is started again in parts.
         """
-        todo = [node for node in self.missing(one.last_line) if node not in one.failed]
+        todo = [node for node in self.missing(one.nodes) if node not in one.failed]
+        if one.start.fanout:
+            killed = over and not one.ended_at and one.process.returncode != 0
+            again = [node for node in todo if killed or node in one.lost]
+            one.turn.nodes = [node for node in one.nodes if node not in again]
+            return [again] if again else []
+        if not over:
+            return []
         if one.failed:
             return [todo] if todo else []
-        if one.answered or one.ended_at or len(todo) < 2:
+        if one.last_line or one.ended_at or len(todo) < 2:
             return []
         size = -(-len(todo) // _PARTS)
         return [todo[at : at + size] for at in range(0, len(todo), size)]
 
     def _begin(
-        self,
-        begin: Callable[[str, str, Sequence[str]], Start],
-        group: str,
-        nodes: Sequence[str],
-        program: str,
+        self, begin: Callable[[str, str, Sequence[str]], Start], turn: _Turn, program: str
     ) -> _Running:
         taken = {name.partition(".")[0] for name in self._folder.names()}
         number = 1
-        while f"{group}-{number}" in taken:
+        while f"{turn.group}-{number}" in taken:
             number += 1
-        start = begin(f"{group}-{number}", group, nodes)
+        start = begin(f"{turn.group}-{number}", turn.group, turn.nodes)
         self._folder.write(start.name + _LABELS, json.dumps(dict(start.nodes)), 0o600)
         with open(program, "rb") as given, self._folder.open(
             start.name + _LINES, 0o600
@@ -147,23 +181,30 @@ class Launch:
                 start.argv, stdin=given, stdout=taken_to, stderr=subprocess.STDOUT, cwd="/",
                 start_new_session=True,
             )  # fmt: skip
-        return _Running(start, process, dict.fromkeys(nodes, self._clock()))
+        return _Running(turn, start, process, self._clock())
+
+    def _waits(self, one: _Running, now: float) -> bool:
+        """Return whether a node of a start may still answer."""
+        first = one.begun
+        if 0 < one.start.fanout < len(one.start.nodes):
+            # The turn of those that were not heard comes when others are over.
+            first = max(one.last_line.values(), default=first)
+        return any(
+            now - one.last_line.get(node, first) < self._silent_s
+            for node in self.missing(one.nodes)
+            if node not in one.failed | one.lost
+        )
 
     def _is_over(self, one: _Running, now: float, until: float) -> bool:
         """Return whether a start has ended; end one whose nodes have all answered or are silent."""
         if one.process.poll() is not None:
             return True
-        waits = [
-            node
-            for node in self.missing(one.last_line)
-            if node not in one.failed and now - one.last_line[node] < self._silent_s
-        ]
-        if waits and now < until:
+        if now < until and self._waits(one, now):
             return False
         if not one.ended_at:
             # What has answered all ends by itself in a moment.
             one.ended_at = now
-            if self.missing(one.last_line):
+            if self.missing(one.nodes):
                 _end(one.process, "terminate")
         elif now - one.ended_at > _GRACE_S:
             _end(one.process, "kill")
@@ -200,9 +241,10 @@ class Launch:
         node, text = split(line, labels)
         if node:
             self.spool.feed(node, text)
-            if one is not None and node in one.last_line:
+            if one is not None and node in one.nodes:
                 one.last_line[node] = self._clock()
-                one.answered = True
+                if is_lost(text):
+                    one.lost.add(node)
             return
         lost = not_started(text)
         if lost in self._asked:

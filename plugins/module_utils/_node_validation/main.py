@@ -12,6 +12,7 @@ nodes are asked alike is a reference to `common/NAME.json`.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -25,7 +26,7 @@ from .._core.lock import host_lock
 from .._core.names import short_name
 from .._core.run import ToolError, full_path, run
 from .._slurm.commands import user_name
-from .._slurm.hold import Mine, Request, ask, still
+from .._slurm.hold import SSH, Mine, Request, ask, still
 from . import calls
 from .kept import kept_by
 from .parts import Node, parts_from_data
@@ -83,12 +84,21 @@ class Say:
                 self._read = False
 
 
-def may_load(node: str, hold: Mapping[str, Any] | None) -> str:
-    """Return why the node must not be loaded, as Slurm says here; empty if it may be."""
+def refusal(
+    node: str, hold: Mapping[str, Any] | None, transport: str = "", lasting: bool = False
+) -> str:
+    """Return why the node must not be loaded, as Slurm says here; empty if it may be.
+
+    With SSH as the `transport` a node that nothing holds may be loaded, too. A `lasting` load goes
+    on while Slurm does not answer: it starts no job then.
+    """
     if not hold:
         return ""
     mine = Mine(hold["job_name"], user_name(), hold["owner"], tuple(hold["former"]))
-    decided = still(ask(run, node), Request(node, mine, 0, 0), hold["transport"])
+    seen = ask(run, node)
+    if lasting and seen.problem:
+        return ""
+    decided = still(seen, Request(node, mine, 0, 0), transport or hold["transport"])
     return "" if decided.may_load else decided.why
 
 
@@ -121,14 +131,16 @@ def main(words: Sequence[str]) -> int:
     try:
         node, work = work_of(sys.argv[0], [one for one in dict.fromkeys(names) if one])
         say = Say(name, node)
+        lost = functools.partial(refusal, node, work["hold"], lasting=True)
         signal.signal(signal.SIGALRM, say.beat)
         signal.setitimer(signal.ITIMER_REAL, BEAT_S, BEAT_S)
         # A run that was killed may still be at work here: its answers are waited for.
         with host_lock(LOCK, work["seconds"]), kept_by(name, work["folder"]) as kept:
             own = Node(
                 kept,
-                lambda module, options: calls.call(run, module, options),
-                lambda: work["refused"] or may_load(node, work["hold"]),
+                lambda module, options: calls.call(run, module, options, lost),
+                lambda: work["refused"] or refusal(node, work["hold"]),
+                lambda: refusal(node, work["hold"], SSH),
                 _stop_burn,
             )
             own.ask(parts_from_data(work["parts"]), say)

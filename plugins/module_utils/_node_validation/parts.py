@@ -11,7 +11,7 @@ process with a time limit, so that one that hangs costs only itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable, Mapping, Sequence
 
 from .._core.child import DONE, HUNG, Answer, limited
@@ -22,7 +22,7 @@ Calls = Sequence[Mapping[str, Any]]
 Call = Callable[[str, Mapping[str, Any]], "dict[str, Any]"]
 Limited = Callable[[Callable[[], Any], float], Answer]
 
-_GPU, _BURN = "gpu_health", "burn"
+_GPU, _BURN, _IDLE = "gpu_health", "burn", "idle"
 # What is brought to the control machine of an answer.
 _BROUGHT = ("records", "verdict", "links", "failed", "msg", "skipped", "why")
 GPU_FINDINGS = "gpu_health has findings"
@@ -52,7 +52,7 @@ class Node:
     """Asks the parts of this node. All I/O is handed in.
 
     `call` makes one call, `may_load` says why the node must not be loaded (any more) or "",
-    `stop_burn` interrupts a burn-in.
+    `has_job` why a job may be on it or "", `stop_burn` interrupts a burn-in.
     """
 
     def __init__(
@@ -60,10 +60,12 @@ class Node:
         kept: Kept,
         call: Call,
         may_load: Callable[[], str],
+        has_job: Callable[[], str],
         stop_burn: Callable[[Mapping[str, Any]], None],
         within: Limited = limited,
     ) -> None:
         self._kept, self._call, self._may_load = kept, call, may_load
+        self._has_job = has_job
         self._stop_burn, self._within = stop_burn, within
 
     def ask(self, parts: Sequence[Part], say: Callable[[str, Mapping[str, Any]], None]) -> None:
@@ -93,11 +95,21 @@ class Node:
 
     def _answer(self, part: Part) -> dict[str, Any]:
         """Ask one part and keep what it says; one that breaks is asked again by the next run."""
+        answer = self._asked(part)
+        idle = part.name == _GPU and any(one["options"].get(_IDLE) for one in part.calls)
+        if idle and answer.get("verdict") == FAIL and self._has_job():
+            # The processes of a job that began meanwhile were not left behind.
+            calls = [{**one, "options": {**one["options"], _IDLE: False}} for one in part.calls]
+            answer = self._asked(replace(part, calls=calls))
+        running = (answer.get("run") or {}).get("state") == "running"
+        if not (answer.get("failed") or answer.get("skipped") or running):
+            self._kept.keep(part.name, answer)
+        return answer
+
+    def _asked(self, part: Part) -> dict[str, Any]:
         asked = self._within(lambda: self._all(part.calls), part.limit_s)
         if asked.how == DONE:
             answer: dict[str, Any] = asked.value
-            if (answer.get("run") or {}).get("state") != "running":
-                self._kept.keep(part.name, answer)
             return answer
         reported = asked.message if asked.how == HUNG else f"{asked.how}: {asked.message}"
         return {"failed": True, "msg": reported}

@@ -11,6 +11,7 @@ other user can exchange it. What it prints comes back with a label before each l
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from dataclasses import dataclass, field
@@ -31,6 +32,8 @@ _READ = (
     "n=os.open(os.devnull,os.O_RDONLY);os.dup2(n,0);"
     "os.execv(sys.executable,[sys.executable,'-IS','/proc/self/fd/%d'%f,*sys.argv[2:]])"
 )
+# What clush reports of a connection that ssh, or a gateway, has lost. The program has neither.
+_LOST = tuple(f"exited with exit code {code}" for code in (255, os.EX_PROTOCOL))
 _LAUNCH_FAILED = re.compile(r"failed on node (?P<node>[A-Za-z0-9_.-]+)")
 
 
@@ -41,6 +44,8 @@ class Start:
     name: str
     argv: tuple[str, ...]
     nodes: Mapping[str, str] = field(default_factory=dict)
+    # The connections at a time, one for each node; 0 where one step has all nodes.
+    fanout: int = 0
 
 
 def program_words(python: str, digest: str, run: str) -> list[str]:
@@ -89,7 +94,7 @@ def clush_start(
         remote = f"{become} {remote}".strip()
     else:
         argv += ["-n", "--worker=ssh", "-O", f"ssh_path=/bin/sh {shlex.quote(script)}"]
-    return Start(name, (*argv, remote), {node: node for node in nodes})
+    return Start(name, (*argv, remote), {node: node for node in nodes}, fanout)
 
 
 def split(line: str, labels: Mapping[str, str]) -> tuple[str, str]:
@@ -102,6 +107,11 @@ def split(line: str, labels: Mapping[str, str]) -> tuple[str, str]:
         if not colon or label not in labels:
             return "", line.strip()
     return labels[label], text
+
+
+def is_lost(text: str) -> bool:
+    """Return whether clush says by this that the connection of a node has broken."""
+    return text in _LOST
 
 
 def not_started(line: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...module_utils._slurm.gate.policy import LEVELS
 from .._contract.contract import COMPUTE_GROUPS
-from .._validation.levels import BURN_IN, QUICK, STANDARD
+from .._validation.levels import BURN_IN, QUICK, STANDARD, dcgm_limit
 from .gpu import hardware_inputs
 from .host import Host, folded
 from .storage import mounts, volumes
@@ -28,6 +28,7 @@ def _level(settings: dict[str, Any], level: str) -> dict[str, Any]:
     """Return the settings with what the level says where the site does not."""
     burn = {"duration_s": _BURN_S[level], **settings["burn"]}
     cpu_memory = {"seconds": _CPU_S[level], **settings["cpu_memory"]}
+    dcgm = {"level": _DCGM_LEVEL[level], **settings["dcgm"]}
     # More than the parts take together, each with its time limit: what holds the node must
     # outlast them.
     hold_s = (
@@ -35,6 +36,7 @@ def _level(settings: dict[str, Any], level: str) -> dict[str, Any]:
         + 2 * cpu_memory["seconds"]
         + settings["nccl"]["time_limit_s"]
         + 12 * settings["fio"]["seconds"]
+        + dcgm_limit(dcgm["level"], dcgm.get("time_limit_s"))
         + _SPARE_S
     )
     return {
@@ -42,7 +44,7 @@ def _level(settings: dict[str, Any], level: str) -> dict[str, Any]:
         **settings,
         "burn": burn,
         "cpu_memory": cpu_memory,
-        "dcgm": {"level": _DCGM_LEVEL[level], **settings["dcgm"]},
+        "dcgm": dcgm,
     }
 
 

@@ -20,9 +20,8 @@ from typing import Any
 
 from ansible.module_utils.common.arg_spec import ArgumentSpecValidator
 
-from ...module_utils._gpu.dcgm import TIME_LIMITS
 from .._inventory.templates import load_templates, templar
-from .levels import PARTS
+from .levels import PARTS, dcgm_limit
 
 _OURS = "baremetal.dgx."
 _BLOCK, _DEFAULTS = "block", "module_defaults"
@@ -67,7 +66,7 @@ def limit_of(part: str, calls: list[dict[str, Any]]) -> float:
     if part == "cpu_memory":
         return _SPARE_S + 2 * options["seconds"]
     if part == "dcgm":
-        return _SPARE_S + (options["timeout_s"] or TIME_LIMITS[options["level"]])
+        return _SPARE_S + dcgm_limit(options["level"], options["timeout_s"])
     if part == "burn":
         return _SPARE_S + 2 * options["duration_s"] + 600
     if part == "nccl":

@@ -17,6 +17,7 @@ from typing import Any
 
 from ...module_utils._core.record import NOT_MEASURED, PASS, Record, Tally, line_of
 from ...module_utils._evidence.batch import accepted
+from ...module_utils._gpu.dcgm import TIME_LIMITS
 from ...module_utils._slurm.gate.policy import LEVELS
 
 QUICK, STANDARD, BURN_IN = LEVELS
@@ -53,28 +54,34 @@ _DECLARE = {
     "nccl": "no nvidia_driver_mig",
     "fio": "local_storage_volumes or cluster_validation.fio.folder",
 }
+_OFF, _OFF_HERE = "switched off", "switched off in this run"
+_WHOLE = "look: validate the node again, without the part in -e parts"
 _REMEDY = "look: what is in the way, and validate the node again"
 
 
 def reasons(
-    level: str, switches: Mapping[str, Any], nothing: Mapping[str, str] | None = None
+    level: str,
+    switches: Mapping[str, Any],
+    nothing: Mapping[str, str] | None = None,
+    run: Mapping[str, Any] | None = None,
 ) -> dict[str, str]:
     """Return for each part why it is not asked for, "" where it is; ValueError.
 
-    `switches` are the parts that the inventory switches off or on; `nothing` says why a part has
-    nothing to ask. What is switched on by name is asked all the same, and then reports what it
-    lacks.
+    `switches` are the parts that the inventory switches off or on, `run` those that this run does;
+    `nothing` says why a part has nothing to ask. What is switched on by name is asked all the same,
+    and then reports what it lacks.
     """
     if level not in LEVELS:
         raise ValueError(f"there is no level {level!r}; write {', '.join(LEVELS)}")
-    strange = sorted({*switches, *(nothing or {})} - set(PARTS))
+    strange = sorted({*switches, *(run or {}), *(nothing or {})} - set(PARTS))
     if strange:
         raise ValueError(f"there is no part {strange[0]!r}; write {', '.join(PARTS)}")
+    wanted = reasons(level, switches, nothing) if run else {}
     found = {}
     for name, part in PARTS.items():
-        switched = switches.get(name)
+        switched = {**switches, **(run or {})}.get(name)
         if switched is False:
-            found[name] = "switched off"
+            found[name] = _OFF if wanted.get(name) != "" else _OFF_HERE
         elif LEVELS.index(level) < LEVELS.index(part.level):
             found[name] = f"level {part.level}"
         elif switched is None and (nothing or {}).get(name):
@@ -82,6 +89,25 @@ def reasons(
         else:
             found[name] = ""
     return found
+
+
+def proven(level: str, asked: Mapping[str, str]) -> str:
+    """Return the deepest level of which a run at this one has left out no part.
+
+    What the inventory switches off is the site's policy; what only this run did not ask is not.
+    """
+    places = [LEVELS.index(PARTS[name].level) - 1 for name in left_out(asked)]
+    return LEVELS[max(0, min([LEVELS.index(level), *places]))]
+
+
+def left_out(asked: Mapping[str, str]) -> list[str]:
+    """Return the parts that the inventory asks for and this run has switched off."""
+    return [name for name, why in asked.items() if why == _OFF_HERE]
+
+
+def dcgm_limit(level: int, given: float | None) -> float:
+    """Return the seconds that DCGM may take at one of its levels, unless others are given."""
+    return given or TIME_LIMITS[level]
 
 
 def loading(asked: Mapping[str, str]) -> list[str]:
@@ -96,8 +122,12 @@ def fold(
     at: str,
     in_the_way: Mapping[str, str] | None = None,
     nothing: Mapping[str, str] | None = None,
+    level: str = QUICK,
 ) -> dict[str, Any]:
     """Return one answer: records, verdict, counts, lines of what did not pass, what was not asked.
+
+    `level` is that of the run; the answer has the one that the records prove. A part of the least
+    one that only this run has left out does not fail it, and has a record: nothing of it is known.
 
     `asked` is of reasons(); `answers` has what the task of each part returned; `in_the_way` says
     why a part was not begun, `nothing` why it has nothing to ask. `at` is the time of the records
@@ -115,12 +145,18 @@ def fold(
         before = (in_the_way or {}).get(name, "")
         records += found or [_silent(node, name, answer, at, before, (nothing or {}).get(name, ""))]
     tally = Tally.of(records)
+    records += [
+        _unknown(node, name, asked[name], at, _WHOLE)
+        for name in left_out(asked)
+        if PARTS[name].level == QUICK
+    ]
     absent = [f"{name} ({why})" for name, why in asked.items() if why]
     message = ", ".join(
         f"{count} {status.replace('_', ' ')}" for status, count in tally.counts.items()
     )
     return {
         "records": [record.as_data() for record in records],
+        "level": proven(level, asked),
         "verdict": tally.verdict,
         "counts": tally.counts,
         "lines": [line_of(record) for record in records if record.status != PASS],
@@ -153,6 +189,10 @@ def _silent(node: str, name: str, answer: Any, at: str, in_the_way: str, nothing
         remedy = f"settings: write {_DECLARE[name]}, or leave the part out"
     else:
         text = "it gave no records"
+    return _unknown(node, name, text, at, remedy)
+
+
+def _unknown(node: str, name: str, text: str, at: str, remedy: str) -> Record:
     return Record(
         PARTS[name].check, f"node:{node}", NOT_MEASURED, f"{name}: {text}", remedy=remedy, at=at
     )

@@ -68,10 +68,15 @@ def answers_of(
 
 
 def result_of(
-    spool: Spool, node: str, asked: Mapping[str, str], nothing: Mapping[str, str], at: str
+    spool: Spool,
+    node: str,
+    asked: Mapping[str, str],
+    nothing: Mapping[str, str],
+    at: str,
+    level: str,
 ) -> tuple[dict[str, Any], list[Any]]:
     """Return the folded answer of a node, and the readings of its links."""
     parts = [part for part, why in asked.items() if not why]
     answers, in_the_way = answers_of(spool, node, parts)
-    result = fold(node, asked, answers, at, in_the_way, nothing)
+    result = fold(node, asked, answers, at, in_the_way, nothing, level)
     return result, answers.get("ib_health", {}).get("links") or []

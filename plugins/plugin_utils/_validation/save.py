@@ -33,24 +33,25 @@ def save_all(options: Mapping[str, Any], now: float) -> dict[str, Any]:
     folders = {name: os.path.join(state, name) for name in ("nodes", "identities", "evidence")}
     for name in ("nodes", "identities"):
         make_folder(folders[name], 0o755)
-    store, at = Store(folders["evidence"]), utc_text(now)
+    store, at, level = Store(folders["evidence"]), utc_text(now), options["level"]
     verdicts: dict[str, list[str]] = {}
     lines: list[str] = []
     for node, note in notes.items():
         try:
-            result, links = result_of(spool, node, note["asked"], note["nothing"], at)
+            result, links = result_of(spool, node, note["asked"], note["nothing"], at, level)
             links = links if isinstance(links, list) else []
-            _save(folders, node, options["level"], result["records"], links)
-            _add(store, options, node, result["records"], links, now)
+            _save(folders, node, result, links)
+            _add(store, options, node, result, links, now)
         except OSError:
             raise
         except Exception as error:  # pylint: disable=broad-exception-caught
             # One odd answer must not cost the nodes after it, now and in each run that goes on.
             # What was not the answer's fault is raised again here.
             odd = {"failed": True, "msg": f"its answer has another form: {error}"}
-            result = fold(node, note["asked"], dict.fromkeys(note["asked"], odd), at)
-            _save(folders, node, options["level"], result["records"], [])
-            _add(store, options, node, result["records"], [], now)
+            answers = dict.fromkeys(note["asked"], odd)
+            result = fold(node, note["asked"], answers, at, level=level)
+            _save(folders, node, result, [])
+            _add(store, options, node, result, [], now)
         verdicts.setdefault(result["verdict"], []).append(node)
         if result["verdict"] != PASS:
             lines.append(f"{node}: {result['text']}")
@@ -64,10 +65,11 @@ def save_all(options: Mapping[str, Any], now: float) -> dict[str, Any]:
 
 
 def _save(
-    folders: Mapping[str, str], node: str, level: str, records: list[Any], links: list[Any]
+    folders: Mapping[str, str], node: str, result: Mapping[str, Any], links: list[Any]
 ) -> None:
     """Write the file of a node, and who sits in its slots. OSError, ValueError."""
-    head = json.dumps({"version": 1, "node": node, "level": level, "links": links})
+    records = result["records"]
+    head = json.dumps({"version": 1, "node": node, "level": result["level"], "links": links})
     # A record a line: an indented file of 700 records takes ten times as long.
     lines = ",\n".join(map(json.dumps, records))
     # The evidence is what must last; these files are written again by each run.
@@ -84,13 +86,14 @@ def _add(
     store: Store,
     options: Mapping[str, Any],
     node: str,
-    records: list[Any],
+    result: Mapping[str, Any],
     links: list[Any],
     now: float,
 ) -> None:
     """Add the records of a node to the evidence. OSError, ValueError."""
     at, simulated = utc_text(now), options["simulated"]
-    store.add(options["evidence_run"], node, _SOURCE, records, at, options["level"], simulated)
+    run, records, level = options["evidence_run"], result["records"], result["level"]
+    store.add(run, node, _SOURCE, records, at, level, simulated)
     if links:
         with store.locked():
             LinkStore(store.folder).add(node, links, now, simulated)

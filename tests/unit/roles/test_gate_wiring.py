@@ -50,6 +50,30 @@ def test_the_checks_of_idle_nodes_go_on_without_the_gate():
     assert play["vars"]["admit_nodes_is_part"] is True
 
 
+def test_the_checks_of_idle_nodes_come_to_all_of_them():
+    """Validated at a lesser level, or with a burn-in of before, the same ones stay due."""
+    plays = read_yaml(PLAYBOOKS / "check_idle_nodes.yml")
+    (group,) = (
+        task["ansible.builtin.add_host"]
+        for play in plays
+        for task in play.get("tasks", [])
+        if "ansible.builtin.add_host" in task
+    )
+    (due,) = (
+        task["baremetal.dgx.slurm_nodes_due"]
+        for play in plays
+        for task in play.get("tasks", [])
+        if "baremetal.dgx.slurm_nodes_due" in task
+    )
+    assert group["__check_level"] == due["level"]
+    (validate,) = (
+        play["vars"]
+        for play in plays
+        if play.get("ansible.builtin.import_playbook") == "validate_nodes.yml"
+    )
+    assert (validate["level"], validate["again"]) == ("{{ __check_level }}", True)
+
+
 PROFILE = {"cpu": {"sockets": 2, "cores_per_socket": 32, "threads_per_core": 2, "numa_nodes": 2}}
 
 
@@ -99,3 +123,11 @@ def test_nodes_with_another_job_in_the_cluster_are_told(tmp_path: Path) -> None:
     hosts["cluster"]["children"]["login_nodes"]["hosts"]["dgx-05"] = None
     path.write_text(yaml.safe_dump(hosts))
     assert Wiring(inventory).of("head-01")["__serving_nodes"] == ["dgx-05"]
+
+
+@pytest.mark.parametrize("part", ["pair", "group"])
+def test_failures_of_nodes_that_are_held_are_kept_where_the_gate_reads_them(part: str) -> None:
+    tasks = read_yaml(PLAYBOOKS / f"tasks/{part}_tests.yml")
+    (kept,) = (task for task in tasks if "baremetal.dgx.evidence_add" in task)
+    given = kept["baremetal.dgx.evidence_add"]["failures"]
+    assert given == "{{ __cluster_state }}/failures"

@@ -191,6 +191,13 @@ def test_the_same_question_is_the_same_run_whatever_slurm_says_now(make: Any) ->
     assert make(held=held("dgx-02"), parts={"burn": False})["run"] != first["run"]
 
 
+def test_what_only_this_run_leaves_out_is_told_from_what_the_inventory_does(make: Any) -> None:
+    made = make(held=held("dgx-01"), parts={"burn": False, "dcgm": False})
+    notes = json.loads(Path(made["folder"], "notes.json").read_text())
+    asked = notes["dgx-01"]["asked"]
+    assert (asked["burn"], asked["dcgm"]) == ("switched off in this run", "switched off")
+
+
 def test_again_is_another_question(make: Any) -> None:
     first = make(held=held("dgx-01"))
     assert make(held=held("dgx-01"), again=True)["run"] != first["run"]

@@ -20,12 +20,14 @@ from typing import Any
 import pytest
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core import lock
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.files import Folder
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.program import archive
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
     ENDED,
     TIMED_OUT,
     CommandResult,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._local import apply
 from ansible_collections.baremetal.dgx.plugins.module_utils._local.apply import answer
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._apply.start import start
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.way import Way
@@ -41,6 +43,8 @@ TOLD = {"ok": 3, "changed": 1, "skipped": 0, "changes": ["x"], "failed": []}
 def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "locks").mkdir(mode=0o700)
     monkeypatch.setattr(lock, "_folder", lambda: str(tmp_path / "locks"))
+    # The roles get none of the caller's settings; other tests keep them.
+    monkeypatch.setattr(os, "environ", {**os.environ, "ANSIBLE_CALLER": "1"})
 
 
 def digest(data: bytes) -> str:
@@ -123,6 +127,36 @@ def test_another_runtime_takes_the_place_of_the_one_before(tmp_path: Path) -> No
     other = archive({"manifest.json": '{"ansible_core": "2.20.0", "python": [3, 8]}'}, "pass\n")
     assert answer(request(["runtime"], runtime=other), str(place), Player()) == {"ran": TOLD}
     assert [path.name for path in place.glob("runtime-*")] == [f"runtime-{digest(other)[:16]}"]
+
+
+def test_a_runtime_that_has_lost_files_is_asked_for_again(tmp_path: Path) -> None:
+    """As after a power failure: the name is there, and a file is empty."""
+    place, player = tmp_path / "apply", Player()
+    answer(request(["runtime", "values"]), str(place), player)
+    (runtime,) = place.glob("runtime-*")
+    (runtime / "manifest.json").write_bytes(b"")
+    assert answer(request(), str(place), player) == {"lacks": ["runtime"]}
+    assert answer(request(["runtime"]), str(place), player) == {"ran": TOLD}
+    # Only the run itself shows that the program is empty.
+    (runtime / "__main__.py").write_bytes(b"")
+    assert "the roles gave no answer" in answer(request(), str(place))["why"]
+    assert answer(request(), str(place), player) == {"lacks": ["runtime"]}
+    assert answer(request(["runtime"]), str(place), player) == {"ran": TOLD}
+
+
+def test_a_runtime_is_on_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[list[str]] = []
+    synced = apply._sync_disk
+
+    def sync(folder: Folder) -> None:
+        seen.append(folder.names())
+        synced(folder)
+
+    monkeypatch.setattr(apply, "_sync_disk", sync)
+    answer(request(["runtime", "values"]), str(tmp_path / "apply"), Player())
+    assert seen == [[f"runtime-{digest(RUNTIME)[:16]}.new"]]
 
 
 def test_values_that_were_changed_on_the_node_are_asked_for_again(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import gzip
 import os
 import stat
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,14 @@ import validation_walk
 from validation_walk import walk
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.files import UnsafeError
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_validation import (
+    launch as _launch,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._node_validation.spool import Spool
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_validation.start import (
+    Start,
+    clush_start,
+)
 
 
 def test_others_finish_and_exactly_the_broken_ones_are_missing(tmp_path: Path) -> None:
@@ -100,3 +109,77 @@ def test_only_root_looks_into_the_spool(world: model.World) -> None:
     world.spool.chmod(0o750)
     with pytest.raises(UnsafeError, match="has mode 0750"):
         world.launch()
+
+
+FanOut = Callable[..., "dict[str, list[str]]"]
+
+
+@pytest.fixture
+def fan_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FanOut:
+    """The real clush over a stand-in for ssh; returns which nodes each start had, by its name."""
+    monkeypatch.setenv("PYTHONPATH", str(validation_walk._COLLECTIONS))
+    monkeypatch.setattr(_launch, "_PAUSE_S", 0.1)
+    monkeypatch.setattr(_launch, "_TRIES", 3)
+
+    def run(
+        fates: dict[str, str],
+        part_s: float = 0.01,
+        fanout: int = 9,
+        silent_s: float = model.SILENT_S,
+        killed: bool = False,
+    ) -> dict[str, list[str]]:
+        world, begun = model.World(tmp_path), dict[str, list[str]]()
+        world.make(["dgx-01", "dgx-02", "dgx-03"], fates, part_s)
+
+        def begin(name: str, _group: str, nodes: Sequence[str]) -> Start:
+            begun[name] = list(nodes)
+            script = str(tmp_path / "bin" / "ssh")
+            start = clush_start(name, nodes, ["python3", model.RUN], script, fanout, "", "")
+            if killed and len(begun) == 1:
+                return replace(start, argv=("/bin/sh", "-c", "kill -9 $$"))
+            return start
+
+        launch = world.launch(silent_s)
+        launch.run({"all": world.names()}, begin, str(tmp_path / "program"), 600)
+        begun["missing"] = launch.missing(world.names())
+        return begun
+
+    return run
+
+
+def test_nodes_whose_turn_has_not_come_are_not_silent(fan_out: FanOut, tmp_path: Path) -> None:
+    """One after the other, and the first two take longer than a node may be silent."""
+    begun = fan_out({}, part_s=1.5, fanout=1, silent_s=3.0)
+    assert begun == {"all-1": ["dgx-01", "dgx-02", "dgx-03"], "missing": []}
+    assert model.World(tmp_path).asked("dgx-03") == [*model.PARTS]
+
+
+def test_a_node_that_hangs_in_its_turn_is_given_up(fan_out: FanOut) -> None:
+    begun = fan_out({"dgx-01": model.HANG}, fanout=2, silent_s=3.0)
+    assert begun == {"all-1": ["dgx-01", "dgx-02", "dgx-03"], "missing": ["dgx-01"]}
+
+
+def test_a_node_whose_connection_breaks_is_started_again(fan_out: FanOut, tmp_path: Path) -> None:
+    begun = fan_out({"dgx-02": model.BREAKS}, part_s=1.0)
+    assert begun == {
+        "all-1": ["dgx-01", "dgx-02", "dgx-03"], "all-2": ["dgx-02"], "missing": []
+    }  # fmt: skip
+    # It has kept what it has done before.
+    assert model.World(tmp_path).asked("dgx-02") == [*model.PARTS]
+
+
+def test_a_node_that_is_never_reached_is_tried_a_few_times(fan_out: FanOut) -> None:
+    begun = fan_out({"dgx-02": model.LOST})
+    assert begun.pop("all-1") == ["dgx-01", "dgx-02", "dgx-03"]
+    assert begun == {"all-2": ["dgx-02"], "all-3": ["dgx-02"], "missing": ["dgx-02"]}
+
+
+def test_a_program_that_ends_by_itself_is_not_started_again(fan_out: FanOut) -> None:
+    begun = fan_out({"dgx-02": model.FAULT})
+    assert begun == {"all-1": ["dgx-01", "dgx-02", "dgx-03"], "missing": ["dgx-02"]}
+
+
+def test_a_start_that_is_killed_is_begun_again(fan_out: FanOut) -> None:
+    begun = fan_out({}, killed=True)
+    all_nodes = ["dgx-01", "dgx-02", "dgx-03"]
+    assert begun == {"all-1": all_nodes, "all-2": all_nodes, "missing": []}

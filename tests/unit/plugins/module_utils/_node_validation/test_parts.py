@@ -17,6 +17,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._node_validation.kep
 from ansible_collections.baremetal.dgx.plugins.module_utils._node_validation.parts import (
     Node,
     Part,
+    left_out,
 )
 
 RUN = "0123456789abcdef"
@@ -37,7 +38,7 @@ class World:
     def __init__(self, place: Path) -> None:
         self.place = str(place / "validation")
         self.answers: dict[str, Any] = {}
-        self.refused = ""
+        self.refused = self.job = ""
         self.asked = place / "asked"
         self.stopped: list[Any] = []
 
@@ -46,6 +47,7 @@ class World:
         with self.asked.open("a", encoding="utf-8") as stream:
             stream.write(f"{module}{options['call']}\n")
         answer = self.answers.get(module, PASS)
+        answer = answer(options) if callable(answer) else answer
         if isinstance(answer, Exception):
             raise answer
         if answer == "hang":
@@ -56,7 +58,8 @@ class World:
     def ask(self, parts: list[Part] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = {}
         with kept_by(RUN, self.place) as kept:
-            node = Node(kept, self.call, lambda: self.refused, self.stopped.append, limited)
+            says = (lambda: self.refused, lambda: self.job)
+            node = Node(kept, self.call, *says, self.stopped.append, limited)
             node.ask(PARTS if parts is None else parts, result.__setitem__)
         return result
 
@@ -94,6 +97,30 @@ def test_a_node_that_must_not_be_loaded_is_asked_without_load(world: World) -> N
     assert world.ask()["nccl"]["verdict"] == "pass", "a refusal is not kept"
 
 
+@pytest.mark.parametrize(
+    ("job", "idle", "asked", "verdict"),
+    [
+        ("it has jobs: 9 (alice, RUNNING)", True, 2, "pass"),
+        ("", True, 1, "fail"),
+        ("it has jobs: 9 (alice, RUNNING)", False, 1, "fail"),
+    ],
+)
+def test_a_job_that_began_meanwhile_has_left_nothing_behind(
+    world: World, job: str, idle: bool, asked: int, verdict: str
+) -> None:
+    """Slurm was asked before the run, and nothing holds the node yet."""
+    world.job = job
+    broken = {} if idle else {"verdict": "fail"}
+    world.answers["gpu_health"] = lambda options: {
+        **PASS, **({"verdict": "fail"} if options["idle"] else broken)
+    }  # fmt: skip
+    calls = [{"module": "gpu_health", "options": {"call": 0, "idle": idle}}]
+    for _run in range(2):
+        result = world.ask([Part("gpu_health", False, 5.0, calls), *PARTS[1:]])
+        assert result["gpu_health"]["verdict"] == verdict
+        assert world.calls().count("gpu_health0") == asked, "what is kept is the last answer"
+
+
 def test_no_part_is_asked_twice_in_one_run(world: World) -> None:
     world.ask(PARTS[:3])
     before = world.calls()
@@ -128,6 +155,14 @@ def test_a_burn_in_of_which_nothing_came_is_stopped(world: World) -> None:
     world.answers["burn"] = OSError(28, "No space left on device")
     world.ask()
     assert world.stopped == [{"call": 1}]
+
+
+def test_a_burn_in_whose_hold_went_is_resumed_by_the_next_run(world: World) -> None:
+    why = "it is IDLE, and nothing holds it any more"
+    world.answers["burn"] = left_out(why)
+    assert world.ask()["burn"] == {"skipped": True, "why": why}
+    world.answers = {}
+    assert world.ask()["burn"]["verdict"] == "pass"
 
 
 def test_a_burn_in_that_was_not_begun_is_nobodys_to_stop(world: World) -> None:

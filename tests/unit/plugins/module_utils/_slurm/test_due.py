@@ -10,6 +10,9 @@ import pytest
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.due import DAY_S, due
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.nodes import Node
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.node_verdicts import (
+    gate_verdicts,
+)
 
 NOW = 1_800_000_000.0
 NODES = {name: Node(name, ("IDLE",)) for name in ("a", "b", "c", "d")}
@@ -30,6 +33,18 @@ def test_the_longest_unseen_first_and_no_more_than_so_many():
 def test_a_lesser_look_and_one_of_tomorrow_count_for_nothing():
     verdicts = [seen("a", 1, "quick"), seen("b", 1, "burn_in"), seen("c", -2)]
     assert due(NODES, verdicts, NOW, "standard", 7, 9) == ["a", "c"]
+
+
+def test_a_burn_in_that_was_reported_again_leaves_its_node_due():
+    """So each call of the timer would take it, and come to no other: it asks for a new one."""
+    records = [
+        {"check": check, "subject": "node:a", "status": "pass", "at": seen("a", days)["at"]}
+        for check, days in (("gpu.count", 0.1), ("burn.run", 8))
+    ]
+    for given, wanted in ((records, ["a"]), (records[:1], [])):
+        data = {"version": 1, "node": "a", "level": "standard", "records": given}
+        verdicts = gate_verdicts([("a", data)], None, [], False, own_age=True)
+        assert due(NODES, verdicts, NOW, "standard", 7, 9) == wanted
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,8 @@ def test_the_burn_in_is_begun_and_then_waited_for(reader: Reader) -> None:
     begun, waited = options(reader, "burn")
     assert (begun["state"], begun["again"], begun["again_after_days"]) == ("started", True, 7)
     assert (waited["state"], waited["again"], waited["again_after_days"]) == ("finished", False, 0)
+    # Else the second would burn once more what the first has left.
+    assert (begun["again_if_unburned"], waited["again_if_unburned"]) == (True, False)
     assert begun["duration_s"] == waited["duration_s"] == 600
 
 

@@ -11,6 +11,7 @@ import re
 import pytest
 import yaml
 from checkout import ROOT
+from jinja2.nativetypes import NativeEnvironment
 
 from ansible_collections.baremetal.dgx.plugins.filter.validation_parts import validation_parts
 from ansible_collections.baremetal.dgx.plugins.filter.validation_result import validation_result
@@ -21,6 +22,7 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.levels i
     PARTS,
     fold,
     loading,
+    proven,
     reasons,
 )
 
@@ -50,6 +52,44 @@ def test_why_a_part_is_not_asked():
     # Switched on by name it is asked, and reports what it lacks.
     assert found["fio"] == ""
     assert reasons("quick", {"burn": True})["burn"] == "level standard"
+
+
+@pytest.mark.parametrize(
+    ("level", "site", "run", "wanted"),
+    [
+        ("burn_in", {"dcgm": False}, {}, "burn_in"),
+        ("burn_in", {"dcgm": False}, {"dcgm": False, "burn": True}, "burn_in"),
+        ("burn_in", {}, {"dcgm": False}, "quick"),
+        ("standard", {"fio": True}, {"fio": False}, "quick"),
+        # Of these the inventory asks nothing.
+        ("standard", {}, {"ib_health": False}, "standard"),
+        ("quick", {}, {"dcgm": False}, "quick"),
+        ("standard", {}, {"canary": False}, "quick"),
+    ],
+)
+def test_a_run_that_leaves_out_parts_proves_no_more_than_it_asked(level, site, run, wanted):
+    found = reasons(level, site, {"ib_health": "no rails are declared"}, run)
+    assert proven(level, found) == wanted
+    answers = dict.fromkeys(asked(found), SOUND)
+    result = validation_result(answers, "n", found, level=level)
+    assert result["level"] == wanted
+    # What it was not asked does not fail it.
+    assert result["verdict"] == "pass"
+    unknown = [one for one in result["records"] if one["status"] == "not_measured"]
+    assert [one["check"] for one in unknown] == (["storage.run"] if "canary" in run else [])
+    for one in unknown:
+        assert one["text"] == "canary: switched off in this run"
+        assert (one["subject"], bool(one["at"]), bool(one["remedy"])) == ("node:n", True, True)
+
+
+def test_why_this_run_does_not_ask_a_part():
+    found = reasons("standard", {"dcgm": False}, {}, {"dcgm": True, "burn": False})
+    assert (found["dcgm"], found["burn"]) == ("", "switched off in this run")
+    assert validation_parts("standard", {"dcgm": False}, {}, {"burn": False})["burn"] == (
+        "switched off in this run"
+    )
+    with pytest.raises(ValueError, match="no part 'gpu'"):
+        reasons("quick", {}, {}, {"gpu": False})
 
 
 @pytest.mark.parametrize(
@@ -186,6 +226,47 @@ def test_whatever_is_not_a_record_is_not_measured(given):
     (record,) = found["records"]
     assert (record["status"], record["at"]) == (found["verdict"], AT) == ("not_measured", AT)
     assert place_of(record["subject"]).owner == "n"
+
+
+def test_the_playbook_writes_the_level_that_the_records_prove():
+    plays = yaml.safe_load((PLAYBOOKS / "validate_nodes.yml").read_text())
+    switches = "(__validation.parts, __validation_nothing, parts | default({}))"
+    assert switches in plays[1]["vars"]["__validation_asked"]
+    tasks = {task["name"]: task for task in plays[2]["tasks"]}
+    folded = tasks["Combine the answers"]["ansible.builtin.set_fact"]["__validate_result"]
+    assert folded.rstrip(" }\n").endswith("__validation_nothing, __validation_level)")
+    kept = tasks["Save the records next to the inventory"]["ansible.builtin.copy"]["content"]
+    assert "'level': __validate_result.level," in kept
+    evidence = tasks["Add the records to the evidence store"]["baremetal.dgx.evidence_add"]
+    assert evidence["level"] == "{{ __validate_result.level }}"
+
+
+@pytest.mark.parametrize(
+    ("engine", "topology", "nodes", "held", "given_up"),
+    [
+        ("clustershell", "", 256, 100, 100),
+        ("clustershell", "", 257, 200, 200),
+        ("clustershell", "", 1024, 400, 400),
+        ("clustershell", "/etc/tree.conf", 1024, 100, 100),
+        # Slurm starts all at once, and ClusterShell what it gives no job, be it all.
+        ("slurm", "", 1024, 100, 400),
+    ],
+)
+def test_nodes_that_take_turns_are_held_for_all_turns(engine, topology, nodes, held, given_up):
+    plays = yaml.safe_load((PLAYBOOKS / "validate_nodes.yml").read_text())
+    known = {
+        "ansible_play_hosts": ["n"] * nodes,
+        "__validation": {"hold_s": 100, "clustershell": {"fanout": 256, "topology": topology}},
+        "__validation_engine": engine,
+        "__validation_load_parts": ["burn"],
+    }
+    for name in ("parts_s", "waves", "fanned_s", "hold_s"):
+        name = f"__validation_{name}"
+        known[name] = NativeEnvironment().from_string(plays[1]["vars"][name]).render(known)
+    assert (known["__validation_hold_s"], known["__validation_fanned_s"]) == (held, given_up)
+    tasks = yaml.safe_load((PLAYBOOKS / "tasks/validate_by_clustershell.yml").read_text())
+    asked = tasks[0]["baremetal.dgx.validation_run"]
+    assert asked["seconds"] == "{{ __validation_fanned_s }}"
 
 
 def test_the_playbook_knows_each_part_by_its_kind():

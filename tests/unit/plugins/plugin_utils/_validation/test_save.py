@@ -16,6 +16,9 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.batch impo
 from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.store import Store
 from ansible_collections.baremetal.dgx.plugins.module_utils._node_validation.spool import lines_of
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.levels import reasons
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.node_verdicts import (
+    gate_verdicts,
+)
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.save import save_all
 
 RUN = "0123456789abcdef"
@@ -118,6 +121,27 @@ def test_why_a_node_was_not_loaded(world: World) -> None:
         "dgx-02: 0 pass, 1 fail, 2 not measured; not asked for: ib_"
     )
     assert result["lines"][1].startswith("  gpu:dgx-02/1 gpu.ecc")
+
+
+def test_a_run_that_left_out_parts_is_not_kept_as_the_whole_level(world: World) -> None:
+    """The gate must let no node in on it."""
+    run = {"nccl": False, "canary": False}
+    notes = {
+        node: {"asked": reasons("standard", OFF, {"ib_health": "none"}, given), "nothing": {}}
+        for node, given in (("dgx-01", run), ("dgx-02", {}))
+    }
+    (world.state / "validation" / RUN / "notes.json").write_text(json.dumps(notes))
+    for node in notes:
+        world.all_from(node)
+        world.say(node, "canary", answer("storage.canary", node))
+    assert world.save()["nodes"] == {"pass": ["dgx-01", "dgx-02"]}
+    kept = [json.loads((world.state / f"nodes/{node}.json").read_text()) for node in notes]
+    assert [one["level"] for one in kept] == ["quick", "standard"]
+    batches = world.evidence.batches(Problems())
+    assert [one.head["level"] for one in batches] == ["quick", "standard"]
+    left = [one for one in kept[0]["records"] if one["status"] == "not_measured"]
+    assert [one["check"] for one in left] == ["storage.run"]
+    assert gate_verdicts([("dgx-01", kept[0])], None, [], False)[0]["verdict"] == "not_measured"
 
 
 def test_evidence_serial_numbers_and_an_end(world: World) -> None:
