@@ -26,7 +26,7 @@ TITLES = {
     "_host": "Processors and memory: cpu_memory_check",
     "_driver": "Driver: nvidia_driver_plan",
     "_gpu": "GPUs: gpu_health",
-    "_ib": "Rails: ib_health",
+    "_ib": "Rails: ib_health, rail_addresses",
     "_storage": "Mounts and disks: mount_check, nvme_health, fio_check",
     "_node_health": "The rest of a node: node_health",
     "_burn": "Burn-in: gpu_burn",

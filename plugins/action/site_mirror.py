@@ -54,7 +54,8 @@ class ActionModule(ActionBase):
         _validation, arguments = self.validate_argument_spec(argument_spec=ARGUMENTS)
         root = collection_root()
         hosts, problems = self._hosts(root, arguments["plan_dir"])
-        problems += problems_of(hosts)
+        sources = self._task.get_variable_manager()._inventory._sources
+        problems += problems_of(hosts, arguments["url"], sources)
         if is_mirrored(hosts.values(), arguments["url"]):
             problems = [_MIRRORED]
         if problems:

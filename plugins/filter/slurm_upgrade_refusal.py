@@ -12,7 +12,7 @@ version_added: 1.0.0
 author:
   - The baremetal.dgx authors (@baremetal-dgx)
 description:
-  - Slurm takes over the state and the database of two releases back, from 24.05 on of three. What
+  - Slurm takes over the state and the database of two releases back, from 24.11 on of three. What
     is older is refused by its daemons, after the old ones are gone.
   - Needs no library and no Slurm.
 options:

@@ -14,8 +14,10 @@ description:
     0 as well when a broken plug-in keeps the job from starting. So the return code is never asked.
     The job prints a file of the image, and that text is the answer.
   - Nodes that take no job now, since they are drained, down or busy, are C(not_measured).
-  - One job is run on all nodes. Nodes that stay silent are asked again, alone, since the fault of
-    one of them may have ended the job of all.
+  - One job is run on all nodes of a partition, the default one where it has the node. Nodes that
+    stay silent are asked again, alone, since the fault of one of them may have ended the job of
+    all.
+  - It warns where no node was measured although some are idle.
 version_added: 1.0.0
 author:
   - The baremetal.dgx authors (@baremetal-dgx)
@@ -49,7 +51,8 @@ options:
     type: str
     default: root
   arguments:
-    description: Other arguments of srun, such as a partition.
+    description: Other arguments of srun. Where they name a partition, only its nodes are asked,
+      and the others are C(not_measured).
     type: list
     elements: str
     default: []
@@ -58,10 +61,10 @@ options:
     type: int
     default: 30
   timeout_s:
-    description: Seconds for the job as a whole.
+    description: Seconds for each job as a whole.
     default: 120
   alone:
-    description: How many silent nodes are asked again.
+    description: How many silent nodes of a job are asked again.
     type: int
     default: 8
 seealso:
@@ -123,7 +126,9 @@ def main() -> None:
     """Ask, judge, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     asked = module.params["nodes"] and not module.check_mode
-    records = ask_nodes(ModuleRunner(module), module.params) if asked else []
+    records, warning = ask_nodes(ModuleRunner(module), module.params) if asked else ([], "")
+    if warning:
+        module.warn(warning)
     passed = [one.subject.partition(":")[2] for one in records if one.status == PASS]
     finish(module, records, passed=passed)
 

@@ -86,7 +86,8 @@ options:
     elements: str
     default: []
   slurm_options:
-    description: More arguments for C(salloc), for example an account or a partition.
+    description: More arguments for C(salloc), for example an account or a partition. Without a
+      partition those of the nodes are tried, up to three, before a job is asked for in parts.
     type: list
     elements: str
     default: []

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import pwd
 import re
+import socket
 from typing import Iterable, Mapping, Sequence
 
 from .._core.files import make_temporary, open_folder, remove_tree
@@ -38,6 +39,9 @@ _NO_SERVER = 3
 # Nothing on a host is its own.
 _USER = "nobody"
 _TIMED_OUT = (124, 137)
+_ANSWER_S = 10
+# In the name of a database's folder such a sign of ASCII is @ and the four digits of its number.
+_CODED = re.compile(r"[^0-9A-Za-z_]")
 # Tables and indexes take more than their text; MariaDB's log and an empty table space do (10.11).
 _GROWS, _EMPTY_BYTES = 2, 130_000_000
 # No memory, no room, or a server that was killed (errors of MariaDB). A text of 1064 has a part of
@@ -89,6 +93,22 @@ def connection(database: Database) -> list[str]:
         f"--port={database.port}",
         f"--user={database.user}",
     ]
+
+
+def answers(database: Database) -> bool:
+    """Return whether a server listens on this host's socket. OSError where that is not known."""
+    with socket.socket(socket.AF_UNIX) as asking:
+        asking.settimeout(_ANSWER_S)
+        try:
+            asking.connect(database.socket)
+        except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError):
+            return False
+    return True
+
+
+def folder_name(name: str) -> str:
+    """Return how MariaDB names the folder of a database. Pure."""
+    return _CODED.sub(lambda sign: f"@{ord(sign[0]):04x}", name)
 
 
 def _called(

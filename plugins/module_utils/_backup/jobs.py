@@ -12,6 +12,12 @@ from typing import Any, Iterable, Mapping
 
 from .._slurm.saved_queue import Queued
 
+# What squeue prints as %T: a flag of the job if it has one, its state otherwise (Slurm's
+# job_state_string). Jobs that have their nodes, and those that wait for some, or will.
+_RUN = ("RUNNING", "SUSPENDED", "STOPPED", "CONFIGURING", "RESIZING", "SIGNALING")
+_WAIT = (
+    "PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"
+)  # fmt: skip
 _ROW = re.compile(r"^\s*\d+\s+(\d+)\s", re.MULTILINE)
 # So many numbers a second at most may have been given since the copy.
 _RATE = 10
@@ -24,7 +30,7 @@ def parse_listpids(text: str) -> set[int]:
 
 
 def compare(running: Mapping[str, Iterable[int]], queue: Iterable[Queued]) -> dict[str, Any]:
-    """Return what becomes of the jobs: `ended` by slurmctld, and `repeated`, which were over.
+    """Return what becomes of the jobs: `ended` by slurmctld, and `over`, which run no more.
 
     running is node -> jobs that run there; queue is what the restored state has.
     """
@@ -34,19 +40,25 @@ def compare(running: Mapping[str, Iterable[int]], queue: Iterable[Queued]) -> di
         for job in jobs:
             on_nodes.setdefault(int(job), []).append(node)
     ended = [
-        f"{job} on {', '.join(nodes)}"
-        + (f": {known[job]} in the copy, starts again" if job in known else ": unknown to the copy")
+        f"{job} on {', '.join(nodes)}: {_end(known.get(job, ''))}"
         for job, nodes in sorted(on_nodes.items())
-        if known.get(job) not in ("RUNNING", "SUSPENDED", "COMPLETING")
+        if known.get(job) not in (*_RUN, "COMPLETING")
     ]
-    gone = sorted(job for job, what in known.items() if what == "RUNNING" and job not in on_nodes)
+    gone = sorted(job for job, what in known.items() if what in _RUN and job not in on_nodes)
     return {
-        "go_on": sorted(job for job in on_nodes if known.get(job) == "RUNNING"),
+        "go_on": sorted(job for job in on_nodes if known.get(job) in _RUN),
         "ended": ended,
         "over": gone,
-        "queued": sorted(job for job, what in known.items() if what == "PENDING"),
+        "queued": sorted(job for job, what in known.items() if what in _WAIT),
         "highest": max([0, *on_nodes, *known]),
     }
+
+
+def _end(state: str) -> str:
+    """Return why a job ends that the copy has in this state; empty for one that it lacks."""
+    if not state:
+        return "unknown to the copy"
+    return f"{state} in the copy" + (", starts again" if state in _WAIT else "")
 
 
 def first_job(numbers: Iterable[int], age_s: float) -> int:

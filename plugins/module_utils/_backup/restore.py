@@ -21,16 +21,19 @@ from functools import partial
 from typing import Any, Callable, Mapping, Sequence
 
 from .._core.files import (
+    NO_OTHER_WRITER,
     copy_tree,
     give_tree,
     json_if_readable,
     make_folder,
+    open_folder,
     read_bytes,
     remove_tree,
     rename,
     temporary_folder,
     write_atomic,
 )
+from .._core.hang import all_mounts
 from .._core.record import utc_text
 from .._core.run import CommandRunner, ToolError
 from .._slurm.saved_queue import queue_of
@@ -46,6 +49,9 @@ _REHEARSAL_S = 60
 _NEVER = float(1 << 36)
 _SLURM, _PROMETHEUS = "slurm", "prometheus"
 _UNIT = "prometheus.service"
+_QUEUE = "job_state"
+# Of the file system, at the top of a mount; names with a dot are of this program and its roles.
+_LOST = "lost+found"
 # By the roles, from the control machine's secrets.
 _WRITTEN = ("/etc/munge/munge.key", "/etc/slurm/slurm.key", "/etc/slurm/slurmdbd.conf",
             "/etc/slurm/jwt_hs256.key")  # fmt: skip
@@ -59,8 +65,12 @@ def _database(settings: Settings) -> Database:
     return settings.database
 
 
-def is_there(settings: Settings, run: CommandRunner, kind: str) -> bool:
-    """Return whether something would be replaced. ToolError, OSError."""
+def is_there(settings: Settings, run: CommandRunner, kind: str, is_served: bool = False) -> bool:
+    """Return whether something would be replaced. ToolError, OSError.
+
+    A database is asked, where its server answers, and for certain with `is_served`: a folder proves
+    nothing, since a server may keep its data anywhere.
+    """
     if kind == CONTROLLER:
         return bool(state.release(settings.state_dir))
     if kind == METRICS:
@@ -68,9 +78,9 @@ def is_there(settings: Settings, run: CommandRunner, kind: str) -> bool:
     if kind != DATABASE:
         return False
     database = _database(settings)
-    if database.host:
+    if is_served or database.host or dump.answers(database):
         return bool(_tables(run, database))
-    folder = os.path.join(settings.data_dir, database.name)
+    folder = os.path.join(settings.data_dir, dump.folder_name(database.name))
     return os.path.isdir(folder) and not _NOTHING.issuperset(os.listdir(folder))
 
 
@@ -100,14 +110,15 @@ def choose(settings: Settings, run: CommandRunner, kind: str, until_s: float) ->
 
 
 def look(
-    settings: Settings, run: CommandRunner, kind: str, until_s: float, over: bool
-) -> dict[str, Any]:
+    settings: Settings, run: CommandRunner, kind: str, until_s: float, over: bool,
+    is_served: bool = False,
+) -> dict[str, Any]:  # fmt: skip
     """Return what is on the host, and which copy would come. ToolError, OSError.
 
     What was put in place is done as long as it is there; by consent another copy replaces it.
     """
     mark = work.marks(settings).get(kind, {})
-    there, was_put = is_there(settings, run, kind), bool(mark.get("done"))
+    there, was_put = is_there(settings, run, kind, is_served), bool(mark.get("done"))
     answer: dict[str, Any] = {
         "there": there,
         "done": there and was_put,
@@ -197,7 +208,8 @@ def place(
 ) -> dict[str, Any]:
     """Put a fetched copy where it belongs. ToolError, OSError."""
     with contextlib.nullcontext() if check else work.alone(settings):
-        seen = look(settings, run, kind, until_s, over)
+        # In check mode the server may not be installed yet.
+        seen = look(settings, run, kind, until_s, over, is_served=not check)
         if seen["done"]:
             return {"changed": False, "kept": ""}
         aside = seen["there"] and not seen["begun"]
@@ -223,6 +235,35 @@ def place(
         return {"changed": True, "kept": kept}
 
 
+def _is_mount(path: str) -> bool:
+    """Return whether a folder is a mount: it cannot be renamed, and what it holds can."""
+    return os.path.realpath(path) in {one.where for one in all_mounts()}
+
+
+def _entries(path: str) -> list[str]:
+    """Return what a daemon has in a folder, the queue last: where it is, the rest is, too."""
+    with open_folder(path) as folder:
+        names = [one for one in folder.names() if not one.startswith(".") and one != _LOST]
+    return sorted(names, key=lambda name: (name.startswith(_QUEUE), name == _QUEUE))
+
+
+def _move(source: str, target: str) -> None:
+    for name in _entries(source):
+        rename(os.path.join(source, name), os.path.join(target, name))
+
+
+def _set_aside(path: str) -> str:
+    """Keep a folder beside itself, or within where it is a mount; return where. OSError."""
+    if not _is_mount(path):
+        kept = f"{path}.replaced-{utc_text()}"
+        rename(path, kept)
+        return kept
+    kept = os.path.join(path, f".replaced-{utc_text()}")
+    make_folder(kept, 0o700, NO_OTHER_WRITER)
+    _move(path, kept)
+    return kept
+
+
 # Each calls `begin` when what was there is kept as a whole: from then on a run that was killed is
 # done again without consent, and keeps nothing.
 
@@ -234,19 +275,24 @@ def _place_controller(
     place_, kept = settings.state_dir, ""
     owner = pwd.getpwnam(_SLURM)
     make_folder(os.path.dirname(place_))
+    within = _is_mount(place_)
     # In a folder of root's: what is above belongs to Slurm's user, on the disk of the state.
-    above = f"{place_}.restored"
+    above = os.path.join(place_, ".restored") if within else f"{place_}.restored"
     remove_tree(above)
     make_folder(above, 0o700)
     fresh = os.path.join(above, STATE_NAME)
     copy_tree(os.path.join(folder, STATE_NAME), fresh)
     give_tree(fresh, owner.pw_uid, owner.pw_gid, 0o700)
     if aside:
-        kept = f"{place_}.replaced-{utc_text()}"
-        rename(place_, kept)
+        kept = _set_aside(place_)
     begin()
-    remove_tree(place_)
-    rename(fresh, place_)
+    if within:
+        for name in _entries(place_):
+            remove_tree(os.path.join(place_, name))
+        _move(fresh, place_)
+    else:
+        remove_tree(place_)
+        rename(fresh, place_)
     remove_tree(above)
     return kept
 
@@ -289,8 +335,7 @@ def _place_metrics(
         raise ToolError(f"Prometheus runs on {settings.blocks_dir}: `systemctl stop {_UNIT}`")
     owner, kept = pwd.getpwnam(_PROMETHEUS), ""
     if aside:
-        kept = f"{settings.blocks_dir}.replaced-{utc_text()}"
-        rename(settings.blocks_dir, kept)
+        kept = _set_aside(settings.blocks_dir)
     begin()
     source = os.path.join(folder, BLOCKS_NAME)
     blocks.put(source, settings.blocks_dir, owner.pw_uid, owner.pw_gid)

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""What ib_health asks, the threshold of each question, its source, and what to do. Data only."""
+"""What is asked of rails, the threshold of each question, its source, what to do. Data only."""
 
 from __future__ import annotations
 
@@ -79,6 +79,24 @@ DESCRIPTION = Question(
     "ib.description", "description that the fabric sees", "==", None, "NodeDescription",
     "rdma-ndd of rdma-core: HOST DEVICE",
     "systemctl restart rdma-ndd; compare the host name with the inventory",
+)  # fmt: skip
+
+# The interface of a rail: rail_addresses
+ADDRESS = Question(
+    "ib.address", "address of {netdev}", "==", None, "", _DECLARED,
+    "if there is no {netdev}: reboot, interfaces are renamed then; otherwise ask {manager}",
+)  # fmt: skip
+MTU = Question(
+    "ib.mtu", "MTU of {netdev}", "==", None, "bytes", _DECLARED,
+    "ask {manager}; IPoIB has at most the MTU of its multicast group",
+)  # fmt: skip
+RULE = Question(
+    "ib.rule", "what {netdev} sends from {source} leaves by it", "==", None, "", _DECLARED,
+    "ask {manager}; ip rule show priority {table}",
+)  # fmt: skip
+ROUTE = Question(
+    "ib.route", "route of {netdev} to {to}", "==", None, "", _DECLARED,
+    "ask {manager}; ip route show table all",
 )  # fmt: skip
 
 # Counters over a window

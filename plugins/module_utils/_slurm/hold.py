@@ -308,10 +308,12 @@ def hold_commands(request: Request, partitions: Sequence[str], nodes: int = 1) -
     return [[*words, f"--partition={name}"] for name in partitions[:_MOSTPARTITIONS]]
 
 
-def hold(run: CommandRunner, request: Request, partitions: Sequence[str]) -> tuple[str, str]:
-    """Return the number of the job that holds the node and "", or "" and why there is none."""
+def hold(
+    run: CommandRunner, request: Request, partitions: Sequence[str], nodes: int = 1
+) -> tuple[str, str]:
+    """Return the number of the job that holds the node, or `nodes`, and "", or "" and why not."""
     messages = []
-    for words in hold_commands(request, partitions):
+    for words in hold_commands(request, partitions, nodes):
         job, why = run_hold(run, words, request)
         if job:
             return job, ""

@@ -5,9 +5,10 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """Many nodes held at once: what `hold` decides about one, with few jobs and commands for all.
 
-Slurm is asked once for all nodes. The nodes that get a job share jobs of up to `most` nodes of one
-partition and with as many GPUs; a job that Slurm does not give is tried again in parts, so that one
-node which was just taken costs itself. Nodes that are out of service share one reservation.
+Slurm is asked once for all nodes. The nodes that get a job share jobs of up to `most` nodes of the
+same partitions and with as many GPUs; a job that Slurm gives in none of them is tried again in
+parts, so that one node which was just taken costs itself. Nodes that are out of service share one
+reservation.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence, Tuple
 
 from .._core.nodeset import expand, fold
 from .._core.run import MISSING, CommandRunner, ToolError
@@ -38,12 +39,11 @@ from .hold import (
     ask_jobs,
     decide,
     extend,
-    hold_commands,
+    hold,
     others_on,
     release,
     request_of,
     reserve,
-    run_hold,
     unreserve,
 )  # fmt: skip
 from .nodes import parse_nodes
@@ -59,6 +59,8 @@ _GRES = re.compile(r"(?<!\S)Gres=(\S+)")
 _GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
 _PARTITION = re.compile(r"^PartitionName=(?P<name>\S+) .*?(?<!\S)MaxTime=(?P<most>\S+)", re.M)
 _GIVEN_PARTITION = re.compile(r"^(?:-p|--partition=)(.+)$")
+# Nodes that share a job, the partitions that it is asked for in, and their GPUs.
+_Asked = Tuple[Sequence[str], Tuple[str, ...], int]
 
 
 @dataclass(frozen=True)
@@ -128,20 +130,20 @@ def unknown_nodes(cluster: Cluster, known: Iterable[str]) -> list[str]:
     return sorted(set(cluster.seen) - set(known)) if known else []
 
 
-def partition_of(cluster: Cluster, node: str, request: Request) -> tuple[str, str]:
-    """Return the partition for a job on the node and "", or "" and why none admits it.
+def partitions_of(cluster: Cluster, node: str, request: Request) -> tuple[tuple[str, ...], str]:
+    """Return the partitions for a job on the node and "", or none and why none admits it.
 
-    The partition is empty where the options name one, or a reservation.
+    There are none where the options name one, or a reservation.
     """
     given = [found[1] for one in request.options if (found := _GIVEN_PARTITION.match(one))]
     if not given and any(one.startswith("--reservation") for one in request.options):
-        return "", ""
+        return (), ""
     names = given or cluster.of(node).partitions
-    fits = [name for name in names if cluster.longest.get(name, 0.0) >= request.seconds]
+    fits = tuple(name for name in names if cluster.longest.get(name, 0.0) >= request.seconds)
     if fits or not names:
-        return "" if given or not fits else fits[0], ""
+        return () if given else fits, ""
     most = max(names, key=lambda name: cluster.longest.get(name, 0.0))
-    return "", (
+    return (), (
         f"partition {most} ends jobs after {cluster.longest.get(most, 0.0) / 60:.0f} minutes, and "
         f"this takes {request.minutes}: write another partition in cluster_validation."
         "slurm_options, a smaller hold_s, or engine: ansible"
@@ -164,7 +166,7 @@ class Holder:
         """Return why jobs cannot last as long as they must, one line; "" if they can."""
         reasons: dict[str, list[str]] = {}
         for name, one in decided.items():
-            why = partition_of(cluster, name, self._request)[1] if one.action == HOLD else ""
+            why = partitions_of(cluster, name, self._request)[1] if one.action == HOLD else ""
             if why:
                 reasons.setdefault(why, []).append(name)
         return "; ".join(f"{fold(names)}: {why}" for why, names in reasons.items())
@@ -184,16 +186,16 @@ class Holder:
         }:
             # Of a run that was killed: its time may be nearly over, and it would keep jobs away.
             unreserve(self._run, name)
-        groups: dict[tuple[str, int], list[str]] = {}
+        groups: dict[tuple[tuple[str, ...], int], list[str]] = {}
         for name, one in decided.items():
             if one.action == HOLD:
-                partition = partition_of(cluster, name, self._request)[0]
-                groups.setdefault((partition, cluster.gpus.get(name, 0)), []).append(name)
+                partitions = partitions_of(cluster, name, self._request)[0]
+                groups.setdefault((partitions, cluster.gpus.get(name, 0)), []).append(name)
         after.update(
             self._held(
                 [
-                    (names[at : at + self._most], partition, gpus)
-                    for (partition, gpus), names in groups.items()
+                    (names[at : at + self._most], partitions, gpus)
+                    for (partitions, gpus), names in groups.items()
                     for at in range(0, len(names), self._most)
                 ]
             )
@@ -211,8 +213,8 @@ class Holder:
             for name, one in decided.items()
         }
 
-    def _held(self, asked: list[tuple[Sequence[str], str, int]]) -> dict[str, Decision]:
-        """Hold nodes of a partition, and with as many GPUs, by a job each, all at once.
+    def _held(self, asked: list[_Asked]) -> dict[str, Decision]:
+        """Hold nodes of the same partitions, and with as many GPUs, by a job each, all at once.
 
         A job that Slurm does not give is asked for again in parts: a node that was just taken, or
         is dead and not known to be, costs itself and the time of a few tries.
@@ -220,8 +222,8 @@ class Holder:
         found: dict[str, Decision] = {}
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             while asked:
-                again: list[tuple[Sequence[str], str, int]] = []
-                for (names, partition, gpus), (job, why) in zip(asked, pool.map(self._job, asked)):
+                again: list[_Asked] = []
+                for (names, partitions, gpus), (job, why) in zip(asked, pool.map(self._job, asked)):
                     if job:
                         found.update(
                             (name, Decision(HOLD, f"held by job {job}", job)) for name in names
@@ -232,23 +234,22 @@ class Holder:
                     else:
                         size = -(-len(names) // _PARTS)
                         again += [
-                            (names[at : at + size], partition, gpus)
+                            (names[at : at + size], partitions, gpus)
                             for at in range(0, len(names), size)
                         ]
                 asked = again
         return found
 
-    def _job(self, asked: tuple[Sequence[str], str, int]) -> tuple[str, str]:
+    def _job(self, asked: _Asked) -> tuple[str, str]:
         """Return the number of a job that holds these nodes and "", or "" and why there is none.
 
         An exclusive job has all GPUs of its nodes, but its steps only those that it has asked for
         (srun(1), --gres).
         """
-        names, partition, gpus = asked
+        names, partitions, gpus = asked
         options = (*((f"--gres=gpu:{gpus}",) if gpus else ()), *self._request.options)
         request = replace(self._request, node=fold(names), options=options)
-        words = hold_commands(request, [partition] if partition else [], len(names))[0]
-        return run_hold(self._run, words, request)
+        return hold(self._run, request, partitions, len(names))
 
     def _reserved(
         self, names: Sequence[str], decided: Mapping[str, Decision]

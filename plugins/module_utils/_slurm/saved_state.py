@@ -34,11 +34,11 @@ RELEASES = (
     "25.11",
     "26.05",
 )
-# Releases back that state and protocol are taken from (Slurm upgrade guide): two, from 24.05 on
+# Releases back that state and protocol are taken from (Slurm upgrade guide): two, from 24.11 on
 # three. 24.11.5 names 9984, which is 23.02, as the oldest it takes (measured).
 _BEFORE = 2
 _LATER = 3
-_LATER_SINCE = "24.05"
+_LATER_SINCE = "24.11"
 # SLURM_PROTOCOL_VERSION: 36 << 8 is 20.11, and each release adds 1 << 8. Measured: 22.05 is 9728,
 # 23.02 is 9984, 24.11 is 10752.
 _FIRST_PROTOCOL = 36

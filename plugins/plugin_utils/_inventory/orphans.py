@@ -3,7 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""Finds group_vars and host_vars of what the inventory does not have: Ansible never reads them."""
+"""Finds group_vars and host_vars that Ansible never reads.
+
+They are of what the inventory does not have, or beside others of the same group or host: Ansible
+reads the first that is there of a folder NAME or a file NAME, NAME.yml, NAME.yaml and NAME.json.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ _FORMS = ("", ".yml", ".yaml", ".json")
 def find_orphans(
     sources: Iterable[str], groups: Collection[str], hosts: Collection[str]
 ) -> Iterator[Problem]:
-    """Yield files and folders that no group, or no host, is the name of.
+    """Yield files and folders that no group, or no host, is the name of, or that another covers.
 
     Beside a single file, names that are not like a known one are left alone: several inventories
     may share that folder.
@@ -37,12 +41,42 @@ def find_orphans(
             if folder in seen or not os.path.isdir(folder):
                 continue
             seen.add(folder)
-            for name in sorted(os.listdir(folder)):
+            names = sorted(os.listdir(folder))
+            for name in names:
                 # A host's full name has dots.
                 owner, form = (name, "") if name in known else os.path.splitext(name)
+                if owner in known and form in _FORMS:
+                    first = next(one for one in _FORMS if owner + one in names)
+                    if form != first and os.path.isdir(os.path.join(folder, owner + first)):
+                        yield _covered(f"{top}/{owner}", form)
+                    elif form != first:
+                        wrong = f"is not read beside {owner}{first}"
+                        yield Problem(f"{top}/{name}", wrong, "write both into one file")
                 near = closest(owner, known, 0.8)
                 strange = form in _FORMS and not name.startswith(".") and owner not in known
                 if strange and (near or not shared):
                     wrong = f"no {kind} is called '{owner}', and this is never read"
                     remedy = f"write {near}{form}" if near else "remove it, or add the " + kind
                     yield Problem(f"{top}/{name}", wrong, remedy)
+
+
+def find_covered(sources: Iterable[str], paths: Iterable[str]) -> Iterator[Problem]:
+    """Yield the files of an inventory that are not read any more once `paths` are in it.
+
+    paths are relative: group_vars/NAME/FILE, host_vars/NAME/FILE.
+    """
+    above = {source if os.path.isdir(source) else os.path.dirname(source) for source in sources}
+    for place in sorted({os.path.dirname(path) for path in paths}):
+        for form in _FORMS:
+            if any(os.path.isfile(os.path.join(one, place + form)) for one in above):
+                yield _covered(place, form)
+
+
+def _covered(place: str, form: str) -> Problem:
+    """Return that a file is not read beside the folder of the same name."""
+    owner = os.path.basename(place)
+    return Problem(
+        place + form,
+        f"is not read beside a folder {owner}/",
+        f"move it to {place}/{owner}{form or '.yml'}",
+    )

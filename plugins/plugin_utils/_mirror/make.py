@@ -22,12 +22,13 @@ from ...module_utils._core.files import (
 )
 from ...module_utils._core.run import CommandRunner, ToolError
 from ...module_utils._host.packages import directory
+from .._inventory.orphans import find_covered
 from .apt import File, Say, digest_of, fetch, index, prepare, resolve
 from .control import build_collection, fetch_wheels
 from .fetched import Wanted
 from .key import Key
 from .platforms import PLATFORMS, Platform
-from .redirects import redirected, variable_files
+from .redirects import Place, redirected, variable_files
 
 MANIFEST = "manifest.json"
 SUMS = "SHA256SUMS"
@@ -69,13 +70,18 @@ class Made:
     left: list[str] = field(default_factory=list)
 
 
-def problems_of(hosts: Mapping[str, Host]) -> list[str]:
-    """Return what of the hosts is not understood, each line once with the hosts it is about."""
+def problems_of(hosts: Mapping[str, Host], url: str, sources: Iterable[str]) -> list[str]:
+    """Return what of the hosts is not understood, each line once with the hosts it is about.
+
+    Where all is, return which files of the inventory's sources the mirror's would cover.
+    """
     reported: dict[str, list[str]] = {}
     for name, host in hosts.items():
         for line in host.wanted.problems:
             reported.setdefault(line, []).append(name)
-    return [f"{', '.join(names[:3])}: {line}" for line, names in sorted(reported.items())]
+    if reported:
+        return [f"{', '.join(names[:3])}: {line}" for line, names in sorted(reported.items())]
+    return [str(one) for one in find_covered(sources, _variables(hosts, url, "", str))]
 
 
 def is_mirrored(hosts: Iterable[Host], url: str) -> bool:
@@ -115,7 +121,10 @@ def make(order: Order, run: CommandRunner, say: Say) -> dict[str, Any]:
         path = build_collection(run, order.root, f"{order.folder}/control")
         named = f"control/{os.path.basename(path)}"
         made.sources[named] = ("this collection", ("the control machine",))
-    _variables(order, made, key.public, places)
+    base = order.url.rstrip("/")
+    texts = _variables(order.hosts, base, key.public, lambda sha256: f"{base}/{places[sha256]}")
+    for name, text in texts.items():
+        _put(order, made, f"inventory/{name}", text, "made here")
     _own(order, made)
     return _finish(order, made)
 
@@ -275,23 +284,14 @@ def _downloads(order: Order, run: CommandRunner, say: Say, made: Made) -> dict[s
     return places
 
 
-def _variables(order: Order, made: Made, key: str, places: Mapping[str, str]) -> None:
-    """Write what points each role's sources to the mirror, for the site's inventory."""
-    base = order.url.rstrip("/")
+def _variables(hosts: Mapping[str, Host], url: str, key: str, place: Place) -> dict[str, str]:
+    """Return what points each role's sources to the mirror, by its path in the inventory."""
     inputs = {
-        name: redirected(
-            host.wanted.inputs.get,
-            order.url,
-            host.platform.name,
-            key,
-            lambda sha256: f"{base}/{places[sha256]}",
-        )
-        for name, host in order.hosts.items()
+        name: redirected(host.wanted.inputs.get, url, host.platform.name, key, place)
+        for name, host in hosts.items()
         if host.platform.has_apt
     }
-    where = {name: order.hosts[name].places for name in inputs}
-    for path, text in variable_files(inputs, where, "cluster").items():
-        _put(order, made, f"inventory/{path}", text, "made here")
+    return variable_files(inputs, {name: hosts[name].places for name in inputs}, "cluster")
 
 
 def _own(order: Order, made: Made) -> None:

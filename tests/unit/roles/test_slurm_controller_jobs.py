@@ -64,6 +64,8 @@ DOWN = "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; ex
 UNKNOWN = ["unknown dgx-[01-02]", "unknown dgx-03", "unused x", "gres dgx-[01-02] gpu:h100:8"]
 # A job that is being cleaned up has its nodes still, and no partition that could end it.
 SOME = "printf 'R x dgx-03\\nR x dgx-[01-02]\\nPD x,y \\nCG z dgx-04\\n'"
+# A state of --states is compared with the whole of a job's: R is not RUNNING with STOPPED.
+STOPPED = """case "$*" in *--states*) ;; *) echo 'ST x dgx-03' ;; esac"""
 GRES = """test "$3" = '--format=gres %N %G' && echo 'gres dgx-[01-04] gpu:8(S:0-1)'"""
 USED = ["busy dgx-03", "busy dgx-04", "busy dgx-[01-02]", "used x", "used x,y"]
 
@@ -72,6 +74,7 @@ USED = ["busy dgx-03", "busy dgx-04", "busy dgx-[01-02]", "used x", "used x,y"]
     ("squeue", "more", "lines"),
     [
         pytest.param(SOME, {}, USED, id="jobs"),
+        pytest.param(STOPPED, {}, ["busy dgx-03", "used x"], id="a job that its user has stopped"),
         pytest.param("exit 0", {}, [], id="no jobs"),
         pytest.param(SOME, {"sinfo": GRES}, [*USED, "gres dgx-[01-04] gpu:8(S:0-1)"], id="gres"),
         pytest.param(SOME, {"sinfo": DOWN}, UNKNOWN, id="slurmctld ends between two answers"),

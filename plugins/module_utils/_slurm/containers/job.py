@@ -14,6 +14,7 @@ with 22.05.8 when a broken plug-in kept it from starting, so that the return cod
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any, Mapping, Sequence
 
 from ..._core.nodeset import fold
@@ -39,7 +40,18 @@ _PLUGIN = r"[Pp]lug-?in initialization failed|Incompatible Slurm plugin|spank: .
 _NO_STEP = r"Something is wrong with the boot of the nodes|are still not ready"
 _UNKNOWN_OPTION = r"unrecognized option '?--container"
 _TIME_TO_ANSWER_S = 20
-_IDLE = ("idle", "mixed")
+_IDLE = "idle"
+_ABLE = (_IDLE, "mixed")
+# A partition that the arguments of srun name, one to a line; of several the last one counts.
+_NAMED = re.compile(r"^(?:-p\n?|--partition[=\n])(.+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Place:
+    """A node's state with its flags, and its partitions that take jobs, `*` behind the default."""
+
+    state: str
+    partitions: list[str]
 
 
 def answer(node: str, status: str, text: str) -> Record:
@@ -47,19 +59,45 @@ def answer(node: str, status: str, text: str) -> Record:
     return Record(CHECK, f"node:{node}", status, text)
 
 
-def ready(text: str) -> dict[str, str]:
-    """Return node → state out of `sinfo --Node --noheader --format='%N %T'`; flags are kept."""
-    found = {}
+def ready(text: str) -> dict[str, Place]:
+    """Return the nodes of `sinfo --Node --all --noheader --format='%N %T %P %a'`.
+
+    It has one line for each node and partition.
+    """
+    found: dict[str, Place] = {}
     for raw in text.splitlines():
         words = raw.split()
-        if len(words) == 2:
-            found[words[0]] = words[1]
+        if len(words) == 4:
+            node, state, partition, available = words
+            place = found.setdefault(node, Place(state, []))
+            if available == "up":
+                place.partitions.append(partition)
     return found
 
 
 def can_run(state: str) -> bool:
     """Whether a short job would start on a node in this state; a flag such as `*` means not."""
-    return state in _IDLE
+    return state in _ABLE
+
+
+def partition_of(place: Place | None, arguments: Sequence[str]) -> tuple[str, str]:
+    """Return the partition for a job on the node and "", or "" and why there can be no job.
+
+    The partition is empty for the default one, which srun takes by itself.
+    """
+    if place is None:
+        return "", "the node is unknown to Slurm"
+    if not can_run(place.state):
+        return "", f"the node is {place.state}"
+    names = [one.rstrip("*") for one in place.partitions]
+    named = _NAMED.findall("\n".join(arguments))[-1:]
+    if named:
+        fits = [one for one in named[0].split(",") if one in names]
+        why = f"the arguments name partition {named[0]}, which takes no jobs on this node"
+        return (fits[0], "") if fits else ("", why)
+    if not names:
+        return "", "no partition of the node takes jobs"
+    return "" if any(one.endswith("*") for one in place.partitions) else names[0], ""
 
 
 def judge_job(text: str, nodes: Sequence[str], token: str, ended: bool = True) -> list[Record]:
@@ -161,24 +199,38 @@ def run_job(run: CommandRunner, options: Mapping[str, Any], nodes: Sequence[str]
     return list(answers.values())
 
 
-def ask_nodes(run: CommandRunner, options: Mapping[str, Any]) -> list[Record]:
-    """Return the answer of each node."""
+def ask_nodes(run: CommandRunner, options: Mapping[str, Any]) -> tuple[list[Record], str]:
+    """Return the answer of each node, and what must be warned of: see in_vain().
+
+    A job has nodes of one partition only, so that there is one for each.
+    """
     names = options["nodes"]
     listed = run(
-        ["sinfo", "--Node", "--noheader", "--format=%N %T", "--nodes", fold(names)],
+        ["sinfo", "--Node", "--all", "--noheader", "--format=%N %T %P %a", "--nodes", fold(names)],
         timeout_s=_TIME_TO_ANSWER_S,
     )
     if listed.outcome == MISSING or not listed.ok:
-        return [answer(n, NOT_MEASURED, listed.describe(1)) for n in names]
-    states = ready(listed.out)
-    able = [name for name in names if can_run(states.get(name, ""))]
-    answers = [
-        answer(
-            name,
-            NOT_MEASURED,
-            f"the node is {states.get(name) or 'unknown to Slurm'}",
-        )
-        for name in names
-        if name not in able
-    ]
-    return answers + (run_job(run, options, able) if able else [])
+        return [answer(n, NOT_MEASURED, listed.describe(1)) for n in names], ""
+    places = ready(listed.out)
+    answers: dict[str, Record] = {}
+    able: dict[str, list[str]] = {}
+    for name in names:
+        partition, why = partition_of(places.get(name), options["arguments"])
+        if why:
+            answers[name] = answer(name, NOT_MEASURED, why)
+        else:
+            able.setdefault(partition, []).append(name)
+    for partition, nodes in able.items():
+        more = [f"--partition={partition}"] if partition else []
+        asked = {**options, "arguments": [*options["arguments"], *more]}
+        answers.update(zip(nodes, run_job(run, asked, nodes)))
+    return list(answers.values()), in_vain(answers, places)
+
+
+def in_vain(answers: Mapping[str, Record], places: Mapping[str, Place]) -> str:
+    """Return that nodes are idle and none was measured, and why; "" otherwise."""
+    idle = [name for name in answers if name in places and places[name].state == _IDLE]
+    if not idle or any(one.status != NOT_MEASURED for one in answers.values()):
+        return ""
+    reasons = dict.fromkeys(answers[name].text for name in idle)
+    return f"no container was tried, although nodes are idle ({fold(idle)}): {'; '.join(reasons)}"

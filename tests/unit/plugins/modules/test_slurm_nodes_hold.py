@@ -18,6 +18,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm import hold as _hold
 from ansible_collections.baremetal.dgx.plugins.modules import slurm_node_hold, slurm_nodes_hold
 
+REFUSED = "Invalid account or account/partition combination specified"
 NAMES = [f"dgx-{number:02}" for number in range(1, 9)]
 
 
@@ -34,6 +35,8 @@ class Slurm:
         self.calls: list[list[str]] = []
         # Nodes that Slurm shows as idle and does not give, and what starts beside a job of ours.
         self.stingy: set[str] = set()
+        # Partitions that refuse root: allow_accounts, DOWN, INACTIVE.
+        self.closed: set[str] = set()
         self.intruders: list[tuple[str, str, str, str, str]] = []
         self.missing = self.silent = False
 
@@ -95,6 +98,8 @@ class Slurm:
         given = dict(word[2:].split("=", 1) for word in words if "=" in word)
         nodes = expand(given["nodelist"])
         assert len(nodes) == int(given["nodes"])
+        if given.get("partition") in self.closed:
+            return 1, "", f"salloc: error: Job submit/allocate failed: {REFUSED}\n"
         if self.stingy & set(nodes):
             return 1, "", "salloc: error: Unable to allocate resources: Requested nodes are busy"
         number = str(100 + len(self.jobs))
@@ -200,6 +205,28 @@ def test_a_node_that_was_just_taken_costs_itself_only(hold: Any, slurm: Slurm) -
     ]
     assert "Slurm does not give it" in answer["nodes"]["dgx-06"]["why"]
     assert len([call for call in slurm.calls if call[0] == "salloc"]) == 7
+
+
+def test_a_partition_that_refuses_is_followed_by_the_next(hold: Any, slurm: Slurm) -> None:
+    slurm.longest["debug"] = "UNLIMITED"
+    slurm.closed = {"batch"}
+    answer = hold()
+    assert slurm.held_together() == [NAMES], "no part was halved"
+    assert {one["may_load"] for one in answer["nodes"].values()} == {True}
+    tried = [word for call in slurm.calls for word in call if word.startswith("--partition=")]
+    assert tried == ["--partition=batch", "--partition=debug"]
+
+
+def test_a_node_that_no_partition_gives_has_all_reasons(hold: Any, slurm: Slurm) -> None:
+    slurm.longest["debug"] = "UNLIMITED"
+    slurm.closed, slurm.stingy = {"batch"}, {"dgx-06"}
+    answer = hold()
+    assert sorted(one for nodes in slurm.held_together() for one in nodes) == [
+        one for one in NAMES if one != "dgx-06"
+    ]
+    why = answer["nodes"]["dgx-06"]["why"]
+    assert REFUSED in why
+    assert "Requested nodes are busy" in why
 
 
 def test_nodes_out_of_service_share_one_reservation(hold: Any, slurm: Slurm) -> None:

@@ -4,14 +4,18 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import pwd
 import shutil
+import subprocess
 import time
+import traceback
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -40,9 +44,12 @@ NEVER = float(1 << 36)
 @pytest.fixture(autouse=True)
 def slurm_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """No machine of CI has Slurm's user."""
-    entry = namedtuple("entry", "pw_uid pw_gid")(os.getuid(), os.getgid())
-    real = pwd.getpwnam
-    monkeypatch.setattr(pwd, "getpwnam", lambda name: entry if name == "slurm" else real(name))
+    entry, real = namedtuple("entry", "pw_uid pw_gid"), pwd.getpwnam
+
+    def found(name: str) -> object:
+        return entry(os.getuid(), os.getgid()) if name == "slurm" else real(name)
+
+    monkeypatch.setattr(pwd, "getpwnam", found)
 
 
 def fetch(settings: Settings, kind: str, version: str = "24.11") -> dict[str, object]:
@@ -262,6 +269,182 @@ def test_the_database_comes_back(both: Settings, server: str, tmp_path: Path) ->
     kept = restore.place(lost, run, "database", NEVER, True, check=False)["kept"]
     assert Path(kept).read_text().count("CREATE TABLE") == 3
     sql(server, "DROP DATABASE lost")
+
+
+@pytest.mark.parametrize("name", ["slurm-acct", "elsewhere"])
+def test_a_living_database_is_found_wherever_its_data_are(
+    both: Settings, server: str, tmp_path: Path, name: str
+) -> None:
+    """MariaDB calls the first one's folder slurm@002dacct, and no other is in `data_dir`."""
+    main.make_copies(both, run)
+    sql(server, f"CREATE DATABASE `{name}`; CREATE TABLE `{name}`.newer (x INT)")
+    data = tmp_path / "data"
+    live = replace(both, database=Database(name, socket=server), data_dir=str(data))
+    assert restore.look(live, run, "database", NEVER, False)["there"]
+    fetch(live, "database", "")
+    with pytest.raises(ToolError, match="consent"):
+        restore.place(live, run, "database", NEVER, False, check=False)
+    kept = restore.place(live, run, "database", NEVER, True, check=False)["kept"]
+    assert "CREATE TABLE `newer`" in Path(kept).read_text()
+    sql(server, f"DROP DATABASE `{name}`")
+
+
+def test_a_database_whose_server_is_stopped(
+    both: Settings, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder says that it is there; before anything is dropped, its server does."""
+    main.make_copies(both, run)
+    sql(server, "CREATE DATABASE `at-rest`; CREATE TABLE `at-rest`.newer (x INT)")
+    data = tmp_path / "data"
+    rest = replace(
+        both, database=Database("at-rest", socket=str(tmp_path / "no")), data_dir=str(data)
+    )
+    assert not restore.look(rest, run, "database", NEVER, False)["there"]
+    folder = data / "at@002drest"
+    folder.mkdir(parents=True)
+    assert (Path(server).parent / "data" / folder.name).is_dir(), "so MariaDB calls it"
+    (folder / "newer.ibd").write_text("")
+    assert restore.look(rest, run, "database", NEVER, False)["there"]
+    # A server that restarts at this moment, with its data elsewhere.
+    (folder / "newer.ibd").unlink()
+    fetch(rest, "database", "")
+    with pytest.raises(ToolError, match="socket"):
+        restore.place(rest, run, "database", NEVER, False, check=False)
+    assert work.marks(rest) == {}, "or the next run needs no consent"
+    assert restore.place(rest, run, "database", NEVER, False, check=True)["changed"]
+    back = replace(rest, database=Database("at-rest", socket=server))
+    monkeypatch.setattr(dump, "answers", lambda _database: False)
+    with pytest.raises(ToolError, match="consent"):
+        restore.place(back, run, "database", NEVER, False, check=False)
+    sql(server, "DROP DATABASE `at-rest`")
+
+
+def apart(inside: Callable[[], None]) -> None:
+    """Do something in a user and a mount namespace, where its root may mount."""
+    ids = (os.geteuid(), os.getegid())
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            # CLONE_NEWUSER | CLONE_NEWNS
+            if ctypes.CDLL(None).unshare(0x10000000 | 0x00020000):
+                code = 3
+            else:
+                Path("/proc/self/setgroups").write_text("deny")
+                Path("/proc/self/uid_map").write_text(f"0 {ids[0]} 1")
+                Path("/proc/self/gid_map").write_text(f"0 {ids[1]} 1")
+                inside()
+                code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if code == 3:
+        pytest.skip("a mount namespace cannot be made here")
+    assert code == 0
+
+
+def mount(place: str | Path) -> None:
+    """A separate file system, as a site has one for the queue."""
+    Path(place).mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "none", place], check=True)
+    Path(place, "lost+found").mkdir()
+
+
+def names(place: str | Path) -> set[str]:
+    return {path.name for path in Path(place).iterdir() if path.name != "lost+found"}
+
+
+def killed_at(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """End the next run before so many of its renames."""
+    real, calls = restore.rename, []
+
+    def rename(old: str, new: str) -> None:
+        calls.append(old)
+        if len(calls) == count:
+            monkeypatch.setattr(restore, "rename", real)
+            raise KeyboardInterrupt
+        real(old, new)
+
+    monkeypatch.setattr(restore, "rename", rename)
+
+
+RESTORED = {"job_state", "node_state", "hash.1"}
+
+
+def test_a_queue_that_was_on_a_mount_comes_back_into_it(settings: Settings) -> None:
+    main.make_copies(settings, run)
+    shutil.rmtree(settings.state_dir)
+    fetch(settings, "controller")
+
+    def inside() -> None:
+        mount(settings.state_dir)
+        placed = restore.place(settings, run, "controller", NEVER, False, check=False)
+        assert placed == {"changed": True, "kept": ""}
+        assert names(settings.state_dir) == RESTORED
+        assert Path(settings.state_dir, "hash.1/job.11/script").read_text() == "#!/bin/sh\n"
+        again = restore.place(settings, run, "controller", NEVER, False, check=False)
+        assert again == {"changed": False, "kept": ""}
+        subprocess.run(["umount", settings.state_dir], check=True)
+        assert names(settings.state_dir) == set(), "below the mount point it would be covered"
+
+    apart(inside)
+
+
+def test_a_queue_on_a_mount_is_replaced_by_consent_and_kept_in_it(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    main.make_copies(settings, run)
+    fetch(settings, "controller")
+    state = Path(settings.state_dir)
+    place = partial(restore.place, settings, run, "controller", NEVER)
+
+    def inside() -> None:
+        mount(state)
+        for name in ("job_state", "job_state.old", "part_state"):
+            (state / name).write_bytes(job_state(2))
+        (state / "hash.2").mkdir()
+        with pytest.raises(ToolError, match=r"consent is restore_over=\[controller\]"):
+            place(False, check=False)
+        assert names(state) == {"job_state", "job_state.old", "part_state", "hash.2"}
+        # A run that is killed while it keeps what is there needs consent again.
+        killed_at(monkeypatch, 4)
+        with pytest.raises(KeyboardInterrupt):
+            place(True, check=False)
+        with pytest.raises(ToolError, match="consent"):
+            place(False, check=False)
+        # One that is killed later is done again without.
+        killed_at(monkeypatch, 2)
+        with pytest.raises(KeyboardInterrupt):
+            place(True, check=False)
+        killed_at(monkeypatch, 3)
+        with pytest.raises(KeyboardInterrupt):
+            place(False, check=False)
+        assert "job_state" not in names(state), "it comes last: without it there is no queue"
+        assert place(False, check=False)["changed"]
+        kept = {path for path in state.iterdir() if path.name.startswith(".replaced-")}
+        assert names(state) - {path.name for path in kept} == RESTORED
+        old = {path.name: path for folder in kept for path in folder.iterdir()}
+        assert set(old) == {"job_state", "job_state.old", "part_state", "hash.2"}
+        assert old["job_state"].read_bytes() == job_state(2)
+        assert {path.stat().st_mode & 0o777 for path in kept} == {0o700}
+        assert (state / "job_state").read_bytes() == job_state(11)
+        restore.state.copy(str(state), str(tmp_path / "copy"), 1)
+        assert names(tmp_path / "copy") == RESTORED, "nothing of the kept folders"
+
+    apart(inside)
+
+
+def test_time_series_on_a_mount_are_kept_in_it(settings: Settings) -> None:
+    def inside() -> None:
+        data = Path(settings.work_dir, "series")
+        mount(data)
+        (data / "wal").mkdir()
+        kept = Path(restore._set_aside(str(data)))
+        assert (names(data), names(kept)) == ({kept.name}, {"wal"})
+
+    apart(inside)
 
 
 def test_what_becomes_of_the_jobs() -> None:

@@ -310,7 +310,33 @@ def test_hosts_with_other_sources_in_the_same_places_are_asked_each(home: Path) 
 def test_problems_are_one_line_for_all_hosts() -> None:
     bad = Wanted(problems={"dcgm: no"})
     host = Host(PLATFORMS["debian-13"], bad, {})
-    assert problems_of({"a": host, "b": host}) == ["a, b: dcgm: no"]
+    assert problems_of({"a": host, "b": host}, URL, []) == ["a, b: dcgm: no"]
+
+
+def test_no_file_of_the_inventory_is_covered_by_those_of_the_mirror(tmp_path: Path) -> None:
+    """Ansible reads the folder that the mirror makes, and the file of the same name no more."""
+    (tmp_path / "group_vars").mkdir()
+    for name in ("cluster.yml", "gpu_nodes", "login_nodes.yml"):
+        (tmp_path / "group_vars" / name).write_text("a: 1\n", encoding="utf-8")
+    hosts = {
+        "head-01": Host(PLATFORMS["debian-13"], wanted(), {}),
+        "dgx-01": Host(
+            PLATFORMS["debian-13"], wanted(), {"prometheus_archive": "gpu_nodes.prometheus_archive"}
+        ),
+    }
+    for sources in ([str(tmp_path)], [str(tmp_path / "hosts.yml"), str(tmp_path / "more.yml")]):
+        assert problems_of(hosts, URL, sources) == [
+            (
+                "group_vars/cluster.yml: is not read beside a folder cluster/; move it to "
+                "group_vars/cluster/cluster.yml"
+            ),
+            (
+                "group_vars/gpu_nodes: is not read beside a folder gpu_nodes/; move it to "
+                "group_vars/gpu_nodes/gpu_nodes.yml"
+            ),
+        ]
+    shutil.rmtree(tmp_path / "group_vars")
+    assert problems_of(hosts, URL, [str(tmp_path)]) == []
 
 
 def test_a_mirror_is_not_made_from_itself() -> None:

@@ -40,6 +40,19 @@ def test_the_small_cluster_is_healthy(
     assert planned_by_roles(small_files).problems == ()
 
 
+@pytest.mark.parametrize(
+    "options", ["Parameters: PreserveCaseUser", "Parameters: '{{ ansible_facts.fqdn }}'"]
+)
+def test_users_have_capitals_where_slurmdbd_keeps_them(
+    planned_by_roles: Callable[..., Plan], small_files: dict[str, str], options: str
+) -> None:
+    """What comes from a fact is not known here."""
+    small_files["group_vars/slurm_databases/own.yml"] = f"slurm_database_options: {{{options}}}\n"
+    accounts = "slurm_controller_accounts: [{name: research, users: [JDoe]}]\n"
+    small_files["group_vars/slurm_controllers/own.yml"] = accounts
+    assert planned_by_roles(small_files).problems == ()
+
+
 def test_all_mistakes_at_once(planned: Callable[..., Plan], small_files: dict[str, str]) -> None:
     """Mistakes in different places are all reported by one run, sorted."""
     chosen = [

@@ -11,6 +11,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.containers.jo
     NOT_MEASURED,
     PASS,
     SCRIPT,
+    Place,
     can_run,
     judge_job,
     ready,
@@ -94,8 +95,11 @@ def test_silent_nodes_of_many_are_asked_alone() -> None:
 
 
 def test_states() -> None:
-    states = ready("dgx-01 idle\ndgx-01 idle\ndgx-02 drained*\nnoise\n")
-    assert states == {"dgx-01": "idle", "dgx-02": "drained*"}
+    places = ready(
+        "dgx-01 idle batch* up\ndgx-01 idle all up\ndgx-01 idle old inact\n"
+        "dgx-02 drained* n/a n/a\nnoise\n"
+    )
+    assert places == {"dgx-01": Place("idle", ["batch*", "all"]), "dgx-02": Place("drained*", [])}
     assert [can_run(state) for state in ("idle", "mixed", "idle*", "drained", "")] == [
         True, True, False, False, False
     ]  # fmt: skip
