@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+# By the kernel's client and by ceph-fuse.
+_TYPES = {"kernel": "ceph", "fuse": "fuse.ceph-fuse"}
 # Enough to see that a mount is shared, and no more work for a thousand nodes than for ten.
 _MOST = 3
 
@@ -17,6 +19,27 @@ _MOST = 3
 def canary_of(mount: Mapping[str, Any]) -> str:
     """Return how a mount of cephfs_mounts is tried: write, read or none."""
     return str(mount.get("canary") or ("read" if mount.get("read_only") else "write"))
+
+
+def canaries(
+    mounts: Iterable[Mapping[str, Any]], fsid: str, drivers: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Return the mounts of cephfs_mounts as mount_check takes them.
+
+    drivers are those of cephfs_client by name of the mount: which one a node takes is known on the
+    node alone.
+    """
+    return [
+        {
+            "name": mount["name"],
+            "path": mount["mountpoint"],
+            "what": f"{mount['client']}@{fsid}.{mount['fs']}={mount.get('path') or '/'}",
+            "fstype": _TYPES.get(drivers.get(mount["name"], ""), ",".join(_TYPES.values())),
+            "write": canary_of(mount) == "write",
+        }
+        for mount in mounts
+        if canary_of(mount) != "none"
+    ]
 
 
 def canary_peers(

@@ -254,6 +254,9 @@ def exporter_inputs(host: Host) -> dict[str, Any]:
     }
     if certificates:
         given["node_exporter_certificates"] = certificates
+    if host.node["mig"]:
+        # Slurm numbers the instances, and the exporter the GPUs: a job's name would be at another.
+        given["dcgm_exporter_job_mapping"] = False
     if host.says("fabric_exporter_enabled"):
         # One host sweeps. Where it was another one once, or there is no subnet any more, the
         # collector goes.

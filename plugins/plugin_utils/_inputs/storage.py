@@ -9,34 +9,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from .canary import canary_of
+from .canary import canaries
 from .host import Host
 
 _ROLES = {"local_storage": "local_storage_volumes", "cephfs": "cephfs_mounts"}
 _USERS = "node_base_users"
-# By the kernel's client and by ceph-fuse: which of them a node takes is known on the node alone.
-_CEPHFS = "ceph,fuse.ceph-fuse"
 
 
 def mounts(host: Host) -> list[dict[str, Any]]:
     """Return the mounts of cephfs_mounts as mount_check takes them."""
-    found = []
     fsid = host.refer("cephfs_fsid") if host.says("cephfs_fsid") else ""
     keys = ("name", "mountpoint", "canary", "read_only", "client", "fs", "path")
-    for mount in host.fields("cephfs_mounts", *keys):
-        canary = canary_of(mount)
-        if canary != "none":
-            source = f"{mount['client']}@{fsid}.{mount['fs']}={mount.get('path') or '/'}"
-            found.append(
-                {
-                    "name": mount["name"],
-                    "path": mount["mountpoint"],
-                    "what": source,
-                    "fstype": _CEPHFS,
-                    "write": canary == "write",
-                }
-            )
-    return found
+    return canaries(host.fields("cephfs_mounts", *keys), fsid, {})
 
 
 def volumes(host: Host) -> list[dict[str, Any]]:

@@ -92,7 +92,7 @@ def render_many(
         "vars_files": [
             str(path / "defaults/main.yml"),
             "private.yml",
-            str(path / f"vars/{family}.yml"),
+            *map(str, path.glob(f"vars/{family}.yml")),
         ],
         "tasks": [
             # what is included wins over vars_files, as an inventory wins over defaults
@@ -116,6 +116,9 @@ def render_many(
             },
         ],
     }
+    if (path / "files").is_dir() and not (folder / "files").exists():
+        # Beside the play, where a lookup finds them as it does in the role.
+        (folder / "files").symlink_to(path / "files")
     (folder / "private.yml").write_text(yaml.safe_dump(private(role), sort_keys=False))
     (folder / "action_plugins").mkdir(exist_ok=True)
     (folder / "action_plugins/shown.py").write_text(ACTION)

@@ -20,12 +20,6 @@ RAILS = [
     {"rail": 0, "pci": "18:00.0", "rate_gbps": 400},
     {"rail": 1, "pci": "0000:4F:00.0", "rate_gbps": 400},
 ]
-LINKS = (
-    "1: lo: <LOOPBACK,UP,LOWER_UP> mtu 65536 qdisc noqueue state UNKNOWN\n"
-    "4: ibrail0: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 4092 qdisc mq state UP\n"
-    "5: ibrail1: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 4092 qdisc mq state UP\n"
-    "6: ibrail0.8001@ibrail0: <BROADCAST,MULTICAST> mtu 4092 qdisc mq state DOWN\n"
-)
 ADDRESSES = [
     {"port": "rail0", "address": "10.1.16.101/24", "mtu": 4092},
     {"port": "rail1", "address": "10.1.17.101/24"},
@@ -45,8 +39,6 @@ SHOWN = {
     "files": "__infiniband_files",
     "manager": "__infiniband_network_manager",
     "units": "__infiniband_units | selectattr('when') | map(attribute='sync') | list",
-    "probes": "__infiniband_probes",
-    "lacking": "__infiniband_lacking",
     "refusals": "__infiniband_refusals | selectattr('when') | map(attribute='say') | list",
     "firmware": "__infiniband_firmware_findings",
     "renamed": "__infiniband_rename_paths",
@@ -70,13 +62,6 @@ def ubuntu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "infiniband_version": "3.2.0",
         "infiniband_repository": {"uris": ["file:/srv/doca"], "signed_by": KEY},
         "__infiniband_kernel": {"stdout": "6.8.0-1"},
-        "__infiniband_ip": {
-            "stdout": LINKS
-            + (
-                "4: ibrail0    inet 10.1.16.101/24 brd 10.1.16.255 scope global ibrail0\n"
-                "5: ibrail1    inet 10.1.17.10/24 brd 10.1.17.255 scope global ibrail1\n"
-            )
-        },
         "__infiniband_stored": {
             "differences": [
                 {"device": "0000:18:00.0", "setting": "SRIOV_EN", "before": "1", "after": "0"}
@@ -98,8 +83,7 @@ def ubuntu(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def debian(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    inputs = {**INPUTS, "__infiniband_ip": {"stdout": LINKS}}
-    return shown(tmp_path_factory.mktemp("debian"), "Debian", inputs)
+    return shown(tmp_path_factory.mktemp("debian"), "Debian", INPUTS)
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +97,6 @@ def rocky(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
             "signed_by": "/etc/pki/k",
         },
         "infiniband_gpudirect": "peermem",
-        "__infiniband_ip": {"stdout": LINKS},
         "__infiniband_kernel": {"stdout": "5.14.0-1.el9.x86_64"},
     }
     return shown(tmp_path_factory.mktemp("rocky"), "Rocky", inputs)
@@ -250,20 +233,6 @@ def test_networkmanager(rocky: dict[str, Any]) -> None:
     assert parsed["connection"]["uuid"] not in other["content"]
 
 
-def test_interfaces_that_lack_their_address(
-    ubuntu: dict[str, Any], debian: dict[str, Any], rocky: dict[str, Any]
-) -> None:
-    # 10.1.17.10 is not 10.1.17.101
-    assert ubuntu["lacking"] == ["ibrail1"]
-    assert debian["lacking"] == ["ibrail0", "ibrail1"]
-    # rocky was asked before its adapters were renamed: there is nothing to configure yet.
-    assert rocky["lacking"] == []
-    assert [probe["name"] for probe in debian["probes"]] == [
-        "ibrail0 has the address 10.1.16.101/24", "ibrail1 has the address 10.1.17.101/24",
-        "ibrail0 has the MTU 4092",
-    ]  # fmt: skip
-
-
 # A leaf with a router for all its ports, and a subnet of two addresses for one port.
 ROUTED = [
     {
@@ -362,102 +331,59 @@ def test_routes_by_ifupdown(tmp_path: Path) -> None:
     assert "up ip route replace 10.1.16.0/24 scope link dev $IFACE table 1000" in text
 
 
-def test_a_rule_that_is_missing_is_set_and_checked(tmp_path: Path) -> None:
-    addresses = (
-        "4: rail0    inet 10.1.16.101/24 brd 10.1.16.255 scope global rail0\n"
-        "5: rail1    inet 172.17.0.1/31 scope global rail1\n"
-    )
-    rules = "0:\tfrom all lookup local\n1000:\tfrom 10.1.16.101 lookup 1000\n"
-    routes = (
-        "default via 10.1.16.1 dev rail0 table 1000 proto static \n"
-        "default via 172.17.0.0 dev rail1 table 1001 \n"
-        "10.1.16.0/24 dev rail0 table 1000 proto static scope link \n"
-        "172.17.0.0/16 via 172.17.0.0 dev rail1 proto static \n"
-    )
-    links = LINKS.replace("ibrail", "rail")
-    seen = {"__infiniband_ip": {"stdout": links + addresses + rules + routes}}
-    result = routed(tmp_path, "ifupdown", **seen)
-    assert result["lacking"] == ["rail1"]
-    probe = result["probes"][2]
-    assert [str(word) for word in probe.pop("command")] == ["ip", "route", "show", "table", "1000"]
-    assert probe == {
-        "name": "what rail0 sends from 10.1.16.101 leaves by it",
-        "expect": r"(?m)^default via 10.1.16.1 dev rail0(\s|$)",
-        "remedy": "ask ifupdown; ip rule show priority 1000",
-    }
-    seen["__infiniband_ip"]["stdout"] += "1001:\tfrom 172.17.0.1 lookup 1001\n"
-    assert routed(tmp_path, "ifupdown", **seen)["lacking"] == []
-    # The router of the inventory is another one now.
-    old = seen["__infiniband_ip"]["stdout"].replace("via 10.1.16.1 ", "via 10.1.16.254 ")
-    assert routed(tmp_path, "ifupdown", __infiniband_ip={"stdout": old})["lacking"] == ["rail0"]
-
-
-def test_a_changed_mtu_or_near_route_is_applied_and_checked(tmp_path: Path) -> None:
-    sound = (
-        LINKS.replace("ibrail", "rail")
-        + "4: rail0    inet 10.1.16.101/24 brd 10.1.16.255 scope global rail0\n"
-        "5: rail1    inet 172.17.0.1/31 scope global rail1\n"
-        "1000:\tfrom 10.1.16.101 lookup 1000\n"
-        "1001:\tfrom 172.17.0.1 lookup 1001\n"
-    )
-    routes = (
-        "default via 10.1.16.1 dev rail0 table 1000 \n"
-        "10.1.16.0/24 dev rail0 table 1000 scope link \n"
-        "default via 172.17.0.0 dev rail1 table 1001 \n"
-        "172.17.0.0/16 via 172.17.0.0 dev rail1 proto static metric 100 \n"
-        "10.9.0.1 via 172.17.0.0 dev rail1 \n"
-        "10.1.16.0/24 dev rail0 proto kernel scope link src 10.1.16.101 \n"
-        "local 10.1.16.101 dev rail0 table local proto kernel scope host \n"
-    )
-    texts = {
-        "sound": (sound, routes),
-        "mtu": (sound.replace("rail1: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 4092",
-                              "rail1: <BROADCAST,MULTICAST,UP,LOWER_UP> mtu 2044"), routes),
-        "router": (sound, routes.replace("/16 via 172.17.0.0 ", "/16 via 172.17.0.2 ")),
-        "network": (sound, routes.replace("172.17.0.0/16", "172.16.0.0/16")),
-        "table": (sound, routes.replace("10.1.16.0/24 dev rail0 table 1000 ", "")),
-        "another": (sound, routes.replace("rail1 proto", "rail1 table 7 proto")),
-        "host": (sound, routes.replace("10.9.0.1 ", "10.9.0.2 ")),
-    }  # fmt: skip
-    first, second = ROUTED
-    host = {"to": "10.9.0.1/32", "via": "172.17.0.0"}
-    addresses = [first, {**second, "mtu": 4092, "routes": [*second["routes"], host]}]
-    base = {
-        **INPUTS,
-        "infiniband_link_layer": "Ethernet",
-        "infiniband_addresses": addresses,
-        "infiniband_network_manager": "networkd",
-    }
-    inputs = {
-        name: {**base, "__infiniband_ip": {"stdout": "".join(text)}} for name, text in texts.items()
-    }
-    only = {name: SHOWN[name] for name in ("lacking", "probes")}
-    found = render_many(tmp_path, "infiniband", "Debian", inputs, only)
-    assert {name: one["lacking"] for name, one in found.items()} == {
-        "sound": [], "mtu": ["rail1"], "router": ["rail1"], "network": ["rail1"],
-        "table": ["rail0"], "another": ["rail1"], "host": ["rail1"],
-    }  # fmt: skip
-
-    def red(name: str) -> list[str]:
-        """The probes of MTU and near routes that fail on what was seen."""
-        asked = {"link": texts[name][0].splitlines()[2], "route": texts[name][1]}
-        return [
-            probe["name"]
-            for probe in found[name]["probes"]
-            if "MTU" in probe["name"] or "route to" in probe["name"]
-            for text in [asked[word] for word in probe["command"] if word in asked]
-            if not re.search(probe["expect"], text)
+def test_what_is_applied_is_verified() -> None:
+    """One module asks the same of the same addresses; only the service phase changes something."""
+    calls = {
+        path: [
+            task["baremetal.dgx.rail_addresses"]
+            for task in yaml.safe_load((ROLES / f"infiniband/tasks/{path}.yml").read_text())
+            if "baremetal.dgx.rail_addresses" in task
         ]
-
-    assert {name: red(name) for name in texts} == {
-        "sound": [],
-        "mtu": ["rail1 has the MTU 4092"],
-        "router": ["rail1 has the route to 172.17.0.0/16"],
-        "network": ["rail1 has the route to 172.17.0.0/16"],
-        "table": ["rail0 has the route to 10.1.16.0/24"],
-        "another": ["rail1 has the route to 172.17.0.0/16"],
-        "host": ["rail1 has the route to 10.9.0.1"],
+        for path in ("service", "verify")
     }
+    (applied,), (verified,) = calls["service"], calls["verify"]
+    assert applied.pop("apply")
+    # verify waits, and is red.
+    assert (applied.pop("fail_on"), verified.pop("wait_s")) == ([], 10)
+    assert applied == verified
+
+
+@pytest.mark.parametrize("manager", ["netplan", "networkd", "ifupdown", "networkmanager"])
+def test_each_network_service_gets_the_names_of_the_interfaces(
+    tmp_path: Path, manager: str
+) -> None:
+    inputs = {**INPUTS, "infiniband_network_manager": manager}
+    argv = "['sh', '-c', __infiniband_apply[__infiniband_network_manager], 'sh']"
+    command = render(tmp_path, "infiniband", "Debian", inputs, {"argv": argv})["argv"]
+    for name in ("netplan", "networkctl", "ifdown", "ifup", "nmcli"):
+        (tmp_path / name).write_text(
+            f'#!/bin/sh\ncase "$*" in *ibrail9) exit 1 ;; esac; echo "{name} $*"\n'
+        )
+        (tmp_path / name).chmod(0o755)
+
+    def applied(*names: str) -> tuple[int, list[str]]:
+        done = subprocess.run(
+            [*command, *names], env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        return done.returncode, done.stdout.splitlines()
+
+    each = {
+        "netplan": ["netplan apply"],
+        "networkd": [
+            "networkctl reload", "networkctl reconfigure ibrail0", "networkctl reconfigure ibrail1",
+        ],
+        "ifupdown": [
+            f"{word} --force ibrail{rail}" for rail in (0, 1) for word in ("ifdown", "ifup")
+        ],
+        "networkmanager": [
+            "nmcli connection reload", "nmcli connection up ibrail0", "nmcli connection up ibrail1",
+        ],
+    }  # fmt: skip
+    assert applied("ibrail0", "ibrail1") == (0, each[manager])
+    if manager != "netplan":
+        code, done = applied("ibrail9", "ibrail0")
+        assert (code, [line for line in done if "ibrail0" in line]) == (1, [])
 
 
 def test_files_of_addresses_that_are_no_longer_declared_go(tmp_path: Path) -> None:
@@ -538,7 +464,11 @@ SOURCES = "# all\n  source /etc/network/interfaces.d/*\n"
 def test_debian_has_the_service_that_reads_the_files_at_a_boot(
     tmp_path: Path, interfaces: str | None, tools: tuple[str, ...], manager: str
 ) -> None:
-    script = yaml.safe_load((ROLES / "infiniband/vars/Debian.yml").read_text())["__infiniband_find"]
+    (script,) = [
+        task["vars"]["__infiniband_find"]
+        for task in yaml.safe_load((ROLES / "infiniband/tasks/set_vars.yml").read_text())
+        if "vars" in task
+    ]
     if interfaces is not None:
         (tmp_path / "interfaces").write_text(interfaces)
     running = "".join(f"'{tool}') exit 0 ;; " for tool in tools if tool.endswith(".service"))
