@@ -418,6 +418,9 @@ def shortfalls(rates: list[Rate]) -> Iterator[str]:
         due, found = map(sum, zip(*counts, strict=True))
         if found < LEAST_FOUND * due:
             yield f"{name}: {found} of {due} found"
+    for name in CLASSES:
+        if not any(due for due, _found in classes.get(name, ())):
+            yield f"{name}: none was tried"
 
 
 def class_of(fault: str) -> str:

@@ -54,8 +54,8 @@ GPU = Gpu(
 
 
 def gpu(number: int, **changes: Any) -> Gpu:
-    own = {"index": number, "pci": BUSES[number], "uuid": f"GPU-{number}", "serial": f"165{number}"}
-    return replace(GPU, **{**own, **changes})
+    own = {"pci": BUSES[number], "uuid": f"GPU-{number}", "serial": f"165{number}"}
+    return replace(GPU, **{"index": number, "minor": number, **own, **changes})
 
 
 def path(number: int, **changes: Any) -> tuple[PciFunction, ...]:

@@ -11,7 +11,7 @@ import pytest
 
 from .conftest import CHECKOUT, INVENTORY, POD, playbook
 
-INSTANCES = {"1g.10gb": 7, "3g.40gb": 2}
+INSTANCES = {"1g.10gb": 9, "2g.20gb": 1, "3g.40gb": 1}
 
 
 def user(command: str) -> str:

@@ -478,6 +478,30 @@ def test_playbook_is_safe_to_run(path: Path) -> None:
             assert not hosts_problem(play["hosts"])
 
 
+def choices_of(data: Any) -> Iterator[tuple[str, str]]:
+    """Each word of a pytest -k in a file of tasks, with a file of tests that it chooses from."""
+    if isinstance(data, dict):
+        for value in data.values():
+            yield from choices_of(value)
+    elif isinstance(data, list):
+        if "-k" in data:
+            chosen = str(data[data.index("-k") + 1])
+            files = [str(word) for word in data if str(word).endswith(".py")]
+            for word in re.split(r"\s+(?:or|and|not)\s+", chosen.strip()):
+                yield word, " ".join(file.partition("/")[2] for file in files)
+        for value in data:
+            yield from choices_of(value)
+
+
+def test_what_molecule_chooses_of_the_tests_is_there() -> None:
+    """pytest is silent about a word that no test has, as long as another word has one."""
+    chosen = [one for path in ROOT.glob("molecule/*/*.yml") for one in choices_of(read_yaml(path))]
+    assert chosen
+    for word, files in chosen:
+        texts = "".join((ROOT / file).read_text(encoding="utf-8") for file in files.split())
+        assert re.search(rf"def test_\w*{word}", texts), word
+
+
 @each("playbooks/*.yml")
 def test_a_play_that_reads_the_plan_has_it_made_where_its_task_is_passed(path: Path) -> None:
     """The lookup plan_inputs does, once, before tasks run in other processes."""

@@ -162,6 +162,9 @@ def test_sessions(tmp_path, files, options, rc, numbers, message) -> None:
         ("units", [("faults", 5, 0)], 1),
         ("fabric", [], 1),
         ("lint", [], 0),
+        # A random walk is one check; what calls pytest has tests.
+        ("soak:service_histories", [], 0),
+        ("soak:two_databases", [], 1),
     ],
 )
 def test_a_stage_without_tests_is_red(tmp_path, capsys, stage, sessions, rc) -> None:

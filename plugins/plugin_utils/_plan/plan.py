@@ -218,7 +218,8 @@ def _check_slurm_values(
     findings.problems.extend(
         _plan_slurm_values.check_conf(values, described, names, findings.problems)
     )
-    findings.problems.extend(_plan_slurm_values.check_entries(values))
+    databases = [valid.get(name, {}) for name in inventory.groups.get("slurm_databases", ())]
+    findings.problems.extend(_plan_slurm_values.check_entries(values, databases))
     jobs = [node for node in nodes if node.runs_jobs or "login_nodes" in node.groups]
     findings.problems.extend(
         _plan_slurm_values.check_pmix(values, [valid[node.name] for node in jobs])

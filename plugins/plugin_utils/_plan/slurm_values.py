@@ -11,6 +11,7 @@ words of the module. Names that one variable takes from another are compared her
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -56,6 +57,7 @@ SETTINGS = {
     },
 }
 _QOS, _ACCOUNTS = "slurm_controller_qos", "slurm_controller_accounts"
+_DATABASE = "slurm_database_options"
 _LINE = re.compile(r"(?P<name>[a-z_]+)(?P<rest>[^ :]*):? (?P<wrong>.*?)(?:; (?P<remedy>.*))?")
 # Slurm's own, and what a partition may say instead of names.
 _BUILT_IN = {_QOS: "normal", _ACCOUNTS: "root"}
@@ -136,11 +138,17 @@ def check_pmix(values: Values, hosts: Iterable[Values]) -> Iterator[Problem]:
         yield Problem(path, wrong, f"leave it out, or write another {name}")
 
 
-def check_entries(values: Values) -> Iterator[Problem]:
-    """Yield what slurm_qos and slurm_account refuse of their entries."""
+def check_entries(values: Values, databases: Sequence[Values]) -> Iterator[Problem]:
+    """Yield what slurm_qos and slurm_account refuse of their entries.
+
+    databases are the variables of each host with slurmdbd.
+    """
+    options = [one[_DATABASE].value for one in databases if _DATABASE in one]
+    known = databases and not is_hidden(options)
+    any_case = not known or "preservecaseuser" in str(options).lower()
     for name, word, parse in (
         (_QOS, "qos", _qos.parse_declared),
-        (_ACCOUNTS, "accounts", _accounts.parse_declared),
+        (_ACCOUNTS, "accounts", functools.partial(_accounts.parse_declared, any_case=any_case)),
     ):
         if name not in values or is_hidden(values[name].value):
             continue

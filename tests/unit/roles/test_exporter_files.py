@@ -355,6 +355,7 @@ def test_prolog_and_epilog_tell_who_has_which_gpu(roles: Any, tmp_path: Path) ->
 
     def run(when: str, job: str, gpus: str, folder: Path = jobs) -> None:
         given = {
+            "PROC": str(tmp_path / "proc"),
             "SLURM_JOB_ID": job,
             "SLURM_JOB_GPUS": gpus,
             "GPU_JOBS": str(folder),
@@ -379,6 +380,15 @@ def test_prolog_and_epilog_tell_who_has_which_gpu(roles: Any, tmp_path: Path) ->
     run("epilog", "99", "")
     run("prolog", "10", "")
     run("prolog", "10", "../x,N/A,*")
+    assert have() == {"3": "9\n", "1": "8\n"}
+    # Slurm counts device files, the exporter in the order of PCI addresses.
+    for address, device in (("07:00.0", 2), ("47:00.0", 0), ("b7:00.0", 1)):
+        about = tmp_path / f"proc/driver/nvidia/gpus/0000:{address}/information"
+        about.parent.mkdir(parents=True)
+        about.write_text(f"Model: \t\t NVIDIA A100\nDevice Minor: \t {device}\n")
+    run("prolog", "12", "0,2")
+    assert have() == {"3": "9\n", "0": "12\n", "1": "12\n8\n"}
+    run("epilog", "12", "0,2")
     assert have() == {"3": "9\n", "1": "8\n"}
     # What cannot be written is not a reason to take a node out.
     file = tmp_path / "file"

@@ -47,6 +47,16 @@ def test_addresses_are_those_of_the_plan(tmp_path: Path) -> None:
     assert found[other]["fabric_exporter_enabled"] is False
 
 
+def test_jobs_get_no_gpu_where_slurm_numbers_instances(tmp_path: Path) -> None:
+    """With MIG the number that Slurm gives a job is not that of a GPU."""
+    inventory = example(tmp_path, "core_12")
+    mig = {"nvidia_driver_mig": [{"gpus": [7], "profiles": ["3g.40gb", "3g.40gb"]}]}
+    write(inventory, "host_vars/dgx-07/mig.yml", mig)
+    wired = Wiring(inventory)
+    assert wired.of("dgx-07")["dcgm_exporter_job_mapping"] is False
+    assert "dcgm_exporter_job_mapping" not in wired.of("dgx-06")
+
+
 def test_the_inventory_is_asked_first_and_silence_is_left_alone(tmp_path: Path) -> None:
     settings = {"dcgm_exporter_enabled": False, "node_exporter_address": "0.0.0.0"}
     found = wiring(tmp_path, settings).of("dgx-07")

@@ -178,10 +178,21 @@ def test_a_standby_of_slurmdbd_starts_when_the_primary_has_made_the_tables(tmp_p
     ]
     assert do["db-01"][:3] == [True, True, False]
     assert do["db-02"][:3] == [False, False, True]
-    assert do["alone"][:3] == [True, False, False]
+    assert do["alone"][:3] == [True, True, False]
     backup = "AccountingStorageBackupHost=db-02"
     assert backup not in found["db-01"]["probe"], "a stand-by of the old release would answer"
     assert backup in found["db-02"]["probe"]
+
+
+def test_the_conversion_by_a_new_release_has_its_time(tmp_path):
+    """With one slurmdbd, too. A run that ends before it says that it must not be interrupted."""
+    wait = read_yaml(ROLES / "slurm_database/tasks/service.yml")[2]
+    shown = {"waits": wait["when"], "remedy": "__slurm_database_probe.remedy"}
+    alone = {"db-01": {"slurm_database_hosts": ["db-01"]}}
+    found = render_many(tmp_path, "slurm_database", "Debian", alone, shown)["db-01"]
+    assert found["waits"]
+    assert wait["baremetal.dgx.service_check"]["wait_s"] == 600
+    assert "converts its tables after an upgrade, do not stop it" in found["remedy"]
 
 
 def test_logs_of_slurm_have_one_file_that_rotates_them(tmp_path):
