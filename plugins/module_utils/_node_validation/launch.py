@@ -17,6 +17,7 @@ import contextlib
 import gzip
 import json
 import os
+import signal
 import subprocess
 import time
 from dataclasses import dataclass, field
@@ -198,6 +199,7 @@ class Launch:
     def _is_over(self, one: _Running, now: float, until: float) -> bool:
         """Return whether a start has ended; end one whose nodes have all answered or are silent."""
         if one.process.poll() is not None:
+            _end_rest(one.process)
             return True
         if now < until and self._waits(one, now):
             return False
@@ -274,6 +276,12 @@ class Launch:
         data = "".join(f"{line}\n" for line in lines).encode("utf-8", "replace")
         self._folder.write(name, gzip.compress(data, 1, mtime=0), 0o600)
         return os.path.join(self._folder.path, name)
+
+
+def _end_rest(process: subprocess.Popen[bytes]) -> None:
+    """End what an ended start has left: connections of clush to nodes that hang."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
 
 
 def _end(process: subprocess.Popen[bytes], how: str) -> None:
