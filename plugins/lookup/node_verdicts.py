@@ -16,7 +16,7 @@ description:
     into one verdict a node, as M(baremetal.dgx.slurm_gate) takes them.
   - A record that cannot be read has measured nothing. A node behind a bad cable fails.
   - A failure of pair or group tests counts as long as it stands, as M(baremetal.dgx.evidence_add)
-    keeps it.
+    keeps it. Where it has kept none yet, those of the last runs count.
 options:
   _terms:
     description: The nodes.
@@ -38,8 +38,8 @@ options:
     default: []
   own_age:
     description:
-      - Whether a verdict is as old as what the node itself was asked. Without it a pass is as old
-        as the last sweep of the fabric, when that is older.
+      - Whether a verdict is as old as what the node itself was asked. Without it, and with
+        O(fabric), a pass is as old as the last sweep of the fabric, when that is older.
     type: bool
     default: false
 seealso:
@@ -98,10 +98,13 @@ class LookupModule(LookupBase):
         swept = fabric.get("records") if isinstance(fabric, dict) else None
         failures = {name: _failures(folder, name) for name in names}
         unknown = {name: why for name, why in failures.items() if isinstance(why, str)}
+        standing = [one for name in names if name not in unknown for one in failures[name]]
+        if not os.path.isdir(os.path.join(folder, "failures")):
+            standing = _last_runs(folder)
         return gate_verdicts(
             ((name, unknown.get(name, data)) for name, data in _files(folder, names)),
             swept if isinstance(swept, list) else None,
-            [one for name in names if name not in unknown for one in failures[name]],
+            standing,
             self.get_option("fabric"),
             self.get_option("own_age"),
             self.get_option("without_rails"),
@@ -124,6 +127,13 @@ def _failures(folder: str, name: str) -> list[Any] | str:
         return f"its failures in pairs and groups are not known: {error}"
     except (AttributeError, KeyError, TypeError):
         return f"its failures in pairs and groups are not known: {path} has other content"
+
+
+def _last_runs(folder: str) -> list[Any]:
+    """The records of the last pair and group tests, of which the failures may not be kept yet."""
+    paths = ("pairs/pairs-records.json", "groups/groups-records.json")
+    found = [_load(os.path.join(folder, "fabric", path)) for path in paths]
+    return [one for some in found if isinstance(some, list) for one in some]
 
 
 def _load(path: str) -> Any:

@@ -48,7 +48,8 @@ options:
     type: bool
     default: true
   again:
-    description: Consent to send packages again that failed, or that may have arrived.
+    description: Consent to send packages again that failed, that may have arrived, or whose
+      components are as declared except those whose version the BMC does not name.
     type: bool
     default: false
   flash_s:

@@ -94,9 +94,10 @@ options:
       - Folder of failures that stand, a file for each node, C(NODE.json). For records of nodes that
         were loaded together, of which not all are each time.
       - A failure of a node, of one of its parts or of one of its cables is added there. It stands
-        until a later record of the same check and subject passes or fails. Until then each call
-        with records of its layer adds it to them. M(baremetal.dgx.node_parts) removes those of
-        parts that were replaced.
+        until a later record of the same check and subject passes or fails, or until records of
+        pair tests, which have each part of the plan, are without its cable or adapter. Until then
+        each call with records of its layer adds it to them. M(baremetal.dgx.node_parts) removes
+        those of parts that were replaced.
     type: path
   replaced:
     description: The parts that were replaced, for people; for O(state=replaced).

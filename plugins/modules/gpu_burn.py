@@ -155,7 +155,8 @@ options:
   again_if_unburned:
     description:
       - Whether it is repeated if it left GPUs unburned, because they were in use or the driver did
-        not work for instance. One that found a fault is reported nevertheless.
+        not work for instance. One that found a fault is reported nevertheless, as is one that left
+        only GPUs with MIG, or GPUs that are gone.
       - V(false) is for a task that waits for the burn-in of the task before it.
     type: bool
     default: true

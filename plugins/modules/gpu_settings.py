@@ -95,7 +95,7 @@ reset_pending:
   elements: dict
 in_service:
   description: Why a job may start on the node although a setting differs or waits for a reset, or
-    that Slurm does not answer; empty otherwise.
+    that Slurm does not answer although slurmd runs; empty otherwise.
   returned: success
   type: str
 steps:

@@ -78,8 +78,8 @@ running_steps:
   type: list
   elements: str
 in_service:
-  description: Why Slurm may start a job on this node, or that it does not say; empty if it cannot.
-    Asked only when a reboot is needed.
+  description: Why Slurm may start a job on this node, or that it does not say although
+    slurmd runs; empty if it cannot. Asked only when a reboot is needed.
   returned: success
   type: str
 """

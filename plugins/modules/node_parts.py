@@ -13,7 +13,7 @@ description:
   - Keeps a JSON file about one node, in which values stand by subject, such as C(gpu:dgx-07/3).
   - With O(records_file), adds the GPUs that were identified. A slot keeps the GPU that was seen
     there first, so that one that changed without a word is a finding.
-  - With O(replaced), forgets parts that were replaced on purpose.
+  - With O(replaced), forgets parts that were replaced on purpose, with an adapter its cables.
 version_added: 1.0.0
 author:
   - The baremetal.dgx authors (@baremetal-dgx)

@@ -192,7 +192,7 @@ steps:
   elements: str
 in_service:
   description: Why a job may start on the node although a reload or a reboot is next, or that Slurm
-    does not answer; empty otherwise.
+    does not answer although slurmd runs; empty otherwise.
   returned: success
   type: str
 loaded:

@@ -418,9 +418,6 @@ def shortfalls(rates: list[Rate]) -> Iterator[str]:
         due, found = map(sum, zip(*counts, strict=True))
         if found < LEAST_FOUND * due:
             yield f"{name}: {found} of {due} found"
-    for name in CLASSES:
-        if not any(due for due, _found in classes.get(name, ())):
-            yield f"{name}: none was tried"
 
 
 def class_of(fault: str) -> str:
@@ -448,7 +445,7 @@ def report(paths: list[str]) -> int:
         due, found = (sum(one) for one in zip((0, 0), *counts, strict=True))
         print(f"| {name} | {due} | {found} ({100 * found / (due or 1):.1f} %) |")
     print(f"\n{len(every)} fabrics, {sum(rate.module for rate in every)} through the module")
-    wrong = list(shortfalls(every))
+    wrong = list(shortfalls(every)) if every else ["no fabric was tried"]
     for line in wrong:
         print("must not be:", line)
     return 1 if wrong else 0

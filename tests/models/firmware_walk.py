@@ -74,6 +74,8 @@ class Walk:
         self.state, self.away = "On", 0
         self.now, self.fuse, self.ticks, self.killed = 1_800_000_000.0, -1, 0, 0
         self.lies: set[str] = set()
+        # Components without a version.
+        self.unnamed: set[str] = set()
         # The maker allows one cycle for the last two packages.
         self.packages = [
             {**one, "cycle": "next"} if shares and one["activation"] == "dc" else one
@@ -84,6 +86,9 @@ class Walk:
         self.names_none = self.is_accepted = False
         self.late_s: float | None = 0.0
         self.late: list[tuple[float, str]] = []
+        # Questions without an answer after a package: the BMC starts again.
+        self.restart = 0
+        self.has_list = True
 
     # The BMC
 
@@ -126,10 +131,12 @@ class Walk:
 
     def firmware(self) -> dict[str, str]:
         self._asked()
-        return dict(self.versions)
+        return {**self.versions, **dict.fromkeys(self.unnamed, "")}
 
     def tasks(self) -> list[str]:
         self._asked()
+        if not self.has_list:
+            raise LackError("HTTP 404")
         hidden = {path for at, path in self.late if at > self.now}
         return [path for path in self.known if path not in hidden]
 
@@ -147,6 +154,7 @@ class Walk:
         self.tick()
         if self.loses_answers:
             raise SilentError("no answer in time")
+        self.away = self.restart
         return Taken("" if self.names_none else path, not self.is_accepted)
 
     def task(self, path: str) -> tuple[str, str]:

@@ -81,6 +81,11 @@ def whole(folder: Folder) -> dict[str, Block]:
     return found
 
 
+def is_block(name: str) -> bool:
+    """Return whether a folder of this name is a block."""
+    return bool(_NAME.match(name))
+
+
 def is_there(path: str) -> bool:
     """Return whether a folder has blocks, whole or not. OSError."""
     try:

@@ -241,10 +241,16 @@ def _is_mount(path: str) -> bool:
 
 
 def _entries(path: str) -> list[str]:
-    """Return what a daemon has in a folder, the queue last: where it is, the rest is, too."""
+    """Return what a daemon has in a folder; last is what says that it has anything, a queue or
+    blocks: where that is moved, the rest is, too.
+    """
     with open_folder(path) as folder:
         names = [one for one in folder.names() if not one.startswith(".") and one != _LOST]
-    return sorted(names, key=lambda name: (name.startswith(_QUEUE), name == _QUEUE))
+
+    def place(name: str) -> tuple[bool, bool]:
+        return name.startswith(_QUEUE) or blocks.is_block(name), name == _QUEUE
+
+    return sorted(names, key=place)
 
 
 def _move(source: str, target: str) -> None:

@@ -147,11 +147,8 @@ class Update:
         """
         again = self._rules.again
         while True:
-            is_there, wrong = self._read(package)
             known = self._book.last(self._node, package["sha256"])
-            tasks = None
-            if known and known.what in (updates.PUSHING, updates.TAKEN):
-                tasks = self._line.ask(_tasks)
+            is_there, wrong, tasks = self._look(package, known)
             step = updates.next_step(known, is_there, tasks, self._now(), again)
             # Consent is to one more try.
             again = False
@@ -160,7 +157,8 @@ class Update:
                     self._note(package, updates.DONE)
                 return Outcome(DONE, "as declared", self._acted)
             if step.what == updates.STOP:
-                return self._end(None, package, step.why)
+                why = f"{wrong}; {step.why}" if is_there is None else step.why
+                return self._end(None, package, why)
             if step.what == updates.ACTIVATE and known and known.what == updates.TAKEN:
                 self._note(package, updates.FLASHED)
             if waits and step.what == updates.ACTIVATE and package["activation"] != "none":
@@ -168,6 +166,23 @@ class Update:
             ended = self._do(step, package, wrong, along)
             if ended:
                 return ended
+
+    def _look(
+        self, package: Mapping[str, Any], known: Event | None
+    ) -> tuple[bool | None, str, list[str] | None]:
+        """Return whether the versions are there, which are not, and the tasks after a push."""
+        while True:
+            try:
+                is_there, wrong = self._read(package)
+                is_sent = known and known.what in (updates.PUSHING, updates.TAKEN)
+                return is_there, wrong, self._line.ask(_tasks) if is_sent else None
+            except RefusedError:
+                raise
+            except BmcError:
+                # A BMC that updates itself starts again meanwhile.
+                if not updates.is_settling(known, self._now()):
+                    raise
+            self._sleep(self._rules.limits.poll_s)
 
     def _do(
         self,
@@ -256,23 +271,24 @@ class Update:
         left = [package, *along]
         while left := [one for one in left if not self._reads_back(one)]:
             if self._now() >= end:
-                ends = [self._failed(one, f"reads back {self._read(one)[1]}") for one in left]
-                return ends[0]
+                ends = [self._differs(one) for one in left]
+                return next((one for one in ends if one.value), ends[0])
             self._sleep(self._rules.limits.poll_s)
         return None
 
+    def _differs(self, package: Mapping[str, Any]) -> Outcome:
+        is_there, wrong = self._read(package)
+        text = f"reads back {wrong}"
+        return self._end(None, package, text) if is_there is None else self._failed(package, text)
+
     def _reads_back(self, package: Mapping[str, Any]) -> bool:
         try:
-            return self._read(package)[0]
+            return bool(self._read(package)[0])
         except BmcError:
             return False
 
-    def _read(self, package: Mapping[str, Any]) -> tuple[bool, str]:
-        versions = self._line.ask(lambda machine: machine.firmware())
-        try:
-            return updates.declared(package["components"], versions)
-        except ValueError as error:
-            raise LackError(str(error)) from error
+    def _read(self, package: Mapping[str, Any]) -> tuple[bool | None, str]:
+        return _declared(package, self._line.ask(lambda machine: machine.firmware()))
 
     def _note(self, package: Mapping[str, Any], what: str, tasks: str = "", text: str = "") -> None:
         self._book.add(Event(self._now(), self._node, package["sha256"], what, tasks, text))
@@ -290,6 +306,13 @@ def _tasks(machine: Machine) -> list[str] | None:
         return machine.tasks()
     except LackError:
         return None
+
+
+def _declared(package: Mapping[str, Any], versions: Mapping[str, str]) -> tuple[bool | None, str]:
+    try:
+        return updates.declared(package["components"], versions)
+    except ValueError as error:
+        raise LackError(str(error)) from error
 
 
 def bring_about(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
@@ -327,19 +350,26 @@ def _planned(
     What a run has begun and a person, or a process of that run, has ended, gets its last line.
     """
 
-    def ask(_name: str, bmc: Mapping[str, Any]) -> str:
+    book = Book(params["folder"])
+
+    def ask(name: str, bmc: Mapping[str, Any]) -> str:
         with opener(bmc, params["timeout_s"])() as machine:
             versions = machine.firmware()
-        try:
-            found = [updates.declared(one["components"], versions) for one in bmc["packages"]]
-        except ValueError as error:
-            raise LackError(str(error)) from error
-        return "; ".join(wrong for is_there, wrong in found if not is_there)
+        found = [
+            (is_there, wrong, book.last(name, one["sha256"]))
+            for one in bmc["packages"]
+            for is_there, wrong in [_declared(one, versions)]
+            if not is_there
+        ]
+        text = "; ".join(wrong for _is_there, wrong, _known in found)
+        # The first package decides, and no node leaves service for one that would not be sent.
+        if found and updates.is_unmeasured(found[0][2], found[0][0], params["again"]):
+            raise BmcError(f"{text}; {updates.AGAIN}")
+        return text
 
     # Reading disturbs no job.
     found, lacking = ask_bmcs(bmcs, ask, params)
     there = {name: Outcome(DONE, "as declared") for name, wrong in found.items() if not wrong}
-    book = Book(params["folder"])
     for name in () if check_mode else there:
         for one in bmcs[name]["packages"]:
             known = book.last(name, one["sha256"])

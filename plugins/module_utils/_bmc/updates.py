@@ -32,7 +32,7 @@ SETTLE_S = 600.0
 _DOUBTFUL = (FAILED, PUSHING, TAKEN)
 # What the BMC had before where it has no list: no later list holds it.
 NO_LIST = "?"
-_AGAIN = "look at the BMC, then write -e firmware_again=true"
+AGAIN = "look at the BMC, then write -e firmware_again=true"
 
 
 @dataclass(frozen=True)
@@ -82,27 +82,44 @@ def last_of(events: Iterable[Event]) -> dict[tuple[str, str], Event]:
 
 def next_step(
     known: Event | None,
-    is_declared: bool,
+    is_declared: bool | None,
     tasks: Collection[str] | None,
     now: float,
     again: bool = False,
 ) -> Step:
     """Return what is next for a package on a node; `tasks` are the BMC's now, None if it has none.
 
-    `again` is a person's consent to send what failed, or what may have arrived.
+    `is_declared` as of declared(). `again` is a person's consent to send what failed, what may
+    have arrived, or what no version shows.
     """
     if is_declared:
         return Step(DONE)
+    if is_unmeasured(known, is_declared, again):
+        return Step(STOP, why=AGAIN)
     what = known.what if known else DONE
     if known is None or what in (DONE, UNSENT) or (again and what in _DOUBTFUL):
         return Step(PUSH)
     if what == FAILED:
-        return Step(STOP, why=f"failed before ({known.text}); {_AGAIN}")
+        return Step(STOP, why=f"failed before ({known.text}); {AGAIN}")
     if what in (PUSHING, TAKEN):
         return _after_push(known, tasks, now)
     if what == PUSHED:
         return Step(FOLLOW, known.tasks)
     return Step(ACTIVATE)
+
+
+def is_unmeasured(known: Event | None, is_declared: bool | None, again: bool) -> bool:
+    """Return whether only a person can decide: versions are not named, and no task is under way.
+
+    Neither a flash nor a cycle follows from a GPU that its BMC does not reach at the moment.
+    """
+    is_idle = known is None or known.what in (DONE, UNSENT, ACTIVATING)
+    return is_declared is None and is_idle and not again
+
+
+def is_settling(known: Event | None, now: float) -> bool:
+    """Return whether the BMC took a package a moment ago: it may start again, or show no task."""
+    return known is not None and known.what == TAKEN and now - known.at < SETTLE_S
 
 
 def _after_push(known: Event, tasks: Collection[str] | None, now: float) -> Step:
@@ -111,21 +128,23 @@ def _after_push(known: Event, tasks: Collection[str] | None, now: float) -> Step
     if known.what == TAKEN:
         sent = "the BMC took the package and named no task"
     before = set(known.tasks.split())
+    if tasks is None and known.what == TAKEN and known.tasks == NO_LIST and not known.text:
+        # It never had a list, and claims that all is done.
+        return Step(WAIT if is_settling(known, now) else ACTIVATE)
     if tasks is None or not before <= set(tasks):
         lost = "has no list of tasks" if tasks is None else "has forgotten its tasks"
-        return Step(STOP, why=f"{sent}, and the BMC {lost}; {_AGAIN}")
+        return Step(STOP, why=f"{sent}, and the BMC {lost}; {AGAIN}")
     fresh = sorted(set(tasks) - before)
     if len(fresh) > 1:
-        return Step(STOP, why=f"{sent}, and {len(fresh)} tasks are new; {_AGAIN}")
+        return Step(STOP, why=f"{sent}, and {len(fresh)} tasks are new; {AGAIN}")
     if fresh:
         return Step(FOLLOW, fresh[0])
-    is_early = now - known.at < SETTLE_S
     if known.what == TAKEN:
-        if is_early:
+        if is_settling(known, now):
             return Step(WAIT)
         # Without a task 202 says that it goes on, and nothing says when it ends.
-        return Step(STOP, why=f"{sent} ({known.text}); {_AGAIN}") if known.text else Step(ACTIVATE)
-    if is_early:
+        return Step(STOP, why=f"{sent} ({known.text}); {AGAIN}") if known.text else Step(ACTIVATE)
+    if now - known.at < SETTLE_S:
         return Step(STOP, why=f"{sent} a moment ago, and the BMC has no task yet; write the same "
                               "command in ten minutes")  # fmt: skip
     return Step(PUSH)
@@ -141,23 +160,22 @@ def groups_of(packages: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, A
     return [group for group in groups if group]
 
 
-def declared(components: Mapping[str, str], versions: Mapping[str, str]) -> tuple[bool, str]:
+def declared(components: Mapping[str, str], versions: Mapping[str, str]) -> tuple[bool | None, str]:
     """Return whether all components have the declared versions, and which do not, one line.
 
-    ValueError names a component that the BMC does not have.
+    None if those that do not have no version at all. ValueError names a component that the BMC
+    does not have.
     """
-    wrong = []
+    wrong: dict[str, str] = {}
     for pattern, version in components.items():
         matching = fnmatch.filter(sorted(versions), pattern)
         if not matching:
             raise ValueError(f"the BMC has no component {pattern}")
-        wrong += [
-            f"{one} {versions[one] or 'without a version'}"
-            for one in matching
-            if versions[one] != version
-        ]
-    more = f" and {len(wrong) - 4} more" if len(wrong) > 4 else ""
-    return not wrong, ", ".join(wrong[:4]) + more
+        wrong.update({one: versions[one] for one in matching if versions[one] != version})
+    named = [f"{one} {version or 'without a version'}" for one, version in wrong.items()]
+    more = f" and {len(named) - 4} more" if len(named) > 4 else ""
+    is_known = not wrong or any(wrong.values())
+    return (not wrong if is_known else None), ", ".join(named[:4]) + more
 
 
 def package_of(data: Mapping[str, Any]) -> str:

@@ -44,6 +44,8 @@ _STOP_S = 30.0
 _LOCK_S = 30
 # What a clock that is kept by NTP may have been set back since.
 _CLOCK_S = 600
+# Causes that do not go away by themselves: burned again, the GPU would be left again.
+_STAYS = ("mig", "lost", "no_gpu")
 _SETTINGS = tuple(Settings.__dataclass_fields__)
 
 START, RESUME, FOLLOW, REPORT = "start", "resume", "follow", "report"
@@ -195,12 +197,14 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
 def is_again(options: Mapping[str, Any], state: State | None, now: float) -> bool:
     """Return whether a burn-in that is over does not count any more.
 
-    One that left GPUs unburned has nothing to say of them once the cause is gone. What it found of
-    others stays reported.
+    One that left GPUs unburned has nothing to say of them once the cause is gone, which some causes
+    never are by themselves. What it found of others stays reported.
     """
     if state is None or state.state not in ENDED:
         return bool(options["again"])
-    unburned = state.state == FAILED or (state.state == DONE and (state.left or state.ended))
+    # One that failed has burned nothing that is worth keeping, and looks at the node in seconds.
+    causes = [*state.left.values(), *state.ended.values()] if state.state == DONE else []
+    unburned = state.state == FAILED or any(one.get("reason") not in _STAYS for one in causes)
     if unburned and options["again_if_unburned"] and not _found(options, state):
         return True
     days = options["again_after_days"]

@@ -112,8 +112,9 @@ def _on_disk(run: CommandRunner, kernel: str) -> tuple[str | None, str]:
 def _next_kernel(run: CommandRunner, places: Places, system: str) -> str:
     """Return the kernel that boots next; empty where it is not known."""
     if system in EL:
+        # With kernel-install's own layout the path ends in VERSION/linux.
         answer = run(["grubby", "--default-kernel"])
-        return answer.out.strip().rpartition("/vmlinuz-")[2] if answer.ok else ""
+        return answer.out.strip().partition("/vmlinuz-")[2] if answer.ok else ""
     folder = os.path.join(places.root, "etc/default")
     more = sorted(glob.glob(os.path.join(folder, "grub.d/*.cfg")))
     grub = "\n".join(read(path) for path in (os.path.join(folder, "grub"), *more))

@@ -8,8 +8,8 @@
     NODE.json    records by subject
 
 A node that is held for one takes no part in the next run, whose records show nothing about it. So a
-failure stands until its check passes or fails again for the same subject, or until the part was
-replaced, which removes the subject from the file.
+failure stands until its check passes or fails again for the same subject, until the plan has the
+cable or adapter no longer, or until the part was replaced, which removes the subject from the file.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from .batch import file_name
 from .parts import known_parts
 
 _Key = Tuple[str, str]
+# Its records have a subject for each adapter and cable of the plan, measured or not.
+_PAIRS = layer_of("fabric.pairs.part")
 
 
 def standing(
@@ -37,7 +39,9 @@ def standing(
     """
     measured = {_key(one) for one in records if one["status"] != NOT_MEASURED}
     layers = {layer_of(one["check"]) for one in records}
-    kept = {key: one for key, one in before.items() if key not in measured}
+    there = {one["subject"] for one in records if layer_of(one["check"]) == _PAIRS}
+    kept = {key: one for key, one in before.items()
+            if key not in measured and not _has_left(key, there)}  # fmt: skip
     fresh = {_key(one): one for one in records
              if one["status"] == FAIL and place_of(one["subject"]).gate_fails}  # fmt: skip
     return {**kept, **fresh}, [one for key, one in kept.items() if layer_of(key[0]) in layers]
@@ -67,6 +71,16 @@ def note_failures(folder: str, records: Sequence[Mapping[str, Any]]) -> list[Map
         if subjects != files.get(path):
             write_atomic(path, json.dumps(subjects, indent=1) + "\n", 0o640, make=0o750)
     return left
+
+
+def _has_left(key: _Key, there: set[str]) -> bool:
+    """Return whether the plan has a node with these subjects, and no longer this part of it."""
+    check, subject = key
+    place = place_of(subject)
+    if layer_of(check) != _PAIRS or place.kind not in ("cable", "hca") or subject in there:
+        return False
+    nodes = {place_of(one).owner for one in there if place_of(one).kind == "hca"}
+    return not nodes.isdisjoint(place.nodes)
 
 
 def _key(record: Mapping[str, Any]) -> _Key:

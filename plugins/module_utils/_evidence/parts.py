@@ -20,6 +20,7 @@ from .._core.record import PASS
 _WHO = re.compile(r"^PCI (?P<pci>\S+), UUID (?P<uuid>GPU-\S+), serial (?P<serial>\S+)$")
 _PART = re.compile(r"^(?:node|(?P<kind>gpu|hca):(?P<name>[a-z]*[0-9]+))$")
 _CHECK = "gpu.identity"
+_HCA = "hca:"
 
 
 def known_parts(path: str) -> dict[str, Any]:
@@ -70,7 +71,20 @@ def subjects_of(node: str, replaced: Sequence[str]) -> list[str]:
 
 
 def without(known: Mapping[str, Any], subjects: Sequence[str]) -> dict[str, Any]:
-    """Return what is known without these parts; with a node among them nothing is left."""
+    """Return what is known without these parts, and the cables of adapters among them.
+
+    With a node among them nothing is left.
+    """
     if any(subject.startswith("node:") for subject in subjects):
         return {}
-    return {subject: value for subject, value in known.items() if subject not in set(subjects)}
+    ends = {subject[len(_HCA) :] for subject in subjects if subject.startswith(_HCA)}
+    return {
+        subject: value
+        for subject, value in known.items()
+        if subject not in set(subjects) and ends.isdisjoint(_ends_of(subject))
+    }
+
+
+def _ends_of(subject: str) -> list[str]:
+    kind, _colon, name = subject.partition(":")
+    return name.split("--") if kind == "cable" else []

@@ -211,6 +211,7 @@ class Launch:
         elif now - one.ended_at > _GRACE_S:
             _end(one.process, "kill")
             one.process.wait()
+            _end_rest(one.process)
             return True
         return False
 
@@ -280,7 +281,7 @@ class Launch:
 
 def _end_rest(process: subprocess.Popen[bytes]) -> None:
     """End what an ended start has left: connections of clush to nodes that hang."""
-    with contextlib.suppress(ProcessLookupError):
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGTERM)
 
 

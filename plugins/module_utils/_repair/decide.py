@@ -20,7 +20,7 @@ from .._core.record import FAIL, PASS
 from .._core.verdict import place_of
 from .._slurm.gate.policy import Policy as GatePolicy
 from .._slurm.gate.policy import Verdict, hands_off, ours, seconds_of
-from .._slurm.gate.reason import AGAINST, ITSELF, Reason
+from .._slurm.gate.reason import AGAINST, DATED, ITSELF, Reason
 from .._slurm.nodes import Node, nodes_of_share
 from .incident import (
     ALLOWED,
@@ -151,7 +151,7 @@ def plan_repair(
     before = open_of(incidents)
     shared = _shared(nodes, verdicts, policy)
     causes = {name: cause for cause, names in shared.items() for name in names}
-    history = _Tried(incidents, policy, now)
+    history = _Tried(incidents, policy.window_s)
     events: list[Event] = [*consents, *_fleet_events(shared, before, now)]
     waits: dict[str, str] = {}
     asked: list[tuple[Incident, Due, list[Event]]] = []
@@ -201,7 +201,7 @@ def unswept(
     for name, node in sorted(nodes.items()):
         reason = ours(node, GatePolicy(user=policy.user))
         since = seconds_of(node.reason_at)
-        if reason is None or reason.kind not in AGAINST or since is None:
+        if reason is None or reason.kind not in DATED or since is None:
             continue
         if _passes_after(own.get(name), since) and not _passes_after(whole.get(name), since):
             waiting.append(name)
@@ -346,15 +346,14 @@ def _fleet_events(
 class _Tried:
     """How often each step began within the window: on a node, or because of a part anywhere."""
 
-    def __init__(self, incidents: Mapping[str, Incident], policy: Policy, now: float) -> None:
+    def __init__(self, incidents: Mapping[str, Incident], window_s: float) -> None:
         self.of: dict[str, dict[str, Incident]] = {}
         for incident in incidents.values():
-            if any(now - at < policy.window_s for _step, at in incident.steps):
-                for key in {f"node {incident.node}", f"part {incident.part}"} - {"part "}:
-                    self.of.setdefault(key, {})[incident.name] = incident
-        self.window_s, self.now = policy.window_s, now
+            for key in {f"node {incident.node}", f"part {incident.part}"} - {"part "}:
+                self.of.setdefault(key, {})[incident.name] = incident
+        self.window_s = window_s
 
-    def counts(self, node: str, part: str) -> dict[str, int]:
+    def counts(self, node: str, part: str, now: float) -> dict[str, int]:
         """Return by step how often it began; a part takes what was tried along."""
         reported = {
             **self.of.get(f"node {node}", {}),
@@ -363,7 +362,7 @@ class _Tried:
         counts: dict[str, int] = {}
         for incident in reported.values():
             for step, at in incident.steps:
-                counts[step] = counts.get(step, 0) + (self.now - at < self.window_s)
+                counts[step] = counts.get(step, 0) + (now - at < self.window_s)
         return counts
 
 
@@ -427,7 +426,8 @@ def _after_failure(
         why = f"return the part: {verdict.subject} {parts.offenders[part]}; {verdict.remedy}"
         return None, [*lines, Event(now, known.name, node.name, KEPT, text=why, part=part)], why
     ladder = ladder_of(verdict.check, policy.ladders)
-    counts = history.counts(node.name, part)
+    # A person is waited for as long as it takes: the end of the window gives no consent.
+    counts = history.counts(node.name, part, known.waits_since if known.waits else now)
     step, what, why = _rung(ladder, known, counts, policy, verdict)
     if step:
         return Due(node.name, known.name, step, f"{verdict.check}: {verdict.text}"), lines, ""

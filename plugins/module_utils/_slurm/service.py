@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from .._core.run import CommandRunner
+from .._core.run import ENDED, CommandRunner
 from .hold import ask
 
 
@@ -15,6 +15,10 @@ def in_service(run: CommandRunner, node: str) -> str:
     """Return why a job may start on a node, or that it is not known; empty if none can."""
     seen = ask(run, node)
     if seen.problem:
+        # Controllers and login hosts have scontrol, too, and run no jobs; nor does an image.
+        daemon = run(["pgrep", "-x", "slurmd"])
+        if daemon.outcome == ENDED and daemon.rc == 1:
+            return ""
         return f"Slurm does not say whether a job may start here ({seen.problem})"
     if seen.node is None or not (seen.node.usable or seen.node.busy):
         return ""

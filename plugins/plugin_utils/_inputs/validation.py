@@ -20,8 +20,9 @@ from .storage import mounts, volumes
 _BURN_S = {QUICK: 0, STANDARD: 600, BURN_IN: 86400}
 _CPU_S = {QUICK: 30, STANDARD: 30, BURN_IN: 600}
 _DCGM_LEVEL = {QUICK: 2, STANDARD: 2, BURN_IN: 3}
-# What holding a node takes beside its parts.
-_SPARE_S = 7200
+# What holding a node takes beside its parts, with and without DCGM's usual time: more than needed
+# would keep nodes of partitions with a short MaxTime from being held.
+_SPARE_S, _LEAST_S = 7200, 3600
 
 
 def _level(settings: dict[str, Any], level: str) -> dict[str, Any]:
@@ -36,8 +37,7 @@ def _level(settings: dict[str, Any], level: str) -> dict[str, Any]:
         + 2 * cpu_memory["seconds"]
         + settings["nccl"]["time_limit_s"]
         + 12 * settings["fio"]["seconds"]
-        + dcgm_limit(dcgm["level"], dcgm.get("time_limit_s"))
-        + _SPARE_S
+        + max(_SPARE_S, dcgm_limit(dcgm["level"], dcgm.get("time_limit_s")) + _LEAST_S)
     )
     return {
         "hold_s": hold_s,

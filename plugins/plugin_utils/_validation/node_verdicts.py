@@ -51,9 +51,9 @@ def gate_verdicts(
     `fabric` are the records of the sweep, None where there was none, and `standing` those of pair
     and group tests; of these only failures count, since they are not run each time. With
     `needs_fabric` a node whose cables were not checked is not measured, unless it is one
-    `without_rails`. A verdict that is not a failure is as old as its oldest record; with `own_age`
-    those of the cables do not count, which are swept for all nodes at once and not when one of them
-    is validated.
+    `without_rails`. A verdict that is not a failure is as old as its oldest record. Those of the
+    cables count for that with `needs_fabric` and without `own_age`: they are swept for all nodes at
+    once and not when one of them is validated.
 
     `findings` are those of the sweep: of the failures of a node the one that costs most is named
     first, and one that is harmless fails no node.
@@ -73,7 +73,7 @@ def gate_verdicts(
     for record in _read(fabric or ()):
         for node in _link_of(record) & set(oldest):
             seen.add(node)
-            if not own_age:
+            if needs_fabric and not own_age:
                 oldest[node] = min(oldest[node], record.at)
             if record.status == NOT_MEASURED and place_of(record.subject).owner == FABRIC:
                 fold.unmeasured.setdefault(node, []).append(record)

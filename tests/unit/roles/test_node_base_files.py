@@ -310,8 +310,11 @@ def test_the_kernels_own_words_are_judged(debian: dict[str, Any], line: str, goo
 
 def test_what_keeps_a_node_from_its_reboot_is_named(tmp_path: Path) -> None:
     serving = "dgx-01 is in service in Slurm (IDLE)"
+    silent = "Slurm does not say whether a job may start here (timed out)"
     remedies = {
         serving: f"drain this node, {serving}, and run again",
+        # Which takes a Slurm that answers.
+        silent: f"{silent}; ask scontrol ping here, and run again",
         "": "look into the boot loader, a reboot did not bring them",
     }
     hosts = {

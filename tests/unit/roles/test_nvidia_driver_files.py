@@ -333,6 +333,7 @@ def test_a_stream_is_enabled_where_there_is_one(tmp_path: Path) -> None:
     assert tasks[0]["ansible.builtin.command"]["argv"][1:] == [
         "-q", "module", "list", "nvidia-driver",
     ]  # fmt: skip
+    assert tasks[0]["environment"] == {"LC_ALL": "C"}, "its words are compared"
     outputs = {
         "directory": "",
         "fresh": STREAMS.format("    ", "    "),
@@ -350,6 +351,22 @@ def test_a_stream_is_enabled_where_there_is_one(tmp_path: Path) -> None:
     found = render_many(tmp_path, "nvidia_driver", "Rocky", hosts, shown)
     assert {host: one["enables"] for host, one in found.items()} == {
         "directory": False, "fresh": True, "enabled": False, "other": True,
+    }  # fmt: skip
+    broken = "Error: Failed to download metadata for repo 'cuda': Cannot download repomd.xml"
+    answers = {
+        "directory": (1, "", "Error: No matching Modules to list"),
+        "listed": (0, outputs["fresh"], ""),
+        "no_repository": (1, "", broken),
+        "killed": (137, "", ""),
+    }
+    hosts = {
+        name: {"__nvidia_driver_stream": {"rc": rc, "stdout": out, "stderr": err}}
+        for name, (rc, out, err) in answers.items()
+    }
+    shown = {"fails": " and ".join(f"({one})" for one in tasks[0]["failed_when"])}
+    found = render_many(tmp_path, "nvidia_driver", "Rocky", hosts, shown)
+    assert {host: one["fails"] for host, one in found.items()} == {
+        "directory": False, "listed": False, "no_repository": True, "killed": True,
     }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ import json
 import pytest
 from redfish_server import PASSWORD, V1, Bmc
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.updates import Event, line_of
 from ansible_collections.baremetal.dgx.plugins.modules import bmc_firmware
 
 
@@ -83,22 +84,36 @@ def test_the_power_is_not_cut_while_a_task_runs_that_a_message_alone_names(
 
 
 @pytest.mark.parametrize("version", [None, ""])
-def test_a_component_without_a_version_is_not_as_declared(update, package, version):
+def test_a_component_without_a_version_is_not_measured_and_not_flashed(
+    update, package, version, tmp_path
+):
     bmc = Bmc()
-    components = {"HGX_FW_GPU_SXM_*": "9.9"}
+    package = {**package, "components": {"HGX_FW_GPU_SXM_*": "9.9"}}
+    each, out = {"packages": [package]}, slurm("IDLE+DRAIN")
     path = f"{V1}/UpdateService/FirmwareInventory/HGX_FW_GPU_SXM"
     for number in range(1, 9):
         bmc.tree[f"{path}_{number}"]["Version"] = "9.9"
+    event = Event(1.0, "dgx-01", package["sha256"], "done")
+    (tmp_path / "bmc").mkdir()
+    (tmp_path / "bmc" / "updates.jsonl").write_text(line_of(event) + "\n")
     bmc.tree[f"{path}_3"]["Version"] = version
-    answer = update(
-        bmc, each={"packages": [{**package, "components": components}]}, change_s=0.1,
-        nodes=slurm("IDLE+DRAIN"), held=["dgx-01"],
-    )  # fmt: skip
+    why = "HGX_FW_GPU_SXM_3 without a version; look at the BMC, then write -e firmware_again=true"
+    # No node leaves service for it.
+    answer = update(bmc, each=each, nodes=slurm("IDLE"), state="planned", share=1.0)
+    assert outcomes(answer) == {"dgx-01": ("not_measured", f"not reached: {why}")}
+    assert (answer["due"], answer["changed"]) == ([], False)
+    answer = update(bmc, each=each, nodes=out, held=["dgx-01"])
+    assert outcomes(answer) == {"dgx-01": ("not_measured", f"bios.fwpkg: {why}")}
+    assert (bmc.flashed, bmc.acts, lines(tmp_path), answer["changed"]) == ([], [], ["done"], False)
+    # With consent it is sent and cycled once.
+    given = {"each": each, "nodes": out, "again": True}
+    assert update(bmc, **given, state="planned")["due"] == ["dgx-01"]
+    answer = update(bmc, **given, change_s=0.1, held=["dgx-01"])
     text = "bios.fwpkg: reads back HGX_FW_GPU_SXM_3 without a version"
-    assert outcomes(answer) == {"dgx-01": ("fail", text)}
+    assert outcomes(answer) == {"dgx-01": ("not_measured", text)}
+    assert bmc.flashed == ["bios"]
     bmc.tree[f"{path}_3"]["Version"] = "9.9"
-    answer = update(bmc, nodes=slurm("IDLE+DRAIN"), state="planned",
-                    each={"packages": [{**package, "components": components}]})  # fmt: skip
+    answer = update(bmc, each=each, nodes=out, state="planned")
     assert outcomes(answer) == {"dgx-01": ("pass", "as declared")}
 
 

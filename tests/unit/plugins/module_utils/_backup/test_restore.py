@@ -440,9 +440,13 @@ def test_time_series_on_a_mount_are_kept_in_it(settings: Settings) -> None:
     def inside() -> None:
         data = Path(settings.work_dir, "series")
         mount(data)
-        (data / "wal").mkdir()
+        block = "01HZX3M8Y5T7V9A1B2C3D4E5F6"
+        for name in ("wal", block, "chunks_head"):
+            (data / name).mkdir()
+        # A run that is killed in between must find that something is there.
+        assert restore._entries(str(data))[-1] == block
         kept = Path(restore._set_aside(str(data)))
-        assert (names(data), names(kept)) == ({kept.name}, {"wal"})
+        assert (names(data), names(kept)) == ({kept.name}, {"wal", "chunks_head", block})
 
     apart(inside)
 

@@ -13,6 +13,10 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.firmware import
     Outcome,
     verify_packages,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.redfish import (
+    LackError,
+    SilentError,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.updates import (
     ACTIVATE,
     ACTIVATING,
@@ -197,6 +201,77 @@ def test_what_is_done_at_once_has_no_task(tmp_path):
     assert world.now - begun >= 2 * SETTLE_S
 
 
+@pytest.mark.parametrize("late_s", [None, 300.0])
+def test_a_bmc_starts_again_after_it_took_a_package(tmp_path, late_s):
+    world = Walk(tmp_path)
+    world.names_none, world.late_s, world.restart = True, late_s, 100
+    assert world.run() == Outcome("done", "3 packages as declared", True)
+    assert len(world.flashed) == 3
+
+
+def test_a_bmc_that_stays_away_after_it_took_a_package_ends_the_run(tmp_path):
+    world = Walk(tmp_path)
+    world.names_none, world.restart = True, 10_000
+    begun = world.now
+    with pytest.raises(SilentError):
+        world.run()
+    assert SETTLE_S <= world.now - begun < SETTLE_S + 10
+    world.restart = 0
+    assert world.run().value == "done"
+    assert len(world.flashed) == 3
+
+
+def test_a_refusal_after_a_package_was_taken_is_not_waited_out(tmp_path):
+    world = Walk(tmp_path)
+    world.names_none, world.is_accepted, world.late_s = True, True, None
+    begun = world.now
+    world.firmware = lambda: {} if world.flashed else {"HostBMC_0": "1"}
+    with pytest.raises(LackError, match="the BMC has no component HostBMC_0"):
+        world.run()
+    assert world.now == begun
+
+
+@pytest.mark.parametrize("is_accepted", [True, False])
+def test_a_bmc_without_a_list_of_tasks(tmp_path, is_accepted):
+    world = Walk(tmp_path)
+    world.names_none, world.has_list, world.late_s = True, False, None
+    world.is_accepted = is_accepted
+    begun = world.now
+    outcome = world.run()
+    if is_accepted:
+        assert outcome.value is None
+        assert "and the BMC has no list of tasks; look at the BMC" in outcome.text
+        assert (world.cycles, len(world.flashed)) == ([], 1)
+    else:
+        assert outcome == Outcome("done", "3 packages as declared", True)
+        assert len(world.flashed) == 3
+        assert world.now - begun >= 2 * SETTLE_S
+
+
+def test_what_no_version_shows_after_a_flash_is_not_measured(tmp_path):
+    world = Walk(tmp_path)
+    world.unnamed = {"GPU_2"}
+    reads = Outcome(None, "gpu.fwpkg: reads back GPU_2 without a version", True)
+    assert world.run() == reads
+    done = len(world.flashed), list(world.cycles)
+    # The next runs neither send nor cycle.
+    for _run in range(2):
+        outcome = world.run()
+        why = "gpu.fwpkg: GPU_2 without a version; look at the BMC, then write"
+        assert (outcome.value, outcome.text.startswith(why), outcome.acted) == (None, True, False)
+    assert (len(world.flashed), world.cycles) == done
+    world.unnamed = set()
+    assert world.run() == Outcome("done", "3 packages as declared", False)
+
+
+def test_of_packages_with_one_cycle_the_one_that_failed_decides(tmp_path):
+    world = Walk(tmp_path, shares=True)
+    world.unnamed, world.lies = {"GPU_2"}, {"HostBIOS_0"}
+    assert world.run() == Outcome("failed", "tray.fwpkg: reads back HostBIOS_0 1", True)
+    last = {one.package[0]: one.what for one in world.events()}
+    assert last == {"a": DONE, "b": FAILED, "c": ACTIVATING}
+
+
 def event(what, tasks="", at=NOW, text=""):
     return Event(at, NODE, "a" * 64, what, tasks, text)
 
@@ -216,6 +291,10 @@ def event(what, tasks="", at=NOW, text=""):
         (event(PUSHING, "/t/1"), ["/t/1", "/t/2"], Step(FOLLOW, "/t/2")),
         (event(TAKEN, "/t/1"), None, STOP),
         (event(TAKEN, "?"), ["/t/1"], STOP),
+        (event(TAKEN, "?"), None, WAIT),
+        (event(TAKEN, "?", at=NOW - SETTLE_S), None, ACTIVATE),
+        (event(TAKEN, "?", text="HTTP 202"), None, STOP),
+        (event(PUSHING, "?", at=NOW - SETTLE_S), None, STOP),
         (event(TAKEN, "/t/1"), ["/t/1"], WAIT),
         (event(TAKEN, "/t/1", at=NOW - SETTLE_S), ["/t/1"], ACTIVATE),
         (event(TAKEN, "/t/1", at=NOW - SETTLE_S, text="HTTP 202"), ["/t/1"], STOP),
@@ -234,12 +313,32 @@ def test_what_is_next(known, tasks, wanted):
         assert next_step(known, False, tasks, NOW, again=True).what == PUSH
 
 
+@pytest.mark.parametrize(
+    ("known", "wanted", "with_consent"),
+    [
+        (None, STOP, PUSH),
+        (event(DONE), STOP, PUSH),
+        (event(UNSENT), STOP, PUSH),
+        (event(ACTIVATING), STOP, ACTIVATE),
+        (event(FLASHED), ACTIVATE, ACTIVATE),
+        (event(PUSHED, "/t/2"), FOLLOW, FOLLOW),
+        (event(TAKEN, "/t/1"), WAIT, PUSH),
+    ],
+)
+def test_what_is_next_where_versions_are_not_named(known, wanted, with_consent):
+    assert next_step(known, None, ["/t/1"], NOW).what == wanted
+    assert next_step(known, None, ["/t/1"], NOW, again=True).what == with_consent
+
+
 def test_versions_by_id_and_pattern():
     versions = {"GPU_1": "2", "GPU_2": "1", "BIOS": "1.6"}
     assert declared({"GPU_*": "2", "BIOS": "1.6"}, versions) == (False, "GPU_2 1")
     assert declared({"GPU_1": "2"}, versions) == (True, "")
     assert declared({"GPU_*": "2"}, {"GPU_1": "2", "GPU_2": ""}) == (
-        False, "GPU_2 without a version"
+        None, "GPU_2 without a version"
+    )  # fmt: skip
+    assert declared({"GPU_*": "2"}, {"GPU_1": "1", "GPU_2": ""}) == (
+        False, "GPU_1 1, GPU_2 without a version"
     )  # fmt: skip
     with pytest.raises(ValueError, match="the BMC has no component CPLD"):
         declared({"CPLD": "1"}, versions)

@@ -224,6 +224,8 @@ def test_a_burn_in_counts_for_days(state, age_days, days, again):
 
 
 BUSY = {"1b:00.0": {"reason": "busy", "text": "processes use it: 4242"}}
+MIG = {"43:00.0": {"reason": "mig", "text": "MIG is on: only a part could be loaded"}}
+LOST = {"52:00.0": {"reason": "lost", "text": "NVML no longer knows it"}}
 
 
 @pytest.mark.parametrize(
@@ -235,6 +237,13 @@ BUSY = {"1b:00.0": {"reason": "busy", "text": "processes use it: 4242"}}
         (DONE, {"left": BUSY}, True, True),
         (DONE, {"left": BUSY}, False, False),
         (DONE, {"ended": {"1b:00.0": {"reason": "hang", "text": "printed nothing"}}}, True, True),
+        # A node with MIG, or with a dead GPU, would burn its others at each validation.
+        (DONE, {"left": MIG, "ended": LOST}, True, False),
+        (DONE, {"left": {"52:00.0": {"reason": "no_gpu", "text": "none"}}}, True, False),
+        (DONE, {"left": {**MIG, **BUSY}}, True, True),
+        (DONE, {"left": MIG, "ended": {"1b:00.0": {"reason": "hang", "text": ""}}}, True, True),
+        # Where all have MIG nothing was burned, and the next look takes seconds.
+        (FAILED, {"left": MIG}, True, True),
         (DONE, {}, True, False),
         (STOPPED, {"left": BUSY}, True, False),
         (RUNNING, {"left": BUSY}, True, False),

@@ -25,7 +25,7 @@ def test_a_failure_stands_until_its_check_passes_or_fails_for_the_same_subject()
     before = {(PART, "hca:a/rail0"): one(PART, "hca:a/rail0")}
     for other in (
         one(PART, "hca:a/rail0", "not_measured"),
-        one(PART, "hca:a/rail1", "pass"),
+        one(PART, "hca:b/rail0", "pass"),
         one("fabric.pairs.repeat", "hca:a/rail0", "pass"),
     ):
         after, left = standing(before, [other])
@@ -57,6 +57,34 @@ def test_a_run_takes_along_what_belongs_to_its_layers() -> None:
     after, left = standing(before, [one(PART, "hca:a/rail0", "pass")])
     assert (after, left) == (before, [])
     assert standing(before, [one("groups.run", "fabric", "not_measured")])[1]
+
+
+OLD, NEW = "cable:a/rail0--leaf/1", "cable:a/rail0--leaf/2"
+
+
+@pytest.mark.parametrize(
+    ("failed", "plan", "stands"),
+    [
+        ((PART, OLD), [(PART, "hca:a/rail0"), (PART, NEW)], False),
+        ((PART, OLD), [(PART, "hca:a/rail0"), (PART, OLD)], True),
+        # What flows met on has that record alone.
+        ((PART, OLD), [(PART, "hca:a/rail0"), ("fabric.pairs.collision", OLD)], True),
+        ((PART, "hca:a/rail1"), [(PART, "hca:a/rail0"), (PART, NEW)], False),
+        # A whole node has a record where it fails or passes, and not in between.
+        ((PART, "node:a"), [(PART, "hca:a/rail0"), (PART, NEW)], True),
+        # A plan without the node, and another question.
+        ((PART, OLD), [(PART, "hca:b/rail0"), (PART, "cable:b/rail0--leaf/3")], True),
+        ((PART, OLD), [("groups.node", "node:a")], True),
+        (("fabric.cable", OLD), [(PART, "hca:a/rail0"), (PART, NEW)], True),
+    ],
+)
+def test_a_cable_that_left_the_plan_fails_no_node(
+    failed: tuple[str, str], plan: list[tuple[str, str]], stands: bool
+) -> None:
+    before = {failed: one(*failed)}
+    after, left = standing(before, [one(*key, status="not_measured") for key in plan])
+    assert bool(after) is stands
+    assert stands or not left
 
 
 def test_each_node_has_a_file_below_the_folder(tmp_path: Path) -> None:

@@ -43,6 +43,9 @@ def test_parts_as_the_operator_writes_them():
     known = {"gpu:n/3": 1, "gpu:n/4": 2, "hca:n/rail5": 3}
     assert without(known, subjects_of("n", ["gpu:4"])) == {"gpu:n/3": 1, "hca:n/rail5": 3}
     assert without(known, subjects_of("n", ["node"])) == {}
+    cables = {"cable:n/rail5--leaf-01/3": 4, "cable:m/rail5--leaf-01/4": 5, "cable:x--n/rail5": 6}
+    left = without({**known, **cables}, subjects_of("n", ["hca:rail5"]))
+    assert left == {"gpu:n/3": 1, "gpu:n/4": 2, "cable:m/rail5--leaf-01/4": 5}
     for wrong in ("gpu", "gpu:", "disk:3", "gpu:n/3", "node:n", ""):
         with pytest.raises(ValueError, match="is not a part; write gpu:3"):
             subjects_of("n", [wrong])

@@ -128,7 +128,7 @@ def fan_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FanOut:
         part_s: float = 0.01,
         fanout: int = 9,
         silent_s: float = model.SILENT_S,
-        killed: bool = False,
+        first: str = "",
     ) -> dict[str, list[str]]:
         world, begun = model.World(tmp_path), dict[str, list[str]]()
         world.make(["dgx-01", "dgx-02", "dgx-03"], fates, part_s)
@@ -137,8 +137,8 @@ def fan_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FanOut:
             begun[name] = list(nodes)
             script = str(tmp_path / "bin" / "ssh")
             start = clush_start(name, nodes, ["python3", model.RUN], script, fanout, "", "")
-            if killed and len(begun) == 1:
-                return replace(start, argv=("/bin/sh", "-c", "kill -9 $$"))
+            if first and len(begun) == 1:
+                return replace(start, argv=("/bin/sh", "-c", first))
             return start
 
         launch = world.launch(silent_s)
@@ -160,8 +160,12 @@ def test_a_node_that_hangs_in_its_turn_is_given_up(fan_out: FanOut, tmp_path: Pa
     begun = fan_out({"dgx-01": model.HANG}, fanout=2, silent_s=3.0)
     assert begun == {"all-1": ["dgx-01", "dgx-02", "dgx-03"], "missing": ["dgx-01"]}
     # clush leaves its connection behind, and the node keeps that open.
+    ends_all_of(tmp_path)
+
+
+def ends_all_of(folder: Path) -> None:
     for _left in attempts(5, 0.05):
-        if not (found := commands_with(str(tmp_path))):
+        if not (found := commands_with(str(folder))):
             break
     assert not found
 
@@ -196,6 +200,27 @@ def test_a_program_that_ends_by_itself_is_not_started_again(fan_out: FanOut) -> 
 
 
 def test_a_start_that_is_killed_is_begun_again(fan_out: FanOut) -> None:
-    begun = fan_out({}, killed=True)
+    begun = fan_out({}, first="kill -9 $$")
     all_nodes = ["dgx-01", "dgx-02", "dgx-03"]
     assert begun == {"all-1": all_nodes, "all-2": all_nodes, "missing": []}
+
+
+def test_a_start_that_has_to_be_killed_leaves_no_connection(
+    fan_out: FanOut, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_launch, "_GRACE_S", 0.5)
+    first = f"trap : TERM; tail -f {tmp_path}/program & while :; do sleep 1; done"
+    begun = fan_out({}, silent_s=0.5, first=first)
+    all_nodes = ["dgx-01", "dgx-02", "dgx-03"]
+    assert begun == {"all-1": all_nodes, "missing": all_nodes}
+    ends_all_of(tmp_path)
+
+
+def test_a_connection_of_another_user_ends_no_run(
+    fan_out: FanOut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_group: int, _signal: int) -> None:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "killpg", refuse)
+    assert fan_out({})["missing"] == []

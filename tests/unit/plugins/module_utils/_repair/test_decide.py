@@ -48,6 +48,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.policy i
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import (
     FAILED,
     ITSELF,
+    REPLACED,
     SPARE,
     UNPROVEN,
     write_reason,
@@ -209,6 +210,23 @@ def test_what_a_person_was_asked_for_is_used_when_it_comes(
     used = broken.plan()
     assert (kinds(used), steps(used)) == ([BEGUN], [(NAME, step)])
     assert not open_of(fold(broken.events))[NAME].waits
+
+
+def test_the_end_of_the_window_gives_no_consent(broken: Case) -> None:
+    """The step was taken in an earlier incident, 20 days before this one."""
+    day, broken.policy = 86400.0, Policy(steps=("reset_gpu",))
+    assert steps(broken.plan()) == [(NAME, "reset_gpu")]
+    broken.nodes[NAME] = Node(NAME, ("IDLE",))
+    assert kinds(broken.plan()) == [CLOSED]
+    broken.now += 20 * day
+    broken.nodes[NAME] = node(at=broken.now)
+    broken.verdicts[NAME] = verdict(at=broken.now)
+    plan = broken.plan()
+    assert "reset_gpu was done before" in plan.waits[NAME]
+    for _week in range(3):
+        again = broken.plan(7 * day)
+        assert (again.events, again.due, again.waits) == ((), (), plan.waits)
+    assert steps(broken.plan(times=2)) == [(NAME, "reset_gpu")]
 
 
 def test_evidence_that_changes_why_a_person_is_needed_is_one_line_more(broken: Case) -> None:
@@ -483,6 +501,7 @@ def test_a_repeat_offender_that_passes_waits_for_consent_in_any_host(broken: Cas
     assert kept_parts(fold(broken.events)) == {}
 
 
+@pytest.mark.parametrize("kind", [FAILED, REPLACED])
 @pytest.mark.parametrize(
     ("own", "whole", "waits"),
     [
@@ -499,10 +518,10 @@ def test_a_repeat_offender_that_passes_waits_for_consent_in_any_host(broken: Cas
     ],
 )
 def test_only_a_node_that_passes_waits_for_a_sweep(
-    own: Verdict | None, whole: Verdict | None, waits: bool
+    own: Verdict | None, whole: Verdict | None, waits: bool, kind: str
 ) -> None:
     judged = [{NAME: one} if one else {} for one in (own, whole)]
-    assert unswept({NAME: node()}, judged[0], judged[1], ALL) == ([NAME] if waits else [])
+    assert unswept({NAME: node(kind=kind)}, judged[0], judged[1], ALL) == ([NAME] if waits else [])
 
 
 def test_a_node_that_others_hold_waits_for_no_sweep() -> None:

@@ -148,6 +148,13 @@ def test_who_validates_a_node_asks_for_its_own_age() -> None:
     assert verdicts([node_file("n1")], [cable("n1", 0, at="")], [], True) == {"n1": ("pass", "")}
 
 
+def test_without_the_fabric_no_sweep_makes_a_pass_older() -> None:
+    swept = [cable("n1", 0, at=EARLY)]
+    assert verdicts([node_file("n1")], swept, [], False) == {"n1": ("pass", LATE)}
+    swept = [cable("n1", 0, at=EARLY, status="fail")]
+    assert verdicts([node_file("n1")], swept, [], False) == {"n1": ("fail", EARLY)}
+
+
 def test_a_failure_is_as_new_as_its_newest() -> None:
     bad = record("gpu.ecc", "gpu:n1/3", "fail")
     files = [node_file("n1", record("gpu.a", "gpu:n1/0", at=EARLY), bad), node_file("n2")]
@@ -292,6 +299,24 @@ def test_a_failure_of_pairs_or_groups_stands_and_says_how_it_is_measured_again(
         found = look(tmp_path, "n1", "n2", "n3")
         assert [one["verdict"] for one in found] == ["pass", "fail", "not_measured"]
         assert "n3.json" in found[2]["first_failing"]["text"]
+
+
+def test_what_the_last_runs_failed_counts_until_failures_are_kept(tmp_path: Path) -> None:
+    """In a folder of a release that kept none."""
+    (tmp_path / "nodes").mkdir()
+    for node in ("n1", "n2"):
+        text = json.dumps(node_file(node)[1])
+        (tmp_path / "nodes" / f"{node}.json").write_text(text, encoding="utf-8")
+    for name, failed in (
+        ("pairs", record("fabric.pairs.part", "hca:n1/rail0", "fail")),
+        ("groups", record("groups.culprit", "node:n2", "fail")),
+    ):
+        (tmp_path / "fabric" / name).mkdir(parents=True)
+        text = json.dumps([failed])
+        (tmp_path / "fabric" / name / f"{name}-records.json").write_text(text, encoding="utf-8")
+    assert [one["verdict"] for one in look(tmp_path, "n1", "n2")] == ["fail", "fail"]
+    (tmp_path / "failures").mkdir()
+    assert [one["verdict"] for one in look(tmp_path, "n1", "n2")] == ["pass", "pass"]
 
 
 @pytest.mark.parametrize("names", [[""], ["../n1"], [3]])
