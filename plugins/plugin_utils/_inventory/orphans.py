@@ -46,7 +46,7 @@ def find_orphans(
                 # A host's full name has dots.
                 owner, form = (name, "") if name in known else os.path.splitext(name)
                 if owner in known and form in _FORMS:
-                    first = next(one for one in _FORMS if owner + one in names)
+                    first = min((f for f in _FORMS if owner + f in names), key=_FORMS.index)
                     if form != first and os.path.isdir(os.path.join(folder, owner + first)):
                         yield _covered(f"{top}/{owner}", form)
                     elif form != first:
