@@ -134,7 +134,7 @@ def check_leaf_spine(
         yield Problem(path + ".leaf_spine", "missing, but the topology is leaf_spine", remedy)
         return
     # What the counts of switches make impossible is not judged port by port.
-    needed = max(1, *units.values()) if units else 1
+    needed = max([1, *units.values()])
     found = list(_check_counts(fabric, rule, path, needed))
     found = found or list(_check_ports(fabric, rule, path))
     yield from found

@@ -27,8 +27,7 @@ def check_monitoring(
     for name in _SWITCHES:
         if any(_is_on(valid.get(host, {}).get(name)) for host in members):
             continue
-        values = [variables.get(name) for variables in valid.values()]
-        paths = sorted({value.path for value in values if value is not None and _is_on(value)})
+        paths = _places(valid, name)
         if inventory.unread.get(_GROUP, {}).get(name) is True:
             paths.append(f"{_GROUP}.{name}")
         if not paths:
@@ -48,9 +47,7 @@ def check_fabric_exporter(
     valid: Mapping[str, Mapping[str, Value]], read_from: str | None
 ) -> Iterator[Problem]:
     """Yield that counters of the fabric are wanted where no host is attached to it."""
-    name = "fabric_exporter_enabled"
-    values = [variables.get(name) for variables in valid.values()]
-    paths = sorted({value.path for value in values if value is not None and _is_on(value)})
+    paths = _places(valid, "fabric_exporter_enabled")
     if paths and read_from == "ufm":
         yield Problem(
             paths[0],
@@ -120,6 +117,11 @@ def _is_given(inventory: Inventory, host: str, name: str) -> bool:
     """Return whether a value is written; one that is wrong is, and reported as that."""
     value = inventory.hosts[host].get(name)
     return value is not None and value.value not in ([], {})
+
+
+def _places(valid: Mapping[str, Mapping[str, Value]], name: str) -> list[str]:
+    """Return where a switch that is on is written."""
+    return sorted({own[name].path for own in valid.values() if _is_on(own.get(name))})
 
 
 def _is_on(value: Value | None) -> bool:

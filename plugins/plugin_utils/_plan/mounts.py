@@ -89,7 +89,7 @@ def _mounted_folders(variables: Mapping[str, Mapping[str, Value]]) -> set[tuple[
         for values in variables.values()
         if _SHARED in values
         for item in values[_SHARED].value
-        if isinstance(item.get("fs"), str) and isinstance(item.get("path") or "/", str)
+        if isinstance(item.get("path") or "/", str)
     }
 
 

@@ -278,7 +278,7 @@ def check_addresses(placed: list[Placed], networks: Mapping[str, Network]) -> It
             continue
         # An address written for one host is what to correct, not the range that counts past it.
         late, early = (owner, item) if item.counted and not owner.counted else (item, owner)
-        same_count = late.counted and early.counted and late.path == early.path
+        same_count = late.counted and late.path == early.path
         # Two nodes of one group with one number are reported as such.
         if not (same_count and _type(late) == _type(early)):
             clashes.setdefault((late.path, early.path), []).append((late, early))

@@ -94,7 +94,7 @@ def make_node(
             str(rail): guid_text(guid)
             for rail, guid in sorted(get("hca_guids").items(), key=lambda item: int(item[0]))
         },
-        mig=layout_for(variables, profiles.get(get("profile") or "")),
+        mig=layout_for(variables, profiles.get(get("profile"))),
     )
 
 

@@ -183,8 +183,8 @@ def _check_slurm(
         partitions, node_sets = (_value(values, name, ()) for name in names)
         findings.add(_plan_slurm.check_partitions(nodes, partitions, node_sets))
     # What the site mounts itself.
-    asked = validation.value or {}
-    others = [item["path"] for item in (asked.get("canary") or {}).get("mounts") or ()]
+    canary = validation.value.get("canary") or {}
+    others = [item["path"] for item in canary.get("mounts") or ()]
     databases = inventory.groups.get("slurm_databases", ())
     findings.problems.extend(_plan_slurm.check_accounting(values, databases))
     findings.problems.extend(_plan_slurm.check_databases(valid, databases))

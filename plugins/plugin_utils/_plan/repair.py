@@ -41,11 +41,11 @@ def check_repair(
     value: Value | None, nodes: list[Node], valid: Mapping[str, Mapping[str, Value]]
 ) -> Iterator[Problem]:
     """Yield steps that no BMC can do, wrong ladders, and hooks that cannot be used."""
-    if value is None or not value.value:
+    if value is None:
         return
     path, declared = value.path, value.value
     protocols = {
-        str((given.value or {}).get("protocol") or "redfish")
+        str(given.value.get("protocol", "redfish"))
         for node in nodes
         if (given := valid.get(node.name, {}).get("node_bmc")) is not None and given.value
     }

@@ -110,7 +110,7 @@ def check_conf(
         if not any(path == place or path.startswith((place + ".", place + "[")) for path in known):
             # One line for a place; Slurm's keys are the same in other letters.
             known.add(place)
-            yield Problem(where, parts["wrong"], parts["remedy"] or "correct it")
+            yield Problem(where, parts["wrong"], parts["remedy"])
 
 
 def check_ipv6(values: Values, network: str) -> Iterator[Problem]:

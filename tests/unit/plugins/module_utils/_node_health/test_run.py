@@ -201,7 +201,7 @@ SLOW = {"gpu": "sweep", "mount": "space_of", "host": "judge_host", "clock": "jud
 
 @pytest.fixture
 def short(monkeypatch):
-    """Every mode gives its checks half a second."""
+    """Every mode gives its checks little time."""
     for name, mode in _health_settings.MODES.items():
         given = {**vars(mode), "one_s": 1.0 if name == "prolog" else 2.5}
         monkeypatch.setitem(_health_settings.MODES, name, _health_settings.Mode(**given))

@@ -176,6 +176,17 @@ def test_uplinks_take_the_upper_half_in_order() -> None:
     ]
 
 
+def test_uplinks_beyond_an_even_share_go_round() -> None:
+    """20 cables up to 16 spines: the four second ones begin where those of the last leaf end."""
+    plan = superpod(3, 3, radix=40)
+    doubled = {pair for pair, count in pairs(plan, LEAF_SPINE).items() if count == 2}
+    assert doubled == {
+        (f"leaf-{leaf + 1:03d}", f"spine-{(leaf * 4 + step) % 16 + 1:03d}")
+        for leaf in range(24)
+        for step in range(4)
+    }
+
+
 def test_part_of_a_row_has_the_cables_of_the_whole_row() -> None:
     """Three units are a part of four: with the fourth, no cable of the three moves."""
     three, four = superpod(96, 3), superpod(128, 4)
@@ -225,7 +236,7 @@ def test_basepod_rails(groups: str, first: tuple[int, ...]) -> None:
         on_first = [rail for rail, end in enumerate(ends) if end.host == "leaf-001"]
         assert tuple(on_first) == first
         assert [ends[rail].port for rail in first] == list(range(number * 4 - 3, number * 4 + 1))
-    assert plan.switches["leaf-001"].rail is None
+    assert (plan.switches["leaf-001"].unit, plan.switches["leaf-001"].rail) == (None, None)
 
 
 def test_ports_for_what_is_not_planned() -> None:
@@ -270,6 +281,11 @@ def test_the_slower_of_adapter_and_fabric_is_the_rate() -> None:
         (LEAF_LEAF, 400),
     }
     assert plan.hcas["dgx-0001", 0].rate_gbps == 200
+    data["profiles"]["dgx"]["link_rate_gbps"] = 800
+    assert {cable.rate_gbps for cable in plan_cables(data).cables} == {400}
+    # Adapters whose rate the profile leaves open.
+    data["profiles"]["dgx"]["link_rate_gbps"] = None
+    assert {cable.rate_gbps for cable in plan_cables(data).cables} == {400}
 
 
 def test_absent_and_other_nodes_have_no_cables() -> None:

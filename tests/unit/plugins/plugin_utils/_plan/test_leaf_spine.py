@@ -264,12 +264,26 @@ def test_one_leaf_needs_no_spine() -> None:
     assert describe(fabric) == ["fabric: 1 group of 8 nodes; each leaf switch has 64 ports down"]
 
 
+def test_a_rule_without_leaf_switches() -> None:
+    fabric = {"topology": "leaf_spine", "leaf_spine": {"nodes_per_group": 8, "trunk": 1}}
+    (problem,) = check_leaf_spine(parse_fabric({**fabric, "rails": 4}), "f", {}, {})
+    assert str(problem).startswith("f.leaf_switches: 0 switches, but each group of 8 nodes")
+    assert "write 4, for 1 group, or" in str(problem)
+
+
 def test_a_list_of_cables_needs_no_rule() -> None:
     fabric = {"topology": "leaf_spine", "cabling": {"source": "csv", "file": "c.csv"}}
     parsed = parse_fabric({**fabric, "leaf_switches": ["LEAF-[1:3]"]})
     assert parsed.leaf_switches == ("LEAF-1", "LEAF-2", "LEAF-3")
     assert list(check_leaf_spine(parsed, "f", {}, {})) == []
     assert (parsed.grouped, describe(parsed)) == (False, [])
+    # What the cables are is not known where a list has them, even if there is a rule.
+    described = {"nodes_per_group": 18, "trunk": 2}
+    ruled = parse_fabric({**fabric, "leaf_switches": ["LEAF-[1:8]"], "leaf_spine": described})
+    assert (ruled.grouped, describe(ruled)) == (True, [])
+    listed = {**fabric, "leaf_switches": ["a"], "leaf_spine": described}
+    switch = plan_devices({"cluster": {"fabric": listed}, "nodes": []}).switches["a"]
+    assert (switch.unit, switch.rail) == (None, None)
 
 
 def any_rule(dice: random.Random) -> tuple[int, tuple[int, ...], dict[str, Any]]:

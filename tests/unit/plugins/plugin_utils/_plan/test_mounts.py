@@ -11,6 +11,7 @@ import pytest
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.schema import Unresolved
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.values import Value
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.mounts import (
+    check_home_quotas,
     check_monitors,
     check_mounts,
     check_state_folder,
@@ -125,6 +126,17 @@ def test_a_monitor_in_no_network_however_it_is_written(monitor: str) -> None:
     assert problem.wrong.endswith("is in no network of cluster_networks")
 
 
+def test_each_monitor_is_an_item() -> None:
+    given = values(cephfs_monitors=["10.1.2.31,10.1.2.32", "10.1.2.31 10.1.2.32", "10.9.9.9"])
+    more = "is more than one monitor; write each as an item of the list"
+    found = [str(one) for one in check_monitors(given, NETWORKS, True)]
+    assert found[:2] == [
+        f"all.cephfs_monitors[0]: '10.1.2.31,10.1.2.32' {more}",
+        f"all.cephfs_monitors[1]: '10.1.2.31 10.1.2.32' {more}",
+    ]
+    assert found[2].startswith("all.cephfs_monitors[2]: 10.9.9.9 is in no network")
+
+
 def test_what_is_no_address_hides_no_monitor() -> None:
     fact = Unresolved("a fact", later=True)
     given = values(cephfs_monitors=["mon-1", fact, "10.1.2.331", "10.9.0.1", " 10.1.2.31 "])
@@ -174,3 +186,54 @@ def test_users_that_are_unfinished_hide_no_other() -> None:
     assert [str(problem) for problem in found] == [
         "all.node_base_users[2].uid: '5' is also the uid of [1]; write another one"
     ]
+
+
+def quota_lines(
+    quotas: Any, mounts: Any, setting: tuple[str, ...] = ("store",), admin: Any = True
+) -> list[str]:
+    """The problems of quotas on the host `store`, where `login` has the mounts."""
+    hosts = {
+        "store": values(cephfs_home_quotas=quotas, cephfs_admin=admin),
+        "login": values(cephfs_mounts=mounts),
+        "other": {},
+    }
+    return [str(one) for one in check_home_quotas(hosts, setting)]
+
+
+QUOTA = {"fs": "cephfs", "path": "/cluster/home", "group": "hpc"}
+
+
+@pytest.mark.parametrize("path", ["/cluster/home", "/cluster/home/", "/cluster", "/", None])
+def test_homes_are_at_or_below_a_mount(path: str | None) -> None:
+    assert quota_lines([QUOTA], [mount("/home", fs="cephfs", path=path)]) == []
+    relative = {**QUOTA, "path": "cluster/home"}
+    assert quota_lines([relative], [mount("/home", fs="cephfs", path="/")]) == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"fs": "other", "path": "/cluster/home"},
+        {"fs": "cephfs", "path": "/cluster/home/hpc"},
+        {"fs": "cephfs", "path": "/cluster/homes"},
+        {"fs": "cephfs", "path": "/scratch"},
+        {"fs": "cephfs", "path": Unresolved("a fact", later=True)},
+        {"fs": Unresolved("a fact", later=True)},
+    ],
+)
+def test_quotas_of_a_folder_without_homes(given: dict[str, Any]) -> None:
+    right, away = {**QUOTA, "path": "/data"}, [mount("/data", fs="cephfs", path="/data")]
+    (line,) = quota_lines([right, QUOTA], [mount("/home", **given), *away])
+    assert line.startswith(
+        "all.cephfs_home_quotas[1].path: no host mounts '/cluster/home' of CephFS cephfs, so that"
+    )
+
+
+def test_quotas_that_no_host_sets() -> None:
+    mounts = [mount("/home", fs="cephfs")]
+    nobody = "all.cephfs_home_quotas: only a host of storage_nodes with cephfs_admin: true sets"
+    for setting, admin in (((), True), (("login",), True), (("store",), False), (("gone",), True)):
+        (line,) = quota_lines([QUOTA], mounts, setting, admin)
+        assert line.startswith(nobody)
+    assert quota_lines([QUOTA], mounts, ("gone", "login", "store")) == []
+    assert quota_lines([], mounts, ()) == []

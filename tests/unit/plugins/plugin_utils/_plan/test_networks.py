@@ -13,6 +13,7 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.networks impor
     Network,
     Placed,
     check_addresses,
+    check_rails,
     parse_networks,
     place_node,
     reach_warnings,
@@ -295,6 +296,10 @@ def test_ports_with_a_subnet_of_two_are_counted_by_two() -> None:
     assert line == (f"{where}: 172.16.0.5 is in the subnet of gpu_nodes.a; write a free address")
     # 172.16.0.5 and .6 are in two subnets.
     assert lines_of([five, six], nets) == []
+    for even in range(0, 12, 2):
+        two = [at(f"n{last}", f"172.16.0.{last}", network="rail0") for last in (even, even + 1)]
+        assert len(lines_of(two, nets)) == 1
+        assert lines_of([two[1], at("x", f"172.16.0.{even + 2}", network="rail0")], nets) == []
 
 
 def test_only_ethernet_rails_have_subnets_of_two() -> None:
@@ -311,6 +316,38 @@ def test_only_ethernet_rails_have_subnets_of_two() -> None:
             "remove it, or point_to_point"
         ),
     ]
+
+
+def test_routers_of_rails_are_of_ipv4() -> None:
+    gateway = {"cidr": "fd00::/64", "gateway": "fd00::1"}
+    assert wrong(rail0=gateway) == [
+        (
+            f"{PATH}.rail0.gateway: routes of a rail are made for IPv4 alone; remove it, or write "
+            "an IPv4 network"
+        )
+    ]
+    assert wrong(rail0={"cidr": "fd00::/64"}) == []
+    assert wrong(rail0={"cidr": "10.0.0.0/24", "gateway": "10.0.0.1"}) == []
+    assert wrong(rail0={**gateway, "kind": "infiniband"}) == []
+    assert wrong(storage=gateway) == []
+
+
+def test_packets_of_all_rails_have_one_size() -> None:
+    def found(*sizes: int | None, other: int | None = None) -> list[str]:
+        rails = {
+            f"rail{rail}": {"cidr": f"10.{rail}.0.0/24", **({"mtu": mtu} if mtu else {})}
+            for rail, mtu in enumerate(sizes)
+        }
+        data = {"storage": {"cidr": "10.99.0.0/24", **({"mtu": other} if other else {})}, **rails}
+        return [str(problem) for problem in check_rails(networks(**data), PATH)]
+
+    assert found() == found(9000) == found(None, None) == found(9000, 9000, other=1500) == []
+    write = "write the same for all rails"
+    assert found(9000, None, 4000, 9000) == [
+        f"{PATH}.rail1.mtu: missing, but rail0 has 9000; {write}",
+        f"{PATH}.rail2.mtu: 4000, but rail0 has 9000; {write}",
+    ]
+    assert found(None, 9000) == [f"{PATH}.rail1.mtu: 9000, but rail0 has none; {write}"]
 
 
 def at(

@@ -20,6 +20,7 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.nodes import (
     check_profiles,
     check_racks,
     check_rails,
+    has_place,
     make_node,
     missing_addresses,
 )
@@ -82,6 +83,7 @@ def profile_lines(
     profiles: Mapping[str, Any] = PROFILES,
     broken: tuple[str, ...] = (),
     faulty: tuple[str, ...] = (),
+    topology: str = "basepod",
 ) -> list[str]:
     """Problems of the nodes' profiles; paths says where a node's is written if not at it."""
     written = {
@@ -94,7 +96,7 @@ def profile_lines(
         if one.profile
     }
     everything = {**written, **{name: {"node_profile": Value(0, "")} for name in faulty}}
-    fabric = parse_fabric({"topology": "basepod"})
+    fabric = parse_fabric({"topology": topology})
     found = check_profiles(nodes, written, profiles, list(broken), everything, fabric)
     return [str(problem) for problem in found]
 
@@ -134,6 +136,8 @@ def test_a_profile_that_is_unknown() -> None:
     assert profile_lines([node("a-1", profile="zzz")]) == [
         f"gpu_nodes.a-1.node_profile: no profile is called 'zzz'; write {KNOWN}"
     ]
+    # A node without one hides no other.
+    assert len(profile_lines([node("a-0"), node("a-1", profile="zzz")])) == 2
     # One that is declared but faulty has been reported.
     assert profile_lines([node("a-1", profile="mine")], broken=("mine",)) == []
     shared = dict.fromkeys(("a-1", "a-2"), "gpu_nodes.node_profile")
@@ -151,6 +155,11 @@ def test_a_profile_that_leaves_open_what_slurm_needs() -> None:
     assert profile_lines([node("a-1", profile="hgx_h100")]) == [
         f"gpu_nodes.a-1.node_profile: {OPEN}"
     ]
+    (line,) = profile_lines([node("a-1", profile="hgx_h100")], topology="none")
+    assert "leaves open cpu, real_memory_mb and gpus.cores; write" in line
+    # Without GPUs to be used, only what the node itself needs.
+    (line, _others) = profile_lines([node("c-1", "cpu_nodes", profile="hgx_h100")])
+    assert "leaves open cpu and real_memory_mb; write" in line
     assert profile_lines([node("a-1", "login_nodes", profile="hgx_h100")]) == []
     assert profile_lines([node("a-1", profile="hgx_h100", state="absent")]) == []
     assert profile_lines([node("a-1", profile="head")]) == [
@@ -166,6 +175,22 @@ def test_a_profile_that_leaves_open_what_slurm_needs() -> None:
             "driver for them; put the host into gpu_nodes, or write another profile"
         )
     ]
+
+
+@pytest.mark.parametrize(("sockets", "cores", "is_open"), [(1, (), 0), (2, (), 1), (2, ("0",), 0)])
+def test_one_socket_is_next_to_all_gpus(sockets: int, cores: tuple[str, ...], is_open: int) -> None:
+    given = PROFILES["dgx_h100"]
+    assert given.cpu is not None
+    assert given.gpus is not None
+    profile = dataclasses.replace(
+        given,
+        cpu=dataclasses.replace(given.cpu, sockets=sockets),
+        gpus=dataclasses.replace(given.gpus, cores=cores),
+    )
+    found = profile_lines([node("a-1", profile="dgx_h100")], profiles={"dgx_h100": profile})
+    assert [line.partition("; ")[0] for line in found] == [
+        "gpu_nodes.a-1.node_profile: profile dgx_h100 leaves open gpus.cores"
+    ] * is_open
 
 
 @pytest.mark.parametrize(
@@ -264,7 +289,8 @@ def test_profile_and_fabric_agree_on_rails_and_rate() -> None:
         [],
     )
     assert rails([fast], topology="none", rails=4) == ([], [])
-    assert rails([gone, fast, node("a-2", profile="slow")]) == (
+    slow = [node("a-2", profile="slow"), node("a-3", profile="slow")]
+    assert rails([gone, fast, *slow]) == (
         [],
         ["f.rate_gbps: 400, but profile slow runs at 200"],
     )
@@ -273,7 +299,7 @@ def test_profile_and_fabric_agree_on_rails_and_rate() -> None:
     few = dataclasses.replace(
         PROFILES["dgx_h100"], name="few", rails=PROFILES["dgx_h100"].rails[:4]
     )
-    none = dataclasses.replace(PROFILES["dgx_h100"], name="none", rails=())
+    none = dataclasses.replace(PROFILES["slow"], name="none", rails=())
     some = {**PROFILES, "few": few, "none": none}
     described = parse_fabric({"topology": "basepod", "rails": 8})
     mixed = [fast, node("a-2", profile="few"), node("a-3", profile="none")]
@@ -371,3 +397,14 @@ def test_missing_addresses_are_asked_for_where_they_are_written() -> None:
             "uses; write the address of node number 1"
         ),
     ]
+
+
+def test_who_may_stand_on_the_leaf_switches() -> None:
+    """Only a node that is known to lack rails has no place."""
+    none = {"none": dataclasses.replace(PROFILES["dgx_h100"], name="none", rails=())}
+    some = {**PROFILES, **none}
+    assert has_place(node(profile="dgx_h100"), some)
+    assert has_place(node(), some)
+    assert has_place(node(profile="unknown"), some)
+    assert not has_place(node(profile="none"), some)
+    assert has_place(node(kind="cpu_nodes", profile="none"), some)

@@ -524,3 +524,41 @@ def test_texts_of_the_plan_keep_their_letters(
     plan = planned(small_files)
     assert '"serial": "Zürich-3"' in node_texts(healthy(plan))["dgx-03"]
     assert '"serial": "Zürich-3"' in plan.plan_text()
+
+
+def test_each_node_has_an_address_on_the_network_that_is_written(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    small_files[CLUSTER] += "cluster_access_network: storage\n"
+    (line,) = planned(small_files).problems
+    assert line.startswith("login_nodes.node_first_address.storage: missing for login-[01-02]")
+    place = "group_vars/login_nodes/node.yml"
+    small_files[place] = "node_first_address: {storage: 10.2.0.21}\n"
+    small_files["host_vars/dgx-03.yml"] = "ansible_host: 10.2.0.113\n"
+    (warning,) = planned(small_files).warnings
+    assert warning.startswith("gpu_nodes.dgx-03.ansible_host: 10.2.0.113, and")
+
+
+def test_a_directory_may_have_users_that_no_node_declares(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    small_files[CONTROLLER] += "slurm_controller_accounts: [{name: a, users: [zoe]}]\n"
+    assert planned(small_files).problems == ()
+    users = "group_vars/all/users.yml"
+    small_files[users] = "node_base_users: [{name: alice}]\n"
+    (line,) = planned(small_files).problems
+    assert "no user of node_base_users is called 'zoe'" in line
+    small_files[CLUSTER] += "cluster_user_directory: true\n"
+    assert planned(small_files).problems == ()
+
+
+def test_users_of_the_directory_that_the_controller_knows(
+    planned_by_roles: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    small_files[CONTROLLER] += "slurm_controller_accounts: [{name: a, users: [zoe]}]\n"
+    small_files["group_vars/all/users.yml"] = (
+        "node_base_users: [{name: alice, uid: 2001}]\nidentity_domain: example.org\n"
+        'identity_uris: ["ldaps://ldap-1.example.org"]\n'
+        "identity_search_base: dc=example,dc=org\n"
+    )
+    assert planned_by_roles(small_files).problems == ()
