@@ -141,7 +141,7 @@ def _remove(opened: Session, path: str) -> None:
     try:
         opened.send("delete", path, None)
     except RefusedError as error:
-        if "HTTP 405" not in str(error):
+        if error.status != 405:
             raise
         _set(opened, path, {"Enabled": False, "UserName": ""}, "")
 

@@ -30,7 +30,9 @@ _UNVERIFIED.verify_mode = ssl.CERT_NONE
 
 
 class BmcError(ToolError):
-    """What a BMC refused, lacks or did not answer, in words."""
+    """What a BMC refused, lacks or did not answer, in words; `status` is HTTP's, 0 without one."""
+
+    status = 0
 
 
 class SilentError(BmcError):
@@ -245,7 +247,9 @@ def _refusal(
 ) -> BmcError:
     """Return the error of a status: a lost session (401) or a server's error refuse nothing."""
     is_refusal = 400 <= status < 500 and status != 401
-    return (kind if is_refusal else BmcError)(f"{path}: HTTP {status}{message}")
+    error = (kind if is_refusal else BmcError)(f"{path}: HTTP {status}{message}")
+    error.status = status
+    return error
 
 
 def _message(answer: Any, secret: str) -> str:

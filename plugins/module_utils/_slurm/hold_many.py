@@ -133,7 +133,7 @@ def unknown_nodes(cluster: Cluster, known: Iterable[str]) -> list[str]:
 def partitions_of(cluster: Cluster, node: str, request: Request) -> tuple[tuple[str, ...], str]:
     """Return the partitions for a job on the node and "", or none and why none admits it.
 
-    There are none where the options name one, or a reservation.
+    Empty and "" where the options name a partition or a reservation: salloc decides.
     """
     given = [found[1] for one in request.options if (found := _GIVEN_PARTITION.match(one))]
     if not given and any(one.startswith("--reservation") for one in request.options):
