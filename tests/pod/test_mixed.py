@@ -32,6 +32,7 @@ def user(command: str) -> str:
         ("--constraint=a6000 --gres=gpu:1", {"debug-01"}),
         ("--constraint=mig --gres=gpu:h100:6", {"mig-01"}),
         *((f"--gres=gpu:{kind}:{count}", {"mig-01"}) for kind, count in INSTANCES.items()),
+        ("--cpus-per-task=26 --gres=gpu:3g.40gb:1,gpu:2g.20gb:1", {"mig-01"}),
     ],
 )
 def test_a_job_finds_the_kind_of_node_it_asks_for(options: str, nodes: set[str]) -> None:

@@ -16,7 +16,10 @@ _ASKED = (
     ("--gres=gpu:a6000:4", "debug-01"),
     ("--constraint=a6000 --gres=gpu:1", "debug-01"),
     ("--gres=gpu:1g.10gb:9", "mig-01"),
-    ("--gres=gpu:3g.40gb:1,gpu:2g.20gb:1", "mig-01"),
+    ("--gres=gpu:3g.40gb:1", "mig-01"),
+    ("--gres=gpu:2g.20gb:1", "mig-01"),
+    # Of two types: Slurm places it only if it says its CPUs (docs/slurm.md).
+    ("--cpus-per-task=26 --gres=gpu:3g.40gb:1,gpu:2g.20gb:1", "mig-01"),
     ("--constraint=mig --gres=gpu:h100:6", "mig-01"),
 )
 _DGX = ["dgx-01", "dgx-02", "dgx-03", "dgx-04"]
