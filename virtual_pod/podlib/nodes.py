@@ -487,8 +487,10 @@ def down(
         host.podman("network", "rm", f"{name}-pod", check=False)  # TRANSITION
         if not containers():
             stopped = cache.stop_cache() or stopped
-        # What was asked for is only remembered for as long as the pod exists.
-        for file in ("pod.json", "ssh_config", cache.SHUT):
+        # What was asked for is only remembered for as long as the pod exists. So is whose queue of
+        # jobs the next primary must have: that is gone, and of a single lost node it is not.
+        noted = "inventory/.dgx/slurm_controller.json"
+        for file in ("pod.json", "ssh_config", cache.SHUT, noted):
             (state_folder(name) / file).unlink(missing_ok=True)
         if gone or stopped:
             progress.say(f"pod {name} is down: {len(gone)} nodes removed")

@@ -13,6 +13,7 @@ purges the jobs (measured: 22.05.8 to 24.11.5). So the question is asked before 
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import struct
@@ -142,9 +143,31 @@ def read_release(folder: str, names: Sequence[str]) -> tuple[str, str]:
                 release = state_release(handle.read(_ENOUGH))
         except (FileNotFoundError, NotADirectoryError):
             continue
+        except OSError as error:
+            raise _unseen(folder, error) from error
         if release:
             return release, path
     return "", ""
+
+
+def _unseen(folder: str, error: OSError) -> ToolError:
+    remedy = "write a folder that root can read"
+    if error.errno in (errno.EACCES, errno.EPERM):
+        remedy = f"export a share of NFS with no_root_squash, or {remedy}"
+    return ToolError(
+        f"root cannot look into {folder} ({error.strerror}), and whether jobs are there is not "
+        f"known; {remedy}"
+    )
+
+
+def _written_at(folder: str) -> float | None:
+    """Return when slurmctld has written the jobs in the folder, None for none there. ToolError."""
+    try:
+        return os.stat(os.path.join(folder, _JOBS)).st_mtime
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise _unseen(folder, error) from error
 
 
 def read_former(run: CommandRunner, configuration: str) -> Former:
@@ -185,7 +208,7 @@ def refuse_move(run: CommandRunner, former: Former, params: Mapping[str, Any]) -
             f"copy its {former.folder} (cp -a) to {params['path']} of {declared[0]} unless they "
             f"share it, or run restore_cluster"
         )
-    if os.path.exists(os.path.join(params["path"], _JOBS)):
+    if _written_at(params["path"]) is not None:
         return ""
     return (
         f"slurm_controllers: {declared[0]} is first, but slurmctld has the jobs on {first}, and "
@@ -201,17 +224,16 @@ def refuse_loss(run: CommandRunner, params: Mapping[str, Any]) -> None:
     does not know. So it is with a Slurm that others have set up, or when folder or host is changed.
     """
     former = read_former(run, params["configuration"])
-    jobs, copied = (os.path.join(folder, _JOBS) for folder in (former.folder, params["path"]))
-    there = bool(former.folder) and os.path.exists(jobs)
+    written = _written_at(former.folder) if former.folder else None
     lost = list(filter(None, [refuse_move(run, former, params)]))
-    if there and (not os.path.exists(copied) or os.path.getmtime(copied) < os.path.getmtime(jobs)):
+    if written is not None and (_written_at(params["path"]) or 0) < written:
         lost.append(
             f"slurm_controller_state_save_location: {params['path']} is declared, but slurmctld "
             f"keeps its jobs in {former.folder}, and would lose them; write that path, or stop "
             f"slurmctld and copy the folder (cp -a)"
         )
     name = params["cluster_name"]
-    if there and former.cluster and name.lower() != former.cluster.lower():
+    if written is not None and former.cluster and name.lower() != former.cluster.lower():
         lost.append(
             f"cluster_name: {name} is declared, but the jobs and the accounting here are of "
             f"{former.cluster}, and slurmctld would not start; write that name"

@@ -131,6 +131,26 @@ def test_only_a_running_pod_of_an_existing_other_checkout_is_refused(tmp_path):
         nodes._refuse_foreign("demo", [_container("running", tmp_path)])
 
 
+@pytest.mark.parametrize(("named", "is_kept"), [([], False), (["head-01"], True)])
+def test_the_note_on_the_queue_goes_with_the_whole_pod(tmp_path, monkeypatch, named, is_kept):
+    """The next pod's primary has no queue, and would be refused; a lost head must be noticed."""
+    note = tmp_path / "inventory/.dgx/slurm_controller.json"
+    note.parent.mkdir(parents=True)
+    note.write_text('{"primary": "head-01"}')
+    monkeypatch.setattr(host, "RUN", tmp_path / "run")
+    monkeypatch.setattr(host, "podman", lambda *_words, **_options: None)
+    monkeypatch.setattr(nodes, "state_folder", lambda _name: tmp_path)
+    monkeypatch.setattr(nodes, "known_pod", lambda _name: None)
+    monkeypatch.setattr(nodes, "containers", lambda *_name: [])
+    monkeypatch.setattr(nodes.leftovers, "wait_for_survivors", lambda *_words: None)
+    monkeypatch.setattr(nodes.leftovers, "clean", lambda _pod: None)
+    monkeypatch.setattr(nodes.cache, "stop_relay", lambda _name: False)
+    monkeypatch.setattr(nodes.cache, "stop_cache", lambda: False)
+    monkeypatch.setattr(nodes.network, "drop_bridge", lambda _name: False)
+    nodes.down(nodes.Progress("pod demo"), "demo", named, purge=False)
+    assert note.exists() is is_kept
+
+
 def test_podman_is_not_believed_that_a_container_runs(monkeypatch):
     labels = {"baremetal.dgx.node": "dgx-01"}
     listed = [

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 
@@ -177,6 +178,40 @@ def test_no_slurmctld_begins_without_the_jobs_that_are_there(
         line.replace("DECLARED", options["path"]).replace("NOW", str(now)) for line in refusals
     ]
     assert begins == words
+
+
+@pytest.mark.parametrize("declared", ["new", "loop"])
+def test_a_folder_that_root_cannot_look_into_is_not_empty(
+    tmp_path, monkeypatch, run_module, declared
+):
+    """As with root_squash, but for the reason: the superuser of this test may look everywhere."""
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    (tmp_path / "scontrol").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    (tmp_path / "slurm.conf").write_text(FORMER.format(now=loop))
+    options = {
+        "path": str(tmp_path / declared),
+        "version": "24.11",
+        "cluster_name": "old",
+        "configuration": str(tmp_path / "slurm.conf"),
+    }
+    result = run_module(slurm_saved_state.main, options)
+    assert result["failed"]
+    assert result["msg"] == (
+        f"root cannot look into {loop} (Too many levels of symbolic links), and whether jobs are "
+        "there is not known; write a folder that root can read"
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "squashed"), [(errno.EACCES, True), (errno.EPERM, True), (errno.EIO, False)]
+)
+def test_only_a_refusal_can_come_from_the_export(number: int, squashed: bool):
+    error = _saved_state._unseen("/srv/slurm", OSError(number, os.strerror(number)))
+    assert ("export a share of NFS with no_root_squash, or" in str(error)) is squashed
+    assert str(error).endswith("write a folder that root can read")
 
 
 LEFT = "slurm_controllers: head-01 is left out, but its slurmctld has the jobs; stop it"
