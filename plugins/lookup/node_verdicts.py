@@ -14,7 +14,8 @@ author:
 description:
   - Reads what the playbooks validate_nodes and validate_fabric left on the controller, and folds it
     into one verdict a node, as M(baremetal.dgx.slurm_gate) takes them.
-  - A record that cannot be read has measured nothing. A node behind a bad cable fails.
+  - A record that cannot be read has measured nothing. A node behind a bad cable fails, and so does
+    one with a failure that its last run has not measured.
   - A failure of pair or group tests counts as long as it stands, as M(baremetal.dgx.evidence_add)
     keeps it. Where it has kept none yet, those of the last runs count.
 options:
@@ -40,6 +41,14 @@ options:
     description:
       - Whether a verdict is as old as what the node itself was asked. Without it, and with
         O(fabric), a pass is as old as the last sweep of the fabric, when that is older.
+    type: bool
+    default: false
+  looks:
+    description:
+      - Whether each verdict has in C(looks) when its own level and deeper ones were last asked, by
+        level, as M(baremetal.dgx.slurm_nodes_due) takes it.
+      - One that fails then has in C(asked_by) the least level of validate_nodes that asks all that
+        fails, as M(baremetal.dgx.repair_step) takes it.
     type: bool
     default: false
 seealso:
@@ -101,7 +110,7 @@ class LookupModule(LookupBase):
         standing = [one for name in names if name not in unknown for one in failures[name]]
         if not os.path.isdir(os.path.join(folder, "failures")):
             standing = _last_runs(folder)
-        return gate_verdicts(
+        found = gate_verdicts(
             ((name, unknown.get(name, data)) for name, data in _files(folder, names)),
             swept if isinstance(swept, list) else None,
             standing,
@@ -110,6 +119,12 @@ class LookupModule(LookupBase):
             self.get_option("without_rails"),
             (fabric.get("findings") or ()) if isinstance(fabric, dict) else (),
         )
+        if not self.get_option("looks"):
+            # The gate takes no more than it reads.
+            for one in found:
+                del one["looks"]
+                one.pop("asked_by", None)
+        return found
 
 
 def _files(folder: str, names: Sequence[str]) -> Iterator[tuple[str, Any]]:

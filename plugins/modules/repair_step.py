@@ -90,6 +90,12 @@ options:
     type: list
     elements: str
     default: []
+  level:
+    description: Least level of the evidence that lets a node in, as M(baremetal.dgx.slurm_gate) has
+      it. A pass at a lesser one asks for evidence again.
+    type: str
+    choices: [quick, standard, burn_in]
+    default: quick
   at_once:
     description: Nodes that get a step in one run.
     type: int
@@ -179,6 +185,11 @@ due:
     why:
       description: What it rests on.
       type: str
+level:
+  description: Least level of the validation after these steps, of O(level) and those that ask what
+    their nodes fail.
+  returned: success
+  type: str
 waits:
   description: Nodes that are out and get no step now, each with C(node) and C(why).
   returned: success
@@ -228,6 +239,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     },
     "powered": {"type": "list", "elements": "str", "default": []},
     "serving": {"type": "list", "elements": "str", "default": []},
+    "level": {"choices": ["quick", "standard", "burn_in"], "default": "quick"},
     "at_once": {"type": "int", "default": 1},
     "times": {"type": "int", "default": 1},
     "days": {"type": "int", "default": 30},

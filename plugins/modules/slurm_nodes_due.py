@@ -28,7 +28,8 @@ attributes:
     support: full
 options:
   verdicts:
-    description: Verdicts as the lookup P(baremetal.dgx.node_verdicts#lookup) gives them.
+    description: Verdicts as the lookup P(baremetal.dgx.node_verdicts#lookup) gives them. With its
+      option C(looks) a test counts beside a later one of a lesser level.
     type: list
     elements: dict
     required: true
@@ -54,7 +55,8 @@ seealso:
 EXAMPLES = r"""
 - name: Choose idle nodes
   baremetal.dgx.slurm_nodes_due:
-    verdicts: "{{ query('baremetal.dgx.node_verdicts', groups['gpu_nodes'], folder='.dgx') }}"
+    verdicts: "{{ query('baremetal.dgx.node_verdicts', groups['gpu_nodes'], folder='.dgx',
+                        looks=true) }}"
     most: 4
   register: due
 """

@@ -328,7 +328,8 @@ def judge_again(record: Record, thresholds: Mapping[str, Any], whose: str) -> Re
     """Return the record judged by the new threshold of its check; without one the same record.
 
     Operator and unit stay. `whose` goes into the source. What was not measured stays so, although a
-    value may be next to it. ValueError where value and threshold cannot be compared.
+    value may be next to it, and so does what passed or failed for another reason than its value.
+    ValueError where value and threshold cannot be compared.
     """
     old, found = record.threshold, record.measured
     if (
@@ -346,6 +347,8 @@ def judge_again(record: Record, thresholds: Mapping[str, Any], whose: str) -> Re
             f"{record.check}: {found['value']!r} {found['unit']} was measured, which cannot be "
             f"compared with {value!r}"
         )
+    if old.holds(found["value"]) != (record.status == PASS):
+        return record
     source = f"{whose} (was {old.op} {old.value}: {old.source})"
     again = judge(
         record.check,

@@ -27,6 +27,7 @@ from .parts import known_parts
 _Key = Tuple[str, str]
 # Its records have a subject for each adapter and cable of the plan, measured or not.
 _PAIRS = layer_of("fabric.pairs.part")
+_GROUPS = "groups"
 
 
 def standing(
@@ -52,16 +53,8 @@ def note_failures(folder: str, records: Sequence[Mapping[str, Any]]) -> list[Map
 
     OSError; ValueError for a file that is not as it was written.
     """
-    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    paths = [os.path.join(folder, name) for name in names if name.endswith(".json")]
-    files = {path: known_parts(path) for path in paths}
-    before: dict[_Key, Mapping[str, Any]] = {}
-    for path, subjects in files.items():
-        try:
-            before.update({_key(one): one for some in subjects.values() for one in some})
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{path}: is not a list of failures: {error!r}") from error
-    after, left = standing(before, records)
+    files = _files(folder)
+    after, left = standing(_by_key(files), records)
     wanted: dict[str, dict[str, list[Mapping[str, Any]]]] = {path: {} for path in files}
     for (_check, subject), one in sorted(after.items()):
         for node in place_of(subject).gate_fails:
@@ -71,6 +64,36 @@ def note_failures(folder: str, records: Sequence[Mapping[str, Any]]) -> list[Map
         if subjects != files.get(path):
             write_atomic(path, json.dumps(subjects, indent=1) + "\n", 0o640, make=0o750)
     return left
+
+
+def keys_in(folder: str) -> set[_Key]:
+    """Return check and subject of each failure that stands. OSError, ValueError."""
+    return set(_by_key(_files(folder)))
+
+
+def is_kept(record: Mapping[str, Any]) -> bool:
+    """Return whether a record is a failure that has a place in these files while it stands."""
+    return (
+        record["status"] == FAIL
+        and layer_of(record["check"]) in (_PAIRS, _GROUPS)
+        and bool(place_of(record["subject"]).gate_fails)
+    )
+
+
+def _files(folder: str) -> dict[str, dict[str, Any]]:
+    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    paths = [os.path.join(folder, name) for name in names if name.endswith(".json")]
+    return {path: known_parts(path) for path in paths}
+
+
+def _by_key(files: Mapping[str, Mapping[str, Any]]) -> dict[_Key, Mapping[str, Any]]:
+    found: dict[_Key, Mapping[str, Any]] = {}
+    for path, subjects in files.items():
+        try:
+            found.update({_key(one): one for some in subjects.values() for one in some})
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{path}: is not a list of failures: {error!r}") from error
+    return found
 
 
 def _has_left(key: _Key, there: set[str]) -> bool:

@@ -18,6 +18,7 @@ import gzip
 import json
 import os
 import time
+import zlib
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, Mapping, Sequence
@@ -323,7 +324,13 @@ def _lines(path: str) -> Iterator[str]:
             yield from plain
     elif os.path.exists(f"{path}.gz"):
         with gzip.open(f"{path}.gz", "rt", encoding="utf-8", errors="replace") as packed:
-            yield from packed
+            try:
+                if not _size(f"{path}.gz"):
+                    raise EOFError
+                yield from packed
+            except (EOFError, gzip.BadGzipFile, zlib.error):
+                # No line of the store, so that the damage is named, and the batch is not whole.
+                yield "{"
 
 
 def _content(path: str) -> bytes:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
 from .._core.files import append_lines, make_folder, open_append, remove_tree, text_if_there
 from .._core.run import ToolError
-from .._slurm.gate.policy import verdict_from_data
+from .._slurm.gate.policy import LEVELS, verdict_from_data
 from .._slurm.nodes import Node, parse_nodes
 from .decide import Due, Parts, Plan, Policy, obstacle, plan_repair, unswept
 from .incident import ENDED, Event, Incident, as_data, fold, line_of, read_line, with_events
@@ -81,6 +81,7 @@ def policy_of(params: Mapping[str, Any]) -> Policy:
         begins=params["state"] == "due",
         powered=params["powered"],
         serving=params["serving"],
+        level=params["level"],
         ladders={check: own_ladder(words) for check, words in params["ladders"].items()},
     )
 
@@ -115,6 +116,7 @@ def _result(plan: Plan, incidents: Mapping[str, Incident], unread: int) -> dict[
     return {
         "changed": bool(plan.events),
         "due": [_due_data(due) for due in plan.due],
+        "level": max((due.level for due in plan.due), key=LEVELS.index, default=LEVELS[0]),
         "waits": [{"node": node, "why": why} for node, why in sorted(plan.waits.items())],
         "events": [dict(vars(event)) for event in plan.events],
         "open": [as_data(one) for one in incidents.values() if not one.closed],

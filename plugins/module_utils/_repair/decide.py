@@ -18,8 +18,8 @@ from typing import Collection, Mapping
 
 from .._core.record import FAIL, PASS
 from .._core.verdict import place_of
+from .._slurm.gate.policy import LEVELS, Verdict, hands_off, ours, seconds_of
 from .._slurm.gate.policy import Policy as GatePolicy
-from .._slurm.gate.policy import Verdict, hands_off, ours, seconds_of
 from .._slurm.gate.reason import AGAINST, DATED, ITSELF, Reason
 from .._slurm.nodes import Node, nodes_of_share
 from .incident import (
@@ -62,6 +62,7 @@ class Policy:
 
     `ladders` are the site's own by check, `alike` the share of the fleet (0 to 1) above which nodes
     with one finding have one cause, `user` who the gate is in Slurm. Without `begins` none begins.
+    `level` is the least that the gate lets a node in by.
     """
 
     steps: Collection[str] = ()
@@ -73,6 +74,7 @@ class Policy:
     begins: bool = True
     powered: Collection[str] = ()
     serving: Collection[str] = ()
+    level: str = LEVELS[0]
     ladders: Mapping[str, Ladder] = field(default_factory=dict)
 
 
@@ -93,12 +95,13 @@ class Parts:
 
 @dataclass(frozen=True)
 class Due:
-    """A step that is due on a node."""
+    """A step that is due on a node, and the least level of the validation after it."""
 
     node: str
     incident: str
     step: str
     why: str
+    level: str = LEVELS[0]
 
 
 @dataclass(frozen=True)
@@ -380,10 +383,22 @@ def _next(
     fresh = verdict is not None and verdict.at is not None and _is_fresh(
         verdict.at, node, reason, known
     )  # fmt: skip
-    if verdict and fresh and verdict.verdict == PASS and node.name in parts.kept:
-        return None, [], known.kept or f"{parts.kept[node.name]} fails again and again"
+    evidence, found = "no evidence is new enough", "measured nothing"
     if verdict and fresh and verdict.verdict == PASS:
-        return None, [], f"it passes at level {verdict.level}: admit_nodes lets it in"
+        if node.name in parts.kept:
+            return None, [], known.kept or f"{parts.kept[node.name]} fails again and again"
+        if LEVELS.index(verdict.level) >= LEVELS.index(policy.level):
+            return None, [], f"it passes at level {verdict.level}: admit_nodes lets it in"
+        found = f"passed at level {verdict.level} only"
+        evidence = f"it {found}; {policy.level} is asked for"
+    level = policy.level
+    if verdict and verdict.verdict == FAIL:
+        level = max(level, verdict.asked_by, key=LEVELS.index)
+        if not fresh:
+            what = f"{verdict.check} of {verdict.subject}"
+            finding = "; ".join(filter(None, (verdict.text, verdict.remedy)))
+            found = f"did not measure {what} ({finding})"
+            evidence += f", and {what} failed before: {finding}"
     failed = verdict if verdict and fresh and verdict.verdict == FAIL else None
     # What a person was asked for may be there by now. A part that goes back stays one.
     if known.waits and (known.returns or failed is None):
@@ -391,10 +406,11 @@ def _next(
     if failed is None:
         asked = _validations(known)
         if asked < MOST_VALIDATIONS:
-            return Due(node.name, known.name, VALIDATE, "no evidence is new enough"), [], ""
-        why = f"{MOST_VALIDATIONS} validations in turn measured nothing; look at the node"
+            return Due(node.name, known.name, VALIDATE, evidence, level), [], ""
+        why = f"{MOST_VALIDATIONS} validations in turn {found}; look at the node"
         return None, [Event(now, known.name, node.name, PERSON, text=why)], why
-    return _after_failure(node, failed, known, history, parts, policy, now)
+    due, lines, why = _after_failure(node, failed, known, history, parts, policy, now)
+    return (replace(due, level=level) if due else None), lines, why
 
 
 def _after_failure(

@@ -29,7 +29,8 @@ def due(
 
     Only a node that is IDLE and nothing else: one that is drained, reserved, planned for a job or
     not answering is left to the operator who made it so. A look at a lesser level does not count,
-    and one that is dated after now counts as none. ValueError for a level that there is not.
+    and hides no deeper one that the verdict knows of in `looks`; one that is dated after now counts
+    as none. ValueError for a level that there is not.
     """
     if level not in LEVELS:
         raise ValueError(f"level: there is no {level!r}; write {', '.join(LEVELS)}")
@@ -38,9 +39,13 @@ def due(
         node = nodes.get(str(verdict["node"]))
         if node is None or node.states != ("IDLE",):
             continue
-        at = seconds_of(str(verdict.get("at") or ""))
-        deep = LEVELS.index(verdict.get("level") or LEVELS[0]) >= LEVELS.index(level)
-        seen = at if at is not None and deep and at <= now else 0.0
+        looks = {
+            verdict.get("level") or LEVELS[0]: verdict.get("at"),
+            # A failure may be older than the look that has not measured it.
+            **(verdict.get("looks") or {}),
+        }
+        deep = [seconds_of(str(looks.get(one) or "")) for one in LEVELS[LEVELS.index(level) :]]
+        seen = max((at for at in deep if at is not None and at <= now), default=0.0)
         if now - seen >= days * DAY_S:
             found.append((seen, node.name))
     return [name for _seen, name in sorted(found)[: max(0, most)]]

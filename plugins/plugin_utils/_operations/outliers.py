@@ -72,7 +72,7 @@ class _Group:
 class Fleet:
     """Takes the values of passing records one by one; compares when all are there."""
 
-    groups: dict[tuple[str, str, str, str], _Group] = field(default_factory=dict)
+    groups: dict[tuple[str, ...], _Group] = field(default_factory=dict)
 
     def add(self, record: Record) -> None:
         """Take a record; one that did not pass is left out."""
@@ -82,9 +82,18 @@ class Fleet:
             self.put(record.check, record.subject, kind, found, threshold.op if threshold else "")
 
     def put(
-        self, check: str, subject: str, kind: str, found: Mapping[str, Any] | None, op: str
+        self,
+        check: str,
+        subject: str,
+        kind: str,
+        found: Mapping[str, Any] | None,
+        op: str,
+        profiles: tuple[str, ...] = (),
     ) -> None:
-        """Take a value that passes; one that is not a number, or has no bad side, is left out."""
+        """Take a value that passes; one that is not a number, or has no bad side, is left out.
+
+        It is compared with those of the same node profiles.
+        """
         if found is None:
             return
         value = found["value"]
@@ -92,14 +101,14 @@ class Fleet:
         if not side or isinstance(value, bool) or not isinstance(value, (int, float)):
             return
         if math.isfinite(value):
-            group = self.groups.setdefault((check, found["unit"], kind, side), _Group())
+            group = self.groups.setdefault((check, found["unit"], kind, side, *profiles), _Group())
             group.values.append(value)
             group.subjects.append(subject)
 
     def outliers(self) -> list[Outlier]:
         """Return what stands out, by check and subject."""
         found: list[Outlier] = []
-        for (check, unit, _kind, side), group in self.groups.items():
+        for (check, unit, _kind, side, *_profiles), group in self.groups.items():
             if len(group.values) < LEAST_VALUES:
                 continue
             median = statistics.median(group.values)

@@ -31,7 +31,7 @@ from ...module_utils._core.verdict import (
     questions,
     record_from_data,
 )
-from ...module_utils._evidence.batch import Batch, Changes
+from ...module_utils._evidence.batch import Batch, Changes, parse_time
 from .._operations.outliers import Fleet, RepeatOffender, outlier_records
 
 VERSION = 1
@@ -78,6 +78,8 @@ class Request:
     cables_fail_nodes: bool = False
     # Whether records of the fabric are expected; those that there are count in any case.
     fabric: bool = True
+    # Days after which a validation shows nothing about the present; 0 is never.
+    evidence_days: float = 0
 
 
 @dataclass
@@ -103,6 +105,7 @@ class Collector:
     def __init__(self, nodes: Sequence[Mapping[str, Any]], request: Request) -> None:
         self.nodes = [node for node in nodes if node.get("state", "present") == "present"]
         self.request = request
+        self.profiles = {str(node["name"]): str(node.get("profile") or "") for node in self.nodes}
         self.fold = Fold(request.cables_fail_nodes)
         self.fleet = Fleet()
         self.counts = {PASS: 0, FAIL: 0, NOT_MEASURED: 0}
@@ -113,7 +116,7 @@ class Collector:
         self.versions: dict[str, set[str]] = {}
         self.simulated: dict[str, set[str]] = {}
         self.levels: dict[str, tuple[str, str]] = {}
-        self.swept = False
+        self.swept = ""
         self.of_simulated: set[tuple[str, str]] = set()
         self.subjects: dict[str, list[int]] = {}
         self.flows: dict[tuple[str, str], list[float]] = {}
@@ -126,7 +129,8 @@ class Collector:
         # the newest is met last, by the order in which they were added
         if head["level"] or batch.scope not in self.levels:
             self.levels[batch.scope] = (head["at"], head["level"])
-        self.swept |= batch.scope == FABRIC and FABRIC in head["layers"]
+        if batch.scope == FABRIC and FABRIC in head["layers"]:
+            self.swept = head["at"]
 
     def record(self, batch: Batch, data: Mapping[str, Any]) -> None:
         """Take a record of a batch. KeyError, TypeError if it is not one."""
@@ -166,7 +170,8 @@ class Collector:
             counted[0] += 1
             counted[1] += status == FAIL
         if status == PASS:
-            self.fleet.put(check, subject, kind, found, op)
+            profiles = dict.fromkeys(self.profiles.get(node, "") for node in place.nodes)
+            self.fleet.put(check, subject, kind, found, op, tuple(profiles))
         if kind == "gpu":
             if found is not None:
                 self._figure(check, name, found, data["text"])
@@ -249,14 +254,14 @@ class Collector:
             self._take(record, at)
         names = [str(node["name"]) for node in self.nodes]
         levels = {scope: level for scope, (_at, level) in self.levels.items()}
+        # A look at the BMC and a pair test do not validate it.
+        validated = {name: self.levels[name][0] for name in names if levels.get(name)}
         for name in names:
-            # A look at the BMC and a pair test do not validate it.
-            if not levels.get(name) and self._count(name):
-                self._take(_missing(f"node:{name}", "validate_nodes"), at)
+            self._confirm(f"node:{name}", name, validated.get(name, ""), at)
         of_fabric = self._count(FABRIC)
         counts = self.request.fabric or of_fabric > 0
-        if self.request.fabric and of_fabric and not self.swept:
-            self._take(_missing(FABRIC, "validate_fabric"), at)
+        if self.request.fabric:
+            self._confirm(FABRIC, FABRIC, self.swept, at)
         judged = [self.fold.verdict(name, levels.get(name, "")) for name in names]
         fabric, backup = self.fold.verdict(FABRIC), self.fold.verdict(BACKUP)
         unplanned = sorted(set(self.fold.newest) - set(names) - {FABRIC, BACKUP})
@@ -268,6 +273,7 @@ class Collector:
             "version": VERSION,
             "cluster": self.request.cluster,
             "at": at,
+            "oldest": min(filter(None, (*validated.values(), self.swept)), default=""),
             "verdict": _whole([*judged, *parts]),
             "simulated": [
                 {"what": what, "scopes": sorted(scopes)}
@@ -314,6 +320,14 @@ class Collector:
             "more": dict(more),
         }
 
+    def _confirm(self, subject: str, owner: str, validated: str, at: str) -> None:
+        """Take a record that says that the others show nothing about the present, if so."""
+        days, most = 0.0, self.request.evidence_days
+        if validated:
+            days = (parse_time(at) - parse_time(validated)).total_seconds() / 86400
+        if self._count(owner) and (not validated or (most and days > most)):
+            self._take(_missing(subject, days), at)
+
     def _count(self, owner: str) -> int:
         """Return how many records there are of a node, the fabric or the backup."""
         kept = (self.fold.failing, self.fold.unmeasured)
@@ -358,10 +372,14 @@ class Collector:
         ]
 
 
-def _missing(subject: str, playbook: str) -> Record:
-    """Return the record of what other playbooks than this one have looked at."""
-    check = "fabric.records" if subject == FABRIC else "node.records"
+def _missing(subject: str, days: float) -> Record:
+    """Return the record of what was validated so long ago, or, with 0 days, never."""
+    of_fabric = subject == FABRIC
+    check = "fabric.records" if of_fabric else "node.records"
+    playbook = "validate_fabric" if of_fabric else "validate_nodes"
     why = f"there are records, and none of {playbook}"
+    if days:
+        why = f"the last {playbook} is {days:.0f} days old"
     return Record(check, subject, NOT_MEASURED, why, remedy=f"run {playbook}")
 
 

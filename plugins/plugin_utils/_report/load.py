@@ -25,6 +25,7 @@ from ...module_utils._evidence.batch import (
     is_from_the_future,
     parse_time,
 )
+from ...module_utils._evidence.failures import is_kept, keys_in
 from ...module_utils._evidence.store import Store
 from .._operations.outliers import RepeatOffender, repeat_offender
 from .data import Collector, Request
@@ -70,10 +71,12 @@ def load_report(
     states: Mapping[str, Mapping[str, str]] | None = None,
     versions: Mapping[str, str] | None = None,
     more: Mapping[str, Any] | None = None,
+    failures: str = "",
 ) -> dict[str, Any]:
     """Return what the report shows of a store.
 
-    Raises OSError; ValueError, KeyError, TypeError where a file is not what it must be.
+    `failures` is the folder of those of pairs and groups that stand. Raises OSError; ValueError,
+    KeyError, TypeError where a file is not what it must be.
     """
     store, problems = Store(evidence), Problems()
     batches = store.batches(problems)
@@ -88,6 +91,7 @@ def load_report(
         scopes = sorted({scope for scope, layer in last if scope != FABRIC and layer != BACKUP})
         nodes = [{"name": scope} for scope in scopes]
     collector = Collector(nodes, request)
+    standing = _standing(failures, problems)
     layers: dict[tuple[str, int], set[str]] = {}
     for (_scope, layer), batch in last.items():
         layers.setdefault(batch.key, set()).add(layer)
@@ -108,6 +112,8 @@ def load_report(
                     problems_of_run.lines.append(
                         f"{run}: {record['subject']} {record['check']}: {kept['text']}"
                     )
+                if standing is not None and is_kept(kept):
+                    kept = kept if (kept["check"], kept["subject"]) in standing else _gone(kept)
                 collector.record(batch, kept)
         # Only the ends of batches have been looked at before.
         for key in (key for key in used if key[0] == run):
@@ -137,6 +143,29 @@ def usable(batch: Batch, data: Mapping[str, Any]) -> Mapping[str, Any]:
     ):
         return data
     return replace(accepted(data, batch.scope), at=str(batch.head["at"])).as_data()
+
+
+def _standing(folder: str, problems: Problems) -> set[tuple[str, str]] | None:
+    """Return check and subject of each failure that stands; None where that is not known."""
+    if not folder or not os.path.isdir(folder):
+        return None
+    try:
+        return keys_in(folder)
+    except (OSError, ValueError) as error:
+        problems.lines.append(f"which failures of pairs and groups stand is not known: {error}")
+        return None
+
+
+def _gone(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a failure leaves that replace_node has removed."""
+    return Record(
+        check=data["check"],
+        subject=data["subject"],
+        status=NOT_MEASURED,
+        text="not measured since its part was replaced",
+        remedy="run validate_fabric with its pair and group tests",
+        at=data["at"],
+    ).as_data()
 
 
 def _unreadable(batch: Batch) -> dict[str, Any]:

@@ -48,6 +48,7 @@ def _made(options: Mapping[str, Any], known: list[str], write: bool) -> dict[str
         most_share=options["most_share"],
         cables_fail_nodes=options["cables_fail_nodes"],
         fabric=options["fabric"],
+        evidence_days=options["evidence_days"],
     )
     nodes = planned_nodes(options["plan"], options["groups"]) if options["plan"] else None
     found = load_report(
@@ -59,6 +60,7 @@ def _made(options: Mapping[str, Any], known: list[str], write: bool) -> dict[str
         states=options["states"],
         versions=options["versions"],
         more=options["tables"],
+        failures=options["failures"] or "",
     )
     found["trends"] = (
         load_outlook(options["evidence"], options["cables"] or "", time.time())

@@ -11,7 +11,7 @@ part that is not asked for is absent, and the reason is reported.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,24 +25,25 @@ QUICK, STANDARD, BURN_IN = LEVELS
 
 @dataclass(frozen=True)
 class Part:
-    """A part: the least level that asks it, whether it loads the node, and its check when it
-    could not be run."""
+    """A part: the least level that asks it, whether it loads the node, its check when it could not
+    be run, and the layers of its records."""
 
     level: str
     loads: bool
     check: str
+    layers: tuple[str, ...]
 
 
 # In the order in which they are run: what only asks comes first, and what heats most last but two.
 PARTS: dict[str, Part] = {
-    "gpu_health": Part(QUICK, False, "gpu.run"),
-    "ib_health": Part(QUICK, False, "ib.run"),
-    "canary": Part(QUICK, False, "storage.run"),
-    "cpu_memory": Part(STANDARD, True, "cpu.run"),
-    "dcgm": Part(STANDARD, True, "dcgm.run"),
-    "burn": Part(STANDARD, True, "burn.run"),
-    "nccl": Part(STANDARD, True, "nccl.run"),
-    "fio": Part(STANDARD, True, "fio.run"),
+    "gpu_health": Part(QUICK, False, "gpu.run", ("gpu",)),
+    "ib_health": Part(QUICK, False, "ib.run", ("ib",)),
+    "canary": Part(QUICK, False, "storage.run", ("storage",)),
+    "cpu_memory": Part(STANDARD, True, "cpu.run", ("cpu", "memory")),
+    "dcgm": Part(STANDARD, True, "dcgm.run", ("dcgm",)),
+    "burn": Part(STANDARD, True, "burn.run", ("burn",)),
+    "nccl": Part(STANDARD, True, "nccl.run", ("nccl",)),
+    "fio": Part(STANDARD, True, "fio.run", ("fio",)),
 }
 _NO_ANSWER = "look: is the node up? ssh, ping, the BMC's console"
 # What a part asks about, and the inventory declares.
@@ -54,7 +55,7 @@ _DECLARE = {
     "nccl": "no nvidia_driver_mig",
     "fio": "local_storage_volumes or cluster_validation.fio.folder",
 }
-_OFF, _OFF_HERE = "switched off", "switched off in this run"
+_OFF, _OFF_HERE, _DEEPER = "switched off", "switched off in this run", "level "
 _WHOLE = "look: validate the node again, without the part in -e parts"
 _REMEDY = "look: what is in the way, and validate the node again"
 
@@ -81,11 +82,12 @@ def reasons(
     for name, part in PARTS.items():
         switched = {**switches, **(run or {})}.get(name)
         if switched is False:
-            found[name] = _OFF if wanted.get(name) != "" else _OFF_HERE
-        elif LEVELS.index(level) < LEVELS.index(part.level):
-            found[name] = f"level {part.level}"
+            here = name in wanted and (not wanted[name] or wanted[name].startswith(_DEEPER))
+            found[name] = _OFF_HERE if here else _OFF
         elif switched is None and (nothing or {}).get(name):
             found[name] = str((nothing or {})[name])
+        elif LEVELS.index(level) < LEVELS.index(part.level):
+            found[name] = f"{_DEEPER}{part.level}"
         else:
             found[name] = ""
     return found
@@ -103,6 +105,21 @@ def proven(level: str, asked: Mapping[str, str]) -> str:
 def left_out(asked: Mapping[str, str]) -> list[str]:
     """Return the parts that the inventory asks for and this run has switched off."""
     return [name for name, why in asked.items() if why == _OFF_HERE]
+
+
+def never_asked(asked: Mapping[str, str]) -> list[str]:
+    """Return the parts that the inventory asks at no level: switched off, or of no use there."""
+    return [
+        name
+        for name, why in asked.items()
+        if why and why != _OFF_HERE and not why.startswith(_DEEPER)
+    ]
+
+
+def level_that_asks(layers: Collection[str]) -> str:
+    """Return the least level of a run that asks all these layers; those of no part ask nothing."""
+    places = [LEVELS.index(part.level) for part in PARTS.values() if {*part.layers} & {*layers}]
+    return LEVELS[max(places, default=0)]
 
 
 def dcgm_limit(level: int, given: float | None) -> float:

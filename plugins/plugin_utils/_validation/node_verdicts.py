@@ -23,10 +23,12 @@ from ...module_utils._core.verdict import (
     NodeVerdict,
     gate_data,
     is_about_another,
+    layer_of,
     place_of,
     record_from_data,
 )
 from ...module_utils._slurm.gate.policy import LEVELS
+from .levels import level_that_asks
 
 # A severity in records.json of the fabric.
 _HARMLESS = "harmless"
@@ -34,6 +36,7 @@ _HARMLESS = "harmless"
 _PAGE = "docs/validation.md, Failures of pairs and groups"
 _IN_PAIRS = f"then run validate_fabric with pair_tests.transport ssh ({_PAGE})"
 _IN_GROUPS = f"then run its group in a reservation ({_PAGE})"
+_IN_NODES = "then run validate_nodes at the level that asks it"
 
 
 def gate_verdicts(
@@ -47,7 +50,9 @@ def gate_verdicts(
 ) -> list[dict[str, Any]]:
     """Return the gate's plain verdict of each node.
 
-    `files` has each node with the content of its file, or with the text of why there is none.
+    `files` has each node with the content of its file (node_file.py), or with the text of why there
+    is none; a verdict has the `looks` of that file, and when its level itself was asked. One that
+    fails has in `asked_by` the least level of a run that asks all that fails.
     `fabric` are the records of the sweep, None where there was none, and `standing` those of pair
     and group tests; of these only failures count, since they are not run each time. With
     `needs_fabric` a node whose cables were not checked is not measured, unless it is one
@@ -56,21 +61,26 @@ def gate_verdicts(
     once and not when one of them is validated.
 
     `findings` are those of the sweep: of the failures of a node the one that costs most is named
-    first, and one that is harmless fails no node.
+    first, what its last run has not measured last, and one that is harmless fails no node.
     """
     weights = _weights(findings)
     fold, levels, oldest = Fold(cables_fail_nodes=True), {}, {}
+    looks: dict[str, Any] = {}
+    left: set[_Key] = set()
     for node, data in files:
         records, why = _own_records(node, data)
         reported = "" if why else data.get("level")
         levels[node] = reported if reported in LEVELS else LEVELS[0]
         oldest[node] = min((record.at for record in records), default="")
-        for record in records:
+        looks[node] = {} if why else {**_looks(data), levels[node]: oldest[node]}
+        kept = _standing(node, data)
+        left.update(map(_key, kept))
+        for record in (*records, *kept):
             fold.add(record)
         if why:
             fold.add(_missing(node, "node.records", why, "run validate_nodes"))
     seen = set()
-    for record in _read(fabric or ()):
+    for record in read_records(fabric or ()):
         for node in _link_of(record) & set(oldest):
             seen.add(node)
             if needs_fabric and not own_age:
@@ -80,24 +90,39 @@ def gate_verdicts(
         if record.status == FAIL and _weight(weights, record)[1] == _HARMLESS:
             record = replace(record, status=PASS)
         fold.add(record)
-    for record in _read(standing):
+    for record in read_records(standing):
         if record.status == FAIL:
             again = _IN_GROUPS if record.check.startswith("groups.") else _IN_PAIRS
-            fold.add(replace(record, remedy="; ".join(filter(None, (record.remedy, again)))))
+            fold.add(_to_measure(record, again))
     if needs_fabric:
         for node in sorted(set(oldest) - seen - set(without_rails)):
             why = "its cables were not checked"
             fold.add(_missing(node, "fabric.records", why, "run validate_fabric"))
-    verdicts = gate_data([_by_cost(fold.verdict(node, levels[node]), weights) for node in oldest])
+    verdicts = gate_data(
+        [_by_cost(fold.verdict(node, levels[node]), weights, left) for node in oldest]
+    )
     for one in verdicts:
+        one["looks"] = looks[one["node"]]
         if one["verdict"] == FAIL:
-            one["at"] = max(record.at for record in fold.failing[one["node"]])
+            failing = fold.failing[one["node"]]
+            one["at"] = max(record.at for record in failing)
+            one["asked_by"] = level_that_asks({layer_of(record.check) for record in failing})
         else:
             one["at"] = oldest[one["node"]]
     return verdicts
 
 
-_Weights = Mapping[tuple[str, str], tuple[int, str]]
+def _to_measure(record: Record, again: str) -> Record:
+    """Return a failure that stands, with what measures it again after its remedy."""
+    return replace(record, remedy="; ".join(filter(None, (record.remedy, again))))
+
+
+_Key = tuple[str, str]
+_Weights = Mapping[_Key, tuple[int, str]]
+
+
+def _key(record: Record) -> _Key:
+    return record.check, record.subject
 
 
 def _weights(findings: Sequence[Any]) -> _Weights:
@@ -123,9 +148,9 @@ def _weight(weights: _Weights, record: Record) -> tuple[int, str]:
     return weights.get((record.check, record.subject), (-1, ""))
 
 
-def _by_cost(found: NodeVerdict, weights: _Weights) -> NodeVerdict:
-    """Return a verdict with the failures that cost most first."""
-    failing = sorted(found.failing, key=lambda record: _weight(weights, record)[0])
+def _by_cost(found: NodeVerdict, weights: _Weights, left: Collection[_Key]) -> NodeVerdict:
+    """Return a verdict with the failures that cost most first, and those that are left last."""
+    failing = sorted(found.failing, key=lambda one: (_key(one) in left, _weight(weights, one)[0]))
     return replace(found, failing=tuple(failing))
 
 
@@ -139,7 +164,7 @@ def _own_records(node: str, data: Any) -> tuple[list[Record], str]:
     if not isinstance(version, int) or version > VERSION:
         return [], f"the records have version {version!r}"
     given = data.get("records")
-    records = _read(given) if isinstance(given, list) else []
+    records = read_records(given) if isinstance(given, list) else []
     foreign = [one.subject for one in records if is_about_another(one.subject, node)]
     # What it reports about itself still counts, so that it cannot hide a failure behind the others.
     own = [one for one in records if not is_about_another(one.subject, node)]
@@ -150,7 +175,23 @@ def _own_records(node: str, data: Any) -> tuple[list[Record], str]:
     return own, "" if own else "there are no records"
 
 
-def _read(given: Iterable[Any]) -> list[Record]:
+def _standing(node: str, data: Any) -> list[Record]:
+    """The failures in a node's file of layers that its last run has not measured."""
+    given = data.get("standing") if isinstance(data, Mapping) and data.get("node") == node else ()
+    return [
+        _to_measure(one, _IN_NODES)
+        for one in read_records(given if isinstance(given, list) else ())
+        if one.status == FAIL and not is_about_another(one.subject, node)
+    ]
+
+
+def _looks(data: Mapping[str, Any]) -> dict[str, Any]:
+    known = data.get("looks")
+    return dict(known) if isinstance(known, Mapping) else {}
+
+
+def read_records(given: Iterable[Any]) -> list[Record]:
+    """Return the records among what a file has."""
     records = []
     for one in given:
         try:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from ...module_utils._evidence.links import LinkStore
 from ...module_utils._evidence.parts import known_parts, merged
 from ...module_utils._evidence.store import Store
 from .levels import fold
+from .node_file import node_file
 from .records import read_spool, result_of
 from .runs import forget
 
@@ -40,7 +42,7 @@ def save_all(options: Mapping[str, Any], now: float) -> dict[str, Any]:
         try:
             result, links = result_of(spool, node, note["asked"], note["nothing"], at, level)
             links = links if isinstance(links, list) else []
-            _save(folders, node, result, links)
+            _save(folders, node, result, note["asked"], links)
             _add(store, options, node, result, links, now)
         except OSError:
             raise
@@ -50,7 +52,7 @@ def save_all(options: Mapping[str, Any], now: float) -> dict[str, Any]:
             odd = {"failed": True, "msg": f"its answer has another form: {error}"}
             answers = dict.fromkeys(note["asked"], odd)
             result = fold(node, note["asked"], answers, at, level=level)
-            _save(folders, node, result, [])
+            _save(folders, node, result, note["asked"], [])
             _add(store, options, node, result, [], now)
         verdicts.setdefault(result["verdict"], []).append(node)
         if result["verdict"] != PASS:
@@ -65,15 +67,23 @@ def save_all(options: Mapping[str, Any], now: float) -> dict[str, Any]:
 
 
 def _save(
-    folders: Mapping[str, str], node: str, result: Mapping[str, Any], links: list[Any]
+    folders: Mapping[str, str],
+    node: str,
+    result: Mapping[str, Any],
+    asked: Mapping[str, str],
+    links: list[Any],
 ) -> None:
     """Write the file of a node, and who sits in its slots. OSError, ValueError."""
-    records = result["records"]
-    head = json.dumps({"version": 1, "node": node, "level": result["level"], "links": links})
+    path, former = os.path.join(folders["nodes"], f"{node}.json"), None
+    # Nothing is left of a file that is not whole.
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        former = read_json(path, "records of a node")
+    content = node_file(result, node, asked, links, former)
+    records = content.pop("records")
+    head = json.dumps(content)
     # A record a line: an indented file of 700 records takes ten times as long.
     lines = ",\n".join(map(json.dumps, records))
     # The evidence is what must last; these files are written again by each run.
-    path = os.path.join(folders["nodes"], f"{node}.json")
     write_atomic(path, f'{head[:-1]}, "records": [\n{lines}\n]}}\n', 0o644, sync=False)
     path = os.path.join(folders["identities"], f"{node}.json")
     before = known_parts(path)

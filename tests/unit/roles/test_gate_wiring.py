@@ -66,12 +66,36 @@ def test_the_checks_of_idle_nodes_come_to_all_of_them():
         if "baremetal.dgx.slurm_nodes_due" in task
     )
     assert group["__check_level"] == due["level"]
+    assert "looks=true" in due["verdicts"]
     (validate,) = (
         play["vars"]
         for play in plays
         if play.get("ansible.builtin.import_playbook") == "validate_nodes.yml"
     )
     assert (validate["level"], validate["again"]) == ("{{ __check_level }}", True)
+
+
+def test_repairs_know_the_level_of_the_gate():
+    steps = [
+        task["baremetal.dgx.repair_step"]
+        for play in read_yaml(PLAYBOOKS / "repair_nodes.yml")
+        for task in play.get("tasks", [])
+        if "verdicts" in task.get("baremetal.dgx.repair_step", {})
+    ]
+    assert [step["level"] for step in steps] == ["{{ __gate.level }}"] * 2
+
+
+def test_a_repair_is_validated_at_the_level_that_asks_what_failed():
+    plays = read_yaml(PLAYBOOKS / "repair_nodes.yml")
+    (chosen,) = (play for play in plays if play.get("name") == "Choose the steps")
+    assert "looks=true" in chosen["vars"]["__repair_verdicts"]
+    (group,) = (
+        task["ansible.builtin.add_host"]
+        for play in plays
+        for task in play.get("tasks", [])
+        if "__repair_level" in task.get("ansible.builtin.add_host", {})
+    )
+    assert group["__repair_level"] == "{{ repair_level | default(__repair_chosen.level) }}"
 
 
 PROFILE = {"cpu": {"sockets": 2, "cores_per_socket": 32, "threads_per_core": 2, "numa_nodes": 2}}

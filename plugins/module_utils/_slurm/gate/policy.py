@@ -73,7 +73,10 @@ class Policy:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on a node: pass, fail or not_measured, since when (epoch seconds), at a level."""
+    """The verdict on a node: pass, fail or not_measured, since when (epoch seconds), at a level.
+
+    `asked_by` is the least level of a run that asks all that fails.
+    """
 
     node: str
     verdict: str
@@ -84,6 +87,7 @@ class Verdict:
     text: str = ""
     remedy: str = ""
     fleet_share: float | None = None
+    asked_by: str = LEVELS[0]
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,9 @@ def verdict_from_data(data: Mapping[str, Any]) -> Verdict:
         raise ValueError(f"{node}: the verdict is {verdict!r}; write pass, fail or not_measured")
     if level not in LEVELS:
         raise ValueError(f"{node}: the level is {level!r}; write {', '.join(LEVELS)}")
+    asked_by = data.get("asked_by") or LEVELS[0]
+    if asked_by not in LEVELS:
+        raise ValueError(f"{node}: asked_by is {asked_by!r}; write {', '.join(LEVELS)}")
     first = data.get("first_failing") or {}
     share = data.get("fleet_share")
     return Verdict(
@@ -136,6 +143,7 @@ def verdict_from_data(data: Mapping[str, Any]) -> Verdict:
         text=str(first.get("text") or ""),
         remedy=str(first.get("remedy") or ""),
         fleet_share=None if share is None else float(share),
+        asked_by=asked_by,
     )
 
 

@@ -154,6 +154,20 @@ def test_what_was_not_measured_is_not_judged_again():
     assert judge_again(record, {"fabric.pairs.repeat": 1}, "site") is record
 
 
+@pytest.mark.parametrize(("status", "value"), [(FAIL, 400), (PASS, 200)])
+def test_what_was_not_decided_by_its_value_is_not_judged_again(status, value):
+    """The second of two exchanged cables fails at its full rate; a site asks for less of all."""
+    record = one(
+        "fabric.cable",
+        "cable:a/rail0--leaf-01/1",
+        status,
+        measured={"value": value, "unit": "Gb/s"},
+        threshold=Threshold(">=", 400, "Gb/s", "cable plan"),
+    )
+    for wanted in (100, 800):
+        assert judge_again(record, {"fabric.cable": wanted}, "site") is record
+
+
 @pytest.mark.parametrize("threshold", ["fast", True, None])
 def test_a_threshold_that_cannot_be_compared_is_refused(threshold):
     record = judge("burn.rate_bf16", "gpu:dgx-01/0", 700, RATE)

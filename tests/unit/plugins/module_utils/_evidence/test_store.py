@@ -386,6 +386,31 @@ def test_settling_passes_over_runs_without_records_and_those_it_has_settled(
     assert looked_at == [full, late, late]
 
 
+def test_a_damaged_archive_is_named_and_the_rest_is_read(store: Store):
+    damaged = store.begin("p", "2025-01-01T00:00:00Z")
+    store.add(damaged, "n", "test", records(), AT)
+    for day in ("02", "03"):
+        store.add(store.begin("p", f"2025-01-{day}T00:00:00Z"), "m", "test", records(scope="m"), AT)
+    store.tidy(datetime(2025, 3, 1, tzinfo=timezone.utc), 30, 0)
+    path = Path(store.runs, damaged, f"{RECORDS_FILE}.gz")
+    whole = path.read_bytes()
+    flipped = bytearray(whole)
+    flipped[len(whole) // 2] ^= 255
+    wrong_sum = whole[:-8] + bytes(4) + whole[-4:]
+    for content in (b"", b"no archive", whole[:5], whole[:-20], bytes(flipped), wrong_sum):
+        path.write_bytes(content)
+        problems = Problems()
+        found = store.batches(problems)
+        assert sum(batch.scope == "m" for batch in found) == 2
+        assert any(line.startswith(f"{damaged}/{RECORDS_FILE} line ") for line in problems.lines)
+        problems = Problems()
+        list(store.read(damaged, problems))
+        assert any(line.endswith(": truncated") for line in problems.lines)
+        # replace_node reads all of them, too.
+        store.begin("p", AT)
+        store.settle(Problems())
+
+
 def test_what_is_compressed_is_compressed_once(store: Store, tmp_path: Path):
     raw = tmp_path / "said.txt"
     raw.write_text("said")

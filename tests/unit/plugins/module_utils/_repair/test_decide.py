@@ -126,6 +126,52 @@ def test_nothing_happens_to_a_healthy_cluster() -> None:
     assert Case().plan() == Plan()
 
 
+def test_a_pass_below_the_level_of_the_gate_asks_for_evidence(broken: Case) -> None:
+    """admit_nodes lets no node in by it, so that waiting for that would have no end."""
+    broken.verdicts[NAME] = Verdict(NAME, PASS, NOW - 10, "quick")
+    plan = broken.plan(level="quick")
+    assert (steps(plan), plan.waits[NAME]) == (
+        [], "it passes at level quick: admit_nodes lets it in"
+    )  # fmt: skip
+    for _time in range(MOST_VALIDATIONS):
+        plan = broken.plan(level="standard")
+        assert steps(plan) == [(NAME, VALIDATE)]
+        assert plan.due[0].why == "it passed at level quick only; standard is asked for"
+        broken.end()
+        broken.verdicts[NAME] = Verdict(NAME, PASS, broken.now + 10, "quick")
+    plan = broken.plan(level="standard")
+    why = "3 validations in turn passed at level quick only; look at the node"
+    assert (kinds(plan), plan.waits[NAME]) == ([PERSON], why)
+    broken.verdicts[NAME] = Verdict(NAME, PASS, broken.now + 10, "burn_in")
+    plan = broken.plan(level="standard")
+    assert plan.waits[NAME] == "it passes at level burn_in: admit_nodes lets it in"
+
+
+def test_a_failure_that_validations_do_not_measure_is_named(broken: Case) -> None:
+    """At quick no validation asks the burn-in, and nothing would say what to do."""
+    stands = replace(verdict(check="burn.xid"), asked_by="standard")
+    broken.verdicts[NAME] = stands
+    plan = broken.plan(level="quick")
+    assert [(due.step, due.level) for due in plan.due] == [("reset_gpu", "standard")]
+    named = f"burn.xid of gpu:{NAME}/3"
+    for _time in range(MOST_VALIDATIONS):
+        broken.end()
+        (due,) = broken.plan(level="quick").due
+        assert (due.step, due.level) == (VALIDATE, "standard")
+        assert due.why == (
+            f"no evidence is new enough, and {named} failed before: Xid 79; reset the GPU"
+        )
+    plan = broken.plan(level="quick")
+    why = f"3 validations in turn did not measure {named} (Xid 79; reset the GPU); look at the node"
+    assert (kinds(plan), plan.waits[NAME]) == ([PERSON], why)
+    assert [event.text for event in plan.events] == [why]
+
+
+def test_a_validation_is_as_deep_as_the_gate_asks(broken: Case) -> None:
+    (due,) = broken.plan(level="burn_in").due
+    assert due.level == "burn_in"
+
+
 def test_the_whole_ladder_and_back(broken: Case) -> None:
     first = broken.plan()
     assert (kinds(first), steps(first)) == ([OPENED, BEGUN], [(NAME, "reset_gpu")])

@@ -35,6 +35,18 @@ def test_a_lesser_look_and_one_of_tomorrow_count_for_nothing():
     assert due(NODES, verdicts, NOW, "standard", 7, 9) == ["a", "c"]
 
 
+def test_a_lesser_look_of_each_day_hides_no_deeper_one():
+    """Else the first nodes of the list would be loaded each day, and no other."""
+    verdicts = [
+        {**seen(name, 0.1, "quick"), "looks": {"standard": seen(name, days)["at"]}}
+        for name, days in (("a", 3), ("b", 30), ("c", -2))
+    ]
+    assert due(NODES, verdicts, NOW, "standard", 7, 9) == ["c", "b"]
+    verdicts = [{**seen("a", 9), "looks": {"burn_in": seen("a", 20)["at"]}}]
+    assert due(NODES, verdicts, NOW, "standard", 10, 9) == []
+    assert due(NODES, verdicts, NOW, "burn_in", 10, 9) == ["a"]
+
+
 def test_a_burn_in_that_was_reported_again_leaves_its_node_due():
     """So each call of the timer would take it, and come to no other: it asks for a new one."""
     records = [
@@ -45,6 +57,20 @@ def test_a_burn_in_that_was_reported_again_leaves_its_node_due():
         data = {"version": 1, "node": "a", "level": "standard", "records": given}
         verdicts = gate_verdicts([("a", data)], None, [], False, own_age=True)
         assert due(NODES, verdicts, NOW, "standard", 7, 9) == wanted
+
+
+def test_a_look_counts_that_has_not_measured_what_stands():
+    """So each call of the timer would take this node: its failure is weeks old."""
+    hour, weeks = seen("a", 0.04)["at"], seen("a", 30)["at"]
+    records = [{"check": "gpu.ecc", "subject": "gpu:a/0", "status": "pass", "at": hour}]
+    stands = [{"check": "burn.gemm", "subject": "gpu:a/3", "status": "fail", "at": weeks}]
+    swept = [{"check": "fabric.cable", "subject": "cable:a/rail0--leaf/1", "status": "pass",
+              "at": weeks}]  # fmt: skip
+    data = {"version": 1, "node": "a", "level": "standard", "records": records, "standing": stands}
+    verdicts = gate_verdicts([("a", data)], swept, [], True)
+    assert (verdicts[0]["verdict"], verdicts[0]["at"]) == ("fail", weeks)
+    assert due(NODES, verdicts, NOW, "standard", 7, 9) == []
+    assert due(NODES, verdicts, NOW, "burn_in", 7, 9) == ["a"]
 
 
 @pytest.mark.parametrize(

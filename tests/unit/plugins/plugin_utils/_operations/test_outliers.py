@@ -14,6 +14,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import 
     judge,
 )
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._operations.outliers import (
+    Fleet,
     outlier_records,
     outliers,
     repeat_offender,
@@ -81,6 +82,15 @@ def test_units_are_not_mixed():
     other = [judge("burn.rate_bf16", f"gpu:m/{i}", 3, Threshold(">=", 1, "PFLOP/s", "x"))
              for i in range(3)]  # fmt: skip
     assert outliers(rates(GOOD) + other) == []
+
+
+def test_nodes_of_other_profiles_are_not_compared():
+    fleet = Fleet()
+    for index, value in enumerate(GOOD + [290] * 32):
+        profile = "hgx_a100" if value == 290 else "dgx_h100"
+        found = {"value": value, "unit": "TFLOP/s"}
+        fleet.put("burn.rate_bf16", f"gpu:n{index}/0", "gpu", found, ">=", (profile,))
+    assert fleet.outliers() == []
 
 
 def test_it_fails_only_where_a_site_says_so():

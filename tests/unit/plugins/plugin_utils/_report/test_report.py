@@ -15,13 +15,20 @@ from xml.etree import ElementTree
 import pytest
 import report_world as world
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import FAIL, PASS, Record
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import (
+    FAIL,
+    PASS,
+    Record,
+    Threshold,
+    judge,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.redact import Redactor
 from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.batch import (
     batch_lines,
     pack,
     unpack,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.failures import note_failures
 from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.store import Store
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.data import Request
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.html import report_html
@@ -149,6 +156,78 @@ def test_copies_and_bmcs_make_neither_fabric_nor_nodes_pass(tmp_path):
     names = [one["name"] for one in load_report(
         str(tmp_path / "evidence"), None, Request(), NOW)["nodes"]]  # fmt: skip
     assert names == ["dgx-01", "dgx-02"]
+
+
+def test_what_was_validated_too_long_ago_is_not_measured(tmp_path):
+    """The gate takes such evidence for none, and junit.xml must not be green by it."""
+    store = Store(str(tmp_path / "evidence"))
+    world.fill(store, 2)
+    page = Page(report_html(make(tmp_path, 2))).text
+    assert f"; the oldest validation is of {world.AT}" in page
+    for days, verdict in ((0, "pass"), (2, "pass"), (1.5, "not_measured")):
+        report = make(tmp_path, 2, Request(evidence_days=days))
+        assert report["verdict"] == report["summary"]["fabric"] == verdict
+    assert [(one["check"], one["text"], one["remedy"]) for one in report["not_measured"]] == [
+        ("node.records", "the last validate_nodes is 2 days old", "run validate_nodes"),
+        ("fabric.records", "the last validate_fabric is 2 days old", "run validate_fabric"),
+    ]
+    assert '<testsuite name="fabric" tests="1" failures="0" errors="1"' in junit(report)
+    # A look at a BMC and a pair test of today do not validate again.
+    add(store, "validate_bmc", "dgx-01", Record("bmc.access", "node:dgx-01", PASS))
+    add(store, "validate_fabric", "fabric", Record("fabric.pairs.fleet", "fabric", PASS))
+    assert make(tmp_path, 2, Request(evidence_days=1.5))["summary"]["nodes"]["not_measured"] == 2
+    assert make(tmp_path, 2, Request(evidence_days=1.5))["summary"]["fabric"] == "not_measured"
+    world.fill(store, 2, at=NOW)
+    assert make(tmp_path, 2, Request(evidence_days=1.5))["verdict"] == "pass"
+
+
+def test_what_a_replaced_part_failed_with_others_is_not_measured(tmp_path):
+    """replace_node removes it from the failures that stand; its record is of the whole fabric."""
+    store, failures = Store(str(tmp_path / "evidence")), tmp_path / "failures"
+    world.fill(store, 2)
+    part = Record("fabric.pairs.part", "hca:dgx-02/rail3", FAIL, remedy="reseat")
+    culprit = Record("groups.culprit", "node:dgx-01", FAIL)
+    both_ways = Record("groups.busbw", "nodes:dgx-01,dgx-02", FAIL)
+    records = [one.as_data() for one in (part, culprit, both_ways)]
+    store.add(store.begin("validate_fabric", NOW), "fabric", "fabric_pairs", records, NOW)
+
+    def failed():
+        report = make(tmp_path, 2, failures=str(failures))
+        return [(one["check"], one["subject"]) for one in report["failed"]], report
+
+    all_of_them = [(one["check"], one["subject"]) for one in records]
+    # A site that has not kept any yet.
+    assert sorted(failed()[0]) == sorted(all_of_them)
+    note_failures(str(failures), records)
+    assert sorted(failed()[0]) == sorted(all_of_them)
+    (failures / "dgx-02.json").write_text("{}")
+    found, report = failed()
+    assert sorted(found) == sorted(all_of_them[1:])
+    assert report["nodes"][1]["verdict"] == "not_measured"
+    assert [(one["subjects"], one["text"]) for one in report["not_measured"]] == [
+        (["hca:dgx-02/rail3"], "not measured since its part was replaced")
+    ]
+    # What cannot be read clears nothing.
+    for odd in ("[", "[1]", '{"hca:dgx-01/rail0": [5]}'):
+        (failures / "dgx-01.json").write_text(odd)
+        found, report = failed()
+        assert sorted(found) == sorted(all_of_them)
+        assert "failures of pairs and groups stand is not known" in report["store_problems"][-1]
+
+
+def test_gpus_of_other_profiles_are_no_outliers(tmp_path):
+    store = Store(str(tmp_path / "evidence"))
+    for node in world.names(4):
+        rate = 290.0 if node == "dgx-04" else 720.0
+        records = [
+            judge("burn.rate_bf16", f"gpu:{node}/{gpu}", rate, Threshold(">=", 1, "TFLOP/s", "x"))
+            for gpu in range(8)
+        ]
+        add(store, "validate_nodes", node, *records)
+    nodes = world.plan(4)
+    assert len(load_report(store.folder, nodes, Request(), NOW)["outliers"]) == 8
+    nodes[3]["profile"] = "dgx_a100"
+    assert load_report(store.folder, nodes, Request(), NOW)["outliers"] == []
 
 
 def test_rails_are_green_by_the_record_that_lists_the_right_cables(tmp_path):

@@ -15,12 +15,15 @@ from jinja2.nativetypes import NativeEnvironment
 
 from ansible_collections.baremetal.dgx.plugins.filter.validation_parts import validation_parts
 from ansible_collections.baremetal.dgx.plugins.filter.validation_result import validation_result
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.question import Question
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import Record
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.verdict import layer_of, place_of
+from ansible_collections.baremetal.dgx.plugins.module_utils._host import thresholds
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.levels import (
     LEVELS,
     PARTS,
     fold,
+    level_that_asks,
     loading,
     proven,
     reasons,
@@ -52,6 +55,10 @@ def test_why_a_part_is_not_asked():
     # Switched on by name it is asked, and reports what it lacks.
     assert found["fio"] == ""
     assert reasons("quick", {"burn": True})["burn"] == "level standard"
+    # What has nothing to ask is not asked at a deeper level, either.
+    for level in LEVELS:
+        assert reasons(level, {}, {"burn": "MIG"})["burn"] == "MIG"
+    assert reasons("quick", {"burn": True}, {"burn": "MIG"})["burn"] == "level standard"
 
 
 @pytest.mark.parametrize(
@@ -85,6 +92,8 @@ def test_a_run_that_leaves_out_parts_proves_no_more_than_it_asked(level, site, r
 def test_why_this_run_does_not_ask_a_part():
     found = reasons("standard", {"dcgm": False}, {}, {"dcgm": True, "burn": False})
     assert (found["dcgm"], found["burn"]) == ("", "switched off in this run")
+    quick = reasons("quick", {"dcgm": False}, {"burn": "MIG"}, {"dcgm": False, "nccl": False})
+    assert (quick["dcgm"], quick["nccl"]) == ("switched off", "switched off in this run")
     assert validation_parts("standard", {"dcgm": False}, {}, {"burn": False})["burn"] == (
         "switched off in this run"
     )
@@ -104,8 +113,17 @@ def test_wrong_words_are_named(arguments, text):
 
 
 def test_each_part_has_a_layer_of_its_own():
-    layers = [layer_of(part.check) for part in PARTS.values()]
+    layers = [layer for part in PARTS.values() for layer in part.layers]
     assert len(set(layers)) == len(layers)
+    assert all(layer_of(part.check) in part.layers for part in PARTS.values())
+    questions = [one.check for one in vars(thresholds).values() if isinstance(one, Question)]
+    assert {layer_of(check) for check in questions} == {*PARTS["cpu_memory"].layers}
+
+
+def test_the_level_that_asks_layers():
+    assert level_that_asks(["gpu", "ib"]) == level_that_asks([]) == "quick"
+    assert level_that_asks(["fabric"]) == level_that_asks(["fabric.pairs"]) == "quick"
+    assert level_that_asks(["gpu", "memory"]) == level_that_asks(["burn"]) == "standard"
 
 
 @pytest.mark.parametrize(
@@ -235,8 +253,10 @@ def test_the_playbook_writes_the_level_that_the_records_prove():
     tasks = {task["name"]: task for task in plays[2]["tasks"]}
     folded = tasks["Combine the answers"]["ansible.builtin.set_fact"]["__validate_result"]
     assert folded.rstrip(" }\n").endswith("__validation_nothing, __validation_level)")
-    kept = tasks["Save the records next to the inventory"]["ansible.builtin.copy"]["content"]
-    assert "'level': __validate_result.level," in kept
+    kept = tasks["Save the records next to the inventory"]["ansible.builtin.copy"]
+    assert "__validate_result | baremetal.dgx.validation_file(" in kept["content"]
+    assert "__validation_folder ~ '/' ~ inventory_hostname ~ '.json'" in kept["content"]
+    assert kept["dest"] == "{{ __validation_folder }}/{{ inventory_hostname }}.json"
     evidence = tasks["Add the records to the evidence store"]["baremetal.dgx.evidence_add"]
     assert evidence["level"] == "{{ __validate_result.level }}"
 

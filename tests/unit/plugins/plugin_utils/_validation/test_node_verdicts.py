@@ -45,8 +45,36 @@ def test_a_node_alone() -> None:
     found = gate_verdicts([node_file("n1", level="burn_in")], None, [], False)
     assert found == [{
         "node": "n1", "verdict": "pass", "at": LATE, "level": "burn_in", "first_failing": None,
-        "fleet_share": 0.0,
+        "fleet_share": 0.0, "looks": {"burn_in": LATE},
     }]  # fmt: skip
+
+
+def test_what_the_last_run_has_not_measured_fails_the_node_and_is_named_last() -> None:
+    node, data = node_file("n1", level="quick")
+    data["standing"] = [record("burn.gemm_bf16", "gpu:n1/0", "fail", EARLY)]
+    data["looks"] = {"standard": EARLY}
+    (found,) = gate_verdicts([(node, data)], None, [], False)
+    assert (found["verdict"], found["at"], found["level"]) == ("fail", EARLY, "quick")
+    assert found["looks"] == {"standard": EARLY, "quick": LATE}
+    assert found["asked_by"] == "standard"
+    assert found["first_failing"]["remedy"] == (
+        "repair it; then run validate_nodes at the level that asks it"
+    )
+    data["records"].append(record("gpu.ecc", "gpu:n1/7", "fail"))
+    (found,) = gate_verdicts([(node, data)], None, [], False)
+    assert (found["first_failing"]["subject"], found["at"]) == ("gpu:n1/7", LATE)
+    assert found["asked_by"] == "standard"
+    (found,) = gate_verdicts([(node, {**data, "standing": [], "looks": 5})], None, [], False)
+    assert (found["asked_by"], found["looks"]) == ("quick", {"quick": LATE})
+    # A file that cannot count hides none, and none of another node counts.
+    data["records"] = [5]
+    assert verdicts([(node, data)], None, [], False) == {"n1": ("fail", EARLY)}
+    for odd in (
+        [record("burn.gemm_bf16", "gpu:n2/0", "fail"), 5, record("burn.run", "gpu:n1/0")],
+        5,
+    ):
+        data = {**node_file("n1")[1], "standing": odd}
+        assert verdicts([("n1", data)], None, [], False) == {"n1": ("pass", LATE)}
 
 
 def test_one_node_cannot_have_another_drained() -> None:
@@ -232,7 +260,8 @@ def look(folder: Path, *names: Any, **options: Any) -> list[dict[str, Any]]:
 
         def set_options(self, task_keys: Any = None, var_options: Any = None,
                         direct: Any = None) -> None:  # fmt: skip
-            self.given = {"fabric": False, "own_age": False, "without_rails": [], **direct}
+            flags = dict.fromkeys(("fabric", "own_age", "looks"), False)
+            self.given = {**flags, "without_rails": [], **direct}
 
         def get_option(self, option: str, hostvars: Any = None) -> Any:
             return self.given[option]
@@ -259,6 +288,15 @@ def test_the_lookup_reads_what_the_playbooks_leave(tmp_path: Path) -> None:
     text = json.dumps({"records": records, "findings": [harmless]})
     (tmp_path / "fabric" / "records.json").write_text(text, encoding="utf-8")
     assert [one["verdict"] for one in look(tmp_path, "n1", "n2", fabric=True)] == ["pass", "pass"]
+    # The gate has no option of this name.
+    assert ["looks" in one for one in look(tmp_path, "n1", "n4")] == [False, False]
+    assert [one["looks"] for one in look(tmp_path, "n1", "n4", looks=True)] == [
+        {"standard": LATE}, {},
+    ]  # fmt: skip
+    text = json.dumps(node_file("n1", record("gpu.ecc", "gpu:n1/0", "fail"))[1])
+    (tmp_path / "nodes" / "n5.json").write_text(text.replace("n1", "n5"), encoding="utf-8")
+    shown = [look(tmp_path, "n5", looks=looks)[0].get("asked_by") for looks in (False, True)]
+    assert shown == [None, "quick"]
     cut = look(tmp_path, "n3")[0]["first_failing"]["text"]
     assert cut.startswith("n3.json cannot be read: ")
     swept = {"records": [cable("n1", 0), cable("n2", 0)]}

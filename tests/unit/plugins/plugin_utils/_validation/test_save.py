@@ -59,7 +59,7 @@ class World:
         self.say(node, "burn", answer("burn.run", node))
         self.say(node, "nccl", answer("nccl.run", node))
 
-    def save(self) -> dict[str, Any]:
+    def save(self, level: str = "standard") -> dict[str, Any]:
         path = self.state / "spool-000.gz"
         path.write_bytes(gzip.compress("".join(f"{line}\n" for line in self.lines).encode()))
         run = self.evidence.begin("validate_nodes", AT)
@@ -67,7 +67,7 @@ class World:
             "run": RUN,
             "files": [str(path)],
             "evidence_run": run,
-            "level": "standard",
+            "level": level,
             "simulated": "",
             "state_dir": str(self.state),
             "shown": 20,
@@ -142,6 +142,28 @@ def test_a_run_that_left_out_parts_is_not_kept_as_the_whole_level(world: World) 
     left = [one for one in kept[0]["records"] if one["status"] == "not_measured"]
     assert [one["check"] for one in left] == ["storage.run"]
     assert gate_verdicts([("dgx-01", kept[0])], None, [], False)[0]["verdict"] == "not_measured"
+
+
+def test_what_a_run_does_not_ask_stands_and_is_not_added_to_the_evidence(world: World) -> None:
+    """Whether it is saved here or by the playbook, the file of before is read."""
+    for node in NODES[:2]:
+        world.all_from(node)
+    world.lines = [line for line in world.lines if '"burn"' not in line]
+    for node in NODES[:2]:
+        world.say(node, "burn", answer("burn.gemm_bf16", node, "fail"))
+    world.save()
+    own = world.state / "validation" / RUN
+    own.mkdir(mode=0o700)
+    (world.state / "nodes/dgx-02.json").write_text('{"version": 1, "rec')
+    notes = {node: {"asked": reasons("quick", OFF, NOTHING), "nothing": {}} for node in NODES[:2]}
+    (own / "notes.json").write_text(json.dumps(notes))
+    assert world.save("quick")["nodes"]["pass"] == NODES[:2]
+    one, two = (json.loads((world.state / f"nodes/{node}.json").read_text()) for node in notes)
+    assert [each["check"] for each in one["standing"]] == ["burn.gemm_bf16"]
+    assert "standard" in one["looks"]
+    # Of a file that was not whole nothing is left.
+    assert (two["standing"], two["looks"]) == ([], {})
+    assert world.evidence.batches(Problems())[-2].head["layers"] == ["gpu"]
 
 
 def test_evidence_serial_numbers_and_an_end(world: World) -> None:

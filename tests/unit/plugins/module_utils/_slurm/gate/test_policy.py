@@ -386,11 +386,13 @@ def test_verdicts_of_plain_data() -> None:
     data = {
         "node": "n1", "verdict": "fail", "at": "2026-11-21T12:00:00Z", "level": "burn_in",
         "first_failing": {"check": "a.b", "subject": "gpu:n1/0", "text": "t", "remedy": "r"},
-        "fleet_share": 0.5,
+        "fleet_share": 0.5, "asked_by": "standard",
     }  # fmt: skip
     assert verdict_from_data(data) == Verdict(
-        "n1", "fail", NOW, "burn_in", "a.b", "gpu:n1/0", "t", "r", 0.5
+        "n1", "fail", NOW, "burn_in", "a.b", "gpu:n1/0", "t", "r", 0.5, "standard"
     )
+    with pytest.raises(ValueError, match="n1: asked_by is 'deep'; write quick"):
+        verdict_from_data({**data, "asked_by": "deep"})
     assert verdict_from_data({"node": "n1", "verdict": "pass"}).at is None
     assert verdict_from_data({"node": "n1", "verdict": "not_measured"}).verdict == "not_measured"
 
