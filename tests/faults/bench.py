@@ -33,6 +33,7 @@ from ansible.module_utils import basic  # noqa: E402
 from ib_tree import RAILS, dgx  # noqa: E402
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._burn import control as _burn_app  # noqa: E402
+from ansible_collections.baremetal.dgx.plugins.module_utils._ib import ethtool as _ethtool  # noqa: E402
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import (  # noqa: E402
     FAILED,
     ITSELF,
@@ -261,6 +262,9 @@ class Bench:
         dgx(sysfs, **{f"mlx5_rail{rail['rail']}": {"layer": "Ethernet"} for rail in rails})
         for rail in rails:
             rail["link_layer"] = "Ethernet"
+        settings = self.folder / "roce-settings.env"
+        settings.write_text(more.get("settings", 'RAILS="0 1 2 3 4 5 6 7"\n'))
+        _ethtool.SETTINGS = str(settings)
         text = _ETHTOOL.read_text(encoding="utf-8")
         (self.folder / "port").write_text(text)
         for name, value in more.get("counters", {}).items():
@@ -289,6 +293,8 @@ class Bench:
             self._rails(node)
         if "others" in given:
             node.slurm.write_text(json.dumps(fleet(given["others"])))
+        if "fstab" in given:
+            node.fstab.write_text(given["fstab"].replace("SCRATCH", str(node.scratch)))
         if given.get("unmounted"):
             (self.folder / "mountinfo").write_text("")
         node.config["environment"] = path

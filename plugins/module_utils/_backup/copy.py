@@ -30,9 +30,9 @@ _MEMORY = "blocks.json"
 
 
 def other_device(settings: Settings) -> None:
-    """Raise ToolError if a repository of this host is on the disk of what is copied.
+    """Raise ToolError if a repository of this host is on the disk of what is copied, or of `/`.
 
-    So a mount that is missing is noticed, too: what is below its mount point is on that disk.
+    So a mount that is missing is noticed, too: what is below its mount point is on such a disk.
     """
     place = settings.repository.partition("local:")[2] or settings.repository
     if settings.same_disk_ok or not place.startswith("/"):
@@ -40,7 +40,7 @@ def other_device(settings: Settings) -> None:
     while not os.path.isdir(place):
         place = os.path.dirname(place)
     for own in (
-        settings.work_dir, settings.state_dir, settings.data_dir, settings.blocks_dir,
+        settings.work_dir, settings.state_dir, settings.data_dir, settings.blocks_dir, "/",
     ):  # fmt: skip
         if own and os.path.isdir(own) and os.stat(own).st_dev == os.stat(place).st_dev:
             raise ToolError(
@@ -120,6 +120,10 @@ def gather(
     return manifest.make(folder, at, facts, files)
 
 
+# The folder is on no PATH.
+_ONCE = "`/usr/local/libexec/baremetal-dgx/cluster-backup copy --younger-ok` once"
+
+
 def another(data: Mapping[str, Any], before: Snapshot) -> str:
     """Return why a manifest is not of the same cluster as the last copy; empty if it is. Pure."""
     at, job = utc_text(before.at_s), data.get("next_job", 0)
@@ -131,14 +135,14 @@ def another(data: Mapping[str, Any], before: Snapshot) -> str:
         return (
             f"the time series {has} here and ended at {utc_text(before.job)} in the copy of {at}: "
             "this is not the Prometheus that was copied, and would take its place; run "
-            "restore_metrics, or `cluster-backup copy --younger-ok` once"
+            f"restore_metrics, or {_ONCE}"
         )
     if before.job <= job:
         return ""
     return (
         f"the next job's number is {job} here and {before.job} in the copy of {at}: this is not "
         "the cluster that was copied, and would take its place; run restore_cluster, or "
-        "`cluster-backup copy --younger-ok` once"
+        f"{_ONCE}"
     )
 
 

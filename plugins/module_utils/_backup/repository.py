@@ -8,7 +8,8 @@
 `backup` ends with 0 although a pack is missing or has a flipped bit, and plain `check` passes a
 flipped bit; only `check --read-data` and a restore find it, and a failed restore leaves files of
 full size with wrong content (tried with restic 0.14). So a copy proves nothing, a restore goes to
-a new folder, and its files are compared with their digests. All failures are exit status 1.
+a new folder, and its files are compared with their digests. Before 0.17 all failures are exit
+status 1.
 """
 
 from __future__ import annotations
@@ -26,8 +27,11 @@ from .settings import KINDS, METRICS, Settings
 
 _PAUSE_S = 5
 _LOCKED = "already locked"
-# What a repository that is not there says (restic 0.14 to 0.18).
-_ABSENT = ("Is there a repository at", "unable to open config file", "repository does not exist")
+# Exit status of restic 0.17 and later for a repository that is not there; before, the reason is in
+# what each error of opening ends up in: that of a server that does not answer, too.
+_ABSENT_RC = 10
+_CLOSED = "unable to open config file"
+_ABSENT = re.compile(rf"{_CLOSED}.*(no such file|does(n't| not) exist|not ?found)", re.IGNORECASE)
 _WRONG_WORD = "wrong password"
 NO_ROOM = "no space left on device"
 # Clocks of a cluster agree better than this.
@@ -99,8 +103,10 @@ class Repository:
             raise UnansweredError(f"restic restore: {reported}")
         if _WRONG_WORD in done.text:
             raise WrongWordError(f"the passphrase is not that of the repository: {reported}")
-        if any(one in done.text for one in _ABSENT):
+        if done.rc == _ABSENT_RC or _ABSENT.search(done.text):
             raise NoRepositoryError(f"there is no repository: {reported}")
+        if _CLOSED in done.text:
+            raise UnansweredError(f"restic {words[0]}: {reported}")
         raise ToolError(f"restic {words[0]}: {reported}")
 
     def snapshots(self, kind: str = "") -> list[Snapshot]:
@@ -148,7 +154,7 @@ class Repository:
             keep = [f"--keep-{name}={count}" for name, count in kept.items() if count]
             if keep:
                 words = ["--quiet", "--group-by=host,paths", f"--tag={kind}", *keep]
-                self.call("forget", *words, locked_s=300)
+                self.call("forget", f"--host={given.cluster}", *words, locked_s=300)
         self.call("prune", "--quiet", locked_s=300)
 
     def check(self) -> None:

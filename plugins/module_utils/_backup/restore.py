@@ -170,8 +170,9 @@ def _fetch(settings: Settings, run: CommandRunner, snapshot: Snapshot) -> dict[s
             )
         remove_tree(target)
         rename(folder, target)
-    write_atomic(f"{target}.json", json.dumps({"snapshot": snapshot.name}) + "\n", 0o600)
+    # Before the note, with which nothing is fetched again.
     _place_files(settings, target, data.get("owners") or {})
+    write_atomic(f"{target}.json", json.dumps({"snapshot": snapshot.name}) + "\n", 0o600)
     return data
 
 

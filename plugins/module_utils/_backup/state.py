@@ -8,7 +8,8 @@
 slurmctld writes each file under another name and renames it, so that one file is always whole. The
 files belong together, so they are copied again until none has changed in the meantime. Scripts of
 jobs are written before job_state names their job, and removed after it has ended: those that are
-there after job_state was read are all that it needs.
+there after job_state was read are all that it needs. Their copy may take longer than slurmctld
+leaves its files alone, so it comes after.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ def copy(source: str, target: str, limit_s: float) -> None:
         make_folder(target, 0o700)
         before = _state_files(source)
         _copy(source, target, before)
-        _copy(source, target, _scripts(source))
         if _state_files(source) == before and set(before) <= set(os.listdir(target)):
+            _copy(source, target, _scripts(source))
             return
     raise ToolError(f"{source}: changed all the time for {limit_s:.0f} s, and was not copied")
 

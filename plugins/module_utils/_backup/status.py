@@ -17,7 +17,7 @@ from typing import Any, Iterable, Mapping
 from .._core.files import json_if_readable, write_atomic
 from .._core.prometheus_text import Family, exposition
 from .._core.record import FAIL, PASS, Record, Tally
-from .settings import Settings
+from .settings import CONTROL, Settings
 
 PREFIX = "baremetal_dgx_backup"
 _NAME = "status.json"
@@ -33,13 +33,18 @@ _METRICS = {
 
 
 def load(settings: Settings) -> dict[str, dict[str, Any]]:
-    """Return kind -> what is known; nothing if the file is missing, broken, or of another one."""
+    """Return kind -> what is known; nothing if the file is missing, broken, or of another one.
+
+    What the host copied before and copies no longer would be an alert forever.
+    """
     data = json_if_readable(os.path.join(settings.work_dir, _NAME))
     if not isinstance(data, dict) or data.get("repository") != settings.repository:
         return {}
     kinds = data.get("kinds")
     found = kinds.items() if isinstance(kinds, dict) else ()
-    return {kind: dict(one) for kind, one in found if isinstance(one, dict)}
+    # The copy of the control machine goes to the host that tidies.
+    ours = {*settings.kinds, *([CONTROL] if settings.tidies else [])}
+    return {kind: dict(one) for kind, one in found if kind in ours and isinstance(one, dict)}
 
 
 def copied(

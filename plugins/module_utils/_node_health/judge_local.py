@@ -57,9 +57,31 @@ def mounted(mountinfo: str) -> dict[str, str]:
         left, dash, right = line.partition(" - ")
         fields = left.split(" ")
         if dash and len(fields) > 4:
-            point = _ESCAPE.sub(lambda code: chr(int(code.group(1), 8)), fields[4])
-            found[point] = right.split(" ")[0]
+            found[_plain(fields[4])] = right.split(" ")[0]
     return found
+
+
+def unmounted(path: str, fstab: str, mountinfo: str) -> str:
+    """Return the mount point of fstab(5) that a path is on and that is not mounted, "" without one.
+
+    Its folder stays where it was not mounted at a boot, and takes all that jobs write. An automount
+    is mounted by the first access.
+    """
+    points = []
+    for line in fstab.split("\n"):
+        fields = line.split()
+        if len(fields) > 3 and not line.lstrip().startswith("#"):
+            point, options = _plain(fields[1]).rstrip("/"), fields[3].split(",")
+            if point and f"{path}/".startswith(f"{point}/") and "noauto" not in options:
+                points.append(point)
+    deepest = max(points, key=len, default="")
+    live = mounted(mountinfo)
+    # The kernel's table has what a link leads to.
+    return "" if deepest in live or os.path.realpath(deepest) in live else deepest
+
+
+def _plain(field: str) -> str:
+    return _ESCAPE.sub(lambda code: chr(int(code.group(1), 8)), field)
 
 
 def judge_mounted(node: str, mount: Mount, table: str | None) -> Record:
@@ -98,14 +120,20 @@ def _mount_remedy(mount: Mount) -> str:
     return ANSWERS.filled(path=mount.path).remedy
 
 
-def judge_disk(node: str, disk: Disk, space: Space) -> Iterator[Record]:
-    """Yield whether a folder can be written into, and whether enough is free."""
+def judge_disk(node: str, disk: Disk, space: Space, missing: str = "") -> Iterator[Record]:
+    """Yield whether a folder can be written into, and whether enough is free.
+
+    `missing` is its mount point, if that is not mounted.
+    """
     subject = subject_of(node, disk.path)
     if space.error:
         yield Record(
             PRESENT.check, subject, _status(space), f"{disk.path}: {_error(space)}",
             threshold=PRESENT.threshold(), remedy=PRESENT.remedy,
         )  # fmt: skip
+        return
+    if missing:
+        yield PRESENT.judge(subject, f"{missing} is not mounted", text=disk.path)
         return
     yield READ_ONLY.judge(subject, space.read_only, text=disk.path)
     yield FREE.filled(path=disk.path).judge(subject, space.free_mib, disk.free_mib)

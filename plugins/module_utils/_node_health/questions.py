@@ -47,6 +47,7 @@ from .judge_local import (
     judge_host,
     judge_mounted,
     judge_services,
+    unmounted,
 )
 from .sensors import judge_sensors
 from .settings import Mode, Settings
@@ -141,7 +142,10 @@ class Look:
 
     def disk(self, disk: s.Disk) -> list[Record]:
         """Ask a folder that jobs write into."""
-        return list(judge_disk(self.settings.node, disk, space_of(disk.path)))
+        roots = self.settings.roots
+        fstab, live = text_if_readable(roots.fstab), text_if_readable(roots.mountinfo)
+        missing = unmounted(disk.path, fstab or "", live) if live is not None else ""
+        return list(judge_disk(self.settings.node, disk, space_of(disk.path), missing))
 
     def host(self) -> list[Record]:
         """Ask memory and CPUs."""

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from dataclasses import dataclass, field
 from typing import Any, Mapping
 
@@ -81,6 +82,7 @@ class Roots:
     proc: str = "/proc"
     kernel_log: str = ""
     mountinfo: str = "/proc/self/mountinfo"
+    fstab: str = "/etc/fstab"
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ _KINDS: dict[str, Any] = {
 }  # fmt: skip
 _MOUNT = {"path": str, "patience_s": (int, float), "fstype": str}
 _DISK = {"path": str, "free_mib": int, "free_inodes_percent": (int, float)}
-_ROOTS = {"sysfs": str, "proc": str, "kernel_log": str, "mountinfo": str}
+_ROOTS = {"sysfs": str, "proc": str, "kernel_log": str, "mountinfo": str, "fstab": str}
 
 
 def _known(where: str, data: Any, kinds: Mapping[str, Any]) -> dict[str, Any]:
@@ -137,9 +139,13 @@ def _known(where: str, data: Any, kinds: Mapping[str, Any]) -> dict[str, Any]:
     return dict(data)
 
 
-def _path(where: str, data: Mapping[str, Any]) -> None:
-    if not str(data.get("path", "")).startswith("/"):
+def _placed(where: str, data: Any, kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """Return it with its path in the form that mountinfo has: `/data` for `/data/` and `//data`."""
+    given = _known(where, data, kinds)
+    path = given.get("path", "")
+    if not path.startswith("/"):
         raise ValueError(f"{where}path: must be absolute")
+    return {**given, "path": "/" + posixpath.normpath(path).lstrip("/")}
 
 
 def settings_from_data(data: Any) -> Settings:
@@ -156,11 +162,8 @@ def settings_from_data(data: Any) -> Settings:
     given["ib"] = _known("ib.", given.get("ib", {}), _IB)
     if not 0 <= given.get("share", 0) <= 1:
         raise ValueError(f"share: {given['share']} is not a share; write 0 to 1")
-    mounts = [_known("mounts.", one, _MOUNT) for one in given.get("mounts", ())]
-    disks = [_known("disks.", one, _DISK) for one in given.get("disks", ())]
-    for where, many in (("mounts.", mounts), ("disks.", disks)):
-        for one in many:
-            _path(where, one)
+    mounts = [_placed("mounts.", one, _MOUNT) for one in given.get("mounts", ())]
+    disks = [_placed("disks.", one, _DISK) for one in given.get("disks", ())]
     if not all(isinstance(one, str) for one in given.get("services", ())):
         raise ValueError("services: must be names")
     environment = given.get("environment", {})

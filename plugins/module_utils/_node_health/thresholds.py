@@ -23,7 +23,7 @@ ANSWERS = Question(
 )  # fmt: skip
 PRESENT = Question(
     "disk.present", "folder of a disk", "==", "there", "", _DECLARED,
-    "look: is its file system mounted, are its disks there (lsblk, dmesg)?",
+    "look: is its file system mounted, are its disks there (findmnt, lsblk, dmesg)?",
 )  # fmt: skip
 READ_ONLY = Question(
     "disk.read_only", "file system of a disk", "==", False, "read-only", "jobs write here",

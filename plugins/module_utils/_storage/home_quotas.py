@@ -81,6 +81,18 @@ def _limit(fs: Any, path: str, name: str) -> int:
         return 0
 
 
+def _refusal(fs: Any, home: str, name: str, uid_of: Callable[[str], int]) -> str:
+    """Return why a home is passed over; empty for one of the person."""
+    try:
+        uid = uid_of(name)
+    except KeyError:
+        # A member of a group may have no account.
+        return f"this host knows no {name}"
+    found = fs.stat(home)
+    is_theirs = stat.S_ISDIR(found.st_mode) and found.st_uid == uid
+    return "" if is_theirs else f"it is not a folder of {name}"
+
+
 def settle(
     fs: Any, path: str, limits: Mapping[str, Mapping[str, int]], uid_of: Callable[[str], int]
 ) -> Iterator[str]:
@@ -94,12 +106,16 @@ def settle(
         }
         if not differing:
             continue
-        found = fs.stat(home)
-        if not stat.S_ISDIR(found.st_mode) or found.st_uid != uid_of(name):
-            yield f"{home}: passed over, it is not a folder of {name}"
+        try:
+            why = _refusal(fs, home, name, uid_of)
+            if why:
+                yield f"{home}: passed over, {why}"
+                continue
+            for key, limit in differing.items():
+                fs.setxattr(home, QUOTAS[key], str(limit).encode(), 0)
+        except type(fs).missing:
+            # Removed since it was listed.
             continue
-        for key, limit in differing.items():
-            fs.setxattr(home, QUOTAS[key], str(limit).encode(), 0)
         yield f"{home}: " + ", ".join(f"{key} {limit}" for key, limit in differing.items())
 
 

@@ -149,6 +149,22 @@ def test_local_storage(tmp_path: Path) -> None:
             "local_storage_folders": [{"path": "raid"}],
         },
         "many": {"local_storage_volumes": [volume], "local_storage_disks": 1},
+        "ageless": {
+            "local_storage_volumes": [volume, {**volume, "name": "y", "fstype": "ext4"}],
+            "local_storage_folders": [{"path": "/raid/scratch", "age": "-"}, {"path": "/raid/c"}],
+        },
+        "unread": {
+            "local_storage_volumes": [
+                {**volume, "mountpoint": "/ra", "options": ["noatime"]},
+                {**volume, "options": ["noatime", "discard"]},
+            ],
+            "local_storage_folders": [folder],
+        },
+        # The folder is the mount point itself.
+        "whole": {
+            "local_storage_volumes": [{**volume, "options": ["noatime"]}],
+            "local_storage_folders": [{**folder, "path": "/raid"}],
+        },
     }
     found = render_many(tmp_path, "local_storage", "Debian", hosts, LOCAL)
     (made,) = found["healthy"]["volumes"]
@@ -161,7 +177,10 @@ def test_local_storage(tmp_path: Path) -> None:
     assert mount["what"] == "/dev/disk/by-label/dgx-scratch"
     (canary,) = found["healthy"]["canaries"]
     assert (canary["path"], canary["what"]) == ("/raid", mount["what"])
-    assert (mount["network"], mount["options"]) == (False, ["noatime", "logbsize=256k"])
+    # What is only read would be as old as the day on which it was written.
+    assert (mount["network"], mount["options"]) == (False, ["relatime", "logbsize=256k"])
+    kept = [one["options"] for one in found["ageless"]["mounts"]]
+    assert kept == [["noatime", "logbsize=256k"], ["noatime"]]
     assert found["healthy"]["packages"] == ["mdadm", "xfsprogs", "smartmontools"]
     assert "d /raid/scratch 1777 root root 30d" in found["healthy"]["files"][0]["content"]
     assert found["healthy"]["folders"][0]["mode"] == "1777"
@@ -172,3 +191,8 @@ def test_local_storage(tmp_path: Path) -> None:
     for part in ("in lower case", "x has no disks", "write absolute paths"):
         assert part in message
     assert "2 disks are declared" in found["many"]["refusals"][0]
+    assert found["ageless"]["refusals"] == []
+    (message,) = found["unread"]["refusals"]
+    assert "options has noatime, with which the age of /raid/scratch removes" in message
+    (message,) = found["whole"]["refusals"]
+    assert "options has noatime, with which the age of /raid removes" in message

@@ -17,10 +17,10 @@ import json
 import os
 import stat
 from functools import partial
-from typing import Iterable, Mapping
+from typing import Iterable, Iterator, Mapping
 
 from ..._core.child import BROKEN, DONE, HUNG, limited
-from ..._core.files import remove, text_if_readable, write_atomic
+from ..._core.files import Folder, open_folder, remove, text_if_readable, write_atomic
 from ..._core.hang import errno_of
 from .plan import Seen, inside, owner_of, table, unit_of, waiting, where_of
 
@@ -28,6 +28,8 @@ UNITS = "/etc/systemd/system"
 # Notes on what live mounts were made with; gone after a boot, as are the mounts.
 NOTES = "/run/baremetal-dgx/mounts"
 _LINKS = ("cwd", "root", "exe")
+# Folders that are looked into below a mount to be, and so how deep.
+_MOST_FOLDERS = 200
 
 
 def read(path: str) -> str:
@@ -145,14 +147,33 @@ def dead(where: str, limit_s: float) -> str:
     return errno.errorcode.get(outcome.value, str(outcome.value))
 
 
+def _holds(folder: Folder, name: str, turns: Iterator[int]) -> bool:
+    """Return whether an entry is anything but a folder of empty ones; or when no turn is left."""
+    try:
+        if not stat.S_ISDIR(folder.lstat(name).st_mode) or next(turns, None) is None:
+            return True
+        with folder.folder(name) as below:
+            if below.status().st_dev != folder.status().st_dev:
+                return True
+            return any(_holds(below, one, turns) for one in below.names())
+    except OSError:
+        return True
+
+
 def hides(where: str, limit_s: float = 10) -> int:
-    """Return how many entries the folder below a mount to be has."""
+    """Return how many entries the folder below a mount to be has, without those that hold nothing.
+
+    What systemd-tmpfiles makes at a boot without the mount hides nothing.
+    """
 
     def count() -> int:
+        turns = iter(range(_MOST_FOLDERS))
         try:
-            return len(os.listdir(where))
-        except OSError:
-            return 0
+            with open_folder(where) as folder:
+                return sum(_holds(folder, name, turns) for name in folder.names())
+        except OSError as error:
+            # One that cannot be looked into may hold anything.
+            return int(error.errno not in (errno.ENOENT, errno.ENOTDIR))
 
     return int(limited(count, limit_s).value or 0)
 

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._backup import (
+    copy,
     main,
     proof,
     restore,
@@ -140,6 +141,17 @@ def test_old_copies_are_forgotten_after_a_proof(settings: Settings) -> None:
     assert [one.job for one in Repository(settings, run).snapshots()] == [12, 13]
 
 
+def test_copies_of_another_cluster_are_kept_as_that_one_says(settings: Settings) -> None:
+    other = replace(settings, cluster="other", keep={})
+    for number in (11, 12, 13):
+        Path(settings.state_dir, "job_state").write_bytes(job_state(number))
+        assert main.make_copies(settings, run) == []
+        assert main.make_copies(other, run) == []
+    main.prove(settings, run)
+    assert [one.job for one in Repository(settings, run).snapshots()] == [12, 13]
+    assert [one.job for one in Repository(other, run).snapshots()] == [11, 12, 13]
+
+
 def test_a_new_repository_is_made_and_has_proved_nothing(settings: Settings) -> None:
     main.make_copies(settings, run)
     main.prove(settings, run)
@@ -164,6 +176,17 @@ def test_what_was_copied_is_asked_of_this_repository(settings: Settings) -> None
     assert lacks(more) == ["database: the last try made no copy"]
     assert lacks(settings, 3500) == []
     assert lacks(settings, 7200) == ["controller: the newest copy is 2.0 h old"]
+
+
+def test_what_is_copied_no_longer_is_in_no_metric(both: Settings, tmp_path: Path) -> None:
+    archive = tmp_path / "control.tar.gz"
+    run(["tar", "-czf", str(archive), "-C", both.state_dir, "."])
+    assert main.make_copies(both, run) == []
+    assert main.make_copies(both, run, str(archive)) == []
+    assert main.make_copies(replace(both, kinds=["controller"]), run) == []
+    assert 'kind="database"' not in metrics(both)
+    assert 'copy_ok{kind="controller"} 1' in metrics(both)
+    assert 'copy_ok{kind="control"} 1' in metrics(both)
 
 
 def test_a_flipped_bit(settings: Settings) -> None:
@@ -276,6 +299,39 @@ def test_a_repository_that_is_gone_is_not_begun_again(settings: Settings) -> Non
     assert record.status == FAIL
 
 
+@pytest.mark.parametrize(
+    ("rc", "reason", "is_absent"),
+    [
+        (1, "unable to open config file: stat /r/config: no such file or directory", True),
+        (1, "unable to open config file: Stat: The specified key does not exist.", True),
+        (1, "unable to open config file: <config/> does not exist", True),
+        (10, "repository does not exist: unable to open config file: Stat: 404", True),
+        (1, "unable to open config file: dial tcp 10.0.0.9:9000: connect: connection refused",
+         False),
+        (1, "unable to open config file: Stat: Access Denied.", False),
+        (1, "unable to open config file: stat /r/config: permission denied", False),
+        (1, "ssh: no such file: id_x\nunable to open config file: permission denied", False),
+    ],
+)  # fmt: skip
+def test_a_server_that_does_not_answer_shows_nothing(
+    bare: Settings, rc: int, reason: str, is_absent: bool
+) -> None:
+    asked: list[str] = []
+
+    def restic(argv: Sequence[str], *_words: Any, **_named: Any) -> CommandResult:
+        asked.extend(argv)
+        err = f"Fatal: {reason}\nIs there a repository at the following location?\n/r\n"
+        return CommandResult(tuple(argv), ENDED, rc, "", err)
+
+    (record,) = main.prove(bare, restic)
+    assert record.status == (FAIL if is_absent else NOT_MEASURED)
+    reason = reason.rpartition("\n")[2]
+    assert reason in (record.evidence[0] if is_absent else record.text)
+    (problem,) = main.make_copies(bare, restic)
+    assert reason in problem
+    assert ("init" in asked) == is_absent, "a second one where a server was only silent"
+
+
 def test_what_says_nothing_is_not_measured(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,6 +372,27 @@ def test_a_repository_on_the_disk_of_the_data(bare: Settings) -> None:
     remote = replace(strict, repository="sftp:nobody@127.0.0.1:/x", options=["sftp.command=false"])
     (problem,) = main.make_copies(remote, run)
     assert "is on the disk" not in problem
+
+
+def test_a_repository_whose_mount_is_missing(
+    bare: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where what is copied is on separate file systems."""
+    real, place = os.stat, str(Path(bare.repository).parent)
+    devices = {bare.work_dir: 2, bare.state_dir: 3, "/": 1, place: 1}
+
+    def stat(path: Any, **named: Any) -> os.stat_result:
+        found = list(real(path, **named))
+        found[2] = devices.get(path, found[2])
+        return os.stat_result(found)
+
+    monkeypatch.setattr(os, "stat", stat)
+    strict = replace(bare, same_disk_ok=False)
+    with pytest.raises(ToolError, match=f"{bare.repository} is on the disk of /, which"):
+        copy.other_device(strict)
+    copy.other_device(bare)
+    devices[place] = 4
+    copy.other_device(strict)
 
 
 def test_a_copy_of_the_control_machine(settings: Settings, tmp_path: Path) -> None:

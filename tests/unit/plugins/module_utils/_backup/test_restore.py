@@ -226,6 +226,21 @@ def test_what_no_role_writes_comes_back_as_it_was(settings: Settings, tmp_path: 
     assert Path(settings.secrets[0]).read_text() == "newer", "never over a file"
 
 
+def test_what_no_role_writes_comes_back_after_a_run_that_was_killed_before(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = tmp_path / "known.json"
+    known.write_text("{}")
+    own = replace(settings, secrets=[str(known)])
+    main.make_copies(own, run)
+    known.unlink()
+    once(monkeypatch, restore, "_place_files")
+    with pytest.raises(OSError, match="full"):
+        fetch(own, "controller")
+    fetch(own, "controller")
+    assert known.read_text() == "{}"
+
+
 def test_an_older_copy(settings: Settings) -> None:
     main.make_copies(settings, run)
     (first,) = restore.Repository(settings, run).snapshots()

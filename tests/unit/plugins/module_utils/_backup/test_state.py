@@ -60,6 +60,40 @@ def test_files_of_two_moments_are_never_together(settings: Settings, tmp_path: P
         writer.join()
 
 
+def test_a_copy_of_scripts_takes_longer_than_the_state_rests(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With some thousand jobs. One ends meanwhile, and takes its script with it."""
+    source, stop, real = Path(settings.state_dir), threading.Event(), state.copy_file
+    ended = source / "hash.1" / "job.12" / "script"
+    ended.parent.mkdir()
+    ended.write_text("#!/bin/sh\n")
+
+    def write() -> None:
+        number = 100
+        while not stop.wait(0.3):
+            number += 1
+            (source / "job_state.new").write_bytes(job_state(number))
+            os.rename(source / "job_state.new", source / "job_state")
+
+    def slow(path: str, into: str, mode: int) -> None:
+        if path.endswith("/script"):
+            ended.unlink(missing_ok=True)
+            stop.wait(1)
+        real(path, into, mode)
+
+    monkeypatch.setattr(state, "copy_file", slow)
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        state.copy(str(source), str(tmp_path / "copy"), 3)
+    finally:
+        stop.set()
+        writer.join()
+    found = [str(path.relative_to(tmp_path)) for path in (tmp_path / "copy").rglob("script")]
+    assert found == ["copy/hash.1/job.11/script"]
+
+
 def test_a_state_that_never_rests(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

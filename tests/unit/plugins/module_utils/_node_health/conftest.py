@@ -40,6 +40,8 @@ class Node:
         )
         self.tool("scontrol", f'exec {sys.executable} -IS {SCONTROL} {self.slurm} "$@"')
         (folder / "mountinfo").write_text(MOUNTINFO.format(self.home))
+        self.fstab = folder / "fstab"
+        self.fstab.write_text("")
         self.show_host()
         self.metrics = folder / "textfile" / "node_health.prom"
         self.config: dict[str, Any] = {
@@ -57,6 +59,7 @@ class Node:
                 "proc": hardware.proc,
                 "kernel_log": str(hardware.kernel_log),
                 "mountinfo": str(folder / "mountinfo"),
+                "fstab": str(self.fstab),
             },
             "state_dir": str(self.state),
             "metrics_file": str(self.metrics),

@@ -88,6 +88,50 @@ def test_disks():
 
 
 @pytest.mark.parametrize(
+    ("path", "missing"),
+    [
+        ("/raid", "/raid"),
+        ("/raid/scratch", "/raid"),
+        ("/raider", ""),
+        ("/raid/deep/one", ""),
+        ("/with blank/x", "/with blank"),
+        ("/later", ""),
+        ("/lazy", ""),
+        ("/var/tmp", ""),
+        ("/", ""),
+    ],
+)
+def test_a_folder_whose_file_system_is_not_mounted(path, missing):
+    """It stays, and what jobs write there goes to the disk of the system."""
+    fstab = (
+        "# /dev/md9 /var xfs defaults 0 0\n/dev/md0 / ext4 defaults 0 1\n"
+        "/dev/md1 /raid xfs defaults,nofail 0 2\n/dev/md2 /raid/deep xfs nofail 0 2\n"
+        "/dev/md3 /with\\040blank/ xfs nofail 0 2\n/dev/md4 /later xfs noauto 0 2\n"
+        "/dev/md5 /lazy xfs x-systemd.automount 0 2\n"
+    )
+    line = "36 28 9:0 / {} rw,relatime shared:1 - {} /dev/x rw\n"
+    live = [("/", "ext4"), ("/raid/deep", "xfs"), ("/lazy", "autofs")]
+    assert local.unmounted(path, fstab, "".join(line.format(*one) for one in live)) == missing
+    live += [("/raid", "xfs"), ("/with\\040blank", "xfs")]
+    assert not local.unmounted(path, fstab, "".join(line.format(*one) for one in live))
+
+
+def test_a_mount_point_that_is_a_link_is_where_it_leads(tmp_path):
+    (tmp_path / "raid").symlink_to(tmp_path / "mnt")
+    fstab = f"/dev/md1 {tmp_path}/raid xfs nofail 0 2\n"
+    line = f"36 28 9:0 / {tmp_path.resolve()}/mnt rw shared:1 - xfs /dev/md1 rw\n"
+    assert not local.unmounted(f"{tmp_path}/raid/scratch", fstab, line)
+    assert local.unmounted(f"{tmp_path}/raid/scratch", fstab, "") == f"{tmp_path}/raid"
+
+
+def test_a_folder_that_is_left_of_a_mount_is_not_present():
+    space = Space(free_mib=2000, inodes=100, free_inodes=50)
+    (record,) = local.judge_disk("n", Disk("/raid/scratch"), space, "/raid")
+    assert (record.check, record.status) == ("disk.present", "fail")
+    assert "/raid is not mounted" in brief_of(record)
+
+
+@pytest.mark.parametrize(
     ("text", "count"),
     [("0-223\n", 224), ("0-111,113", 113), ("0", 1), ("", None), ("x", None), (None, None)],
 )

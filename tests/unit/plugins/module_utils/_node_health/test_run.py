@@ -307,6 +307,13 @@ def test_a_disk_that_turned_read_only_fails(node, monkeypatch):
     assert node.odd("prolog") == {(f"path:dgx-01{node.scratch}", "disk.read_only"): "fail"}
 
 
+@pytest.mark.usefixtures("patient")
+def test_a_disk_that_is_not_mounted_fails(node):
+    node.fstab.write_text(f"/dev/md1 {node.scratch} xfs nofail 0 2\n")
+    assert node.run("prolog") == FAILED
+    assert node.odd("prolog") == {(f"path:dgx-01{node.scratch}", "disk.present"): "fail"}
+
+
 @pytest.mark.usefixtures("short")
 def test_a_mount_fails_when_it_has_hung_for_longer_than_patience(node, monkeypatch):
     node.config["disks"] = []

@@ -27,11 +27,16 @@ GROUPS = {"hpc": ["carol", "dave", "erin", "gone"], "large": ["dave"], "staff": 
 UIDS = {"carol": 20001, "dave": 20002, "erin": 20003, "frank": 20004}
 
 
+class NotThereError(RuntimeError):
+    """The error of libcephfs for a path that is missing."""
+
+
 class Tree:
     """The root of a file system with homes, as libcephfs shows it."""
 
     unset = (KeyError,)
     error = RuntimeError
+    missing = NotThereError
 
     def __init__(self, homes: dict[str, int]) -> None:
         self.uids = {f"/home/{name}": uid for name, uid in homes.items()}
@@ -51,6 +56,8 @@ class Tree:
         self.closed += 1
 
     def stat(self, path: str) -> Any:
+        if self.uids[path] < 0:
+            raise NotThereError(path)
         return SimpleNamespace(st_mode=stat.S_IFDIR | 0o700, st_uid=self.uids[path])
 
     def getxattr(self, path: str, name: str) -> bytes:
@@ -123,6 +130,17 @@ def test_a_group_that_is_unknown_changes_nothing() -> None:
 def test_a_folder_of_another_person_gets_none() -> None:
     tree = Tree({"carol": 0, "dave": 20002})
     assert run(tree)[0] == "/home/carol: passed over, it is not a folder of carol"
+    assert set(tree.written) == {"/home/dave"}
+
+
+def test_one_home_that_cannot_be_set_ends_no_other() -> None:
+    """A member without an account, and a home that was removed since it was listed."""
+    groups = {**GROUPS, "hpc": ["aaron", "carol", "dave"]}
+    tree = Tree({"carol": -1, "aaron": 1, "dave": 20002})
+    assert run(tree, groups) == [
+        "/home/aaron: passed over, this host knows no aaron",
+        f"/home/dave: max_bytes {10 * TIB}, max_files 1000",
+    ]
     assert set(tree.written) == {"/home/dave"}
 
 
