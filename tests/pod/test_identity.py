@@ -51,6 +51,33 @@ def test_groups_decide_who_logs_in(people: Path) -> None:
     assert ssh("nobody-of-this-name", "login-01").returncode == 255
 
 
+def test_names_of_the_host_are_not_the_directorys(people: Path) -> None:
+    """The directory has a key of erin, and a group that sudo would know by its name."""
+    group = f"dn: cn=sudo,{BASE}\nchangetype: "
+    change(f"{group}add\nobjectClass: posixGroup\ncn: sudo\ngidNumber: 20090\nmemberUid: carol\n")
+    # useradd asks sssd, which knows erin, and refuses.
+    entries = {
+        "passwd": "erin:x:1500:1500::/home/erin:/bin/sh",
+        "group": "erin:x:1500:",
+        "shadow": "erin:*:20000:0:99999:7:::",
+    }
+    makes = [f"echo '{line}' >> /etc/{name}" for name, line in entries.items()]
+    try:
+        shell("login-01", "; ".join([*makes, "install -d -o 1500 -g 1500 -m 700 /home/erin"]))
+        made = run("configure_identity")
+        time.sleep(CACHE_S)
+        erin, carol = ssh("erin", "login-01"), ssh("carol", "login-01", "id -G; id -Gn")
+    finally:
+        files = " ".join(f"/etc/{name}" for name in entries)
+        shell("login-01", f"sed -i '/^erin:/d' {files}; rm -rf /home/erin")
+        change(f"{group}delete\n")
+    assert made.rc == 0, made.why
+    assert erin.returncode == 255
+    assert carol.returncode == 0, carol.stderr
+    assert not {"sudo", "20090"} & set(carol.stdout.split())
+    assert run("configure_identity").rc == 0
+
+
 def test_a_job_of_a_person_and_its_shell(people: Path) -> None:
     scheduler = run("configure_scheduler")
     assert scheduler.rc == 0, scheduler.why

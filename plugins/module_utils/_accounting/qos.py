@@ -218,7 +218,8 @@ def _removal_errors(removed: Sequence[str], uses: Sequence[Use], jobs: Sequence[
         if users:
             shown = ", ".join(users[:5]) + (f" and {len(users) - 5} more" if users[5:] else "")
             errors.append(f"qos.{name}: cannot be removed while it is used by {shown}")
-        queued = [job for job in jobs if job.qos == name]
+        # From 24.11 on a job may name several, and squeue shows all while it waits.
+        queued = [job for job in jobs if name in job.qos.split(",")]
         if queued:
             errors.append(f"qos.{name}: cannot be removed while it has jobs: {name_jobs(queued)}")
     return errors

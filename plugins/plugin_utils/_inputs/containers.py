@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .host import STATE, Host
@@ -39,8 +39,11 @@ def asked_containers(host: Host) -> list[str]:
 
 def _users(host: Host) -> Iterator[str]:
     """Yield users of the cluster, since root does not meet faults of permissions."""
-    for account in host.site.primary.fields("slurm_controller_accounts", "users"):
-        yield from account.get("users", ())
+    for account in host.site.primary.fields("slurm_controller_accounts", "users", "state"):
+        for user in account.get("users", ()):
+            one = user if isinstance(user, Mapping) else {"name": user}
+            if "absent" not in (account.get("state"), one.get("state")):
+                yield one["name"]
     yield "root"
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from .fabric import HARDWARE, link_layer, rail_inputs, rails_of
 from .host import Host
+from .storage import mounts, volumes
 
 
 def _judged(host: Host) -> Any:
@@ -36,5 +37,6 @@ def hardware_inputs(host: Host) -> dict[str, Any]:
         "dcgm_gpus": gpus.get("count") or 0,
         "node_health_profile": _judged(host),
         "node_health_rails": [{**rail, "link_layer": layer} for rail in rails],
+        "node_health_mounts": [{"path": one["path"]} for one in (*mounts(host), *volumes(host))],
         "local_storage_disks": (nvme.get("os_disks") or 0) + (nvme.get("data_disks") or 0),
     }

@@ -233,6 +233,18 @@ class Host:
             _refuse_unknown(given.path, given.value)
         return given.value
 
+    def entry(self, name: str, key: str) -> Any:
+        """Return the key's value in the inventory's mapping, in any case, None without.
+
+        The keys of a mapping that is a secret, or made of a fact, are not known: None.
+        """
+        options = self._given[name].value if self.says(name) else None
+        for given, value in options.items() if isinstance(options, Mapping) else ():
+            if str(given).lower() == key.lower():
+                _refuse_unknown(f"{self._given[name].path}.{given}", value)
+                return value
+        return None
+
     def fields(self, name: str, *keys: str) -> list[dict[str, Any]]:
         """Return these keys of each mapping in the inventory's list, where it has them."""
         found = []

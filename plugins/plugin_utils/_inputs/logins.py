@@ -27,11 +27,11 @@ def _environment(host: Host) -> dict[str, str]:
     # Where there are no adapters, a list of them would leave jobs without any network.
     if not devices or not host.value(HARDWARE):
         return {}
-    return {
-        "NCCL_IB_HCA": "=" + ",".join(devices),
-        "NCCL_CROSS_NIC": "0",
-        "UCX_NET_DEVICES": ",".join(devices),
-    }
+    names = {"NCCL_IB_HCA": "=" + ",".join(devices), "NCCL_CROSS_NIC": "0"}
+    # Jobs without GPUs ask UCX, too, which fails where it finds none of the devices.
+    if not host.site.present_groups["cpu_nodes"]:
+        names["UCX_NET_DEVICES"] = ",".join(devices)
+    return names
 
 
 def login_inputs(host: Host) -> dict[str, Any]:

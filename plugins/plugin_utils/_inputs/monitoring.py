@@ -15,6 +15,7 @@ from typing import Any
 
 from .fabric import environment, subnet_manager_provider
 from .host import PLAN, Host
+from .slurm import slurmctld_port
 
 _ACCESS = "monitoring_access"
 _ANYWHERE = ("0.0.0.0", "::", "")
@@ -37,6 +38,7 @@ _CERTIFIED = {
 _LISTENING = ("node_exporter", "dcgm_exporter", "slurm_exporter_controller")
 _NATIVE = ("jobs", "nodes", "partitions", "scheduler")
 _SLURMCTLD_PORT = 6817
+_PUBLISHED = "slurm_exporter_controller_port"
 
 
 @dataclass(frozen=True)
@@ -51,8 +53,10 @@ class Exporter:
 
     @property
     def target(self) -> dict[str, Any]:
-        """The target as Prometheus takes it."""
-        labels = {"instance": self.host, **({"__scheme__": "https"} if self.tls else {})}
+        """The target as Prometheus takes it. One job may be two in its configuration."""
+        labels = {"instance": self.host, "job": self.job}
+        if self.tls:
+            labels["__scheme__"] = "https"
         return {"address": self.address, "labels": labels}
 
 
@@ -98,6 +102,13 @@ def exporters(asking: Host) -> Iterator[Exporter]:
             )
 
 
+def _published_port(host: Host) -> int:
+    """Return the port where slurmctld of the host publishes its metrics."""
+    if host.says(_PUBLISHED):
+        return int(host.value(_PUBLISHED))
+    return slurmctld_port(host) or _SLURMCTLD_PORT
+
+
 def _access(host: Host, name: str, *keys: str) -> dict[str, Any]:
     """Return keys of monitoring_access, referred to, where the first one says something."""
     given = host.outline(_ACCESS) or {}
@@ -114,23 +125,24 @@ def _named(host: Host) -> dict[str, Any]:
 
 
 def _jobs(host: Host, found: list[Exporter]) -> list[Any]:
-    """Return the jobs of Prometheus. A password is only in a job that asks for one."""
+    """Return the jobs of Prometheus. A password is only in a job whose members all ask for one."""
     jobs: list[Any] = []
-    for job in sorted({one.job for one in found}):
-        members = [one for one in found if one.job == job]
+    for job, users in sorted({(one.job, one.users) for one in found}):
+        members = [one for one in found if (one.job, one.users) == (job, users)]
         secured = any(one.tls for one in members)
+        beside = users and any(one.job == job and not one.users for one in found)
         jobs.append(
             {
-                "name": job,
+                "name": f"{job}-users" if beside else job,
                 "targets": [one.target for one in members],
-                **(_named(host) if any(one.users for one in members) else {}),
+                **(_named(host) if users else {}),
                 **(_access(host, "ca") if secured else {}),
                 **(_access(host, "certificate", "key") if secured else {}),
             }
         )
     slurm = [
         {
-            "address": f"{_before_port(str(one.address))}:{_SLURMCTLD_PORT}",
+            "address": f"{_before_port(str(one.address))}:{_published_port(one)}",
             "labels": {"instance": one.name},
         }
         for one in host.site.present
@@ -157,12 +169,15 @@ def _jobs(host: Host, found: list[Exporter]) -> list[Any]:
 
 
 def _alertmanagers(host: Host, found: list[Exporter]) -> dict[str, Any]:
+    """Return who receives alerts. The password is for those alone that ask for one."""
     members = [one for one in found if one.job == "alertmanager"]
-    secured = any(one.tls for one in members)
+    secured, users = (any(getattr(one, name) for one in members) for name in ("tls", "users"))
+    without = [one.address for one in members if one.users != users]
     return {
-        "targets": [one.address for one in members],
+        "targets": [one.address for one in members if one.users == users],
+        **({"open_targets": without} if without else {}),
         **({"scheme": "https"} if secured else {}),
-        **(_named(host) if any(one.users for one in members) else {}),
+        **(_named(host) if users else {}),
         **(_access(host, "ca") if secured else {}),
     }
 
@@ -254,6 +269,8 @@ def exporter_inputs(host: Host) -> dict[str, Any]:
     }
     if certificates:
         given["node_exporter_certificates"] = certificates
+    if asks_slurm(host):
+        given[_PUBLISHED] = _published_port(host)
     if host.node["mig"]:
         # Slurm numbers the instances, and the exporter the GPUs: a job's name would be at another.
         given["dcgm_exporter_job_mapping"] = False

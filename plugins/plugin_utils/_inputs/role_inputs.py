@@ -17,7 +17,7 @@ from .containers import asked_containers, container_inputs
 from .fabric import fabric_inputs, rails_of
 from .gpu import hardware_inputs
 from .host import Host, Site, UnknownError
-from .identity import asked_identity
+from .identity import asked_identity, identity_inputs
 from .logins import login_inputs
 from .monitoring import asked_exporters, asked_monitoring, exporter_inputs, monitoring_inputs
 from .network import asked_network, network_inputs
@@ -27,6 +27,7 @@ from .validation import gate_inputs, report_inputs, validation_inputs
 
 _DOMAINS = (
     network_inputs,
+    identity_inputs,
     fabric_inputs,
     hardware_inputs,
     slurm_inputs,

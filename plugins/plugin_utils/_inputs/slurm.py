@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from .host import STATE, Host, Site
 
 # Login hosts run sackd from this release on.
 _SACKD = "23.11"
+_SLURMCTLD_PORT = 6817
 # The program that role node_health installs, where the inventory has no other.
 _HEALTH_CHECK = "/usr/local/libexec/baremetal-dgx/node-health-slurm"
 _GROUPS = frozenset(
@@ -51,10 +53,32 @@ def _of_primary(host: Host, name: str, default: Any) -> Any:
     return primary.refer(name) if primary.says(name) else default
 
 
+def _port(host: Host, options: str, key: str) -> int:
+    """Return the port in these options of a daemon, the first of several; 0 for Slurm's own."""
+    found = re.match(r"\d+", str(host.entry(options, key)))
+    return int(found[0]) if found else 0
+
+
+def slurmctld_port(controller: Host) -> int:
+    """Return the port of slurmctld that the inventory has; 0 for Slurm's own."""
+    port = _port(controller, "slurm_controller_options", "SlurmctldPort")
+    # Written or not, it is the same, and slurmd would restart for other words.
+    return 0 if port == _SLURMCTLD_PORT else port
+
+
+def _database_port(site: Site) -> int:
+    hosts = [site.hosts[name] for name in site.groups["slurm_databases"][:1]]
+    ports = [_port(host, "slurm_database_options", "DbdPort") for host in hosts]
+    return next(filter(None, ports), site.defaults["slurm_controller_database_port"])
+
+
 def _health_check(host: Host) -> Any:
     primary = host.site.primary
     watched = primary.says("node_health_enabled") and primary.value("node_health_enabled")
-    default = {"program": _HEALTH_CHECK} if watched else {}
+    default: dict[str, Any] = {"program": _HEALTH_CHECK} if watched else {}
+    if watched and any(one.value("node_health_resume") for one in host.site.present):
+        # Drained nodes, too: the program is to take back its own drain.
+        default["node_state"] = ["IDLE", "CYCLE"]
     return _of_primary(host, "slurm_controller_health_check", default)
 
 
@@ -86,6 +110,9 @@ def slurm_inputs(host: Host) -> dict[str, Any]:
         return {}
     primary = site.primary
     controllers, databases = site.groups["slurm_controllers"], site.groups["slurm_databases"]
+    port = slurmctld_port(primary)
+    # Without their configuration they would ask at Slurm's own port.
+    asked = [f"{one}:{port}" if port else one for one in controllers]
     name = site.plan["cluster"]["name"]
     secrets, build = STATE + "/secrets", STATE + "/plan/slurm"
     state: Any = ""
@@ -116,6 +143,7 @@ def slurm_inputs(host: Host) -> dict[str, Any]:
             "slurm_controller_cluster_name": name,
             "slurm_controller_hosts": controllers,
             "slurm_controller_databases": databases,
+            "slurm_controller_database_port": _database_port(site),
             "slurm_controller_nodes": _alike(site.plan["slurm"]["nodes"]),
             "slurm_controller_topology": site.plan["slurm"]["topology"],
             "slurm_controller_build_dir": build,
@@ -125,7 +153,7 @@ def slurm_inputs(host: Host) -> dict[str, Any]:
     if host.runs_jobs:
         pretended = primary.value("slurm_controller_pretended_hardware")
         given |= {
-            "slurm_compute_controllers": controllers,
+            "slurm_compute_controllers": asked,
             # Configless, slurmd needs /etc/slurm without the files of slurmctld.
             "slurm_compute_configless": bool(primary.value("slurm_controller_configless"))
             and "slurm_controllers" not in host.groups,
@@ -137,7 +165,7 @@ def slurm_inputs(host: Host) -> dict[str, Any]:
             # Who logs in to submit a job has none yet.
             given["slurm_compute_pam_adopt"] = False
         given |= {
-            "slurm_login_controllers": controllers,
+            "slurm_login_controllers": asked,
             "slurm_login_manage_config": "slurm_controllers" not in host.groups
             and not host.runs_jobs,
             "slurm_login_configless": login_is_configless(host),

@@ -34,6 +34,11 @@ LDAP: dict[str, Any] = {
     "identity_bind_password": "100% secret",
     "identity_login_groups": ["hpc", "domain users"],
     "identity_ca": CA,
+    "__identity_locals": {"stdout_lines": []},
+    # The command of the task that reads the local users.
+    "__identity_reads": read_yaml(ROLES / "identity/tasks/set_vars.yml")[-1][
+        "ansible.builtin.command"
+    ]["argv"],
 }
 SHOWN = {
     "files": "__identity_files",
@@ -46,6 +51,7 @@ SHOWN = {
     "refusals": "__identity_refusals | selectattr('when') | map(attribute='say') | list",
     "homes": "__identity_homes",
     "locals": "__identity_local_users",
+    "reads": "__identity_reads",
 }
 
 
@@ -244,14 +250,127 @@ def test_without_groups_no_member_of_the_directory_may_log_in(tmp_path: Path) ->
     assert found["simple_allow_users"] == "root"
 
 
-def test_local_users_with_numbers_of_the_directory(tmp_path: Path) -> None:
-    command = shown(tmp_path, "Debian", "13", identity_id_max=100000)["locals"]
-    users = {"root": 0, "alice": 2001, "low": 10000, "slurm": 64030, "nobody": 65534, "bob": 70000}
+def test_local_users_by_their_numbers(tmp_path: Path) -> None:
+    inputs = {"identity_id_max": 100000, "ansible_user": "admin"}
+    command = shown(tmp_path, "Debian", "13", **inputs)["locals"]
+    users = {
+        "root": 0,
+        "sshd": 101,
+        "admin": 999,
+        "alice": 2001,
+        "low": 10000,
+        "slurm": 64030,
+        "nobody": 65534,
+        "bob": 70000,
+    }
     passwd = tmp_path / "passwd"
     lines_of = [f"{name}:x:{number}:{number}::/:/bin/sh\n" for name, number in users.items()]
     passwd.write_text("".join(lines_of) + "far:x:100001:1::/:/bin/sh\n", encoding="utf-8")
     done = subprocess.run([*command, str(passwd)], capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["low (10000)", "bob (70000)"]
+    found = [line.split(" ", 1) for line in done.stdout.splitlines()]
+    assert [rest for word, rest in found if word == "directory"] == ["low (10000)", "bob (70000)"]
+    # No system user, which a package may bring at any time, but who logs in to run Ansible.
+    names = [rest for word, rest in found if word == "local"]
+    assert names == ["admin", "alice", "low", "bob", "far"]
+
+
+def test_a_login_whose_only_key_is_the_directorys(tmp_path: Path) -> None:
+    """The directory is not asked for it any more, and Ansible would have no way in."""
+    result = shown(tmp_path, "Debian", "13", ansible_user="ops")
+    programs = {
+        "runuser": 'test "$1 $2 $3" = "-u ops --" && shift 3 && exec "$@"',
+        "sss_ssh_authorizedkeys": 'test "$1" = ops && printf %s "$DIRECTORY"',
+    }
+    for name, text in programs.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "passwd").write_text(
+        f"root:x:0:0::/root:/bin/sh\nops:x:999:999::{tmp_path}:/bin/sh\n"
+    )
+    (tmp_path / "local").write_text(f"root:x:0:0::{tmp_path}:/bin/sh\n")
+    (tmp_path / ".ssh").mkdir()
+
+    def reads(passwd: str, directory: str) -> list[str]:
+        known = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DIRECTORY": directory}
+        command = [*result["reads"][:-1], str(tmp_path / passwd)]
+        done = subprocess.run(command, env=known, capture_output=True, text=True, check=True)
+        return done.stdout.splitlines()
+
+    assert result["reads"][-1] == "/etc/passwd"
+    home = ["local ops", f"home {tmp_path}"]
+    assert reads("passwd", "ssh-ed25519 AAAA") == [*home, "locked out"]
+    assert reads("passwd", "") == home
+    assert reads("local", "ssh-ed25519 AAAA") == [""], "a person of the directory alone"
+    (tmp_path / ".ssh/authorized_keys").write_text("")
+    assert reads("passwd", "ssh-ed25519 AAAA") == [*home, "locked out"]
+    (tmp_path / ".ssh/authorized_keys").write_text("ssh-ed25519 AAAA\n")
+    assert reads("passwd", "ssh-ed25519 AAAA") == home
+
+
+def test_a_login_that_would_be_locked_out_is_refused(tmp_path: Path) -> None:
+    inputs = {**LDAP, "ansible_user": "ops", "__identity_locals": {"stdout_lines": ["locked out"]}}
+    shows = {"refusals": SHOWN["refusals"]}
+    (line,) = render(tmp_path, "identity", "Debian", inputs, shows)["refusals"]
+    assert line == (
+        "identity_ssh_keys: ansible_user ops is a local user with a key in the directory alone, "
+        "which is not asked for local users; put its key on the host: bootstrap, or "
+        "authorized_keys in node_base_users"
+    )
+    without = {**inputs, "identity_ssh_keys": False}
+    assert render(tmp_path, "identity", "Debian", without, shows)["refusals"] == []
+
+
+def filtered(result: dict[str, Any]) -> tuple[list[str], list[str]]:
+    parsed = configparser.ConfigParser(interpolation=None)
+    parsed.read_string(result["files"][CONF][HIDDEN])
+    users, groups = (parsed["nss"][f"filter_{kind}"] for kind in ("users", "groups"))
+    return users.split(", "), groups.split(", ")
+
+
+def test_a_name_of_the_host_is_not_looked_up_in_the_directory(tmp_path: Path) -> None:
+    """The directory's key would open the local account, and sudo compares names of groups."""
+    lines_of = ["directory low (10000)", "local ops", "local debian", "local root"]
+    result = shown(
+        tmp_path, "Debian", "13",
+        __identity_locals={"stdout_lines": lines_of},
+        identity_local_users=["service", "ops"],
+        identity_local_groups=["operators", "hpc"],
+    )  # fmt: skip
+    users, groups = filtered(result)
+    assert users == ["debian", "munge", "ops", "root", "service", "slurm"]
+    # One that may log in is wanted from the directory.
+    assert groups == [
+        "adm", "admin", "docker", "lxd", "munge", "operators", "root", "slurm", "sudo", "wheel",
+    ]  # fmt: skip
+
+
+def test_a_group_of_administrators_is_no_group_of_people(tmp_path: Path) -> None:
+    inputs = {**LDAP, "identity_login_groups": ["hpc", "Sudo", "wheel"]}
+    shows = {"refusals": SHOWN["refusals"]}
+    (line,) = render(tmp_path, "identity", "Debian", inputs, shows)["refusals"]
+    assert line == (
+        "identity_login_groups: sudo, wheel: a group of administrators on hosts, so that the "
+        "directory's is not seen; name another group"
+    )
+
+
+@pytest.mark.parametrize("local", ["ops", "low"])
+def test_a_local_user_with_a_number_of_the_directory_is_refused(tmp_path: Path, local: str) -> None:
+    (task,) = [
+        one
+        for one in read_yaml(ROLES / "identity/tasks/preflight.yml")
+        if "__identity_clashes" in one.get("vars", {})
+    ]
+    clash = ["directory low (10000)"] if local == "low" else []
+    known = {
+        "__identity_locals": {"stdout_lines": [*clash, f"local {local}"]},
+        "identity_id_min": 10000,
+        "identity_id_max": 20000,
+    }
+    play = {"hosts": "all", "gather_facts": False, "vars": known, "tasks": [task]}
+    output = " ".join(played(tmp_path, {"h0": {}}, play).stdout.split())
+    line = "this host has the local users low (10000); write a range without them"
+    assert (line in output) is ("failed=1" in output) is bool(clash)
 
 
 def test_start_tls_and_other_choices(tmp_path: Path) -> None:

@@ -184,6 +184,39 @@ def test_a_standby_of_slurmdbd_starts_when_the_primary_has_made_the_tables(tmp_p
     assert backup in found["db-02"]["probe"]
 
 
+def test_slurmdbd_is_asked_at_its_port(tmp_path):
+    """By the probe, which would wait for ten minutes, and by slurmctld; Slurm takes any case."""
+    template = ROLES / "slurm_database/templates/etc/slurm/slurmdbd-probe.conf.j2"
+    cases = {
+        name: {
+            "slurm_database_hosts": [name],
+            "slurm_database_cluster_name": "demo",
+            "slurm_base_auth": "munge",
+            "slurm_database_options": options,
+        }
+        for name, options in {"other": {"dbdport": 7031}, "own": {"DebugLevel": "verbose"}}.items()
+    }
+    shown = {"probe": f"lookup('ansible.builtin.template', '{template}')"}
+    found = render_many(tmp_path, "slurm_database", "Debian", cases, shown)
+    assert "AccountingStoragePort=7031" in found["other"]["probe"].splitlines()
+    assert "Port" not in found["own"]["probe"]
+    cases = {
+        "own": {"slurm_controller_options": {"SlurmctldDebug": "verbose"}},
+        "other": {"slurm_controller_database_port": 7031},
+        "site": {
+            "slurm_controller_database_port": 7031,
+            "slurm_controller_options": {"accountingstorageport": 7032},
+        },
+    }
+    shown = {"port": "__slurm_controller_database"}
+    found = render_many(tmp_path, "slurm_controller", "Debian", cases, shown)
+    assert {name: one["port"] for name, one in found.items()} == {
+        "other": {"AccountingStoragePort": 7031}, "own": {}, "site": {},
+    }  # fmt: skip
+    (task, *_others) = read_yaml(ROLES / "slurm_controller/tasks/configure.yml")
+    assert "__slurm_controller_database" in task["baremetal.dgx.slurm_config"]["options"]
+
+
 def test_the_conversion_by_a_new_release_has_its_time(tmp_path):
     """With one slurmdbd, too. A run that ends before it says that it must not be interrupted."""
     wait = read_yaml(ROLES / "slurm_database/tasks/service.yml")[2]
@@ -193,6 +226,65 @@ def test_the_conversion_by_a_new_release_has_its_time(tmp_path):
     assert found["waits"]
     assert wait["baremetal.dgx.service_check"]["wait_s"] == 600
     assert "converts its tables after an upgrade, do not stop it" in found["remedy"]
+
+
+# What the commands of a host print: its processes of slurm, whether slurmd is active, and slurm.
+NUMBERED = {
+    "controller": ("/proc/77", 3, "995:994"),
+    "node": ("", 0, "995:994"),
+    "packages": ("", 3, "995:994"),
+    "virgin": ("", 3, ""),
+    "same": ("/proc/77", 0, "64030:64030"),
+    "group": ("/proc/77", 0, "64030:994"),
+}
+COMMANDS = {
+    "find": "case $* in *'-user slurm') echo $PROCESSES ;; esac",
+    "systemctl": 'exit "$RC"',
+    "getent": 'test "$NUMBERS" && echo "slurm:x:$NUMBERS:Slurm:/nonexistent:/usr/sbin/nologin"',
+}
+
+
+def numbered(folder: Path, family: str, source: str, *options: str) -> str:
+    """Run what reads and compares the numbers of slurm; return what Ansible prints."""
+    read, check = read_yaml(ROLES / "slurm_base/tasks/preflight.yml")[:2]
+    assert check.pop("any_errors_fatal") is True, "others would go on"
+    for name, text in COMMANDS.items():
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    read["environment"] = {"PROCESSES": "{{ p }}", "RC": "{{ rc }}", "NUMBERS": "{{ numbers }}"}
+    hosts = {
+        name: dict(zip(("p", "rc", "numbers"), values, strict=True))
+        for name, values in NUMBERED.items()
+    }
+    known = {
+        "__slurm_base_policy_command": ["echo", "  Installed: 24.11.5"],
+        "ansible_facts": {"os_family": family},
+        "slurm_base_source": source,
+        "slurm_base_uid": 64030,
+        "slurm_base_gid": 64030,
+    }
+    play = {"hosts": "all", "gather_facts": False, "vars": known, "tasks": [read, check]}
+    path = f"{folder}:{os.environ['PATH']}"
+    return played(folder, hosts, play, *options, PATH=path).stdout
+
+
+@pytest.mark.parametrize("options", [(), ("--check",)])
+def test_a_slurm_that_runs_is_not_renumbered(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """usermod does so on a node, and fails on the controller, where slurm has processes."""
+    output = numbered(tmp_path, "RedHat", "distribution", *options)
+    failed = set(re.findall(r"^(\S+) +: .*failed=1", output, re.MULTILINE))
+    assert failed == {"controller", "node", "group"}, output
+    line = (
+        "slurm_base_uid: 64030 (slurm_base_gid: 64030), but slurm is 995 (994) here, and Slurm "
+        "runs; write slurm_base_uid: 995 and slurm_base_gid: 994; or, if the other hosts have "
+        "64030, stop slurmd (slurmctld, slurmdbd) on this one"
+    )
+    assert line in " ".join(output.split())
+
+
+def test_numbers_of_slurm_are_the_packages_where_the_role_makes_none(tmp_path: Path) -> None:
+    assert "failed=1" not in numbered(tmp_path, "Debian", "distribution")
+    assert "failed=1" in numbered(tmp_path, "Debian", "repository")
 
 
 def test_logs_of_slurm_have_one_file_that_rotates_them(tmp_path):

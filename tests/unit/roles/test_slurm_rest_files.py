@@ -79,6 +79,20 @@ def test_slurmrestd_is_a_user_of_its_own_and_tls_is_all_that_reaches_it(tmp_path
     assert way["command"][-1] == "https://10.1.0.11:6820/slurm/v0.0.42/partitions"
 
 
+def test_the_socket_is_named_as_the_release_takes_it(tmp_path: Path) -> None:
+    """Changelog of 25.11.0rc1; manual of 25.11.1."""
+    versions = ("22.05", "24.11", "25.05", "25.11", "26.05")
+    cases = {version: {**HOST, "slurm_base_version": version} for version in versions}
+    found = render_many(tmp_path, "slurm_rest", "Debian", cases, {"units": SHOWN["units"]})
+    addresses = {}
+    for version in versions:
+        unit = by_path(found[version]["units"])["/etc/systemd/system/slurmrestd.service"]
+        (start,) = (line for line in lines(unit) if line.startswith("ExecStart="))
+        addresses[version] = start.rpartition(" ")[2]
+    old, new = "unix:/run/slurmrestd/socket", "unix:///run/slurmrestd/socket"
+    assert addresses == {"22.05": old, "24.11": old, "25.05": old, "25.11": new, "26.05": new}
+
+
 def test_the_check_asks_the_host_itself_where_a_proxy_is_set(tmp_path: Path) -> None:
     inputs = {**HOST, "slurm_rest_address": "127.0.0.1"}
     way = render(tmp_path, "slurm_rest", "Debian", inputs, SHOWN)["probes"][2]

@@ -90,6 +90,36 @@ def test_a_node_that_moves_to_another_address_has_slurm_read_all_again(tmp_path:
     assert texts[0] != texts[1] == texts[2]
 
 
+def test_other_ports_reach_who_asks_there(tmp_path: Path) -> None:
+    """slurmd and sackd have no slurm.conf when they ask for it; slurmctld has none of slurmdbd."""
+    inventory = example(tmp_path, "minimal")
+    options = {"slurmctldport": "7000-7003", "SlurmdPort": 7100}
+    write(inventory, "group_vars/slurm_controllers/zz.yml", {"slurm_controller_options": options})
+    write(
+        inventory,
+        "group_vars/slurm_databases/zz.yml",
+        {"slurm_database_options": {"dbdPort": 7031}},
+    )
+    exporter = {"slurm_exporter_enabled": True, "slurm_exporter_native": True}
+    write(inventory, "group_vars/all/zz.yml", exporter)
+    found = Wiring(inventory)
+    (head,) = found.plan["cluster"]["groups"]["slurm_controllers"]
+    (login,) = found.plan["cluster"]["groups"]["login_nodes"]
+    assert found.of("dgx-01")["slurm_compute_controllers"] == [f"{head}:7000"]
+    assert found.of(login)["slurm_login_controllers"] == [f"{head}:7000"]
+    inputs = found.of(head)
+    assert inputs["slurm_controller_hosts"] == inputs["slurm_base_controllers"] == [head]
+    assert inputs["slurm_controller_database_port"] == 7031
+    assert inputs["slurm_exporter_controller_port"] == 7000
+
+
+def test_without_other_ports_no_host_is_given_one(wirings: dict[str, Wiring]) -> None:
+    found = wirings["alone"]
+    assert found.of("dgx-01")["slurm_compute_controllers"] == ["dgx-01"]
+    assert found.of("head-01")["slurm_login_controllers"] == ["dgx-01"]
+    assert found.of("dgx-01")["slurm_controller_database_port"] == 6819
+
+
 def test_a_controller_compares_itself_with_the_one_that_schedules(
     wirings: dict[str, Wiring],
 ) -> None:

@@ -471,6 +471,8 @@ def _check_options(values: Mapping[str, Any]) -> Iterator[str]:
             yield f"{path}: {wrong}"
         elif name in OWNED:
             yield f"{path}: is written by the role; use {OWNED[name]}"
+        elif name == "TLSType" and values["databases"]:
+            yield f"{path}: needs a certificate of slurmdbd, which no role makes; leave it out"
         if isinstance(value, Mapping) or value is None:
             yield f"{path}: is not a value; write a text, a number or a list"
             continue

@@ -89,13 +89,15 @@ def test_create_only(bring):
     assert bring(database, create_only=True, exclusive=True)["changed_names"] == ["slow"]
 
 
-def test_what_is_used_is_not_removed(bring):
+# Of squeue, where from 24.11 on a waiting job shows all that it names.
+@pytest.mark.parametrize("named", ["slow", "fast,slow", "slow,fast"])
+def test_what_is_used_is_not_removed(bring, named):
     database = Sacctmgr()
     bring(database, qos=QOS)
-    database.queue = ["7|bob|a|slow|RUNNING"]
+    database.queue = [f"7|bob|a|{named}|PENDING", "8|bob|a|slower,fast|PENDING"]
     database.log.clear()
     answer = bring(database, qos=[{"name": "slow", "state": "absent"}])
-    assert answer["errors"] == ["qos.slow: cannot be removed while it has jobs: 7 (bob, RUNNING)"]
+    assert answer["errors"] == ["qos.slow: cannot be removed while it has jobs: 7 (bob, PENDING)"]
     assert database.log == []
 
 

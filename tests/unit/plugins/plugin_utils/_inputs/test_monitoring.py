@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -18,11 +19,15 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.values im
     Value,
 )
 
+PORT = "slurm_exporter_controller_port"
 NODES = {"head-01": "fd00::11", "dgx-01": "fd00::21", "dgx-02": "fd00::22"}
 
 
-def site(**variables: Any) -> Site:
-    """Three hosts on a network of IPv6, all with these variables; head-01 has Prometheus."""
+def site(own: Mapping[str, Mapping[str, Any]] | None = None, **variables: Any) -> Site:
+    """Three hosts on a network of IPv6, all with these variables; head-01 has Prometheus.
+
+    `own` is what single hosts have besides.
+    """
     groups = {"head-01": ["slurm_controllers", "monitoring_nodes"]}
     nodes = [
         {
@@ -35,9 +40,15 @@ def site(**variables: Any) -> Site:
         for name, address in NODES.items()
     ]
     cluster = {"access_network": "management", "name": "core"}
-    values = {name: Value(value, f"all.{name}") for name, value in variables.items()}
+    values = {
+        host: {
+            name: Value(value, f"{host}.{name}")
+            for name, value in {**variables, **(own or {}).get(host, {})}.items()
+        }
+        for host in NODES
+    }
     plan = {"cluster": cluster, "nodes": nodes, "profiles": {}}
-    return Site(plan, Inventory({}, (), dict.fromkeys(NODES, values)), {})
+    return Site(plan, Inventory({}, (), values), {})
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.1.1", "::1", "0:0:0:0:0:0:0:1"])
@@ -52,6 +63,56 @@ def test_every_other_address_is_asked(address: str) -> None:
     assert [one.host for one in exporters(hosts.hosts["head-01"])] == list(NODES)
 
 
+USERS = {"prometheus": "$2y$10$x"}
+ACCESS = {"username": "prometheus", "password": "p", "ca": "CA"}
+
+
+def test_a_password_is_for_those_who_ask() -> None:
+    secured = {
+        "node_exporter_users": USERS,
+        "node_exporter_tls": {"certificate": "C", "key": "K"},
+    }
+    hosts = site(
+        {"dgx-01": secured},
+        node_exporter_enabled=True,
+        node_exporter_port=9100,
+        monitoring_access=ACCESS,
+    )
+    found = monitoring_inputs(hosts.hosts["head-01"])["prometheus_jobs"]
+    shown = {job["name"]: [one["labels"] for one in job["targets"]] for job in found}
+    assert shown == {
+        "node": [{"instance": name, "job": "node"} for name in ("head-01", "dgx-02")],
+        "node-users": [{"instance": "dgx-01", "job": "node", "__scheme__": "https"}],
+    }
+    plain, asking = found
+    assert not ACCESS.keys() & plain.keys()
+    assert ACCESS.keys() <= asking.keys()
+
+
+@pytest.mark.parametrize(
+    ("asking", "targets", "others"),
+    [
+        ([], ["[fd00::11]:9093", "[fd00::21]:9093"], None),
+        (["dgx-01"], ["[fd00::21]:9093"], ["[fd00::11]:9093"]),
+        (["head-01", "dgx-01"], ["[fd00::11]:9093", "[fd00::21]:9093"], None),
+    ],
+)
+def test_each_alertmanager_gets_alerts_and_a_password_if_it_asks(
+    asking: list[str], targets: list[str], others: list[str] | None
+) -> None:
+    hosts = site(
+        {name: {"alertmanager_users": USERS} for name in asking},
+        alertmanager_enabled=True,
+        alertmanager_address="::",
+        alertmanager_port=9093,
+        monitoring_access=ACCESS,
+    )
+    hosts.hosts["dgx-01"].groups = frozenset({"monitoring_nodes"})
+    found = monitoring_inputs(hosts.hosts["head-01"])["prometheus_alertmanagers"]
+    assert (found["targets"], found.get("open_targets")) == (targets, others)
+    assert ("password" in found) == bool(asking)
+
+
 def test_an_address_of_ipv6_has_brackets_before_a_port() -> None:
     hosts = site(
         node_exporter_enabled=True,
@@ -63,3 +124,22 @@ def test_an_address_of_ipv6_has_brackets_before_a_port() -> None:
     jobs = {job["name"]: job["targets"] for job in found["prometheus_jobs"]}
     assert jobs["node"][1]["address"] == "[fd00::21]:9100"
     assert [one["address"] for one in jobs["slurm-nodes"]] == ["[fd00::11]:6817"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "port"),
+    [
+        ({"slurm_controller_options": {"slurmctldPort": 7000}}, 7000),
+        ({"slurm_controller_options": {"SlurmctldPort": "7010-7013"}}, 7010),
+        ({"slurm_controller_options": {"SlurmctldPort": 7000}, PORT: 7020}, 7020),
+    ],
+)
+def test_metrics_of_slurmctld_are_at_its_port(variables: dict[str, Any], port: int) -> None:
+    hosts = site(
+        node_exporter_enabled=False,
+        slurm_exporter_enabled=True,
+        slurm_exporter_native=True,
+        **variables,
+    )
+    found = monitoring_inputs(hosts.hosts["head-01"])["prometheus_jobs"]
+    assert [one["targets"][0]["address"] for one in found] == [f"[fd00::11]:{port}"] * 4

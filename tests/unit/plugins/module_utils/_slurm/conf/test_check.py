@@ -51,6 +51,10 @@ def test_a_good_cluster_has_no_errors() -> None:
         assert check(values) == []
 
 
+def test_tls_without_slurmdbd_is_the_sites() -> None:
+    assert errors(options={"TLSType": "tls/s2n"}, databases=[], version="25.11") == []
+
+
 def test_what_jobs_and_nodes_get_may_be_set() -> None:
     assert errors(
         mpi_default="pmix_v4",
@@ -237,6 +241,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
     (
         {"options": {"SlurmdTimout": 30}},
         "options.SlurmdTimout: is not a key of slurm.conf; write SlurmdTimeout",
+    ),
+    (
+        {"options": {"tlsType": "tls/s2n"}},
+        "options.tlsType: needs a certificate of slurmdbd, which no role makes; leave it out",
     ),
     (
         {"options": {"CgroupAutomount": "yes"}},
