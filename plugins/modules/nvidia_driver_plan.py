@@ -153,11 +153,6 @@ held:
   returned: with O(state=plan) or O(state=offered)
   type: list
   elements: str
-unheld:
-  description: Packages that an earlier run has held and that are not to be held.
-  returned: with O(state=plan) or O(state=offered)
-  type: list
-  elements: str
 removals:
   description: Packages of another driver whose place the new ones take.
   returned: with O(state=plan) or O(state=offered)

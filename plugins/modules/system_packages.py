@@ -13,7 +13,9 @@ description:
   - Works with APT (Debian, Ubuntu) and with DNF (Enterprise Linux), without their Python bindings.
   - A node that has what is declared costs one query of the package database. Package lists are read
     again only when something is to be installed and they are old, or older than the sources.
-  - Packages that a killed run left unpacked or half configured are finished first.
+  - Packages that a killed run left unpacked or half configured are finished first, and so are those
+    of which a killed run of dnf left two versions. Scripts of packages that dnf did not come to are
+    not known of, and are not run.
   - Nothing is removed that is not declared. An install or a removal that would take other packages
     along is refused, and the error names them.
 version_added: 1.0.0
@@ -52,6 +54,11 @@ options:
     type: list
     elements: str
     default: []
+  holds_file:
+    description: File with what earlier runs have put into O(held), a name on each line. What is
+      in it and is in O(held) no more is released. Empty keeps no such record.
+    type: str
+    default: ""
   removals_allowed:
     description: Packages that an install may replace.
     type: list
@@ -103,7 +110,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner, ToolError
-from ansible_collections.baremetal.dgx.plugins.module_utils._host.packages.managers import Apt, Dnf
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.packages import managers
 from ansible_collections.baremetal.dgx.plugins.module_utils._host.packages.plan import (
     apply,
     make_plan,
@@ -115,6 +122,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "absent": {"type": "list", "elements": "str", "default": []},
     "held": {"type": "list", "elements": "str", "default": []},
     "unheld": {"type": "list", "elements": "str", "default": []},
+    "holds_file": {"type": "str", "default": ""},
     "removals_allowed": {"type": "list", "elements": "str", "default": []},
     "recommends": {"type": "bool", "default": False},
     "lists_max_age_s": {"type": "int", "default": 3600},
@@ -126,21 +134,23 @@ ARGUMENT_SPEC: dict[str, Any] = {
 def main() -> None:
     """Load, plan, apply, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    params, kind = module.params, Apt if module.get_bin_path("dpkg-query") else Dnf
-    manager = kind(ModuleRunner(module), params)
+    params, debian = module.params, module.get_bin_path("dpkg-query")
+    manager = (managers.Apt if debian else managers.Dnf)(ModuleRunner(module), params)
     actions: list[str] = []
     with reported(module, {"actions": actions}):
-        lists = (params[key] for key in ("absent", "held", "unheld"))
+        holds = managers.Holds(params["holds_file"], params["held"])
+        lists = params["absent"], params["held"], [*params["unheld"], *holds.released]
         plan = make_plan(manager.load(), parse_wanted(params["present"]), *lists)
         if plan.errors:
             raise ToolError("; ".join(plan.errors), errors=list(plan.errors))
         interrupted = manager.interrupted()
         if interrupted and not plan.repair:
             actions.append("finish an interrupted run of dpkg")
-        actions += plan.actions
+        actions += [*plan.actions, *holds.actions]
         changed = bool(actions)
         if not module.check_mode:
             changed = apply(manager, plan, params["held"], interrupted)
+            changed = holds.write() or changed
     result: dict[str, Any] = {
         "changed": changed,
         "actions": actions if changed else [],

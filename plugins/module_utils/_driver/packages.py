@@ -51,7 +51,7 @@ SYSTEMS = UBUNTU + DEBIAN + DGX_OS + EL
 
 # Packages that belong to a driver. What containers and toolkits have keeps its own versions.
 _FAMILY = re.compile(
-    r"^(nvidia-(driver|open|dkms|kernel|headless|utils|compute-utils|firmware|persistenced|modprobe"
+    r"^(nvidia-(driver|open|dkms|kernel|kmod|headless|utils|compute-utils|firmware|persistenced|modprobe"
     r"|smi|settings|fabricmanager|fabric-manager|imex|legacy|alternative|suspend|egl|vdpau"
     r"|xconfig|libXNVCtrl|libs|opencl|vulkan)"
     r"|libnvidia-(?!container)|libnvsdm|linux-(modules|objects|signatures)-nvidia|cuda-drivers"
@@ -77,6 +77,8 @@ class Row:
     # Modules are compiled on the node, so that headers are needed, and a key under Secure Boot.
     dkms: bool = True
     stream: str = ""
+    # Names of `driver` whose version is not the driver's.
+    own_version: tuple[str, ...] = ()
     first: int = 0
     last: int = 9999
 
@@ -102,18 +104,41 @@ def _ubuntu_archive(flavour: str, suffix: str) -> Row:
 
 
 def _debian_archive(system: str, branch: int, flavour: str, modules: str) -> Row:
-    # (i) Debian 12 has 535, Debian 13 has 550, in non-free. There is no fabric manager.
+    # (i) Debian 12 has 535, Debian 13 has 550, in non-free. There is no fabric manager, and
+    # nvidia-persistenced is a source package that not each point release follows: 535.171.04 beside
+    # a driver 535.261.03.
     return Row(
         (system,),
         DISTRIBUTION,
         flavour,
         (modules, "nvidia-driver-bin", "nvidia-smi", "libcuda1", "nvidia-persistenced"),
+        own_version=("nvidia-persistenced",),
         first=branch,
         last=branch,
     )
 
 
 _NVLINK = ("nvlsm", "libnvsdm")
+
+
+def _enterprise(module: str, meta: str) -> tuple[str, ...]:
+    # (c) The spec files: each branch has these names, and they require their libraries in one
+    # version. (c) The metapackages take a newer driver as well, so that the guide locks all parts,
+    # and the first name is that of the driver: its version is what a branch alone keeps.
+    return (
+        "nvidia-driver",
+        "nvidia-driver-libs",
+        "nvidia-driver-cuda",
+        "nvidia-driver-cuda-libs",
+        "nvidia-kmod-common",
+        module,
+        "nvidia-persistenced",
+        meta,
+    )
+
+
+_EL_OPEN = _enterprise("kmod-nvidia-open-dkms", "nvidia-open")
+_EL_PROPRIETARY = _enterprise("kmod-nvidia-latest-dkms", "cuda-drivers")
 
 ROWS: tuple[Row, ...] = (
     _ubuntu_archive(OPEN, "-open"),
@@ -186,19 +211,19 @@ ROWS: tuple[Row, ...] = (
     ),
     # (c) The guide: `dnf module enable nvidia-driver:580-open; dnf install nvidia-open`.
     Row(
-        EL, NVIDIA, OPEN, ("nvidia-open", "nvidia-persistenced"),
+        EL, NVIDIA, OPEN, _EL_OPEN,
         "nvidia-fabricmanager", "libnvidia-nscq", _NVLINK, stream="{b}-open", first=580,
     ),
     Row(
-        EL, NVIDIA, OPEN, ("nvidia-open", "nvidia-persistenced"),
+        EL, NVIDIA, OPEN, _EL_OPEN,
         "nvidia-fabric-manager", "libnvidia-nscq-{b}", _NVLINK, stream="{b}-open", last=579,
     ),
     Row(
-        EL, NVIDIA, PROPRIETARY, ("cuda-drivers", "nvidia-persistenced"),
+        EL, NVIDIA, PROPRIETARY, _EL_PROPRIETARY,
         "nvidia-fabricmanager", "libnvidia-nscq", _NVLINK, stream="{b}-dkms", first=580,
     ),
     Row(
-        EL, NVIDIA, PROPRIETARY, ("cuda-drivers", "nvidia-persistenced"),
+        EL, NVIDIA, PROPRIETARY, _EL_PROPRIETARY,
         "nvidia-fabric-manager", "libnvidia-nscq-{b}", _NVLINK, stream="{b}-dkms", last=579,
     ),
 )  # fmt: skip
@@ -232,11 +257,12 @@ class Selection:
     nvlink: tuple[str, ...] = ()
     dkms: bool = False
     stream: str = ""
+    own_version: tuple[str, ...] = ()
     errors: tuple[str, ...] = field(default=())
 
     @property
     def locked(self) -> tuple[str, ...]:
-        """Names that have the version of the driver, and are held."""
+        """Names that are held; their version is the driver's, but for `own_version`."""
         names = [*self.driver, self.fabric_manager, self.nscq]
         return tuple(name for name in names if name)
 
@@ -361,6 +387,7 @@ def _fill(row: Row, system: str, request: Request, kernel: str, branch: str) -> 
         nvlink=row.nvlink if nvlsm else (),
         dkms=row.dkms,
         stream=name(row.stream),
+        own_version=row.own_version,
         errors=tuple(errors),
     )
 

@@ -88,7 +88,6 @@ class Work:
 
     present: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
-    unheld: tuple[str, ...] = ()
     removals: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     changes_driver: bool = False
@@ -173,6 +172,10 @@ def find_package(packages: Mapping[str, Package], pattern: str) -> Package | Non
     return None
 
 
+def _has_own_version(name: str, selection: Selection) -> bool:
+    return name in selection.own_version or bool(_OWN_VERSION.match(name))
+
+
 def exact_version(seen: Seen, request: Request, selection: Selection) -> str:
     """Return the version that all parts get: the declared one, or that of the branch's driver here.
 
@@ -185,11 +188,24 @@ def exact_version(seen: Seen, request: Request, selection: Selection) -> str:
         if (
             package
             and package.installed
-            and not _OWN_VERSION.match(name)
+            and not _has_own_version(name, selection)
             and of_branch(package.version, branch_of(request))
         ):
             return upstream(package.version)
     return ""
+
+
+def newest_of_all(
+    request: Request, selection: Selection, on_offer: Mapping[str, Sequence[str]]
+) -> str:
+    """Return the newest version of the branch that all parts have on offer; empty for none."""
+    branch = branch_of(request)
+    offers = [
+        {upstream(one) for one in on_offer.get(name, ()) if of_branch(one, branch)}
+        for name in selection.locked
+        if not _has_own_version(name, selection)
+    ]
+    return max(set.intersection(*offers), key=order, default="") if offers else ""
 
 
 def pin(seen: Seen, request: Request, selection: Selection) -> str:
@@ -212,7 +228,7 @@ def plan(seen: Seen, request: Request, selection: Selection, extra: Sequence[str
     pattern = pin(seen, request, selection)
     present, missing, changes = [], [], False
     for name in (*selection.locked, *selection.nvlink):
-        own = bool(_OWN_VERSION.match(name))
+        own = _has_own_version(name, selection)
         present.append(name if own else f"{name}={pattern}")
         package = seen.packages.get(name)
         there = bool(package and package.installed)
@@ -220,7 +236,7 @@ def plan(seen: Seen, request: Request, selection: Selection, extra: Sequence[str
             package and not own and not of_branch(package.version, version or branch_of(request))
         ):
             missing.append(name)
-            changes = changes or name in selection.driver
+            changes = changes or (name in selection.driver and name not in selection.own_version)
     for entry in extra:
         present.append(entry)
         package = seen.packages.get(entry.split("=")[0])
@@ -247,7 +263,6 @@ def plan(seen: Seen, request: Request, selection: Selection, extra: Sequence[str
     return Work(
         present=tuple(dict.fromkeys(present)),
         held=tuple(held),
-        unheld=tuple(sorted(seen.own_holds.difference(held))),
         removals=tuple(sorted(removals)) if changes else (),
         missing=tuple(dict.fromkeys(missing)),
         changes_driver=changes,
@@ -260,7 +275,7 @@ def obstacles(
     """Return what keeps the work from succeeding, one line each; nothing was changed yet."""
     if selection.errors:
         return list(selection.errors)
-    messages = [*_held(seen, request, selection, work), *_older(seen, request, selection)]
+    messages = [*_held(seen, request, selection, work), *_older(seen, request, selection, work)]
     declared = request.version or branch_of(request)
     replaced = [name for name in selection.locked if name in work.missing]
     if seen.steps and (replaced or "nouveau" in seen.modules):
@@ -295,25 +310,37 @@ def _held(seen: Seen, request: Request, selection: Selection, work: Work) -> lis
     return messages
 
 
-def _older(seen: Seen, request: Request, selection: Selection) -> list[str]:
-    if not request.version:
+def _older(seen: Seen, request: Request, selection: Selection, work: Work) -> list[str]:
+    """Return that parts are newer than the version that all get, in one line.
+
+    A branch alone does not go below the driver of it that is loaded.
+    """
+    version = exact_version(seen, request, selection)
+    if not version:
         return []
     newer = [
         f"{name} {seen.packages[name].version}"
         for name in selection.locked
         if name in seen.packages
         and seen.packages[name].installed
-        and not _OWN_VERSION.match(name)
-        and order(seen.packages[name].version) > order(request.version)
+        and not _has_own_version(name, selection)
+        and order(seen.packages[name].version) > order(version)
     ]
+    of_loaded = not request.version and of_branch(seen.loaded, branch_of(request))
+    if work.changes_driver and of_loaded and order(seen.loaded) > order(version):
+        newer.append(f"the loaded driver {seen.loaded}")
     if not newer:
         return []
-    line = (
-        f"{', '.join(newer)}: newer than the declared {request.version}, and a package manager "
-        "does "
-        "not go back by itself; remove the driver first, or declare the newer version"
+    why = (
+        f"declared {version}, and a package manager does not go back by itself; remove the driver "
+        "first, or declare the newer version"
     )
-    return [line]
+    if not request.version:
+        why = (
+            f"installed driver {version}, and without a version nothing goes back; declare the "
+            "newer one as nvidia_driver_version"
+        )
+    return [f"{', '.join(newer)}: newer than the {why}"]
 
 
 def _under_use(seen: Seen, declared: str, consent: Consent) -> str:

@@ -209,10 +209,9 @@ def offered(run: CommandRunner, system: str, names: Sequence[str]) -> dict[str, 
             parts = line.split("\t")
             if len(parts) == 3:
                 found.setdefault(parts[0], []).append(parts[1])
-                # kernel-devel is asked for with the kernel's release as part of its name
-                full = [name for name in names if parts[2].startswith(name)]
-                for name in full:
-                    found.setdefault(name, []).append(parts[1])
+                # kernel-devel is asked for by its whole name, with release and architecture
+                if parts[2] in names:
+                    found.setdefault(parts[2], []).append(parts[1])
         return found
     answer = run(["apt-cache", "madison", *names], timeout_s=60)
     if not answer.ok:

@@ -16,7 +16,18 @@ from .._core.run import CommandRunner, ToolError
 from .._slurm import service
 from .judge import agree, gpudirect_way
 from .packages import Request, headers_package, select, wants_fabric_manager
-from .plan import Consent, Seen, absent_packages, cuda_of, next_step, obstacles, pin, plan
+from .plan import (
+    Consent,
+    Seen,
+    absent_packages,
+    cuda_of,
+    exact_version,
+    newest_of_all,
+    next_step,
+    obstacles,
+    pin,
+    plan,
+)
 from .read import Places, load, offered, refresh
 
 
@@ -37,14 +48,18 @@ def planned(
     findings = obstacles(seen, request, selection, work, consent)
     if ask and not findings and work.missing:
         refresh(run, seen.system, params["sources_file"])
+        names = [entry.split("=")[0] for entry in work.present]
+        on_offer = offered(run, seen.system, names)
+        if not exact_version(seen, request, selection):
+            # The next run finds a version installed, and must write the same pin.
+            request = replace(request, version=newest_of_all(request, selection, on_offer))
+            work = plan(seen, request, selection, params["driver"]["extra"])
         wanted = [entry for entry in work.present if entry.split("=")[0] in work.missing]
-        names = [entry.split("=")[0] for entry in wanted]
         headers = headers_package(seen.system, seen.kernel)
-        findings = absent_packages(wanted, offered(run, seen.system, names), headers)
+        findings = absent_packages(wanted, on_offer, headers)
     return {
         "present": list(work.present),
         "held": list(work.held),
-        "unheld": list(work.unheld),
         "removals": list(work.removals),
         "missing": list(work.missing),
         "stream": selection.stream,

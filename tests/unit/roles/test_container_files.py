@@ -176,6 +176,37 @@ def test_packages_by_url(enroot: dict[str, dict[str, Any]]) -> None:
     assert "Trusted: yes" in source["content"]
 
 
+@pytest.mark.parametrize(
+    ("role", "source", "others"),
+    [
+        ("enroot", "packages", ("preinstalled", "none")),
+        ("nvidia_container_toolkit", "configured", ("preinstalled", "none")),
+    ],
+)
+def test_a_hold_ends_with_the_version_or_the_source(
+    tmp_path: Path, role: str, source: str, others: tuple[str, ...]
+) -> None:
+    tasks = read_yaml(ROLES / role / "tasks/install.yml")
+    (task,) = (one for one in tasks if "baremetal.dgx.system_packages" in one)
+    options = task["baremetal.dgx.system_packages"]
+    assert "when" not in task, "what an earlier run has held is released without a source, too"
+    assert options["holds_file"] == f"/var/lib/baremetal-dgx/held/{role}"
+    shown = {key: options[key].strip()[2:-2] for key in ("held", "present")}
+    hosts = {
+        "declared": {f"{role}_source": source, f"{role}_version": "1.2.3"},
+        "emptied": {f"{role}_source": source},
+        **{one: {f"{role}_source": one, f"{role}_version": "1.2.3"} for one in others},
+    }
+    found = render_many(tmp_path, role, "Debian", hosts, shown)
+    held = found["declared"]["held"]
+    assert held
+    assert {f"{name}=1.2.3-*" for name in held} <= set(found["declared"]["present"])
+    assert found["emptied"]["held"] == []
+    assert set(held) <= set(found["emptied"]["present"])
+    for one in others:
+        assert found[one] == {"held": [], "present": []}
+
+
 def test_enroot_refuses(enroot: dict[str, dict[str, Any]]) -> None:
     message = "\n".join(enroot["refused"]["refusals"])
     assert len(enroot["refused"]["refusals"]) == 7

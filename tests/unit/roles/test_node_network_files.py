@@ -35,6 +35,7 @@ INPUTS: dict[str, Any] = {
     "node_network_interfaces": [BOND, VLAN, PLAIN],
     "node_network_dns_servers": ["10.1.0.53", "fd00::53"],
     "node_network_dns_search": ["cluster.example.org"],
+    "node_network_replaces": ["/etc/a b.nmconnection", "/etc/netplan/50-cloud-init.yaml"],
     "__node_network_found": {"stdout_lines": ["networkd"]},
 }
 
@@ -52,6 +53,7 @@ def written(folder: Path, backend: str, distribution: str = "Debian") -> dict[st
     # In the order of the inventory: a set's own would change from run to run.
     assert 'PHYSICAL="eno1 enp1s0f0 enp1s0f1"' in settings
     assert 'VIRTUAL="bond0 bond0.20"' in settings
+    assert 'REPLACES="/etc/a b.nmconnection\n/etc/netplan/50-cloud-init.yaml\n"\n' in settings
     assert 'BELOW="bond0 enp1s0f0 enp1s0f1\nbond0.20 bond0\n"' in settings
     return {path[len(WANTED) :]: one["content"] for path, one in files.items()}
 
@@ -187,6 +189,15 @@ def test_refusals(tmp_path: Path) -> None:
                 ],
             },
         ],
+        "node_network_replaces": [
+            "/etc/netplan/fine here.yaml",
+            "/a$(reboot)",
+            "/b`",
+            '/c"',
+            "/d\\e",
+            "/f\n/g",
+            "/h ",
+        ],
         "node_network_confirm_s": 5,
         "__node_network_found": {"stdout_lines": ["none", "/etc/network/interfaces"]},
     }
@@ -199,6 +210,7 @@ def test_refusals(tmp_path: Path) -> None:
         "node_network_interfaces: eth2.7 has no VLAN tag",
         "node_network_interfaces: 10.9.0.5, 10.9.0.6/255.255.255.0, 10.8.0.0/255.255.0.0 has no",
         "node_network_interfaces: gateway: two default routes",
+        r'node_network_replaces: "/a$(reboot)", "/b`", "/c\"", "/d\\e", "/f\n/g", "/h " has',
         "node_network_confirm_s: 5; write 30",
     ]
     for line, start in zip(result["refusals"], starts, strict=True):
@@ -240,6 +252,10 @@ esac
 APPLY, BACK = "baremetal-dgx-network-change.timer", "baremetal-dgx-network-return-in-time.timer"
 
 
+# As NetworkManager names it.
+WIRED = "Wired connection  1.nmconnection"
+
+
 class Node:
     """The script on a node whose tools are scripts and whose files are below a temporary folder."""
 
@@ -255,6 +271,7 @@ class Node:
         (self.live / "60-baremetal-dgx-host-old.network").write_text("old\n")
         (self.live / "20-dhcp.network").write_text("dhcp\n")
         (self.live / "70-baremetal-dgx-rail0.network").write_text("rail\n")
+        (self.live / WIRED).write_text("wired\n")
         (self.state / "wanted/60-baremetal-dgx-host-lo.network").write_text("lo\n")
         (self.state / "wanted/60-baremetal-dgx-host-new9.network").write_text("new9\n")
         self.settings("lo 0 10.1.0.11/24")
@@ -270,7 +287,7 @@ class Node:
         (self.state / "settings").write_text(
             f"BACKEND=networkd\nFOLDER={self.live}\n"
             'FILES="60-baremetal-dgx-host-lo.network 60-baremetal-dgx-host-new9.network"\n'
-            f'REPLACES="{self.live}/20-dhcp.network"\n'
+            f'REPLACES="{self.live}/20-dhcp.network\n{self.live}/{WIRED}\n"\n'
             f'PHYSICAL="{physical}"\nVIRTUAL="{virtual}"\nSHOWS="\n{shows}\n"\n'
             'BELOW="new9 lo eth1"\n'
         )
@@ -305,6 +322,7 @@ BEFORE = {
     "20-dhcp.network": "dhcp\n",
     "60-baremetal-dgx-host-old.network": "old\n",
     "70-baremetal-dgx-rail0.network": "rail\n",
+    WIRED: "wired\n",
 }
 AFTER = {
     "60-baremetal-dgx-host-lo.network": "lo\n",
@@ -324,6 +342,7 @@ def test_a_change_that_is_confirmed(node: Node) -> None:
         f"write {node.live}/60-baremetal-dgx-host-new9.network",
         f"remove {node.live}/60-baremetal-dgx-host-old.network",
         f"remove {node.live}/20-dhcp.network",
+        f"remove {node.live}/{WIRED}",
     ]
     node.ok("change", "90")
     assert node.files == BEFORE, "nothing is written while the connection is open"

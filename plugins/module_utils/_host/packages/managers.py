@@ -3,15 +3,16 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""Package managers: dpkg and apt-get (Debian, Ubuntu), rpm and dnf (Enterprise Linux)."""
+"""Package managers: dpkg and apt-get (Debian, Ubuntu), rpm and dnf (Enterprise Linux); holds."""
 
 from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from typing import Any, Mapping, Sequence
 
-from ..._core.files import text_if_readable, write_atomic
+from ..._core.files import text_if_readable, text_if_there, write_atomic
 from ..._core.run import MISSING, CommandResult, CommandRunner, ToolError
 from ..._core.wait import attempts
 from .plan import (
@@ -188,10 +189,17 @@ class Dnf:
 
     def load(self) -> dict[str, Package]:
         """The packages of the node; a name that only another package provides counts as there."""
-        answer = self.run(["rpm", "-qa", "--qf", "%{NAME}\t%{VERSION}-%{RELEASE}\n"], timeout_s=60)
+        query = "%{NAME}\t%{VERSION}-%{RELEASE}\t%{ARCH}\n"
+        answer = self.run(["rpm", "-qa", "--qf", query], timeout_s=60)
         if not answer.ok:
             raise ToolError(f"the package database cannot be read: {answer.describe()}")
         packages = parse_rpm(answer.out, text_if_readable(_VERSION_LOCKS) or "")
+        twice = [package for package in packages.values() if package.unfinished]
+        if twice:
+            duplicates = self._duplicates()
+            for package in twice:
+                unfinished = package.name in duplicates
+                packages[package.name] = replace(package, unfinished=unfinished)
         for want in parse_wanted(self.params["present"]):
             if not want.version and not satisfied(want, packages):
                 # `kernel-devel-$(uname -r)` is a name with its version: nothing provides that.
@@ -199,8 +207,16 @@ class Dnf:
                     packages[want.name] = Package(want.name)
         return packages
 
+    def _duplicates(self) -> list[str]:
+        """Return what dnf takes for a duplicate: which names it installs only, a site may set."""
+        words = ["dnf", "-q", "repoquery", "--installed", "--duplicates", "--qf", "%{name}"]
+        answer = self.run(words, timeout_s=self.params["timeout_s"])
+        if not answer.ok:
+            raise ToolError(f"packages with two versions cannot be asked: {answer.describe()}")
+        return answer.out.split()
+
     def interrupted(self) -> bool:
-        """An interrupted transaction leaves no trace that rpm itself would not repair."""
+        """Scripts of packages that did not run leave nothing that could be asked for."""
         return False
 
     def dnf(self, words: Sequence[str]) -> None:
@@ -211,7 +227,14 @@ class Dnf:
             raise ToolError(answer.describe(12))
 
     def repair(self, change_held: bool) -> None:
-        """Nothing to do: rpm has no half-configured packages."""
+        """Remove the older of two versions; the newer one is installed again, with its scripts."""
+        self.dnf(["remove", "--duplicates"])
+        left = [package.name for package in self.load().values() if package.unfinished]
+        if left:
+            raise ToolError(
+                f"{', '.join(left)}: not finished; two versions are installed after "
+                "`dnf remove --duplicates`"
+            )
 
     def install(self, wanted: Sequence[Wanted], change_held: bool) -> bool:
         """Install packages; dnf refuses by itself what would need a removal."""
@@ -241,3 +264,24 @@ class Dnf:
             raise ToolError("dnf cannot hold packages; install python3-dnf-plugin-versionlock")
         if not answer.ok:
             raise ToolError(answer.describe())
+
+
+class Holds:
+    """What a role holds, and what its record says: only that is released, since others hold, too.
+
+    Without a path there is no record. OSError.
+    """
+
+    def __init__(self, path: str, held: Sequence[str]) -> None:
+        self.path = path
+        self.held = list(held)
+        self.recorded = (text_if_there(path) or "").split() if path else self.held
+        self.released = [name for name in self.recorded if name not in self.held]
+        differs = self.recorded != self.held
+        self.actions = [f"record in {path} what is held"] if differs else []
+
+    def write(self) -> bool:
+        """Write the record; returns whether it was another one."""
+        if self.actions:
+            write_atomic(self.path, "".join(f"{name}\n" for name in self.held))
+        return bool(self.actions)

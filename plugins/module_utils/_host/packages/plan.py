@@ -17,6 +17,8 @@ from typing import Iterable, Mapping, Protocol, Sequence
 NAME_PATTERN = re.compile(r"^[A-Za-z0-9][A-Za-z0-9+._:-]*$")
 # dpkg-query(1), db:Status-Abbrev: half-installed, unpacked, half-configured, triggers.
 _UNFINISHED = "HUFWt"
+# Several versions of these are installed side by side; dnf.conf(5), installonlypkgs, may name more.
+_INSTALL_ONLY = re.compile(r"kernel|gpg-pubkey$")
 _LOCKED = re.compile(
     r"could not get lock|lock was locked by another process|is another process using it"
     r"|unable to (?:acquire|lock)|waiting for cache lock",
@@ -117,8 +119,9 @@ def parse_dpkg(text: str) -> dict[str, Package]:
 
 
 def parse_rpm(text: str, locks: str = "") -> dict[str, Package]:
-    """Return the packages by name from lines of name and version with a tab.
+    """Return the packages by name from lines of name, version and maybe architecture with tabs.
 
+    A killed upgrade leaves two versions for one architecture, and such a package is unfinished.
     locks is versionlock.list; its lines are like `slurm-0:23.11.1-1.el9.*`.
     """
     held = {
@@ -126,10 +129,17 @@ def parse_rpm(text: str, locks: str = "") -> dict[str, Package]:
         for match in re.finditer(r"^\s*([^#!\s][^\s]*?)-(?:\d+:)?\d[^\s-]*-[^\s-]+$", locks, re.M)
     }
     packages: dict[str, Package] = {}
+    seen, twice = set(), set()
     for line in text.splitlines():
-        name, tab, version = line.partition("\t")
+        name, tab, rest = line.partition("\t")
+        version, _tab, arch = rest.partition("\t")
+        if (name, arch) in seen and arch and not _INSTALL_ONLY.match(name):
+            twice.add(name)
+        seen.add((name, arch))
         if tab:
-            packages[name] = Package(name, version.strip(), held=name in held)
+            packages[name] = Package(
+                name, version.strip(), held=name in held, unfinished=name in twice
+            )
     return packages
 
 
@@ -166,7 +176,7 @@ def make_plan(
     remove = tuple(name for name in absent if name in packages and packages[name].installed)
     there = {package.name for package in packages.values() if package.installed} | names
     locked = {package.name for package in packages.values() if package.held}
-    release = tuple(name for name in unheld if name in locked)
+    release = tuple(name for name in dict.fromkeys(unheld) if name in locked)
     hold = tuple(name for name in held if name in there and name not in locked)
     actions = [f"finish {name}" for name in repair]
     actions += [f"release {name}" for name in release]

@@ -237,15 +237,13 @@ def test_enterprise_linux_says_which_kernel_boots_next(ask, node, path, found):
 
 
 def test_the_package_of_each_new_kernel_is_not_held(ask, node):
-    """Held, it would leave a new kernel without a driver; what an earlier run has held goes."""
+    """Held, it would leave a new kernel without a driver."""
     follows = "linux-modules-nvidia-580-server-open-generic"
     own = f"linux-modules-nvidia-580-server-open-{KERNEL}"
-    node.write("var/lib/baremetal-dgx/held/nvidia_driver", f"{follows}\n{own}\n")
     answer = ask("plan", source="distribution")
     assert {f"{follows}", own} <= {entry.split("=")[0] for entry in answer["present"]}
     assert own in answer["held"]
     assert follows not in answer["held"]
-    assert answer["unheld"] == [follows]
 
 
 def test_disagreement_is_told_and_fails(ask, node):
@@ -351,6 +349,21 @@ def test_what_is_not_offered_fails_before_anything_changes(ask, node):
     assert "Dir::Etc::sourcelist=/etc/apt/sources.list.d/x.sources" in log
     assert len(log.splitlines()) == 1
     assert "failed" not in ask("offered", check=True)
+
+
+def test_a_branch_alone_is_pinned_as_the_next_run_pins_it(ask, node):
+    offers = "".join(f"{name} | {v}-1ubuntu1 | x\n" for name in NAMES for v in ("580.178.04", V))
+    (node.tools / "madison.txt").write_text(offers)
+    branch = {"version": "", "branch": "580"}
+    first = ask("offered", **branch)
+    assert first["pin"] == "580.178.04-*"
+    assert first["present"] == [f"{name}=580.178.04-*" for name in NAMES]
+    # Nothing is asked in check mode.
+    assert ask("offered", check=True, **branch)["pin"] == "580.*"
+    node.install("580.178.04")
+    (node.tools / "madison.txt").write_text(offers.replace("580.178.04", "580.200.01"))
+    again = ask("offered", **branch)
+    assert (again["pin"], again["missing"]) == (first["pin"], [])
 
 
 def test_offered_and_headers(ask, node):

@@ -281,6 +281,34 @@ def test_a_release_lets_go(apt, bring):
     assert apt.status["base"][0] == "i"
 
 
+def test_only_what_the_record_has_is_released(apt, bring, tmp_path):
+    record = tmp_path / "held" / "enroot"
+    apt.status["timesyncd"][0] = "h"
+    params = {"present": ["jq=1.7*", "base"], "held": ["jq", "base"], "holds_file": str(record)}
+    apt.status["jq"] = ["i", "i", "1.7"]
+    actions = ["hold jq", "hold base", f"record in {record} what is held"]
+    assert bring(check=True, **params)["actions"] == actions
+    assert not record.exists()
+    assert bring(**params)["actions"] == actions
+    assert record.read_text() == "jq\nbase\n"
+    assert bring(**params)["changed"] is False
+    fewer = {**params, "held": ["base"]}
+    assert bring(**fewer)["actions"] == ["release jq", f"record in {record} what is held"]
+    assert {name: entry[0] for name, entry in apt.status.items()} == {
+        "jq": "i", "base": "h", "timesyncd": "h",
+    }  # fmt: skip
+    assert bring(**fewer)["changed"] is False
+
+
+def test_without_a_record_no_hold_is_released(apt, bring, tmp_path):
+    """It may be the site's; what nothing holds gets no record."""
+    apt.status["base"][0] = "h"
+    assert bring(present=["base"], holds_file=str(tmp_path / "held"))["changed"] is False
+    assert bring(present=["base"])["changed"] is False
+    assert apt.status["base"][0] == "h"
+    assert not (tmp_path / "held").exists()
+
+
 def test_a_provided_package_changes_nothing(apt, bring):
     """A name that only another package provides is asked for again, and changes nothing."""
     apt.archive["virtual"] = "1"
@@ -301,6 +329,10 @@ class DnfModel:
 
     def __init__(self):
         self.installed = {"tzdata": "2025-1.el9"}
+        # Further packages, as rpm -qa has them: name, version and architecture.
+        self.beside = []
+        self.installonly = {"kernel-core"}
+        self.stuck = False
         self.provides = {"webserver"}
         self.log = []
         self.limits = []
@@ -312,7 +344,16 @@ class DnfModel:
         self.limits.append(timeout_s)
         rc, out = 0, ""
         if words[0] == "rpm" and words[1] == "-qa":
-            out = "".join(f"{name}\t{version}\n" for name, version in self.installed.items())
+            lines = [f"{name}\t{version}\tx86_64" for name, version in self.installed.items()]
+            lines += ["\t".join(one) for one in self.beside]
+            form = words[3].replace("\\t", "\t").replace("\\n", "\n")
+            assert form == "%{NAME}\t%{VERSION}-%{RELEASE}\t%{ARCH}\n"
+            out = "".join(f"{line}\n" for line in lines)
+        elif "repoquery" in words:
+            names = [name for name, _version, _arch in self.beside]
+            out = "".join(f"{name}\n" for name in names if name not in self.installonly)
+        elif words[-2:] == ["remove", "--duplicates"]:
+            self.beside = self.beside if self.stuck else []
         elif words[:3] == ["rpm", "-q", "--whatprovides"]:
             rc = 0 if words[3] in self.provides else 1
         elif words[:2] == ["rpm", "-q"]:
@@ -373,6 +414,46 @@ def test_dnf_finds_a_name_with_its_version(dnf, bring):
     assert bring(present=["kernel-devel-5.14.0-570.el9_6.x86_64"])["actions"] == []
     other = "kernel-devel-5.14.0-611.el9_7.x86_64"
     assert bring(check=True, present=[other])["actions"] == [f"install {other}"]
+
+
+def test_dnf_finishes_an_upgrade_that_was_killed(dnf, bring):
+    """The new version is there, and the old one was not removed any more."""
+    dnf.beside = [("tzdata", "2024-1.el9", "x86_64")]
+    assert bring(check=True)["actions"] == ["finish tzdata"]
+    assert dnf.beside
+    assert bring()["actions"] == ["finish tzdata"]
+    assert dnf.beside == []
+    assert bring()["changed"] is False
+    assert [words[0] for words in dnf.log][-1:] == ["rpm"], "dnf is asked about duplicates alone"
+
+
+def test_dnf_says_what_it_could_not_finish(dnf, bring):
+    dnf.beside, dnf.stuck = [("tzdata", "2024-1.el9", "x86_64")], True
+    answer = bring()
+    assert answer["failed"] is True
+    assert answer["msg"].startswith("tzdata: not finished; two versions")
+
+
+@pytest.mark.parametrize(
+    ("other", "asks"),
+    [
+        (("tzdata", "2025-1.el9", "i686"), False),
+        (("kernel-core", "5.14.0-611.el9_7", "x86_64"), False),
+        (("gpg-pubkey", "8483c65d-5ccc5b19", "(none)"), False),
+        # What a site has in installonlypkgs, dnf alone knows.
+        (("kmod-site", "2-1.el9", "x86_64"), True),
+    ],
+)
+def test_dnf_keeps_what_is_installed_side_by_side(dnf, bring, other, asks):
+    dnf.installed["kernel-core"] = "5.14.0-570.el9_6"
+    dnf.installed["kmod-site"] = "1-1.el9"
+    dnf.installonly.add("kmod-site")
+    dnf.beside = [other]
+    if other[2] == "(none)":
+        dnf.beside.append(("gpg-pubkey", "fd431d51-4ae0493b", "(none)"))
+    answer = bring()
+    assert (answer["changed"], answer["actions"]) == (False, [])
+    assert any("repoquery" in words for words in dnf.log) is asks
 
 
 @pytest.mark.parametrize("params", [{"held": ["tzdata"]}, {"unheld": ["tzdata"]}])

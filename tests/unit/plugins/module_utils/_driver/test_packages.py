@@ -24,6 +24,13 @@ H100 = {"gpu": "h100", "nvswitches": 4}
 B200 = {"gpu": "b200", "nvswitches": 2}
 
 
+def enterprise(meta, module):
+    return (
+        "nvidia-driver", "nvidia-driver-libs", "nvidia-driver-cuda", "nvidia-driver-cuda-libs",
+        "nvidia-kmod-common", module, "nvidia-persistenced", meta,
+    )  # fmt: skip
+
+
 def selected(system, kernel=NOBLE, **asked):
     return select(system, Request(**asked), kernel)
 
@@ -89,12 +96,12 @@ def test_systems(release, dgx, system):
         ),
         (
             "rhel9", "nvidia_repository", "580",
-            ("nvidia-open", "nvidia-persistenced"),
+            enterprise("nvidia-open", "kmod-nvidia-open-dkms"),
             "nvidia-fabricmanager", "libnvidia-nscq", "580-open",
         ),
         (
             "rhel9", "directory", "570",
-            ("nvidia-open", "nvidia-persistenced"),
+            enterprise("nvidia-open", "kmod-nvidia-open-dkms"),
             "nvidia-fabric-manager", "libnvidia-nscq-570", "570-open",
         ),
         (
@@ -115,6 +122,14 @@ def test_names_on_a_node_with_nvswitches(system, source, branch, driver, manager
     assert (found.fabric_manager, found.nscq, found.nvlink) == (manager, nscq, ())
     assert found.stream == stream
     assert found.locked == (*driver, manager, nscq)
+
+
+def test_the_flavour_is_that_of_the_kernel_module_package():
+    found = selected(
+        "rhel9", source="nvidia_repository", branch="550", modules="proprietary", **H100
+    )
+    assert found.driver == enterprise("cuda-drivers", "kmod-nvidia-latest-dkms")
+    assert found.stream == "550-dkms"
 
 
 def test_without_nvswitches_there_is_no_fabric():
@@ -219,6 +234,7 @@ def test_own_packages_take_the_place_of_the_tables():
         ("libnvidia-nscq", True),
         ("linux-modules-nvidia-580-server-open-generic", True),
         ("cuda-drivers-570", True),
+        ("nvidia-kmod-common", True),
         ("nvidia-fabric-manager", True),
         ("libcuda1:amd64", True),
         ("nvidia-container-toolkit", False),

@@ -20,6 +20,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._driver.plan import 
     absent_packages,
     exact_version,
     library_versions,
+    newest_of_all,
     next_step,
     obstacles,
     of_branch,
@@ -183,6 +184,101 @@ def test_a_branch_takes_the_version_that_is_there():
     work = worked(there, request)
     assert "nvidia-fabricmanager=580.105.08-*" in work.present
     assert work.missing == NAMES[1:]
+
+
+def test_debian_versions_the_persistence_daemon_by_itself():
+    """Debian 12 after a point release that its own source package did not follow."""
+    version = "535.261.03"
+    parts = ("nvidia-open-kernel-dkms", "nvidia-driver-bin", "nvidia-smi", "libcuda1")
+    daemon = ("nvidia-persistenced", "535.171.04-1~deb12u1")
+    request = Request("distribution", version=version, gpu="h100")
+    seen = Seen(
+        system="debian12",
+        kernel="6.1.0-40-amd64",
+        loaded=version,
+        packages=packages(*((name, f"{version}-1~deb12u1") for name in parts), daemon),
+    )
+    work = worked(seen, request)
+    assert work.present == (*(f"{name}={version}-*" for name in parts), "nvidia-persistenced")
+    assert work.held == (*parts, "nvidia-persistenced")
+    assert work.missing == work.removals == ()
+    newer = {**seen.packages, **packages((daemon[0], "535.300.01-1"))}
+    assert refused(replace(seen, packages=newer), request) == []
+    bare = {name: package for name, package in seen.packages.items() if name in parts}
+    work = worked(replace(seen, packages=bare), request)
+    assert work.missing == ("nvidia-persistenced",)
+    assert not work.changes_driver
+    # With a branch alone the version of the daemon is not that of the driver.
+    branch = replace(request, version="", branch="535")
+    only = replace(seen, packages=packages(daemon))
+    assert exact_version(only, branch, select("debian12", branch, seen.kernel)) == ""
+    # NVIDIA's repository versions it with the driver.
+    other = replace(request, source="nvidia_repository")
+    assert f"nvidia-persistenced={version}-*" in worked(seen, other).present
+
+
+def test_all_parts_of_enterprise_linux_get_the_version_and_the_lock():
+    seen = Seen(system="rhel9", kernel="5.14.0-570.el9.x86_64")
+    work = worked(seen)
+    names = (
+        "nvidia-driver", "nvidia-driver-libs", "nvidia-driver-cuda", "nvidia-driver-cuda-libs",
+        "nvidia-kmod-common", "kmod-nvidia-open-dkms", "nvidia-persistenced", "nvidia-open",
+        "nvidia-fabricmanager", "libnvidia-nscq",
+    )  # fmt: skip
+    assert work.present == tuple(f"{name}={V}-*" for name in names)
+    assert work.held == names
+    there = packages(*((name, f"{V}-1.el9") for name in names))
+    assert worked(replace(seen, packages=there)).missing == ()
+    newer = {**there, **packages(("nvidia-driver", "580.178.04-1.el9"))}
+    assert "nvidia-driver 580.178.04-1.el9: newer" in refused(replace(seen, packages=newer))[0]
+    # Earlier releases locked two of them, and dnf took a newer driver beside these.
+    branch = replace(REQUEST, version="", branch="580")
+    locked = packages(
+        ("nvidia-open", "580.95.05-1.el9"), ("nvidia-persistenced", "580.95.05-1.el9"),
+        nvidia_open=True, nvidia_persistenced=True,
+    )  # fmt: skip
+    own = frozenset(locked)
+    split = replace(seen, loaded=V, packages={**there, **locked}, own_holds=own)
+    work = worked(split, branch)
+    assert work.present == tuple(f"{name}={V}-*" for name in names)
+    assert work.missing == ("nvidia-persistenced", "nvidia-open")
+    assert refused(split, branch) == []
+
+
+def test_a_branch_alone_goes_back_nowhere():
+    branch = replace(REQUEST, version="", branch="580")
+    low = "580.95.05"
+    parts = packages(*((name, f"{low}-1ubuntu1") for name in NAMES))
+    newer = {**parts, **packages(("nvidia-fabricmanager", f"{V}-1"))}
+    (line,) = refused(replace(SOUND, loaded=low, packages=newer), branch)
+    assert line == (
+        f"nvidia-fabricmanager {V}-1: newer than the installed driver {low}, and without a "
+        "version nothing goes back; declare the newer one as nvidia_driver_version"
+    )
+    # The driver itself is whole, and the next boot loads it.
+    assert refused(replace(SOUND, packages=parts), branch) == []
+    some = {name: parts[name] for name in NAMES if name != "nvidia-dkms-580-open"}
+    (line,) = refused(replace(SOUND, packages=some), branch)
+    assert line.startswith(f"the loaded driver {V}: newer than the installed driver {low}, ")
+    (line,) = refused(replace(SOUND, loaded=OLD, packages=newer), branch, Consent(True, True))
+    assert line.startswith("nvidia-fabricmanager")
+
+
+@pytest.mark.parametrize(
+    ("offers", "version"),
+    [
+        ({}, "580.178.04"),
+        # Fabric manager of the newest driver is not out yet, or that of the next branch is.
+        ({"nvidia-fabricmanager": ["580.126.20-1", "580.105.08-1"]}, V),
+        ({"nvidia-fabricmanager": ["590.48.01-1", "580.105.08-1"]}, ""),
+        ({"libnvidia-nscq": []}, ""),
+    ],
+)
+def test_a_branch_is_the_newest_version_that_all_parts_have(offers, version):
+    request = replace(REQUEST, version="", branch="580")
+    both = ["580.178.04-1ubuntu1", f"{V}-1ubuntu1"]
+    on_offer = {**dict.fromkeys(NAMES, both), **offers}
+    assert newest_of_all(request, select("ubuntu24.04", request, KERNEL), on_offer) == version
 
 
 def test_a_driver_of_another_branch_makes_room():
