@@ -56,6 +56,26 @@ def test_the_login_by_key_takes_the_way_of_ansible(site: Site) -> None:
             assert f" {words} " in call
 
 
+def test_a_login_that_nothing_names_is_not_taken_for_root(site: Site) -> None:
+    hosts = site.folder / "hosts.yml"
+    described = yaml.safe_load(hosts.read_text())
+    del described["all"]["children"]["cluster"]["children"]["gpu_nodes"]["vars"]["ansible_user"]
+    hosts.write_text(yaml.safe_dump(described))
+    options = ("--check", "-e", '{"target": "dgx-01", "bootstrap_public_keys": ["ssh-ed25519 x"]}')
+    # ssh's own choice may do.
+    rc, output = site.run(*options, playbook="bootstrap")
+    assert rc == 0, output
+    assert "User=" not in (site.folder / "calls").read_text()
+    ssh = site.folder / "bin/ssh"
+    ssh.write_text("#!/bin/sh\necho 'Permission denied (publickey).' >&2\nexit 255\n")
+    rc, output = site.run(*options, playbook="bootstrap")
+    assert rc != 0, output
+    assert "ansible_user: missing, so that it is not known who shall log in by key" in output
+    rc, output = site.run(*options, "-u", "ops", playbook="bootstrap")
+    assert rc == 0, output
+    assert "would log in as ops with a password, install Python, and admit ops by key" in output
+
+
 UNKNOWN = """\
 No ED25519 host key is known for [fd00::1]:2222 and you have requested strict checking.
 Host key verification failed."""

@@ -161,6 +161,39 @@ def test_slurm_is_changed_between_lock_and_release(playbook: str) -> None:
     assert plays[first]["any_errors_fatal"]
 
 
+@pytest.mark.parametrize(
+    ("name", "left"),
+    [("Share the key and the release of Slurm", "mon-01"), ("Configure the compute", "login-01")],
+)
+def test_a_target_that_is_no_node_is_left_to_its_other_plays(
+    name: str, left: str, site: Site
+) -> None:
+    """What a run that did not reach a host advises is `-e target=HOST`, whatever the host is."""
+    hosts = site.folder / "hosts.yml"
+    described = yaml.safe_load(hosts.read_text())
+    groups = described["all"]["children"]["cluster"]["children"]
+    for group, host, address in (
+        ("login_nodes", "login-01", "10.1.0.21"), ("monitoring_nodes", "mon-01", "10.1.0.31")
+    ):  # fmt: skip
+        groups[group] = {"hosts": {host: {"node_address": {"management": address}}}}
+    hosts.write_text(yaml.safe_dump(described))
+    plays = yaml.safe_load((ROOT / "playbooks/configure_scheduler.yml").read_text())
+    (play,) = [play for play in plays if play["name"].startswith(name)]
+    # The role itself would install Slurm here.
+    (role,) = (one["role"] for one in play["roles"])
+    play |= {
+        "roles": [],
+        "tasks": [{"ansible.builtin.debug": {"msg": "got it: {{ inventory_hostname }}"}}],
+        "vars_files": [str(ROOT / "playbooks/vars/cluster.yml"), play["vars_files"][1]],
+    }
+    check = {"import_playbook": str(ROOT / "playbooks/check_inventory.yml")}
+    there = written(site, [check, play])
+    rc, output = site.run(playbook=there, target=f"dgx-01:{left}")
+    assert rc == 0, output
+    assert "got it: dgx-01" in output, role
+    assert f"got it: {left}" not in output, role
+
+
 def lose(site: Site, controller: str) -> None:
     """Have a controller that no connection reaches."""
     hosts = site.folder / "hosts.yml"
@@ -228,15 +261,17 @@ def test_another_primary_without_the_queue_is_red(site: Site) -> None:
     hosts = site.folder / "hosts.yml"
     described = yaml.safe_load(hosts.read_text())
     play = play_of("configure_scheduler", "Configure the scheduler")
-    look, _ask, judge = yaml.safe_load(
+    look, mount, _ask, judge = yaml.safe_load(
         (ROOT / "roles/slurm_controller/tasks/preflight.yml").read_text()
     )
     defaults = yaml.safe_load((ROOT / "roles/slurm_controller/defaults/main.yml").read_text())
     queue = site.folder / "slurmctld"
+    # Beside the playbook, where the lookup finds them as it does in the role.
+    (site.folder / "files").symlink_to(ROOT / "roles/slurm_controller/files")
     play |= {
         # The role itself would install Slurm here.
         "roles": [],
-        "tasks": [look, judge],
+        "tasks": [look, mount, judge],
         "vars_files": [str(ROOT / "playbooks/vars/cluster.yml")],
         "vars": {
             **defaults,
@@ -265,12 +300,16 @@ def test_another_primary_without_the_queue_is_red(site: Site) -> None:
     assert rc != 0, output
     assert noted == "head-01"
     assert "its slurmctld would end those of head-01; stop slurmctld there" in output
-    rc, output, noted = run(["head-01", "head-02"])
-    assert (rc, noted) == (0, "head-01"), output
+    # The mount of the state, too, may be missing on the host that had it.
+    rc, output, _noted = run(["head-01", "head-02"])
+    assert rc != 0, output
+    assert "is missing or empty on head-01, whose slurmctld had its jobs there" in output
     rc, output, _noted = run(["head-02"], "--check", slurm_controller_queue_loss_allowed=True)
     assert rc == 0, output
     queue.mkdir()
     (queue / "job_state").touch()
+    rc, output, noted = run(["head-01", "head-02"])
+    assert (rc, noted) == (0, "head-01"), output
     rc, output, noted = run(["head-02"])
     assert (rc, noted) == (0, "head-02"), output
 
@@ -292,6 +331,98 @@ def test_a_controller_that_is_not_asked_may_schedule(limit: tuple[str, ...], sit
     assert "head-02: not reached, and a slurmctld that lives there has a newer queue" in output
     # Nothing was installed or stopped.
     assert "Install the program" not in output
+
+
+def restored(site: Site, mounts: str, *options: str) -> tuple[int, str]:
+    """Run restore_cluster until it has chosen; `mounts` is what mount_storage does on a host."""
+    state = site.folder / "cephfs/slurmctld/job_state"
+    (site.folder / "library").mkdir()
+    looked = site.folder / "library/looked"
+    looked.write_text(
+        "#!/bin/sh\n"
+        f"if grep -q kind=controller $1 && test -e {state}; then there=true; else there=false; fi\n"
+        """printf '{"changed": false, "there": %s, "done": false, "at": "today"}' $there\n"""
+    )
+    looked.chmod(0o755)
+    program = site.folder / "bin/systemctl"
+    program.write_text("#!/bin/sh\nexit 3\n")
+    program.chmod(0o755)
+    plays = []
+    for play in yaml.safe_load((ROOT / "playbooks/restore_cluster.yml").read_text()):
+        playbook = play.get("ansible.builtin.import_playbook")
+        if playbook == "mount_storage.yml":
+            cmd = mounts.format(state=state)
+            mount = {"ansible.builtin.shell": {"cmd": cmd}, "changed_when": True}
+            plays.append({"hosts": play["vars"]["target"], "gather_facts": False, "tasks": [mount]})
+        elif playbook is None and "roles" not in play:
+            plays.append({**play, "vars_files": [str(ROOT / "playbooks/vars/cluster.yml")]})
+        if play["name"] == "Fetch the copies":
+            break
+    look = plays[-1]["tasks"][1]
+    del look["baremetal.dgx.cluster_restore"]
+    look |= {"looked": "kind={{ item }}", "loop": ["controller", "database"]}
+    show = {"ansible.builtin.debug": {"msg": "due: {{ __restore_due }}"}}
+    plays[-1]["tasks"] = [look, plays[-1]["tasks"][2], show]
+    return site.run(*options, playbook=written(site, plays))
+
+
+def test_a_queue_on_a_mount_that_outlived_the_hosts_is_kept(site: Site) -> None:
+    """It is there once its file system is mounted; the older copy would have been put below it."""
+    rc, output = restored(site, "mkdir -p $(dirname {state}) && touch {state}")
+    assert rc == 0, output
+    assert "due: ['database']" in output
+
+
+def test_no_copy_is_restored_while_a_mount_fails(site: Site) -> None:
+    hosts = site.folder / "hosts.yml"
+    described = yaml.safe_load(hosts.read_text())
+    groups = described["all"]["children"]["cluster"]["children"]
+    groups["slurm_controllers"]["hosts"]["head-02"] = {}
+    hosts.write_text(yaml.safe_dump(described))
+    rc, output = restored(site, "test {{{{ inventory_hostname }}}} != head-01")
+    assert rc != 0, output
+    assert (
+        "head-01: not reached, not prepared, or without a mount on which the state may lie"
+        in output
+    )
+    assert "due:" not in output
+
+
+@pytest.mark.parametrize(("limit", "stops"), [((), True), (("--limit", "all:!db-01"), False)])
+def test_no_copy_is_fetched_without_the_host_of_the_database(
+    limit: tuple[str, ...], stops: bool, site: Site
+) -> None:
+    """Ansible goes on without a host that it has lost: the queue alone would come back."""
+    hosts = site.folder / "hosts.yml"
+    described = yaml.safe_load(hosts.read_text())
+    lost = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
+    groups = described["all"]["children"]["cluster"]["children"]
+    groups["slurm_databases"] = {"hosts": {"db-01": lost}}
+    hosts.write_text(yaml.safe_dump(described))
+    rc, output = restored(site, "true", *limit)
+    assert (rc != 0) is stops, output
+    assert ("db-01: not reached, not prepared, or without a mount" in output) is stops
+    assert ("due:" in output) is not stops
+
+
+def test_no_controller_takes_over_while_the_queue_comes_back(site: Site) -> None:
+    """A stand-by waits for the mount of its state, and starts with what is there by then."""
+    hosts = site.folder / "hosts.yml"
+    described = yaml.safe_load(hosts.read_text())
+    groups = described["all"]["children"]["cluster"]["children"]
+    groups["slurm_controllers"]["hosts"]["head-02"] = {}
+    hosts.write_text(yaml.safe_dump(described))
+    stop = play_of("restore_cluster", "Stop slurmctld")
+    (task,) = stop["tasks"]
+    assert task.pop("baremetal.dgx.service_sync")["units"][0]["state"] == "stopped"
+    task["ansible.builtin.debug"] = {"msg": "stopped: {{ inventory_hostname }}"}
+    stop |= {"vars_files": [], "tasks": [task]}
+    for due, stopped in (("controller", {"head-01", "head-02"}), ("database", set())):
+        fact = {"ansible.builtin.set_fact": {"__restore_due": [due]}}
+        chosen = {"hosts": "head-01", "gather_facts": False, "tasks": [fact]}
+        rc, output = site.run(playbook=written(site, [chosen, stop]))
+        assert rc == 0, output
+        assert {name for name in ("head-01", "head-02") if f"stopped: {name}" in output} == stopped
 
 
 @pytest.mark.parametrize(("consent", "rc"), [("true", 0), ("false", 2)])

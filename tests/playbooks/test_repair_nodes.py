@@ -116,14 +116,7 @@ SWEEP = [
 
 def with_a_fabric(site: Site) -> dict[str, object]:
     """Plan an InfiniBand fabric that was swept before the drain; returns variables of the run."""
-    hosts = site.folder / "hosts.yml"
-    data = yaml.safe_load(hosts.read_text())
-    cluster = data["all"]["children"]["cluster"]
-    cluster["children"]["subnet_managers"] = {"hosts": {"head-01": {}}}
-    cluster["vars"]["cluster_fabric"] = {
-        "topology": "basepod", "leaf_switches": ["leaf-01", "leaf-02"]
-    }  # fmt: skip
-    hosts.write_text(yaml.safe_dump(data, default_flow_style=False))
+    site.plan_fabric()
     (site.folder / "sweep.yml").write_text(yaml.safe_dump(SWEEP))
     (site.state / "fabric").mkdir()
     records = [

@@ -96,6 +96,7 @@ def records(at: str, *subjects: str, check: str = "gpu.count") -> list[dict[str,
     ],
 )
 def test_cables_are_swept_again_before_the_node_is_let_in(site: Site, swept: str, why: str) -> None:
+    site.plan_fabric()
     gate = {"cluster_gate": {"enabled": True, "evidence_days": 3650}}
     rc, output = site.run(playbook="replace_node", node=NODE, replaced="hca:rail5", **gate)
     assert rc == 0, output

@@ -126,6 +126,17 @@ class Site:
         for name, play in {"change": CHANGE, "prove": PROVE}.items():
             (folder / f"{name}.yml").write_text(yaml.safe_dump(play))
 
+    def plan_fabric(self) -> None:
+        """Give the inventory an InfiniBand fabric."""
+        hosts = self.folder / "hosts.yml"
+        data = yaml.safe_load(hosts.read_text())
+        cluster = data["all"]["children"]["cluster"]
+        cluster["children"]["subnet_managers"] = {"hosts": {"head-01": {}}}
+        cluster["vars"]["cluster_fabric"] = {
+            "topology": "basepod", "leaf_switches": ["leaf-01", "leaf-02"]
+        }  # fmt: skip
+        hosts.write_text(yaml.safe_dump(data, default_flow_style=False))
+
     def set_slurm(self, nodes: dict[str, list[str]]) -> None:
         (self.folder / "slurm.json").write_text(json.dumps(nodes))
 
@@ -261,6 +272,27 @@ def test_it_stops_on_a_batch_that_fails_and_goes_on_there(site: Site) -> None:
     assert site.changed[4] == "dgx-03"
     assert sorted(site.done) == NODES
     assert min(site.serving) >= 2
+
+
+def test_a_failure_that_the_validation_did_not_measure_is_named(site: Site) -> None:
+    """At quick the validation succeeds, and the node fails all the same."""
+    play = PROVE[0]["tasks"][0]
+    stands = {
+        "check": "burn.gemm_bf16", "subject": "gpu:dgx-01/3", "status": "fail", "text": "12 wrong",
+        "remedy": "return it", "at": "2026-11-01T00:00:00Z",
+    }  # fmt: skip
+    content = play["ansible.builtin.copy"]["content"].replace(
+        "'level': level,", f"'level': level, 'standing': [{stands}],"
+    )
+    copy = {**play["ansible.builtin.copy"], "content": content}
+    tasks = [{**play, "ansible.builtin.copy": copy}]
+    (site.folder / "prove.yml").write_text(yaml.safe_dump([{**PROVE[0], "tasks": tasks}]))
+    rc, output = site.run(upgrade_level="quick")
+    assert rc != 0
+    assert (
+        "(no new verdict; gpu:dgx-01/3, burn.gemm_bf16, 12 wrong, return it; then run"
+        " validate_nodes at the level that asks it)"
+    ) in " ".join(output.split())
 
 
 def test_a_change_that_fails_lets_no_node_in_on_older_evidence(site: Site) -> None:

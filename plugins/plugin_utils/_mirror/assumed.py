@@ -51,7 +51,6 @@ def _driver(ask: Ask, platform: Platform) -> dict[str, Any]:
         "__nvidia_driver_plan": {
             "present": [*found.locked, *found.nvlink, *asked["extra"], *headers],
             "held": [],
-            "unheld": [],
             "removals": [],
             "missing": [],
             "stream": found.stream,

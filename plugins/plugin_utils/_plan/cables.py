@@ -44,17 +44,24 @@ def plan_cables(plan_data: Mapping[str, Any]) -> CablePlan:
     """
     devices = plan_devices(plan_data)
     fabric = parse_fabric(plan_data["cluster"]["fabric"])
-    nodes = _gpu_nodes(plan_data)
     if fabric.topology == "none":
         return devices
-    cables = list(_node_cables(fabric, nodes, devices))
+    cables = list(_node_cables(fabric, plan_data, devices))
+    below = {cable.b for cable in cables}
+    kept = _absent_ports(fabric, plan_data) - below
     if fabric.topology == "basepod":
-        cables += _basepod(fabric, cables)
+        trunk = list(_basepod(fabric, below, kept))
+        count = _widest(fabric, below)
+        cables += trunk[:count]
+        # A node that left may have had more cables between the switches, or these at its ports.
+        ends = {end for cable in trunk[count:] for end in (cable.a, cable.b)}
+        ends |= {switch_end(leaf, end.port) for end in kept for leaf in fabric.leaf_switches}
+        kept = ends - below
     elif fabric.rule:
         cables += upper_cables(fabric)
     else:
         cables += _superpod(fabric)
-    reserved = tuple(sorted({*devices.reserved, *_ufm_ports(fabric)}))
+    reserved = tuple(sorted({*devices.reserved, *_ufm_ports(fabric), *kept}))
     plan = CablePlan(devices.hcas, devices.switches, tuple(cables), reserved)
     wrong = list(misfits(plan))
     if wrong:
@@ -95,11 +102,11 @@ def _digits(guid: str | None) -> str | None:
     return None if guid is None else guid[2:]
 
 
-def _gpu_nodes(plan_data: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _gpu_nodes(plan_data: Mapping[str, Any], state: str = "present") -> list[Mapping[str, Any]]:
     return [
         node
         for node in plan_data["nodes"]
-        if node["state"] == "present" and "gpu_nodes" in node["groups"]
+        if node["state"] == state and "gpu_nodes" in node["groups"]
     ]
 
 
@@ -146,42 +153,66 @@ def misfits(plan: CablePlan) -> Iterator[str]:
             yield f"{node}/rail{rail} has no cable"
 
 
-def _node_cables(
-    fabric: Fabric, nodes: list[Mapping[str, Any]], devices: CablePlan
-) -> Iterator[Cable]:
-    """Yield the cables of each node to the leaves of its unit: those of a leaf lie side by side."""
+def _node_ports(
+    fabric: Fabric, plan_data: Mapping[str, Any], nodes: list[Mapping[str, Any]]
+) -> Iterator[tuple[End, End]]:
+    """Yield each rail of the nodes with its port on a leaf of its unit: side by side by leaf."""
     leaf_of = {
         rail: (leaf, rails.index(rail), len(rails))
         for leaf, rails in enumerate(fabric.rails_of_leaf)
         for rail in rails
     }
     for node in nodes:
-        first = (node["su"] - 1) * fabric.unit_leaves if fabric.grouped else 0
-        for rail in _rails_of(node, fabric, devices):
-            leaf, index, count = leaf_of[rail]
+        # A node without rails may have no unit either.
+        for rail in plan_data["profiles"][node["profile"]]["rails"][: fabric.rails]:
+            first = (node["su"] - 1) * fabric.unit_leaves if fabric.grouped else 0
+            leaf, index, count = leaf_of[rail["rail"]]
             port = (node["leaf_place"] - 1) * count + index + 1
             end = switch_end(fabric.leaf_switches[first + leaf], port)
-            rate = devices.hcas[node["name"], rail].rate_gbps
-            yield Cable(rail_end(node["name"], rail), end, NODE_LEAF, rate)
+            yield rail_end(node["name"], rail["rail"]), end
 
 
-def _basepod(fabric: Fabric, below: list[Cable]) -> Iterator[Cable]:
-    """Yield the cables that join the two switches of a BasePOD.
+def _node_cables(
+    fabric: Fabric, plan_data: Mapping[str, Any], devices: CablePlan
+) -> Iterator[Cable]:
+    """Yield the cables of each node to the leaves of its unit."""
+    for rail, end in _node_ports(fabric, plan_data, _gpu_nodes(plan_data)):
+        yield Cable(rail, end, NODE_LEAF, devices.hcas[rail.host, rail.rail].rate_gbps)
 
-    Between the switches there are as many cables as one of them has nodes' cables, which does not
-    block, or as many as ports are left. They count down from the last port, so that a node that is
-    added moves none of them.
+
+def _absent_ports(fabric: Fabric, plan_data: Mapping[str, Any]) -> set[End]:
+    """Return the ports of nodes that are declared absent, as one in repair is, which comes back.
+
+    Its cables may be there or not. Where it stands was not checked: a place that does not exist
+    has no port.
+    """
+    absent = [
+        node
+        for node in _gpu_nodes(plan_data, "absent")
+        if 1 <= (node["leaf_place"] or 0) <= fabric.room
+        and (not fabric.grouped or 1 <= (node["su"] or 0) <= fabric.units)
+    ]
+    return {end for _rail, end in _node_ports(fabric, plan_data, absent)}
+
+
+def _basepod(fabric: Fabric, below: set[End], kept: set[End]) -> Iterator[Cable]:
+    """Yield the cables that join the two switches of a BasePOD, with those for absent nodes last.
+
+    Between the switches there are as many cables as one of them has ports for nodes, which does not
+    block, or as many as ports are left: below are those of nodes, kept those of absent ones. They
+    count down from the last port, so that a node that is added moves none of them.
     """
     first, second = fabric.leaf_switches
-    used = [{cable.b.port for cable in below if cable.b.host == leaf} for leaf in (first, second)]
-    kept = {port for ports in fabric.reserved_ports.values() for port in ports}
-    left = [port for port in range(fabric.radix, 0, -1) if port not in used[0] | used[1] | kept]
-    for port in left[: max(len(used[0]), len(used[1]))]:
+    used = {end.port for end in below | kept}
+    used.update(port for ports in fabric.reserved_ports.values() for port in ports)
+    left = [port for port in range(fabric.radix, 0, -1) if port not in used]
+    for port in left[: _widest(fabric, below | kept)]:
         yield Cable(switch_end(first, port), switch_end(second, port), LEAF_LEAF, fabric.rate_gbps)
 
 
-def _rails_of(node: Mapping[str, Any], fabric: Fabric, devices: CablePlan) -> list[int]:
-    return [rail for rail in range(fabric.rails) if (node["name"], rail) in devices.hcas]
+def _widest(fabric: Fabric, ends: set[End]) -> int:
+    """Return how many of the ports the leaf switch has that has most of them."""
+    return max(sum(end.host == leaf for end in ends) for leaf in fabric.leaf_switches)
 
 
 def _superpod(fabric: Fabric) -> Iterator[Cable]:

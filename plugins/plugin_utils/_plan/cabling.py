@@ -98,7 +98,7 @@ def check_places(
     blamed = {problem.path for problem in found}
     if fabric.topology == "none" or not fabric.computed or any(p.startswith(path) for p in blamed):
         return
-    room = _room(fabric)
+    room = fabric.room
     remedy = f"write a free place from 1 to {room}"
     owners: dict[tuple[int, int], Node] = {}
     for node in nodes:
@@ -123,10 +123,3 @@ def check_places(
             of_unit = f" in {fabric.unit_word} {unit}" if unit else ""
             wrong = f"{node.leaf_place}{of_unit} is also the place of {owner.path}"
             yield Problem(where, wrong, remedy)
-
-
-def _room(fabric: Fabric) -> int:
-    """Return how many places the leaf switches have; in a BasePOD some ports join the two."""
-    if fabric.grouped:
-        return fabric.unit_size
-    return (fabric.radix - 1) // max(len(rails) for rails in fabric.rails_of_leaf)

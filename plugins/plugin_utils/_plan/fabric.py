@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...module_utils._core.names import RAIL_NETWORK
-from ...module_utils._core.nodeset import expand
+from ...module_utils._core.nodeset import expand, fold
 from ...module_utils._core.schema import Problem, closest, words
 from .._contract.contract import CLUSTER_VARIABLES
 from .._contract.settings import filled
@@ -139,6 +139,13 @@ class Fabric:
     def unit_size(self) -> int:
         """Nodes of a unit; of a scalable unit, half of a leaf's ports go down."""
         return self.rule.nodes_per_group if self.rule else self.radix // 2
+
+    @property
+    def room(self) -> int:
+        """Places for nodes on the leaf switches of a unit; in a BasePOD some ports join the two."""
+        if self.grouped:
+            return self.unit_size
+        return (self.radix - 1) // max(len(rails) for rails in self.rails_of_leaf)
 
     @property
     def unit_leaves(self) -> int:
@@ -374,11 +381,16 @@ def count_units(count: int, word: str = "scalable unit") -> str:
 
 
 def check_fabric(
-    fabric: Fabric, path: str, hosts: Mapping[str, str], units: Mapping[str, int]
+    fabric: Fabric,
+    path: str,
+    hosts: Mapping[str, str],
+    units: Mapping[str, int],
+    absent: Sequence[str] = (),
 ) -> Iterator[Problem]:
     """Yield where switches lack or are too many; of a rule, check_leaf_spine says that.
 
-    hosts has the path of each host, units the scalable unit of each GPU node.
+    hosts has the path of each host, units the scalable unit of each GPU node; absent are the nodes
+    that are declared so and keep their ports.
     """
     yield from _check_switch_names(fabric, path, hosts)
     if fabric.leaf_spine is not None and fabric.topology != "leaf_spine":
@@ -399,7 +411,7 @@ def check_fabric(
             remedy = "write the names of the leaf switches"
             yield Problem(path + ".leaf_switches", "no switches", remedy)
     elif fabric.topology == "basepod":
-        yield from _check_basepod(fabric, path, len(units))
+        yield from _check_basepod(fabric, path, len(units), absent)
     elif fabric.topology == "superpod":
         yield from _check_superpod(fabric, path, hosts, units)
 
@@ -421,7 +433,9 @@ def _check_switch_names(fabric: Fabric, path: str, hosts: Mapping[str, str]) -> 
             seen.setdefault(name.lower(), where)
 
 
-def _check_basepod(fabric: Fabric, path: str, nodes: int) -> Iterator[Problem]:
+def _check_basepod(
+    fabric: Fabric, path: str, nodes: int, absent: Sequence[str]
+) -> Iterator[Problem]:
     if len(fabric.leaf_switches) != 2:
         wrong = f"{count_switches(len(fabric.leaf_switches))} for a BasePOD"
         yield Problem(path + ".leaf_switches", wrong, "write the names of its two")
@@ -437,6 +451,19 @@ def _check_basepod(fabric: Fabric, path: str, nodes: int) -> Iterator[Problem]:
             "join the two",
             "write superpod or leaf_spine, with leaf and spine switches",
         )
+    elif absent and _left(fabric, nodes + len(absent)) <= 0:
+        yield Problem(
+            path + ".topology",
+            f"{nodes} nodes, and the absent {fold(absent)}, which keep theirs, take all ports of "
+            "each switch but those of reserved_ports, none is left to join the two",
+            "delete the lines of absent nodes that do not come back",
+        )
+
+
+def _left(fabric: Fabric, nodes: int) -> int:
+    """Return how many ports of each switch of a BasePOD so many nodes leave to join the two."""
+    reserved = max(map(len, fabric.reserved_ports.values()), default=0)
+    return fabric.radix - nodes * fabric.rails // 2 - reserved
 
 
 def _check_superpod(
@@ -495,17 +522,27 @@ def check_unit_sizes(fabric: Fabric, path: str, units: Mapping[str, int]) -> Ite
             yield Problem(path, wrong, "write another node_su for %s of them" % (count - room))
 
 
-def fabric_warnings(fabric: Fabric, path: str, nodes: int) -> list[str]:
-    """Return what is possible but not as the reference designs have it."""
-    most = BASEPOD_NODES * (2 if (fabric.rate_gbps, fabric.radix) == _NDR200 else 1)
-    if fabric.topology != "basepod" or not fabric.computed or nodes <= most:
+def fabric_warnings(fabric: Fabric, path: str, nodes: int, absent: Sequence[str] = ()) -> list[str]:
+    """Return what is possible but not as the reference designs have it.
+
+    absent are the nodes that are declared so and keep their ports.
+    """
+    if fabric.topology != "basepod" or not fabric.computed:
         return []
-    down = nodes * fabric.rails // 2
-    left = fabric.radix - down - max(map(len, fabric.reserved_ports.values()), default=0)
-    return [
-        (
+    most = BASEPOD_NODES * (2 if (fabric.rate_gbps, fabric.radix) == _NDR200 else 1)
+    down, left = nodes * fabric.rails // 2, _left(fabric, nodes)
+    lines = []
+    if nodes > most:
+        lines.append(
             f"{path}: {nodes} nodes in a BasePOD, which is specified for {most}; "
             f"{left} ports of each switch are left to join the two, "
             f"{down} would not block"
         )
-    ]
+    with_absent = _left(fabric, nodes + len(absent))
+    if absent and with_absent < down:
+        lines.append(
+            f"{path}: {fold(absent)} absent, with ports that are kept: {with_absent} cables are "
+            f"planned to join the two switches, and {down} would not block; delete the lines of "
+            "nodes that do not come back"
+        )
+    return lines

@@ -17,6 +17,9 @@ from .networks import Network, unknown_network
 
 NAME = "node_interfaces"
 
+# The other way for rails of Ethernet.
+BY_SITE = ", or, where the site configures the rails, write infiniband_network_manager: none"
+
 
 def check_interfaces(
     variables: Mapping[str, Value],
@@ -24,11 +27,12 @@ def check_interfaces(
     networks: Mapping[str, Network],
     addressed: Collection[str],
     access: str,
+    rails: Collection[str] = (),
 ) -> Iterator[Problem]:
     """Yield what no network of a host can be made of.
 
     known are all declared networks, networks the valid ones, addressed those on which the host has
-    an address, access the one that SSH uses.
+    an address, access the one that SSH uses, rails those that the role infiniband configures.
     """
     value = variables.get(NAME)
     if value is None:
@@ -51,9 +55,11 @@ def check_interfaces(
             wrong = f"'{network}' is also the network of {carried[network]}"
             yield Problem(f"{where}.network", wrong, "write it once")
         carried.setdefault(network, item["name"])
-        if network in networks and networks[network].kind == "infiniband":
-            wrong = f"'{network}' is InfiniBand, whose ports the role infiniband configures"
-            yield Problem(f"{where}.network", wrong, "remove it")
+        infiniband = network in networks and networks[network].kind == "infiniband"
+        if infiniband or network in rails:
+            what = "InfiniBand, whose ports" if infiniband else "a rail, whose port"
+            wrong = f"'{network}' is {what} the role infiniband configures"
+            yield Problem(f"{where}.network", wrong, "remove it" + ("" if infiniband else BY_SITE))
         elif network not in addressed and not item.get("dhcp"):
             wrong = f"this host has no address on '{network}'"
             yield Problem(f"{where}.network", wrong, "write it in node_address, or dhcp: true")

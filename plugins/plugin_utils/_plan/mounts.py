@@ -43,6 +43,34 @@ def check_mounts(variables: Mapping[str, Value]) -> Iterator[Problem]:
         seen.setdefault(place, path)
 
 
+def health_warnings(variables: Mapping[str, Value], others: Iterable[str] = ()) -> Iterator[str]:
+    """Yield places that node health asks for and nothing of the inventory mounts.
+
+    others are mount points of the site's own. With a type, or a folder below it, the site knows
+    what is there, as /raid of DGX OS.
+    """
+    name = "node_health_mounts"
+    if name not in variables or not _says(variables, "node_health_enabled"):
+        return
+    places = {place for _name, _path, place in _mounted(variables)}
+    places.update(map(posixpath.normpath, others))
+    for folders in ("local_storage_folders", "node_health_disks"):
+        for item in variables[folders].value if folders in variables else ():
+            if isinstance(item.get("path"), str):
+                folder = posixpath.normpath(item["path"])
+                places.update((folder, *_parents(folder)))
+    for index, item in enumerate(variables[name].value):
+        path = item.get("path")
+        if isinstance(path, str) and not item.get("fstype"):
+            if posixpath.normpath(path) not in places:
+                yield (
+                    f"{variables[name].path}[{index}].path: nothing of the inventory mounts "
+                    f"'{path}', and a node without it drains itself; remove it, or, where the site "
+                    f"mounts it, write its fstype as `findmnt -no FSTYPE {path}` shows it, or its "
+                    "path in cluster_validation.canary.mounts"
+                )
+
+
 def _address(text: str) -> str | None:
     """Return the address in the text; None for a host's name, which is not known here."""
     found = _ADDRESS.fullmatch(text.strip())

@@ -239,6 +239,31 @@ def has_place(node: Node, profiles: Mapping[str, Profile]) -> bool:
     return node.type != "gpu_nodes" or profile is None or bool(profile.rails)
 
 
+def keeping_ports(nodes: list[Node], fabric: Fabric) -> list[str]:
+    """Return the absent GPU nodes whose places on the switches of a BasePOD no other node has."""
+    if fabric.topology != "basepod":
+        return []
+    wired = [node for node in nodes if node.type == "gpu_nodes"]
+    taken = {node.leaf_place for node in wired if node.present}
+    places = set(range(1, fabric.room + 1)) - taken
+    return [node.name for node in wired if not node.present and node.leaf_place in places]
+
+
+def rail_networks(
+    node: Node, variables: Mapping[str, Value], profiles: Mapping[str, Profile], fabric: Fabric
+) -> tuple[str, ...]:
+    """Return the networks of the node's rails, whose ports the role infiniband configures.
+
+    None with infiniband_network_manager none: there the site does.
+    """
+    profile = profiles.get(node.profile or "")
+    manager = variables.get("infiniband_network_manager")
+    by_site = manager is not None and manager.value == "none"
+    if profile is None or by_site or fabric.topology == "none":
+        return ()
+    return tuple(f"rail{rail.rail}" for rail in profile.rails if rail.rail < fabric.rails)
+
+
 def check_racks(
     nodes: list[Node],
     profiles: Mapping[str, Profile],
@@ -284,9 +309,15 @@ def _units(first: int, last: int) -> str:
 
 
 def missing_addresses(
-    nodes: list[Node], network: str, why: str = "this is the network that SSH uses"
+    nodes: list[Node],
+    network: str,
+    why: str = "this is the network that SSH uses",
+    or_else: str = "",
 ) -> Iterator[Problem]:
-    """Yield that these nodes have no address on the network that SSH and Slurm, or `why`, need."""
+    """Yield that these nodes have no address on the network that SSH and Slurm, or `why`, need.
+
+    or_else is what to write besides.
+    """
     kinds: dict[str, list[Node]] = {}
     for node in nodes:
         kinds.setdefault(node.type, []).append(node)
@@ -295,11 +326,11 @@ def missing_addresses(
             yield Problem(
                 f"{lacking[0].path}.node_address.{network}",
                 f"missing, and {why}",
-                f"write the address, or node_first_address.{network} for {kind}",
+                f"write the address, or node_first_address.{network} for {kind}{or_else}",
             )
         else:
             yield Problem(
                 f"{kind}.node_first_address.{network}",
                 f"missing for {fold(node.name for node in lacking)}, and {why}",
-                "write the address of node number 1",
+                f"write the address of node number 1{or_else}",
             )

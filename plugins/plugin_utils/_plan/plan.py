@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ...module_utils._core.schema import Problem, RoleSpec
+from ...module_utils._core.schema import Problem, RoleSpec, words
 from .._contract.contract import CLUSTER_VARIABLES, GROUPS
 from .._contract.profiles import Profile, resolve_profiles
 from .._contract.settings import filled
@@ -149,6 +149,35 @@ def _check_addresses(
     return placed
 
 
+def _check_rail_addresses(
+    nodes: list[Node],
+    rails: Mapping[str, tuple[str, ...]],
+    inventory: Inventory,
+    known: Value,
+    findings: _Findings,
+) -> None:
+    """Find GPU nodes without an address on one of their rails, all of Ethernet: RoCE is IP.
+
+    rails has the networks of each node's rails.
+    """
+    wired = [node for node in nodes if node.present and "gpu_nodes" in node.groups]
+    networks = dict.fromkeys(name for node in wired for name in rails[node.name])
+    lacking = [name for name in networks if name not in known.value]
+    if lacking:
+        wrong = f"{words(lacking, 'and')} missing, and a rail of Ethernet needs a network"
+        remedy = f"write one for each rail{_plan_interfaces.BY_SITE}"
+        findings.problems.append(Problem(known.path, wrong, remedy))
+    for name in networks:
+        if name in known.value:
+            having = [node for node in wired if name in rails[node.name]]
+            without = _without_address(having, inventory, name)
+            findings.problems.extend(
+                _plan_nodes.missing_addresses(
+                    without, name, "a rail of Ethernet needs it", _plan_interfaces.BY_SITE
+                )
+            )
+
+
 def _check_fabric(
     nodes: list[Node], profiles: Mapping[str, Profile], fabric: Fabric, path: str, found: _Findings
 ) -> None:
@@ -156,11 +185,18 @@ def _check_fabric(
     gpu_nodes = [node for node in wired if node.present and node.type == "gpu_nodes"]
     units = {node.name: node.su or 0 for node in gpu_nodes}
     hosts = {node.name: node.path for node in nodes}
-    found.problems.extend(_plan_fabric.check_fabric(fabric, path, hosts, units))
+    absent = _plan_nodes.keeping_ports(wired, fabric)
+    found.problems.extend(_plan_fabric.check_fabric(fabric, path, hosts, units, absent))
     found.problems.extend(_plan_leaf_spine.check_leaf_spine(fabric, path, hosts, units))
     found.problems.extend(_plan_cabling.check_cabling(fabric, path, wired))
-    found.warnings.extend(_plan_fabric.fabric_warnings(fabric, path, len(gpu_nodes)))
+    found.warnings.extend(_plan_fabric.fabric_warnings(fabric, path, len(gpu_nodes), absent))
     found.add(_plan_nodes.check_rails(nodes, profiles, fabric, path))
+
+
+def _site_mounts(cluster: Mapping[str, Value]) -> list[str]:
+    """Return the mount points that the site says it mounts itself."""
+    canary = _setting(cluster, "cluster_validation").value.get("canary") or {}
+    return [item["path"] for item in canary.get("mounts") or ()]
 
 
 def _check_slurm(
@@ -182,14 +218,14 @@ def _check_slurm(
     if all(name in values or name not in inventory.hosts[controllers[0]] for name in names):
         partitions, node_sets = (_value(values, name, ()) for name in names)
         findings.add(_plan_slurm.check_partitions(nodes, partitions, node_sets))
-    # What the site mounts itself.
-    canary = validation.value.get("canary") or {}
-    others = [item["path"] for item in canary.get("mounts") or ()]
+    others = _site_mounts(cluster)
     databases = inventory.groups.get("slurm_databases", ())
     findings.problems.extend(_plan_slurm.check_accounting(values, databases))
     findings.problems.extend(_plan_slurm.check_databases(valid, databases))
     findings.problems.extend(_plan_mounts.check_state_folder(values, controllers, others))
     findings.warnings.extend(_plan_slurm.controller_warnings(values, controllers))
+    here = [valid[node.name] for node in nodes if node.present]
+    findings.warnings.extend(_plan_slurm.resume_warnings(values, here))
 
 
 def _check_slurm_values(
@@ -240,6 +276,7 @@ def _check_hosts(
     networks: Mapping[str, Network],
     complete: bool,
     roles: Mapping[str, RoleSpec],
+    others: list[str],
     findings: _Findings,
 ) -> None:
     """Compare what each host mounts, and its users; hosts that share the values are one."""
@@ -258,6 +295,8 @@ def _check_hosts(
             findings.problems.extend(_plan_mounts.check_monitors(values, networks, complete))
             findings.problems.extend(_plan_users.check_users(values))
             findings.problems.extend(_plan_users.check_directory(values, directory))
+        if node.runs_jobs:
+            findings.warnings.extend(_plan_mounts.health_warnings(values, others))
 
 
 def _check_interfaces(
@@ -267,6 +306,7 @@ def _check_interfaces(
     networks: Mapping[str, Network],
     placed: list[Placed],
     access: str,
+    rails: Mapping[str, tuple[str, ...]],
     findings: _Findings,
 ) -> None:
     """Compare each host's interfaces with its networks; one finding for one list."""
@@ -278,7 +318,7 @@ def _check_interfaces(
         if node.present:
             here = addressed.get(node.name, set())
             problems = _plan_interfaces.check_interfaces(
-                valid[node.name], known, networks, here, access
+                valid[node.name], known, networks, here, access, rails[node.name]
             )
             found.update(dict.fromkeys(problems))
     findings.problems.extend(found)
@@ -377,13 +417,19 @@ def make_plan(
     admins = inventory.groups.get("storage_nodes", ())
     findings.problems.extend(_plan_mounts.check_home_quotas(here, admins))
     complete = "cluster_networks" in cluster and networks.keys() == known.value.keys()
-    _check_hosts(nodes, valid, networks, complete, roles, findings)
+    _check_hosts(nodes, valid, networks, complete, roles, _site_mounts(cluster), findings)
 
     placed: list[Placed] = []
     if "cluster_networks" in cluster:
         placed = _check_addresses(nodes, valid, inventory, cluster, networks, findings)
         access = _setting(cluster, "cluster_access_network").value
-        _check_interfaces(nodes, valid, known.value, networks, placed, access, findings)
+        rails = {
+            node.name: _plan_nodes.rail_networks(node, valid[node.name], profiles, fabric)
+            for node in nodes
+        }
+        if kind == "ethernet":
+            _check_rail_addresses(nodes, rails, inventory, known, findings)
+        _check_interfaces(nodes, valid, known.value, networks, placed, access, rails, findings)
         findings.problems.extend(_plan_bmc.check_bmcs(nodes, valid, known, access, placed))
     _check_slurm(inventory, valid, nodes, cluster, findings)
     _check_slurm_values(inventory, valid, nodes, profiles, fabric, networks, cluster, findings)

@@ -12,11 +12,15 @@ from typing import Any
 
 from ...module_utils._core.nodeset import expand, fold
 from ...module_utils._core.schema import Problem, closest, words
+from ...module_utils._slurm.releases import is_since
 from .._contract.profiles import Profile
-from .._inventory.values import Value
+from .._inventory.values import Value, is_hidden
 from . import mig
 from .fabric import Fabric
 from .nodes import Node, has_place
+
+# From this release on Slurm leaves drained nodes out by default (NONDRAINED_IDLE).
+_NONDRAINED = "23.02"
 
 
 def _gres(profile: Profile, layout: mig.Layout) -> list[dict[str, Any]]:
@@ -202,6 +206,29 @@ def controller_warnings(variables: Mapping[str, Value], controllers: tuple[str, 
         return []
     shared = f"{len(controllers)} controllers must share a folder for their state"
     return [f"slurm_controllers.{name}: missing; {shared}"]
+
+
+def resume_warnings(
+    variables: Mapping[str, Value], nodes: Iterable[Mapping[str, Value]]
+) -> Iterator[str]:
+    """Yield that Slurm does not ask drained nodes, which are to take back their own drain.
+
+    nodes are the variables of each present one.
+    """
+    name, resume = "slurm_controller_health_check", "node_health_resume"
+    given = variables.get(name)
+    asking = sorted({one[resume].path for one in nodes if resume in one and one[resume].value})
+    if given is None or is_hidden(given.value) or not given.value or not asking:
+        return
+    states = [str(state).upper() for state in given.value.get("node_state") or ()]
+    version = variables.get("slurm_base_version")
+    if not states and version is not None and not is_since(str(version.value), _NONDRAINED):
+        return
+    if not {"IDLE", "ANY"} & set(states):
+        yield (
+            f"{given.path}.node_state: without IDLE Slurm does not ask drained nodes, and none "
+            f"takes back its drain ({asking[0]}: true); write [IDLE, CYCLE]"
+        )
 
 
 def check_engine(validation: Value, controllers: Sequence[str]) -> Iterator[Problem]:

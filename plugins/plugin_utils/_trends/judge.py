@@ -23,7 +23,7 @@ from .series import Histories, Place, Series
 from .thresholds import (
     BER,
     BINS,
-    CORRECTED,
+    CODES,
     FEW,
     GAUGES,
     HEAT,
@@ -34,8 +34,6 @@ from .thresholds import (
     LEAST_TAU,
     LEAST_TAU_OF_FEW,
     LEAST_TOGETHER,
-    LEFT_SYMBOLS,
-    LIMIT_BY_CODE,
     LIMIT_OF_OTHERS,
     LIMIT_WITHOUT,
     PAST_DAYS,
@@ -48,6 +46,7 @@ from .thresholds import (
     STALE_DAYS,
     TOGETHER_SHARE,
     WINDOWS_DAYS,
+    Code,
     Gauge,
 )
 
@@ -106,14 +105,15 @@ def limit_of(series: Series, quantity: str) -> float | None:
         return series.rx_low_dbm
     if quantity == HEAT:
         return series.hot_c
-    return _of_code(series.fec, LIMIT_BY_CODE, LIMIT_OF_OTHERS)
-
-
-def _of_code(fec: str, table: Mapping[str, float], otherwise: float) -> float:
-    if fec.startswith("No FEC"):
+    if series.fec.startswith("No FEC"):
         return LIMIT_WITHOUT
-    text = fec.replace(" ", "")
-    return next((value for code, value in table.items() if code in text), otherwise)
+    code = _code_of(series)
+    return LIMIT_OF_OTHERS if code is None else code.limit
+
+
+def _code_of(series: Series) -> Code | None:
+    text = series.fec.replace(" ", "")
+    return next((code for name, code in CODES.items() if name in text), None)
 
 
 Values = list[tuple[float, float]]
@@ -294,12 +294,15 @@ def _level(gauge: Gauge, value: float) -> str:
 
 def judge_bins(series: Series, day: float) -> Trend | None:
     """Return that code words came near to what the code corrects, in two readings of three."""
-    most = int(_of_code(series.fec, CORRECTED, 0.0))
+    code = _code_of(series)
     found = [value for _day, value in _values(series, BINS, day)[-3:]]
-    near = sum(value >= most - LEFT_SYMBOLS for value in found)
-    if not most or len(found) < 3 or near < RECENT:
+    if code is None or len(found) < 3:
         return None
-    text = f"{max(found):.0f} symbols were corrected in a code word, of {most} that can be"
+    if sum(value >= code.corrected - code.left for value in found) < RECENT:
+        return None
+    text = (
+        f"{max(found):.0f} symbols were corrected in a code word, of {code.corrected} that can be"
+    )
     return Trend(BINS, text, None)
 
 

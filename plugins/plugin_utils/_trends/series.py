@@ -101,15 +101,16 @@ class Series:
         if before is not None and reading.at <= before.at:
             return
         self.fec = reading.fec or self.fec
-        self.rx_low_dbm = self.rx_low_dbm if reading.rx_low_dbm is None else reading.rx_low_dbm
-        self.hot_c = self.hot_c if reading.hot_c is None else reading.hot_c
+        # Stores of earlier releases have zeroes of copper, with a limit of 0: no cable states one.
+        self.rx_low_dbm = reading.rx_low_dbm or self.rx_low_dbm
+        self.hot_c = reading.hot_c or self.hot_c
         known = None if self.since == day else before
         ratio = bit_error_ratio(known, reading)
         if ratio is not None:
             self._put(BER, day, math.log10(max(ratio, _LEAST_BER)))
-        if reading.rx_dbm:
+        if reading.rx_dbm and reading.rx_low_dbm != 0:
             self._put(RX, day, min(reading.rx_dbm))
-        if reading.celsius is not None:
+        if reading.celsius is not None and reading.hot_c != 0:
             self._put(HEAT, day, reading.celsius)
         top = highest_bin(known, reading)
         if top is not None:

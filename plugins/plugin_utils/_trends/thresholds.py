@@ -38,16 +38,32 @@ class Gauge(NamedTuple):
     source: str
 
 
-# The pre-FEC bit error ratio, as its decimal logarithm, at which a code no longer corrects all.
+class Code(NamedTuple):
+    """What a code corrects.
+
+    `limit` is the pre-FEC bit error ratio, as its decimal logarithm, at which it no longer corrects
+    all; `corrected` are the symbols of a code word that it corrects, and `left` how few of them may
+    be left: so few that a link at a tenth of its limit has no such code word in a day.
+    """
+
+    limit: float
+    corrected: int
+    left: int
+
+
 # IEEE 802.3-2022, 91.5.3 and 119.2: RS(544,514) corrects 15 symbols of a code word, RS(528,514) 7;
 # 2.4e-4 and 2.1e-5 leave 1e-15 after correction. RS(272,257) of InfiniBand's low latency corrects 7
-# of half as many: 3.3e-5 by the same sum (tests/unit/plugins/plugin_utils/_trends).
-LIMIT_BY_CODE = {"544,514": -3.62, "528,514": -4.68, "272,257": -4.48, "271,257": -4.48}
-# Of a code that is not reported the weakest is assumed; without one IBTA volume 2 asks for 1e-12.
+# of half as many: 3.3e-5 by the same sum (tests/unit/plugins/plugin_utils/_trends). RS(546,516) is
+# that of XDR; names: mstflint, operationalInfoFec_t.
+CODES = {
+    "544,514": Code(-3.62, 15, 3),
+    "546,516": Code(-3.62, 15, 3),
+    "528,514": Code(-4.68, 7, 1),
+    "272,257": Code(-4.48, 7, 1),
+    "271,257": Code(-4.48, 7, 1),
+}
+# Of a code that is not known the weakest is assumed; without one IBTA volume 2 asks for 1e-12.
 LIMIT_OF_OTHERS, LIMIT_WITHOUT = -4.68, -12.0
-# Symbols that each code corrects, and how few may be left.
-CORRECTED = {"544,514": 15, "528,514": 7, "272,257": 7, "271,257": 7}
-LEFT_SYMBOLS = 3
 
 _OWN = "chosen by us on simulated months (tests/soak/link_trends)"
 GAUGES = (
@@ -75,7 +91,8 @@ QUESTIONS = {
     ),
     BINS: Question(
         "links.fec_histogram", "symbols of a code word that could still be corrected, in two "
-        "readings of three", ">", 3, "symbols", f"IEEE 802.3-2022, 91.5.3 for the limit; {_OWN}",
+        "readings of three (1 where the code corrects 7)", ">", 3, "symbols",
+        f"IEEE 802.3-2022, 91.5.3 for the limit; {_OWN}",
         _RESEAT,
     ),
 }  # fmt: skip

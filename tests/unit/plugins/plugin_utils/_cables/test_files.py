@@ -162,7 +162,7 @@ def test_machines_without_a_rack_and_ports_of_ufm_are_listed_too() -> None:
     assert page.headings == [
         "leaf switches without a rack: 256 cables (256 leaf-spine)",
         "nodes without a rack: 248 cables (248 node-leaf)",
-        "Ports to keep free",
+        "Ports not planned",
     ]
 
 

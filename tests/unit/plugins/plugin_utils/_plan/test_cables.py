@@ -296,6 +296,42 @@ def test_absent_and_other_nodes_have_no_cables() -> None:
     assert sorted({node for node, _rail in plan.hcas}) == ["dgx-0001", "dgx-0003"]
 
 
+@pytest.mark.parametrize(("nodes", "trunk"), [(8, 28), (12, 16)])
+def test_a_node_in_repair_keeps_its_ports(nodes: int, trunk: int) -> None:
+    """No cable is planned at another port, and nothing at those that were is a finding."""
+    whole, data = plan_cables(plan_data(nodes)), plan_data(nodes)
+    data["nodes"][4]["state"] = "absent"
+    plan = plan_cables(data)
+    assert kinds(plan)[LEAF_LEAF] == trunk
+    assert set(plan.cables) < set(whole.cables)
+    left = set(whole.cables) - set(plan.cables)
+    ends = {end for cable in left for end in (cable.a, cable.b) if end.is_switch}
+    assert plan.reserved == tuple(sorted(ends))
+    # A machine that took its place has the ports.
+    data["nodes"].append({**data["nodes"][4], "name": "dgx-0099", "state": "present"})
+    assert plan_cables(data).reserved == ()
+    assert kinds(plan_cables(data)) == kinds(whole)
+
+
+def test_places_of_absent_nodes_that_do_not_exist() -> None:
+    data = plan_data(3)
+    for number, place in ((1, None), (2, 16)):
+        data["nodes"][number] |= {"state": "absent", "leaf_place": place}
+    assert plan_cables(data) == plan_cables(plan_data(1))
+    data = plan_data(4, (8, 4))
+    for number, unit, place in ((1, None, 2), (2, 2, 1), (3, 1, 33)):
+        data["nodes"][number] |= {"state": "absent", "su": unit, "leaf_place": place}
+    assert plan_cables(data) == plan_cables(plan_data(1, (8, 4)))
+
+
+@pytest.mark.parametrize("tiers", [(), (8, 4)])
+def test_a_node_without_rails_needs_neither_unit_nor_place(tiers: tuple[int, ...]) -> None:
+    data = plan_data(2, tiers)
+    data["profiles"]["bare"] = {"link_rate_gbps": None, "rails": []}
+    data["nodes"][1] |= {"profile": "bare", "su": None, "leaf_place": None, "hca_guids": {}}
+    assert plan_cables(data) == plan_cables(plan_data(1, tiers))
+
+
 def test_no_fabric_no_cables() -> None:
     plan = plan_cables({"cluster": {"fabric": {"topology": "none"}}, "nodes": [], "profiles": {}})
     assert plan == CablePlan({}, {}, ())

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -31,10 +32,11 @@ def superpod(leaf: int, spine: int, core: int = 0, ufm_unit: int = 0) -> Fabric:
     return parse_fabric({"topology": "superpod", "ufm_unit": ufm_unit, **switches})
 
 
-def problems(fabric: Fabric, nodes: int) -> list[str]:
+def problems(fabric: Fabric, nodes: int, absent: Sequence[str] = ()) -> list[str]:
     units = {f"dgx-{number}": fabric.unit_of(number) for number in range(1, nodes + 1)}
     hosts = {name: f"gpu_nodes.{name}" for name in units}
-    return [str(problem) for problem in check_fabric(fabric, "all.cluster_fabric", hosts, units)]
+    found = check_fabric(fabric, "all.cluster_fabric", hosts, units, absent)
+    return [str(problem) for problem in found]
 
 
 # NVIDIA's tables: scalable units, nodes, leaf, spine and core switches. H100 (with UFM), then B200.
@@ -158,6 +160,31 @@ def test_basepod_ports() -> None:
     assert len(problems(fabric, 16)) == 1
     assert fabric_warnings(fabric, "p", 8) == []
     assert len(fabric_warnings(fabric, "p", 9)) == 1
+
+
+def test_ports_of_absent_nodes_join_nothing() -> None:
+    fabric = parse_fabric({"topology": "basepod", "leaf_switches": ["a", "b"]})
+    absent = ["dgx-09", "dgx-10", "dgx-11", "dgx-12"]
+    assert fabric_warnings(fabric, "f", 7, absent[:1]) == []
+    (line,) = fabric_warnings(fabric, "f", 8, absent)
+    assert line == (
+        "f: dgx-[09-12] absent, with ports that are kept: 16 cables are planned to join the two "
+        "switches, and 32 would not block; delete the lines of nodes that do not come back"
+    )
+    assert problems(fabric, 8, absent) == []
+    full = parse_fabric(
+        {
+            "topology": "basepod",
+            "leaf_switches": ["a", "b"],
+            "reserved_ports": {"b": list(range(49, 65))},
+        }
+    )
+    (line,) = problems(full, 8, absent)
+    assert line == (
+        "all.cluster_fabric.topology: 8 nodes, and the absent dgx-[09-12], which keep theirs, take "
+        "all ports of each switch but those of reserved_ports, none is left to join the two; "
+        "delete the lines of absent nodes that do not come back"
+    )
 
 
 def test_reserved_ports_join_nothing() -> None:

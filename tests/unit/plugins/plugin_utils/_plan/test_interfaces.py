@@ -72,6 +72,24 @@ def test_what_is_wrong_with_one_interface_hides_no_other() -> None:
     ]
 
 
+def test_the_rails_of_a_node_are_of_the_role_infiniband() -> None:
+    known = {"management": KNOWN["management"], "rail0": {"cidr": "10.3.0.0/24"}}
+    networks, _problems = parse_networks(known, "all.cluster_networks")
+    variables = {"node_interfaces": Value([SSH, {"name": "rail0", "network": "rail0"}], PATH)}
+
+    def found(rails: tuple[str, ...]) -> list[str]:
+        problems = check_interfaces(variables, known, networks, list(known), "management", rails)
+        return [str(problem) for problem in problems]
+
+    (line,) = found(("rail0",))
+    assert line == (
+        f"{PATH}[1].network: 'rail0' is a rail, whose port the role infiniband configures; remove "
+        "it, or, where the site configures the rails, write infiniband_network_manager: none"
+    )
+    # A host without rails, or with infiniband_network_manager none, may be on the network.
+    assert found(()) == []
+
+
 def test_an_address_is_the_nodes_or_of_dhcp() -> None:
     known = {**KNOWN, "lab": {"cidr": "10.5.0.0/24"}}
     networks, _problems = parse_networks(known, "all.cluster_networks")

@@ -15,6 +15,7 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.mounts import 
     check_monitors,
     check_mounts,
     check_state_folder,
+    health_warnings,
 )
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.networks import parse_networks
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.users import check_users
@@ -47,6 +48,28 @@ def test_two_mounts_on_one_place() -> None:
     valid = [mount("/a"), mount("/a/b"), mount("/a", state="absent"), mount(later), mount(later)]
     assert not list(check_mounts(values(cephfs_mounts=valid)))
     assert not list(check_mounts({}))
+
+
+def test_mounts_that_health_asks_for_and_nothing_mounts() -> None:
+    asked = [{"path": path} for path in ("/home/", "/data", "/nfs", "/raid", "/scratch")]
+    here: dict[str, Any] = {
+        "node_health_enabled": True,
+        "node_health_mounts": [*asked, {"path": "/lustre", "fstype": "lustre"}],
+        "cephfs_mounts": [mount("/home"), mount("/data", state="absent")],
+        # What the operating system mounts has folders of the inventory.
+        "node_health_disks": [{"path": "/raid"}],
+        "local_storage_folders": [{"path": "/scratch/jobs"}],
+    }
+    assert list(health_warnings(values(**here), ["/nfs"])) == [
+        (
+            "all.node_health_mounts[1].path: nothing of the inventory mounts '/data', and a node "
+            "without it drains itself; remove it, or, where the site mounts it, write its fstype "
+            "as `findmnt -no FSTYPE /data` shows it, or its path in "
+            "cluster_validation.canary.mounts"
+        )
+    ]
+    assert not list(health_warnings(values(**{**here, "node_health_enabled": False})))
+    assert not list(health_warnings(values(node_health_enabled=True)))
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.nodes import (
     check_racks,
     check_rails,
     has_place,
+    keeping_ports,
     make_node,
     missing_addresses,
 )
@@ -67,6 +68,17 @@ def test_unit_and_place_are_counted_where_the_fabric_has_them() -> None:
     assert node("n-00", fabric=SUPERPOD).su is None
     assert node("n-00", fabric=BASEPOD).leaf_place is None
     assert (node("n-12").number, node("n-12", number="3").number) == (12, 3)
+
+
+def test_absent_nodes_keep_the_ports_of_their_places() -> None:
+    lines = [("dgx-01", "present", 1), ("dgx-02", "absent", 2), ("dgx-03", "absent", 3),
+             ("dgx-04", "present", 3), ("dgx-05", "absent", 16)]  # fmt: skip
+    nodes = [
+        node(name, state=state, leaf_place=place, fabric=BASEPOD) for name, state, place in lines
+    ]
+    # Another machine took the place of dgx-03, and dgx-05 has none.
+    assert keeping_ports(nodes, BASEPOD) == ["dgx-02"]
+    assert keeping_ports(nodes, SUPERPOD) == []
 
 
 def test_who_runs_jobs() -> None:

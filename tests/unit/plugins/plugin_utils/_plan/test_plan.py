@@ -349,6 +349,22 @@ def test_alerts_that_no_one_gets(
     assert warned("prometheus_enabled: true\n" + elsewhere) == ()
 
 
+def test_drains_that_no_node_takes_back(
+    planned_by_roles: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    small_files["group_vars/gpu_nodes/health.yml"] = "node_health_resume: true\n"
+    assert planned_by_roles(small_files).warnings == ()
+    small_files["group_vars/slurm_controllers/health.yml"] = (
+        "slurm_controller_health_check: {program: /usr/local/bin/check}\n"
+    )
+    (line,) = planned_by_roles(small_files).warnings
+    assert line == (
+        "slurm_controllers.slurm_controller_health_check.node_state: without IDLE Slurm does not "
+        "ask drained nodes, and none takes back its drain (gpu_nodes.node_health_resume: true); "
+        "write [IDLE, CYCLE]"
+    )
+
+
 def test_only_ipv4_has_a_broadcast_address() -> None:
     def why(address: str, network: str) -> str | None:
         return _plan_networks._not_for_a_host(
@@ -561,4 +577,26 @@ def test_users_of_the_directory_that_the_controller_knows(
         'identity_uris: ["ldaps://ldap-1.example.org"]\n'
         "identity_search_base: dc=example,dc=org\n"
     )
+    assert planned_by_roles(small_files).problems == ()
+
+
+def test_a_mount_that_only_node_health_names_is_a_warning(
+    planned_by_roles: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    small_files["group_vars/all/own.yml"] = (
+        "node_health_enabled: true\nnode_health_mounts: [{path: /home}, {path: /nfs}]\n"
+        "cluster_validation: {canary: {mounts: [{name: nfs, path: /nfs}]}}\n"
+    )
+    (warning,) = planned_by_roles(small_files).warnings
+    assert warning.startswith("all.node_health_mounts[0].path: nothing of the inventory mounts")
+
+
+def test_rails_of_ethernet_need_no_address_where_the_site_writes_them(
+    planned_by_roles: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    cluster = small_files["group_vars/all/cluster.yml"]
+    rail = "cluster_networks:\n  rail0: {cidr: 10.3.0.0/24}"
+    small_files["group_vars/all/cluster.yml"] = cluster.replace("cluster_networks:", rail)
+    assert len(planned_by_roles(small_files).problems) == 2
+    small_files["group_vars/gpu_nodes/own.yml"] = "infiniband_network_manager: none\n"
     assert planned_by_roles(small_files).problems == ()

@@ -27,6 +27,7 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.slurm import (
     check_partitions,
     check_spares,
     controller_warnings,
+    resume_warnings,
     slurm_nodes,
     slurm_topology,
 )
@@ -247,6 +248,30 @@ def test_a_stand_by_shares_the_state() -> None:
     assert controller_warnings({}, ("a", "b")) == [
         f"slurm_controllers.{name}: missing; 2 controllers must share a folder for their state"
     ]
+
+
+@pytest.mark.parametrize(
+    ("check", "version", "count"),
+    [
+        ({"program": "/x"}, "25.05", 1),
+        ({"program": "/x", "node_state": ["NONDRAINED_IDLE", "CYCLE"]}, "25.05", 1),
+        ({"program": "/x", "node_state": ["NONDRAINED_IDLE"]}, "22.05", 1),
+        ({"program": "/x"}, "22.05", 0),
+        ({"program": "/x", "node_state": ["Idle", "CYCLE"]}, "25.05", 0),
+        ({"program": "/x", "node_state": ["ANY"]}, "25.05", 0),
+        ({}, "25.05", 0),
+        (None, "25.05", 0),
+    ],
+)
+def test_drained_nodes_that_slurm_does_not_ask(check: Any, version: str, count: int) -> None:
+    values = {"slurm_base_version": Value(version, "v")}
+    if check is not None:
+        values["slurm_controller_health_check"] = Value(check, "g.health")
+    resume = {"node_health_resume": Value(True, "g.resume")}
+    found = list(resume_warnings(values, [{}, resume, resume]))
+    assert len(found) == count
+    assert all(line.startswith("g.health.node_state: without IDLE") for line in found)
+    assert not list(resume_warnings(values, [{}, {"node_health_resume": Value(False, "")}]))
 
 
 def test_two_databases_keep_one_accounting() -> None:

@@ -23,9 +23,8 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._trends.series impor
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._trends.thresholds import (
     BER,
     BINS,
-    CORRECTED,
+    CODES,
     HEAT,
-    LIMIT_BY_CODE,
     RX,
 )
 
@@ -159,17 +158,51 @@ def test_slope_and_tau() -> None:
     assert slope_of(line)[0] == 2.0
 
 
-@pytest.mark.parametrize("code", LIMIT_BY_CODE)
-def test_limits_are_where_each_code_no_longer_corrects(code: str) -> None:
-    """Code words with more errors than are corrected, of symbols of 10 bits: about 1e-13."""
-    symbols, ratio = int(code.split(",")[0]), 10 ** LIMIT_BY_CODE[code]
+def share_of_words(code: str, ratio: float, least: int) -> float:
+    """Return the share of code words with so many wrong symbols of 10 bits, or more."""
+    symbols = int(code.split(",")[0])
     wrong = 1 - (1 - ratio) ** 10
-    corrected = CORRECTED[code]
-    lost = sum(
+    return sum(
         math.comb(symbols, number) * wrong**number * (1 - wrong) ** (symbols - number)
-        for number in range(corrected + 1, corrected + 30)
+        for number in range(least, least + 30)
     )
-    assert 1e-15 < lost < 1e-10
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_limits_are_where_each_code_no_longer_corrects(name: str) -> None:
+    """Code words with more errors than are corrected: about 1e-13."""
+    code = CODES[name]
+    assert 1e-15 < share_of_words(name, 10**code.limit, code.corrected + 1) < 1e-10
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_a_link_far_from_its_limit_has_no_code_word_that_names_it(name: str) -> None:
+    """At a tenth of the limit, by 400 Gb/s, there is none in a day; near the limit there are."""
+    code = CODES[name]
+    words = 400e9 * 86400 / (10 * int(name.split(",")[0]))
+    least = code.corrected - code.left
+    assert words * share_of_words(name, 10**code.limit / 10, least) < 1
+    assert words * share_of_words(name, 10**code.limit / 2, least) > 1
+
+
+@pytest.mark.parametrize(
+    ("fec", "most", "is_named"),
+    [
+        ("Ethernet_Consortium_LL_50G_RS_FEC_PLR -(272,257+1)", 5, False),
+        ("Ethernet_Consortium_LL_50G_RS_FEC_PLR -(272,257+1)", 6, True),
+        ("Interleaved Quad RS-FEC + PLR - (546,516)", 11, False),
+        ("Interleaved Quad RS-FEC + PLR - (546,516)", 12, True),
+        ("Firecode FEC", 15, False),
+    ],
+)
+def test_code_words_near_to_what_each_code_corrects(fec: str, most: int, is_named: bool) -> None:
+    def words(day: int) -> tuple[int, ...]:
+        return (9,) * most + (day + 1,)
+
+    found = outlook(of_one(fec=lambda day: fec, bins=words)).will_fail
+    assert [[trend.quantity for trend in one.trends] for one in found] == [
+        ["FEC histogram"]
+    ] * is_named
 
 
 def test_a_sample_of_the_months() -> None:

@@ -17,7 +17,12 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._trends.series impor
     bit_error_ratio,
     highest_bin,
 )
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._trends.thresholds import BER, BINS, RX
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._trends.thresholds import (
+    BER,
+    BINS,
+    HEAT,
+    RX,
+)
 
 DAY = 86400
 BITS = 1440 * 60 * 400e9
@@ -135,3 +140,23 @@ def test_values_are_those_of_the_worst_lane_in_the_days_asked_for() -> None:
     assert series.values(RX, 20001, 20001) == [(20001, 0.5)]
     assert series.values(BER, 0, 99999)[0][1] == pytest.approx(math.log10(1000 / BITS))
     assert [value for _day, value in series.values(BINS, 0, 99999)] == [2, 0, 0]
+
+
+def test_zeroes_of_copper_in_an_old_store_are_neither_values_nor_limits() -> None:
+    zeroes = {"celsius": 0.0, "hot_c": 0.0, "rx_dbm": (0.0, 0.0), "rx_low_dbm": 0.0}
+    none = {"celsius": None, "hot_c": None, "rx_dbm": (), "rx_low_dbm": None}
+    found = Histories()
+    for day in range(25):
+        found.add("n1", [after(day, **(zeroes if day < 15 else none))])
+    (series,) = found.series
+    assert (series.hot_c, series.rx_low_dbm) == (None, None)
+    assert [series.values(quantity, 0, 1e9) for quantity in (HEAT, RX)] == [[], []]
+
+
+def test_a_limit_that_is_once_not_read_stays() -> None:
+    found = Histories()
+    for reading in (after(0, rx_low_dbm=-9.9), after(1, celsius=None, hot_c=None)):
+        found.add("n1", [reading])
+    (series,) = found.series
+    assert (series.hot_c, series.rx_low_dbm) == (75.0, -9.9)
+    assert len(series.values(HEAT, 0, 1e9)) == 1
