@@ -72,6 +72,12 @@ options:
         C(ibqueryerrors-2), C(sminfo), C(saquery) and C(sminfo-LID), as the module saves them in
         C(raw/).
     type: dict
+  sweep_at:
+    description:
+      - When the answers of O(sweep_files) were taken, as V(2026-01-31T23:59:59Z) in UTC, for C(at)
+        of the records. When not given their records have no time, and the gate goes by none.
+    type: str
+    default: ""
   timeout_s:
     description: Seconds that one command may take.
     default: 120

@@ -92,6 +92,18 @@ options:
     description: Whether a failed cable fails the nodes that it is plugged into.
     type: bool
     default: false
+  evidence_days:
+    description:
+      - Days after which a validation shows nothing about the present, so that its node or fabric is
+        not measured. With V(0) it counts at any age.
+    type: float
+    default: 0
+  failures:
+    description:
+      - Folder of the failures of pair and group tests that stand, as M(baremetal.dgx.evidence_add)
+        keeps it. One that is not there any more is not measured, since its part was replaced.
+        Without the folder all of them count.
+    type: path
   states:
     description: State and reason of nodes in Slurm, by node, with C(state) and C(reason).
     type: dict
@@ -200,6 +212,8 @@ ARGUMENTS: dict[str, Any] = {
     "fleet_failing": {"type": "list", "elements": "str", "default": []},
     "most_share": {"type": "float", "default": 0.2},
     "cables_fail_nodes": {"type": "bool", "default": False},
+    "evidence_days": {"type": "float", "default": 0},
+    "failures": {"type": "path"},
     "states": {"type": "dict", "default": {}},
     "versions": {"type": "dict", "default": {}},
     "tables": {"type": "dict", "default": {}},

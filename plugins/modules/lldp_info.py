@@ -33,6 +33,10 @@ options:
     type: list
     elements: str
     required: true
+  pci:
+    description: PCI addresses of their adapters, by name of the interface, for RV(misnamed).
+    type: dict
+    default: {}
   sysfs:
     description: The tree to read.
     type: path
@@ -49,6 +53,7 @@ EXAMPLES = r"""
 - name: Read the neighbours of the rails
   baremetal.dgx.lldp_info:
     interfaces: [rail0, rail1]
+    pci: {rail0: "18:00.0", rail1: "40:00.0"}
   register: lldp
 """
 
@@ -77,6 +82,14 @@ links:
         C(ports).
       type: list
       elements: dict
+misnamed:
+  description:
+    - Of interfaces that the node lacks and whose adapter is at its address in O(pci), the name that
+      the interface has instead. An adapter without any interface is not among them.
+    - udev renames no interface that is up, so that a new name may wait for a boot.
+  returned: always
+  type: dict
+  sample: {rail3: enp94s0np0}
 """
 
 from typing import Any
@@ -88,6 +101,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._lldp.ask import ask
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "interfaces": {"type": "list", "elements": "str", "required": True},
+    "pci": {"type": "dict", "default": {}},
     "sysfs": {"type": "path", "default": "/sys"},
     "timeout_s": {"type": "float", "default": 10},
 }
@@ -97,9 +111,8 @@ def main() -> None:
     """Ask, return."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params = module.params
-    answer = ask_lldp(
-        ModuleRunner(module), params["interfaces"], params["sysfs"], params["timeout_s"]
-    )
+    given = (params[name] for name in ("interfaces", "sysfs", "timeout_s", "pci"))
+    answer = ask_lldp(ModuleRunner(module), *given)
     module.exit_json(changed=False, **answer)
 
 

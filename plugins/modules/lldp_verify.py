@@ -13,8 +13,8 @@ description:
   - Judges what the nodes received over LLDP, as M(baremetal.dgx.fabric_verify) judges a sweep of
     InfiniBand. Missing, exchanged, moved and unexpected cables and slow links are found; each is
     reported once, with both ends and what to do. Nothing is asked here, and nothing is changed.
-  - A cable of which nothing was received is C(not_measured) if its node did not answer, or its link
-    is up and hears no switch.
+  - A cable of which nothing was received is C(not_measured) if its node did not answer, its link is
+    up and hears no switch, or the interface does not have the name of its rail yet.
   - Cables between switches are C(not_measured), unless O(switch_neighbor_files) has the answer of
     one of the two; LLDP does not show the rate of those.
 version_added: 1.0.0

@@ -48,14 +48,21 @@ EXAMPLES = r"""
     url: https://ufm.example.org
     token: "{{ ufm_token }}"
     dest: /var/lib/baremetal-dgx/fabric/ufm.txt
+  register: links
 
 - name: Compare them with the plan
   baremetal.dgx.fabric_verify:
     plan_file: cables.json
     sweep_files: {ibnetdiscover: /var/lib/baremetal-dgx/fabric/ufm.txt}
+    sweep_at: "{{ links.at }}"
 """
 
 RETURN = r"""
+at:
+  description: When UFM was asked.
+  returned: success
+  type: str
+  sample: "2026-01-31T23:59:59Z"
 links:
   description: Number of links that UFM has.
   returned: success
@@ -76,6 +83,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.files import open_folder
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.hang import look_in_time
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import utc_text
 from ansible_collections.baremetal.dgx.plugins.module_utils._ufm.apply import (
     connect,
     release_of,
@@ -96,11 +104,12 @@ def main() -> None:
     with reported(module, {}):
         ufm = connect(module.params, module.tmpdir)
         release = release_of(ufm)
+        at = utc_text()
         text = discovery(ufm.ask(LIST))
         folder, name = os.path.split(module.params["dest"])
         with open_folder(folder, make=0o755) as here:
             here.write(name, text.encode())
-    module.exit_json(changed=False, release=release, links=len(text.splitlines()) // 2)
+    module.exit_json(changed=False, at=at, release=release, links=len(text.splitlines()) // 2)
 
 
 if __name__ == "__main__":

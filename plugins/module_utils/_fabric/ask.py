@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Mapping
 
 from .._core.files import temporary_folder, text_of_option
-from .._core.record import NOT_MEASURED
+from .._core.record import NOT_MEASURED, flaw, utc_text
 from .._core.run import ENDED, CommandResult, CommandRunner, ToolError
 from .findings import several
 from .judge import Expectation, Observation
@@ -69,6 +69,7 @@ KNOWN: dict[str, Any] = {
 SWEEP: dict[str, Any] = {
     "interval_s": {"type": "float", "default": 60},
     "sweep_files": {"type": "dict"},
+    "sweep_at": {"type": "str", "default": ""},
     "outstanding": {"type": "int", "default": 0},
     "tool_options": {"type": "list", "elements": "str", "default": []},
     "tool_environment": {"type": "dict", "default": {}},
@@ -341,6 +342,16 @@ def expectation(params: Mapping[str, Any]) -> Expectation:
 def environment_of(params: Mapping[str, Any]) -> dict[str, str]:
     """Environment variables for the tools."""
     return {str(key): str(value) for key, value in params["tool_environment"].items()}
+
+
+def taken_at(params: Mapping[str, Any]) -> str:
+    """Return the time of what observe() returns, "" where it is not known; raises ToolError."""
+    if params["sweep_files"] is None:
+        return utc_text()
+    at = str(params["sweep_at"])
+    if flaw({"at": at}):
+        raise ToolError(f"sweep_at: {at!r} is not a time; write it like 2026-01-31T23:59:59Z")
+    return at
 
 
 def observe(

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any, Mapping
 
 from .._core.hang import write_files
-from .._core.record import FAIL, NOT_MEASURED, Record, utc_text
+from .._core.record import FAIL, NOT_MEASURED, Record
 from .._core.run import CommandRunner
-from .ask import Answers, environment_of, load_places, observe
+from .ask import Answers, environment_of, load_places, observe, taken_at
 from .judge import (
     EmptyPlanError,
     Expectation,
@@ -94,8 +94,7 @@ def verify(
         looks.append(first_look(plan, sweep, wanted))
         return not looks[-1].wiring.whole
 
-    # How old saved answers are is not known here.
-    at = "" if params["sweep_files"] is not None else utc_text()
+    at = taken_at(params)
     answers = observe(run, params, states_matter)
     look = looks[-1] if looks else None
     verdict = judge_fabric(plan, answers.observation, wanted, look)

@@ -405,7 +405,7 @@ def judge_unknown(
             if end in reserved or host_key(group) in other_hosts:
                 continue
             groups.setdefault(f"device:{group}", []).append((end, other))
-        else:
+        elif not {end, other} <= reserved:
             first, second = sorted((end, other))
             groups.setdefault(f"port:{first}", []).append((first, second))
     for subject, links in sorted(groups.items()):

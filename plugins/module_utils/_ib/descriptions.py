@@ -82,6 +82,14 @@ def host_and_device(description: str) -> Named:
     return Named(short(words[0]), " ".join(words[1:]))
 
 
+def has_default_name(description: str, host: str) -> bool:
+    """Return whether a description is the one that MLNX_OFED gives an adapter of this host."""
+    named = host_and_device(description)
+    return host_key(named.host) == host_key(host) and bool(
+        _DEFAULT_DEVICE.match(named.device.lower())
+    )
+
+
 def unnamed(description: str) -> bool:
     """Return whether a description is what the maker put there, or none."""
     return bool(_UNNAMED.search(description.strip()))

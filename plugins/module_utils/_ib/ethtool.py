@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from typing import Iterator, Mapping, Sequence, Union
 
+from .._core.files import text_if_readable
 from .._core.question import Question
 from .._core.record import NOT_MEASURED, PASS, Record
 from .._core.run import MISSING, CommandRunner
@@ -31,6 +32,13 @@ _DOWN, _SYMBOLS, _CRC = "link_down_events_phy", "rx_pcs_symbol_err_phy", "rx_crc
 # mlx5 shows the pauses of a priority only if PFC is on for it.
 _PFC = re.compile(r"rx_prio(\d)_pause\Z")
 _DISCARDS = "rx_prio{}_discards"
+_LOSSLESS = LOSSLESS_DISCARDS.check
+_APPLY = "systemctl restart baremetal-dgx-roce-settings.service"
+# What the role roce leaves on a node; without its rails the site cares for PFC itself, or has none.
+SETTINGS = "/etc/baremetal-dgx/roce-settings.env"
+_RAILS = re.compile(r'RAILS="\d', re.M)
+# Beside the counters: 1 where the role has given the rails PFC.
+_DECLARED = "pfc_declared"
 
 
 def parse_statistics(text: str) -> dict[str, int]:
@@ -79,8 +87,9 @@ def _ask(run: CommandRunner, hca: Hca, timeout_s: float) -> Answer:
         return "ethtool is not installed"
     if not answer.ok:
         return answer.describe(2)
+    declared = int(bool(_RAILS.search(text_if_readable(SETTINGS) or "")))
     try:
-        return counters_of(parse_statistics(answer.out))
+        return {**counters_of(parse_statistics(answer.out)), _DECLARED: declared}
     except ValueError as error:
         return f"ethtool -S {hca.netdevs[0]}: {error}"
 
@@ -96,7 +105,7 @@ def judge_ethernet(
 ) -> Iterator[Record]:
     """Yield the records of an Ethernet port; `key` is that of its counters in the samples."""
     if isinstance(answer, str):
-        for check in ("ib.link_downed", "ib.symbol_errors", "ib.crc_errors"):
+        for check in ("ib.link_downed", "ib.symbol_errors", "ib.crc_errors", _LOSSLESS):
             yield Record(check, subject, NOT_MEASURED, answer)
         return
     down = growth_of_port(before, now, key, _DOWN)
@@ -108,6 +117,10 @@ def judge_ethernet(
     lossless = sorted(row.group(1) for row in map(_PFC.match, answer) if row)
     if lossless:
         yield _lossless(subject, lossless, before, now, key)
+    elif answer.get(_DECLARED):
+        # A boot takes it away.
+        text = "no priority has PFC: ethtool -S shows no rx_prioN_pause"
+        yield Record(_LOSSLESS, subject, NOT_MEASURED, text, remedy=_APPLY)
 
 
 def _errors(

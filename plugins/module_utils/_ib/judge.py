@@ -18,8 +18,9 @@ from .._core.names import RAIL_DEVICE, full_pci
 from .._core.question import Question
 from .._core.record import NOT_MEASURED, PASS, Record
 from .counters import Sample, growth_of_port, symbol_errors_allowed
+from .descriptions import has_default_name
 from .ethtool import ETHERNET, Answer, judge_ethernet
-from .mlxlink import MODULE_FAULTS, LinkReport, Optics, Reading
+from .mlxlink import FIRMWARE_FAULTS, MODULE_FAULTS, LinkReport, Optics, Reading
 from .sysfs import Hca, Port
 from .thresholds import (
     ACS,
@@ -159,7 +160,10 @@ def _judge_port(
     if request.names:
         yield NAME.judge(subject, hca.device, wanted.name, text=at)
     if request.names and wanted.link_layer == "InfiniBand":
-        described = f"{subject[len('hca:') :].split('/')[0]} {hca.device}"
+        node = subject[len("hca:") :].split("/")[0]
+        described = f"{node} {hca.device}"
+        if hca.description and has_default_name(hca.description, node):
+            described = hca.description
         yield DESCRIPTION.judge(subject, hca.description or None, described, text=at)
 
 
@@ -386,10 +390,11 @@ def _faults(report: LinkReport, optics: Optics, subject: str) -> Iterator[Record
     """Judge the alarms that the module itself raises: with the port up they are the module's."""
     lanes = _lanes(report.width)
     raised, unclear = [], []
-    for name in MODULE_FAULTS:
+    # Some passive cables report light and clocks, which they do not have, as lost, and work.
+    names = FIRMWARE_FAULTS if optics.passive else MODULE_FAULTS
+    for name in names:
         values = report.faults.get(name)
         if values is None:
-            # Copper has neither lasers nor clock recovery.
             if optics.optical:
                 unclear.append(f"{name} is not reported")
             continue
@@ -402,7 +407,7 @@ def _faults(report: LinkReport, optics: Optics, subject: str) -> Iterator[Record
             unclear.append(f"{where}, of {len(values)} lanes of which the port uses {lanes}")
         else:
             raised.append(where)
-    if not optics.optical and not report.faults:
+    if not optics.optical and not any(name in report.faults for name in names):
         return
     module = _module_name(optics)
     if not raised and unclear:

@@ -15,7 +15,7 @@ import re
 from dataclasses import dataclass, fields
 from typing import Any, Mapping
 
-from .mlxlink import LinkReport
+from .mlxlink import LinkReport, Optics, Reading
 
 # Of a lane without light mlxlink reports -40: a twin module has lanes of its other port.
 DARK_DBM = -30.0
@@ -74,8 +74,8 @@ def reading_of(
     Texts of the module are cut to what a line of a log may hold.
     """
     optics = report.optics
-    rx = optics.rx_power_dbm if optics else None
-    heat = optics.temperature_c if optics else None
+    rx = _real(optics, optics.rx_power_dbm) if optics else None
+    heat = _real(optics, optics.temperature_c) if optics else None
     return LinkReading(
         at=at,
         rail=rail,
@@ -96,6 +96,11 @@ def reading_of(
         downs=report.downs if downs is None else downs,
         why=(),
     )
+
+
+def _real(optics: Optics, reading: Reading | None) -> Reading | None:
+    """Return what a module measured: some copper cables report zeroes, with a range of nothing."""
+    return None if reading is None or not (optics.optical or reading.high is not None) else reading
 
 
 def reading_from_line(line: Any) -> LinkReading:

@@ -52,12 +52,14 @@ class Optics:
     part: str | None
     serial: str | None
     firmware: str | None
+    # Passive copper, without a laser or clock recovery; other copper may have the latter.
+    passive: bool = False
 
 
 # Alarms of the module, with 0 for none, for the module or for each lane (CMIS, page 00h and 11h).
+FIRMWARE_FAULTS = ("Module FW Fault", "DataPath FW Fault")
 MODULE_FAULTS = (
-    "Module FW Fault",
-    "DataPath FW Fault",
+    *FIRMWARE_FAULTS,
     "Tx Fault",
     "Tx LOS",
     "Rx LOS",
@@ -127,7 +129,10 @@ def _plain(value: Any) -> str | None:
 
 
 def parse_reading(value: Any) -> Reading | None:
-    """Return the reading "3.583,3.253 [-9.914..6.999]" is; None for N/A and other text."""
+    """Return the reading "3.583,3.253 [-9.914..6.999]" is; None for N/A and other text.
+
+    A range of nothing, "[0..0]", is that of a module without one.
+    """
     text = _plain(value) or ""
     found = _RANGED.match(text)
     if found:
@@ -136,6 +141,8 @@ def parse_reading(value: Any) -> Reading | None:
         found, low, high = _BARE.match(text), None, None
     if not found:
         return None
+    if low is not None and high is not None and low >= high:
+        low, high = None, None
     return Reading(tuple(float(part) for part in found.group(1).split(",")), low, high)
 
 
@@ -199,6 +206,7 @@ def _optics(fields: Mapping[str, Any]) -> Optics | None:
         part=_plain(fields.get("Vendor Part Number")),
         serial=_plain(fields.get("Vendor Serial Number")),
         firmware=_plain(fields.get("FW Version")),
+        passive=optical is False and "passive" in kind.lower(),
     )
 
 

@@ -77,7 +77,7 @@ NAME = Question(
 # By this the fabric knows the port. A wrong one would let a sweep find the wrong node.
 DESCRIPTION = Question(
     "ib.description", "description that the fabric sees", "==", None, "NodeDescription",
-    "rdma-ndd of rdma-core: HOST DEVICE",
+    "rdma-ndd of rdma-core: HOST DEVICE; MLNX_OFED: HOST HCA-4",
     "systemctl restart rdma-ndd; compare the host name with the inventory",
 )  # fmt: skip
 

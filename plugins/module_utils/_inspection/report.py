@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any, Mapping
 
 from .._core.hang import write_files
-from .._core.record import Record, utc_text
+from .._core.record import Record
 from .._core.run import CommandRunner, ToolError
-from .._fabric.ask import observe
+from .._fabric.ask import observe, taken_at
 from .._fabric.judge import EmptyPlanError, Verdict
 from .._fabric.picture import fabric_svg
 from .._fabric.report import fabric_records, result_of
@@ -43,7 +43,7 @@ def inspect_fabric(
 
     The files are written, unless it is a check only.
     """
-    at = "" if params["sweep_files"] is not None else utc_text()
+    at = taken_at(params)
     answers = observe(run, params, ask_states)
     try:
         verdict = inspect(answers.observation)

@@ -8,8 +8,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Sequence
+from typing import Any, Mapping, Sequence
 
+from .._core.names import full_pci
 from .._core.run import CommandRunner
 from .sweep import parse_neighbours
 
@@ -17,7 +18,11 @@ _COMMAND = ("lldpcli", "-f", "json0", "show", "neighbors")
 
 
 def ask_lldp(
-    run: CommandRunner, interfaces: Sequence[str], sysfs: str, timeout_s: float
+    run: CommandRunner,
+    interfaces: Sequence[str],
+    sysfs: str,
+    timeout_s: float,
+    pci: Mapping[str, str],
 ) -> dict[str, Any]:
     """Return what the module lldp_info returns; never raises."""
     result = run(_COMMAND, timeout_s=timeout_s)
@@ -29,10 +34,15 @@ def ask_lldp(
             found = parse_neighbours(result.out)
         except ValueError as error:
             problem = str(error)
-    links = []
+    links, misnamed = [], {}
     for name in interfaces:
         folder = os.path.join(sysfs, "class/net", name)
         if not os.path.isdir(folder):
+            address = full_pci(str(pci.get(name) or ""))
+            there = os.path.join(sysfs, "bus/pci/devices", address)
+            present = _interface_of(there) if address else ""
+            if present:
+                misnamed[name] = present
             continue
         carrier, speed = _number(folder, "carrier"), _number(folder, "speed")
         links.append(
@@ -48,7 +58,14 @@ def ask_lldp(
                 ],
             }
         )
-    return {"problem": problem, "links": links}
+    return {"problem": problem, "links": links, "misnamed": misnamed}
+
+
+def _interface_of(device: str) -> str:
+    try:
+        return ", ".join(sorted(os.listdir(os.path.join(device, "net"))))
+    except OSError:
+        return ""
 
 
 def _number(folder: str, name: str) -> int | None:

@@ -43,6 +43,7 @@ _PORTS = (
 )
 PORTS_PER_CAGE = 2
 _START = "see that lldpd runs there, and on the switch: systemctl status lldpd"
+_RENAME = "reboot, or run configure_fabric"
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,10 @@ class _Listener:
             (one for one in answer["links"] if _rail_of(str(one["interface"])) == rail), None
         )
         if link is None:
-            # The node itself does not have it: the sweep lacks it, as it lacks a dead adapter.
+            present = (answer.get("misnamed") or {}).get(f"rail{rail}")
+            if present:
+                self._deaf[end] = f"rail{rail} is still called {present}: {_RENAME}"
+            # Else the node itself does not have it: the sweep lacks it, as it lacks a dead adapter.
             return
         guid = _guid("rail", f"{node}/{rail}")
         rate = link["rate_gbps"]
@@ -267,7 +271,8 @@ def _doubts(unheard: Mapping[Cable, str]) -> list[Finding]:
             continue
         reasons = list(dict.fromkeys(cables.values()))
         text = f"{len(ends)} cables of {host} were not received: {several(reasons)}"
-        found.append(_unheard(f"node:{host}", text, _START, ends))
+        remedies = dict.fromkeys(_RENAME if _RENAME in why else _START for why in reasons)
+        found.append(_unheard(f"node:{host}", text, "; ".join(remedies), ends))
     return found
 
 

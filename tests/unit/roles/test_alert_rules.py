@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,26 @@ import alert_table
 import pytest
 import threshold_table
 import yaml
+from hand import FAULTS
+from hand import HARMLESS as OTHERS
+from library import build
 from prometheus_tools import ROOT, RULES, tool
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._exporters.fabric import (
+    verdict_families,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.findings import (
+    COSTS,
+    HARMLESS,
+    IDENTITY,
+    SILENT,
+    SWITCH_FAN,
+    SWITCH_PSU,
+    SWITCH_TEMPERATURE,
+    UNHEARD,
+    UPLINKS,
+    Finding,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.xid_table import (
     CHECK,
     IGNORE,
@@ -23,10 +43,14 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.xid_table impor
     RESTART_JOB,
     XIDS,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._ib.counters import (
+    symbol_errors_allowed,
+)
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._monitoring.alert_rules import (
     alerts_of,
     seconds_of,
 )
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._programs import PROGRAMS
 
 FILES = {path.stem: yaml.safe_load(path.read_text()) for path in sorted(RULES.glob("*.yml"))}
 ALERTS = {rule["alert"]: rule for rule in alerts_of(FILES)}
@@ -172,6 +196,15 @@ def test_an_alert_says_what_to_do(name: str) -> None:
     assert not rule["annotations"]["summary"].endswith(".")
 
 
+def test_programs_of_the_collection_are_named_by_their_path() -> None:
+    """They are in a folder that is on no PATH: a shell would not find them."""
+    shown = re.compile(f"`({'|'.join(PROGRAMS)}) [^`]*`")
+    for rule in ALERTS.values():
+        assert not shown.search(" ".join(rule["annotations"].values())), rule["alert"]
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        assert not shown.search(page.read_text(encoding="utf-8")), page.name
+
+
 @pytest.mark.parametrize("name", ALERTS)
 def test_texts_name_labels_that_are_there(name: str) -> None:
     """A template with a label that an alert lacks leaves a hole in the message."""
@@ -270,6 +303,90 @@ def test_each_finding_of_a_node_raises_one_alert(package: str) -> None:
     checks = {re.sub(r"\{\w+\}", "x", one.check) for one in threshold_table.packages()[package]}
     assert len(checks) > 10
     assert {check: receivers(check) for check in checks if len(receivers(check)) != 1} == {}
+
+
+def test_symbol_errors_are_allowed_as_by_the_health_program(tmp_path: Path) -> None:
+    """Never fewer; only of HDR100, which has the rate of EDR, more."""
+    links = {"QDR": 40, "EDR": 100, "HDR": 200, "NDR": 400, "XDR": 800}
+    wanted = {name: symbol_errors_allowed(rate, 900, name)[0] for name, rate in links.items()}
+    record = "device:ib_symbol_errors_allowed:count"
+    asked = {
+        "interval": "1m",
+        "input_series": [
+            {
+                "series": f'node_infiniband_rate_bytes_per_second{{instance="{name}",device="x"}}',
+                "values": f"{rate * 125_000_000}x10",
+            }
+            for name, rate in links.items()
+        ],
+        "promql_expr_test": [
+            {
+                "expr": f"round({record}, 0.01)",
+                "eval_time": "5m",
+                "exp_samples": [
+                    {"labels": f'{{instance="{name}",device="x"}}', "value": max(value, 3)}
+                    for name, value in wanted.items()
+                ],
+            }
+        ],
+    }
+    path = tmp_path / "symbols.yml"
+    rules = [str(RULES / "recording.yml")]
+    path.write_text(yaml.safe_dump({"rule_files": rules, "tests": [asked]}))
+    assert complaints(str(path)) == ""
+
+
+# What a sweep finds wrong with the fabric
+
+# Harmless ones mislead people, and the other two are never a failure.
+WITHOUT_ALERT = {kind for kind, cost in COSTS.items() if cost.severity == HARMLESS}
+WITHOUT_ALERT |= {IDENTITY, UNHEARD}
+# What the library of faults does not have.
+MORE = [
+    Finding(kind, "switch:leaf-001", "", "")
+    for kind in (UPLINKS, SWITCH_PSU, SWITCH_FAN, SWITCH_TEMPERATURE)
+] + [Finding(SILENT, "port:leaf-001/40", "", "")]
+
+
+def fabric_findings() -> Iterator[dict[str, str]]:
+    """The labels of what is found of each fault of the library."""
+    for name in {**FAULTS, **OTHERS}:
+        world = build("superpod-32-of-64", (name,), 7).world
+        verdict = world.judge()
+        verdict = replace(verdict, findings=verdict.findings + MORE, doubts=[])
+        for family in verdict_families(world.plan, verdict, []):
+            if family.name == "baremetal_dgx_fabric_finding":
+                yield from map(dict, family.samples)
+
+
+def test_each_finding_of_the_fabric_raises_one_alert(tmp_path: Path) -> None:
+    alike = {}
+    for labels in fabric_findings():
+        place = [bool(labels[one]) for one in ("node", "switch", "rail")]
+        shape = (labels["kind"], labels["subject"].partition(":")[0], *place)
+        alike[shape] = labels
+    assert {labels["kind"] for labels in alike.values()} | {IDENTITY, UNHEARD} == set(COSTS)
+    tests = []
+    for labels in alike.values():
+        shown = ",".join(f'{key}="{value}"' for key, value in labels.items())
+        expected = [] if labels["kind"] in WITHOUT_ALERT else [{"labels": "{}", "value": 1}]
+        question = 'count(count by (alertname) (ALERTS{alertstate="firing"}))'
+        expr = f"{question} # {labels['kind']} {labels['subject']}"
+        tests.append(
+            {
+                "interval": "1m",
+                "input_series": [
+                    {
+                        "series": f'baremetal_dgx_fabric_finding{{instance="head-01",{shown}}}',
+                        "values": "1x5",
+                    }
+                ],
+                "promql_expr_test": [{"expr": expr, "eval_time": "5m", "exp_samples": expected}],
+            }
+        )
+    path = tmp_path / "fabric.yml"
+    path.write_text(yaml.safe_dump({"rule_files": [str(RULES / "fabric.yml")], "tests": tests}))
+    assert complaints(str(path)) == ""
 
 
 # The lists of Xids

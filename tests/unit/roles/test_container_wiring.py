@@ -37,7 +37,8 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
         "slurm_controller_plugstack": ["optional /x.so"],
         "slurm_controller_accounts": [
             {"name": "empty"},
-            {"name": "lab", "users": ["alice"]},
+            {"name": "gone", "state": "absent", "users": ["bob"]},
+            {"name": "lab", "users": [{"name": "bob", "state": "absent"}, {"name": "alice"}]},
         ],
     }
     for name in (

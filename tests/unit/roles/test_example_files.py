@@ -89,6 +89,18 @@ def slurm_files(wired: Wiring) -> dict[str, str]:
     return render(given)
 
 
+@pytest.mark.parametrize("resume", [True, False])
+def test_drained_nodes_are_asked_where_they_take_back_their_drain(
+    tmp_path: Path, resume: bool
+) -> None:
+    """From Slurm 23.02 on, NONDRAINED_IDLE is the default of the role."""
+    inventory = example(tmp_path, "core_12")
+    write(inventory, "group_vars/gpu_nodes/resume.yml", {"node_health_resume": resume})
+    conf = slurm_files(Wiring(inventory))["slurm.conf"]
+    state = "IDLE" if resume else "NONDRAINED_IDLE"
+    assert f"\nHealthCheckNodeState={state},CYCLE\n" in conf
+
+
 @pytest.mark.parametrize("wanted", EXAMPLES, ids=lambda one: one.name)
 def test_the_files_of_an_example(wanted: Example, tmp_path: Path) -> None:
     wired = Wiring(example(tmp_path, wanted.name))
@@ -192,9 +204,17 @@ def test_shells_name_no_rails_where_there_are_none(tmp_path: Path) -> None:
     controller.write_text("".join(line for line in lines if "debug" not in line))
     wired = Wiring(root)
     name = "login_environment_environment"
-    assert wired.of("dgx-01")[name]["UCX_NET_DEVICES"].startswith("mlx5_rail0:1,")
+    assert wired.of("dgx-01")[name]["NCCL_IB_HCA"].startswith("=mlx5_rail0:1,")
+    # A job that went to cpu-01 would inherit it, and UCX finds no such device there.
+    assert "UCX_NET_DEVICES" not in wired.of("dgx-01")[name]
     assert wired.of("head-01")[name] == wired.of("dgx-01")[name], "what jobs inherit"
     assert wired.of("cpu-01")[name] == {}
+    gone = "        cpu-[01:02]: {node_state: absent}"
+    hosts.write_text(hosts.read_text().replace("        cpu-[01:02]:", gone))
+    lines = controller.read_text().splitlines(keepends=True)
+    controller.write_text("".join(line for line in lines if "cpu-" not in line))
+    devices = Wiring(root).of("head-01")[name]["UCX_NET_DEVICES"]
+    assert devices.startswith("mlx5_rail0:1,")
 
 
 def test_the_files_of_the_ethernet_cluster(tmp_path: Path) -> None:

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
+from jinja2.nativetypes import NativeEnvironment
+from role_render import ROLES
+from role_rules import read_yaml
 from wiring import Wiring, example, write
 
 
@@ -140,3 +143,22 @@ def test_without_a_fabric_there_is_nothing(given: Callable[..., dict[str, Any]])
     assert values["infiniband_rails"] == []
     values = given("core_12", "head-01", lambda data: data.update(cluster_fabric={}))
     assert values["subnet_manager_node_names_file"] == ""
+
+
+def test_the_links_of_ufm_have_the_time_at_which_ufm_was_asked() -> None:
+    """Without it the gate would not know how old they are, and neither admit nor drain by them."""
+    tasks = {
+        task["name"].split(";")[0]: task
+        for play in read_yaml(ROLES.parent / "playbooks/validate_fabric.yml")
+        for task in play.get("tasks", [])
+    }
+    register = tasks["Read the links that UFM knows"]["register"]
+    options = tasks["Compare the fabric with the plan"]["baremetal.dgx.fabric_verify"]
+    environment = NativeEnvironment()
+    for by_ufm, at in ((True, "2026-11-21T08:00:00Z"), (False, "left out")):
+        variables = {
+            "__validate_fabric_by_ufm": by_ufm,
+            register: {"at": "2026-11-21T08:00:00Z"} if by_ufm else {"skipped": True},
+            "omit": "left out",
+        }
+        assert environment.from_string(options["sweep_at"]).render(variables) == at

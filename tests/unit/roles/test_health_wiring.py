@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,17 @@ def test_an_example_watches_its_nodes(tmp_path: Path) -> None:
         "link_layer": "InfiniBand",
     }  # fmt: skip
     assert "node_health" in values["__cluster_verified"]
+
+
+def test_what_the_inventory_mounts_is_watched(tmp_path: Path) -> None:
+    assert "node_health_mounts" not in json.loads(wiring(tmp_path / "a", None).texts["dgx-07"])
+    inventory = example(tmp_path / "b", "core_12")
+    write(inventory, "group_vars/all/node_health.yml", {"node_health_enabled": True})
+    scratch = {"name": "scratch", "mountpoint": "/nvme", "pci": ["ab:00.0"]}
+    write(inventory, "group_vars/gpu_nodes/storage.yml", {"local_storage_volumes": [scratch]})
+    found = Wiring(inventory).of("dgx-07")["node_health_mounts"]
+    shared = ("/home", "/data", "/scratch", "/images", "/checkpoints")
+    assert found == [{"path": path} for path in (*shared, "/nvme")]
 
 
 @pytest.mark.parametrize("settings", [{"node_health_enabled": False}, {}])

@@ -93,7 +93,8 @@ def test_prometheus_with_everything(tmp_path: Path, certificate: dict[str, str])
         {
             "prometheus_jobs": [job], "prometheus_tls": certificate,
             "prometheus_users": {"ann": HASH}, "prometheus_rules": ["gpu", "recording"],
-            "prometheus_alertmanagers": {"targets": ["a:9093"], "username": "x", "password": "y"},
+            "prometheus_alertmanagers": {"targets": ["a:9093"], "username": "x", "password": "y",
+                                         "open_targets": ["b:9093"]},
             "prometheus_rules_changes": {"GpuHot": {"for": "1h"}, "GpuXidJob": {"enabled": False}},
             "prometheus_rules_extra": [{"name": "ours", "rules": [{"record": "a:b", "expr": "1"}]}],
             "prometheus_collectors": [{"instance": "head-01", "collector": "slurm"}],
@@ -109,6 +110,11 @@ def test_prometheus_with_everything(tmp_path: Path, certificate: dict[str, str])
     assert accepted("promtool", "check", "web-config", str(stage / "web.yml")) == ""
     config = yaml.safe_load((stage / "prometheus.yml").read_text())
     assert config["rule_files"] == ["rules-gpu.yml", "rules-recording.yml", "rules-site.yml"]
+    receivers = config["alerting"]["alertmanagers"]
+    assert [(one["static_configs"][0]["targets"], "basic_auth" in one) for one in receivers] == [
+        (["a:9093"], True),
+        (["b:9093"], False),
+    ]
     ours, planned = yaml.safe_load((stage / "rules-site.yml").read_text())["groups"]
     assert ours["name"] == "ours"
     (expected,) = planned["rules"]
@@ -231,6 +237,14 @@ def test_inhibition_names_alerts_that_exist(tmp_path: Path) -> None:
                 assert set(found.group(1).split("|")) <= known
 
 
+def test_a_rail_that_is_down_is_reported_beside_a_fabric_that_is_split(tmp_path: Path) -> None:
+    rules = alertmanager(tmp_path)["config"]["inhibit_rules"]
+    (pair,) = [one for one in rules if one["source_matchers"] == ['alertname="FabricSplit"']]
+    muted = [re.compile(one.split('"')[1]) for one in pair["target_matchers"]]
+    assert all(one.fullmatch("RailPortDown") for one in muted)
+    assert not any(one.fullmatch("RailDown") for one in muted)
+
+
 # Grafana
 
 SPEC = yaml.safe_load((ROOT / "roles/grafana/files/dashboards.yml").read_text())
@@ -272,6 +286,14 @@ def test_grafana_from_a_directory(tmp_path: Path, certificate: dict[str, str]) -
         board = json.loads(file["content"])
         uses = {panel["datasource"]["uid"] for panel in board["panels"] if "datasource" in panel}
         assert uses == {data_source["uid"]}
+
+
+def test_a_dashboard_that_is_removed_leaves_grafana(tmp_path: Path) -> None:
+    found = render(tmp_path, "grafana", "Debian", {}, {"files": "__grafana_files"})
+    provisioning = "/etc/baremetal-dgx/grafana/provisioning/dashboards/baremetal-dgx.yml"
+    content = by_path(found["files"])[provisioning]["content"]
+    (provider,) = yaml.safe_load(content)["providers"]
+    assert provider["disableDeletion"] is False
 
 
 def test_what_grafana_refuses(tmp_path: Path) -> None:

@@ -131,7 +131,7 @@ def test_removal_leaves_nothing_of_what_was_written(tmp_path: Path) -> None:
     [
         ({"metrics_file": "/tmp/x"}, "node_health_metrics_file"),
         ({"clock_offset_s": 0}, "node_health_clock_offset_s"),
-        ({"mounts": [{"path": "/a"}, {"path": "/a"}]}, "node_health_mounts"),
+        ({"mounts": [{"path": "/a"}, {"path": "/a/"}]}, "node_health_mounts"),
         ({"checks": ["gpus"]}, "node_health_checks"),
     ],
 )

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +147,7 @@ def script(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
             (sys / f"class/net/rail{rail}/ecn/roce_{side}/enable/3").write_text("0\n")
         (sys / f"class/infiniband/mlx5_rail{rail}/tc/1/traffic_class").write_text("0\n")
         (sys / f"class/net/rail{rail}/device").symlink_to(f"../../../0000:1{8 + rail}:00.0")
+    (tmp_path / "uptime").write_text("86400.25 1000.50\n")
     (tmp_path / "bin").mkdir()
     for name, text in {request.param: TOOLS[request.param], "modprobe": "#!/bin/sh\n"}.items():
         (tmp_path / "bin" / name).write_text(text)
@@ -158,6 +161,7 @@ def script(tmp_path: Path, request: pytest.FixtureRequest) -> Any:
             "RAILS": "0 1",
             "PRIORITY": "3",
             "DSCP": "26",
+            "UPTIME": str(tmp_path / "uptime"),
             **changes,
         }
         done = subprocess.run(
@@ -241,6 +245,35 @@ def test_an_absent_interface_does_not_keep_the_others_back(script: Any) -> None:
     assert code == 1
     assert "there is no interface rail7" in text
     assert script("check") == (0, "all rails are as declared\n")
+
+
+@pytest.mark.parametrize("late", ["class/net/rail1", "class/infiniband/mlx5_rail1"])
+def test_a_rail_that_is_named_late_is_waited_for(script: Any, late: str) -> None:
+    """At a boot adapters are found and named while the unit already runs."""
+    hidden = script.state / "hidden"
+    (script.sys / late).rename(hidden)
+    timer = threading.Timer(1.0, hidden.rename, [script.sys / late])
+    timer.start()
+    (script.state / "uptime").write_text("299.99 100.00\n")
+    assert script("apply", WAIT_S="30") == (0, "")
+    timer.join()
+    assert script("check") == (0, "all rails are as declared\n")
+
+
+def test_long_after_a_boot_a_dead_rail_is_not_waited_for(script: Any) -> None:
+    """A start of slurmd would wait, too."""
+    (script.sys / "class/net/rail1").rename(script.state / "hidden")
+    (script.state / "uptime").write_text("300.00 100.00\n")
+    started = time.monotonic()
+    code, text = script("apply", WAIT_S="20")
+    assert (code, text) == (1, "there is no interface rail1\n")
+    assert time.monotonic() - started < 10
+
+
+def test_a_unit_that_failed_is_started_again(tmp_path: Path) -> None:
+    files = by_path(render(tmp_path, "roce", "Debian", {"roce_rails": [0]}, SHOWN)["files"])
+    unit = lines(files["/etc/systemd/system/baremetal-dgx-roce-settings.service"])
+    assert {"Restart=on-failure", "RestartSec=30", "StartLimitBurst=10"} <= set(unit)
 
 
 def test_a_second_lossless_priority_is_a_difference(script: Any) -> None:

@@ -47,6 +47,7 @@ def wired(tmp_path_factory: pytest.TempPathFactory) -> Wiring:
             "fabric_exporter_enabled": True,
             "backup_repository": "/mnt/copies",
             "backup_prometheus": True,
+            "identity_domain": "example.org",
         },
     )
     interfaces = [{"name": "eno1", "network": "management"}]

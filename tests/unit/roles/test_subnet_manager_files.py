@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -25,6 +26,7 @@ SHOWN = {
     "probes": "__subnet_manager_probes",
     "refusals": "__subnet_manager_refusals | selectattr('when') | map(attribute='say') | list",
     "packages": "__subnet_manager_packages",
+    "load": "__subnet_manager_load",
 }
 ROOTS = ["0xFC6A1C0301000002", "fc6a1c0301000001"]
 INPUTS: dict[str, Any] = {
@@ -43,6 +45,7 @@ INPUTS: dict[str, Any] = {
     ],
 }
 CONF = "/etc/opensm/baremetal-dgx-compute.conf"
+MODULES = "/etc/modules-load.d/baremetal-dgx-subnet-manager.conf"
 
 
 def shown(folder: Path, inputs: dict[str, Any], host: str = "head-01", os_: str = "Debian") -> Any:
@@ -145,17 +148,45 @@ def test_environment_reaches_opensm_and_the_probe(simulated: dict[str, Any]) -> 
         'Environment="LD_PRELOAD=/usr/lib/libumad2sim.so"',
         'Environment="SIM_HOST=head-01 \\"x\\" 100%%"',
     ]
-    unit = simulated["files"]["/etc/systemd/system/baremetal-dgx-opensm@.service"]["content"]
-    assert "ConditionPathExists" not in unit
+    assert simulated["files"][MODULES]["state"] == "absent"
     assert simulated["probes"][0]["command"] == [
         "env", "LD_PRELOAD=/usr/lib/libumad2sim.so", 'SIM_HOST=head-01 "x" 100%', "sminfo",
     ]  # fmt: skip
     assert "routing_engine minhop" in lines(simulated["files"][CONF])
 
 
-def test_without_environment_the_unit_waits_for_an_adapter(master: dict[str, Any]) -> None:
-    unit = master["files"]["/etc/systemd/system/baremetal-dgx-opensm@.service"]["content"]
-    assert "ConditionPathExists=/sys/class/infiniband_mad/abi_version" in unit
+@pytest.mark.parametrize("fabric", ["master", "simulated"])
+def test_opensm_is_started_until_it_has_an_adapter(
+    fabric: str, request: pytest.FixtureRequest
+) -> None:
+    """Without a port opensm ends with 0; a condition would be asked once, before udev is done."""
+    files = request.getfixturevalue(fabric)["files"]
+    unit = lines(files["/etc/systemd/system/baremetal-dgx-opensm@.service"])
+    at = unit.index("[Service]")
+    assert "StartLimitIntervalSec=0" in unit[:at]
+    assert {"Restart=always", "RestartSec=5"} <= set(unit[at:])
+    assert not [line for line in unit if line.startswith("Condition")]
+
+
+def test_without_environment_opensm_speaks_through_the_kernel(
+    master: dict[str, Any], tmp_path: Path
+) -> None:
+    assert lines(master["files"][MODULES]) == ["ib_umad"]
+    (tmp_path / "module").mkdir()
+    modprobe = tmp_path / "modprobe"
+    modprobe.write_text(f'#!/bin/sh\nmkdir "{tmp_path}/module/$1"\n')
+    modprobe.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SYS": str(tmp_path)}
+    for loaded in ("ib_umad\n", ""):
+        done = subprocess.run(
+            ["sh", "-c", master["load"]],
+            env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stdout) == (0, loaded)
+    modprobe.write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "module/ib_umad").rmdir()
+    done = subprocess.run(["sh", "-c", master["load"]], env=environment, check=False)
+    assert done.returncode == 1
     drop_in = "/etc/systemd/system/baremetal-dgx-opensm@.service.d/environment.conf"
     assert master["files"][drop_in]["state"] == "absent"
 

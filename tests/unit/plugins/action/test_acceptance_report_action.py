@@ -234,6 +234,8 @@ def test_the_playbook_takes_its_settings_from_the_plan(tmp_path):
         {"cluster_report": {"thresholds": {"burn.rate_bf16": 700}}, "slurm_base_key": secret},
     )
     world.fill(Store(str(inventory / ".dgx/evidence")), 4, True)
+    (inventory / ".dgx/failures").mkdir()
+    (inventory / ".dgx/failures/dgx-01.json").write_text("[")
     states = {"report_states": {"dgx-01": {"state": "DRAIN", "reason": f"key {secret}"}}}
     done = subprocess.run(
         [
@@ -260,4 +262,6 @@ def test_the_playbook_takes_its_settings_from_the_plan(tmp_path):
     assert (secret in text, "DRAIN" in text) == (False, True)
     assert len(report["nodes"]) == 12
     assert report["summary"]["fabric"] == "fail"
+    assert "the last validate_nodes is " in text
+    assert "which failures of pairs and groups stand is not known" in text
     assert ("What to expect" in text, "set in the inventory" in text) == (True, True)

@@ -490,6 +490,16 @@ def test_saved_answers_are_judged(verify, tmp_path):
     assert found == {(item["kind"], item["subject"]) for item in saved["causes"]} == case.expected
 
 
+def test_saved_answers_are_as_old_as_is_declared(verify, healthy, tmp_path):
+    path = tmp_path / "sweep.txt"
+    path.write_text(answers_of(healthy)["ibnetdiscover"])
+    for given in ("", "2026-11-21T08:00:00Z"):
+        out = {"output": str(tmp_path / "out"), "sweep_files": {"ibnetdiscover": str(path)}}
+        verify(healthy, **out, sweep_at=given)
+        data = json.loads((tmp_path / "out/records.json").read_text())
+        assert {one["at"] for one in data["records"]} == {given}
+
+
 def test_saved_states_that_are_empty_leave_absence_in_doubt(verify, tmp_path):
     case = build("basepod-12", ("uplink_dark",), 1)
     saved = answers_of(case.world)
@@ -563,6 +573,10 @@ def test_bad_files_are_one_clear_error(verify, healthy, tmp_path):
         (
             {"sweep_files": {"ibnetdiscover": "/none", "iblinkinfos": "/none"}},
             "sweep_files: iblinkinfos: no such answer; write ibnetdiscover, iblinkinfo, ",
+        ),
+        (
+            {"sweep_files": {"ibnetdiscover": "/none"}, "sweep_at": "yesterday"},
+            "sweep_at: 'yesterday' is not a time; write it like 2026-01-31T23:59:59Z",
         ),
         ({"places": {"dgx-0001": "r01"}}, "places.dgx-0001: is 'r01'; write rack and rack_unit"),
         ({"output": str(tmp_path / "plan.json")}, "cannot be written"),

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -322,7 +323,8 @@ def test_what_could_not_be_asked_is_left_alone(world, monkeypatch, probe, why):
 
 def test_files_below_are_not_hidden(world):
     home = world.mount("home")
-    os.makedirs(os.path.join(home["where"], "alice"))
+    os.makedirs(os.path.join(home["where"], "alice", ".ssh"))
+    Path(home["where"], "alice", "notes").write_text("")
     assert "holds 1 files or folders" in world.apply(home)["msg"]
     assert not list(world.units.glob("*.*mount"))
     assert not world.apply({**home, "over": True}).get("failed")

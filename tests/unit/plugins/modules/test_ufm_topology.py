@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import Any
 
@@ -14,12 +15,20 @@ from library import build, fresh
 from ufm_server import PASSWORD, USER, UfmModel, certificate, serving
 from world import World
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import (
+    PASS,
+    Record,
+    utc_text,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import (
     SWITCH,
     Sweep,
     plan_to_data,
 )
 from ansible_collections.baremetal.dgx.plugins.modules import fabric_verify, ufm_topology
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.node_verdicts import (
+    gate_verdicts,
+)
 
 
 def ports_of(seen: Sweep) -> list[dict[str, Any]]:
@@ -91,6 +100,8 @@ def judged(run_module, read, tmp_path):
         given = {
             "plan": plan_to_data(world.plan),
             "sweep_files": {"ibnetdiscover": str(tmp_path / "ufm.txt")},
+            "sweep_at": answer["at"],
+            "output": str(tmp_path / "out"),
             "subnet_manager_provider": "ufm",
             "adapters": world.adapters,
             "fail_on": [],
@@ -114,6 +125,22 @@ def test_a_fault_is_named_as_by_a_sweep(judged, fault):
     case = build("basepod-12", (fault,), 1)
     answer = judged(case.world)
     assert {(found["kind"], found["subject"]) for found in answer["causes"]} == case.expected
+
+
+@pytest.mark.parametrize(("fault", "verdict"), [((), "pass"), (("rail_at_hdr",), "fail")])
+def test_the_gate_goes_by_it(judged, tmp_path, fault, verdict):
+    case = build("basepod-12", fault, 1)
+    before = utc_text()
+    judged(case.world)
+    data = json.loads((tmp_path / "out/records.json").read_text())
+    nodes = sorted({host for host, _rail in case.world.plan.hcas})
+    files = []
+    for node in nodes:
+        own = Record("gpu.ecc", f"gpu:{node}/0", PASS, at=utc_text())
+        files.append((node, {"version": 1, "node": node, "records": [own.as_data()]}))
+    found = gate_verdicts(files, data["records"], [], True, findings=data["findings"])
+    assert min(one["at"] for one in found) >= before
+    assert {one["verdict"] for one in found} == {"pass", verdict}
 
 
 def test_the_password_is_in_no_file(read, tmp_path):

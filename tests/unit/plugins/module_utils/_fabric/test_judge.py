@@ -9,6 +9,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import replace
 
 import pytest
+from cable_plans import plan_data
 from library import build, fresh
 from small_fabric import (
     L0,
@@ -54,6 +55,8 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.match import
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import (
     CA,
+    LEAF_LEAF,
+    NODE_LEAF,
     Cable,
     CablePlan,
     Place,
@@ -85,6 +88,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._ib.descriptions imp
     switch_name,
     unnamed,
 )
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.cables import plan_cables
 
 BASEPOD = "basepod-12"
 
@@ -285,6 +289,42 @@ def test_what_is_linked_and_in_no_plan() -> None:
     assert other.text.startswith("x is not in the plan, but is linked: ")
     assert other.remedy.endswith("or add the device to the inventory or to the hosts that are "
                                  "known to be there")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("cabled", "lines", "absent", "trunk"),
+    [
+        # One that is in repair.
+        (12, 12, [5], 16),
+        (12, 12, [11], 16),
+        (8, 8, [5], 28),
+        # Lines that stay, of nodes that left, and cables as without these.
+        (12, 12, [8, 9, 10, 11], 16),
+        (8, 12, [9, 10, 11, 12], 16),
+        (6, 8, [7, 8], 24),
+    ],
+)
+def test_cables_between_the_switches_stay_while_nodes_are_absent(
+    cabled: int, lines: int, absent: list[int], trunk: int
+) -> None:
+    def planned(nodes: int, gone: list[int]) -> CablePlan:
+        data = plan_data(nodes)
+        for number, node in enumerate(data["nodes"], 1):
+            node |= {"hca_guids": {}, "state": "absent" if number in gone else "present"}
+        return plan_cables(data)
+
+    world = World.of(planned(cabled, []))
+    world.start = world.device(switch_end("leaf-001", 1)).guid
+    for cable in world.plan.cables:
+        if cable.kind == NODE_LEAF and int(cable.a.host[-2:]) in absent:
+            world.remove(world.device(cable.a).guid)
+    world.plan = planned(lines, absent)
+    joined = [cable for cable in world.plan.cables if cable.kind == LEAF_LEAF]
+    assert len(joined) == trunk
+    verdict = world.judge()
+    assert (verdict.findings, verdict.doubts) == ([], [])
+    world.unplug(joined[0])
+    assert len(world.judge().findings) == 1
 
 
 def test_the_first_look_is_not_taken_again() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from checkout import FIXTURES
@@ -20,6 +21,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
     CommandResult,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._host.pci import Tree
+from ansible_collections.baremetal.dgx.plugins.module_utils._ib import ethtool
 from ansible_collections.baremetal.dgx.plugins.module_utils._ib.counters import Sample
 from ansible_collections.baremetal.dgx.plugins.module_utils._ib.ethtool import (
     ask_ethernet,
@@ -115,6 +117,31 @@ def test_a_counter_that_the_kernel_does_not_have_is_not_measured() -> None:
     assert record.text == "rx_prio3_discards is not reported"
 
 
+@pytest.mark.parametrize(("settings", "asked"), [('RAILS="0 1"\n', True), ('RAILS=""\n', False),
+                                                (None, False)])  # fmt: skip
+def test_a_port_that_lost_pfc_does_not_pass_in_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str | None, asked: bool
+) -> None:
+    """A boot takes PFC away, and with it the counters that would show the loss."""
+    kept = tmp_path / "roce-settings.env"
+    if settings is not None:
+        kept.write_text(f"# Ansible managed\n{settings}PRIORITY=3\n")
+    monkeypatch.setattr(ethtool, "SETTINGS", str(kept))
+    text = (FIXTURES / "mlx5-linux-5.15.txt").read_text()
+    result = CommandResult(("ethtool",), ENDED, 0, text, "")
+    answer = ask(tmp_path, lambda *_a, **_b: result)["mlx5_rail0"]
+    first, last = Sample("b", 0.0, {"k": answer}), Sample("b", 7200.0, {"k": answer})
+    found = list(judge_ethernet(answer, "s", "k", 400, first, last, 720.0))
+    if not asked:
+        assert {one.status for one in found} == {PASS}
+        assert "ib.lossless_discards" not in {one.check for one in found}
+        return
+    (record,) = [one for one in found if one.status != PASS]
+    assert (record.check, record.status) == ("ib.lossless_discards", NOT_MEASURED)
+    assert record.text == "no priority has PFC: ethtool -S shows no rx_prioN_pause"
+    assert record.remedy == "systemctl restart baremetal-dgx-roce-settings.service"
+
+
 def ask(tmp_path, run, layer="Ethernet"):
     dgx(tmp_path, **{f"mlx5_rail{rail}": {"layer": layer} for rail in range(len(RAILS))})
     return ask_ethernet(run, load_hcas(Tree(str(tmp_path))), 3.0)
@@ -132,7 +159,7 @@ def test_each_ethernet_port_is_asked_and_no_other(tmp_path) -> None:
     found = ask(tmp_path / "eth", run)
     assert asked[0] == ("ethtool", "-S", "ibmlx5_rail0", 3.0)
     assert len(asked) == len(found) == 8
-    assert found["mlx5_rail3"] == COUNTERS
+    assert found["mlx5_rail3"] == {**COUNTERS, "pfc_declared": 0}
 
 
 def test_a_tool_that_is_missing_hangs_or_fails_has_measured_nothing(tmp_path) -> None:
@@ -154,5 +181,7 @@ def test_a_tool_that_is_missing_hangs_or_fails_has_measured_nothing(tmp_path) ->
     found = ask(tmp_path / "hung", run)
     assert len(calls) == 1
     assert "not asked, since" in str(found["mlx5_rail5"])
-    records = judge_ethernet(found["mlx5_rail0"], "s", "k", 400, None, Sample("b", 1.0, {}), 720.0)
+    last = Sample("b", 1.0, {})
+    records = list(judge_ethernet(found["mlx5_rail0"], "s", "k", 400, None, last, 720.0))
     assert {one.status for one in records} == {NOT_MEASURED}
+    assert "ib.lossless_discards" in {one.check for one in records}

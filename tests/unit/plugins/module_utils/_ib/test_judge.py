@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from checkout import FIXTURES
 from ib_tree import RAILS, add_hca, dgx
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import (
@@ -31,6 +32,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._ib.mlxlink import (
     LinkReport,
     Optics,
     Reading,
+    parse_mlxlink,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._ib.sysfs import load_hcas
 
@@ -116,6 +118,13 @@ def test_a_healthy_node_passes_everything(tmp_path):
         ({"read_request": 512}, ["ib.max_read_request"]),
         ({"acs": 0x1D}, ["ib.acs"]),
         ({"description": "dgx-02 mlx5_rail7"}, ["ib.description"]),
+        ({"description": "dgx-02 HCA-8"}, ["ib.description"]),
+        ({"description": "dgx-01 mlx5_7"}, ["ib.description"]),
+        ({"description": "dgx-01"}, ["ib.description"]),
+        ({"description": "HCA-8"}, ["ib.description"]),
+        # As MLNX_OFED writes it: the host is right.
+        ({"description": "dgx-01 HCA-8"}, []),
+        ({"description": "DGX-01.site.example HCA-1"}, []),
     ],
 )
 def test_one_fault_is_found_at_its_rail_and_nothing_else(tmp_path, change, checks):
@@ -366,6 +375,22 @@ def test_copper_has_no_alarms(tmp_path):
     optics = replace(OPTICS, optical=False, temperature_c=None, rx_power_dbm=None)
     assert bad(records(dgx(tmp_path), optics=optics, faults={})) == []
     found = bad(records(tmp_path, optics=optics, faults={"Module FW Fault": (1,)}))
+    assert {check for check, _subject, _status in found} == {"ib.module_faults"}
+
+
+def test_what_passive_copper_says_of_light_and_clocks_is_no_alarm(tmp_path):
+    text = (FIXTURES / "mlxlink/ndr-passive-copper.txt").read_text()
+    report = parse_mlxlink(text)
+    assert report.faults["Rx CDR LOL"] == (1, 1, 1, 1)
+    given = {"optics": report.optics, "faults": report.faults}
+    assert bad(records(dgx(tmp_path), **given)) == []
+    given["faults"] = {**report.faults, "DataPath FW Fault": (1,)}
+    found = bad(records(tmp_path, **given))
+    assert {check for check, _subject, _status in found} == {"ib.module_faults"}
+    # Active copper does have clock recovery.
+    text = text.replace("Copper cable, passive, unequalized", "Copper cable, active, retimed")
+    retimed = parse_mlxlink(text.replace("Passive copper cable", "Active copper cable"))
+    found = bad(records(tmp_path, optics=retimed.optics, faults=retimed.faults))
     assert {check for check, _subject, _status in found} == {"ib.module_faults"}
 
 

@@ -40,6 +40,14 @@ def test_copper_has_no_light():
     assert (reading.rx_dbm, reading.celsius) == ((), None)
 
 
+def test_zeroes_of_copper_are_no_light():
+    copper = parse_mlxlink((FIXTURES / "mlxlink/ndr-passive-copper.txt").read_text())
+    reading = reading_of(copper, 1, 0, 400.0, "b", None)
+    assert (reading.rx_dbm, reading.rx_low_dbm) == ((), None)
+    assert (reading.celsius, reading.hot_c) == (None, None)
+    assert reading.serial == "FB2604000042"
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -254,6 +254,32 @@ def test_switches_that_were_asked(tmp_path: Path) -> None:
     assert kinds <= {"missing", "dark", "cage"}
 
 
+def test_a_rail_that_has_another_name_yet_is_not_at_fault() -> None:
+    nodes = world()
+    whole = nodes["dgx-0003"]
+    whole.update(links=[], misnamed={f"rail{rail}": f"enp{rail}s0np0" for rail in range(8)})
+    verdict = judged(nodes)
+    assert not verdict.findings
+    wrong = not_passed(verdict)
+    assert set(wrong) == {cable_of("dgx-0003", rail) for rail in range(8)}
+    assert set(wrong.values()) == {NOT_MEASURED}
+    why = "rail5 is still called enp5s0np0: reboot, or run configure_fabric"
+    assert verdict.cables[cable_of("dgx-0003", 5)][1] == why
+    remedies = [one.remedy for one in verdict.doubts if one.subject == "node:dgx-0003"]
+    assert remedies == ["reboot, or run configure_fabric"]
+    whole["problem"] = "lldpcli is not installed"
+    found = [one.remedy for one in judged(nodes).doubts if one.subject == "node:dgx-0003"]
+    assert ["systemctl status lldpd" in one for one in found] == [True]
+
+
+@pytest.mark.parametrize("misnamed", [{}, {"rail2": ""}])
+def test_a_rail_whose_adapter_is_gone_or_has_no_interface_fails(misnamed: dict[str, str]) -> None:
+    nodes = world()
+    nodes["dgx-0003"]["links"].remove(link(nodes, "dgx-0003", 2))
+    nodes["dgx-0003"]["misnamed"] = misnamed
+    assert not_passed(judged(nodes)) == {cable_of("dgx-0003", 2): FAIL}
+
+
 def test_random_faults_pass_nothing_broken_and_fail_nothing_healthy() -> None:
     dice = random.Random(14)
     for _round in range(150):
@@ -294,7 +320,17 @@ def test_lldpd_is_asked(tmp_path: Path) -> None:
         words.append(tuple(argv))
         return CommandResult(tuple(argv), ENDED, 0, TEXT.read_text())
 
-    answer = ask_lldp(run, ["rail3", "rail4", "rail5", "rail6"], str(tmp_path), 5)
+    (tmp_path / "bus/pci/devices/0000:9a:00.0/net/enp154s0np0").mkdir(parents=True)
+    (tmp_path / "bus/pci/devices/0000:9b:00.0").mkdir(parents=True)
+    pci = {
+        "rail4": "9b:00.0",
+        "rail6": "9A:00.0",
+        "rail7": "9b:00.0",
+        "rail8": "dc:00.0",
+        "rail9": "",
+    }
+    names = [f"rail{rail}" for rail in range(3, 10)]
+    answer = ask_lldp(run, names, str(tmp_path), 5, pci)
     assert words == [("lldpcli", "-f", "json0", "show", "neighbors")]
     ports = ["00:00:5e:00:53:4c", "swp12s1"]
     received = [{"name": "leaf-01", "ports": ports}]
@@ -309,6 +345,8 @@ def test_lldpd_is_asked(tmp_path: Path) -> None:
             dict(zip(("interface", "carrier", "rate_gbps", "neighbors"), one, strict=True))
             for one in expected
         ],
+        # There is no interface (rail7), no device (rail8), or no address is known (rail9).
+        "misnamed": {"rail6": "enp154s0np0"},
     }
 
 
@@ -321,5 +359,5 @@ def test_lldpd_is_asked(tmp_path: Path) -> None:
     ],
 )
 def test_lldpd_that_does_not_answer(tmp_path: Path, result: CommandResult, words: str) -> None:
-    answer = ask_lldp(lambda *_args, **_options: result, ["rail3"], str(tmp_path), 5)
+    answer = ask_lldp(lambda *_args, **_options: result, ["rail3"], str(tmp_path), 5, {})
     assert words in answer["problem"]
