@@ -117,8 +117,9 @@ def test_a_counter_that_the_kernel_does_not_have_is_not_measured() -> None:
     assert record.text == "rx_prio3_discards is not reported"
 
 
-@pytest.mark.parametrize(("settings", "asked"), [('RAILS="0 1"\n', True), ('RAILS=""\n', False),
-                                                (None, False)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("settings", "asked"), [('RAILS="0 1"\n', True), ('RAILS=""\n', False), (None, False)]
+)
 def test_a_port_that_lost_pfc_does_not_pass_in_silence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: str | None, asked: bool
 ) -> None:
