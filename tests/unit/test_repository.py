@@ -592,6 +592,25 @@ def test_playbook_swallows_no_failure(path: Path) -> None:
     assert swallowed_in(path.read_text(encoding="utf-8")) == []
 
 
+@each("playbooks/**/*.yml")
+def test_hosts_are_left_out_whatever_the_tags(path: Path) -> None:
+    """With --tags a task without them is no task: the roles would come to absent hosts.
+
+    In bootstrap no task has a tag, so that none is left to come to a host.
+    """
+    lines = path.read_text(encoding="utf-8").splitlines()
+    ends = [
+        index for index, line in enumerate(lines) if re.search(r"\bmeta: end_(host|play)$", line)
+    ]
+    tasks = ["\n".join(lines[index:]).split("\n\n")[0] for index in ends]
+    bare = [task.splitlines()[1].strip() for task in tasks if "tags: [always]" not in task]
+    assert bare == (
+        ["when: __bootstrap_try.rc == 0", "when: ansible_check_mode"]
+        if path.name == "bootstrap.yml"
+        else []
+    )
+
+
 def conditions_in(data: Any) -> Iterator[str]:
     """Every `when`, `until`, `failed_when` and `changed_when` of tasks, at any depth."""
     if isinstance(data, dict):
