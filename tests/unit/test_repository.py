@@ -594,7 +594,7 @@ def test_playbook_swallows_no_failure(path: Path) -> None:
 
 @each("playbooks/**/*.yml")
 def test_hosts_are_left_out_whatever_the_tags(path: Path) -> None:
-    """With --tags a task without them is no task: the roles would come to absent hosts.
+    """With --tags, Ansible drops a task without them: the roles would come to absent hosts.
 
     In bootstrap no task has a tag, so that none is left to come to a host.
     """
