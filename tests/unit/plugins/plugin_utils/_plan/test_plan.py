@@ -506,7 +506,7 @@ def test_names_of_hosts_on_an_infiniband_network_that_ssh_uses() -> None:
         node("a-4", state="absent"),
         node("a-5"),
     ]
-    networks = {"ib": "infiniband", "mgmt": "ethernet", "rail0": "infiniband", "none": "ethernet"}
+    networks = {"ib": "infiniband", "rail0": "infiniband", "mgmt": "ethernet", "none": "ethernet"}
     cluster = {
         "domain": None,
         "access_network": "ib",
