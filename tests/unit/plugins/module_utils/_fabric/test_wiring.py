@@ -135,3 +135,25 @@ def test_a_node_at_another_place_is_reported_with_the_direction(
     assert found[f"node:{node}"] == (
         f"{node} is at another place: 4 of its cables are {by} on their leaves than planned"
     )
+
+
+@pytest.mark.parametrize(
+    ("link", "what", "do"),
+    [
+        ((port(L0, 6), port(L1, 6)), "a link that the plan does not have", ""),
+        (
+            (OTHER, port(L0, 6)),
+            "other is not in the plan, but is linked",
+            ", or add the device to the inventory or to the hosts that are known to be there",
+        ),
+    ],
+)
+def test_what_to_do_about_a_link_that_is_not_planned(
+    link: tuple[tuple[str, int], tuple[str, int]], what: str, do: str
+) -> None:
+    small = Small()
+    small.sweep.devices[UNPLANNED] = FoundDevice(UNPLANNED, CA, "other mlx5_0", 2)
+    small.link(*link)
+    (found,) = judge_fabric(small.plan, Observation(small.sweep)).findings
+    assert found.text.startswith(f"{what}: ")
+    assert found.remedy == f"take the cable out{do}"
