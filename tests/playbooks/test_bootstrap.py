@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -22,22 +21,20 @@ def site(tmp_path: Path) -> Site:
     ssh = tmp_path / "bin/ssh"
     ssh.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >> {tmp_path}/calls\n')
     ssh.chmod(0o755)
-    hosts = tmp_path / "hosts.yml"
-    described = yaml.safe_load(hosts.read_text())
-    del described["all"]["vars"]["ansible_connection"]
-    cluster = described["all"]["children"]["cluster"]
-    del cluster["vars"]["ansible_connection"]
-    cluster["children"]["slurm_controllers"]["vars"]["ansible_connection"] = "local"
-    cluster["children"]["gpu_nodes"]["vars"] |= {
-        "ansible_host": "fd00::{{ inventory_hostname[-1] }}",
-        "ansible_user": "admin",
-        "ansible_port": 2222,
-        "ansible_password": "not tried here",
-        "ansible_ssh_args": "-F site.conf",
-        "ansible_ssh_extra_args": "-J jump-01",
-        "ansible_ssh_private_key_file": "/srv/key",
-    }
-    hosts.write_text(yaml.safe_dump(described))
+    with made.inventory() as described:
+        del described["all"]["vars"]["ansible_connection"]
+        cluster = described["all"]["children"]["cluster"]
+        del cluster["vars"]["ansible_connection"]
+        cluster["children"]["slurm_controllers"]["vars"]["ansible_connection"] = "local"
+        cluster["children"]["gpu_nodes"]["vars"] |= {
+            "ansible_host": "fd00::{{ inventory_hostname[-1] }}",
+            "ansible_user": "admin",
+            "ansible_port": 2222,
+            "ansible_password": "not tried here",
+            "ansible_ssh_args": "-F site.conf",
+            "ansible_ssh_extra_args": "-J jump-01",
+            "ansible_ssh_private_key_file": "/srv/key",
+        }
     return made
 
 
@@ -57,10 +54,8 @@ def test_the_login_by_key_takes_the_way_of_ansible(site: Site) -> None:
 
 
 def test_a_login_that_nothing_names_is_not_taken_for_root(site: Site) -> None:
-    hosts = site.folder / "hosts.yml"
-    described = yaml.safe_load(hosts.read_text())
-    del described["all"]["children"]["cluster"]["children"]["gpu_nodes"]["vars"]["ansible_user"]
-    hosts.write_text(yaml.safe_dump(described))
+    with site.inventory() as described:
+        del described["all"]["children"]["cluster"]["children"]["gpu_nodes"]["vars"]["ansible_user"]
     options = ("--check", "-e", '{"target": "dgx-01", "bootstrap_public_keys": ["ssh-ed25519 x"]}')
     # ssh's own choice may do.
     rc, output = site.run(*options, playbook="bootstrap")

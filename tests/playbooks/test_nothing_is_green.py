@@ -42,12 +42,10 @@ WHOLE = {"mirror", "remove_nodes", "report", "update_hosts"} | BACKUP
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     made = Site(tmp_path)
-    hosts = tmp_path / "hosts.yml"
-    described = yaml.safe_load(hosts.read_text())
-    groups = described["all"]["children"]["cluster"]["children"]
-    groups["monitoring_nodes"] = {"hosts": {"head-01": {}}}
-    described["others"] = {"hosts": {"backup-01": {}}}
-    hosts.write_text(yaml.safe_dump(described))
+    with made.inventory() as described:
+        groups = described["all"]["children"]["cluster"]["children"]
+        groups["monitoring_nodes"] = {"hosts": {"head-01": {}}}
+        described["others"] = {"hosts": {"backup-01": {}}}
     return made
 
 
@@ -169,14 +167,12 @@ def test_a_target_that_is_no_node_is_left_to_its_other_plays(
     name: str, left: str, site: Site
 ) -> None:
     """What a run that did not reach a host advises is `-e target=HOST`, whatever the host is."""
-    hosts = site.folder / "hosts.yml"
-    described = yaml.safe_load(hosts.read_text())
-    groups = described["all"]["children"]["cluster"]["children"]
-    for group, host, address in (
-        ("login_nodes", "login-01", "10.1.0.21"), ("monitoring_nodes", "mon-01", "10.1.0.31")
-    ):  # fmt: skip
-        groups[group] = {"hosts": {host: {"node_address": {"management": address}}}}
-    hosts.write_text(yaml.safe_dump(described))
+    with site.inventory() as described:
+        groups = described["all"]["children"]["cluster"]["children"]
+        for group, host, address in (
+            ("login_nodes", "login-01", "10.1.0.21"), ("monitoring_nodes", "mon-01", "10.1.0.31")
+        ):  # fmt: skip
+            groups[group] = {"hosts": {host: {"node_address": {"management": address}}}}
     plays = yaml.safe_load((ROOT / "playbooks/configure_scheduler.yml").read_text())
     (play,) = [play for play in plays if play["name"].startswith(name)]
     # The role itself would install Slurm here.
@@ -196,12 +192,10 @@ def test_a_target_that_is_no_node_is_left_to_its_other_plays(
 
 def lose(site: Site, controller: str) -> None:
     """Have a controller that no connection reaches."""
-    hosts = site.folder / "hosts.yml"
-    described = yaml.safe_load(hosts.read_text())
-    controllers = described["all"]["children"]["cluster"]["children"]["slurm_controllers"]
-    lost = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
-    controllers["hosts"][controller] = lost
-    hosts.write_text(yaml.safe_dump(described))
+    with site.inventory() as described:
+        controllers = described["all"]["children"]["cluster"]["children"]["slurm_controllers"]
+        lost = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
+        controllers["hosts"][controller] = lost
 
 
 @pytest.mark.parametrize("playbook", ["configure_scheduler", "apply_nodes"])
@@ -229,17 +223,15 @@ def test_no_slurmd_or_slurmctld_is_changed_after_a_host_that_was_lost_before_it(
     lost: str, after: str, site: Site
 ) -> None:
     """Lost once the lock is held: a release must not be newer than that of what it reports to."""
-    hosts = site.folder / "hosts.yml"
-    described = yaml.safe_load(hosts.read_text())
-    groups = described["all"]["children"]["cluster"]["children"]
-    groups["slurm_databases"] = {
-        "hosts": {"db-01": {}}, "vars": {"node_first_address": {"management": "10.1.0.21"}}
-    }  # fmt: skip
-    held = "{{ 'ssh' if (notes ~ '/locks/slurm.json') is file else 'local' }}"
-    gone = {"ansible_connection": held, "ansible_host": "127.0.0.1", "ansible_port": 1}
-    (group,) = [one for one in groups.values() if lost in one["hosts"] and "vars" in one]
-    group["hosts"][lost] = gone
-    hosts.write_text(yaml.safe_dump(described))
+    with site.inventory() as described:
+        groups = described["all"]["children"]["cluster"]["children"]
+        groups["slurm_databases"] = {
+            "hosts": {"db-01": {}}, "vars": {"node_first_address": {"management": "10.1.0.21"}}
+        }  # fmt: skip
+        held = "{{ 'ssh' if (notes ~ '/locks/slurm.json') is file else 'local' }}"
+        gone = {"ansible_connection": held, "ansible_host": "127.0.0.1", "ansible_port": 1}
+        (group,) = [one for one in groups.values() if lost in one["hosts"] and "vars" in one]
+        group["hosts"][lost] = gone
     (site.folder / "locks").mkdir()
     given = {"playbook": "configure_scheduler", "slurm_lock_folder": str(site.folder / "locks")}
     # The user who runs the tests need not be let in.
@@ -374,11 +366,9 @@ def test_a_queue_on_a_mount_that_outlived_the_hosts_is_kept(site: Site) -> None:
 
 
 def test_no_copy_is_restored_while_a_mount_fails(site: Site) -> None:
-    hosts = site.folder / "hosts.yml"
-    described = yaml.safe_load(hosts.read_text())
-    groups = described["all"]["children"]["cluster"]["children"]
-    groups["slurm_controllers"]["hosts"]["head-02"] = {}
-    hosts.write_text(yaml.safe_dump(described))
+    with site.inventory() as described:
+        groups = described["all"]["children"]["cluster"]["children"]
+        groups["slurm_controllers"]["hosts"]["head-02"] = {}
     rc, output = restored(site, "test {{{{ inventory_hostname }}}} != head-01")
     assert rc != 0, output
     assert (
@@ -393,12 +383,10 @@ def test_no_copy_is_fetched_without_the_host_of_the_database(
     limit: tuple[str, ...], stops: bool, site: Site
 ) -> None:
     """Ansible goes on without a host that it has lost: the queue alone would come back."""
-    hosts = site.folder / "hosts.yml"
-    described = yaml.safe_load(hosts.read_text())
-    lost = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
-    groups = described["all"]["children"]["cluster"]["children"]
-    groups["slurm_databases"] = {"hosts": {"db-01": lost}}
-    hosts.write_text(yaml.safe_dump(described))
+    with site.inventory() as described:
+        lost = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
+        groups = described["all"]["children"]["cluster"]["children"]
+        groups["slurm_databases"] = {"hosts": {"db-01": lost}}
     rc, output = restored(site, "true", *limit)
     assert (rc != 0) is stops, output
     assert ("db-01: not reached, not prepared, or without a mount" in output) is stops
@@ -407,11 +395,9 @@ def test_no_copy_is_fetched_without_the_host_of_the_database(
 
 def test_no_controller_takes_over_while_the_queue_comes_back(site: Site) -> None:
     """A stand-by waits for the mount of its state, and starts with what is there by then."""
-    hosts = site.folder / "hosts.yml"
-    described = yaml.safe_load(hosts.read_text())
-    groups = described["all"]["children"]["cluster"]["children"]
-    groups["slurm_controllers"]["hosts"]["head-02"] = {}
-    hosts.write_text(yaml.safe_dump(described))
+    with site.inventory() as described:
+        groups = described["all"]["children"]["cluster"]["children"]
+        groups["slurm_controllers"]["hosts"]["head-02"] = {}
     stop = play_of("restore_cluster", "Stop slurmctld")
     (task,) = stop["tasks"]
     assert task.pop("baremetal.dgx.service_sync")["units"][0]["state"] == "stopped"
@@ -508,12 +494,11 @@ def test_no_line_of_the_plug_in_is_written_while_a_lost_host_may_lack_it(
     sinfo = site.folder / "bin" / "sinfo"
     sinfo.write_text(f'#!/bin/sh\necho "$*" >> {site.folder}/asked\necho "dgx-02 {state}"\n')
     sinfo.chmod(0o755)
-    hosts = site.folder / "hosts.yml"
-    described = yaml.safe_load(hosts.read_text())
-    nodes = described["all"]["children"]["cluster"]["children"]["gpu_nodes"]["hosts"]
-    nodes["dgx-02"] = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
-    nodes["dgx-04"] = {"node_state": "absent", "__cluster_roles": []}
-    hosts.write_text(yaml.safe_dump(described))
+    with site.inventory() as described:
+        nodes = described["all"]["children"]["cluster"]["children"]["gpu_nodes"]["hosts"]
+        lost = {"ansible_connection": "ssh", "ansible_host": "127.0.0.1", "ansible_port": 1}
+        nodes["dgx-02"] = lost
+        nodes["dgx-04"] = {"node_state": "absent", "__cluster_roles": []}
     installs = play_of("configure_containers", "Install the container plug-in")
     ask, judge, *_rest = before_the_line()
     # The role itself would install Slurm here.

@@ -229,15 +229,13 @@ def test_a_step_of_a_node_that_hangs_fails_with_its_end_written(site: Site) -> N
 
 def test_a_node_that_is_lost_in_its_step_keeps_no_lock_and_no_ticket_back(site: Site) -> None:
     """It may be the only one, and a play that has lost all its hosts ends the playbook."""
-    hosts = site.folder / "hosts.yml"
-    described = yaml.safe_load(hosts.read_text())
-    kept = f"find {site.state}/incidents -name reset_gpu.tar.gz"
-    evidence = f"lookup('ansible.builtin.pipe', '{kept} 2> /dev/null || true')"
-    described["all"]["children"]["cluster"]["children"]["gpu_nodes"]["hosts"][NODE] = {
-        "ansible_host": "127.0.0.1", "ansible_port": 1,
-        "ansible_connection": "{{ 'ssh' if %s else 'local' }}" % evidence,
-    }  # fmt: skip
-    hosts.write_text(yaml.safe_dump(described))
+    with site.inventory() as described:
+        kept = f"find {site.state}/incidents -name reset_gpu.tar.gz"
+        evidence = f"lookup('ansible.builtin.pipe', '{kept} 2> /dev/null || true')"
+        described["all"]["children"]["cluster"]["children"]["gpu_nodes"]["hosts"][NODE] = {
+            "ansible_host": "127.0.0.1", "ansible_port": 1,
+            "ansible_connection": "{{ 'ssh' if %s else 'local' }}" % evidence,
+        }  # fmt: skip
     # As validate_nodes, which reports what does not answer.
     (play,) = yaml.safe_load((site.folder / "prove.yml").read_text())
     (site.folder / "prove.yml").write_text(yaml.safe_dump([{**play, "ignore_unreachable": True}]))

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -11,7 +12,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -126,16 +129,22 @@ class Site:
         for name, play in {"change": CHANGE, "prove": PROVE}.items():
             (folder / f"{name}.yml").write_text(yaml.safe_dump(play))
 
+    @contextlib.contextmanager
+    def inventory(self) -> Iterator[dict[str, Any]]:
+        """Give what hosts.yml says, and write it back with what was changed in it."""
+        hosts = self.folder / "hosts.yml"
+        described = yaml.safe_load(hosts.read_text())
+        yield described
+        hosts.write_text(yaml.safe_dump(described, default_flow_style=False))
+
     def plan_fabric(self) -> None:
         """Give the inventory an InfiniBand fabric."""
-        hosts = self.folder / "hosts.yml"
-        data = yaml.safe_load(hosts.read_text())
-        cluster = data["all"]["children"]["cluster"]
-        cluster["children"]["subnet_managers"] = {"hosts": {"head-01": {}}}
-        cluster["vars"]["cluster_fabric"] = {
-            "topology": "basepod", "leaf_switches": ["leaf-01", "leaf-02"]
-        }  # fmt: skip
-        hosts.write_text(yaml.safe_dump(data, default_flow_style=False))
+        with self.inventory() as described:
+            cluster = described["all"]["children"]["cluster"]
+            cluster["children"]["subnet_managers"] = {"hosts": {"head-01": {}}}
+            cluster["vars"]["cluster_fabric"] = {
+                "topology": "basepod", "leaf_switches": ["leaf-01", "leaf-02"]
+            }  # fmt: skip
 
     def set_slurm(self, nodes: dict[str, list[str]]) -> None:
         (self.folder / "slurm.json").write_text(json.dumps(nodes))
