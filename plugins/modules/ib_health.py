@@ -52,9 +52,9 @@ options:
         type: float
         required: true
       width:
-        description: Width of its port.
+        description: Width of its port. Without it, any that gives the rate; 200 Gb/s are 4x of HDR
+          or 2x of NDR.
         type: str
-        default: 4x
       link_layer:
         description: What the port runs.
         type: str
@@ -170,7 +170,7 @@ RAIL: dict[str, Any] = {
     "rail": {"type": "int", "required": True},
     "pci": {"type": "str"},
     "rate_gbps": {"type": "float", "required": True},
-    "width": {"type": "str", "default": "4x"},
+    "width": {"type": "str"},
     "link_layer": {"choices": ["InfiniBand", "Ethernet"], "default": "InfiniBand"},
     "pcie_generation": {"type": "int"},
     "pcie_width": {"type": "int"},

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -12,16 +13,24 @@ import pytest
 sys.path[:0] = [str(Path(__file__).parent)]
 
 from world import World  # noqa: E402, I001
+from role_render import by_path, render  # noqa: E402
 import rates  # noqa: E402
 from library import NAMES, build, fresh, healthy_world  # noqa: E402
 from sim import LARGE, Sim, find, simulator  # noqa: E402
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._exporters.fabric import (  # noqa: E402
+    Settings,
+    collect,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.ask import (  # noqa: E402
     Ask,
     ask_fabric,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import (  # noqa: E402
     Verdict,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import (  # noqa: E402
+    plan_to_data,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._inspection.judge import (  # noqa: E402
     inspect,
@@ -249,6 +258,22 @@ def largest_part(sweep):
     return sweep
 
 
+@pytest.mark.parametrize("name", ["old_totals", "rail_silent"])
+def test_the_exporter_tells_whole_sweeps(name: str, tmp_path: Path) -> None:
+    """Neither what the tools print of a healthy fabric nor a silent device is a broken sweep."""
+    world = build("basepod-12", (name,), 0).world
+    plan = tmp_path / "cables.json"
+    plan.write_text(json.dumps(plan_to_data(world.plan)))
+    settings = Settings(str(plan), str(tmp_path / "fabric.prom"), str(tmp_path))
+    with simulator(tmp_path / "sim", netlist_of(world.fabric), f"H-{world.start}", *LARGE) as sim:
+        _start_sms(world, sim, dict(world.sms))
+        for guid in sorted(world.silent):
+            sim.console(f'Error "H-{guid}" 100')
+        text, problems = collect(settings, sim.run)
+    assert problems == []
+    assert "baremetal_dgx_fabric_collector_ok 1\n" in text
+
+
 def test_a_fabric_without_any_manager_is_still_judged(tmp_path: Path) -> None:
     world = fresh("basepod-12")
     world.sms = {}
@@ -256,3 +281,31 @@ def test_a_fabric_without_any_manager_is_still_judged(tmp_path: Path) -> None:
     world.start = world.key_of["dgx-0001", 0]
     # No port has an address that a question could go to.
     assert play(world, tmp_path / "sim") == ({("no_sm", "fabric")}, {("errors", "fabric")})
+
+
+def test_a_partition_of_a_thousand_ports_reaches_the_last(tmp_path: Path) -> None:
+    """One line for all of them is more than opensm reads; then it takes no partition at all."""
+    world = fresh("basepod-12")
+    member, other, manager = (world.key_of[f"dgx-{n:04}", 0] for n in (1, 2, 3))
+    (port,) = (port for port in world.fabric.devices[member].ports.values() if port.peer)
+    absent = [f"0x{0xA088C20300000000 + number:016x}" for number in range(1015)]
+    tenant = {
+        "name": "tenant",
+        "pkey": "0x0010",
+        "full": [*absent, port.guid or member],
+        "limited": ["ALL_CAS"],
+    }
+    (tmp_path / "render").mkdir()
+    inputs = {"subnet_manager_hosts": ["dgx-01"], "subnet_manager_partitions": [tenant]}
+    only = {"files": "__subnet_manager_files"}
+    rendered = render(tmp_path / "render", "subnet_manager", "Debian", inputs, only)
+    partitions = by_path(rendered["files"])["/etc/opensm/baremetal-dgx-partitions.conf"]
+    (tmp_path / "partitions").write_text(partitions["content"])
+    with simulator(tmp_path / "sim", netlist_of(world.fabric), f"H-{manager}", *LARGE) as sim:
+        sim.start_opensm(f"H-{manager}", "-P", str(tmp_path / "partitions"))
+        keys = {
+            guid: sim.run(["smpquery", "-D", "pkeys", "0"], env={"SIM_HOST": f"H-{guid}"}).out
+            for guid in (member, other)
+        }
+    assert "0x8010" in keys[member]
+    assert "0x0010" in keys[other]

@@ -283,6 +283,7 @@ def judge(
         other_hosts=tuple(settings.other_hosts),
     )
     now = _compare(answers, before, now_s)
+    problems += _not_whole(answers, now)
     try:
         verdict = judge_fabric(plan, answers.observation, wanted, looks[-1] if looks else None)
     except (EmptyPlanError, OtherClusterError) as error:
@@ -307,6 +308,19 @@ def judge(
     if before is not None and now is not None:
         window.add(round(now.at_s - before.at_s, 1))
     return Judged([*families, window], now, problems)
+
+
+def _not_whole(answers: Answers, now: Reading | None) -> Iterator[str]:
+    """Yield why the sweep or the counters are not whole; to be asked before they are judged.
+
+    What is silent is then no complaint: it has a finding, and the rest of the fabric has answered.
+    """
+    known = [why for _tool, why in answers.lost]
+    for complaint in answers.observation.sweep.complaints:
+        if not any(why in complaint for why in known):
+            yield complaint
+    if now is not None and not now.whole:
+        yield from now.complaints
 
 
 def _compare(answers: Answers, before: Reading | None, now_s: float) -> Reading | None:

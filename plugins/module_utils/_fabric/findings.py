@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Iterable, NamedTuple
 
 from .._core.record import FAIL, Threshold
-from .model import Cable, CablePlan, End, cage_label, cage_of, twin_cages
+from .model import Cable, CablePlan, End, cage_of
 
 # The kinds, each with what it is about.
 MISSING = "missing"  # cable: no link, and its adapter shows nowhere else
@@ -144,8 +144,8 @@ def at(plan: CablePlan, end: End) -> str:
     """Return how a technician finds a port: device, port or rail, and what is printed there."""
     if end.is_switch:
         switch = plan.switches.get(end.host)
-        if switch is not None and twin_cages(switch.radix) and end.port <= switch.radix:
-            return f"{end.host} port {end.port} ({cage_label(end.port, switch.radix)})"
+        if switch is not None and switch.per_cage > 1 and end.port <= switch.radix:
+            return f"{end.host} port {end.port} ({switch.label(end.port)})"
         return f"{end.host} port {end.port}"
     label = cage_of(plan, end) if (end.host, end.rail) in plan.hcas else ""
     return f"{end.host} rail {end.rail}" + (f" ({label})" if label else "")

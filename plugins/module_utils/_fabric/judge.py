@@ -45,7 +45,7 @@ from .match import BY_ELIMINATION, BY_PLACE, BY_REMAINDER, Matches, is_aggregati
 from .model import Cable, CablePlan, End, Sweep
 from .parse_counters import FoundSms, Reading
 from .thresholds import RATE
-from .wiring import Wiring, find_misrouted, judge_unknown, unread_links, wiring_of
+from .wiring import Wiring, find_misrouted, judge_unknown, spare_links, unread_links, wiring_of
 
 # Of what was found, so much must be of the plan: else it is another cluster's fabric or plan.
 LEAST_SHARE = 0.25
@@ -171,8 +171,9 @@ def judge_fabric(
         ),
     ]
     healthy = wiring.good - absence.explained - unread.cables
-    findings += judge_rates(wiring, healthy)
-    findings += judge_counters(wiring, healthy, seen.before, seen.after)
+    spare = {cable for cable in spare_links(wiring) if cable.a not in unread.ends}
+    findings += judge_rates(wiring, healthy | spare)
+    findings += judge_counters(wiring, healthy | spare, seen.before, seen.after)
     hurt = {cable for finding in findings for cable in finding.cables} | absence.explained
     load = loads(wiring)
     findings += judge_uplinks(load, hurt | unread.cables, wanted.oversubscription_max)

@@ -13,6 +13,7 @@ both links of one cage.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Iterable, Iterator, Mapping
 
@@ -32,7 +33,7 @@ from .findings import (
     Finding,
     several,
 )
-from .model import NODE_LEAF, Cable, End, rail_end, twin_cages
+from .model import NODE_LEAF, Cable, End, rail_end
 from .parse_discovery import resolve_path
 from .thresholds import COLLECTED
 from .wiring import Wiring
@@ -483,8 +484,7 @@ def _losses(wiring: Wiring, tier: str, left: set[Cable]) -> _Losses:
         upper = wiring.plan.switches.get(cable.b.host)
         if not cable.a.is_switch or upper is None or upper.tier != tier:
             continue
-        twin = twin_cages(wiring.plan.switches[cable.a.host].radix)
-        cage = (cable.a.host, (cable.a.port + 1) // 2 if twin else cable.a.port)
+        cage = (cable.a.host, wiring.plan.switches[cable.a.host].cage(cable.a.port))
         losses.leads.setdefault(cage, []).append(cable.b.host)
         if cable in left:
             losses.lost.setdefault(cage, []).append(cable.b.host)
@@ -542,29 +542,40 @@ def _node_cages(wiring: Wiring, left: set[Cable]) -> Iterator[Finding]:
 def _switch_cages(wiring: Wiring, left: set[Cable]) -> Iterator[Finding]:
     cages: dict[tuple[str, int], list[Cable]] = {}
     for cable in sorted(left):
-        # The lower switch first: at a twin-port cable both ends are cages.
-        for end in (cable.a, cable.b):
-            if end.is_switch and twin_cages(wiring.plan.switches[end.host].radix):
-                cages.setdefault((end.host, (end.port + 1) // 2), []).append(cable)
+        for place in _cages_of(wiring, cable):
+            cages.setdefault(place, []).append(cable)
+    planned = Counter(
+        place for cable in wiring.plan.cables if left for place in _cages_of(wiring, cable)
+    )
     lower = {cable.a.host for cable in left}
     for name, cage in sorted(cages, key=lambda one: (one[0] not in lower, one)):
         of_cage = cages[name, cage]
-        ports = (2 * cage - 1, 2 * cage)
-        if len(of_cage) < 2 or not left.issuperset(of_cage):
+        if not 2 <= planned[name, cage] == len(of_cage) or not left.issuperset(of_cage):
             continue
         left.difference_update(of_cage)
-        far = [cable.b if cable.a.host == name else cable.a for cable in of_cage]
+        near = [cable.a if cable.a.host == name else cable.b for cable in of_cage]
+        far = [cable.other(end) for cable, end in zip(of_cage, near)]
+        *ports, last = sorted(end.port for end in near)
+        number = "both" if len(of_cage) == 2 else f"all {len(of_cage)}"
         others = {end.host for end in far if end.is_switch}
         either = f", or the cage at {several(sorted(others))}" if len(others) == 1 else ""
         yield Finding(
             CAGE,
             f"cage:{name}/{cage}",
-            f"both links of cage {cage} of {name} (ports {ports[0]} and {ports[1]}) are gone: they "
-            "should be at " + " and ".join(wiring.at(end) for end in far),
+            f"{number} links of cage {cage} of {name} (ports {', '.join(map(str, ports))} and "
+            f"{last}) are gone: they should be at " + " and ".join(wiring.at(end) for end in far),
             f"reseat the transceiver in cage {cage} of {name}{either}, then replace it",
             tuple(of_cage),
             status=_status(wiring, of_cage),
         )
+
+
+def _cages_of(wiring: Wiring, cable: Cable) -> Iterator[tuple[str, int]]:
+    """Yield the cages of switches that a cable shares with others, the lower switch first."""
+    for end in (cable.a, cable.b):
+        switch = wiring.plan.switches[end.host] if end.is_switch else None
+        if switch is not None and switch.per_cage > 1:
+            yield end.host, switch.cage(end.port)
 
 
 def _unlinked(wiring: Wiring, cable: Cable) -> Finding:

@@ -156,8 +156,8 @@ def _of_interest(wiring: Wiring, healthy: set[Cable], before: Reading, now: Read
         numbers = [number] if number else list(device.ports)
         for one in numbers:
             end = wiring.matches.end(guid, one)
-            touched.add(wiring.planned.get(end) if end else None)
-    return healthy & touched
+            touched.add(end)
+    return {cable for cable in healthy if cable.a in touched or cable.b in touched}
 
 
 def _place(wiring: Wiring, end: End) -> tuple[str, int] | None:

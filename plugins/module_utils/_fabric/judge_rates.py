@@ -96,7 +96,7 @@ def judge_rates(wiring: Wiring, healthy: set[Cable]) -> Iterator[Finding]:
         count = len(of_device[host])
         many = f"all {count}" if len(same) == count else f"{len(same)} of {count}"
         yield Finding(
-            WIDTH if form[0] not in _WIDTHS else SPEED,
+            WIDTH if _is_narrow(wiring, same[0], form[0]) else SPEED,
             f"{kind}:{host}",
             f"{many} links of {host} run at {_words(form)}, {rate:g} of {same[0].rate_gbps} Gb/s",
             f"compare firmware and enabled speeds of {host} with its peers: so many cables are not "
@@ -109,7 +109,7 @@ def judge_rates(wiring: Wiring, healthy: set[Cable]) -> Iterator[Finding]:
             del slow[cable]
     for cable, rate in sorted(slow.items()):
         width, speed = found_form(wiring, cable)
-        narrow = width not in _WIDTHS
+        narrow = _is_narrow(wiring, cable, width)
         remedy = RATE.remedy
         if narrow:
             remedy = "lanes are lost: clean and " + remedy
@@ -125,6 +125,13 @@ def judge_rates(wiring: Wiring, healthy: set[Cable]) -> Iterator[Finding]:
             measured=rate,
             threshold=RATE.threshold(cable.rate_gbps),
         )
+
+
+def _is_narrow(wiring: Wiring, cable: Cable, width: str) -> bool:
+    """Return whether lanes are lost; a port of a cage with four of them has two."""
+    switches = (wiring.plan.switches.get(end.host) for end in (cable.a, cable.b))
+    halved = any(switch is not None and switch.per_cage == 4 for switch in switches)
+    return width not in (*_WIDTHS, "2x") if halved else width not in _WIDTHS
 
 
 def _slow_alike(wiring: Wiring, cables: list[Cable], slow: Mapping[Cable, float]) -> list[Cable]:

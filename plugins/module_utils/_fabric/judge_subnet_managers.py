@@ -140,7 +140,8 @@ def _by_host(
                 STANDBY_MISSING,
                 f"sm:{host}",
                 f"no subnet manager runs on {host}",
-                f"start opensm.service on {host}: until then none takes over when the master fails",
+                f"run configure_fabric, or start baremetal-dgx-opensm@FABRIC.service on {host}: "
+                "until then none takes over when the master fails",
             )
     for host, sm in sorted(hosts.items()):
         if host not in declared and not (len(found.masters) > 1 and sm.state == "MASTER"):
@@ -189,7 +190,7 @@ def _beside(
                 f"sm:{host}",
                 f"a subnet manager runs on {host} ({sm.state or 'state not known'}), though "
                 f"{_OF_PROVIDER[provider]} manages the subnet",
-                f"stop opensm.service on {host}",
+                f"stop opensm on {host}; systemctl list-units '*opensm*' names its unit",
             )
 
 

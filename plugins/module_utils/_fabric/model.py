@@ -27,6 +27,8 @@ LEAF_LEAF = "leaf-leaf"
 VERSION = 1
 # From this many ports on, a switch has two of them in a cage: 64 in 32 cages (QM9700), 144 in 72.
 _TWIN_PORTS = 64
+# Gb/s and ports of the QM9700 with NDR200: each port of its 32 cages is divided once more.
+NDR200 = (200, 128)
 
 
 @dataclass(frozen=True, order=True)
@@ -128,6 +130,21 @@ class PlannedSwitch:
     rail: int | None  # rail of a leaf, None where it serves several
     radix: int
     guid: str | None
+    # 0: as its number of ports says, as in plans of earlier releases.
+    ports_per_cage: int = 0
+
+    @property
+    def per_cage(self) -> int:
+        """Return how many of its ports are in a cage."""
+        return self.ports_per_cage or ports_per_cage(self.radix)
+
+    def cage(self, port: int) -> int:
+        """Return the number of the cage that a port is in."""
+        return (port - 1) // self.per_cage + 1
+
+    def label(self, port: int) -> str:
+        """Return what is next to a port."""
+        return cage_label(port, self.per_cage)
 
 
 @dataclass(frozen=True)
@@ -140,6 +157,8 @@ class CablePlan:
     # Ports of switches that something outside the inventory hangs on: UFM. The plan does not say
     # what is there, and so nothing there is unexpected.
     reserved: tuple[End, ...] = ()
+    # Cables between reserved ports that may be there or not; one that is there has its rate.
+    spare: tuple[Cable, ...] = ()
 
     def by_end(self) -> dict[End, Cable]:
         """Return the cable at each end."""
@@ -249,22 +268,41 @@ def plan_from_data(data: Mapping[str, Any]) -> CablePlan:
     plan = CablePlan(
         hcas={(hca.node, hca.rail): hca for hca in hcas},
         switches={switch.name: switch for switch in switches},
-        cables=tuple(
-            Cable(End(*item["a"]), End(*item["b"]), item["kind"], item["rate_gbps"])
-            for item in data["cables"]
-        ),
+        cables=_cables_from(data["cables"]),
         reserved=tuple(End(*item) for item in data["reserved"]),
+        # Plans of earlier releases have none.
+        spare=_cables_from(data.get("spare", ())),
     )
     if data["version"] != VERSION:
         raise ValueError(f"version is {data['version']!r}, and {VERSION} can be read")
     devices = {*plan.switches, *plan.hcas}
-    for number, cable in enumerate(plan.cables):
+    places = [(f"cables[{number}]", cable) for number, cable in enumerate(plan.cables)]
+    places += [(f"spare[{number}]", cable) for number, cable in enumerate(plan.spare)]
+    for where, cable in places:
         if isinstance(cable.rate_gbps, bool) or not isinstance(cable.rate_gbps, (int, float)):
-            raise ValueError(f"cables[{number}].rate_gbps: {cable.rate_gbps!r} is not a number")
+            raise ValueError(f"{where}.rate_gbps: {cable.rate_gbps!r} is not a number")
         for side, end in (("a", cable.a), ("b", cable.b)):
             if (end.host if end.is_switch else (end.host, end.rail)) not in devices:
-                raise ValueError(f"cables[{number}].{side}: {end} is not among the devices")
+                raise ValueError(f"{where}.{side}: {end} is not among the devices")
     return plan
+
+
+def _cables_from(data: Iterable[Mapping[str, Any]]) -> tuple[Cable, ...]:
+    return tuple(
+        Cable(End(*item["a"]), End(*item["b"]), item["kind"], item["rate_gbps"]) for item in data
+    )
+
+
+def _cables_to(cables: Iterable[Cable]) -> list[dict[str, Any]]:
+    return [
+        {
+            "a": [cable.a.host, cable.a.rail, cable.a.port],
+            "b": [cable.b.host, cable.b.rail, cable.b.port],
+            "kind": cable.kind,
+            "rate_gbps": cable.rate_gbps,
+        }
+        for cable in cables
+    ]
 
 
 def plan_to_data(plan: CablePlan) -> dict[str, Any]:
@@ -277,16 +315,9 @@ def plan_to_data(plan: CablePlan) -> dict[str, Any]:
         "version": VERSION,
         "hcas": [{**item, "devices": list(item["devices"])} for item in plain(plan.hcas.values())],
         "switches": plain(plan.switches.values()),
-        "cables": [
-            {
-                "a": [cable.a.host, cable.a.rail, cable.a.port],
-                "b": [cable.b.host, cable.b.rail, cable.b.port],
-                "kind": cable.kind,
-                "rate_gbps": cable.rate_gbps,
-            }
-            for cable in plan.cables
-        ],
+        "cables": _cables_to(plan.cables),
         "reserved": [[end.host, end.rail, end.port] for end in plan.reserved],
+        "spare": _cables_to(plan.spare),
     }
 
 
@@ -327,27 +358,33 @@ def places_of(plan_data: Mapping[str, Any]) -> dict[str, Place]:
     return places
 
 
-def twin_cages(radix: int) -> bool:
-    """Return whether a switch of so many ports has two of them in a cage."""
-    return radix >= _TWIN_PORTS
+def ports_per_cage(radix: int, rate_gbps: float = 0) -> int:
+    """Return how many ports of a switch are in a cage; the rate is that of InfiniBand, or 0."""
+    if (rate_gbps, radix) == NDR200:
+        return 4
+    return 2 if radix >= _TWIN_PORTS else 1
 
 
 # A fabric has a few hundred ports, named for each of tens of thousands of ends.
 @functools.lru_cache(maxsize=None)
-def cage_label(port: int, radix: int) -> str:
+def cage_label(port: int, per_cage: int) -> str:
     """Return what is next to a switch's port: `1/CAGE/PORT` with two a cage, else `1/PORT`.
 
-    Port 17 of 64 is 1/9/1, port 18 is 1/9/2: ASIC, cage and port in the words of ibdiagnet.
+    Port 17 of 64 is 1/9/1, port 18 is 1/9/2: ASIC, cage and port in the words of ibdiagnet. Of four
+    a cage, where each port is divided, port 17 is 1/5/1/1, and port 18 is 1/5/1/2.
     """
-    if twin_cages(radix):
-        return f"1/{(port + 1) // 2}/{2 - port % 2}"
-    return f"1/{port}"
+    if per_cage == 1:
+        return f"1/{port}"
+    cage, place = divmod(port - 1, per_cage)
+    if per_cage == 2:
+        return f"1/{cage + 1}/{place + 1}"
+    return f"1/{cage + 1}/{place // 2 + 1}/{place % 2 + 1}"
 
 
 def cage_of(plan: CablePlan, end: End) -> str:
     """Return the cage that an end is plugged into, as it is printed there; "" where unknown."""
     if end.is_switch:
-        return cage_label(end.port, plan.switches[end.host].radix)
+        return plan.switches[end.host].label(end.port)
     hca = plan.hcas[end.host, end.rail]
     if hca.cage is None:
         return ""

@@ -12,7 +12,7 @@ port a move, and what is left over of it is a missing cable, or a link that no p
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Iterator, Mapping
 
 from .._core.record import FAIL, NOT_MEASURED
@@ -155,6 +155,17 @@ def unread_links(wiring: Wiring) -> Unread:
     unread.ends.update(end for end in wiring.planned if (end.host, end.rail) in keys)
     unread.cables.update(wiring.planned[end] for end in unread.ends if end in wiring.planned)
     return unread
+
+
+def spare_links(wiring: Wiring) -> set[Cable]:
+    """Return the spare cables that are there, whichever of the spare ports they join."""
+    lower = {cable.a: cable for cable in wiring.plan.spare}
+    upper = {cable.b for cable in wiring.plan.spare}
+    return {
+        replace(lower[end], a=end, b=far)
+        for end, far in wiring.far.items()
+        if end in lower and far in upper
+    }
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ system. Only a tree without PCI addresses is matched by name.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -60,7 +61,7 @@ class WantedRail:
     rail: int
     pci: str | None
     rate_gbps: float
-    width: str = "4x"
+    width: str = ""  # empty: that of a port which has the rate
     link_layer: str = "InfiniBand"
     devices: tuple[str, ...] = ()
     # Of the adapter's own link and all above it; None where the profile leaves it open.
@@ -153,7 +154,7 @@ def _judge_port(
         return
     yield STATE.judge(subject, port.state, text=at)
     yield RATE.judge(subject, port.rate_gbps, wanted.rate_gbps, text=at)
-    yield WIDTH.judge(subject, port.width, wanted.width, text=at)
+    yield WIDTH.judge(subject, port.width, wanted.width or _width_for_rate(wanted, port), text=at)
     if wanted.link_layer == "InfiniBand":
         answers = None if port.sm_lid is None else port.sm_lid != 0
         yield SUBNET_MANAGER.judge(subject, answers, text=at)
@@ -165,6 +166,18 @@ def _judge_port(
         if hca.description and has_default_name(hca.description, node):
             described = hca.description
         yield DESCRIPTION.judge(subject, hca.description or None, described, text=at)
+
+
+def _width_for_rate(wanted: WantedRail, port: Port) -> str | None:
+    """Return the width that gives the wanted rate at the port's speed; at most 4x for a slow port.
+
+    No speed has one width: 200 Gb/s are 4x of HDR or 2x of NDR, 400 Gb/s 4x of NDR or 8x of HDR.
+    So 2x of HDR where 200 Gb/s are wanted is taken for a port of HDR that lost lanes.
+    """
+    lanes, rate = _lanes(port.width), port.rate_gbps
+    if not lanes or not rate or rate >= wanted.rate_gbps:
+        return port.width
+    return f"{min(math.ceil(wanted.rate_gbps * lanes / rate), 4)}x"
 
 
 def _counted(node: str, wanted: int, there: int) -> Record:
@@ -238,7 +251,7 @@ def wanted_from_data(items: Iterable[Mapping[str, Any]]) -> list[WantedRail]:
             rail=int(item["rail"]),
             pci=item.get("pci") or None,
             rate_gbps=float(item["rate_gbps"]),
-            width=item.get("width") or "4x",
+            width=item.get("width") or "",
             link_layer=item.get("link_layer") or "InfiniBand",
             devices=tuple(item.get("devices") or ()),
             pcie_generation=int(item.get("pcie_generation") or 0) or None,
@@ -256,6 +269,8 @@ def wanted_from_data(items: Iterable[Mapping[str, Any]]) -> list[WantedRail]:
 
 # A lane that sees less than this has no light: it belongs to the other port of a twin module.
 _DARK_DBM = -30.0
+# Status Opcode of mlxlink: "Troubleshooting in process" and "Information not available".
+_UNDECIDED = (128, 1023)
 # Transfers of a lane by generation (PCI Express Base Specification).
 PCIE_GTS = {1: 2.5, 2: 5.0, 3: 8.0, 4: 16.0, 5: 32.0, 6: 64.0}
 
@@ -379,7 +394,8 @@ def _link(report: LinkReport, subject: str, state: str | None) -> Iterator[Recor
         return
     yield LINK_STATE.judge(subject, report.state)
     advice = report.recommendation or "no recommendation"
-    yield TROUBLESHOOTING.filled(advice=advice).judge(subject, report.opcode)
+    opcode = None if report.opcode in _UNDECIDED else report.opcode
+    yield TROUBLESHOOTING.filled(advice=advice).judge(subject, opcode)
 
 
 def _lanes(width: str | None) -> int | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import re
 import time
 from typing import Any, Callable, Mapping, Sequence
 
@@ -28,6 +29,8 @@ _LINK_TOOLS = ("mlxlink", "mstlink")
 _ASK = ("--show_module", "--show_counters", "--json")
 # With the histogram of FEC first: releases and links without it refuse the whole question.
 _QUESTIONS = ((*_ASK, "--rx_fec_histogram", "--show_histogram"), _ASK)
+# What the tools' own reader of options says (mstflint, cmdparser).
+_UNKNOWN = re.compile(r"(unrecognized|unknown|invalid) option|bad input parameter", re.IGNORECASE)
 
 # For all adapters of a node: a ConnectX-7 takes some milliseconds.
 _VITAL_S = 10.0
@@ -38,15 +41,15 @@ def ask_link(
 ) -> LinkReport | str:
     """Return what the first installed tool reports about a device, or why it shows nothing.
 
-    Of `questions` the first that is answered counts; those before it are taken out, so that the
-    next device is not asked in vain.
+    Of `questions` the first that is answered counts. One that the tool does not know is taken out,
+    so that the next device is not asked in vain; another device may answer what this one does not.
     """
     if hca.pci is None:
         return f"{hca.device} has no PCI address that mlxlink could be asked for"
     asked = list(_QUESTIONS) if questions is None else questions
     for tool in _LINK_TOOLS:
         message = ""
-        for number, question in enumerate(asked):
+        for question in list(asked):
             answer = run([tool, "-d", hca.pci, *question], timeout_s=timeout_s)
             if answer.outcome == MISSING:
                 break
@@ -59,8 +62,9 @@ def ask_link(
                 except ValueError as error:
                     message = f"{tool} -d {hca.pci}: {error}"
                 else:
-                    del asked[:number]
                     return report
+            elif len(asked) > 1 and _UNKNOWN.search(answer.text):
+                asked.remove(question)
         if message:
             return message
     return f"neither {' nor '.join(_LINK_TOOLS)} is installed"

@@ -30,6 +30,7 @@ from .._fabric.findings import (
 from .._fabric.model import (
     LEAF_LEAF,
     LEAF_SPINE,
+    NDR200,
     NODE_LEAF,
     SPINE_CORE,
     Cable,
@@ -38,10 +39,10 @@ from .._fabric.model import (
     PlannedHca,
     PlannedSwitch,
     Sweep,
+    ports_per_cage,
     rail_end,
     rate_gbps,
     switch_end,
-    twin_cages,
 )
 from .._fabric.parse_discovery import resolve_path
 from .census import CORE, LEAF, SPINE, Census, census, numbers_of, sort_of
@@ -339,7 +340,7 @@ class _Inference:
                 _Wanted(switch_end(one, near), switch_end(two, near + shift), support)
             )
         holes = set(range(first, last))
-        if twin_cages(_radix(self.there, one)):
+        if ports_per_cage(_radix(self.there, one)) > 1:
             # A cage of which one cable is there.
             holes |= {port + 1 if port % 2 else port - 1 for port in ports}
         for port in sorted(holes - set(ports) - broken):
@@ -490,7 +491,10 @@ def _plan(work: _Inference, links: dict[End, End]) -> CablePlan:
     for name, found in there.switches.items():
         unit, rail = work.units.get(name, (None, None))
         guid = None if name in there.named else found.guid
-        switches[name] = PlannedSwitch(name, tiers[name], unit, rail, _radix(there, name), guid)
+        radix = _radix(there, name)
+        # A switch of InfiniBand that has the ports of NDR200 is divided for it.
+        cages = ports_per_cage(radix, NDR200[0])
+        switches[name] = PlannedSwitch(name, tiers[name], unit, rail, radix, guid, cages)
     reserved = tuple(sorted(label(end) for end in there.reserved))
     return CablePlan(hcas, switches, tuple(sorted(cables)), reserved)
 

@@ -152,7 +152,8 @@ class _Listener:
         # Devices are known by their names alone: their GUIDs here are made up.
         hcas = {key: replace(hca, guid=None) for key, hca in self._plan.hcas.items()}
         switches = {name: replace(one, guid=None) for name, one in self._plan.switches.items()}
-        plan = CablePlan(hcas, switches, left, (*self._plan.reserved, *free))
+        reserved = (*self._plan.reserved, *free)
+        plan = replace(self._plan, hcas=hcas, switches=switches, cables=left, reserved=reserved)
         return Received(self._sweep, plan, unheard, _doubts(unheard))
 
     def _switch(self, name: str) -> FoundDevice:

@@ -230,7 +230,7 @@ def _parts_of(plan: CablePlan, suspect: Suspect, affected: tuple[str, ...]) -> s
                 if not end.is_switch:
                     found.add(f"hca:{end}")
             elif suspect.kind == CAGE and end.is_switch:
-                if f"{end.host}/{(end.port + 1) // 2}" == name:
+                if f"{end.host}/{plan.switches[end.host].cage(end.port)}" == name:
                     found.add(cable.subject)
             elif suspect.kind == CAGE:
                 if f"{end.host}/{plan.hcas[end.host, end.rail].cage}" == name:

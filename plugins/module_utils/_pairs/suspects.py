@@ -16,7 +16,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Iterable
 
-from .._fabric.model import NODE_LEAF, CablePlan, End, rail_end, twin_cages
+from .._fabric.model import NODE_LEAF, CablePlan, End, rail_end
 from .._fabric.routes import NoRouteError, Routes
 
 CABLE = "cable"
@@ -161,9 +161,8 @@ def _cage_of(plan: CablePlan, end: End) -> str:
     if not end.is_switch:
         cage = plan.hcas[end.host, end.rail].cage
         return f"cage:{end.host}/{cage}" if cage else ""
-    if not twin_cages(plan.switches[end.host].radix):
-        return ""
-    return f"cage:{end.host}/{(end.port + 1) // 2}"
+    switch = plan.switches[end.host]
+    return f"cage:{end.host}/{switch.cage(end.port)}" if switch.per_cage > 1 else ""
 
 
 def parts(plan: CablePlan) -> Iterable[tuple[str, str, tuple[End, ...]]]:

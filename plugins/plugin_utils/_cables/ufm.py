@@ -17,7 +17,6 @@ import re
 from collections.abc import Iterator, Mapping
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.names import RAIL_DEVICE
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import cage_label
 
 from ...module_utils._fabric.cables.lists import Rows, take_table
 from ...module_utils._fabric.model import CablePlan, End, PlannedHca
@@ -28,7 +27,7 @@ _SIDES = (("startdevice", "startport"), ("enddevice", "endport"))
 
 # A switch with its own system describes itself as MF0;NAME:MODEL/U1.
 _MANAGED = re.compile(r"MF\d+;([^:]+):[^/]+/[A-Z]?\d+", re.IGNORECASE)
-_CAGE = re.compile(r"\d+/(\d+)(?:/([12]))?")
+_CAGE = re.compile(r"\d+/\d+(?:/[12]){0,2}")
 
 
 def ufm_csv(plan: CablePlan) -> str:
@@ -43,7 +42,7 @@ def ufm_csv(plan: CablePlan) -> str:
 def _written(plan: CablePlan, end: End) -> tuple[str, str]:
     if not end.is_switch:
         return end.host, f"{end.host} {RAIL_DEVICE.format(rail=end.rail)}"
-    label = cage_label(end.port, plan.switches[end.host].radix)
+    label = plan.switches[end.host].label(end.port)
     return end.host, "Port " + (label if label.count("/") > 1 else str(end.port))
 
 
@@ -107,9 +106,9 @@ class _Ufm:
         cage = _CAGE.fullmatch(name)
         if not cage:
             return name
-        radix = rows.devices.switches[switch].radix
-        for port in range(1, radix + 1):
-            if cage_label(port, radix) == name:
+        known = rows.devices.switches[switch]
+        for port in range(1, known.radix + 1):
+            if known.label(port) == name:
                 return str(port)
         return text
 

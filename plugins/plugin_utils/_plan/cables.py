@@ -14,7 +14,7 @@ upper half of a leaf's ports goes up, and cables to one switch lie side by side.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.names import RAIL_DEVICE
@@ -29,6 +29,7 @@ from ...module_utils._fabric.model import (
     End,
     PlannedHca,
     PlannedSwitch,
+    ports_per_cage,
     rail_end,
     switch_end,
 )
@@ -49,20 +50,23 @@ def plan_cables(plan_data: Mapping[str, Any]) -> CablePlan:
     cables = list(_node_cables(fabric, plan_data, devices))
     below = {cable.b for cable in cables}
     kept = _absent_ports(fabric, plan_data) - below
+    spare: list[Cable] = []
     if fabric.topology == "basepod":
         trunk = list(_basepod(fabric, below, kept))
         count = _widest(fabric, below)
         cables += trunk[:count]
         # A node that left may have had more cables between the switches, or these at its ports.
-        ends = {end for cable in trunk[count:] for end in (cable.a, cable.b)}
-        ends |= {switch_end(leaf, end.port) for end in kept for leaf in fabric.leaf_switches}
-        kept = ends - below
+        at_its_ports = _joined(fabric, sorted({end.port for end in kept}))
+        spare = [*trunk[count:], *at_its_ports]
+        kept = {end for cable in spare for end in (cable.a, cable.b)} - below
+        free = kept.difference(devices.reserved)
+        spare = [cable for cable in spare if {cable.a, cable.b} <= free]
     elif fabric.rule:
         cables += upper_cables(fabric)
     else:
         cables += _superpod(fabric)
     reserved = tuple(sorted({*devices.reserved, *_ufm_ports(fabric), *kept}))
-    plan = CablePlan(devices.hcas, devices.switches, tuple(cables), reserved)
+    plan = CablePlan(devices.hcas, devices.switches, tuple(cables), reserved, tuple(spare))
     wrong = list(misfits(plan))
     if wrong:
         raise ValueError(wrong[0])
@@ -95,7 +99,10 @@ def plan_devices(plan_data: Mapping[str, Any]) -> CablePlan:
     reserved = {
         switch_end(name, port) for name, ports in fabric.reserved_ports.items() for port in ports
     }
-    return CablePlan(hcas, _switches(fabric), (), tuple(sorted(reserved)))
+    # How a switch of Ethernet divides its cages is not known by its rate.
+    rate = 0 if plan_data["cluster"].get("fabric_kind") == "ethernet" else fabric.rate_gbps
+    switches = _switches(fabric, ports_per_cage(fabric.radix, rate))
+    return CablePlan(hcas, switches, (), tuple(sorted(reserved)))
 
 
 def _digits(guid: str | None) -> str | None:
@@ -110,7 +117,7 @@ def _gpu_nodes(plan_data: Mapping[str, Any], state: str = "present") -> list[Map
     ]
 
 
-def _switches(fabric: Fabric) -> dict[str, PlannedSwitch]:
+def _switches(fabric: Fabric, per_cage: int) -> dict[str, PlannedSwitch]:
     switches: dict[str, PlannedSwitch] = {}
     # The order of the list says unit and rail only where the cables are those of the design.
     by_unit = fabric.grouped and fabric.computed
@@ -126,6 +133,7 @@ def _switches(fabric: Fabric) -> dict[str, PlannedSwitch]:
                 rail=rails[0] if of_unit and len(rails) == 1 else None,
                 radix=fabric.radix,
                 guid=_digits(fabric.switch_guids.get(name)),
+                ports_per_cage=per_cage,
             )
     return switches
 
@@ -202,11 +210,16 @@ def _basepod(fabric: Fabric, below: set[End], kept: set[End]) -> Iterator[Cable]
     block, or as many as ports are left: below are those of nodes, kept those of absent ones. They
     count down from the last port, so that a node that is added moves none of them.
     """
-    first, second = fabric.leaf_switches
     used = {end.port for end in below | kept}
     used.update(port for ports in fabric.reserved_ports.values() for port in ports)
     left = [port for port in range(fabric.radix, 0, -1) if port not in used]
-    for port in left[: _widest(fabric, below | kept)]:
+    yield from _joined(fabric, left[: _widest(fabric, below | kept)])
+
+
+def _joined(fabric: Fabric, ports: Iterable[int]) -> Iterator[Cable]:
+    """Yield the cables from each of these ports of one switch of a BasePOD to that of the other."""
+    first, second = fabric.leaf_switches
+    for port in ports:
         yield Cable(switch_end(first, port), switch_end(second, port), LEAF_LEAF, fabric.rate_gbps)
 
 

@@ -18,13 +18,13 @@ from typing import Any
 from ...module_utils._core.names import RAIL_NETWORK
 from ...module_utils._core.nodeset import expand, fold
 from ...module_utils._core.schema import Problem, closest, words
+from ...module_utils._fabric.model import NDR200
 from .._contract.contract import CLUSTER_VARIABLES
 from .._contract.settings import filled
 
 # A BasePOD of NDR switches is specified for two to eight nodes; there its links do not block. With
 # NDR200, where each port of a switch is two, it is specified for twice as many.
 BASEPOD_NODES = 8
-_NDR200 = (200, 128)
 
 # Spines of the units of a row, by the ports of a switch and the rails, where a table has rows other
 # than powers of two: B300 with XDR, Table 3. Each leaf has as many cables to every spine.
@@ -529,7 +529,7 @@ def fabric_warnings(fabric: Fabric, path: str, nodes: int, absent: Sequence[str]
     """
     if fabric.topology != "basepod" or not fabric.computed:
         return []
-    most = BASEPOD_NODES * (2 if (fabric.rate_gbps, fabric.radix) == _NDR200 else 1)
+    most = BASEPOD_NODES * (2 if (fabric.rate_gbps, fabric.radix) == NDR200 else 1)
     down, left = nodes * fabric.rails // 2, _left(fabric, nodes)
     lines = []
     if nodes > most:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from role_render import by_path, lines, render, render_many
+import yaml
+from role_render import ROLES, by_path, lines, render, render_many
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ENDED, CommandResult
 from ansible_collections.baremetal.dgx.plugins.module_utils._host.files.change import (
@@ -22,13 +23,16 @@ SHOWN = {
     "files": "__subnet_manager_files",
     "validations": "__subnet_manager_validations",
     "units": "__subnet_manager_units",
-    "stopped": "__subnet_manager_stopped_units",
+    "wanted": "__subnet_manager_wanted_units",
+    "gone": "__subnet_manager_gone_files",
+    "find": "__subnet_manager_find",
     "probes": "__subnet_manager_probes",
     "refusals": "__subnet_manager_refusals | selectattr('when') | map(attribute='say') | list",
     "packages": "__subnet_manager_packages",
     "load": "__subnet_manager_load",
 }
 ROOTS = ["0xFC6A1C0301000002", "fc6a1c0301000001"]
+FOUND = {"__subnet_manager_found": {"stdout_lines": ["compute", "old"]}}
 INPUTS: dict[str, Any] = {
     "subnet_manager_hosts": ["head-01", "head-02"],
     "subnet_manager_topology": "superpod",
@@ -49,7 +53,7 @@ MODULES = "/etc/modules-load.d/baremetal-dgx-subnet-manager.conf"
 
 
 def shown(folder: Path, inputs: dict[str, Any], host: str = "head-01", os_: str = "Debian") -> Any:
-    result = render(folder, "subnet_manager", os_, inputs, SHOWN, host)
+    result = render(folder, "subnet_manager", os_, {**FOUND, **inputs}, SHOWN, host)
     result["files"] = by_path(result["files"])
     return result
 
@@ -91,6 +95,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 def test_master(master: dict[str, Any]) -> None:
     assert master["refusals"] == []
     assert set(lines(master["files"][CONF])) == {
+        "force_log_flush TRUE",
         "guid 0x0000000000000000",
         "log_file /var/log/opensm-compute.log",
         "log_max_size 100",
@@ -116,11 +121,26 @@ def test_partitions(master: dict[str, Any], standby: dict[str, Any]) -> None:
     path = "/etc/opensm/baremetal-dgx-partitions.conf"
     assert lines(master["files"][path]) == [
         "Default=0x7fff, ipoib, mtu=5 : ALL=full, SELF=full;",
-        "storage=0x0a01, ipoib, mtu=5 : 0x946dae0300a1b2c3=full, ALL_CAS=limited, SELF=full;",
+        "storage=0x0a01, ipoib, mtu=5 : ALL_CAS=limited,",
+        "  0x946dae0300a1b2c3=full,",
+        "  SELF=full;",
     ]
     assert lines(standby["files"][path]) == [
         "Default=0x7fff, ipoib, mtu=5, rate=21 : ALL=full, SELF=full;"
     ]
+
+
+def test_members_of_a_partition_are_on_lines_that_opensm_reads_whole(tmp_path: Path) -> None:
+    guids = [f"0x{0x946DAE0300100000 + 16 * number:016x}" for number in range(1016)]
+    many = {"name": "tenant", "pkey": "0x0010", "full": guids, "limited": ["ALL_CAS", "ALL"]}
+    files = shown(tmp_path, {**INPUTS, "subnet_manager_partitions": [many]})["files"]
+    written = lines(files["/etc/opensm/baremetal-dgx-partitions.conf"])
+    # of 4,096 characters opensm's buffer keeps one for the end, and the line feed is one, too
+    assert max(map(len, written)) < 4094
+    members = " ".join(written[1:]).partition(" : ")[2]
+    # the last that a port is counts
+    expected = ["ALL=limited", "ALL_CAS=limited", *(f"{guid}=full" for guid in guids), "SELF=full;"]
+    assert [member.strip() for member in members.split(",")] == expected
 
 
 def test_standby_in_two_fabrics(standby: dict[str, Any]) -> None:
@@ -136,9 +156,125 @@ def test_standby_in_two_fabrics(standby: dict[str, Any]) -> None:
     assert [unit["name"] for unit in standby["units"]] == [
         "baremetal-dgx-opensm@compute.service", "baremetal-dgx-opensm@storage.service",
     ]  # fmt: skip
-    assert standby["probes"] == []
-    stopped = {(unit["state"], unit["missing_ok"]) for unit in standby["stopped"]}
-    assert stopped == {("stopped", True)}
+    assert [probe["name"] for probe in standby["probes"]] == [
+        "opensm for compute has read its partitions", "opensm for storage has read its partitions",
+    ]  # fmt: skip
+
+
+OLD = {
+    "name": "baremetal-dgx-opensm@old.service",
+    "enabled": False,
+    "state": "stopped",
+    "missing_ok": True,
+}
+
+
+def test_the_opensm_of_a_fabric_that_is_no_longer_declared_is_stopped(
+    master: dict[str, Any], tmp_path: Path
+) -> None:
+    assert [unit["name"] for unit in master["wanted"] if unit.get("state") == "stopped"] == [
+        "opensm.service", "opensmd.service", "baremetal-dgx-opensm@old.service",
+    ]  # fmt: skip
+    assert OLD in master["wanted"]
+    assert master["wanted"][-1] == master["units"][0]
+    assert master["gone"] == [
+        {"path": f"/etc/opensm/baremetal-dgx-old{end}", "state": "absent"}
+        for end in (".conf", "-root.guids", "-compute.guids")
+    ]
+    inputs = {"subnet_manager_hosts": ["head-01"], "subnet_manager_provider": "ufm"}
+    ufm = shown(tmp_path, inputs)
+    assert ufm["wanted"][2:] == [{**OLD, "name": "baremetal-dgx-opensm@compute.service"}, OLD]
+    assert ufm["gone"] == master["gone"]
+
+
+def test_remove_stops_each_opensm_that_is_there(tmp_path: Path) -> None:
+    tasks = yaml.safe_load((ROLES / "subnet_manager/tasks/remove.yml").read_text())
+    assert tasks[0]["ansible.builtin.import_tasks"] == "find.yml"
+    expression = tasks[1]["baremetal.dgx.service_sync"]["units"].strip("{} ")
+    inputs = {**FOUND, "subnet_manager_fabrics": [{"name": "renamed"}]}
+    shown_units = render(tmp_path, "subnet_manager", "Debian", inputs, {"units": expression})
+    assert shown_units["units"] == [{**OLD, "name": "baremetal-dgx-opensm@compute.service"}, OLD]
+
+
+def test_instances_are_found_running_enabled_or_by_their_files(
+    master: dict[str, Any], tmp_path: Path
+) -> None:
+    wants = tmp_path / "etc/systemd/system/multi-user.target.wants"
+    wants.mkdir(parents=True)
+    unit = tmp_path / "etc/systemd/system/baremetal-dgx-opensm@.service"
+    unit.touch()
+    (wants / "baremetal-dgx-opensm@enabled.service").symlink_to(unit)
+    (tmp_path / "etc/systemd/system/baremetal-dgx-opensm@.service.d").mkdir()
+    systemctl = tmp_path / "systemctl"
+    systemctl.write_text(
+        "#!/bin/sh\necho baremetal-dgx-opensm@runs-1.service loaded active running of a.service\n"
+    )
+    systemctl.chmod(0o755)
+
+    def found() -> tuple[int, list[str]]:
+        environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "ROOT": str(tmp_path)}
+        done = subprocess.run(
+            ["sh", "-c", master["find"]],
+            env=environment, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        return done.returncode, done.stdout.splitlines()
+
+    assert found() == (0, ["enabled", "runs-1"])
+    folder = tmp_path / "etc/opensm"
+    folder.mkdir()
+    for name in ("written.conf", "partitions.conf", "written-root.guids"):
+        (folder / f"baremetal-dgx-{name}").touch()
+    assert found() == (0, ["enabled", "runs-1", "written"])
+    systemctl.write_text("#!/bin/sh\nexit 1\n")
+    assert found() == (1, [])
+
+
+ERROR = "0x01 -> osm_prtn_make_partitions: Partition configuration in error; retrying with"
+UP, STARTED, STANDS_BY = "0x02 -> SUBNET UP", "0x80 -> OpenSM 3.3.23", "0x80 -> Entering STANDBY"
+
+
+@pytest.mark.parametrize(
+    ("log", "bad"),
+    [
+        ([STARTED, UP, UP], False),
+        ([STARTED, UP, ERROR], True),
+        ([STARTED, UP, ERROR, UP], True),
+        ([STARTED, ERROR, UP, ERROR, UP], True),
+        ([STARTED, ERROR, UP, UP], False),
+        ([ERROR, UP, STARTED, STARTED], False),
+        ([STARTED, ERROR, UP, STANDS_BY], False),
+    ],
+)
+def test_partitions_that_the_last_sweep_could_not_read_are_found(
+    master: dict[str, Any], tmp_path: Path, log: list[str], bad: bool
+) -> None:
+    (tmp_path / "log").write_text("".join(f"Nov 29 14:46:08 {line}\n" for line in log))
+    (tmp_path / "conf").write_text(f"log_file {tmp_path}/log\nlog_max_size 100\n")
+    probe = master["probes"][1]
+    assert probe["command"][-1] == CONF
+    done = subprocess.run(
+        [*probe["command"][:-1], str(tmp_path / "conf")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, probe["reject"] in done.stdout) == (0, bad)
+
+
+@pytest.mark.parametrize("setting", ["log_file stdout", "log_file {log}\nlog_flags 0x01"])
+def test_a_site_s_log_is_not_read(master: dict[str, Any], tmp_path: Path, setting: str) -> None:
+    log = tmp_path / "log"
+    log.write_text(f"Nov 29 14:46:08 {ERROR}\n")
+    (tmp_path / "conf").write_text(setting.format(log=log) + "\n")
+    done = subprocess.run(
+        [*master["probes"][1]["command"][:-1], str(tmp_path / "conf")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_one_host_after_the_other() -> None:
+    tasks = yaml.safe_load((ROLES / "subnet_manager/tasks/service.yml").read_text())
+    (task,) = [task for task in tasks if task["name"] == "service | Start or stop opensm"]
+    assert task["throttle"] == 1
 
 
 def test_environment_reaches_opensm_and_the_probe(simulated: dict[str, Any]) -> None:
@@ -196,6 +332,21 @@ def test_a_new_partition_is_no_restart(master: dict[str, Any]) -> None:
     assert CONF in unit["restart_on"]
     assert unit["reload_on"][0] == "/etc/opensm/baremetal-dgx-partitions.conf"
     assert not set(unit["restart_on"]) & set(unit["reload_on"])
+
+
+def test_flags_of_multicast_groups_are_a_restart(master: dict[str, Any], tmp_path: Path) -> None:
+    """opensm takes over a group that is there, as it was, at each reload."""
+    changes: dict[str, dict[str, Any]] = {
+        "members": {"subnet_manager_partitions": []},
+        "mtu": {"subnet_manager_mtu": 2048},
+        "rate": {"subnet_manager_rate_gbps": 400},
+        "ipoib": {"subnet_manager_ipoib": False},
+    }
+    inputs = {host: {**INPUTS, **change} for host, change in changes.items()}
+    found = render_many(tmp_path, "subnet_manager", "Debian", inputs, {"units": SHOWN["units"]})
+    keys = {host: answer["units"][0]["restart_key"] for host, answer in found.items()}
+    assert keys.pop("members") == master["units"][0]["restart_key"]
+    assert len({*keys.values(), master["units"][0]["restart_key"]}) == 4
 
 
 def opensm(master: dict[str, Any], folder: Path, option: str = "") -> tuple[CommandResult, str]:

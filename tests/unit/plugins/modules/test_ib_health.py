@@ -98,8 +98,8 @@ def test_a_reading_of_each_link_is_kept_and_returned(health, monkeypatch):
 def test_a_release_without_the_histogram_is_asked_once_more_and_then_no_more(health):
     log = health.folder / "asked"
     tool = (
-        f'echo "$*" >> {log}; case "$*" in *histogram*) echo "-E- unknown"; exit 1;; esac; '
-        f"cat {health.folder}/answer"
+        f'echo "$*" >> {log}; case "$*" in *histogram*) echo "$0: unrecognized option"; exit 1;; '
+        f"esac; cat {health.folder}/answer"
     )
     health(tool)
     assert health(tool)["verdict"] == "pass"

@@ -205,6 +205,47 @@ def test_a_tool_that_does_not_answer_fails_nothing(
         assert f"{OURS}_subnet_managers" not in names(found)
 
 
+class Cut(Tools):
+    """Tools of which one ends as always, with a part of its answer."""
+
+    def __init__(self, world: World, tool: str, share: float) -> None:
+        super().__init__(world)
+        self.tool, self.share = tool, share
+
+    def __call__(self, argv, timeout_s=30, env=None) -> CommandResult:
+        result = super().__call__(argv, timeout_s, env)
+        if argv[0] != self.tool:
+            return result
+        if argv[0] == "ibnetdiscover":
+            text = Path(argv[-1]).read_text()
+            Path(argv[-1]).write_text(text[: int(len(text) * self.share)])
+        return replace(result, out=result.out[: int(len(result.out) * self.share)])
+
+
+@pytest.mark.parametrize(
+    ("tool", "says"),
+    [
+        ("ibnetdiscover", "the answer is cut off: the far end of"),
+        ("ibqueryerrors", "the answer of ibqueryerrors has no end"),
+    ],
+)
+def test_an_answer_that_is_not_whole_is_told(
+    settings: Settings, world: World, tool: str, says: str
+) -> None:
+    found, problems = metrics(settings, Cut(world, tool, 0.6))
+    assert [line for line in problems if line.startswith(says)]
+    assert value(found, f"{OURS}_collector_ok") == 0
+    assert [one for one in findings(found) if one["status"] == "fail"] == []
+
+
+def test_a_silent_device_is_a_finding_of_a_whole_sweep(settings: Settings, world: World) -> None:
+    world.silent.add(world.key_of["dgx-0003", 4])
+    found, problems = metrics(settings, Tools(world))
+    assert problems == []
+    assert value(found, f"{OURS}_collector_ok") == 1
+    assert [one["kind"] for one in findings(found)] == ["silent"]
+
+
 def test_the_fabric_of_another_cluster_is_not_judged(settings: Settings, world: World) -> None:
     for number, device in enumerate(world.fabric.devices.values()):
         device.description = f"other{number} mlx5_0"
@@ -270,6 +311,8 @@ def test_main(
     assert not Path(settings.metrics_file).exists()
     assert main(["--config", str(config)]) == 0
     assert value(read(Path(settings.metrics_file).read_text()), f"{OURS}_collector_ok") == 1
+    monkeypatch.setattr(_fabric_collector, "run", Cut(world, "ibqueryerrors", 0.6))
+    assert main(["--config", str(config)]) == 3
     Path(settings.plan_file).write_text("{}")
     assert main(["--config", str(config), "--check-config"]) == 3
     Path(settings.plan_file).write_text("{")

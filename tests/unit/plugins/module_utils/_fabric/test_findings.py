@@ -22,9 +22,9 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.findings imp
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import (
     End,
+    ports_per_cage,
     rail_end,
     switch_end,
-    twin_cages,
 )
 
 
@@ -46,7 +46,7 @@ def test_a_port_of_a_switch(radix: int, port: int, text: str) -> None:
     switches = {**small.plan.switches, "l0": replace(small.plan.switches["l0"], radix=radix)}
     plan = replace(small.plan, switches=switches)
     assert at(plan, switch_end("l0", port)) == text
-    assert twin_cages(radix) is (radix == 64)
+    assert ports_per_cage(radix) == (2 if radix == 64 else 1)
     assert at(plan, switch_end("x", 17)) == "x port 17"
 
 

@@ -291,6 +291,24 @@ def test_what_is_linked_and_in_no_plan() -> None:
                                  "known to be there")  # fmt: skip
 
 
+def in_repair(cabled: int, lines: int, absent: list[int]) -> World:
+    """A BasePOD that was cabled for so many nodes, planned with lines for as many or more."""
+
+    def planned(nodes: int, gone: list[int]) -> CablePlan:
+        data = plan_data(nodes)
+        for number, node in enumerate(data["nodes"], 1):
+            node |= {"hca_guids": {}, "state": "absent" if number in gone else "present"}
+        return plan_cables(data)
+
+    world = World.of(planned(cabled, []))
+    world.start = world.device(switch_end("leaf-001", 1)).guid
+    for cable in world.plan.cables:
+        if cable.kind == NODE_LEAF and int(cable.a.host[-2:]) in absent:
+            world.remove(world.device(cable.a).guid)
+    world.plan = planned(lines, absent)
+    return world
+
+
 @pytest.mark.parametrize(
     ("cabled", "lines", "absent", "trunk"),
     [
@@ -307,24 +325,71 @@ def test_what_is_linked_and_in_no_plan() -> None:
 def test_cables_between_the_switches_stay_while_nodes_are_absent(
     cabled: int, lines: int, absent: list[int], trunk: int
 ) -> None:
-    def planned(nodes: int, gone: list[int]) -> CablePlan:
-        data = plan_data(nodes)
-        for number, node in enumerate(data["nodes"], 1):
-            node |= {"hca_guids": {}, "state": "absent" if number in gone else "present"}
-        return plan_cables(data)
-
-    world = World.of(planned(cabled, []))
-    world.start = world.device(switch_end("leaf-001", 1)).guid
-    for cable in world.plan.cables:
-        if cable.kind == NODE_LEAF and int(cable.a.host[-2:]) in absent:
-            world.remove(world.device(cable.a).guid)
-    world.plan = planned(lines, absent)
+    world = in_repair(cabled, lines, absent)
     joined = [cable for cable in world.plan.cables if cable.kind == LEAF_LEAF]
     assert len(joined) == trunk
     verdict = world.judge()
     assert (verdict.findings, verdict.doubts) == ([], [])
     world.unplug(joined[0])
     assert len(world.judge().findings) == 1
+
+
+def test_the_links_of_a_cage_of_ndr200_are_one_finding() -> None:
+    """Four ports of a QM9700 share a cage there, and these two cages are joined."""
+    plan = plan_cables(plan_data(12, radix=128, rate_gbps=200))
+    world = World.of(replace(plan, hcas={k: replace(h, guid=None) for k, h in plan.hcas.items()}))
+    world.start = world.key_of["dgx-0001", 0]
+    trunk = [cable for cable in world.plan.cables if cable.a.port > 124]
+    for cable in trunk[1:]:
+        world.unplug(cable)
+    assert [one.kind for one in world.judge().findings] == ["dark"] * 3
+    world.unplug(trunk[0])
+    (found,) = world.judge().findings
+    assert (found.kind, found.subject) == ("cage", "cage:leaf-001/32")
+    assert found.text.startswith(
+        "all 4 links of cage 32 of leaf-001 (ports 125, 126, 127 and 128) are gone: they should be "
+        "at leaf-002 port 125 (1/32/1/1) and "
+    )
+    assert set(found.cables) == set(trunk)
+
+
+# More than the present nodes need, and at the ports of nodes that left.
+@pytest.mark.parametrize(("cabled", "lines", "absent"), [(8, 8, [5]), (8, 12, [9, 10, 11, 12])])
+@pytest.mark.parametrize("change", ["width", "speed", "errors"])
+def test_cables_that_may_be_absent_are_judged_where_they_are_there(
+    cabled: int, lines: int, absent: list[int], change: str
+) -> None:
+    world = in_repair(cabled, lines, absent)
+    there = sorted(cable for cable in world.plan.spare if world.in_place(cable))
+    assert len(there) >= 4
+    first, second = there[:2]
+    world.unplug(there[-1])
+    # Each of two has the other's port.
+    world.unplug(first)
+    world.unplug(second)
+    world.plug(first.a, second.b)
+    world.plug(second.a, first.b)
+    assert world.judge().findings == []
+    for cable in (replace(first, b=second.b), there[2]):
+        place = world.place(cable.a)
+        if change == "errors":
+            world.after.setdefault(place, {})["LinkDownedCounter"] = 40
+        else:
+            for one in (place, world.place(cable.b)):
+                setattr(world.port(one), change, {"width": "2x", "speed": "HDR"}[change])
+        (finding,) = world.judge().findings
+        assert (finding.kind, finding.subject, finding.status) == (change, cable.subject, "fail")
+        world.after.clear()
+        world.unplug(cable)
+        assert world.judge().findings == []
+
+
+def test_ports_that_the_site_reserves_are_not_judged_beside_those_of_absent_nodes() -> None:
+    data = plan_data(8, reserved_ports={"leaf-001": [17]})
+    data["nodes"][4]["state"] = "absent"
+    spare = plan_cables(data).spare
+    assert {cable.a.port for cable in spare} > {18, 19, 20}
+    assert 17 not in {cable.a.port for cable in spare}
 
 
 def test_the_first_look_is_not_taken_again() -> None:

@@ -25,7 +25,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge_places
     judge_replaced,
     place,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.match import match
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.match import BY_PLACE, match
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import (
     CablePlan,
     rail_end,
@@ -497,3 +497,35 @@ def test_both_switches_of_a_cable_may_be_known_by_place_alone(small: Small) -> N
     found = identity(small)
     assert "switch:l0" in found
     assert set(found) <= {"switch:l0", "switch:s2"}
+
+
+def test_an_adapter_that_is_known_by_place_hides_no_replaced_one(small: Small) -> None:
+    found = match(small.plan, small.sweep)
+    small.declare(A, "d" * 16)
+    small.declare(B, "e" * 16)
+    found.reasons[small.guid[A]] = BY_PLACE
+    replaced = judge_replaced(small.plan, small.sweep, found, {})
+    assert [finding.subject for finding in replaced] == ["hca:n2/rail0"]
+
+
+def test_a_name_that_two_adapters_have_is_told_from_none(small: Small) -> None:
+    look = first_look(small.plan, small.sweep)
+    for rail in RAILS:
+        look.matches.unproved.add(small.guid["n1", rail])
+    look.matches.contested |= {("n1", rail) for rail in RAILS}
+    (whole,) = judge_identity(small.plan, look.matches, look.wiring.good)
+    look.matches.unproved -= {small.guid["n1", 3]}
+    one, *_rest = judge_identity(small.plan, look.matches, look.wiring.good)
+    assert whole.subject == "node:n1"
+    assert one.subject == "hca:n1/rail0"
+    for finding in (whole, one):
+        assert "known by a name that another device has, too" in finding.text
+
+
+def test_a_planned_name_is_judged_though_two_switches_of_one_system_have_it(small: Small) -> None:
+    for key in (S1, S2):
+        small.device(key).system_guid = "5" * 16
+    small.call("MF0;s2:MQM/U1", S1)
+    small.declare(S1, small.guid[S1])
+    small.declare(S2, small.guid[S2])
+    assert set(names(small)) == {"description switch:s1"}

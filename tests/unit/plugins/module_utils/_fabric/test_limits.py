@@ -310,6 +310,36 @@ def test_most_links_that_are_slow_are_the_fabric(bad: int, valid: int, whole: bo
         assert {f.subject for f in found} == {c.subject for c in cables[:bad]}
 
 
+@pytest.mark.parametrize(
+    ("per_cage", "width", "kind"),
+    [(4, "2x", "speed"), (4, "1x", "width"), (4, "4x", "speed"), (2, "2x", "width")],
+)
+def test_a_port_of_ndr200_has_two_lanes(per_cage: int, width: str, kind: str) -> None:
+    small = Small()
+    switches = {n: replace(s, ports_per_cage=per_cage) for n, s in small.plan.switches.items()}
+    small.plan = replace(small.plan, switches=switches)
+    cable = small.plan.cables[0]
+    for end in (cable.a, cable.b):
+        port = small.port(small.at(end))
+        port.width, port.speed = width, "HDR" if width != "4x" else "FDR"
+    wiring = first_look(small.plan, small.sweep).wiring
+    assert [finding.kind for finding in judge_rates(wiring, wiring.good)] == [kind]
+
+
+def test_a_device_whose_slow_links_are_those_of_another_hides_no_third_one() -> None:
+    small = Small(("n1", "n2", "n3", "n4", "n5", "n6"))
+    of = [c for c in small.plan.cables if "l0" in (c.a.host, c.b.host) or c.a.host == "n1"]
+    third = [c for c in small.plan.cables if c.b.host == "l3" and c.a.host in ("n2", "n3", "n4")]
+    third += [c for c in small.plan.cables if c.a.host == "l3"]
+    for cable in small.plan.cables:
+        for end in (cable.a, cable.b):
+            port = small.port(small.at(end))
+            port.width, port.speed = "4x", "HDR" if cable in of + third else "NDR"
+    wiring = first_look(small.plan, small.sweep).wiring
+    found = [f.subject for f in judge_rates(wiring, wiring.good)]
+    assert found == ["switch:l0", "switch:l3", "cable:n1/rail1--l1/1", "cable:n1/rail2--l2/1"]
+
+
 @pytest.mark.parametrize(("others", "whole"), [(0, False), (5, False), (23, False), (24, True)])
 def test_a_switch_with_most_links_of_the_fabric_is_not_the_fabric(others: int, whole: bool) -> None:
     world = healthy()

@@ -32,6 +32,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge_adapte
     Key,
     OwnHca,
     _most,
+    _mostly_moved,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.match import (
     BY_ELIMINATION,
@@ -1020,6 +1021,7 @@ def plan_numbers(small: Small, *numbers: int | None, node: str = "n1") -> None:
         ((0, 1, 2, 3), {0: None, 1: 2, 2: 3, 3: 4}, None),
         # Numbers that moved up and down, or not in order, or less the later: cables.
         ((0, 4, 8, 12), {0: 1, 1: 4, 2: 8, 3: 11}, None),
+        ((0, 4, 8, 12), {0: 1, 1: 3, 2: 9, 3: 13}, None),
         ((0, 5, 10, 15), {0: 0, 1: 3, 2: 9, 3: 13}, None),
         ((0, 4, 8, 12), {0: None, 1: 2, 2: 8, 3: 12}, None),
         ((0, 4, 8, 12), {0: None, 1: 2, 2: 7, 3: 11}, None),
@@ -1044,6 +1046,13 @@ def test_numbers_that_moved_down(
             for rail, value in result.items()
             if value is not None and value != planned[rail]
         }
+
+
+@pytest.mark.parametrize(("moved", "others", "by"), [(15, 10, 1), (14, 11, None)])
+def test_numbers_that_moved_on_six_of_ten_adapters(moved: int, others: int, by: int | None) -> None:
+    planned = {rail: (f"mlx5_{rail}",) for rail in RAILS}
+    seen = {rail: {f"mlx5_{rail + 1}": moved, f"mlx5_{rail + 2}": others} for rail in RAILS}
+    assert _mostly_moved(planned, seen) == by
 
 
 def test_two_nodes_whose_numbers_moved_down(small: Small) -> None:

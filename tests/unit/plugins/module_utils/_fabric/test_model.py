@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -54,6 +55,13 @@ def test_a_plan_survives_json():
     hca = PlannedHca("dgx-01", 3, None, "0000:5e:00.0", "OSFP4", 1, ("mlx5_rail3", "mlx5_5"), 400)
     leaf = PlannedSwitch("leaf-01", "leaf", 1, 3, 64, None)
     reserved = (switch_end("leaf-01", 32),)
-    plan = CablePlan({("dgx-01", 3): hca}, {"leaf-01": leaf}, (CABLE,), reserved)
-    assert plan_from_data(json.loads(json.dumps(plan_to_data(plan)))) == plan
+    spare = (replace(CABLE, a=switch_end("leaf-01", 33), b=switch_end("leaf-01", 34)),)
+    plan = CablePlan({("dgx-01", 3): hca}, {"leaf-01": leaf}, (CABLE,), reserved, spare)
+    data = json.loads(json.dumps(plan_to_data(plan)))
+    assert plan_from_data(data) == plan
+    slow = {**data, "spare": [{**data["spare"][0], "rate_gbps": "400"}]}
+    with pytest.raises(ValueError, match=r"spare\[0\].rate_gbps: '400' is not a number"):
+        plan_from_data(slow)
+    del data["spare"]
+    assert plan_from_data(data) == replace(plan, spare=())
     assert plan.by_end()[CABLE.b] == CABLE

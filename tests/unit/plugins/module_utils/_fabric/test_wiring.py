@@ -12,7 +12,12 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.judge import
     judge_fabric,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.match import match
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import CA, FoundDevice
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import (
+    CA,
+    FoundDevice,
+    rail_end,
+    switch_end,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.wiring import (
     Misrouted,
     find_misrouted,
@@ -157,3 +162,13 @@ def test_what_to_do_about_a_link_that_is_not_planned(
     (found,) = judge_fabric(small.plan, Observation(small.sweep)).findings
     assert found.text.startswith(f"{what}: ")
     assert found.remedy == f"take the cable out{do}"
+
+
+def test_a_link_with_a_cause_at_either_end_is_not_reported() -> None:
+    small = Small()
+    small.link(N1, port(L0, 6))
+    wiring = wiring_of(small.plan, small.sweep, match(small.plan, small.sweep))
+    for end in (rail_end("n1", 0), switch_end("l0", 6)):
+        found = find_misrouted(wiring, set(), {end})
+        assert (found.findings, found.unknown) == ((), ())
+        assert [cable.subject for cable in found.unlinked] == ["cable:n1/rail0--l0/1"]

@@ -135,6 +135,29 @@ def test_one_fault_is_found_at_its_rail_and_nothing_else(tmp_path, change, check
 
 
 @pytest.mark.parametrize(
+    ("wanted", "rate", "checks"),
+    [
+        (200, "200 Gb/sec (2X NDR)", []),
+        (200, "200 Gb/sec (4X HDR)", []),
+        (800, "800 Gb/sec (8X NDR)", []),
+        (400, "400 Gb/sec (8X HDR)", []),
+        (100, "100 Gb/sec (2X HDR)", []),
+        (200, "400 Gb/sec (4X NDR)", []),
+        (400, "100 Gb/sec (1X NDR)", ["ib.rate", "ib.width"]),
+        (200, "100 Gb/sec (1X NDR)", ["ib.rate", "ib.width"]),
+        (400, "200 Gb/sec (4X HDR)", ["ib.rate"]),
+    ],
+)
+def test_a_width_that_gives_the_rate_is_right(tmp_path, wanted, rate, checks):
+    dgx(tmp_path, **{f"mlx5_rail{rail}": {"rate": rate} for rail in range(8)})
+    rails = [replace(rail, rate_gbps=wanted) for rail in WANTED]
+    found = records(tmp_path, wanted=rails)
+    assert {record.check for record in found if record.status != PASS} == set(checks)
+    declared = records(tmp_path, wanted=[replace(rail, width="3x") for rail in rails])
+    assert sum(record.check == "ib.width" and record.status == FAIL for record in declared) == 8
+
+
+@pytest.mark.parametrize(
     ("change", "check"),
     [
         ({"firmware": "28.40.0"}, "ib.firmware"),
@@ -401,11 +424,19 @@ def test_what_passive_copper_says_of_light_and_clocks_is_no_alarm(tmp_path):
         ({"state": None}, "ib.link_state", NOT_MEASURED),
         ({"opcode": 15, "recommendation": "Bad signal integrity"}, "ib.troubleshooting", FAIL),
         ({"opcode": None}, "ib.troubleshooting", NOT_MEASURED),
+        ({"opcode": 128}, "ib.troubleshooting", NOT_MEASURED),
+        (
+            {"opcode": 1023, "recommendation": "Information not available"},
+            "ib.troubleshooting",
+            NOT_MEASURED,
+        ),
     ],
 )
 def test_what_the_firmware_says_of_an_active_port(tmp_path, change, check, status):
     found = bad(records(dgx(tmp_path), **change))
     assert {(name, report) for name, _subject, report in found} == {(check, status)}
+    texts = {r.text for r in records(tmp_path, **change) if r.check == "ib.troubleshooting"}
+    assert change.get("recommendation", "") in texts.pop()
     # A port that waits for its subnet manager is judged by ib.state alone.
     waiting = {f"mlx5_rail{rail}": {"state": "2: INIT"} for rail in range(8)}
     found = bad(records(dgx(tmp_path / "waiting", **waiting), **change))

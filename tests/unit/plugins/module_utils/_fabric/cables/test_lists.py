@@ -23,6 +23,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import
     Place,
     cage_label,
     near_text,
+    ports_per_cage,
     rail_end,
     switch_end,
 )
@@ -36,6 +37,7 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.cables import 
 PLANS: dict[str, dict[str, Any]] = {
     "basepod": plan_data(4),
     "odd": plan_data(3, rails=3),
+    "ndr200": plan_data(12, radix=128, rate_gbps=200),
     "superpod": plan_data(31, (8, 4), ufm_unit=1),
     "three_tiers": plan_data([1, 40, 512], (128, 128, 64)),
     "known_guids": plan_data(2, switch_guids={"leaf-002": "fc6a1c0301000000"}),
@@ -115,7 +117,21 @@ def test_columns() -> None:
     ],
 )
 def test_what_stands_beside_a_port(port: int, radix: int, text: str) -> None:
-    assert cage_label(port, radix) == text
+    assert cage_label(port, ports_per_cage(radix)) == text
+
+
+@pytest.mark.parametrize(
+    ("port", "text"),
+    [(1, "1/1/1/1"), (17, "1/5/1/1"), (20, "1/5/2/2"), (65, "1/17/1/1"), (128, "1/32/2/2")],
+)
+def test_ndr200_has_four_ports_a_cage(port: int, text: str) -> None:
+    """A QM9700 has 32 cages, also where each of its ports is divided."""
+    assert cage_label(port, ports_per_cage(128, 200)) == text
+    assert plan_cables(PLANS["ndr200"]).switches["leaf-001"].label(port) == text
+    # Nothing is known of the cages of Ethernet.
+    ethernet = {**PLANS["ndr200"], "cluster": {**PLANS["ndr200"]["cluster"]}}
+    ethernet["cluster"]["fabric_kind"] = "ethernet"
+    assert plan_cables(ethernet).switches["leaf-001"].per_cage == 2
 
 
 def test_a_label_without_a_cage() -> None:
