@@ -20,7 +20,9 @@ description:
     process, gives up what hangs, and stops all load at the slowdown temperature.
   - Needs Python, the driver and libcublasLt on the node, nothing else. The burn-in outlives the
     connection. The same task again follows a running burn-in, resumes one that was interrupted, and
-    reports one that is over without burning again, unless it left GPUs unburned.
+    reports one that is over without burning again, unless it left GPUs unburned. One that was
+    interrupted more than a day ago and found no fault, or in which a GPU was exchanged meanwhile,
+    begins again.
   - A GPU in use, MIG, a missing driver or library, a fabric manager that is not running (CUDA error
     802), too little memory and a hang give V(not_measured), never V(pass) and never V(fail).
 version_added: 1.0.0

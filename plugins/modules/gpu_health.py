@@ -53,6 +53,7 @@ options:
   idle:
     description:
       - Whether the node has no job, so that no process may hold a GPU and no memory may be in use.
+      - While a load of this collection is on the GPUs, that is not asked.
     type: bool
     default: true
   identities:

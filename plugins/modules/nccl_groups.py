@@ -18,7 +18,8 @@ description:
     by themselves and bad together are reported as an interaction, and no node is blamed.
   - Where no part of a group is good the checker is asked first. Runs that hang, or do not start,
     are C(not_measured), also when they are traced to one node.
-  - Nodes that have jobs, are drained or down take no part, and are reported. It loads GPUs and
+  - Nodes that have jobs, are drained or down take no part, and are C(not_measured). Nodes whose
+    GPUs MIG divides take no part either, and pass, since they are asked nothing. It loads GPUs and
     fabric.
 version_added: 1.0.0
 author:
@@ -46,6 +47,11 @@ options:
     default: [leaf, su, rail, all]
   exclude:
     description: Nodes that take no part.
+    type: list
+    elements: str
+    default: []
+  divided:
+    description: Nodes whose GPUs MIG divides. They take no part.
     type: list
     elements: str
     default: []
@@ -163,6 +169,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "output": {"type": "path"},
     "kinds": {"type": "list", "elements": "str", "choices": list(KINDS), "default": list(KINDS)},
     "exclude": {"type": "list", "elements": "str", "default": []},
+    "divided": {"type": "list", "elements": "str", "default": []},
     "gpus_per_node": {"type": "int", "default": 8},
     "gpus": {"type": "dict", "default": {}},
     "threshold_share": {"type": "float", "default": 0.75},

@@ -297,6 +297,11 @@ class Bench:
             node.fstab.write_text(given["fstab"].replace("SCRATCH", str(node.scratch)))
         if given.get("unmounted"):
             (self.folder / "mountinfo").write_text("")
+        if "mounted" in given:
+            live = _health.MOUNTINFO.format(node.home).replace(
+                "nfs4 storage:/home", given["mounted"]
+            )
+            (self.folder / "mountinfo").write_text(live)
         node.config["environment"] = path
         node.config["gpu"].update(given.get("gpu", {}))
         node.config["mounts"][0].update(given.get("mount", {}))

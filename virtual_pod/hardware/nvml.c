@@ -326,7 +326,7 @@ EXPORT int nvmlDeviceGetSramEccErrorStatus(device handle, struct sram *status) {
 
 EXPORT int nvmlDeviceGetRemappedRows(device handle, u32 *correctable, u32 *uncorrectable, u32 *pending, u32 *failed) {
     ENTER;
-    if (!state_int(slot, "remapping", 1)) return NOT_SUPPORTED;
+    if (!state_int(slot, "remapping", 1) || state_int(slot, "mig", 0)) return NOT_SUPPORTED;
     *correctable = (u32)state_int(slot, "remap.correctable", 0);
     *uncorrectable = (u32)state_int(slot, "remap.uncorrectable", 0);
     *pending = (u32)state_int(slot, "remap.pending", 0);
@@ -336,11 +336,13 @@ EXPORT int nvmlDeviceGetRemappedRows(device handle, u32 *correctable, u32 *uncor
 
 EXPORT int nvmlDeviceGetRowRemapperHistogram(device handle, u32 banks[5]) {
     ENTER;
+    if (!state_int(slot, "remapping", 1)) return NOT_SUPPORTED;
+    u32 full = (u32)state_int(slot, "remap.full_banks", 0);
     u32 used = state_int(slot, "remap.uncorrectable", 0) ? 1 : 0;
-    banks[0] = 2560 - used;
-    banks[1] = 0;
+    banks[0] = 2560 - used - full;
+    banks[1] = banks[3] = 0;
     banks[2] = used;
-    banks[3] = banks[4] = 0;
+    banks[4] = full;
     return SUCCESS;
 }
 
@@ -373,8 +375,10 @@ static u64 of_link(int slot, u32 number, const char *what, long long fallback) {
 
 static u32 links(int slot) { return (u32)state_int(slot, "links", LINKS); }
 
+/* "Nvlink queries are not supported for Devices in MIG mode" (nvidia-smi 590). */
 #define LINK_ENTER \
     ENTER; \
+    if (state_int(slot, "mig", 0)) return NOT_SUPPORTED; \
     if (number >= links(slot)) return links(slot) ? INVALID_ARGUMENT : NOT_SUPPORTED
 
 EXPORT int nvmlDeviceGetNvLinkState(device handle, u32 number, u32 *active) {
@@ -440,12 +444,14 @@ static int field(int slot, struct field *field) {
 #ifdef OLD
             if (field->id > 145) return NOT_SUPPORTED;
 #endif
+            if (state_int(slot, "mig", 0) && field->id >= 142 && field->id <= 145) return NOT_SUPPORTED;
             field->type = FIELDS[i].type;
             field->value.sign = state_int(slot, FIELDS[i].key, FIELDS[i].fallback);
             return SUCCESS;
         }
     for (size_t i = 0; i < COUNT(LINK_FIELDS); i++)
         if (LINK_FIELDS[i].id == field->id) {
+            if (state_int(slot, "mig", 0)) return NOT_SUPPORTED;
             if (field->scope >= links(slot)) return INVALID_ARGUMENT;
             /* Only links of the fifth generation count these. */
             if (field->id > 200 && !state_int(slot, "nvlink5", 0)) return NOT_SUPPORTED;

@@ -44,6 +44,7 @@ _STOP_S = 30.0
 _LOCK_S = 30
 # What a clock that is kept by NTP may have been set back since.
 _CLOCK_S = 600
+_A_DAY_S = 86400
 # Causes that do not go away by themselves: burned again, the GPU would be left again.
 _STAYS = ("mig", "lost", "no_gpu")
 _SETTINGS = tuple(Settings.__dataclass_fields__)
@@ -195,13 +196,19 @@ def settings_of(options: Mapping[str, Any]) -> Settings:
 
 
 def is_again(options: Mapping[str, Any], state: State | None, now: float) -> bool:
-    """Return whether a burn-in that is over does not count any more.
+    """Return whether a burn-in that is over, or was interrupted, does not count any more.
 
-    One that left GPUs unburned has nothing to say of them once the cause is gone, which some causes
-    never are by themselves. What it found of others stays reported.
+    One that was interrupted more than a day ago is not resumed: what was repaired since is in none
+    of its values. One that left GPUs unburned has nothing to say of them once the cause is gone,
+    which some causes never are by themselves. What either found stays reported.
     """
-    if state is None or state.state not in ENDED:
+    if state is None:
         return bool(options["again"])
+    # One that ended after now was dated by a wrong clock, and would count for years.
+    age = now - state.updated
+    if state.state not in ENDED:
+        stale = not -_CLOCK_S <= age <= _A_DAY_S
+        return bool(options["again"] or (stale and not _found(options, state)))
     # One that failed has burned nothing that is worth keeping, and looks at the node in seconds.
     causes = [*state.left.values(), *state.ended.values()] if state.state == DONE else []
     unburned = state.state == FAILED or any(one.get("reason") not in _STAYS for one in causes)
@@ -210,8 +217,7 @@ def is_again(options: Mapping[str, Any], state: State | None, now: float) -> boo
     days = options["again_after_days"]
     if not days:
         return bool(options["again"])
-    # One that ended after now was dated by a wrong clock, and would count for years.
-    return options["again"] or not -_CLOCK_S <= now - state.updated <= days * 86400
+    return bool(options["again"] or not -_CLOCK_S <= age <= days * _A_DAY_S)
 
 
 def _found(options: Mapping[str, Any], state: State) -> bool:

@@ -23,6 +23,7 @@ import time
 from typing import Any, Mapping, Sequence
 
 from .._core.files import open_append, write_all
+from .._gpu.load import loading
 from .plan import Settings, Step, add, chosen_gpus, key, pair_key, plan, request
 from .state import DONE, ENDED, FAILED, INTERRUPTED, RUNNING, STOPPED, State, load, save
 from .watcher import Seen, add_sample, too_hot
@@ -85,6 +86,12 @@ class Child:
         except subprocess.TimeoutExpired:
             return False
         return True
+
+
+def _replaced(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
+    """Return whether these are two GPUs, of which one was at the address of the other."""
+    pairs = ((before.get(name), now.get(name)) for name in ("uuid", "serial"))
+    return any(one and other and one != other for one, other in pairs)
 
 
 class Burn:
@@ -163,6 +170,19 @@ class Burn:
         for gpu in seen["gpus"]:
             gpu["address"] = before.get(gpu["address"], gpu["address"])
         found_now = {gpu["address"]: gpu for gpu in seen["gpus"]}
+        known = state.gpus
+        exchanged = [a for a, gpu in found_now.items() if _replaced(known.get(a, {}), gpu)]
+        if exchanged:
+            # All pass each step beside the new one; what was found of the others stands.
+            afresh = State(state.settings, steps=state.steps, started=time.time(), pid=state.pid)
+            for name in ("gpus", "ended", "sums", "seen"):
+                stands = {
+                    whose: value
+                    for whose, value in getattr(state, name).items()
+                    if not any(address in whose for address in exchanged)
+                }
+                setattr(afresh, name, stands)
+            vars(state).update(vars(afresh))
         for address, gpu in found_now.items():
             state.gpus[address] = {**state.gpus.get(address, {}), **gpu}
         chosen, state.left = chosen_gpus(seen["gpus"], state.settings)
@@ -381,7 +401,8 @@ def burn(folder: str, command: Sequence[str], settings: Settings) -> str:
                 if not more:
                     raise AlreadyRunningError(folder) from None
                 time.sleep(0.3)
-        return Burn(folder, command, settings).run()
+        with loading():
+            return Burn(folder, command, settings).run()
 
 
 def is_running(folder: str) -> bool:

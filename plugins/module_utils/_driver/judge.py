@@ -226,7 +226,7 @@ def _dcgm(seen: Seen, subject: str, driver: str) -> list[Record]:
 
 
 def _user_space(seen: Seen, subject: str, driver: str) -> list[Record]:
-    """CUDA and NCCL of a later major than the driver's do not start."""
+    """CUDA and NCCL of a later major than the driver's start with the libraries of cuda-compat."""
     major = cuda_of(driver)
     found = []
     for name, package in sorted(seen.packages.items()):
@@ -243,8 +243,13 @@ def _user_space(seen: Seen, subject: str, driver: str) -> list[Record]:
             f"{name} is for CUDA {built.group(1)}.{built.group(2)}, driver {driver} has CUDA "
             + (f"{major}" if major else "of a major that no table has")
         )
+        compat = find_package(seen.packages, rf"cuda-compat-{built.group(1)}-\d+")
         if major is None:
             found.append(Record(question.check, subject, NOT_MEASURED, text))
+        elif compat and int(built.group(1)) > major:
+            text += f", and CUDA {built.group(1)} by cuda-compat {compat.version}"
+            text += ", with its compat folder in LD_LIBRARY_PATH"
+            found.append(Record(question.check, subject, PASS, text))
         else:
             found.append(question.judge(subject, int(built.group(1)), major, text=text))
     return found

@@ -140,6 +140,23 @@ def _enterprise(module: str, meta: str) -> tuple[str, ...]:
 _EL_OPEN = _enterprise("kmod-nvidia-open-dkms", "nvidia-open")
 _EL_PROPRIETARY = _enterprise("kmod-nvidia-latest-dkms", "cuda-drivers")
 
+
+def _enterprise_before_560(module: str) -> tuple[str, ...]:
+    # (f) What the default profile of 535-dkms installs, but for what draws on a screen: NVML is
+    # another package, which nvidia-smi does not require. (c) nvidia-open came with 560.
+    return (
+        "nvidia-driver",
+        "nvidia-driver-libs",
+        "nvidia-driver-cuda",
+        "nvidia-driver-cuda-libs",
+        "nvidia-driver-NVML",
+        "nvidia-kmod-common",
+        module,
+        "nvidia-modprobe",
+        "nvidia-persistenced",
+    )
+
+
 ROWS: tuple[Row, ...] = (
     _ubuntu_archive(OPEN, "-open"),
     _ubuntu_archive(PROPRIETARY, ""),
@@ -199,7 +216,12 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         DEBIAN, NVIDIA, OPEN, ("nvidia-open", "nvidia-persistenced"),
-        "nvidia-fabricmanager-{b}", "libnvidia-nscq-{b}", _NVLINK, last=579,
+        "nvidia-fabricmanager-{b}", "libnvidia-nscq-{b}", _NVLINK, first=560, last=579,
+    ),
+    # (f) The commands of NVIDIA's page of CUDA 12.4 for Debian, as scripts have them.
+    Row(
+        DEBIAN, NVIDIA, OPEN, ("cuda-drivers", "nvidia-kernel-open-dkms", "nvidia-persistenced"),
+        "nvidia-fabricmanager-{b}", "libnvidia-nscq-{b}", _NVLINK, last=559,
     ),
     Row(
         DEBIAN, NVIDIA, PROPRIETARY, ("cuda-drivers", "nvidia-persistenced"),
@@ -216,7 +238,13 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         EL, NVIDIA, OPEN, _EL_OPEN,
-        "nvidia-fabric-manager", "libnvidia-nscq-{b}", _NVLINK, stream="{b}-open", last=579,
+        "nvidia-fabric-manager", "libnvidia-nscq-{b}", _NVLINK, stream="{b}-open",
+        first=560, last=579,
+    ),
+    # (c) NVIDIA's README of its DKMS packages: streams XXX-open from 515 on.
+    Row(
+        EL, NVIDIA, OPEN, _enterprise_before_560("kmod-nvidia-open-dkms"),
+        "nvidia-fabric-manager", "libnvidia-nscq-{b}", _NVLINK, stream="{b}-open", last=559,
     ),
     Row(
         EL, NVIDIA, PROPRIETARY, _EL_PROPRIETARY,
@@ -224,7 +252,12 @@ ROWS: tuple[Row, ...] = (
     ),
     Row(
         EL, NVIDIA, PROPRIETARY, _EL_PROPRIETARY,
-        "nvidia-fabric-manager", "libnvidia-nscq-{b}", _NVLINK, stream="{b}-dkms", last=579,
+        "nvidia-fabric-manager", "libnvidia-nscq-{b}", _NVLINK, stream="{b}-dkms",
+        first=560, last=579,
+    ),
+    Row(
+        EL, NVIDIA, PROPRIETARY, _enterprise_before_560("kmod-nvidia-latest-dkms"),
+        "nvidia-fabric-manager", "libnvidia-nscq-{b}", _NVLINK, stream="{b}-dkms", last=559,
     ),
 )  # fmt: skip
 

@@ -17,6 +17,7 @@ from .._host.kernel_log import read_log
 from .host import fabric_manager, load_host
 from .judge_device import Wanted
 from .judge_node import judge_node, wanted_from_profile
+from .load import is_loaded
 from .nvml.sweep import sweep
 
 _WANTED = ("driver_version", "mig", "ecc", "idle", "since_s")
@@ -39,6 +40,9 @@ def ask_gpus(
 ) -> list[Record]:
     """Return the records of a node's GPUs; `options` are those of gpu_health."""
     limit = options["timeout_s"]
+    if wanted.idle and is_loaded():
+        # Such as the burn-in of a run that was killed.
+        wanted = replace(wanted, idle=False)
     # First, since it forks, and what runs commands leaves threads behind for a moment.
     found = sweep(options["library"], limit)
     host = load_host(options["sysfs"], options["proc"])

@@ -34,6 +34,7 @@ from .dcgm_severity import (
     remedy_of,
 )
 from .idle import Gpus, busy_record, evidence_of, look
+from .load import loading
 
 ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")
 
@@ -472,7 +473,8 @@ def diagnose(
     busy = busy_record("dcgm.idle", node, gpus) if options["level"] > 1 else None
     if busy is not None and not options["busy_ok"]:
         return [busy], Report()
-    return _measure(run, node, options, gpus)
+    with loading():
+        return _measure(run, node, options, gpus)
 
 
 def _measure(

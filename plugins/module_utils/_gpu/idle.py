@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Iterable, Mapping, Sequence
 
+from .._core.names import full_pci
 from .._core.record import NOT_MEASURED, Record
 from .nvml.sweep import sweep
 from .read import Gpu, Sweep
@@ -60,20 +61,15 @@ def look(library: str = "", pci: Sequence[str] = ()) -> Gpus:
     return gpus_of(sweep(library), pci)
 
 
-def _tail(address: str) -> str:
-    """Return an address without its domain, which is written in several ways."""
-    return address.lower()[-7:]
-
-
 def gpus_of(found: Sweep, pci: Sequence[str] = ()) -> Gpus:
     """Return what a sweep means for one who wants to load the GPUs."""
     problems = [found.error] if found.error else []
     problems += [f"GPU {index}: {why}" for index, why in sorted(found.stuck.items())]
-    slots = {_tail(address): place for place, address in enumerate(pci)}
+    slots = {full_pci(address): place for place, address in enumerate(pci)}
     gpus: dict[int, Gpu] = {}
     users: list[tuple[int, int]] = []
     for gpu in found.gpus:
-        place = slots.get(_tail(gpu.pci or ""), gpu.index)
+        place = slots.get(full_pci(gpu.pci or ""), gpu.index)
         gpus[place] = gpu
         if gpu.lost:
             problems.append(f"GPU {place}: {gpu.lost}")

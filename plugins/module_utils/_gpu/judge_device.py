@@ -255,11 +255,15 @@ def _memory(gpu: Gpu, ask: Asker) -> Iterator[Record]:
 
 
 def _ecc(gpu: Gpu, ask: Asker) -> Iterator[Record]:
+    reported: tuple[str, ...] = (f"{gpu.ecc_aggregate_uncorrected} of all time",)
+    if gpu.remap_full_banks:
+        # No failure yet: that is the next error in such a bank.
+        reported += (f"banks of memory without a spare row: {gpu.remap_full_banks}",)
     yield ask(
         "gpu.ecc_uncorrectable",
         gpu.ecc_volatile_uncorrected,
         name="ecc_volatile_uncorrected",
-        evidence=(f"{gpu.ecc_aggregate_uncorrected} of all time",),
+        evidence=reported,
     )
     yield ask("gpu.ecc_dram_correctable", gpu.ecc_dram_corrected, name="ecc_dram_corrected")
     yield ask("gpu.ecc_sram_correctable", gpu.ecc_sram_corrected, name="ecc_sram_corrected")
@@ -276,7 +280,9 @@ def _ecc(gpu: Gpu, ask: Asker) -> Iterator[Record]:
 
 def _nvlink(gpu: Gpu, ask: Asker) -> Iterator[Record]:
     wanted = ask.wanted
-    if wanted.links is not None and wanted.links > 0:
+    # The driver answers no question about the NVLinks of a GPU in MIG mode.
+    links = () if gpu.mig else gpu.links
+    if wanted.links is not None and wanted.links > 0 and not gpu.mig:
         down = [str(link.number) for link in gpu.links if link.active is False]
         text = f"NVLinks that are up; down: {', '.join(down)}" if down else ""
         active = gpu.active_links
@@ -285,7 +291,7 @@ def _nvlink(gpu: Gpu, ask: Asker) -> Iterator[Record]:
             active = 0
         yield ask("gpu.nvlink_active", active, wanted.links, text, name="links")
     yield from _fabric_health(gpu, ask)
-    up = [link for link in gpu.links if link.active]
+    up = [link for link in links if link.active]
     if not up:
         return
     if wanted.type:
@@ -300,7 +306,7 @@ def _nvlink(gpu: Gpu, ask: Asker) -> Iterator[Record]:
         yield _worst(ask, "gpu.nvlink_replays", up, "replays", max)
     if not ask.lacks("link_recoveries"):
         yield _worst(ask, "gpu.nvlink_recoveries", up, "recoveries", max)
-    if not ask.lacks("link_recoveries_failed"):
+    if not ask.too_old("link_recoveries_failed"):
         yield _worst(ask, "gpu.nvlink_failed_recoveries", up, "recoveries_failed", max)
     if not ask.too_old("link_effective_ber"):
         yield _worst(ask, "gpu.nvlink_ber", up, "effective_ber", max)
@@ -312,7 +318,9 @@ def _fabric_health(gpu: Gpu, ask: Asker) -> Iterator[Record]:
         return
     mask = gpu.fabric_health
     if mask is None:
-        yield ask("gpu.fabric_route", None, name="fabric_health")
+        # Drivers before 550 tell the state without the mask.
+        if not ask.too_old("fabric_health"):
+            yield ask("gpu.fabric_route", None, name="fabric_health")
         return
     for name, (shift, width, words) in FABRIC_HEALTH.items():
         check, value = f"gpu.fabric_{name}", mask >> shift & width

@@ -307,7 +307,7 @@ def _presence(
 
 
 def _recovery(ask: Asker, gpu: Gpu) -> Iterator[Record]:
-    if ask.lacks("recovery_action"):
+    if ask.too_old("recovery_action"):
         return
     action = gpu.recovery_action
     row = None if action is None else RECOVERY.get(action)

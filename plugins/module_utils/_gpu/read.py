@@ -72,6 +72,8 @@ class Gpu:
     remap_uncorrected: int | None = None
     remap_pending: int | None = None
     remap_failed: int | None = None
+    # Banks of memory that have no spare row left.
+    remap_full_banks: int | None = None
     retired_single: int | None = None
     retired_double: int | None = None
     retired_pending: int | None = None
@@ -314,6 +316,8 @@ def _integrity(reading: _Reading) -> None:
     repair = reading.nvml.structure("nvmlDeviceGetRepairStatus", reading.handle)
     reading.keep("repair_channel", repair, repair.value.channelPending if repair.ok else None)
     reading.keep("repair_tpc", repair, repair.value.tpcPending if repair.ok else None)
+    banks = reading.nvml.structure("nvmlDeviceGetRowRemapperHistogram", reading.handle)
+    reading.keep("remap_full_banks", banks, banks.value.none if banks.ok else None)
     hot = t.Violation()
     code = reading.nvml.call(
         "nvmlDeviceGetViolationStatus", reading.handle, t.POLICY_THERMAL, ctypes.byref(hot)

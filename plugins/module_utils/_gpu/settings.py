@@ -25,12 +25,13 @@ _MIG = re.compile(r"^\s+MIG (\S+)\s+Device\s+\d+:")
 PROFILE = re.compile(r"^\d+g\.\d+gb(\+[a-z.]+)?$")
 # What a GPU answers that has no such mode.
 _NONE = ("[N/A]", "N/A", "[Not Supported]")
+_MODES = ("on", "off", "")
 _ENVIRONMENT = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU's modes: on, off, or empty where it has no such mode."""
+    """One GPU's modes: on, off, empty where it has no such mode, else why it could not be read."""
 
     index: int
     pci: str
@@ -107,6 +108,12 @@ def layout_of(entries: Sequence[Mapping[str, Any]], count: int) -> dict[int, tup
     return found
 
 
+def _unread(gpu: Gpu, setting: str, *modes: str) -> list[str]:
+    """Return why a setting of a GPU is not known, nothing where it is."""
+    why = next((mode for mode in modes if mode not in _MODES), "")
+    return [f"GPU {gpu.index} ({gpu.pci}): nvidia-smi says {why!r} of {setting}"] if why else []
+
+
 def compare(
     gpus: Sequence[Gpu], ecc: str, layout: Mapping[int, tuple[str, ...]]
 ) -> tuple[list[Difference], list[Difference], list[str]]:
@@ -117,7 +124,10 @@ def compare(
     wrong, pending, cannot = [], [], []
     for gpu in gpus:
         if ecc != "keep":
-            if not gpu.ecc:
+            unread = _unread(gpu, "its ECC mode", gpu.ecc, gpu.ecc_pending)
+            if unread:
+                cannot += unread
+            elif not gpu.ecc:
                 cannot.append(f"GPU {gpu.index} ({gpu.pci}) has no ECC mode")
             elif gpu.ecc_pending != ecc:
                 wrong.append(Difference(gpu.index, gpu.pci, "ecc", gpu.ecc_pending, ecc))
@@ -126,6 +136,10 @@ def compare(
         if gpu.index not in layout:
             continue
         profiles = layout[gpu.index]
+        unread = _unread(gpu, "MIG", gpu.mig, gpu.mig_pending)
+        if unread:
+            cannot += unread
+            continue
         if not gpu.mig:
             if profiles:
                 cannot.append(f"GPU {gpu.index} ({gpu.pci}) has no MIG")

@@ -160,6 +160,12 @@ def run_groups(groups: Sequence[Group], measure: Measure, most_runs: int) -> Out
     return outcome
 
 
+def nothing_asked(divided: Sequence[str]) -> list[Record]:
+    """Return the records of nodes that have nothing to be asked, as validate_nodes asks nothing."""
+    text = "it is asked nothing: MIG divides GPUs of it, and only whole ones are loaded"
+    return [Record("groups.node", f"node:{name}", PASS, text) for name in divided]
+
+
 def cleared(good: Mapping[str, Group], planned: Sequence[Group]) -> list[Record]:
     """Return the records of nodes that were good in a group over as many rails as any has of them.
 

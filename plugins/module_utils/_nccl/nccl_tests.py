@@ -62,7 +62,9 @@ _LOUD = re.compile(
 
 # What healthy ranks print on stderr.
 _CHATTER = re.compile(
-    r"^\s*$|NCCL INFO|NCCL version|^pyxis: |^srun: (job \d+|lua|Step created|jobid \d+)"
+    r"^\s*$|NCCL INFO|NCCL version|^pyxis: |^srun: (job \d+|lua|Step created|jobid \d+"
+    # A step waits until that of the run before is gone.
+    r"|[Jj]ob (\d+ )?step creation (temporarily|still) disabled|Step completed in JobId=)"
 )
 
 _LOOK_RUN = "look: run it by hand with NCCL_DEBUG=INFO on these nodes"

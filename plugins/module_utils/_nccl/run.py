@@ -14,6 +14,7 @@ from .._core.question import Question
 from .._core.record import NOT_MEASURED, Record
 from .._core.run import CommandRunner
 from .._gpu.idle import Gpus, busy_record, evidence_of, look
+from .._gpu.load import loading
 from .nccl_tests import finish, judge, judge_run, parse, published_for
 from .thresholds import BUSBW
 from .without_mpi import parent as _nccl_ctypes
@@ -185,6 +186,7 @@ def run_if_free(
     busy = None if gpus is None else busy_record("nccl.idle", plan.nodes[0], gpus)
     if busy is not None and not options["busy_ok"]:
         return [busy]
-    if runner == CTYPES and gpus is not None:
-        return run_ctypes(plan, gpus)
-    return run_tests(plan, run)
+    with loading():
+        if runner == CTYPES and gpus is not None:
+            return run_ctypes(plan, gpus)
+        return run_tests(plan, run)

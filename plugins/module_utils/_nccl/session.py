@@ -15,7 +15,16 @@ from .._core.record import NOT_MEASURED, PASS, Record, line_of, stamped, utc_tex
 from .._core.run import CommandRunner, ToolError
 from .._slurm.commands import allocate, release
 from .._slurm.nodes import parse_nodes
-from .groups import Outcome, cleared, left_out, question_of, run_data, run_groups, usable
+from .groups import (
+    Outcome,
+    cleared,
+    left_out,
+    nothing_asked,
+    question_of,
+    run_data,
+    run_groups,
+    usable,
+)
 from .halving import KINDS, Group, groups_of
 from .run import NCCL_TESTS, SRUN, Plan, problem_of, run_tests
 
@@ -28,7 +37,11 @@ _A_DAY_S = 86400
 
 def nodes_of(options: Mapping[str, Any]) -> list[str]:
     """Return the nodes of the plan that are asked about."""
-    return sorted({hca["node"] for hca in options["plan"]["hcas"]} - set(options["exclude"]))
+    return sorted(_planned(options) - set(options["divided"]))
+
+
+def _planned(options: Mapping[str, Any]) -> set[str]:
+    return {hca["node"] for hca in options["plan"]["hcas"]} - set(options["exclude"])
 
 
 def ask_usable(run: CommandRunner, nodes: Sequence[str]) -> dict[str, str]:
@@ -41,7 +54,8 @@ def ask_usable(run: CommandRunner, nodes: Sequence[str]) -> dict[str, str]:
 
 def make_groups(options: Mapping[str, Any], refused: Mapping[str, str]) -> list[Group]:
     """Return the groups of the nodes that are not refused."""
-    return groups_of(options["plan"], options["kinds"], [*options["exclude"], *refused])
+    away = [*options["exclude"], *options["divided"], *refused]
+    return groups_of(options["plan"], options["kinds"], away)
 
 
 def problem_with(options: Mapping[str, Any], groups: Sequence[Group]) -> str:
@@ -118,15 +132,20 @@ def ask_groups(
     groups: Sequence[Group],
     refused: Mapping[str, str],
 ) -> Outcome:
-    """Run the groups; nodes that take no part, and what kept all from being run, are records."""
+    """Run the groups; nodes that take no part, and what kept all from being run, are records.
+
+    Where MIG leaves fewer than two nodes whole, there is nothing to ask, of the one that is left
+    either.
+    """
     outcome, remedy = Outcome(), ""
+    planned, whole = _planned(options), nodes_of(options)
     try:
         if groups:
             outcome = measure_all(options, run, groups)
-        elif len(nodes_of(options)) < 2:
+        elif len(planned) < 2:
             text = "fewer than two nodes are planned"
             remedy = "settings: write fewer nodes into exclude, or group_tests.transport: none"
-        else:
+        elif len(whole) > 1:
             text = "fewer than two nodes are free"
             remedy = "look: sinfo; wait for the jobs, and run it again"
     except ToolError as error:
@@ -134,7 +153,8 @@ def ask_groups(
         remedy = "look: squeue and sinfo; give slurm_options a partition or an account"
     if remedy:
         outcome.records.append(Record("groups.run", "fabric", NOT_MEASURED, text, remedy=remedy))
-    outcome.records[:0] = left_out(refused)
+    away = left_out(refused) if len(whole) > 1 else []
+    outcome.records[:0] = [*away, *nothing_asked(sorted(planned - set(whole)))]
     return outcome
 
 

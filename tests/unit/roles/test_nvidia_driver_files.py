@@ -223,6 +223,9 @@ def test_units(ubuntu: dict[str, Any], debian: dict[str, Any]) -> None:
     (before,) = (line for line in mig if line.startswith("Before="))
     # Else the specification of containers lacks the instances after some boots.
     assert "nvidia-cdi-refresh.service" in before.split()
+    # Where a package enables it again, its layout is not the last.
+    (after,) = (line for line in mig if line.startswith("After="))
+    assert "nvidia-mig-manager.service" in after.split()
     persistence = lines(ubuntu["files"][drop_in.format("nvidia-persistenced")])
     assert "ExecStartPost=/usr/bin/nvidia-smi -pm 1" in persistence
     assert "Before=slurmd.service nvidia-dcgm.service" in persistence
@@ -244,6 +247,31 @@ def test_role_and_module_agree_on_the_fabric_manager(tmp_path: Path) -> None:
     assert {host: values["has"] for host, values in found.items()} == {
         host: wants_fabric_manager(**pair) for host, pair in pairs.items()
     }
+
+
+SEEN = {
+    "steps": ({"steps": ["4711.0"]}, "job steps run here: 4711.0"),
+    "serving": ({"steps": [], "in_service": "dgx-02 is in service"}, ""),
+    "idle": ({"steps": []}, ""),
+}
+
+
+def test_daemons_are_not_restarted_under_a_job(tmp_path: Path) -> None:
+    mig = {"nvidia_driver_mig": [{"profiles": ["1g.10gb"]}]}
+    hosts = {name: {"__nvidia_driver_seen": seen, **H100} for name, (seen, _why) in SEEN.items()}
+    hosts["mig"] = {"__nvidia_driver_seen": {}, **H100, **mig}
+    shown = {"units": "__nvidia_driver_synced"}
+    found = render_many(tmp_path, "nvidia_driver", "Ubuntu", hosts, shown)
+    names = ["nvidia-persistenced.service", "nvidia-fabricmanager.service"]
+    for host, (_seen, why) in SEEN.items():
+        units = found[host]["units"]
+        assert [(one["name"], one["restart_blocked_by"]) for one in units] == [
+            (name, why) for name in names
+        ]
+    assert found["mig"]["units"][2:] == [
+        {"name": "nvidia-mig-manager.service", "state": "stopped", "enabled": False,
+         "missing_ok": True}
+    ]  # fmt: skip
 
 
 RELOAD, REBOOT = {"reload_allowed": True}, {"reboot_allowed": True}

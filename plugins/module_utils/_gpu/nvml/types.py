@@ -304,6 +304,12 @@ class RepairStatus(ctypes.Structure):
     _fields_ = (("version", _U32), ("channelPending", _U32), ("tpcPending", _U32))
 
 
+class RemapperHistogram(ctypes.Structure):
+    """nvmlRowRemapperHistogramValues_t: banks of memory by how many spare rows they have."""
+
+    _fields_ = (("max", _U32), ("high", _U32), ("partial", _U32), ("low", _U32), ("none", _U32))
+
+
 class Violation(ctypes.Structure):
     """nvmlViolationTime_t, in nanoseconds."""
 
@@ -366,6 +372,7 @@ SIGNATURES: dict[str, tuple[Any, ...]] = {
     "nvmlDeviceGetMemoryErrorCounter": (Handle, _U32, _U32, _U32, _PU64),
     "nvmlDeviceGetSramEccErrorStatus": (Handle, _pointer(SramEcc)),
     "nvmlDeviceGetRemappedRows": (Handle, _PU32, _PU32, _PU32, _PU32),
+    "nvmlDeviceGetRowRemapperHistogram": (Handle, _pointer(RemapperHistogram)),
     "nvmlDeviceGetRepairStatus": (Handle, _pointer(RepairStatus)),
     "nvmlDeviceGetRetiredPages": (Handle, _U32, _PU32, _PU64),
     "nvmlDeviceGetRetiredPagesPendingStatus": _NUMBER,

@@ -411,6 +411,30 @@ def test_gone_when_it_is_resumed(node):
     assert [one["status"] for one in runs].count("pass") == 7
 
 
+def test_exchanged_when_it_is_resumed(node):
+    """What was found of the GPU before is neither a fault nor a pass of the one that is there.
+
+    What was found of the others stands.
+    """
+    params = {"phases": ["hbm", "host", "gemm_bf16"], "gpus": TWO, "duration_s": 4.0}
+    node.state("gpu.0.memory_flip = 1000 17\ngpu.1.h2d_flip = 1\n")
+    node.burn(state="started", **params)
+    wait_for(lambda: load(str(node.work)).step == 2)
+    node.burn(state="stopped", **params)
+    faults = {"burn.hbm", "burn.host"}
+    assert (set(node.of(0, "fail")), set(node.of(1, "fail"))) == (faults, {"burn.host"})
+    node.state("gpu.1.uuid = GPU-new\ngpu.1.serial = 1650999\n")
+    node.burn(**params)
+    assert (node.answer["run"]["state"], node.answer["run"]["resumed"]) == ("done", 0)
+    assert (set(node.of(0, "fail")), set(node.of(1, "fail"))) == (faults, set())
+    assert {"burn.run", "burn.hbm", "burn.host", "burn.gemm_bf16"} <= set(node.of(1, "pass"))
+    run = next(one for one in node.answer["records"] if one["subject"].endswith("/1"))
+    assert "serial 1650999" in run["evidence"]
+    # Each step was run once by the GPU that is there.
+    done = {name: one.done for name, one in load(str(node.work)).sums.items() if TWO[1] in name}
+    assert set(done.values()) == {1}
+
+
 def running(folder):
     """The GPUs that workers of this folder burn."""
     program = os.path.join(folder, "program")

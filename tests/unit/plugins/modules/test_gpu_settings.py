@@ -157,6 +157,20 @@ def test_forms_of_the_answer():
     ]
 
 
+@pytest.mark.parametrize("word", ["[Unknown Error]", "[GPU requires reset]", "[GPU is lost]"])
+def test_a_mode_that_cannot_be_read_is_neither_on_nor_off(gpus, word):
+    for setting, name in (("ecc", "its ECC mode"), ("mig", "MIG")):
+        before = (gpus.folder / f"{setting}.1").read_text()
+        (gpus.folder / f"{setting}.1").write_text(word)
+        answer = gpus(ecc="on", ecc_allowed=True, mig=[{"gpus": [1], "profiles": []}])
+        assert answer["msg"] == f"GPU 1 (00000000:01:00.0): nvidia-smi says '{word}' of {name}"
+        assert (gpus.folder / f"{setting}.1").read_text() == word
+        # What is not declared is not asked.
+        answer = gpus(mig=[] if setting == "mig" else [{"gpus": [1], "profiles": []}])
+        assert answer["differences"] == []
+        (gpus.folder / f"{setting}.1").write_text(before)
+
+
 def test_a_mode_that_waits_for_a_reset():
     gpu = Gpu(0, "1b:00.0", "on", "on", "off", "on")
     wrong, pending, _cannot = compare([gpu], "keep", {0: ("1g.10gb",)})

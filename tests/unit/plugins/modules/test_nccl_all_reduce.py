@@ -157,6 +157,21 @@ def test_what_is_no_answer_is_not_measured(all_reduce, state, message):
     assert "failed" not in all_reduce(state, busy_ok=True, fail_on=["fail"])
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "srun: Job 65 step creation temporarily disabled, retrying (Requested nodes are busy)",
+        "srun: Job 65 step creation still disabled, retrying (Requested nodes are busy)",
+        "srun: Job step creation temporarily disabled, retrying",
+        "srun: Step completed in JobId=65, retrying",
+        "srun: Step created for job 65",
+    ],
+)
+def test_a_step_that_waited_for_the_one_before_is_a_good_run(all_reduce, line):
+    """The groups are steps of one job, one right after the other."""
+    assert all_reduce(f"nccl_tests.stderr = {line}", busy_ok=True)["verdict"] == "pass"
+
+
 def test_a_type_without_a_threshold(all_reduce):
     assert all_reduce("", gpu_type="gb300")["verdict"] == "not_measured"
     answer = all_reduce(

@@ -253,6 +253,37 @@ def test_nodes_with_jobs_take_no_part_and_are_told(groups, cluster):
     assert groups()["failed"] is True
 
 
+def test_nodes_that_mig_divides_take_no_part_and_are_told(groups, cluster):
+    """They count in no group, and do not keep the others from passing."""
+    cluster.states = {"dgx-04": "IDLE+DRAIN"}
+    away = ["dgx-02", "dgx-03", "dgx-04"]
+    answer = groups(divided=[*away, "cpu-01"], exclude=["dgx-03"], gpus={"dgx-02": 7})
+    assert answer["verdict"] == "pass"
+    passed = of(answer, "pass")
+    records = {name: one["text"] for (check, name), one in passed.items() if check == "groups.node"}
+    text = "it is asked nothing: MIG divides GPUs of it, and only whole ones are loaded"
+    assert records == {"node:dgx-02": text, "node:dgx-04": text}
+    asked = {node for group in answer["groups"] for node in group["nodes"]}
+    assert asked == {f"dgx-{n:02}" for n in (1, 5, 6, 7, 8)}
+    salloc = next(argv for argv, _env in cluster.calls if argv[0] == "salloc")
+    assert "--gres=gpu:8" in salloc
+    assert groups(check=True, divided=away)["groups"][-1]["nodes"] == sorted(asked)
+
+
+@pytest.mark.parametrize("whole", [(), ("dgx-01",)])
+@pytest.mark.parametrize("state", ["IDLE", "ALLOCATED"])
+def test_fewer_than_two_nodes_that_mig_leaves_whole_have_nothing_to_ask(
+    groups, cluster, whole, state
+):
+    """Nor does the one that is left keep the rest of validate_fabric from passing."""
+    cluster.states = {"dgx-01": state}
+    away = [f"dgx-{n:02}" for n in range(1, 9) if f"dgx-{n:02}" not in whole]
+    answer = groups(divided=away)
+    assert (answer["verdict"], answer["runs"]) == ("pass", 0)
+    assert set(of(answer, "pass")) == {("groups.node", f"node:{name}") for name in away}
+    assert len(answer["records"]) == len(away)
+
+
 def test_a_slurm_that_gives_no_nodes_is_not_measured(groups, cluster):
     cluster.refuses = True
     answer = groups(fail_on=["fail"])

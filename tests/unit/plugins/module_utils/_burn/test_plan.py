@@ -23,6 +23,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._burn.cublaslt impor
 from ansible_collections.baremetal.dgx.plugins.module_utils._burn.state import (
     DONE,
     FAILED,
+    INTERRUPTED,
     RUNNING,
     STOPPED,
     State,
@@ -211,16 +212,32 @@ def test_settings_are_json():
         (DONE, 6, 7, False),
         (DONE, 8, 7, True),
         (DONE, 8, 0, False),
-        (RUNNING, 8, 7, False),
+        # An interrupted one is resumed within a day.
+        (RUNNING, 0.9, 7, False),
+        (RUNNING, 0.9, 0, False),
+        (RUNNING, 1.1, 7, True),
+        (INTERRUPTED, 1.1, 0, True),
+        (INTERRUPTED, -3650, 0, True),
         # A clock that was set back a little, and one that was years ahead.
         (DONE, -0.001, 7, False),
         (DONE, -3650, 7, True),
     ],
 )
-def test_a_burn_in_counts_for_days(state, age_days, days, again):
+def test_a_burn_in_counts_for_days(tmp_path, state, age_days, days, again):
     kept = State(plans.Settings(), state, updated=2e9 - age_days * 86400)
-    options = {"again": False, "again_after_days": days, "again_if_unburned": True}
+    options = {
+        "again": False,
+        "again_after_days": days,
+        "again_if_unburned": True,
+        "folder": str(tmp_path),
+        "thresholds": {},
+    }
     assert is_again(options, kept, 2e9) is again
+    # Begun again, an interrupted one would forget the fault that no report had.
+    total = plans.Sum(totals={"products": 1.0}, errors=1, first=[{"what": "known_answer"}])
+    kept.gpus["43:00.0"], kept.sums[plans.key("43:00.0", "gemm_bf16")] = {"index": 1}, total
+    assert is_again(options, kept, 2e9) is (again and state == DONE)
+    assert is_again({**options, "again": True}, kept, 2e9) is True
 
 
 BUSY = {"1b:00.0": {"reason": "busy", "text": "processes use it: 4242"}}

@@ -31,6 +31,15 @@ def enterprise(meta, module):
     )  # fmt: skip
 
 
+def enterprise_before_560(module):
+    """What the streams 535 and 550 of NVIDIA's repository have."""
+    return (
+        "nvidia-driver", "nvidia-driver-libs", "nvidia-driver-cuda", "nvidia-driver-cuda-libs",
+        "nvidia-driver-NVML", "nvidia-kmod-common", module, "nvidia-modprobe",
+        "nvidia-persistenced",
+    )  # fmt: skip
+
+
 def selected(system, kernel=NOBLE, **asked):
     return select(system, Request(**asked), kernel)
 
@@ -91,8 +100,16 @@ def test_systems(release, dgx, system):
         ),
         (
             "debian12", "directory", "550",
-            ("nvidia-open", "nvidia-persistenced"),
+            ("cuda-drivers", "nvidia-kernel-open-dkms", "nvidia-persistenced"),
             "nvidia-fabricmanager-550", "libnvidia-nscq-550", "",
+        ),
+        (
+            "debian12", "nvidia_repository", "570", ("nvidia-open", "nvidia-persistenced"),
+            "nvidia-fabricmanager-570", "libnvidia-nscq-570", "",
+        ),
+        (
+            "rhel9", "nvidia_repository", "535", enterprise_before_560("kmod-nvidia-open-dkms"),
+            "nvidia-fabric-manager", "libnvidia-nscq-535", "535-open",
         ),
         (
             "rhel9", "nvidia_repository", "580",
@@ -128,8 +145,13 @@ def test_the_flavour_is_that_of_the_kernel_module_package():
     found = selected(
         "rhel9", source="nvidia_repository", branch="550", modules="proprietary", **H100
     )
-    assert found.driver == enterprise("cuda-drivers", "kmod-nvidia-latest-dkms")
+    assert found.driver == enterprise_before_560("kmod-nvidia-latest-dkms")
     assert found.stream == "550-dkms"
+    found = selected(
+        "rhel9", source="nvidia_repository", branch="570", modules="proprietary", **H100
+    )
+    assert found.driver == enterprise("cuda-drivers", "kmod-nvidia-latest-dkms")
+    assert found.stream == "570-dkms"
 
 
 def test_without_nvswitches_there_is_no_fabric():

@@ -574,6 +574,18 @@ def test_user_space_of_a_later_cuda_does_not_start():
     )  # fmt: skip
     request = Request("preinstalled", gpu="h100")
     assert sorted(failed(old, request)) == ["stack.cuda", "stack.nccl"]
+    # Forward compatibility: libcuda of the later major beside the driver's own.
+    compat = packages(("cuda-compat-13-0", "580.95.05-1"), ("cuda-compat-12-9", "575.57.08-1"))
+    with_compat = replace(old, packages={**old.packages, **compat})
+    assert failed(with_compat, request) == {}
+    texts = [r.text for r in agree(with_compat, request, "dgx-01") if r.check == "stack.cuda"]
+    assert texts[1].endswith(
+        "has CUDA 12, and CUDA 13 by cuda-compat 580.95.05-1, "
+        "with its compat folder in LD_LIBRARY_PATH"
+    )
+    assert "cuda-compat" not in texts[0]
+    of_another = replace(old, packages={**old.packages, **packages(("cuda-compat-12-9", "575-1"))})
+    assert sorted(failed(of_another, request)) == ["stack.cuda", "stack.nccl"]
     unknown = replace(old, loaded="999.1.1", proc="999.1.1", on_disk="999.1.1")
     kinds = {r.check: r.status for r in agree(unknown, request, "dgx-01")}
     assert kinds["stack.cuda"] == kinds["stack.nccl"] == "not_measured"

@@ -407,12 +407,29 @@ def test_links_of_the_fifth_generation_count_failed_recoveries() -> None:
 
 @pytest.mark.parametrize("code", [2, 3, 13, 25])
 def test_an_older_driver_is_not_asked_for_what_it_does_not_know(code: int) -> None:
-    names = ("repair_channel", "repair_tpc", "link_effective_ber")
-    older = {"repair_channel": None, "repair_tpc": None}
+    lacking = ("repair_channel", "repair_tpc", "fabric_health", "recovery_action")
+    names = (*lacking, "link_effective_ber", "link_recoveries_failed")
+    older = dict.fromkeys(lacking)
     absent = {**GPU.absent, **dict.fromkeys(names, t.ERRORS[code])}
     found = records(everywhere={**older, "absent": absent})
     assert outcome(found) == SOUND
-    assert not {"gpu.repair_pending", "gpu.nvlink_ber"} & {one.check for one in found}
+    newer = {"repair_pending", "nvlink_ber", "fabric_route", "recovery_action"}
+    newer.add("nvlink_failed_recoveries")
+    assert not {f"gpu.{name}" for name in newer} & {one.check for one in found}
+
+
+@pytest.mark.parametrize("full", [0, 1, None])
+def test_a_gpu_that_mig_divides_is_judged_without_its_remapped_rows(full: int | None) -> None:
+    """One before 565 asks for no reset either; a full bank is evidence, and no failure."""
+    lacking = dict.fromkeys(("remap_pending", "retired_single"), t.NOT_SUPPORTED)
+    lacking["recovery_action"] = t.INVALID_ARGUMENT
+    absent = {**GPU.absent, **{name: t.ERRORS[code] for name, code in lacking.items()}}
+    changes = {"mig": 1, "mig_pending": 1, **dict.fromkeys(lacking), "remap_full_banks": full}
+    divided = {**PROFILE, "gpus": {**PROFILE["gpus"], "mig": [1]}}
+    found = records({**changes, "absent": absent}, profile=divided)
+    assert outcome(found) == SOUND
+    line = "banks of memory without a spare row: 1"
+    assert any(line in one.evidence for one in found) is bool(full)
 
 
 def test_both_repairs_that_wait_are_named() -> None:

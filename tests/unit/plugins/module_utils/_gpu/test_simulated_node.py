@@ -375,9 +375,28 @@ def test_what_only_an_idle_node_is_asked(judged) -> None:
 
 
 def test_mig_and_ecc_as_declared(judged) -> None:
-    assert found(judged("gpu.*.mig = 1\n", mig=True)) == set()
+    records = judged("gpu.*.mig = 1\n", mig=True)
+    assert found(records) == found(records, "not_measured") == set()
     assert found(judged("gpu.*.ecc_mode = 0\n", ecc=False)) == set()
     assert len(found(judged("", mig=True))) == 8
+
+
+def test_a_gpu_that_mig_divides(judged) -> None:
+    """As one of driver 590 answers: nothing of NVLinks and remapped rows, spare rows by bank."""
+    profile = {**PROFILE, "gpus": {**PROFILE["gpus"], "mig": [3]}}
+    for more, checks in (
+        ("", set()),
+        ("gpu.3.remap.full_banks = 1\n", set()),
+        ("gpu.3.ret.nvmlDeviceGetRowRemapperHistogram = 3\n", set()),
+        ("gpu.3.remap.failure = 1\ngpu.3.unrepairable = 1\n", {("gpu 3", "unrepairable")}),
+        ("gpu.3.recovery_action = 4\n", {("gpu 3", "recovery_action")}),
+        ("gpu.3.fabric.state = 2\n", {("gpu 3", "fabric")}),
+    ):
+        records = judged("gpu.3.mig = 1\n" + more, profile=profile)
+        assert found(records) == checks
+        assert found(records, "not_measured") == set()
+        asked = {record.check for record in records if record.subject == "gpu:n/3"}
+        assert not {check for check in asked if check.startswith(("gpu.nvlink", "gpu.remap"))}
 
 
 def test_recorded_identities(judged) -> None:
@@ -492,10 +511,13 @@ def test_a_condition_of_the_fabric_that_is_unknown(judged, mask: str, check: str
     assert found(records, "not_measured") == {("gpu 3", f"fabric_{check}")}
 
 
-def test_a_driver_that_does_not_tell_the_health_of_the_fabric(judged) -> None:
-    records = judged("gpu.*.ret.nvmlDeviceGetGpuFabricInfoV = 25\n")
+@pytest.mark.parametrize(("code", "open_"), [(13, set()), (25, set()), (999, {"fabric_route"})])
+def test_a_driver_that_does_not_tell_the_health_of_the_fabric(judged, code: int, open_) -> None:
+    """Drivers before 550 lack the function; what another one cannot read stays open."""
+    records = judged(f"gpu.*.ret.nvmlDeviceGetGpuFabricInfoV = {code}\n")
     assert found(records) == set()
-    assert {what for _who, what in found(records, "not_measured")} == {"fabric_route"}
+    assert {what for _who, what in found(records, "not_measured")} == open_
+    assert "gpu.fabric" in {record.check for record in records}
 
 
 def test_what_links_report_of_a_lost_gpu_is_one_cause_with_it(judged) -> None:

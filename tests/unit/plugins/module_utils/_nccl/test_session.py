@@ -33,7 +33,7 @@ def options(**more: Any) -> dict[str, Any]:
                 cables.append({"a": [node, rail, 1], "b": [f"leaf-{unit}-{rail}", -1, place + 1]})
     return {
         "plan": {"hcas": hcas, "cables": cables, "switches": switches},
-        "kinds": list(KINDS), "exclude": [], "environment": {}, "gpus_per_node": 8,
+        "kinds": list(KINDS), "exclude": [], "divided": [], "environment": {}, "gpus_per_node": 8,
         "gpus": {"a-small-01": 4, "a-small-02": 4}, "threshold_share": 0.75,
         "threshold_source": "", "size_bytes": 2**33, "iterations": 20, "tool": "",
         "container_image": "", "container_mounts": "", "slurm_mpi": "pmix", "slurm_wait_s": 60,

@@ -83,6 +83,7 @@ def test_it_can_be_found_by_its_name(simulated_node) -> None:
         (t.Process, 24),
         (t.Margin, 8),
         (t.RepairStatus, 12),
+        (t.RemapperHistogram, 20),
         (t.Fabric, 28),
         (t.FabricV2, 36),
         (t.EventData, 32),
@@ -173,6 +174,14 @@ def test_a_part_without_row_remapping_has_retired_pages(simulated_node, nvml) ->
     assert (gpu.retired_single, gpu.retired_double, gpu.retired_pending) == (0, 3, 1)
     assert gpu.remap_pending is None
     assert gpu.absent["remap_pending"] == reason(t.NOT_SUPPORTED)
+
+
+def test_banks_of_memory_by_their_spare_rows(simulated_node, nvml) -> None:
+    simulated_node.state("gpu.1.remap.uncorrectable = 3\ngpu.2.remap.full_banks = 1\n")
+    found = [gpu_from_data(read_gpu(nvml, index)).remap_full_banks for index in range(3)]
+    assert found == [0, 0, 1]
+    banks = nvml.structure("nvmlDeviceGetRowRemapperHistogram", nvml.handle(1).value).value
+    assert (banks.max, banks.high, banks.partial, banks.low, banks.none) == (2559, 0, 1, 0, 0)
 
 
 def test_a_function_that_fails_is_an_absent_value(simulated_node, nvml) -> None:
