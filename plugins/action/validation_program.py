@@ -160,7 +160,7 @@ def _write(
     ways: Mapping[str, Way],
 ) -> dict[str, Any]:
     """Write the files of the run; return its name and folder. OSError, ValueError."""
-    names = ("hosts", "level", "parts", "engine")
+    names = ("hosts", "level", "parts", "engine", "since")
     asked = text_of({name: arguments[name] for name in names})
     questions = {host: question_of(work["parts"]) for host, work in works.items()}
     place = os.path.join(arguments["state_dir"], "validation")

@@ -12,8 +12,8 @@ short_description: Keep many nodes free of jobs while something else loads them
 description:
   - Decides about each node as M(baremetal.dgx.slurm_node_hold) does, with few commands for all of
     them. To be run where C(scontrol) and C(salloc) are.
-  - Nodes that Slurm can give share jobs, nodes that are out of service share one reservation. Jobs
-    and reservation end by their own limit.
+  - Nodes that Slurm can give share jobs, nodes that are out of service share one reservation. What
+    Slurm refuses is asked for again in parts. Jobs and reservations end by their own limit.
   - It fails before it holds anything where Slurm has a node that O(known) lacks, and where no
     partition of a node lets a job last for O(seconds).
 version_added: 1.0.0
@@ -42,6 +42,12 @@ options:
     type: str
     choices: [held, released]
     default: held
+  reserved:
+    description: With O(state=released), more nodes, of which only a reservation of one node is
+      deleted, and no job is ended.
+    type: list
+    elements: str
+    default: []
   transport:
     description:
       - V(slurm) holds the nodes, and refuses those that Slurm does not know.
@@ -135,6 +141,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.hold_many imp
 ARGUMENT_SPEC: dict[str, Any] = {
     "nodes": {"type": "list", "elements": "str", "required": True},
     "state": {"type": "str", "choices": ["held", "released"], "default": "held"},
+    "reserved": {"type": "list", "elements": "str", "default": []},
     "transport": {"type": "str", "choices": ["auto", "ssh", "slurm"], "default": "auto"},
     "starts": {"type": "bool", "default": False},
     "known": {"type": "list", "elements": "str", "default": []},

@@ -74,6 +74,11 @@ options:
     description: How long a run that was killed may be gone on with.
     type: float
     required: true
+  since:
+    description: A time since which answers count, for a caller that has changed the nodes. A run
+      that was killed before is not gone on with.
+    type: str
+    default: ""
 """
 
 EXAMPLES = r"""
@@ -138,6 +143,7 @@ ARGUMENTS: dict[str, Any] = {
     "held": {"type": "dict", "default": {}},
     "hold": {"type": "dict", "default": {}},
     "seconds": {"type": "float", "required": True},
+    "since": {"type": "str", "default": ""},
 }
 
 

@@ -14,7 +14,10 @@ description:
     Slurm jobs that hold them, or by ClusterShell, and takes what they answer.
   - To be run where C(srun) is, or on the control machine for ClusterShell.
   - What has come is in O(folder). When the module, or what it started, is killed, the next call
-    starts only what is missing, and nodes repeat what they have done before.
+    starts all again. Nodes ask again what only asks, and repeat what loads they have answered
+    since their boot.
+  - A group that cannot be started, such as one whose job is gone, is tried a few times, and costs
+    the others nothing.
   - A node from which nothing comes for O(silent_s) is given up; the others are waited for.
   - By ClusterShell, a node whose connection breaks is started again a few times while the others go
     on, and nodes beyond O(fanout) wait for their turn.
@@ -32,7 +35,7 @@ attributes:
     details: Nothing is changed.
   idempotent:
     support: full
-    details: What has been answered is not asked again.
+    details: No load is put on a node twice.
 options:
   engine:
     description: What starts the program.

@@ -8,18 +8,19 @@
     WORLD/bin/srun …                      the step: it plays all of its nodes in one process
     WORLD/bin/ssh … NODE COMMAND          what the real clush calls: it plays one node
 
-A node answers through the real spool, keeps its answers in its folder and asks no part twice, as
-`_node_validation/parts.py` does. What befalls it is in WORLD/fates.json: `dead` cannot be started,
-and ends the whole step, as Slurm does; with one that is `down` no step is created; `hang` is silent
-after its first part; `torn` loses the end of every line. By ssh the connection of one with `breaks`
-is lost once after its first part, that of one with `lost` always, and in one with `fault` the
-program itself ends. All others answer, some lines twice, in any order.
+A node answers through the real spool, keeps its answers under load in its folder and asks no such
+part twice, as `_node_validation/parts.py` does. What befalls it is in WORLD/fates.json: `dead`
+cannot be started, and ends the whole step, as Slurm does; with one that is `down` no step is
+created; `hang` is silent after its first part; `torn` loses the end of every line. By ssh the
+connection of one with `breaks` is lost once after its first load, that of one with `lost` always,
+and in one with `fault` the program itself ends. All others answer, some lines twice, in any order.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import gzip
 import json
 import os
 import random
@@ -37,13 +38,15 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.files import (
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.nodeset import expand
 from ansible_collections.baremetal.dgx.plugins.module_utils._node_validation.launch import Launch
 from ansible_collections.baremetal.dgx.plugins.module_utils._node_validation.spool import (
+    Spool,
     beat_of,
     lines_of,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._node_validation.start import srun_start
 
 RUN = "0123456789abcdef"
-PARTS = ("gpu_health", "canary", "burn", "nccl")
+QUICK, LOADS = ("gpu_health", "canary"), ("burn", "nccl")
+PARTS = (*QUICK, *LOADS)
 DEAD, HANG, TORN, DOWN = "dead", "hang", "torn", "down"
 BREAKS, LOST, FAULT = "breaks", "lost", "fault"
 SILENT_S, BEAT_S = 4.0, 0.3
@@ -91,8 +94,19 @@ class World:
         return log.read_text().split() if log.exists() else []
 
     def interrupted(self, node: str) -> int:
-        """How often the program of a node was ended in the middle of a part."""
-        return len(self.asked(node)) - len(list((self.folder / "nodes" / node).glob("*.json")))
+        """How often the program of a node was ended in the middle of a load."""
+        loads = [part for part in self.asked(node) if part in LOADS]
+        return len(loads) - len(list((self.folder / "nodes" / node).glob("*.json")))
+
+    def answers(self) -> Spool:
+        """What the last control side has handed on."""
+        spool = Spool(RUN)
+        for path in self.spool.glob("spool-*.gz"):
+            with gzip.open(path, "rt") as lines:
+                for line in lines:
+                    node, _colon, text = line.partition(": ")
+                    spool.feed(node, text)
+        return spool
 
     def launch(self, silent_s: float = SILENT_S) -> Launch:
         make_folder(str(self.spool), 0o700, NO_OTHER)
@@ -101,7 +115,7 @@ class World:
 
 
 def control(world: World) -> None:
-    """Start all nodes as steps of jobs of up to 128 nodes; write who has not answered."""
+    """Start all nodes as steps of jobs of up to 128 nodes; write what came, and who is missing."""
     os.environ["PATH"] = f"{world.folder / 'bin'}:{os.environ['PATH']}"
     names = world.names()
     groups = {str(at): names[at : at + 128] for at in range(0, len(names), 128)}
@@ -112,6 +126,7 @@ def control(world: World) -> None:
         str(world.folder / "program"),
         600,
     )
+    launch.pack()
     (world.folder / "missing.json").write_text(json.dumps(launch.missing(names)))
 
 
@@ -132,16 +147,19 @@ class Node:
                 with contextlib.suppress(BlockingIOError):
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
-                yield BEAT_S, self._beat()
+                # Where the program of another step hangs, this one is not heard either.
+                yield BEAT_S, "" if self._fate == HANG else self._beat()
             for part in PARTS:
-                if not (self._place / f"{part}.json").exists():
+                kept = self._place / f"{part}.json"
+                if not kept.exists():
                     with (self._place / "asked").open("a") as log:
                         log.write(f"{part}\n")
                     left = self._part_s * self._numbers.random()
                     while left > 0:
                         yield min(left, BEAT_S), self._beat()
                         left -= BEAT_S
-                    (self._place / f"{part}.json").touch()
+                    if part in LOADS:
+                        kept.touch()
                 for line in self._lines_of(part):
                     yield 0.0, f"{self._label}{line}"
                 while self._fate == HANG:
@@ -204,7 +222,7 @@ def ssh(world: World, name: str) -> int:
         return 255 if fate == LOST else 3
     node = Node(world, None, name, fate, float((world.folder / "part_s").read_text()))
     for wait_s, line in node.lines():
-        if fate == BREAKS and (place / f"{PARTS[0]}.json").exists():
+        if fate == BREAKS and (place / f"{LOADS[0]}.json").exists():
             (world.folder / "fates.json").write_text("{}")
             return 255
         time.sleep(wait_s)

@@ -6,7 +6,7 @@
 
 Of the nodes 2 % cannot be started, 2 % hang and 1 % answer in torn lines. Sometimes only the
 control side is killed and its steps go on, sometimes both. Whatever happens, the last run ends with
-the answers of all others, exactly these are missing, and no part was asked twice but one that was
+the answers of all others, exactly these are missing, and no load was asked twice but one that was
 interrupted.
 """
 
@@ -98,7 +98,7 @@ def walk(
                 running.wait()
             if numbers.random() < 0.5:
                 _end_steps(world)
-        # To the end: what an earlier step still has to say comes, too.
+        # To the end: what an earlier step still does is waited for.
         running = _control(world)
         if running.wait(600):
             raise WalkError(f"the last run ended with {running.returncode}")
@@ -119,7 +119,7 @@ def walk(
 def _check(world: model.World, fates: dict[str, str], missing: list[str], kills: int) -> None:
     if sorted(missing) != sorted(fates):
         raise WalkError(f"missing are {missing}, and must be {sorted(fates)}")
-    spool = world.launch().spool
+    spool = world.answers()
     for name in world.names():
         asked = world.asked(name)
         if name not in fates:

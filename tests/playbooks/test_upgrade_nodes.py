@@ -71,6 +71,7 @@ PROVE = [
             {
                 "ansible.builtin.copy": {
                     "content": "{{ {'version': 1, 'node': inventory_hostname, 'level': level,"
+                    " 'since': validate_since | default(''),"
                     " 'records': [{'check': 'gpu.count', 'subject': 'node:' ~ inventory_hostname,"
                     " 'status': verdict, 'at': '%Y-%m-%dT%H:%M:%SZ' | ansible.builtin.strftime("
                     "now().timestamp() - behind_s | default(0) | int, utc=true)}]} | to_json }}",
@@ -169,6 +170,11 @@ class Site:
         found: list[str] = json.loads((self.state / "upgrade/change.json").read_text())["done"]
         return found
 
+    def since(self, node: str) -> str:
+        """Since when answers count, as the validation of the node was given it."""
+        found: str = json.loads((self.state / f"nodes/{node}.json").read_text())["since"]
+        return found
+
     def start(
         self, *arguments: str, playbook: str = "upgrade_nodes", **variables: object
     ) -> subprocess.Popen[str]:
@@ -217,6 +223,9 @@ def test_all_nodes_in_batches_with_a_first_one_and_a_floor(site: Site) -> None:
     assert site.changed[0] == "dgx-01"
     assert min(site.serving) == 2
     assert all(node == ["IDLE", ""] for node in site.slurm.values())
+    # What a killed validation has kept of the time before the change does not count.
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT[0-9:]{8}Z", site.since("dgx-01"))
+    assert site.since("dgx-01") < site.since("dgx-04")
     # The inventory may declare another release by now.
     rc, output = site.run()
     assert rc != 0

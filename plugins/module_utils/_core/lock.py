@@ -53,11 +53,12 @@ class BusyError(ToolError):
 
 
 @contextlib.contextmanager
-def host_lock(name: str, wait_s: float) -> Iterator[int]:
+def host_lock(name: str, wait_s: float, shared: bool = False) -> Iterator[int]:
     """Hold the lock of this name. Raises BusyError after wait_s seconds, OSError.
 
-    The kernel lets go of it when the process ends, however it ends. It yields the descriptor of
-    the lock: a child that gets it holds the lock as long as it runs itself.
+    One that is `shared` keeps out only those who want it alone. The kernel lets go of it when the
+    process ends, however it ends. It yields the descriptor of the lock: a child that gets it holds
+    the lock as long as it runs itself.
     """
     with open_folder(_folder(), deny=NO_OTHER_WRITER) as folder:
         handle = folder.open(f"{name}.lock", 0o600, append=False)
@@ -67,7 +68,9 @@ def host_lock(name: str, wait_s: float) -> Iterator[int]:
     try:
         for _left in attempts(wait_s, _POLL_S):
             with contextlib.suppress(BlockingIOError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(
+                    descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
+                )
                 break
         else:
             holder = os.read(descriptor, 20).decode("ascii", "replace").strip()

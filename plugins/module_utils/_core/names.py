@@ -10,6 +10,10 @@ from __future__ import annotations
 import re
 import socket
 
+from .files import text_if_readable
+
+# The number of this boot, as the kernel shows it.
+BOOT = "/proc/sys/kernel/random/boot_id"
 # What a port is called once the role infiniband has named it. The prefix matters: NVSHMEM takes
 # only names that begin with mlx5 (NVSHMEM_HCA_PREFIX).
 RAIL_DEVICE = "mlx5_rail{rail}"
@@ -21,6 +25,11 @@ _ADDRESS = re.compile(r"(?:([0-9a-f]+):)?([0-9a-f]{2}:[0-9a-f]{2})(\.[0-7])?\Z")
 def short_name() -> str:
     """Return the host name without its domain."""
     return socket.gethostname().split(".")[0]
+
+
+def boot_id() -> str:
+    """Return the number of this boot."""
+    return (text_if_readable(BOOT) or "unknown").strip()
 
 
 def full_pci(address: str) -> str:

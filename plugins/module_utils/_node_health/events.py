@@ -21,6 +21,7 @@ from typing import Callable, Iterator, Protocol
 
 from .._core.files import write_atomic
 from .._core.lock import BusyError
+from .._core.names import boot_id
 from .._core.record import FAIL, Record, utc_text
 from .._core.run import run
 from .._gpu.judge_device import Asker
@@ -31,7 +32,7 @@ from .._host.hardware_log import fault_of, status_of
 from .._host.kernel_log import KernelLog, Message, message, read_log
 from . import settings as s
 from .own_node import OwnNode, SlurmError, own_node
-from .questions import boot_id, gpu_wanted
+from .questions import gpu_wanted
 from .report import answer_of, reason_of
 from .settings import EVENT, Settings
 from .state import BEAT_S, EVENTS, change_state, is_of_concern, load_state, mark_of, remembered
@@ -205,6 +206,11 @@ class Follower:
             self.retry = time.monotonic() + s.HELD_S
             self.hold(change.message)
             return
+        state = load_state(self.settings.state_dir, self.boot)
+        if not change.changed and state.drained_before and change.reason == state.drained:
+            # After `scontrol reboot` Slurm resumes it by itself: what came since is to drain it.
+            self.retry = time.monotonic() + s.HELD_S
+            return
         self.say(f"{self.settings.node} {change.message}")
         self.pending = ""
         stamps = [event.uptime_s for event in open_events(parse_log("\n".join(self.lines)))]
@@ -212,7 +218,8 @@ class Follower:
         try:
             with change_state(self.settings.state_dir, self.boot) as state:
                 state.acted_s = max(state.acted_s, latest + _JUST_AFTER_S)
-                state.drained = change.reason or state.drained
+                if change.reason:
+                    state.drain(change.reason)
                 state.held = ""
         except (BusyError, OSError) as error:
             self.say(f"checker: what was done cannot be kept: {error}")

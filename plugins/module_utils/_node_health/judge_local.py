@@ -17,6 +17,8 @@ from .._core.record import FAIL, NOT_MEASURED, PASS, Record
 from .._core.run import CommandResult
 from .._host.hardware_log import AER, MINUTE_S, Fault, most_in, refusals
 from .._host.kernel_log import KernelLog
+from .._storage.mounts.plan import owner_of, same_source
+from .._storage.mounts.plan import table as live_mounts
 from .settings import Disk, Mount
 from .thresholds import (
     ANSWERS,
@@ -36,6 +38,8 @@ from .thresholds import (
 
 _MOST_LINES = 8
 _ESCAPE = re.compile(r"\\([0-7]{3})")
+# Of USER@FSID.NAME=/PATH.
+_CLIENT = re.compile(r"^[^@:/]*@")
 _TRACKING_FIELDS = 14
 
 
@@ -84,14 +88,32 @@ def _plain(field: str) -> str:
     return _ESCAPE.sub(lambda code: chr(int(code.group(1), 8)), field)
 
 
-def judge_mounted(node: str, mount: Mount, table: str | None) -> Record:
-    """Return whether it is mounted, by a table that can be read while the mount hangs."""
+def source_of(mount: Mount, unit: str) -> str:
+    """Return what is to be mounted: by the unit of a role, which a change reaches first.
+
+    Empty where the settings name nothing.
+    """
+    lines = (line for line in unit.split("\n") if line.startswith("What=") and owner_of(unit))
+    what = next(lines, "")[len("What=") :].replace("%%", "%")
+    return mount.source and (what or mount.source)
+
+
+def judge_mounted(node: str, mount: Mount, table: str | None, device: str = "") -> Record:
+    """Return whether it is mounted, by a table that can be read while the mount hangs.
+
+    `device` is the number of the declared device, empty where none is there.
+    """
     found = None if table is None else mounted(table).get(mount.path, "not mounted")
     # An automount is one that is mounted by the first access.
     want = mount.fstype or "mounted"
     value = found
     if found not in (None, "not mounted") and (not mount.fstype or found == "autofs"):
         value = want
+    live = live_mounts(table or "").get(mount.path)
+    # Another client mounts the same data.
+    what = _CLIENT.sub("@", mount.source)
+    if value == want and what and live and not same_source(what, live, device):
+        value, want = live.other_than(mount.source), mount.source
     mounted_as = MOUNTED.filled(path=mount.path)
     return mounted_as.judge(subject_of(node, mount.path), value, want, text=mount.path)
 

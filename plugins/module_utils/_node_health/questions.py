@@ -18,7 +18,7 @@ from typing import Callable, Iterable, Iterator
 
 from .._core.child import Call
 from .._core.files import text_if_readable
-from .._core.names import full_pci
+from .._core.names import BOOT, full_pci
 from .._core.record import Record
 from .._core.run import run
 from .._gpu.host import fabric_manager, load_host
@@ -37,6 +37,8 @@ from .._ib.judge import judge_node as judge_rails
 from .._ib.link_log import beside, keep_readings
 from .._ib.read import ask_links, load_sample, sample_now, store_sample
 from .._ib.sysfs import load_hcas
+from .._storage.mounts.plan import unit_of
+from .._storage.mounts.read import device_of, is_pending
 from . import settings as s
 from .judge_local import (
     Space,
@@ -47,21 +49,16 @@ from .judge_local import (
     judge_host,
     judge_mounted,
     judge_services,
+    source_of,
     unmounted,
 )
 from .sensors import judge_sensors
 from .settings import Mode, Settings
 
-_BOOT = "/proc/sys/kernel/random/boot_id"
 _GPU_OPTIONS = ("driver_version", "mig", "ecc", "thresholds")
 _IB_OPTIONS = ("firmware", "psid", "names", "max_read_request", "acs_off", "window_s")
 # Of the time that a question has, what a tool inside it may take.
 _SHARE = 0.8
-
-
-def boot_id() -> str:
-    """Return the number of this boot."""
-    return (text_if_readable(_BOOT) or "unknown").strip()
 
 
 def gpu_wanted(settings: Settings, idle: bool, since_s: float = 0.0) -> Wanted:
@@ -113,7 +110,7 @@ class Look:
         kept = os.path.join(settings.state_dir, "ib.json")
         allowed_s = self.mode.one_s * _SHARE
         ethernet = ask_ethernet(run, there, allowed_s / 2)
-        before, now = load_sample(kept), sample_now(there, keys, _BOOT, ethernet)
+        before, now = load_sample(kept), sample_now(there, keys, BOOT, ethernet)
         asked = (
             ask_links(run, there, allowed_s / 2 if ethernet else allowed_s)
             if request.optics
@@ -132,7 +129,12 @@ class Look:
     def mount(self, mount: s.Mount) -> list[Record]:
         """Ask a mount."""
         node = self.settings.node
-        there = judge_mounted(node, mount, text_if_readable(self.settings.roots.mountinfo))
+        live = text_if_readable(self.settings.roots.mountinfo)
+        unit = os.path.join(self.settings.roots.units, unit_of(mount.path))
+        source = source_of(mount, text_if_readable(unit) or "")
+        # What is in use stays as it was mounted.
+        mount = replace(mount, source="" if is_pending(mount.path, unit) else source)
+        there = judge_mounted(node, mount, live, device_of(mount.source))
         if there.status == "fail":
             # What would answer is the folder below.
             return [there]

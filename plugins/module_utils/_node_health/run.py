@@ -17,16 +17,18 @@ from typing import Any, Mapping
 from .._core.child import BROKEN, DONE, LEFT, Answer, ask_all
 from .._core.files import json_if_readable, write_atomic
 from .._core.lock import BusyError, host_lock
+from .._core.names import boot_id
 from .._core.record import FAIL, NOT_MEASURED, PASS, Record, brief_of, utc_text
 from .._core.run import run
 from .._core.verdict import record_from_data
+from .._gpu.load import is_loaded
 from .._gpu.xid import parse_log
 from .._host.hardware_log import parse_faults
 from .._slurm.nodes import Node
 from . import settings as s
 from .judge_local import judge_hang
 from .own_node import OwnNode, SlurmError, own_node
-from .questions import Look, boot_id
+from .questions import Look
 from .report import answer_of, checker_fault, metrics_of, reason_of
 from .settings import Settings
 from .state import Hung, State, change_state, known_log, load_state, lock_name
@@ -104,7 +106,7 @@ def _look(now: Run) -> int:
     # A job's start and end ask only after a drain, which the operator may have taken back.
     node = _own_node(now) if before or not of_job else None
     settled = _settled(now, state, node)
-    idle = node is not None and not node.busy and not of_job
+    idle = node is not None and not node.busy and not of_job and not is_loaded()
     log = known_log(settings, boot, run if now.limits.optics else None)
     asked = Look(settings, now.limits, idle, log, settled)
     left = {name: one.process for name, one in state.hung.items() if one.process is not None}
@@ -116,11 +118,12 @@ def _look(now: Run) -> int:
         # No process can be had: nothing was asked.
         now.fault(f"no check could be started: {error}")
         answers = {}
-    since = _hung_since(state, answers)
+    uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
+    since = _hung_since(state, answers, uptime, of_job)
     for name, answer in answers.items():
-        _take(now, name, answer, since.get(name, 0.0))
+        _take(now, name, answer, uptime - since.get(name, uptime))
     drained = _act(now, _after_checks(now, node), state)
-    reported = drained if drained != before else None
+    reported = None if drained == before == state.drained else drained
     _remember(now, boot, answers, since, settled, reported)
     _leave(now)
     if any(record["status"] == FAIL for record in now.records):
@@ -140,25 +143,40 @@ def _settled(now: Run, state: State, node: Node | None) -> float:
     """Return up to when Xids are settled: the operator who resumed the node has seen them."""
     if not state.drained or node is None or node.has("DRAIN", "DOWN", "FAIL"):
         return state.settled_s
+    if state.drained_before:
+        # Slurm resumes a node after `scontrol reboot`, and no operator has seen what came since.
+        state.drain("")
+        return state.settled_s
     log = known_log(now.settings, state.boot, None)()
     seen = [event.uptime_s for event in parse_log(log.text)]
     seen += [fault.uptime_s for fault in parse_faults(log.text)]
     stamps = [stamp for stamp in seen if stamp is not None]
-    state.drained = ""
+    state.drain("")
     return max([state.settled_s, *(stamp + _JUST_AFTER_S for stamp in stamps)])
 
 
-def _hung_since(state: State, answers: Mapping[str, Answer]) -> dict[str, float]:
-    """Return for each question without an answer when it was asked first."""
-    uptime = time.clock_gettime(time.CLOCK_BOOTTIME)
-    return {
-        name: state.hung[name].since_s if name in state.hung else uptime
-        for name, answer in answers.items()
-        if answer.how not in (DONE, BROKEN)
-    }
+def _hung_since(
+    state: State, answers: Mapping[str, Answer], uptime: float, of_job: bool
+) -> dict[str, float]:
+    """Return for each question that hangs when it was asked first.
+
+    A job's start and end wait for a moment only, in which what is slow does not answer either: no
+    hang begins with them, unless the process that asked is still there.
+    """
+    since = {}
+    for name, answer in answers.items():
+        if answer.how in (DONE, BROKEN):
+            continue
+        known = state.hung.get(name)
+        # A process that is gone has had its answer.
+        if known is not None and known.process in (None, answer.left):
+            since[name] = known.since_s
+        elif answer.left is not None or not of_job:
+            since[name] = uptime
+    return since
 
 
-def _take(now: Run, name: str, answer: Answer, since: float) -> None:
+def _take(now: Run, name: str, answer: Answer, hangs_s: float) -> None:
     if answer.how == DONE:
         now.records += answer.value
         return
@@ -168,8 +186,7 @@ def _take(now: Run, name: str, answer: Answer, since: float) -> None:
     node = now.settings.node
     mounts = {f"mount:{mount.path}": mount for mount in now.settings.mounts}
     if name in mounts:
-        hangs = time.clock_gettime(time.CLOCK_BOOTTIME) - since
-        now.records.append(judge_hang(node, mounts[name], hangs, answer.message).as_data())
+        now.records.append(judge_hang(node, mounts[name], hangs_s, answer.message).as_data())
         return
     text = f"the check {name} {'was not asked: ' if answer.how == LEFT else ''}{answer.message}"
     check = f"health.{name.partition(':')[0]}"
@@ -177,11 +194,11 @@ def _take(now: Run, name: str, answer: Answer, since: float) -> None:
 
 
 def _after_checks(now: Run, node: Node | None) -> Node | None:
-    """Return the node; what a job holds that has started since then was not left behind."""
+    """Return the node; what a job or a test holds that began since then was not left behind."""
     left = [one for one in now.records if one["status"] == FAIL and one["check"] in _OF_IDLE]
     if left:
         node = _own_node(now)
-        if node is None or node.busy:
+        if node is None or node.busy or is_loaded():
             doubt = {"status": NOT_MEASURED, "measured": None}
             now.records = [
                 {**one, **doubt, "text": f"{one['text']}; the node is not known to be idle"}
@@ -252,7 +269,8 @@ def _remember(
                     state.hung[name] = Hung(started, answer.left)
             state.settled_s = max(state.settled_s, settled)
             # The event service may have drained in the meantime; what did not change is not ours.
-            state.drained = state.drained if drained is None else drained
+            if drained is not None:
+                state.drain(drained)
             if now.limits.drains or not now.held:
                 state.held, state.held_s = now.held, now.held_s
     except (BusyError, OSError) as error:

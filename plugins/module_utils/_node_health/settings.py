@@ -58,11 +58,15 @@ OF_TIMER_S = 2700.0
 
 @dataclass(frozen=True)
 class Mount:
-    """A mount point that must answer; `patience_s` is for how long it may hang before it fails."""
+    """A mount point that must answer; `patience_s` is for how long it may hang before it fails.
+
+    `source` is what mount(8) gets to mount there, empty where any will do.
+    """
 
     path: str
     patience_s: float = 300.0
     fstype: str = ""
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,7 @@ class Roots:
     kernel_log: str = ""
     mountinfo: str = "/proc/self/mountinfo"
     fstab: str = "/etc/fstab"
+    units: str = "/etc/systemd/system"
 
 
 @dataclass(frozen=True)
@@ -122,9 +127,11 @@ _KINDS: dict[str, Any] = {
     "memory_mib": int, "cpus": int, "roots": dict, "state_dir": str, "metrics_file": str,
     "scontrol": str, "resume": bool, "share": (int, float), "environment": dict,
 }  # fmt: skip
-_MOUNT = {"path": str, "patience_s": (int, float), "fstype": str}
+_MOUNT = {"path": str, "patience_s": (int, float), "fstype": str, "source": str}
 _DISK = {"path": str, "free_mib": int, "free_inodes_percent": (int, float)}
-_ROOTS = {"sysfs": str, "proc": str, "kernel_log": str, "mountinfo": str, "fstab": str}
+_ROOTS = {
+    "sysfs": str, "proc": str, "kernel_log": str, "mountinfo": str, "fstab": str, "units": str,
+}  # fmt: skip
 
 
 def _known(where: str, data: Any, kinds: Mapping[str, Any]) -> dict[str, Any]:

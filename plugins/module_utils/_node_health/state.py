@@ -47,9 +47,9 @@ class Hung:
 class State:
     """What is remembered.
 
-    `drained` is the reason that this program wrote and has not seen go. Xids until `settled_s`
-    (seconds since boot) were dealt with by the operator who resumed the node; the event service has
-    acted on those until `acted_s`.
+    `drained` is the reason that this program wrote and has not seen go, in the boot `drained_boot`.
+    Xids until `settled_s` (seconds since boot) were dealt with by the operator who resumed the
+    node; the event service has acted on those until `acted_s`.
     """
 
     boot: str = ""
@@ -60,6 +60,16 @@ class State:
     # Why the node is unfit and yet in service, and since when (of the clock that runs since boot).
     held: str = ""
     held_s: float = 0.0
+    drained_boot: str = ""
+
+    @property
+    def drained_before(self) -> bool:
+        """Whether the drain is of an earlier boot: what resumes the node has seen nothing since."""
+        return bool(self.drained) and self.drained_boot != self.boot
+
+    def drain(self, reason: str) -> None:
+        """Remember a drain of this boot, or with "" that there is none."""
+        self.drained, self.drained_boot = reason, self.boot if reason else ""
 
     def as_data(self) -> dict[str, Any]:
         """Return mappings and scalars, for JSON."""
@@ -75,8 +85,10 @@ def state_from_data(data: Any, boot: str) -> State:
     if not isinstance(data, Mapping):
         return State(boot)
     try:
+        # Releases before did not keep the boot of a drain.
+        drained_boot = str(data.get("drained_boot", data["boot"]))
         if data["boot"] != boot:
-            return State(boot, drained=str(data["drained"]))
+            return State(boot, drained=str(data["drained"]), drained_boot=drained_boot)
         hung = {
             str(name): Hung(
                 float(one["since_s"]),
@@ -88,7 +100,8 @@ def state_from_data(data: Any, boot: str) -> State:
         }
         settled, acted = float(data["settled_s"]), float(data["acted_s"])
         held, held_s = str(data.get("held", "")), float(data.get("held_s", 0.0))
-        return State(boot, hung, str(data["drained"]), settled, acted, held, held_s)
+        drained = str(data["drained"])
+        return State(boot, hung, drained, settled, acted, held, held_s, drained_boot)
     except (KeyError, TypeError, ValueError, AttributeError):
         return State(boot)
 

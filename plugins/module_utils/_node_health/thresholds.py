@@ -15,7 +15,7 @@ _CARD = "look: lspci -s of the address that is named; reseat that card, then rep
 
 MOUNTED = Question(
     "mount.mounted", "file system of a mount", "==", None, "", _DECLARED,
-    "look: systemctl status the mount unit of {path}; is its server reachable?",
+    "look: findmnt {path}, systemctl status its mount unit; is its server reachable?",
 )  # fmt: skip
 ANSWERS = Question(
     "mount.answers", "time until a mount answers", "<=", None, "s without an answer", _DECLARED,

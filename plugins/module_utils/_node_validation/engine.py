@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _LOCK = "validation_run"
 _NODES = re.compile(r"(?:^|\s)NodeList=(\S+)")
+_GONE = re.compile(r"(?i)invalid job id")
 _ASK_S = 60
 _INSTALL = {
     SLURM: "Slurm's client tools",
@@ -49,11 +50,15 @@ def lacking(engine: str, find: Callable[[str], str | None]) -> str:
 def in_order(run: CommandRunner, job: str, nodes: Sequence[str]) -> list[str]:
     """Return the nodes in the order in which Slurm counts them in this job. ToolError."""
     shown = run(["scontrol", "show", "job", job, "-o"], timeout_s=_ASK_S)
-    found = _NODES.search(shown.out) if shown.ok else None
-    if found is None:
-        raise ToolError(f"job {job} is gone: {last_lines(shown.text, 1) or shown.describe(1)}")
-    wanted = set(nodes)
-    return [node for node in expand(found[1]) if node in wanted]
+    if not shown.ok:
+        why = last_lines(shown.text, 1) or shown.describe(1)
+        gone = f"job {job} is gone" if _GONE.search(why) else f"Slurm does not show job {job}"
+        raise ToolError(f"{gone}: {why}")
+    found, wanted = _NODES.search(shown.out), set(nodes)
+    there = [node for node in expand(found[1]) if node in wanted] if found else []
+    if not there:
+        raise ToolError(f"job {job} has none of these nodes any more")
+    return there
 
 
 def _starter(

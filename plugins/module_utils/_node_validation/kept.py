@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""What a node keeps of one run of validate_nodes, so that no part is asked twice."""
+"""What a node keeps of one run of validate_nodes, so that no load is put on it twice."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import json
 from typing import Any, Iterator, Mapping
 
 from .._core.files import NO_OTHER, Folder, make_folder, open_folder
+from .._core.names import boot_id
 
 FOLDER = "/var/lib/baremetal-dgx/validation"
 
@@ -23,15 +24,17 @@ class Kept:
         self._folder = folder
 
     def answer(self, part: str) -> dict[str, Any] | None:
-        """Return the answer of a part, None if there is none."""
-        with contextlib.suppress(OSError, ValueError):
+        """Return the answer of a part, None if there is none of this boot."""
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             found = json.loads(self._folder.read(f"{part}.json"))
-            return found if isinstance(found, dict) else None
+            if found["boot"] == boot_id() and isinstance(found["answer"], dict):
+                return found["answer"]
         return None
 
     def keep(self, part: str, answer: Mapping[str, Any]) -> None:
         """Keep an answer; it is on disk on return. OSError."""
-        self._folder.write(f"{part}.json", json.dumps(answer), 0o600)
+        data = {"boot": boot_id(), "answer": answer}
+        self._folder.write(f"{part}.json", json.dumps(data), 0o600)
 
 
 @contextlib.contextmanager

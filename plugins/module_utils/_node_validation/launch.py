@@ -6,28 +6,28 @@
 """Starts the program on many nodes, takes their lines, and ends those that are silent.
 
 What comes back is appended to files of a folder that only this user looks into. A launch that was
-killed leaves them there, and perhaps what it had started: the next one reads all of them, starts
-only what is missing, and each node answers again what it has done before. So does a node whose
-connection has broken, while the others of its start go on.
+killed leaves them there, and perhaps what it had started: the next one reads none of them, since a
+node may have been repaired or have booted meanwhile. Each node is started again, and answers again
+what it has kept. So does a node whose connection has broken, while the others of its start go on.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gzip
-import json
 import os
 import signal
 import subprocess
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Callable, Iterable, Mapping, Sequence
 
 from .._core.files import Folder
+from .._core.run import ToolError
 from .spool import Spool
 from .start import Start, is_lost, not_started, split
 
-_LINES, _LABELS = ".lines", ".labels.json"
+_LINES = ".lines"
 _PART = 1 << 20
 _PACKED, _PACK_SIZE = "spool-%03d.gz", 48 << 20
 _POLL_S = 1.0
@@ -77,10 +77,7 @@ class _File:
 
 
 class Launch:
-    """One run on many nodes; `asked` has the parts of each. OSError.
-
-    What an earlier launch has left in the folder is read at once.
-    """
+    """One run on many nodes; `asked` has the parts of each. OSError."""
 
     def __init__(
         self,
@@ -93,7 +90,6 @@ class Launch:
         self.spool, self._asked, self._silent_s = Spool(run), asked, silent_s
         self._folder, self._clock = folder, clock
         self._files: dict[str, _File] = {}
-        self._read({})
 
     def missing(self, nodes: Iterable[str]) -> list[str]:
         """Return those of the nodes that have not answered all that they were asked."""
@@ -118,7 +114,11 @@ class Launch:
             now = self._clock()
             due = [turn for turn in turns if turn.at <= now < until]
             turns = [turn for turn in turns if now < turn.at < until]
-            running += [self._begin(begin, turn, program) for turn in due]
+            for turn in due:
+                try:
+                    running.append(self._begin(begin, turn, program))
+                except ToolError as error:
+                    turns += self._put_off(turn, str(error))
             self._read({one.start.name: one for one in running})
             over = [one for one in running if self._is_over(one, self._clock(), until)]
             self._read({one.start.name: one for one in over})
@@ -141,6 +141,16 @@ class Launch:
                 same[0].nodes += nodes
             else:
                 turns.append(_Turn(one.turn.group, nodes, number, at))
+
+    def _put_off(self, turn: _Turn, why: str) -> list[_Turn]:
+        """Note why the nodes of a turn could not be started; return the next one, if any is left.
+
+        What holds them may be gone, or what is asked for it does not answer: this costs no others.
+        """
+        for node in turn.nodes:
+            self.spool.feed(node, why)
+        at = self._clock() + _PAUSE_S * turn.number
+        return [replace(turn, number=turn.number + 1, at=at)] if turn.number < _TRIES else []
 
     def _again(self, one: _Running, over: bool) -> list[list[str]]:
         """Return the groups of nodes of a start that are to be started again.
@@ -174,7 +184,7 @@ class Launch:
         while f"{turn.group}-{number}" in taken:
             number += 1
         start = begin(f"{turn.group}-{number}", turn.group, turn.nodes)
-        self._folder.write(start.name + _LABELS, json.dumps(dict(start.nodes)), 0o600)
+        self._files[start.name] = _File(start.nodes)
         with open(program, "rb") as given, self._folder.open(
             start.name + _LINES, 0o600
         ) as taken_to:
@@ -216,20 +226,12 @@ class Launch:
         return False
 
     def _read(self, running: Mapping[str, _Running]) -> None:
-        """Take what has come since the last time, of all starts that there ever were."""
-        for name in self._folder.names():
-            if not name.endswith(_LINES):
-                continue
-            start = name[: -len(_LINES)]
-            if name not in self._files:
-                with contextlib.suppress(OSError, ValueError):
-                    labels = json.loads(self._folder.read(start + _LABELS))
-                    self._files[name] = _File(labels)
-            if name in self._files:
-                self._take(name, self._files[name], running.get(start))
+        """Take what has come since the last time, of all starts."""
+        for name, file in self._files.items():
+            self._take(name, file, running.get(name))
 
     def _take(self, name: str, file: _File, one: _Running | None) -> None:
-        with self._folder.open(name, append=False) as handle:
+        with self._folder.open(name + _LINES, append=False) as handle:
             handle.seek(file.offset)
             while True:
                 data = handle.read(_PART)

@@ -5,7 +5,8 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """The parts of validate_nodes on one node, in their order: what only asks first, then the load.
 
-A part that was answered before a run was killed is not asked again. Each part is asked in its own
+A load that was answered before a run was killed is not put on the node again, unless it has booted
+since. What only asks is asked again: a repair may have come between. Each part is asked in its own
 process with a time limit, so that one that hangs costs only itself.
 """
 
@@ -94,7 +95,7 @@ class Node:
                 self._stop_burn(burn.calls[-1]["options"])
 
     def _answer(self, part: Part) -> dict[str, Any]:
-        """Ask one part and keep what it says; one that breaks is asked again by the next run."""
+        """Ask one part; what a load says is kept, unless it broke: then the next run asks again."""
         answer = self._asked(part)
         idle = part.name == _GPU and any(one["options"].get(_IDLE) for one in part.calls)
         if idle and answer.get("verdict") == FAIL and self._has_job():
@@ -102,7 +103,7 @@ class Node:
             calls = [{**one, "options": {**one["options"], _IDLE: False}} for one in part.calls]
             answer = self._asked(replace(part, calls=calls))
         running = (answer.get("run") or {}).get("state") == "running"
-        if not (answer.get("failed") or answer.get("skipped") or running):
+        if part.loads and not (answer.get("failed") or answer.get("skipped") or running):
             self._kept.keep(part.name, answer)
         return answer
 

@@ -75,8 +75,11 @@ class Spool:
                 # Torn: another copy may come.
                 return
         if data is None:
-            self.messages.setdefault(source, []).append(line[:_KEPT_WIDTH])
-            del self.messages[source][:-_KEPT_LINES]
+            messages, line = self.messages.setdefault(source, []), line[:_KEPT_WIDTH]
+            # Each try to start a node may end in the same line.
+            if line not in messages:
+                messages.append(line)
+            del messages[:-_KEPT_LINES]
         elif whose[0] == self.run:
             if whose[1] != source:
                 self.foreign[source] = self.foreign.get(source, 0) + 1

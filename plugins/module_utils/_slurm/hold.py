@@ -40,8 +40,9 @@ RESERVATION = re.compile(
 )
 # Between the name of the jobs and that of the run.
 _OWNER = ":"
-# In the place of the node in the name of a reservation of many.
-_MANY = "many"
+# In the place of the node in the name of a reservation of many. One of several has a number, too.
+MANY = "many"
+_NUMBER = re.compile(rf"(?<=_{MANY})-[0-9]+$")
 _NOT_FOUND = re.compile(r"[Nn]ode \S+ not found|Invalid node name")
 # Out of service: no job starts there.
 _OUT = ("DRAIN", "DOWN", "FAIL", "FUTURE", "INVALID_REG", "INVAL")
@@ -83,10 +84,10 @@ class Mine:
         """Name of its reservation of the node."""
         return "_".join(filter(None, (self.name, self.owner, node)))
 
-    def reservations(self, node: str) -> tuple[str, ...]:
-        """Names of the reservations of the node that are its own, or left for it."""
-        left = ("_".join((self.name, one, kind)) for one in self.former for kind in (node, _MANY))
-        return (self.reservation(node), self.reservation(_MANY), *left)
+    def reserves(self, name: str, node: str = MANY) -> bool:
+        """Whether a reservation is its own, or left for it: of the node, or of many."""
+        left = ("_".join((self.name, one, kind)) for one in self.former for kind in (node, MANY))
+        return _NUMBER.sub("", name) in (self.reservation(node), self.reservation(MANY), *left)
 
     def has(self, job: Running) -> bool:
         """Whether the job is this run's."""
@@ -150,9 +151,10 @@ def _rival(mine: Mine, seen: Seen, node: str) -> str:
             f"{job.job_id} if that run is over"
         )
     for one in seen.reservations:
-        if one.name.startswith(f"{mine.name}_") and one.name not in mine.reservations(node):
-            kind = _MANY if one.name.endswith(f"_{_MANY}") else node
-            who = one.name[len(mine.name) + 1 : -len(kind) - 1] or "another run"
+        if one.name.startswith(f"{mine.name}_") and not mine.reserves(one.name, node):
+            name = _NUMBER.sub("", one.name)
+            kind = MANY if name.endswith(f"_{MANY}") else node
+            who = name[len(mine.name) + 1 : -len(kind) - 1] or "another run"
             return (
                 f"{who} holds it since {one.since}: wait for it, or scontrol delete "
                 f"ReservationName={one.name} if that run is over"
@@ -332,19 +334,22 @@ def run_hold(run: CommandRunner, words: Sequence[str], request: Request) -> tupl
     return "", last_lines(result.text, 1) or result.describe(1)
 
 
-def reserve_command(request: Request, many: bool = False) -> list[str]:
-    """Return what reserves the node, or `many`, for this user alone, until the time is over."""
+def reserve_command(request: Request, kind: str = "") -> list[str]:
+    """Return what reserves the node for this user alone, until the time is over.
+
+    Many nodes have a `kind`, which is in the place of the node in the name.
+    """
     return [
         "scontrol", "create", "reservation",
-        f"ReservationName={request.mine.reservation(_MANY if many else request.node)}",
+        f"ReservationName={request.mine.reservation(kind or request.node)}",
         f"Nodes={request.node}", f"Users={request.mine.user}", "StartTime=now",
         f"Duration={request.minutes}", "Flags=IGNORE_JOBS",
     ]  # fmt: skip
 
 
-def reserve(run: CommandRunner, request: Request, many: bool = False) -> str:
-    """Reserve the node, or `many`; returns why not, empty when done."""
-    result = run(reserve_command(request, many), timeout_s=_ASK_S)
+def reserve(run: CommandRunner, request: Request) -> str:
+    """Reserve the node; returns why not, empty when done."""
+    result = run(reserve_command(request), timeout_s=_ASK_S)
     return "" if result.ok else last_lines(result.text, 1) or result.describe(1)
 
 
@@ -375,8 +380,8 @@ def others_on(seen: Seen, mine: Mine) -> bool:
 
 def own_reservations(seen: Seen, request: Request) -> list[str]:
     """Return the names of this run's reservations of the node."""
-    mine = request.mine.reservations(request.node)
-    return [one.name for one in seen.reservations if one.name in mine]
+    reserves = request.mine.reserves
+    return [one.name for one in seen.reservations if reserves(one.name, request.node)]
 
 
 def take(run: CommandRunner, request: Request, seen: Seen, decided: Decision) -> Decision:

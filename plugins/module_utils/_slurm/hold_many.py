@@ -8,23 +8,25 @@
 Slurm is asked once for all nodes. The nodes that get a job share jobs of up to `most` nodes of the
 same partitions and with as many GPUs; a job that Slurm gives in none of them is tried again in
 parts, so that one node which was just taken costs itself. Nodes that are out of service share one
-reservation.
+reservation, and are asked for in parts as well where Slurm refuses it.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence, Tuple
 
 from .._core.nodeset import expand, fold
-from .._core.run import MISSING, CommandRunner, ToolError
+from .._core.run import ENDED, MISSING, CommandResult, CommandRunner, ToolError, last_lines
 from .conf.inputs import seconds as seconds_of
 from .hold import (
     ADOPT,
     FREE,
     HOLD,
+    MANY,
     PARTITIONS,
     REFUSE,
     RESERVATION,
@@ -43,7 +45,7 @@ from .hold import (
     others_on,
     release,
     request_of,
-    reserve,
+    reserve_command,
     unreserve,
 )  # fmt: skip
 from .nodes import parse_nodes
@@ -150,6 +152,12 @@ def partitions_of(cluster: Cluster, node: str, request: Request) -> tuple[tuple[
     )
 
 
+def _parts(names: Sequence[str]) -> list[Sequence[str]]:
+    """Return in what parts nodes that Slurm does not give together are asked for again."""
+    size = -(-len(names) // _PARTS)
+    return [names[at : at + size] for at in range(0, len(names), size)]
+
+
 class Holder:
     """Holds the nodes of one run."""
 
@@ -177,12 +185,15 @@ class Holder:
         """Hold the nodes as was decided; return what came of it."""
         after = dict(decided)
         after.update(self._adopted({n: d for n, d in decided.items() if d.action == ADOPT}))
+        acts = {name for name, one in decided.items() if one.action in (HOLD, RESERVE)}
+        mine = self._request.mine
+        # Also over other nodes these have the names that are asked for below.
+        own = replace(mine, former=())
         for name in {
             one.name
-            for node, decision in decided.items()
-            if decision.action in (HOLD, RESERVE)
-            for one in cluster.of(node).reservations
-            if one.name in self._request.mine.reservations(node)
+            for node, seen in cluster.seen.items()
+            for one in seen.reservations
+            if own.reserves(one.name) or (node in acts and mine.reserves(one.name, node))
         }:
             # Of a run that was killed: its time may be nearly over, and it would keep jobs away.
             unreserve(self._run, name)
@@ -232,11 +243,7 @@ class Holder:
                         why = f"Slurm does not give it: {why}"
                         found[names[0]] = Decision(REFUSE, why)
                     else:
-                        size = -(-len(names) // _PARTS)
-                        again += [
-                            (names[at : at + size], partitions, gpus)
-                            for at in range(0, len(names), size)
-                        ]
+                        again += [(part, partitions, gpus) for part in _parts(names)]
                 asked = again
         return found
 
@@ -254,13 +261,32 @@ class Holder:
     def _reserved(
         self, names: Sequence[str], decided: Mapping[str, Decision]
     ) -> dict[str, Decision]:
-        why = reserve(self._run, replace(self._request, node=fold(names)), many=True)
-        if not why:
-            return {name: decided[name] for name in names}
-        return {
-            name: Decision(FREE, f"{decided[name].why}; it could not be reserved: {why}")
-            for name in names
-        }
+        """Reserve the nodes at once; what Slurm refuses is asked for again in parts, like jobs."""
+        found: dict[str, Decision] = {}
+        asked, numbers = [(names, MANY)], itertools.count(1)
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            while asked:
+                again: list[tuple[Sequence[str], str]] = []
+                for (part, _kind), result in zip(asked, pool.map(self._reserve, asked)):
+                    if not result.ok and result.outcome == ENDED and len(part) > 1:
+                        again += [
+                            (one, f"{MANY}-{next(numbers)}" if len(one) > 1 else "")
+                            for one in _parts(part)
+                        ]
+                        continue
+                    why = last_lines(result.text, 1) or result.describe(1)
+                    for name in part:
+                        found[name] = decided[name]
+                        if not result.ok:
+                            free = found[name].why.replace("reserved", "could not be reserved")
+                            found[name] = Decision(FREE, f"{free}: {why}")
+                asked = again
+        return found
+
+    def _reserve(self, asked: tuple[Sequence[str], str]) -> CommandResult:
+        names, kind = asked
+        request = replace(self._request, node=fold(names))
+        return self._run(reserve_command(request, kind), timeout_s=_ASK_S)
 
     def _checked(self, after: Mapping[str, Decision]) -> dict[str, Decision]:
         """Look again: with OverSubscribe=FORCE Slurm gives a held node to others all the same."""
@@ -275,16 +301,33 @@ class Holder:
             release(self._run, job)
         return found
 
-    def give_back(self, cluster: Cluster, nodes: Iterable[str]) -> tuple[list[str], list[str]]:
-        """End this run's jobs and reservations of these nodes; return them, and what failed."""
+    def give_back(
+        self, cluster: Cluster, nodes: Sequence[str], reserved: Sequence[str] = ()
+    ) -> tuple[list[str], list[str]]:
+        """End this run's jobs and reservations of these nodes; return them, and what failed.
+
+        Those of `reserved` lose their reservation of one node alone. What a run that is over has
+        reserved of many stays while it has others than `nodes`.
+        """
         mine = self._request.mine
+        own = replace(mine, former=())
+        others = {
+            one.name for name in set(cluster.seen).difference(nodes)
+            for one in cluster.of(name).reservations if not own.reserves(one.name)
+        }  # fmt: skip
         jobs, reservations = set(), set()
         for name in nodes:
             seen = cluster.of(name)
             jobs |= {job.job_id for job in seen.jobs if mine.has(job)}
             reservations |= {
-                one.name for one in seen.reservations if one.name in mine.reservations(name)
-            }
+                one.name for one in seen.reservations
+                if mine.reserves(one.name, name) and one.name not in others
+            }  # fmt: skip
+        for name in reserved:
+            reservations |= {
+                one.name for one in cluster.of(name).reservations
+                if mine.reserves(one.name, name) and not mine.reserves(one.name)
+            }  # fmt: skip
         messages = [release(self._run, job) for job in sorted(jobs)]
         messages += [unreserve(self._run, one) for one in sorted(reservations)]
         return sorted(jobs) + sorted(reservations), list(filter(None, messages))
@@ -299,7 +342,7 @@ def bring_about(module: AnsibleModule, run: CommandRunner) -> dict[str, Any]:
     if params["state"] == "released":
         if module.check_mode:
             return {"changed": False, "nodes": {}, "jobs": {}}
-        ended, failed = holder.give_back(cluster, params["nodes"])
+        ended, failed = holder.give_back(cluster, params["nodes"], params["reserved"])
         for why in failed:
             module.warn(f"a hold lasts until its time limit: {why}")
         return {"changed": bool(ended), "nodes": {}, "jobs": {}}

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...module_utils._core.record import NOT_MEASURED, PASS, Record, Tally, line_of
+from ...module_utils._core.verdict import layer_of
 from ...module_utils._evidence.batch import accepted
 from ...module_utils._gpu.dcgm import TIME_LIMITS
 from ...module_utils._slurm.gate.policy import LEVELS
@@ -188,7 +189,11 @@ def _taken(node: str, name: str, given: Any, at: str) -> Record:
         record = accepted(given, node)
     except (KeyError, TypeError) as error:
         odd = {"failed": True, "msg": f"one of its records cannot be read: {error!r}"}
-        return _silent(node, name, odd, at, "", "")
+        record = _silent(node, name, odd, at, "", "")
+        check = given.get("check") if isinstance(given, Mapping) else None
+        if isinstance(check, str) and layer_of(check) in PARTS[name].layers:
+            record = replace(record, check=check)
+        return record
     return replace(record, at=at) if record.status == NOT_MEASURED and not record.at else record
 
 

@@ -57,7 +57,10 @@ def _standing(
     known = [one for one in records if one["status"] != NOT_MEASURED]
     measured = {(one["check"], one["subject"]) for one in known}
     over = {layer_of(one["check"]) for one in known}
-    over -= {layer_of(one["check"]) for one in records if one["status"] == NOT_MEASURED}
+    unknown = {one["check"] for one in records if one["status"] == NOT_MEASURED}
+    over -= {layer_of(check) for check in unknown}
+    # A record without a name may be of any layer of its part.
+    over -= {layer for part in PARTS.values() if part.check in unknown for layer in part.layers}
     # What the inventory asks no more would never pass again.
     over.update(layer for name in never_asked(asked) for layer in PARTS[name].layers)
     return [

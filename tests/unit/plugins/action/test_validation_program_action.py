@@ -79,6 +79,7 @@ def make(tmp_path: Path) -> Any:
             "held": {},
             "hold": {},
             "seconds": 3600.0,
+            "since": "",
             **given,
         }
         known = HostVars(
@@ -196,6 +197,14 @@ def test_what_only_this_run_leaves_out_is_told_from_what_the_inventory_does(make
     notes = json.loads(Path(made["folder"], "notes.json").read_text())
     asked = notes["dgx-01"]["asked"]
     assert (asked["burn"], asked["dcgm"]) == ("switched off in this run", "switched off")
+
+
+def test_what_a_caller_has_changed_the_nodes_since_is_another_run(make: Any) -> None:
+    """After a repair without a boot, the node takes what it has kept for answers of now."""
+    first = make(held=held("dgx-01"))
+    again = make(held=held("dgx-01"), since="2026-11-29T10:00:00Z")
+    assert (again["run"] != first["run"], again["goes_on"]) == (True, False)
+    assert make(held=held("dgx-01"), since="2026-11-29T10:00:00Z")["goes_on"]
 
 
 def test_again_is_another_question(make: Any) -> None:

@@ -13,6 +13,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.nodeset import
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
     ENDED,
     MISSING,
+    TIMED_OUT,
     CommandResult,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm import hold as _hold
@@ -38,13 +39,15 @@ class Slurm:
         # Partitions that refuse root: allow_accounts, DOWN, INACTIVE.
         self.closed: set[str] = set()
         self.intruders: list[tuple[str, str, str, str, str]] = []
-        self.missing = self.silent = False
+        self.missing = self.silent = self.slow = False
 
     def __call__(self, argv: Any, timeout_s: float = 30, env: Any = None) -> CommandResult:
         words = [str(word) for word in argv]
         self.calls.append(words)
         if self.missing:
             return CommandResult(tuple(words), MISSING)
+        if self.slow and words[1] == "create":
+            return CommandResult(tuple(words), TIMED_OUT, took_s=120.0)
         if self.silent and words[1:] != ["--version"]:
             return CommandResult(tuple(words), ENDED, 1, "", "Unable to contact slurm controller")
         rc, out, err = getattr(self, words[0])(words[1:])
@@ -69,6 +72,12 @@ class Slurm:
             return 0, text or "No reservations in the system\n", ""
         if words[:2] == ["create", "reservation"]:
             given = dict(word.split("=", 1) for word in words[2:])
+            if given["ReservationName"] in self.reservations:
+                return 1, "", "Error creating the reservation: Reservation name duplicate"
+            if any(
+                set(expand(given["Nodes"])) & set(expand(n)) for n in self.reservations.values()
+            ):
+                return 1, "", "Error creating the reservation: Requested nodes are busy"
             self.reservations[given["ReservationName"]] = given["Nodes"]
         if words[0] == "delete":
             del self.reservations[words[1].split("=")[1]]
@@ -235,6 +244,87 @@ def test_nodes_out_of_service_share_one_reservation(hold: Any, slurm: Slurm) -> 
     assert slurm.reservations == {"dgx-validate_ctl-1_many": "dgx-[01-02]"}
     assert answer["nodes"]["dgx-01"]["action"] == "reserve"
     hold(state="released")
+    assert not slurm.reservations
+
+
+@pytest.mark.parametrize("foreign", ["maintenance", "dgx-validate_ctl-2_many-12"])
+def test_a_node_that_cannot_be_reserved_costs_itself_only(
+    hold: Any, slurm: Slurm, foreign: str
+) -> None:
+    slurm.states = dict.fromkeys(NAMES, "IDLE+DRAIN")
+    slurm.reservations[foreign] = "dgx-06"
+    answer = hold()
+    mine = {name: nodes for name, nodes in slurm.reservations.items() if name != foreign}
+    theirs = [] if foreign == "maintenance" else ["dgx-06"]
+    assert sorted(one for nodes in mine.values() for one in expand(nodes)) == [
+        one for one in NAMES if one != "dgx-06"
+    ]
+    assert [name for name, one in answer["nodes"].items() if not one["may_load"]] == theirs
+    if theirs:
+        assert answer["nodes"]["dgx-06"]["why"].startswith("ctl-2 holds it since 2026-11-22")
+        return
+    assert [name for name, one in answer["nodes"].items() if one["action"] == "free"] == ["dgx-06"]
+    assert answer["nodes"]["dgx-06"]["why"] == (
+        "it is IDLE+DRAIN, and could not be reserved: Error creating the reservation: Requested "
+        "nodes are busy"
+    )
+    # Each name is known to be this run's, by this module and by that of one node.
+    assert set(mine) == {
+        "dgx-validate_ctl-1_many-1", "dgx-validate_ctl-1_many-2", "dgx-validate_ctl-1_many-4",
+        "dgx-validate_ctl-1_dgx-05",
+    }  # fmt: skip
+    assert {one["may_load"] for one in hold(owner="ctl-3")["nodes"].values()} == {False, True}
+    hold(state="released")
+    assert slurm.reservations == {foreign: "dgx-06"}
+
+
+def test_a_slurm_that_does_not_answer_is_not_asked_for_each_node(hold: Any, slurm: Slurm) -> None:
+    slurm.states, slurm.slow = dict.fromkeys(NAMES, "IDLE+DRAIN"), True
+    answer = hold()
+    assert len([call for call in slurm.calls if call[1] == "create"]) == 1
+    assert "did not end within 120 s" in answer["nodes"]["dgx-01"]["why"]
+
+
+@pytest.mark.parametrize("left", ["dgx-validate_ctl-1_many", "dgx-validate_ctl-1_many-1"])
+def test_what_a_killed_run_has_reserved_elsewhere_is_deleted(
+    hold: Any, slurm: Slurm, left: str
+) -> None:
+    slurm.states.update({"dgx-01": "IDLE+DRAIN"})
+    slurm.reservations[left] = "dgx-08"
+    # That of another run that is over takes no name, and its load may still be on the node.
+    slurm.reservations["dgx-validate_old_many"] = "dgx-07"
+    answer = hold(nodes=NAMES[:2], former=["old"])
+    assert answer["nodes"]["dgx-01"]["action"] == "reserve"
+    assert slurm.reservations == {
+        "dgx-validate_ctl-1_many": "dgx-01", "dgx-validate_old_many": "dgx-07"
+    }  # fmt: skip
+
+
+def test_of_reserved_nodes_only_reservations_of_one_node_are_deleted(
+    hold: Any, slurm: Slurm
+) -> None:
+    """A job that a killed validation has left still keeps users' jobs off what it loads."""
+    left = ("7", "root", "RUNNING", "dgx-01", "dgx-validate:old")
+    slurm.jobs = [left]
+    others = {"dgx-validate_old_many": "dgx-[03-04]", "dgx-validate_ctl-2_dgx-05": "dgx-05"}
+    slurm.reservations = {"dgx-validate_old_dgx-01": "dgx-01", "dgx-validate_old_dgx-02": "dgx-02"}
+    slurm.reservations.update(others)
+    given = {"nodes": [], "state": "released", "former": ["old"]}
+    assert hold(reserved=NAMES, **given)["changed"]
+    assert (slurm.jobs, slurm.reservations) == ([left], others)
+    assert not hold(reserved=NAMES, **given)["changed"]
+
+
+@pytest.mark.parametrize(("owner", "goes"), [("old", False), ("ctl-1", True)])
+def test_what_a_killed_run_has_reserved_of_other_nodes_too_stays(
+    hold: Any, slurm: Slurm, owner: str, goes: bool
+) -> None:
+    many = {f"dgx-validate_{owner}_many": "dgx-[03-04]"}
+    slurm.reservations = dict(many)
+    given = {"state": "released", "former": ["old"]}
+    hold(nodes=["dgx-03"], **given)
+    assert slurm.reservations == ({} if goes else many)
+    hold(nodes=["dgx-03", "dgx-04"], **given)
     assert not slurm.reservations
 
 

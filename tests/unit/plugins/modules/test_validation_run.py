@@ -12,8 +12,12 @@ from typing import Any
 import pytest
 import validation_nodes as model
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_validation import engine, launch
 from ansible_collections.baremetal.dgx.plugins.modules import validation_run
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.records import read_spool
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.records import (
+    read_spool,
+    why_missing,
+)
 
 NAMES = ["dgx-01", "dgx-02", "dgx-03"]
 COLLECTIONS = Path(model.__file__).resolve().parents[2] / ".cache" / "collections"
@@ -60,10 +64,9 @@ def test_answers_come_back_by_node_and_part(run: Any, world: model.World) -> Non
             assert spool.answer(name, part) == model.answer_of(name, part)
     assert spool.count("dgx-02") == 0
     assert not spool.foreign
-    # What has been answered is not asked again.
-    before = [world.asked(name) for name in NAMES]
+    # What has been answered under load is not asked again.
     run()
-    assert [world.asked(name) for name in NAMES] == before
+    assert world.asked("dgx-01") == [*model.PARTS, *model.QUICK]
 
 
 def test_labels_that_count_otherwise_give_no_node_the_answers_of_another(
@@ -74,9 +77,41 @@ def test_labels_that_count_otherwise_give_no_node_the_answers_of_another(
     assert run()["missing"] == NAMES
 
 
-def test_a_job_that_is_gone_is_one_line(run: Any, world: model.World) -> None:
-    (world.folder / "bin" / "scontrol").write_text("#!/bin/sh\necho Invalid job id >&2; exit 1\n")
-    assert run()["msg"] == "job 7 is gone: Invalid job id"
+ANSWERS = "echo JobId=$3 NodeList=dgx-[00-04] NumNodes=5"
+GONE = "slurm_load_jobs error: Invalid job id specified"
+SILENT = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
+
+
+@pytest.mark.parametrize(
+    ("eight", "why"),
+    [
+        (f"echo {GONE} >&2; exit 1", f"job 8 is gone: {GONE}"),
+        (f"echo '{SILENT}' >&2; exit 1", f"Slurm does not show job 8: {SILENT}"),
+        ("echo 'JobId=8 NodeList=(null)'", "job 8 has none of these nodes any more"),
+    ],
+)
+def test_a_job_of_which_slurm_shows_nothing_costs_its_nodes(
+    run: Any, world: model.World, monkeypatch: pytest.MonkeyPatch, eight: str, why: str
+) -> None:
+    monkeypatch.setattr(launch, "_PAUSE_S", 0.01)
+    (world.folder / "fates.json").write_text("{}")
+    script = f"#!/bin/sh\nif [ $3 = 8 ]; then {eight}; else {ANSWERS}; fi\n"
+    (world.folder / "bin" / "scontrol").write_text(script)
+    answer = run(groups={"7": ["dgx-01", "dgx-03"], "8": ["dgx-02"]})
+    assert answer["missing"] == ["dgx-02"]
+    spool = read_spool(model.RUN, answer["files"], NAMES)
+    assert why_missing(spool, "dgx-02", "nccl") == why
+
+
+def test_a_scontrol_that_does_not_answer_is_asked_again(
+    run: Any, world: model.World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launch, "_PAUSE_S", 0.01)
+    (world.folder / "fates.json").write_text("{}")
+    once = f"[ -e {world.folder}/asked ] || {{ touch {world.folder}/asked; exec sleep 9; }}"
+    (world.folder / "bin" / "scontrol").write_text(f"#!/bin/sh\n{once}\n{ANSWERS}\n")
+    monkeypatch.setattr(engine, "_ASK_S", 0.5)
+    assert run()["missing"] == []
 
 
 def test_nodes_of_a_tree_must_become_root_alike(run: Any, world: model.World) -> None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -62,6 +63,17 @@ def test_it_waits(holder):
     holder.wait()
     with _lock.host_lock("x", 5):
         assert time.monotonic() - started < 5
+
+
+def test_shared_it_keeps_out_only_who_wants_it_alone(folder):
+    with contextlib.ExitStack() as two:
+        for _one in range(2):
+            two.enter_context(_lock.host_lock("x", 0, shared=True))
+        with pytest.raises(_lock.BusyError):
+            two.enter_context(_lock.host_lock("x", 0))
+    alone, shared = _lock.host_lock("x", 0), _lock.host_lock("x", 0, shared=True)
+    with alone, pytest.raises(_lock.BusyError), shared:
+        pass
 
 
 def test_parts_are_locked_one_by_one(folder):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from checkout import ROOT
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._core import lock
 from ansible_collections.baremetal.dgx.plugins.module_utils._node_health import main as _health_main
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._contract.profiles import (
     BUILT_IN,
@@ -60,6 +61,7 @@ class Node:
                 "kernel_log": str(hardware.kernel_log),
                 "mountinfo": str(folder / "mountinfo"),
                 "fstab": str(self.fstab),
+                "units": str(folder / "units"),
             },
             "state_dir": str(self.state),
             "metrics_file": str(self.metrics),
@@ -141,8 +143,11 @@ def node(tmp_path: Path, simulated_node: Any, monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.fixture(autouse=True)
-def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_cache_and_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NODE_HEALTH_CACHE", str(tmp_path / "cache"))
+    # Other tests load GPUs meanwhile.
+    (tmp_path / "locks").mkdir(mode=0o700)
+    monkeypatch.setattr(lock, "_folder", lambda: str(tmp_path / "locks"))
 
 
 @pytest.fixture(scope="session")

@@ -145,6 +145,29 @@ def test_a_drain_that_another_one_made_stays(node, service):
     assert output == ["dgx-01 is IDLE+DRAIN, for another reason: fan, Ann"]
 
 
+def test_an_xid_on_a_node_that_slurm_is_about_to_resume_drains_it_then(node, service, monkeypatch):
+    """`scontrol reboot` with nextstate=RESUME takes back the drain of before the boot."""
+    monkeypatch.setattr(_health_events.s, "HELD_S", 0.2)
+    reason = write_reason("dgx-01", ITSELF, "gpu.ecc_uncorrectable is 1")
+    node.set_slurm("IDLE+DRAIN", reason)
+    state = {"boot": "earlier", "drained": reason, "drained_boot": "earlier"}
+    (node.state / "state.json").write_text(json.dumps(state))
+    append(node, LOST.format("20.5"))
+    step, output, follower = service()
+    step()
+    assert (node.in_slurm[1], output) == (reason, [])
+    node.set_slurm("IDLE")
+    time.sleep(0.3)
+    step()
+    assert node.in_slurm[0] == "IDLE+DRAIN"
+    assert "Xid 79" in node.in_slurm[1]
+    assert load_state(str(node.state), follower.boot).drained_before is False
+    # This drain is of the present boot: the operator who resumes the node has seen the Xid.
+    node.set_slurm("IDLE")
+    step()
+    assert node.in_slurm == ("IDLE", "")
+
+
 def test_slurm_that_does_not_answer_is_told_later(node, service, monkeypatch):
     monkeypatch.setattr(_health_events, "_RETRY_S", 0.2)
     node.set_slurm(down={})

@@ -51,6 +51,91 @@ def test_mounts_are_looked_up_without_touching_them(path, fstype, status):
     assert local.judge_mounted("n", Mount(path), None).status == "not_measured"
 
 
+NEW = "node@3f1d.cephfs=/home"
+OLD = "10.0.0.1:6789,10.0.0.2:6789:/home"
+NAS = "nas.example.org:/export/home"
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "status"),
+    [
+        # USER@FSID.NAME=/PATH, as the kernel shows it from 5.17 on; another client counts as well.
+        (NEW, "/ - ceph node@3f1d.cephfs=/home rw", "pass"),
+        (NEW, "/ - ceph node@3f1d.cephfs=/home/ rw", "pass"),
+        ("node@.cephfs=//home/", "/ - ceph other@3f1d.cephfs=/home rw", "pass"),
+        (NEW, "/ - ceph node@3f1d.cephfs=/old rw", "fail"),
+        (NEW, "/ - ceph node@3f1d.cephfs=/home/old rw", "fail"),
+        (NEW, "/ - ceph node@3f1d.archive=/home rw", "fail"),
+        (NEW, "/ - ceph node@77aa.cephfs=/home rw", "fail"),
+        # A folder of a mount elsewhere is bound here.
+        (NEW, "/home - ceph node@3f1d.cephfs=/ rw", "pass"),
+        (NEW, "/old - ceph node@3f1d.cephfs=/ rw", "fail"),
+        # MONITORS:/PATH has the file system among the options, where it is not the only one.
+        (NEW, f"/ - ceph {OLD} rw,name=node,secret=<hidden>", "pass"),
+        (NEW, f"/ - ceph {OLD}/ rw,mds_namespace=cephfs,acl", "pass"),
+        (NEW, f"/ - ceph {OLD} rw,name=node,mds_namespace=archive", "fail"),
+        (NEW, f"/ - ceph {OLD} rw,fs=archive", "fail"),
+        (NEW, "/ - ceph [fd00::1]:6789,[fd00::2]:6789:/home rw", "pass"),
+        (NEW, "/ - ceph [fd00::1]:6789,[fd00::2]:6789:/ rw", "fail"),
+        (OLD, "/ - ceph node@3f1d.cephfs=/home rw", "pass"),
+        (OLD, "/ - ceph node@3f1d.cephfs=/old rw", "fail"),
+        # ceph-fuse shows nothing of it, and what is none of these cannot be compared.
+        (NEW, "/ - fuse.ceph-fuse ceph-fuse rw", "pass"),
+        ("the shared homes", "/ - ceph node@3f1d.cephfs=/home rw", "pass"),
+        (NAS, "/ - nfs4 nas.example.org:/export/home rw,addr=10.0.0.9", "pass"),
+        (NAS, "/ - nfs4 NAS.example.org.:/export/home/ rw", "pass"),
+        (NAS, "/ - nfs nas:/export/home rw", "pass"),
+        (NAS, "/ - nfs4 10.0.0.9:/export/home rw", "pass"),
+        (NAS, "/ - nfs4 nas.example.org:/export/old rw", "fail"),
+        (NAS, "/ - nfs4 nas2.example.org:/export/home rw", "fail"),
+        (NAS, "/ - nfs4 nas.example.com:/export/home rw", "fail"),
+        (NAS, "/ - nfs4 nas2:/export/home rw", "fail"),
+        (f"old,{NAS}", "/ - nfs4 nas.example.org:/export/home rw", "pass"),
+        ("[fd00::9]:/export", "/ - nfs4 fd00:0::9:/export rw", "pass"),
+        ("fe80::9%eth0:/export", "/ - nfs4 [fe80::9]:/export rw", "pass"),
+        ("[fd00::9]:/export", "/ - nfs4 [fd00::8]:/export rw", "fail"),
+        ("10.0.0.9:/export", "/ - nfs4 10.0.0.8:/export rw", "fail"),
+        ("nas", "/ - nfs4 nas:/export rw", "pass"),
+        ("10.0.0.1@o2ib:/fs", "/ - lustre 10.0.0.2@o2ib:/fs rw", "pass"),
+        ("LABEL=raid", "/ - xfs /dev/md0 rw", "pass"),
+        ("/dev/disk/by-label/raid", "/ - xfs /dev/md0 rw", "pass"),
+        (NEW, "/ - autofs systemd-1 rw", "pass"),
+        (NEW, "/ - nfs4 nas:/home rw", "fail"),
+        (NEW, "/ - tmpfs tmpfs rw", "fail"),
+        (NAS, "/ - ext4 /dev/sda5 rw", "fail"),
+        ("a:/home,b:/home", "/ - nfs4 b:/home rw", "pass"),
+        ("a:/home,b:/home", "/ - nfs4 c:/home rw", "fail"),
+    ],
+)
+def test_what_is_mounted_must_come_from_where_it_is_declared(source, line, status):
+    record = local.judge_mounted("n", Mount("/x", source=source), f"43 22 0:38 {line}".replace(
+        " - ", " /x rw - ", 1))  # fmt: skip
+    assert record.status == status
+    if status == "fail":
+        assert record.measured["value"] == line.split(" - ")[1].split(" ")[1]
+        assert record.threshold.value == source
+
+
+def test_a_disk_is_the_declared_one_by_its_number():
+    table = "43 22 9:127 / /raid rw - xfs /dev/md127 rw\n"
+    mount = Mount("/raid", source="/dev/disk/by-label/raid")
+    for device, status in (("9:127", "pass"), ("8:1", "fail"), ("", "pass")):
+        assert local.judge_mounted("n", mount, table, device).status == status
+    tmpfs = "43 22 0:50 / /raid rw - tmpfs tmpfs rw\n"
+    assert local.judge_mounted("n", mount, tmpfs, "9:127").status == "fail"
+
+
+@pytest.mark.parametrize(
+    ("source", "line", "device"),
+    [(NEW, f"0:38 /other /x rw - ceph {NEW} rw", ""),
+     ("/dev/nvme1n1", "259:3 / /x rw - xfs /dev/nvme1n1 rw", "259:7")],
+)  # fmt: skip
+def test_what_differs_in_more_than_its_text_fails(source, line, device):
+    record = local.judge_mounted("n", Mount("/x", source=source), f"43 22 {line}\n", device)
+    assert record.status == "fail"
+    assert record.measured["value"].startswith(f"{source} (folder ")
+
+
 @pytest.mark.parametrize("space", ["\x0b", "\x85", "\u2028", "\r", "\xa0"])
 def test_the_name_of_a_mount_is_no_other_mount(space):
     table = f"43 22 0:38 / /tmp/x{space}/lustre rw - fuse.sshfs a{space}b rw\n"

@@ -4,9 +4,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
+import subprocess
 import time
 
 import pytest
@@ -14,7 +16,14 @@ from checkout import FIXTURES
 from ib_tree import RAILS, dgx
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core import files
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.child import (
+    HUNG,
+    Answer,
+    Process,
+    start_of,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.lock import host_lock
+from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.load import loading
 from ansible_collections.baremetal.dgx.plugins.module_utils._node_health import (
     questions as _health_ask,
 )
@@ -32,6 +41,10 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.state i
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import (
     ITSELF,
     write_reason,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage.mounts import plan as mounts
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage.mounts import (
+    read as mount_notes,
 )
 
 pytestmark = pytest.mark.slow
@@ -53,6 +66,10 @@ def test_a_node_that_is_well_passes(node, mode):
 # What breaks the node, and what must fail for it.
 def _gone(node):
     (node.folder / "mountinfo").write_text("")
+
+
+def _other(node):
+    node.config["mounts"][0]["source"] = "storage:/shared/home"
 
 
 def _dimm(node):
@@ -100,9 +117,43 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("check", FAULTS)
-def test_a_fault_drains_the_node_and_says_which(node, check):
-    FAULTS[check](node)
+def test_the_disk_of_a_mount_is_looked_up(node, monkeypatch):
+    table = node.folder / "mountinfo"
+    table.write_text(table.read_text().replace("nfs4", "xfs"))
+    node.config["mounts"][0]["source"] = "/dev/disk/by-label/dgx-scratch"
+    for number, found in (("98:0", OK), ("8:1", FAILED)):
+        monkeypatch.setattr(_health_ask, "device_of", lambda _name, number=number: number)
+        assert node.run("health") == found
+
+
+def test_a_mount_is_compared_with_its_unit_which_a_change_reaches_first(node, monkeypatch):
+    where = str(node.home)
+    unit = node.folder / "units" / mounts.unit_of(where)
+    unit.parent.mkdir()
+
+    def declare(what, owner="cephfs"):
+        text = f"{mounts.mark(owner)}\n" if owner else ""
+        unit.write_text(f"{text}[Mount]\nWhat={what}\nWhere={where}\n")
+        node.set_slurm()
+        return node.run("health")
+
+    node.config["mounts"][0]["source"] = "nas.example.org:/other"
+    assert declare("storage:/home", owner="") == FAILED
+    assert declare("storage:/home") == OK
+    assert declare("storage:/other") == FAILED
+    # While it is in use, a change waits for the next mount.
+    monkeypatch.setattr(mount_notes, "NOTES", str(node.folder))
+    mount_notes.note(where, "digest of what is mounted")
+    os.utime(mount_notes.note_path(where), (1, 1))
+    assert declare("storage:/other") == OK
+    mount_notes.note(where, "digest of what is mounted now")
+    os.utime(unit, (1, 1))
+    assert node.run("health") == FAILED
+
+
+@pytest.mark.parametrize(("check", "fault"), [*FAULTS.items(), ("mount.mounted", _other)])
+def test_a_fault_drains_the_node_and_says_which(node, check, fault):
+    fault(node)
     assert node.run("health") == FAILED
     assert check in {one for _subject, one in node.odd()}
     assert set(node.odd().values()) == {"fail"}
@@ -347,6 +398,48 @@ def test_a_question_whose_process_is_still_there_is_not_asked_again(node, monkey
     assert f"process {os.getpid()}" in record["evidence"][0]
 
 
+@pytest.fixture
+def at(node, monkeypatch):
+    """`at(second, mode)` runs a mode at this second since boot, while the mount does not answer."""
+    node.config.update(disks=[], checks=["mounts"])
+    monkeypatch.setattr(_health_ask, "space_of", _hang)
+
+    def run(second, mode):
+        monkeypatch.setattr(_health_run.time, "clock_gettime", lambda _clock: float(second))
+        return node.run(mode), *node.odd(mode).values()
+
+    return run
+
+
+@pytest.mark.usefixtures("short")
+def test_a_mount_that_is_slow_twice_has_not_hung_in_between(node, at):
+    """A job's start waits 1.2 s, and its end 4 s; either is what a busy file system may take."""
+    assert at(1000, "prolog") == (OK, "not_measured")
+    assert at(1360, "epilog") == (OK, "not_measured")
+    assert node.in_slurm == ("IDLE", "")
+    # What a run that waits longer has seen begin, a job's start may confirm.
+    assert at(1400, "health") == (OK, "not_measured")
+    assert at(1760, "prolog") == (FAILED, "fail")
+    assert "mount.answers is 360 s" in node.in_slurm[1]
+
+
+@pytest.mark.usefixtures("short")
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_hang_that_a_job_finds_lasts_as_long_as_its_process(node, at, monkeypatch, ends):
+    with subprocess.Popen(["sleep", "60"]) as process:
+        left = Process(process.pid, start_of(process.pid))
+        hung = Answer(HUNG, None, "did not come back within 1.2 s", 1.2, left)
+        with monkeypatch.context() as first:
+            first.setattr(_health_run, "ask_all", lambda *_args: {f"mount:{node.home}": hung})
+            assert at(1000, "prolog") == (OK, "not_measured")
+        if ends:
+            process.kill()
+            process.wait()
+        assert at(1360, "epilog") == ((OK, "not_measured") if ends else (FAILED, "fail"))
+        process.kill()
+    assert ("DRAIN" in node.in_slurm[0]) == (not ends)
+
+
 # Slurm: whose drain it is.
 
 
@@ -419,6 +512,30 @@ def test_a_job_that_starts_during_the_checks_has_left_nothing(
     found = [one["status"] for one in node.records() if one["check"] == check]
     assert sorted(found)[0] == ("fail" if status == FAILED else "not_measured")
     assert ("DRAIN" in node.in_slurm[0]) == (status == FAILED)
+
+
+@pytest.mark.parametrize("begins", ["before", "meanwhile", "never"])
+def test_a_test_of_this_collection_is_no_job_that_left_something(node, monkeypatch, begins):
+    """validate_nodes loads drained nodes, too, and over SSH some in service."""
+    node.hardware.state(PROCESS)
+    node.show_host()
+    node.set_slurm("IDLE+DRAIN+RESERVED", "dgx-gate: new")
+    with contextlib.ExitStack() as test:
+        if begins == "before":
+            test.enter_context(loading())
+        if begins == "meanwhile":
+            after = _health_run._after_checks
+
+            def begun(*words):
+                test.enter_context(loading())
+                return after(*words)
+
+            monkeypatch.setattr(_health_run, "_after_checks", begun)
+        assert node.run("timer") == (FAILED if begins == "never" else OK)
+    found = {one["status"] for one in node.records("timer") if one["check"] == "gpu.processes"}
+    assert found == {
+        "before": set(), "meanwhile": {"pass", "not_measured"}, "never": {"pass", "fail"}
+    }[begins]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -518,6 +635,29 @@ def test_xids_are_settled_by_the_one_who_resumes_the_node(node, first, state):
     assert node.calls[asked:] == 2 * ["show node dgx-01"]
     node.hardware.kernel_log.write_text(LOST + LOST.replace("10.5", "99.5"))
     assert node.run("health") == FAILED
+
+
+@pytest.mark.parametrize("first", ["health", "prolog"])
+@pytest.mark.usefixtures("patient")
+def test_a_drain_of_an_earlier_boot_settles_no_xid_of_this_one(node, first):
+    """`scontrol reboot` with nextstate=RESUME takes a drain back, and no operator has looked."""
+    node.hardware.kernel_log.write_text(LOST)
+    assert node.run("health") == FAILED
+    reason = node.in_slurm[1]
+    path = node.state / "state.json"
+    state = json.loads(path.read_text())
+    assert state["drained_boot"] == state["boot"]
+    path.write_text(json.dumps({**state, "boot": "earlier", "drained_boot": "earlier"}))
+    # Before Slurm resumes it, the drain is known to be that of before.
+    assert node.run("health") == FAILED
+    assert json.loads(path.read_text())["drained_boot"] == "earlier"
+    node.set_slurm("IDLE")
+    assert node.run(first) == FAILED
+    assert node.in_slurm == ("IDLE+DRAIN", reason)
+    # Of this drain the operator knows.
+    node.set_slurm("IDLE")
+    assert node.run(first) == OK
+    assert node.in_slurm == ("IDLE", "")
 
 
 @pytest.mark.usefixtures("patient")

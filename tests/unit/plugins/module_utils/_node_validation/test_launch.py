@@ -8,7 +8,7 @@ tests/soak/validation_kills does the same with more of them.
 from __future__ import annotations
 
 import contextlib
-import gzip
+import json
 import os
 import stat
 from collections.abc import Callable, Sequence
@@ -21,14 +21,19 @@ import validation_walk
 from validation_walk import walk
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.files import UnsafeError
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ToolError
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.wait import attempts
 from ansible_collections.baremetal.dgx.plugins.module_utils._node_validation import (
     launch as _launch,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._node_validation.spool import Spool
 from ansible_collections.baremetal.dgx.plugins.module_utils._node_validation.start import (
     Start,
     clush_start,
+    srun_start,
+)
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.records import (
+    read_spool,
+    why_missing,
 )
 
 
@@ -63,30 +68,63 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> model.World:
     return made
 
 
-def test_what_came_is_handed_on_and_a_second_run_starts_only_what_is_missing(
+def test_what_came_is_handed_on_and_a_second_run_asks_all_that_is_not_kept(
     world: model.World,
 ) -> None:
     model.control(world)
-    launch = world.launch()
-    assert launch.missing(world.names()) == ["dgx-02"]
-    paths = launch.pack()
-    spool = Spool(model.RUN)
-    for path in paths:
-        with gzip.open(path, "rt") as lines:
-            for line in lines:
-                node, _colon, text = line.partition(": ")
-                spool.feed(node, text)
+    spool = world.answers()
     assert spool.count("dgx-01") == len(model.PARTS)
     assert spool.count("dgx-02") == 1
+    assert missing(world) == ["dgx-02"]
     (world.folder / "fates.json").write_text("{}")
-    before = [world.asked(name) for name in ("dgx-01", "dgx-03")]
     model.control(world)
-    assert world.launch().missing(world.names()) == []
-    assert [world.asked(name) for name in ("dgx-01", "dgx-03")] == before
-    starts = sorted(path.name for path in world.spool.glob("*.labels.json"))
-    assert starts == ["0-1.labels.json", "0-2.labels.json"]
-    assert '"dgx-02"' in (world.spool / starts[1]).read_text()
-    assert "dgx-01" not in (world.spool / starts[1]).read_text()
+    assert missing(world) == []
+    assert world.asked("dgx-01") == [*model.PARTS, *model.QUICK]
+
+
+def test_what_an_earlier_run_has_brought_is_no_answer(world: model.World) -> None:
+    """The node may have been repaired since, or have booted: it alone knows what still counts."""
+    model.control(world)
+    (world.folder / "fates.json").write_text(json.dumps({"dgx-01": model.HANG}))
+    model.control(world)
+    assert missing(world) == ["dgx-01"]
+    assert world.answers().answer("dgx-01", "nccl") is None
+
+
+def missing(world: model.World) -> list[str]:
+    """The nodes that the last control side has not heard to the end."""
+    return json.loads((world.folder / "missing.json").read_text())
+
+
+@pytest.mark.parametrize("fails", [1, 99])
+def test_a_group_that_cannot_be_started_costs_itself(
+    world: model.World, monkeypatch: pytest.MonkeyPatch, fails: int
+) -> None:
+    """A job that is gone, or a scontrol that does not answer."""
+    monkeypatch.setattr(_launch, "_PAUSE_S", 0.1)
+    monkeypatch.setattr(_launch, "_TRIES", 3)
+    monkeypatch.setenv("PATH", f"{world.folder / 'bin'}:{os.environ['PATH']}")
+    (world.folder / "fates.json").write_text("{}")
+    tries: list[str] = []
+
+    def begin(name: str, job: str, nodes: Sequence[str]) -> Start:
+        if job == "8" and len(tries) < fails:
+            tries.append(name)
+            raise ToolError("Slurm does not show job 8: it did not end within 60 s")
+        return srun_start(name, job, nodes, ["python3", model.RUN])
+
+    launch = world.launch()
+    groups = {"7": ["dgx-01"], "8": ["dgx-02"], "9": ["dgx-03"]}
+    launch.run(groups, begin, str(world.folder / "program"), 600)
+    assert len(tries) == min(fails, 3)
+    assert launch.missing(world.names()) == ([] if fails == 1 else ["dgx-02"])
+    whole = ["dgx-01", "dgx-03"] + ["dgx-02"] * (fails == 1)
+    assert [launch.spool.count(name) for name in whole] == [len(model.PARTS)] * len(whole)
+    spool = read_spool(model.RUN, launch.pack(), world.names())
+    if fails > 1:
+        assert why_missing(spool, "dgx-02", "nccl") == (
+            "Slurm does not show job 8: it did not end within 60 s"
+        )
 
 
 def test_a_node_with_which_no_step_is_created_costs_itself(
@@ -99,8 +137,7 @@ def test_a_node_with_which_no_step_is_created_costs_itself(
     world = model.World(tmp_path)
     world.make(names, {"dgx-05": model.DOWN}, 0.01)
     model.control(world)
-    launch = world.launch()
-    assert launch.missing(names) == ["dgx-05"]
+    assert missing(world) == ["dgx-05"]
     assert [world.asked(name) for name in names if name != "dgx-05"] == [[*model.PARTS]] * 10
 
 
@@ -185,7 +222,9 @@ def test_a_node_whose_connection_breaks_is_started_again(fan_out: FanOut, tmp_pa
         "all-1": ["dgx-01", "dgx-02", "dgx-03"], "all-2": ["dgx-02"], "missing": []
     }  # fmt: skip
     # It has kept what it has done before.
-    assert model.World(tmp_path).asked("dgx-02") == [*model.PARTS]
+    assert model.World(tmp_path).asked("dgx-02") == [
+        *model.QUICK, model.LOADS[0], *model.QUICK, model.LOADS[1]
+    ]  # fmt: skip
 
 
 def test_a_node_that_is_never_reached_is_tried_a_few_times(fan_out: FanOut) -> None:

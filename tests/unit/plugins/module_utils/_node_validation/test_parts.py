@@ -13,6 +13,7 @@ import pytest
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.child import limited
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.files import UnsafeError
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_validation import kept
 from ansible_collections.baremetal.dgx.plugins.module_utils._node_validation.kept import kept_by
 from ansible_collections.baremetal.dgx.plugins.module_utils._node_validation.parts import (
     Node,
@@ -57,9 +58,9 @@ class World:
 
     def ask(self, parts: list[Part] | None = None) -> dict[str, Any]:
         result: dict[str, Any] = {}
-        with kept_by(RUN, self.place) as kept:
+        with kept_by(RUN, self.place) as own:
             says = (lambda: self.refused, lambda: self.job)
-            node = Node(kept, self.call, *says, self.stopped.append, limited)
+            node = Node(own, self.call, *says, self.stopped.append, limited)
             node.ask(PARTS if parts is None else parts, result.__setitem__)
         return result
 
@@ -115,23 +116,45 @@ def test_a_job_that_began_meanwhile_has_left_nothing_behind(
         **PASS, **({"verdict": "fail"} if options["idle"] else broken)
     }  # fmt: skip
     calls = [{"module": "gpu_health", "options": {"call": 0, "idle": idle}}]
-    for _run in range(2):
-        result = world.ask([Part("gpu_health", False, 5.0, calls), *PARTS[1:]])
-        assert result["gpu_health"]["verdict"] == verdict
-        assert world.calls().count("gpu_health0") == asked, "what is kept is the last answer"
+    result = world.ask([Part("gpu_health", False, 5.0, calls), *PARTS[1:]])
+    assert result["gpu_health"]["verdict"] == verdict
+    assert world.calls().count("gpu_health0") == asked
 
 
-def test_no_part_is_asked_twice_in_one_run(world: World) -> None:
+def test_no_load_is_put_on_the_node_twice_in_one_run(world: World) -> None:
     world.ask(PARTS[:3])
     before = world.calls()
     assert world.ask() == {one.name: {"verdict": "pass", "records": []} for one in PARTS}
-    assert world.calls() == [*before, "nccl0"]
+    assert world.calls() == [*before, "gpu_health0", "canary0", "nccl0"]
 
 
-def test_findings_of_before_the_kill_still_forbid_the_load(world: World) -> None:
-    world.answers["gpu_health"] = {**PASS, "verdict": "fail"}
+@pytest.mark.parametrize(("before", "now"), [("fail", "pass"), ("pass", "fail")])
+def test_what_only_asks_is_asked_again_after_a_kill(world: World, before: str, now: str) -> None:
+    """A repair may have come between: what it has left is what counts."""
+    world.answers["gpu_health"] = {**PASS, "verdict": before}
     world.ask(PARTS[:1])
-    assert world.ask()["burn"]["why"] == "gpu_health has findings"
+    world.answers["gpu_health"] = {**PASS, "verdict": now}
+    result = world.ask()
+    assert result["gpu_health"]["verdict"] == now
+    assert result["nccl"].get("why") == ("gpu_health has findings" if now == "fail" else None)
+
+
+def test_what_is_kept_is_of_this_boot(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.ask()
+    before = world.calls()
+    assert world.ask()["nccl"]["verdict"] == "pass"
+    assert "nccl0" not in world.calls()[len(before) :]
+    monkeypatch.setattr(kept, "boot_id", lambda: "another")
+    world.answers["nccl"] = {**PASS, "verdict": "fail"}
+    assert world.ask()["nccl"]["verdict"] == "fail"
+
+
+@pytest.mark.parametrize("text", ['{"verdict": "pass", "records": []}', "[]", '{"boot": 1}', "{"])
+def test_a_file_of_another_form_is_no_answer(world: World, text: str) -> None:
+    world.ask()
+    Path(world.place, RUN, "nccl.json").write_text(text)
+    world.answers["nccl"] = {**PASS, "verdict": "fail"}
+    assert world.ask()["nccl"]["verdict"] == "fail"
 
 
 def test_a_part_that_breaks_or_hangs_costs_itself_and_is_asked_again(world: World) -> None:
@@ -172,8 +195,8 @@ def test_a_burn_in_that_was_not_begun_is_nobodys_to_stop(world: World) -> None:
 
 
 def test_only_root_looks_into_what_is_kept_and_other_runs_leave_nothing(world: World) -> None:
-    with kept_by("f" * 16, world.place) as kept:
-        kept.keep("nccl", PASS)
+    with kept_by("f" * 16, world.place) as own:
+        own.keep("nccl", PASS)
     world.ask()
     assert os.listdir(world.place) == [RUN]
     for path in (world.place, os.path.join(world.place, RUN)):

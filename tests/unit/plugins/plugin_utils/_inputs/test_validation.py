@@ -49,5 +49,7 @@ def test_a_node_is_held_longer_than_all_parts_may_take(level: str, dcgm: dict[st
 
 
 def test_what_the_site_sets_holds() -> None:
-    found = validation_inputs(host(hold_s=600))["__validation_levels"]
+    limits = {"gpu.clock_sm": 2100}
+    found = validation_inputs(host(hold_s=600, health_thresholds=limits))["__validation_levels"]
     assert {found[level]["hold_s"] for level in LEVELS} == {600}
+    assert [found[level]["health_thresholds"] for level in LEVELS] == [limits] * len(LEVELS)

@@ -246,6 +246,23 @@ def test_whatever_is_not_a_record_is_not_measured(given):
     assert place_of(record["subject"]).owner == "n"
 
 
+@pytest.mark.parametrize(
+    ("given", "check"),
+    [
+        ({"check": "memory.size"}, "memory.size"),
+        ({"check": "cpu.cores", "subject": "node:n", "status": "ok"}, "cpu.cores"),
+        ({"subject": "node:n", "status": "pass"}, "cpu.run"),
+        ({"check": ["memory.size"]}, "cpu.run"),
+        # The name of a check of another part.
+        ({"check": "gpu.ecc"}, "cpu.run"),
+    ],
+)
+def test_a_record_that_cannot_be_read_keeps_its_check(given, check):
+    (record,) = fold("n", {"cpu_memory": ""}, {"cpu_memory": {"records": [given]}}, AT)["records"]
+    assert (record["check"], record["status"]) == (check, "not_measured")
+    assert (record["subject"], record["at"], bool(record["remedy"])) == ("node:n", AT, True)
+
+
 def test_the_playbook_writes_the_level_that_the_records_prove():
     plays = yaml.safe_load((PLAYBOOKS / "validate_nodes.yml").read_text())
     switches = "(__validation.parts, __validation_nothing, parts | default({}))"

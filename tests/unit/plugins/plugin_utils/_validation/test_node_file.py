@@ -18,6 +18,7 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.node_ver
 NODE = "dgx-07"
 NIGHT, MORNING, NEXT = "2026-11-21T02:00:00Z", "2026-11-21T06:00:00Z", "2026-11-22T02:00:00Z"
 NOTHING = {"ib_health": "no rails", "canary": "no mounts", "fio": "no folder", "cpu_memory": "x"}
+LAYERS = ("cpu.cores", "memory.balance")
 PARTS = {"gpu_health": "gpu.ecc", "dcgm": "dcgm.memory", "burn": "burn.gemm_bf16", "nccl": "nccl.x"}
 
 
@@ -66,6 +67,25 @@ def test_a_failure_under_load_stands_until_it_is_measured(
         assert [one["check"] for one in data["standing"]] == ["burn.gemm_bf16"]
     data = run(data, "standard", NEXT)
     assert (data["standing"], verdict(data)) == ([], ("pass", "standard", NEXT))
+
+
+@pytest.mark.parametrize("name", [{"check": "memory.size"}, {}])
+def test_a_failure_stands_while_the_record_of_its_check_cannot_be_read(
+    name: dict[str, str],
+) -> None:
+    def after(former: Any, at: str, given: Any) -> dict[str, Any]:
+        """The file after a run that reads this beside healthy records of both layers."""
+        healthy = [Record(one, f"node:{NODE}", "pass", at=at).as_data() for one in LAYERS]
+        answers = {"cpu_memory": {"records": [*healthy, given]}}
+        asked = reasons("standard", dict.fromkeys(PARTS, False), {"canary": "x", "ib_health": "x"})
+        result = fold(NODE, asked, answers, at, None, {}, "standard")
+        return validation_file(result, NODE, asked, [], former)
+
+    size = Record("memory.size", f"node:{NODE}", "fail", at=NIGHT).as_data()
+    data = after(after(None, NIGHT, size), MORNING, name)
+    assert [one["check"] for one in data["standing"]] == ["memory.size"]
+    data = after(data, NEXT, {**size, "status": "pass", "at": NEXT})
+    assert data["standing"] == []
 
 
 def test_a_pass_makes_the_evidence_neither_deeper_nor_older() -> None:

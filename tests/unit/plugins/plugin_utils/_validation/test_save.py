@@ -187,7 +187,7 @@ def test_an_answer_without_records_is_not_measured_and_costs_no_other_node(world
     assert result["nodes"]["pass"] == ["dgx-01"]
     two = world.records("dgx-02")
     text = "the check itself failed: one of its records cannot be read: "
-    assert two["gpu.run"]["text"] == f"gpu_health: {text}KeyError('subject')"
+    assert two["gpu.ecc"]["text"] == f"gpu_health: {text}KeyError('subject')"
     assert two["burn.run"]["text"].startswith(f"burn: {text}TypeError(")
     assert two["nccl.run"]["status"] == "not_measured"
 
