@@ -16,7 +16,7 @@ description:
     touched. The checksum of each package is compared before anything is sent.
   - What is done is written as lines into O(folder), before each step. After a run that was
     killed, the next one follows the task that was begun; where that cannot be known nothing is sent
-    without O(again).
+    without O(again). Lines of a machine with another serial number do not count.
   - A package that is written and waits for its cycle is neither done nor failed; it is pending.
 version_added: 1.0.0
 author:
@@ -48,8 +48,9 @@ options:
     type: bool
     default: true
   again:
-    description: Consent to send packages again that failed, that may have arrived, or whose
-      components are as declared except those whose version the BMC does not name.
+    description: Consent to send packages again that failed, that may have arrived, whose task is
+      lost or has no end, or whose components are as declared except those whose version the BMC
+      does not name. A task that still runs is not waited for.
     type: bool
     default: false
   flash_s:

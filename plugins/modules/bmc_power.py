@@ -16,7 +16,8 @@ description:
     and O(held) that a reservation keeps jobs away (M(baremetal.dgx.slurm_node_hold)). Others are
     C(not_measured), with the reason.
   - With O(state=planned) nothing is switched; RV(due) has the nodes to take out of service first,
-    never more than O(share) of the fleet.
+    never more than O(share) of the fleet. It fails if a cycle would take more, since the next run
+    would begin with the same machines.
   - An operating system gets O(soft_s) to end. AC power counts as cycled when the BMC itself was
     gone and is back. What a BMC cannot do is C(not_measured), by name.
 version_added: 1.0.0

@@ -12,7 +12,7 @@ short_description: The next step of repair of each node that is out of service
 description:
   - Keeps the incidents of a cluster as lines in a file, one for each node that the gate or its
     health program has drained, and says which step of repair is due. The least step comes first;
-    each is taken once in an incident, and O(times) times in O(days) days.
+    each is taken once in an incident, and O(times) times in O(days) days because of one part.
   - A step that is due has been noted as begun when the module returns, so that a run that is killed
     does not repeat it.
   - A node with a job on it, one that others drained, and one that is down get no step. Where many
@@ -101,7 +101,7 @@ options:
     type: int
     default: 1
   times:
-    description: How often a step is taken on a node within O(days).
+    description: How often a step is taken because of one part, wherever it is, within O(days).
     type: int
     default: 1
   days:
@@ -185,11 +185,10 @@ due:
     why:
       description: What it rests on.
       type: str
-level:
-  description: Least level of the validation after these steps, of O(level) and those that ask what
-    their nodes fail.
-  returned: success
-  type: str
+    level:
+      description: Least level of the validation after it, O(level) or the deeper one that asks what
+        the node fails.
+      type: str
 waits:
   description: Nodes that are out and get no step now, each with C(node) and C(why).
   returned: success

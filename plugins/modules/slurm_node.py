@@ -62,6 +62,16 @@ options:
       RV(unknown).
     type: bool
     default: false
+  answering:
+    description:
+      - With O(state=resumed), owners of reasons. A node that is out with a reason of one of them
+        must take connections at the port of its slurmd first, within O(wait_timeout_s), and is
+        resumed as soon as it does, whatever the others do. One that does not stays out, and is in
+        RV(silent); what Slurm shows of a node in its power-on self test is of before.
+      - The connections are made from the host that the module runs on.
+    type: list
+    elements: str
+    default: []
   wait:
     description: Wait until drained or downed nodes have no job left, or until resumed nodes can
       take one.
@@ -114,6 +124,11 @@ refused:
   type: list
   elements: dict
   sample: [{"node": "dgx-07", "state": "IDLE+DRAIN", "reason": "broken fan", "by": "root"}]
+silent:
+  description: Nodes of O(answering) that do not answer, with C(node) and C(why).
+  returned: success
+  type: list
+  elements: dict
 unknown:
   description: Nodes that Slurm does not know.
   returned: success
@@ -121,7 +136,7 @@ unknown:
   elements: str
 """
 
-from typing import Any
+from typing import Any, Iterable, Mapping, Sequence
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -136,6 +151,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "owner": {"type": "str", "default": "dgx"},
     "force": {"type": "bool", "default": False},
     "absent_ok": {"type": "bool", "default": False},
+    "answering": {"type": "list", "elements": "str", "default": []},
     "wait": {"type": "bool", "default": False},
     "wait_timeout_s": {"type": "int", "default": 3600},
     "poll_s": {"type": "int", "default": 5},
@@ -147,21 +163,33 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params, run = module.params, ModuleRunner(module)
     changed: list[str] = []
+    silent: dict[str, str] = {}
+    plan = slurm.NodePlan()
+    before: dict[str, slurm.Node] = {}
+    unknown: list[str] = []
     with reported(module, lambda: {"changed": bool(changed), "changed_nodes": changed}):
         want = slurm.desired(params)
         names, present = slurm.known(module, run, params["nodes"])
         absent_ok = params["absent_ok"] or module.check_mode
-        before, unknown = slurm.split_known(names, present, absent_ok)
-        plan = slurm.plan_nodes(want, before.values())
+        turns: Iterable[tuple[Sequence[str], Mapping[str, slurm.Node]]] = [(names, present)]
+        if params["answering"] and want.state == slurm.RESUMED and not module.check_mode:
+            turns = slurm.in_turn(run, names, present, params, silent)
+        for ready, shown in turns:
+            found, absent = slurm.split_known(ready, shown, absent_ok)
+            step = slurm.plan_nodes(want, found.values())
+            plan, before, unknown = plan.then(step), {**before, **found}, unknown + absent
+            if step.updates and not module.check_mode:
+                changed += step.changed_names
+                slurm.apply(run, want, step)
         after = plan.after
         if not module.check_mode:
-            changed += plan.changed_names
-            after = slurm.bring_about(run, want, plan, present, before, params)
+            after = slurm.settled(run, want, plan, before, params)
     result: dict[str, Any] = {
         "changed": bool(plan.updates),
         "nodes": slurm.report(before, after),
         "changed_nodes": plan.changed_names,
         "refused": slurm.refusals(plan),
+        "silent": [{"node": name, "why": why} for name, why in silent.items()],
         "unknown": unknown,
     }
     if module._diff:

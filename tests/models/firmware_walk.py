@@ -71,7 +71,7 @@ class Walk:
         self.flashed: list[str] = []
         self.cycles: list[str] = []
         self.known: dict[str, int] = {"/t/old": 0}
-        self.state, self.away = "On", 0
+        self.state, self.away, self.number = "On", 0, "1660224000001"
         self.now, self.fuse, self.ticks, self.killed = 1_800_000_000.0, -1, 0, 0
         self.lies: set[str] = set()
         # Components without a version.
@@ -82,6 +82,8 @@ class Walk:
             for one in PACKAGES
         ]
         self.cannot_cycle = self.loses_answers = self.spoils = self.forgets = False
+        # Tasks that stay as they are.
+        self.endless = False
         # An answer that names no task; whether it is 202; seconds until the task is in the list.
         self.names_none = self.is_accepted = False
         self.late_s: float | None = 0.0
@@ -104,6 +106,10 @@ class Walk:
         if self.away > 0:
             self.away -= 1
             raise SilentError("no answer in time")
+
+    def serial(self) -> str:
+        # It is part of what a session begins with.
+        return self.number
 
     def power(self) -> str:
         self._asked()
@@ -162,7 +168,7 @@ class Walk:
         if path not in self.known:
             raise RefusedError("HTTP 404")
         if self.known[path] > 0:
-            self.known[path] -= 1
+            self.known[path] -= not self.endless
             return "running", "39.1 %"
         if self.spoils:
             return "failed", "invalid image"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.machine import (
@@ -32,11 +32,17 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.redfish import 
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.switch import (
     ACTIONS,
+    CYCLE,
     Limits,
     Switched,
     switch,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
+    ENDED,
+    CommandResult,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm import hold
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.hold_many import Cluster, Holder
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.nodes import (
     DRAINED,
     RESUMED,
@@ -219,6 +225,30 @@ class World:
             self.held.add(name)
         return decided.may_load
 
+    def release(self, names: list[str], reserved: list[str]) -> None:
+        """What slurm_nodes_hold does; job and reservation of a node are left by a killed run."""
+        mine = hold.Mine("dgx-validate", "root", "new", ("old",))
+        seen = {
+            name: hold.Seen(
+                node,
+                (hold.Running(name, "dgx-validate:old", "root", "RUNNING"),)
+                if name in self.held else (),
+                reservations=(hold.Reservation(f"dgx-validate_old_{name}", ""),)
+                if name in self.reserved else (),
+            )
+            for name, node in self.nodes.items()
+        }  # fmt: skip
+
+        def ended(argv: Sequence[str], **_given: object) -> CommandResult:
+            if argv[0] == "scancel":
+                self.held.remove(argv[1])
+            else:
+                self.reserved.remove(argv[-1].partition("_old_")[2])
+            return CommandResult(tuple(argv), ENDED, 0)
+
+        holder = Holder(ended, hold.Request("", mine, 60, 15), hold.SLURM, 1)  # type: ignore[arg-type]
+        holder.give_back(Cluster(seen, {}), names, reserved)
+
     def run(self, action: str, targets: list[str]) -> None:
         """One run of the playbook, to its end or to where it is killed."""
         self.running = True
@@ -243,8 +273,12 @@ class World:
             ]  # fmt: skip
             self.step()
             self.update(RESUMED, done)
+            self.step()
+            self.release([], done)
             return
         outing = plan_outing(dict(self.nodes), targets, self.share)
+        if action in (CYCLE, AC_CYCLE) and outing.crowded:
+            return
         self.step()
         self.update(DRAINED, list(outing.fresh), action)
         held = []
@@ -255,7 +289,7 @@ class World:
         shown = dict(self.nodes)
         self.step()
         refused = [name for name in outing.names if obstacle(shown.get(name), name in held)]
-        back = list(refused)
+        back = [name for name in refused if name in outing.fresh]
         for name in outing.names:
             if name not in refused:
                 one = self._switch(name, action)
@@ -264,17 +298,19 @@ class World:
         self.step()
         self.update(RESUMED, back)
         self.step()
-        self.reserved -= set(held)
-        self.held -= set(held)
+        self.release(list(outing.names), back)
 
     def settle(self) -> None:
         """Calm, and one run that brings everything back: nothing is left out or off."""
         self.calm, self.away = True, {}
         for name in list(self.jobs):
             self.end_job(name)
-        self.reserved.clear()
-        self.held.clear()
+        # A killed validation has left one, and its load may still run.
+        self.held.add(next(iter(self.nodes)))
+        held = set(self.held)
         self.run(ON, list(self.nodes))
+        assert self.held == held, f"jobs on {held - self.held} were ended"
+        assert not self.reserved, f"{self.reserved} stay reserved"
         for name, node in self.nodes.items():
             assert self.power[name] == "On", name
             assert not is_owned(node, OWNER) or not node.has("DRAIN"), node
@@ -291,8 +327,11 @@ def walk(seed: int) -> World:
         for _moment in range(world.draw.randint(0, 8)):
             world.happen()
         names = list(world.nodes)
-        targets = world.draw.sample(names, world.draw.randint(1, len(names)))
-        world.run(world.draw.choice(ACTIONS), targets)
+        action = world.draw.choice(ACTIONS)
+        # A cycle of more than the share is refused.
+        most = len(names) if action in (ON, OFF) else world.draw.choice((world.most, len(names)))
+        targets = world.draw.sample(names, world.draw.randint(1, most))
+        world.run(action, targets)
         world.check()
         if world.draw.random() < 0.5:
             # The time limits of what a killed run has left.

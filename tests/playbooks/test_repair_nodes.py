@@ -8,6 +8,7 @@ import contextlib
 import json
 import sys
 import tarfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -77,10 +78,10 @@ def site(tmp_path: Path) -> Site:
     return made
 
 
-def judge(site: Site, name: str, status: str) -> None:
+def judge(site: Site, name: str, status: str, check: str = "gpu.xid") -> None:
     """Write what a validation of the node has found just now."""
     record = {
-        "check": "gpu.xid", "subject": f"gpu:{name}/3", "at": utc_text(), "text": "Xid 48",
+        "check": check, "subject": f"gpu:{name}/3", "at": utc_text(), "text": "Xid 48",
         "status": status, "remedy": "reset the GPU",
     }  # fmt: skip
     (site.state / f"nodes/{name}.json").write_text(
@@ -251,6 +252,7 @@ def test_a_node_that_is_lost_in_its_step_keeps_no_lock_and_no_ticket_back(site: 
 
 def test_a_fault_is_repaired_and_the_gate_lets_the_node_in(site: Site) -> None:
     (site.folder / "reset-helps").touch()
+    started = time.time()
     rc, output = run(site, "--check")
     assert rc == 0, output
     assert f"{NODE}: reset_gpu: gpu.xid: Xid 48" in output
@@ -276,6 +278,7 @@ def test_a_fault_is_repaired_and_the_gate_lets_the_node_in(site: Site) -> None:
         ("opened", ""), ("begun", "reset_gpu"), ("ended", "reset_gpu"), ("closed", "")
     ]  # fmt: skip
     assert f"{NODE}: back" in output
+    assert int(started) <= int(site.since(NODE)) <= time.time()
     (incident,) = json.loads((site.state / "incidents/incidents.json").read_text())["incidents"]
     assert (incident["node"], incident["state"], incident["action"]) == (NODE, "closed", "back")
     assert incident["actions"][0]["outcome"] == "done"
@@ -289,6 +292,21 @@ def test_a_fault_is_repaired_and_the_gate_lets_the_node_in(site: Site) -> None:
     rc, output = run(site)
     assert rc == 0, output
     assert (events(site), acts(site)) == (before, ["nvidia-smi --gpu-reset"])
+
+
+def test_a_node_is_loaded_for_what_it_fails_under_load_alone(site: Site) -> None:
+    """At the gate's level a burn-in that failed is not measured; the other node needs none."""
+    burned, reason = "dgx-02", write_reason("dgx-02", FAILED, "gpu3 gemm_bf16: 12 wrong")
+    site.set_slurm({**site.slurm, burned: ["IDLE+DRAIN", reason]})
+    judge(site, burned, "fail", "burn.gemm_bf16")
+    gate = {**GATE["cluster_gate"], "level": "quick"}
+    ladders = {"burn.gemm_bf16": ["reset_gpu", "return"]}
+    allowed = {"steps": ["reset_gpu"], "at_once": 2, "ladders": ladders}
+    rc, output = run(site, cluster_gate=gate, cluster_repair=allowed)
+    assert rc == 0, output
+    levels = {name: json.loads((site.state / f"nodes/{name}.json").read_text())["level"]
+              for name in (NODE, burned)}  # fmt: skip
+    assert levels == {NODE: "quick", burned: "standard"}
 
 
 def test_a_step_that_does_not_help_is_not_repeated(site: Site) -> None:
@@ -316,6 +334,28 @@ def test_a_step_that_fails_is_noted_and_the_node_is_asked_all_the_same(site: Sit
     ]
     assert [line["text"] for line in book if line["what"] == "ended"] == ["failed"]
     assert site.slurm[NODE][0] == "IDLE+DRAIN"
+
+
+def test_a_step_is_taken_without_the_evidence_that_cannot_be_had(site: Site) -> None:
+    """Else three runs without a step would come to the return of the part."""
+    (site.folder / "reset-helps").touch()
+    now = int(time.time())
+    (site.folder / "bin/date").write_text(f"#!/bin/sh\necho {now}\n")
+    (site.folder / "bin/date").chmod(0o755)
+    # Where the folder of the incident would be.
+    (site.state / "incidents").mkdir()
+    at = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+    (site.state / f"incidents/{NODE}-{at}").touch()
+    with contextlib.ExitStack() as stack:
+        Machines(site, stack)
+        rc, output = run(site)
+    assert rc == 0, output
+    assert "reset_gpu: Fetch the evidence: " in output
+    assert "reset_gpu: Read the node's BMC: " in output
+    removed = output.partition("TASK [Remove the evidence from the node]")[2]
+    assert removed.lstrip(" *").startswith(f"ok: [{NODE}]")
+    assert acts(site) == ["nvidia-smi --gpu-reset"]
+    assert events(site)[1:] == [("begun", "reset_gpu"), ("ended", "reset_gpu"), ("closed", "")]
 
 
 def test_the_fabric_is_swept_for_a_node_that_waits_for_that(site: Site) -> None:

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import signal
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -108,11 +109,7 @@ def test_killed_while_it_waits_for_the_bmc_it_goes_on(fleet: Fleet) -> None:
     process.communicate()
     assert bmc.flashed == ["bios"]
     assert fleet.site.slurm[NODE] == ["IDLE+DRAIN", "dgx-firmware: update"]
-    # The module that the killed run has started is still at work: it is not overtaken.
-    rc, output = fleet.update(firmware_allowed=True)
-    assert rc != 0
-    assert "not reached: another run is at work on it" in output
-    assert bmc.flashed == ["bios"]
+    # The module that the killed run has started is still at work.
     bmc.busy = False
     while fleet.lines[-1] != "done" or fleet.lines.count("done") < 2:
         assert time.monotonic() < end + 240
@@ -122,6 +119,21 @@ def test_killed_while_it_waits_for_the_bmc_it_goes_on(fleet: Fleet) -> None:
     assert rc == 0, output
     assert bmc.flashed == ["bios", "gpus"]
     assert fleet.site.slurm[NODE] == ["IDLE", ""]
+    assert fleet.reserved == {}
+
+
+def test_what_an_earlier_run_has_written_stays_out_if_it_is_refused(fleet: Fleet) -> None:
+    rc, output = fleet.update(firmware_allowed=True, firmware_activate=False)
+    assert rc != 0
+    assert fleet.lines[-1] == "flashed"
+    out = ["IDLE+DRAIN", "dgx-firmware: update"]
+    assert fleet.site.slurm[NODE] == out
+    fleet.reserve(NODE)
+    rc, output = fleet.update(firmware_allowed=True)
+    assert rc != 0
+    assert "not updated: it is not held against jobs" in output
+    assert fleet.site.slurm[NODE] == out
+    assert list(fleet.reserved.values()) == [NODE]
 
 
 def test_pending_is_no_pass_and_jobs_are_not_disturbed(fleet: Fleet) -> None:
@@ -160,11 +172,22 @@ def test_another_checksum_is_refused_before_anything_is_touched(fleet: Fleet) ->
 
 
 def test_a_step_of_an_upgrade_is_validated_before_the_node_returns(fleet: Fleet) -> None:
-    steps = ["-e", json.dumps(fleet.given({"firmware_allowed": True}))]
-    rc, output = fleet.site.run(
-        upgrade="update_firmware", upgrade_options=steps, upgrade_in_service=3, target=NODE
-    )
     log = fleet.site.state / "upgrade/update_firmware.log"
+
+    def upgrade(**more: object) -> tuple[int, str]:
+        steps = ["-e", json.dumps(fleet.given({"firmware_allowed": True, **more}))]
+        return fleet.site.run(
+            upgrade="update_firmware", upgrade_options=steps, upgrade_in_service=3, target=NODE
+        )
+
+    # It is still in its power-on self test, and would fail the validation.
+    place = fleet.slurmds[NODE].getsockname()
+    fleet.slurmds[NODE].close()
+    rc, output = upgrade(power_return_s=3)
+    assert rc != 0
+    assert "dgx-02 stays out: its slurmd at 127.0.0.2" in " ".join(log.read_text().split())
+    with socket.create_server(place):
+        rc, output = upgrade()
     assert rc == 0, output + log.read_text()
     assert fleet.bmcs[NODE].flashed == ["bios", "gpus"]
     assert fleet.site.slurm[NODE] == ["IDLE", ""]

@@ -42,17 +42,17 @@ class Book:
         self._path = os.path.join(folder, "updates.jsonl")
         self._lock = threading.Lock()
         lines = (text_if_there(self._path) or "").splitlines()
-        self._last = updates.last_of(one for one in map(updates.read_line, lines) if one)
+        self._events = updates.events_of(one for one in map(updates.read_line, lines) if one)
 
-    def last(self, node: str, package: str) -> Event | None:
-        """Return the last event of a package on a node."""
-        return self._last.get((node, package))
+    def last(self, node: str, package: str, serial: str) -> Event | None:
+        """Return the last event of a package on a node, as long as it is this machine."""
+        return updates.last_of(self._events.get((node, package), ()), serial)
 
     def add(self, event: Event) -> None:
         """Add a line, which is on disk on return. Raises OSError."""
         with self._lock:
             append_lines(self._path, [updates.line_of(event)])
-            self._last[event.node, event.package] = event
+            self._events.setdefault((event.node, event.package), []).append(event)
 
 
 @dataclass(frozen=True)
@@ -106,6 +106,7 @@ class Update:
         self._node, self._opener, self._book, self._rules = node, opener_, book, rules
         self._sleep, self._now = sleep, now
         self._line = Line(opener_)
+        self._serial = ""
         self._acted = False
 
     def run(self, packages: list[Mapping[str, Any]]) -> Outcome:
@@ -147,8 +148,7 @@ class Update:
         """
         again = self._rules.again
         while True:
-            known = self._book.last(self._node, package["sha256"])
-            is_there, wrong, tasks = self._look(package, known)
+            known, is_there, wrong, tasks = self._look(package)
             step = updates.next_step(known, is_there, tasks, self._now(), again)
             # Consent is to one more try.
             again = False
@@ -168,14 +168,17 @@ class Update:
                 return ended
 
     def _look(
-        self, package: Mapping[str, Any], known: Event | None
-    ) -> tuple[bool | None, str, list[str] | None]:
-        """Return whether the versions are there, which are not, and the tasks after a push."""
+        self, package: Mapping[str, Any]
+    ) -> tuple[Event | None, bool | None, str, list[str] | None]:
+        """Return the last event, if the versions are there, which not, the tasks after a push."""
         while True:
+            known = self._book.last(self._node, package["sha256"], self._serial)
             try:
                 is_there, wrong = self._read(package)
+                self._serial = self._serial or self._line.ask(_serial)
+                known = self._book.last(self._node, package["sha256"], self._serial)
                 is_sent = known and known.what in (updates.PUSHING, updates.TAKEN)
-                return is_there, wrong, self._line.ask(_tasks) if is_sent else None
+                return known, is_there, wrong, self._line.ask(_tasks) if is_sent else None
             except RefusedError:
                 raise
             except BmcError:
@@ -224,6 +227,7 @@ class Update:
 
     def _follow(self, package: Mapping[str, Any], task: str) -> Outcome | None:
         end, why = self._now() + self._rules.flash_s, ""
+        lost_end = 0.0
         while True:
             try:
                 state, text = self._line.ask(lambda machine: machine.task(task))
@@ -234,16 +238,26 @@ class Update:
                     return self._failed(package, f"{task}: {text}")
                 why = f"{task} is not over: {text}"
             except RefusedError as error:
-                # A BMC that started again with its new version has no old tasks.
+                # A BMC that started again with its new version has no old tasks, or not at once.
                 if self._reads_back(package):
                     return None
-                return self._failed(package, f"the BMC has no task {task} any more ({error})")
+                lost_end = lost_end or self._now() + self._rules.limits.change_s
+                why = f"the BMC has no task {task} any more ({error})"
+                if self._now() >= lost_end:
+                    return self._lost(package, why)
             except BmcError as error:
                 # A BMC that updates itself starts again meanwhile.
                 why = f"{task}: {error}"
             if self._now() >= end:
-                return self._end(None, package, why)
+                return self._end(None, package, f"{why}; {updates.AGAIN}")
             self._sleep(self._rules.limits.poll_s)
+
+    def _lost(self, package: Mapping[str, Any], why: str) -> Outcome:
+        """Return what came of a task that is gone: before its cycle a package shows no version."""
+        is_there, wrong = self._read(package)
+        if is_there is None or package["activation"] != "none":
+            return self._end(None, package, f"{why}; {updates.AGAIN}")
+        return self._failed(package, f"{why}; reads back {wrong}")
 
     def _activate(
         self, package: Mapping[str, Any], wrong: str, along: Sequence[Mapping[str, Any]]
@@ -291,7 +305,9 @@ class Update:
         return _declared(package, self._line.ask(lambda machine: machine.firmware()))
 
     def _note(self, package: Mapping[str, Any], what: str, tasks: str = "", text: str = "") -> None:
-        self._book.add(Event(self._now(), self._node, package["sha256"], what, tasks, text))
+        self._book.add(
+            Event(self._now(), self._node, package["sha256"], what, tasks, text, self._serial)
+        )
 
     def _failed(self, package: Mapping[str, Any], text: str) -> Outcome:
         self._note(package, updates.FAILED, text=text)
@@ -299,6 +315,13 @@ class Update:
 
     def _end(self, value: str | None, package: Mapping[str, Any], text: str) -> Outcome:
         return Outcome(value, f"{updates.package_of(package)}: {text}", self._acted)
+
+
+def _serial(machine: Machine) -> str:
+    try:
+        return machine.serial() or ""
+    except BmcError:
+        return ""
 
 
 def _tasks(machine: Machine) -> list[str] | None:
@@ -352,11 +375,11 @@ def _planned(
 
     book = Book(params["folder"])
 
-    def ask(name: str, bmc: Mapping[str, Any]) -> str:
+    def ask(name: str, bmc: Mapping[str, Any]) -> tuple[str, str]:
         with opener(bmc, params["timeout_s"])() as machine:
-            versions = machine.firmware()
+            versions, serial = machine.firmware(), _serial(machine)
         found = [
-            (is_there, wrong, book.last(name, one["sha256"]))
+            (is_there, wrong, book.last(name, one["sha256"], serial))
             for one in bmc["packages"]
             for is_there, wrong in [_declared(one, versions)]
             if not is_there
@@ -365,16 +388,19 @@ def _planned(
         # The first package decides, and no node leaves service for one that would not be sent.
         if found and updates.is_unmeasured(found[0][2], found[0][0], params["again"]):
             raise BmcError(f"{text}; {updates.AGAIN}")
-        return text
+        return text, serial
 
     # Reading disturbs no job.
-    found, lacking = ask_bmcs(bmcs, ask, params)
+    answers, lacking = ask_bmcs(bmcs, ask, params)
+    found = {name: wrong for name, (wrong, _serial) in answers.items()}
     there = {name: Outcome(DONE, "as declared") for name, wrong in found.items() if not wrong}
     for name in () if check_mode else there:
+        serial = answers[name][1]
         for one in bmcs[name]["packages"]:
-            known = book.last(name, one["sha256"])
+            known = book.last(name, one["sha256"], serial)
             if known and known.what != updates.DONE:
-                book.add(Event(time.time(), name, one["sha256"], updates.DONE))
+                done = Event(time.time(), name, one["sha256"], updates.DONE, serial=serial)
+                book.add(done)
     # Who needs nothing takes no part of the share.
     needy = [name for name in bmcs if found.get(name)]
     outing = plan_outing(nodes, needy, params["share"], params["serving"])

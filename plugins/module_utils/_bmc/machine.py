@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import Any, Callable, ContextManager, Iterator, Mapping, Protocol
 
 from .ipmi import Ipmi
@@ -28,6 +29,8 @@ _AC_ACTION, _AC_TYPES = "#NvidiaChassis.AuxPowerReset", ("AuxPowerCycleForce", "
 # Seconds that a BMC may take to accept a whole package.
 _PUSH_S = 1800.0
 # Redfish, Task, TaskState: what ends a task otherwise than well.
+# A task itself, not its monitor.
+_TASK = re.compile(r"/Tasks/[^/]+/?$")
 _FAILED = ("Exception", "Killed", "Cancelled", "Cancelling", "Interrupted")
 
 
@@ -132,14 +135,16 @@ class RedfishMachine:
     def task(self, path: str) -> tuple[str, str]:
         """Return `running`, `ended` or `failed` of a task, and what the BMC says about it."""
         data = self.session.get(path)
+        # The monitor of a task that is over answers as what was asked would have (DMTF DSP0266).
+        state = data.get("TaskState") or (None if _TASK.search(path) else "Completed")
         messages = [
             str(one.get("Message")) for one in data.get("Messages") or () if one.get("Message")
         ]
-        text = f"{data.get('TaskState')} {data.get('PercentComplete', '')}".strip()
+        text = f"{state} {data.get('PercentComplete', '')}".strip()
         text = ": ".join([text, *messages[-1:]])[:200]
-        if data.get("TaskState") in _FAILED or data.get("TaskStatus") == "Critical":
+        if state in _FAILED or data.get("TaskStatus") == "Critical":
             return "failed", text
-        return ("ended" if data.get("TaskState") == "Completed" else "running"), text
+        return ("ended" if state == "Completed" else "running"), text
 
     def _ac_cycle(self) -> None:
         for chassis in self.session.members(link(self.session.root, "Chassis")):

@@ -27,10 +27,14 @@ _SERVES = "it runs services of the cluster, too; do it by hand"
 
 @dataclass(frozen=True)
 class Outing:
-    """`names` may be worked on, of which `fresh` leave service for it; the others, and why not."""
+    """`names` may be worked on, of which `fresh` leave service for it; the others, and why not.
+
+    `crowded` are those of the others that only the share refuses.
+    """
 
     names: tuple[str, ...] = ()
     fresh: tuple[str, ...] = ()
+    crowded: tuple[str, ...] = ()
     refused: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -52,6 +56,7 @@ def plan_outing(
     }  # fmt: skip
     names: list[str] = []
     fresh: list[str] = []
+    crowded: list[str] = []
     refused: dict[str, str] = {}
     for name in dict.fromkeys(targets):
         node = nodes.get(name)
@@ -61,6 +66,7 @@ def plan_outing(
         if node is not None and not why and not node.has(*_OUT):
             if len(taken) >= most:
                 why = f"{len(taken)} of {len(nodes)} nodes are out for this, and {most} may be"
+                crowded.append(name)
             else:
                 taken.add(name)
                 fresh.append(name)
@@ -68,7 +74,7 @@ def plan_outing(
             refused[name] = why
         else:
             names.append(name)
-    return Outing(tuple(names), tuple(fresh), refused)
+    return Outing(tuple(names), tuple(fresh), tuple(crowded), refused)
 
 
 def left_out(nodes: Mapping[str, Node], names: Sequence[str]) -> list[str]:

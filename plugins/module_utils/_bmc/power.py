@@ -13,9 +13,9 @@ from .._core.record import Record, stamped, utc_text
 from .._core.run import ToolError
 from .._slurm.nodes import parse_nodes
 from .access import ask_bmcs, by_node, change_bmcs, loaded, opener
-from .machine import ON
-from .outing import obstacle, plan_outing
-from .switch import Limits, Switched, switch
+from .machine import AC_CYCLE, ON
+from .outing import Outing, obstacle, plan_outing
+from .switch import CYCLE, Limits, Switched, switch
 from .thresholds import SWITCHED
 
 
@@ -47,6 +47,22 @@ def bring_about(params: Mapping[str, Any], check_mode: bool) -> dict[str, Any]:
     return _result(action, sorted(due), refused, done, lacking)
 
 
+def _require_room(action: str, outing: Outing) -> None:
+    """ToolError for a cycle of more nodes than the share: afterwards none shows who had it.
+
+    The next run would begin with the same ones.
+    """
+    if action in (CYCLE, AC_CYCLE) and outing.crowded:
+        wanted = len(outing.fresh) + len(outing.crowded)
+        why = f"and {len(outing.fresh)} may leave; write fewer of them as -e target="
+        if not outing.fresh:
+            why = f"but {outing.refused[outing.crowded[0]]}; bring those back"
+        raise ToolError(
+            f"target: {action} would take {wanted} nodes out of service, {why}, or write a greater "
+            "-e power_share="
+        )
+
+
 def _planned(
     params: Mapping[str, Any], bmcs: Mapping[str, Any], nodes: Mapping[str, Any], action: str
 ) -> dict[str, Any]:
@@ -54,6 +70,7 @@ def _planned(
     outing = None
     if action != ON:
         outing = plan_outing(nodes, list(bmcs), params["share"], params["serving"])
+        _require_room(action, outing)
     asked = {name: bmc for name, bmc in bmcs.items() if outing is None or name in outing.names}
 
     def ask(_name: str, bmc: Mapping[str, Any]) -> str:

@@ -22,6 +22,8 @@ _MOST_PAGES = 32
 
 # 202 is a task that goes on.
 _ACCEPTED = (200, 201, 202, 204)
+# What the status of a task's monitor says, which may come without a body (DMTF DSP0266).
+_MONITORED = {201: "Completed", 202: "Running", 204: "Completed"}
 
 # For a pin alone: the adapter compares the certificate.
 _UNVERIFIED = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -139,17 +141,20 @@ class Session:
                 "GET", path + query, headers=self._headers, redirect=False, retries=False,
                 timeout=self._timeout_s,
             )  # fmt: skip
-            # 202 is a task that goes on, asked by its monitor.
-            data = json.loads(answer.data) if answer.status in (200, 202) else None
+            is_bare = answer.status in _MONITORED and not answer.data
+            has_data = answer.status in _ACCEPTED and not is_bare
+            data = json.loads(answer.data) if has_data else {}
         except Exception as error:
             raise _failure(error, path) from error
         if 300 <= answer.status < 400:
             raise BmcError(f"{path}: it leads to another address")
-        if answer.status not in (200, 202):
+        if answer.status not in _ACCEPTED:
             # What cannot be read is not there for this account.
             raise _refusal(path, answer.status, kind=LackError)
         if not isinstance(data, dict):
             raise BmcError(f"{path}: the answer is not an object")
+        if answer.status in _MONITORED:
+            data.setdefault("TaskState", _MONITORED[answer.status])
         return data
 
     def send(

@@ -53,9 +53,16 @@ class Line:
         self._machine: Machine | None = None
 
     def ask(self, question: Callable[[Machine], _T]) -> _T:
-        """Return what the machine answers; after a BmcError the next question is a new session."""
+        """Return what the machine answers; after a BmcError the next question is a new session.
+
+        A BMC that starts again lacks much of what a session begins with. That does not refuse the
+        question.
+        """
         if self._machine is None:
-            self._machine = self._stack.enter_context(self._opener())
+            try:
+                self._machine = self._stack.enter_context(self._opener())
+            except RefusedError as error:
+                raise BmcError(str(error)) from error
         try:
             return question(self._machine)
         except RefusedError:

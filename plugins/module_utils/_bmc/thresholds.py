@@ -81,5 +81,6 @@ UPDATED = Question(
 SWITCHED = Question(
     "bmc.switched", "power of the machine after it was switched", "==", None, "",
     "what the operator or the ladder of repair asked for",
-    "look: the text names what refused; the BMC's event log, then the same command again",
+    "look: the text names what refused; the BMC's event log, then the command again with "
+    "-e target= of this node",
 )  # fmt: skip

@@ -29,7 +29,7 @@ PUSH, WAIT, FOLLOW, ACTIVATE, STOP = "push", "wait", "follow", "activate", "stop
 # A BMC that unpacks an image shows its task late.
 SETTLE_S = 600.0
 # What a person's consent sends again.
-_DOUBTFUL = (FAILED, PUSHING, TAKEN)
+_DOUBTFUL = (FAILED, PUSHING, TAKEN, PUSHED)
 # What the BMC had before where it has no list: no later list holds it.
 NO_LIST = "?"
 AGAIN = "look at the BMC, then write -e firmware_again=true"
@@ -48,6 +48,8 @@ class Event:
     tasks: str = ""
     # With FAILED why; with TAKEN what keeps the answer from being the end.
     text: str = ""
+    # The machine's, as its BMC says it; older lines have none.
+    serial: str = ""
 
 
 @dataclass(frozen=True)
@@ -75,9 +77,18 @@ def read_line(line: str) -> Event | None:
         return None
 
 
-def last_of(events: Iterable[Event]) -> dict[tuple[str, str], Event]:
-    """Return the last event of each node and package."""
-    return {(event.node, event.package): event for event in events}
+def events_of(events: Iterable[Event]) -> dict[tuple[str, str], list[Event]]:
+    """Return the events of each node and package, in their order."""
+    found: dict[tuple[str, str], list[Event]] = {}
+    for event in events:
+        found.setdefault((event.node, event.package), []).append(event)
+    return found
+
+
+def last_of(events: Sequence[Event], serial: str) -> Event | None:
+    """Return the last event that is not of a machine with another serial number."""
+    mine = (one for one in reversed(events) if not (serial and one.serial not in ("", serial)))
+    return next(mine, None)
 
 
 def next_step(
@@ -90,7 +101,7 @@ def next_step(
     """Return what is next for a package on a node; `tasks` are the BMC's now, None if it has none.
 
     `is_declared` as of declared(). `again` is a person's consent to send what failed, what may
-    have arrived, or what no version shows.
+    have arrived, what has no end, or what no version shows.
     """
     if is_declared:
         return Step(DONE)

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
 from .._core.files import append_lines, make_folder, open_append, remove_tree, text_if_there
 from .._core.run import ToolError
-from .._slurm.gate.policy import LEVELS, verdict_from_data
+from .._slurm.gate.policy import verdict_from_data
 from .._slurm.nodes import Node, parse_nodes
-from .decide import Due, Parts, Plan, Policy, obstacle, plan_repair, unswept
+from .decide import Parts, Plan, Policy, obstacle, plan_repair, unswept
 from .incident import ENDED, Event, Incident, as_data, fold, line_of, read_line, with_events
 from .ladders import own_ladder
 
@@ -108,15 +108,10 @@ def _now(params: Mapping[str, Any]) -> float:
     return float(int(time.time() if given is None else given))
 
 
-def _due_data(due: Due) -> dict[str, str]:
-    return {"node": due.node, "incident": due.incident, "step": due.step, "why": due.why}
-
-
 def _result(plan: Plan, incidents: Mapping[str, Incident], unread: int) -> dict[str, Any]:
     return {
         "changed": bool(plan.events),
-        "due": [_due_data(due) for due in plan.due],
-        "level": max((due.level for due in plan.due), key=LEVELS.index, default=LEVELS[0]),
+        "due": [dict(vars(due)) for due in plan.due],
         "waits": [{"node": node, "why": why} for node, why in sorted(plan.waits.items())],
         "events": [dict(vars(event)) for event in plan.events],
         "open": [as_data(one) for one in incidents.values() if not one.closed],

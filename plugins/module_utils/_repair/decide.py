@@ -31,8 +31,10 @@ from .incident import (
     KEPT,
     OPENED,
     PERSON,
+    REPLACED,
     RETURN,
     VALIDATE,
+    Begun,
     Event,
     Incident,
     after_event,
@@ -162,13 +164,14 @@ def plan_repair(
     left = {name for name in before if name not in nodes and not name.startswith(FLEET)}
     for name in sorted(set(targets) | left):
         node, known = nodes.get(name), before.get(name)
-        over = _over(node, verdicts.get(name), known, now)
+        verdict = verdicts.get(name)
+        reason = None if node is None else ours(node, GatePolicy(user=policy.user))
+        over = _over(node, reason, verdict, known, parts, now)
         if over:
             events.append(over)
-        reason = None if node is None else ours(node, GatePolicy(user=policy.user))
-        if over or node is None or (known is None and (not reason or reason.kind not in AGAINST)):
+            known = None
+        if node is None or (known is None and (not reason or reason.kind not in AGAINST)):
             continue
-        verdict = verdicts.get(name)
         if name in causes:
             alike, cause = shared[causes[name]], causes[name]
             waits[name] = f"{len(alike)} nodes fail {cause}: one cause, and no node's own"
@@ -269,7 +272,12 @@ def _opened(
 
 
 def _over(
-    node: Node | None, verdict: Verdict | None, known: Incident | None, now: float
+    node: Node | None,
+    reason: Reason | None,
+    verdict: Verdict | None,
+    known: Incident | None,
+    parts: Parts,
+    now: float,
 ) -> Event | None:
     if known is None:
         return None
@@ -284,7 +292,21 @@ def _over(
             and verdict.at >= known.since
         )
         how = "back" if passed else BY_OPERATOR
+    elif verdict and verdict.verdict == FAIL and _is_fresh(verdict, node, reason, known):
+        there = parts.names.get(known.subject, ""), parts.serials.get(known.subject, "")
+        how = REPLACED if known.part and _is_another(known, *there) else ""
     return Event(now, known.name, known.node, CLOSED, text=how) if how else None
+
+
+def _is_another(known: Incident | Begun, part: str, serial: str) -> bool:
+    """Return whether a part is not the known one, by any name that it has, or had.
+
+    One that is lost names itself no more; replace_node forgets its serial number, too.
+    """
+    if not part and not known.serial:
+        return False
+    names = {name.lower() for name in (part, serial) if name}
+    return names.isdisjoint((known.part.lower(), known.serial.lower()))
 
 
 def _shared(
@@ -347,25 +369,28 @@ def _fleet_events(
 
 
 class _Tried:
-    """How often each step began within the window: on a node, or because of a part anywhere."""
+    """How often each step began within the window because of a part, wherever it was."""
 
     def __init__(self, incidents: Mapping[str, Incident], window_s: float) -> None:
-        self.of: dict[str, dict[str, Incident]] = {}
-        for incident in incidents.values():
-            for key in {f"node {incident.node}", f"part {incident.part}"} - {"part "}:
-                self.of.setdefault(key, {})[incident.name] = incident
+        self.of: dict[str, list[Begun]] = {}
+        for one in (begun for incident in incidents.values() for begun in incident.begun):
+            for key in (f"part {one.part}", f"subject {one.subject}"):
+                self.of.setdefault(key, []).append(one)
         self.window_s = window_s
 
-    def counts(self, node: str, part: str, now: float) -> dict[str, int]:
-        """Return by step how often it began; a part takes what was tried along."""
-        reported = {
-            **self.of.get(f"node {node}", {}),
-            **(self.of.get(f"part {part}", {}) if part else {}),
-        }
+    def counts(self, subject: str, part: str, serial: str, now: float) -> dict[str, int]:
+        """Return by step how often it began. A part without a name is known by its slot.
+
+        What was done because of another part of the node, or of the former one in this slot, was
+        not tried on this one.
+        """
+        begun = {one for one in self.of.get(f"part {part}", ()) if part}
+        for one in self.of.get(f"subject {subject}", ()):
+            if not (one.part and part and _is_another(one, part, serial)):
+                begun.add(one)
         counts: dict[str, int] = {}
-        for incident in reported.values():
-            for step, at in incident.steps:
-                counts[step] = counts.get(step, 0) + (now - at < self.window_s)
+        for one in begun:
+            counts[one.step] = counts.get(one.step, 0) + (now - one.at < self.window_s)
         return counts
 
 
@@ -380,9 +405,7 @@ def _next(
     now: float,
 ) -> tuple[Due | None, list[Event], str]:
     """Return the step that is due with the lines before it, or lines and why it waits."""
-    fresh = verdict is not None and verdict.at is not None and _is_fresh(
-        verdict.at, node, reason, known
-    )  # fmt: skip
+    fresh = verdict is not None and _is_fresh(verdict, node, reason, known)
     evidence, found = "no evidence is new enough", "measured nothing"
     if verdict and fresh and verdict.verdict == PASS:
         if node.name in parts.kept:
@@ -400,8 +423,10 @@ def _next(
             found = f"did not measure {what} ({finding})"
             evidence += f", and {what} failed before: {finding}"
     failed = verdict if verdict and fresh and verdict.verdict == FAIL else None
-    # What a person was asked for may be there by now. A part that goes back stays one.
-    if known.waits and (known.returns or failed is None):
+    # What a person was asked for may be there by now. A part that goes back stays one; one without
+    # a name may be another one since there is a name.
+    returns = known.returns and bool(known.part or not parts.names.get(known.subject))
+    if known.waits and (returns or failed is None):
         return None, [], known.waits
     if failed is None:
         asked = _validations(known)
@@ -424,6 +449,7 @@ def _after_failure(
 ) -> tuple[Due | None, list[Event], str]:
     """Return the same by new evidence that the node fails."""
     part = parts.names.get(verdict.subject, "")
+    serial = parts.serials.get(verdict.subject, "")
     judged = Event(
         now,
         known.name,
@@ -433,7 +459,7 @@ def _after_failure(
         subject=verdict.subject,
         text=verdict.text,
         part=part,
-        serial=parts.serials.get(verdict.subject, ""),
+        serial=serial,
     )
     # While a person is waited for, each run sees the same evidence.
     is_new = (known.steps and not known.waits) or after_event(known, judged) != known
@@ -443,7 +469,8 @@ def _after_failure(
         return None, [*lines, Event(now, known.name, node.name, KEPT, text=why, part=part)], why
     ladder = ladder_of(verdict.check, policy.ladders)
     # A person is waited for as long as it takes: the end of the window gives no consent.
-    counts = history.counts(node.name, part, known.waits_since if known.waits else now)
+    since = known.waits_since if known.waits else now
+    counts = history.counts(verdict.subject, part, serial, since)
     step, what, why = _rung(ladder, known, counts, policy, verdict)
     if step:
         return Due(node.name, known.name, step, f"{verdict.check}: {verdict.text}"), lines, ""
@@ -452,11 +479,14 @@ def _after_failure(
     return None, lines, why
 
 
-def _is_fresh(at: float, node: Node, reason: Reason | None, known: Incident) -> bool:
+def _is_fresh(verdict: Verdict, node: Node, reason: Reason | None, known: Incident) -> bool:
     """Evidence counts from after the last step; before any, the evidence the node is out for.
 
     The health program of a node leaves none, so that only later evidence is about its drain.
     """
+    at = verdict.at
+    if at is None:
+        return False
     if known.steps:
         return at > known.since
     if reason and reason.kind == ITSELF:

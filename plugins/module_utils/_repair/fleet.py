@@ -161,7 +161,7 @@ def rma_of(incidents: Mapping[str, Incident]) -> dict[str, str]:
 
 
 def how_ended(incident: Incident) -> str:
-    """Return how an incident ended: back, by the operator, or gone with its node or cause."""
+    """Return how an incident ended: back, by the operator, or gone with its node, part or cause."""
     if incident.how == "back":
         return BACK
     return OPERATOR if incident.how == BY_OPERATOR else GONE

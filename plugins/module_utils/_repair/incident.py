@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import Any, Iterable, Mapping
+from typing import Any, Iterable, Mapping, NamedTuple
 
 from .._core.record import NOT_MEASURED
 
@@ -37,6 +37,8 @@ CLOSED = "closed"
 EVENTS = (OPENED, BEGUN, ENDED, JUDGED, PERSON, RETURN, KEPT, ALLOWED, CLOSED)
 # How an incident ends that the operator has ended: consent, too.
 BY_OPERATOR = "let in by the operator"
+# How one ends whose part is there no more; what fails in its slot since then is another incident.
+REPLACED = "replaced"
 
 # Beside the steps of a ladder: new evidence is asked for.
 VALIDATE = "validate"
@@ -62,11 +64,21 @@ class Event:
     serial: str = ""
 
 
+class Begun(NamedTuple):
+    """A step, when it began, and because of what: an incident may come to be about another part."""
+
+    step: str
+    at: float
+    subject: str
+    part: str
+    serial: str
+
+
 @dataclass(frozen=True)
 class Incident:
     """What the lines of an incident come to.
 
-    `steps` has (step, begun at) in their order, with those that ask for evidence; `since` is when
+    `begun` has the steps in their order, with those that ask for evidence; `since` is when
     the last of them began or ended, and `waits` why a person is needed, empty while a step is due.
     `running` is a step that has begun and not ended, and `ends` has (step, ended at, outcome).
     `kept` says why the node is not let in without consent, and `waits_since` when that began.
@@ -78,7 +90,7 @@ class Incident:
     check: str = ""
     subject: str = ""
     text: str = ""
-    steps: tuple[tuple[str, float], ...] = ()
+    begun: tuple[Begun, ...] = ()
     since: float = 0.0
     running: str = ""
     waits: str = ""
@@ -91,6 +103,11 @@ class Incident:
     kept: str = ""
     allowed: bool = False
     waits_since: float = 0.0
+
+    @property
+    def steps(self) -> tuple[tuple[str, float], ...]:
+        """Return (step, begun at) in their order."""
+        return tuple((one.step, one.at) for one in self.begun)
 
 
 def line_of(event: Event) -> str:
@@ -158,14 +175,16 @@ def after_event(known: Incident | None, event: Event) -> Incident | None:
 
 def _after(known: Incident, event: Event) -> Incident:
     if event.what == BEGUN:
-        steps = (*known.steps, (event.step, event.at))
-        return replace(known, steps=steps, since=event.at, running=event.step, waits="")
+        step = Begun(event.step, event.at, known.subject, known.part, known.serial)
+        return replace(
+            known, begun=(*known.begun, step), since=event.at, running=event.step, waits=""
+        )
     if event.what == ENDED:
         ends = (*known.ends, (event.step, event.at, event.text))
         # One that was not taken, since a job or another run had the node, is still to come.
-        steps = known.steps[:-1] if event.text == NOT_MEASURED else known.steps
+        begun = known.begun[:-1] if event.text == NOT_MEASURED else known.begun
         since = max(known.since, event.at)
-        return replace(known, since=since, running="", ends=ends, steps=steps)
+        return replace(known, since=since, running="", ends=ends, begun=begun)
     if event.what == JUDGED:
         # A part that is lost names itself no more.
         same = known if event.subject == known.subject and not event.part else None
@@ -218,6 +237,7 @@ def kept_parts(incidents: Mapping[str, Incident]) -> dict[str, Incident]:
 def as_data(incident: Incident) -> dict[str, Any]:
     """Return the incident as mappings, lists and scalars, for people and programs."""
     data = dict(vars(incident))
+    del data["begun"]
     data["steps"] = [{"step": step, "at": at} for step, at in incident.steps]
     data["ends"] = [{"step": step, "at": at, "outcome": how} for step, at, how in incident.ends]
     return data

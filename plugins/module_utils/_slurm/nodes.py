@@ -14,10 +14,12 @@ administrator, Slurm itself or another tool took out stays out.
 from __future__ import annotations
 
 import re
+import socket
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Sequence
 
+from .._core.pool import ask_all
 from .._core.run import CommandRunner, ToolError, last_lines
 from .commands import Job, answer_or, ask, name_jobs
 
@@ -72,6 +74,15 @@ _REASON_BARE = re.compile(
 _COMMENT = re.compile(
     r"(?:^| )Comment=(.*?)(?= (?:Extra|InstanceId|InstanceType|ReservationName)=|$)"
 )
+_ADDRESS = re.compile(r" NodeAddr=(\S+)")
+# 0, or none at all, is that of the cluster
+_PORT = re.compile(r" Port=(\d+)")
+_CLUSTER_PORT = re.compile(r"(?m)^SlurmdPort\s*=\s*(\d+)")
+_DEFAULT_PORT = 6818
+_CONNECT_S = 5
+# slurmd registers right after it listens, and Slurm calls a node DOWN that registers after a boot
+# that Slurm did not order: what is resumed before that would be lost again.
+_LOOKS = 2
 # scontrol takes a list of nodes in one command; a command line has its limits
 _BATCH = 200
 
@@ -87,6 +98,9 @@ class Node:
     # as Slurm prints it, in the time zone that scontrol ran in
     reason_at: str = ""
     comment: str = ""
+    # where its slurmd listens; 0 is the port of the cluster
+    address: str = ""
+    port: int = 0
 
     @property
     def state(self) -> str:
@@ -154,6 +168,14 @@ class NodePlan:
         """Nodes that change."""
         return [name for update in self.updates for name in update.nodes]
 
+    def then(self, other: NodePlan) -> NodePlan:
+        """Return the changes of both."""
+        return NodePlan(
+            self.updates + other.updates,
+            {**self.after, **other.after},
+            self.refused + other.refused,
+        )
+
 
 def parse_nodes(text: str) -> dict[str, Node]:
     """Nodes of `scontrol show node`, with or without `-o` (Slurm 22.05 to 25.11)."""
@@ -168,6 +190,8 @@ def parse_nodes(text: str) -> dict[str, Node]:
         bare = None if signed else _REASON_BARE.search(line)
         reason = signed or bare
         comment = _COMMENT.search(line, signed.end() if signed else 0)
+        address = _ADDRESS.search(line, 0, state.start())
+        port = _PORT.search(line, 0, state.start())
         nodes[name.group(1)] = Node(
             name.group(1),
             parse_states(state.group(1)),
@@ -175,6 +199,8 @@ def parse_nodes(text: str) -> dict[str, Node]:
             signed.group(2) if signed else "",
             signed.group(3) if signed else "",
             comment.group(1).strip() if comment else "",
+            address.group(1) if address else "",
+            int(port.group(1)) if port else 0,
         )
     return nodes
 
@@ -393,6 +419,56 @@ def wait(run: CommandRunner, want: Wanted, names: Sequence[str], limit_s: int, p
         time.sleep(min(poll_s, max(limit_s - waited, 0.1)))
 
 
+def in_turn(
+    run: CommandRunner,
+    names: Sequence[str],
+    present: Mapping[str, Node],
+    params: Mapping[str, Any],
+    silent: dict[str, str],
+) -> Iterator[tuple[Sequence[str], Mapping[str, Node]]]:
+    """Yield the names that may be resumed by now, with all nodes; `silent` gets the others and why.
+
+    Nodes of the owners `answering` that are out follow as they answer, so that none waits for
+    another: what Slurm shows of one whose power was cycled is of its former life for minutes.
+    Raises NoAnswerError.
+    """
+    out = [
+        present[name] for name in names
+        if name in present and present[name].has(*_OUT)
+        and any(is_owned(present[name], owner) for owner in params["answering"])
+    ]  # fmt: skip
+    looks = {node.name: 0 for node in out}
+    yield [name for name in names if name not in looks], present
+    if not out:
+        return
+    found = _CLUSTER_PORT.search(ask(run, ["scontrol", "show", "config"]))
+    port = int(found.group(1)) if found else _DEFAULT_PORT
+    places = {node.name: (node.address or node.name, node.port or port) for node in out}
+    limit_s: int = params["wait_timeout_s"]
+    end = time.monotonic() + limit_s
+    while looks:
+        asked, most_s = {name: places[name] for name in looks}, 2 * _CONNECT_S
+        _answers, lacking = ask_all(asked, _connect, len(asked), most_s, most_s)
+        looks = {name: 0 if name in lacking else count + 1 for name, count in looks.items()}
+        ready = [name for name, count in looks.items() if count == _LOOKS]
+        if ready:
+            # Minutes have passed, and the operator may have taken a node over.
+            yield ready, load(run)
+        over = time.monotonic() >= end
+        for name in [name for name, count in looks.items() if over and not count]:
+            silent[name] = (
+                f"{name} stays out: its slurmd at {places[name][0]} port {places[name][1]} does "
+                f"not answer within {limit_s:g} s ({lacking[name]})"
+            )
+        looks = {n: count for n, count in looks.items() if n not in silent and count < _LOOKS}
+        if looks:
+            time.sleep(params["poll_s"])
+
+
+def _connect(_name: str, place: tuple[str, int]) -> None:
+    socket.create_connection(place, _CONNECT_S).close()
+
+
 def report(before: Mapping[str, Node], after: Mapping[str, Node]) -> dict[str, Any]:
     """Each node with its state and reason, before and after."""
     return {
@@ -425,22 +501,19 @@ def split_known(
     return {name: present[name] for name in names if name in present}, unknown
 
 
-def bring_about(
+def settled(
     run: CommandRunner,
     want: Wanted,
     plan: NodePlan,
-    present: Mapping[str, Node],
     before: Mapping[str, Node],
     params: Mapping[str, Any],
 ) -> dict[str, Node]:
-    """Send the updates, and wait if asked to; return the nodes as they are then. ToolError."""
-    if plan.changed_names:
-        present = apply(run, want, plan)
+    """Wait if asked to; return the nodes as they are after the updates. ToolError."""
     refused = {node.name for node in plan.refused}
     if params["wait"]:
         waited_for = [name for name in before if want.state != RESUMED or name not in refused]
         wait(run, want, waited_for, params["wait_timeout_s"], params["poll_s"])
-        present = load(run)
+    present = load(run) if params["wait"] or plan.updates else before
     return {name: present.get(name, node) for name, node in before.items()}
 
 

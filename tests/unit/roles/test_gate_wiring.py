@@ -50,6 +50,22 @@ def test_the_checks_of_idle_nodes_go_on_without_the_gate():
     assert play["vars"]["admit_nodes_is_part"] is True
 
 
+def test_no_finding_keeps_the_gate_from_it():
+    """A play that loses all its hosts ends the run."""
+    found = []
+    for path in sorted(PLAYBOOKS.glob("*.yml")):
+        plays = read_yaml(path)
+        imports = [str(play.get("ansible.builtin.import_playbook", "")) for play in plays]
+        gates = [place for place, name in enumerate(imports) if name == "admit_nodes.yml"]
+        found += [
+            (path.stem, play["vars"].get("findings_fail"))
+            for play, name in list(zip(plays, imports, strict=True))[: max(gates, default=0)]
+            if "validate_nodes.yml" in name or "validate_fabric.yml" in name
+        ]
+    assert {name for name, _fail in found} == {"check_idle_nodes", "repair_nodes"}
+    assert all(fail is False for _name, fail in found), found
+
+
 def test_the_checks_of_idle_nodes_come_to_all_of_them():
     """Validated at a lesser level, or with a burn-in of before, the same ones stay due."""
     plays = read_yaml(PLAYBOOKS / "check_idle_nodes.yml")
@@ -95,7 +111,7 @@ def test_a_repair_is_validated_at_the_level_that_asks_what_failed():
         for task in play.get("tasks", [])
         if "__repair_level" in task.get("ansible.builtin.add_host", {})
     )
-    assert group["__repair_level"] == "{{ repair_level | default(__repair_chosen.level) }}"
+    assert group["__repair_level"] == "{{ repair_level | default(item.level) }}"
 
 
 PROFILE = {"cpu": {"sockets": 2, "cores_per_socket": 32, "threads_per_core": 2, "numa_nodes": 2}}
@@ -155,3 +171,33 @@ def test_failures_of_nodes_that_are_held_are_kept_where_the_gate_reads_them(part
     (kept,) = (task for task in tasks if "baremetal.dgx.evidence_add" in task)
     given = kept["baremetal.dgx.evidence_add"]["failures"]
     assert given == "{{ __cluster_state }}/failures"
+
+
+@pytest.mark.parametrize(
+    ("holds", "answering", "nodes"),
+    [
+        # power=on holds none: what an upgrade has left out is not waited for.
+        ([], ["dgx-power"], []),
+        (
+            [{"item": "dgx-01", "may_load": True}, {"item": "dgx-02", "skipped": True}],
+            ["dgx-power", "dgx-upgrade"],
+            ["dgx-01"],
+        ),
+    ],
+)
+def test_power_waits_and_frees_for_what_it_held(holds, answering, nodes):
+    environment = NativeEnvironment()
+    values = {
+        "__machines_by": "dgx-power", "__machines_holds": {"results": holds},
+        "machines_free": ["dgx-03"],
+    }  # fmt: skip
+    (back,) = read_yaml(PLAYBOOKS / "tasks/machines_back.yml")
+    resume = back["baremetal.dgx.slurm_node"]
+    assert environment.from_string(resume["answering"]).render(values) == answering
+    (block,) = read_yaml(PLAYBOOKS / "tasks/machines_lock.yml")
+    (release,) = block["block"]
+    (name,) = release["vars"]
+    values[name] = environment.from_string(release["vars"][name]).render(values)
+    given = release["baremetal.dgx.slurm_nodes_hold"]
+    assert environment.from_string(given["nodes"]).render(values) == nodes
+    assert environment.from_string(given["reserved"]).render(values) == ["dgx-03"]

@@ -83,6 +83,36 @@ def test_the_power_is_not_cut_while_a_task_runs_that_a_message_alone_names(
     assert lines(tmp_path) == ["pushing", "pushed", "flashed", "activating", "done"]
 
 
+@pytest.mark.parametrize("status", [200, 201, 204])
+def test_a_monitor_that_answers_otherwise_than_202_is_of_a_task_that_is_over(
+    update, status, tmp_path
+):
+    bmc = Bmc()
+    bmc.monitored, bmc.looks = status, 3
+    answer = update(bmc, nodes=slurm("IDLE+DRAIN"), held=["dgx-01"])
+    assert outcomes(answer) == {"dgx-01": ("pass", "1 packages as declared")}
+    assert (bmc.torn, bmc.looks, bmc.flashed) == ([], 0, ["bios"])
+    path = tmp_path / "bmc" / "updates.jsonl"
+    pushed = json.loads(path.read_text().splitlines()[1])
+    assert "/TaskMonitors/" in pushed["tasks"]
+    assert pushed["serial"] == "1660224000001"
+
+
+def test_another_machine_under_the_name_of_a_node_gets_its_package(update, package, tmp_path):
+    """The lines of a node are of the machine that has left, also in a plan."""
+    event = Event(1.0, "dgx-01", package["sha256"], "flashed", serial="1660224000099")
+    (tmp_path / "bmc").mkdir()
+    (tmp_path / "bmc" / "updates.jsonl").write_text(line_of(event) + "\n")
+    done, old = Bmc(), slurm("IDLE+DRAIN")
+    done.tree[f"{V1}/UpdateService/FirmwareInventory/HostBIOS_0"]["Version"] = "9.9"
+    assert update(done, nodes=old, state="planned")["done"] == ["dgx-01"]
+    assert lines(tmp_path) == ["flashed"]
+    bmc = Bmc()
+    answer = update(bmc, nodes=old, held=["dgx-01"])
+    assert outcomes(answer) == {"dgx-01": ("pass", "1 packages as declared")}
+    assert bmc.flashed == ["bios"]
+
+
 @pytest.mark.parametrize("version", [None, ""])
 def test_a_component_without_a_version_is_not_measured_and_not_flashed(
     update, package, version, tmp_path

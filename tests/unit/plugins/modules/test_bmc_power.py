@@ -66,6 +66,32 @@ def test_a_plan_switches_nothing_and_names_who_is_there(power):
     assert bmcs[2].log == []
 
 
+@pytest.mark.parametrize("action", ["cycle", "ac_cycle"])
+def test_a_cycle_of_more_than_the_share_is_refused(power, action):
+    """Two runs would cycle the first nodes twice, and the others never."""
+    bmcs = [Bmc(), Bmc(), Bmc(), Bmc()]
+    nodes = slurm("IDLE", "IDLE+DRAIN", "IDLE", "ALLOCATED")
+    answer = power(action, *bmcs, state="planned", nodes=nodes, share=0.25)
+    assert answer["failed"]
+    assert answer["msg"] == (
+        f"target: {action} would take 2 nodes out of service, and 1 may leave; write fewer of them "
+        "as -e target=, or write a greater -e power_share="
+    )
+    assert all(bmc.log == [] for bmc in bmcs)
+    # One that an earlier run has taken out is of the share: fewer targets would not help.
+    left = nodes.replace("DRAIN Reason=fan", "DRAIN Reason=dgx-power: cycle")
+    answer = power(action, *bmcs, state="planned", nodes=left, share=0.25)
+    assert answer["msg"] == (
+        f"target: {action} would take 2 nodes out of service, but 1 of 4 nodes are out for this, "
+        "and 1 may be; bring those back, or write a greater -e power_share="
+    )
+    # Off stays off, and what is out, or has a job, leaves no service.
+    answer = power("off", *bmcs, state="planned", nodes=nodes, share=0.25)
+    assert answer["due"] == ["dgx-01", "dgx-02"]
+    answer = power(action, *bmcs, state="planned", nodes=nodes, share=0.5)
+    assert answer["due"] == ["dgx-01", "dgx-02", "dgx-03"]
+
+
 def test_what_is_out_and_held_is_switched_and_nothing_else(power):
     bmcs = [Bmc(), Bmc(), Bmc(), Bmc()]
     for bmc in bmcs:

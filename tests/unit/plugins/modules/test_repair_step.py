@@ -56,15 +56,16 @@ def test_check_mode_shows_and_writes_nothing(ask, tmp_path):
 
 def test_the_validation_asks_what_a_node_fails(ask):
     verdicts = [{**VERDICTS[0], "asked_by": "standard"}, VERDICTS[1]]
-    assert ask(check=True, verdicts=verdicts)["level"] == "standard"
-    assert ask(check=True, verdicts=verdicts, level="burn_in")["level"] == "burn_in"
+    for level, asked in (("quick", "standard"), ("burn_in", "burn_in")):
+        (due,) = ask(check=True, verdicts=verdicts, level=level)["due"]
+        assert due["level"] == asked
 
 
 def test_a_step_begins_and_ends(ask, tmp_path):
     answer = ask()
     (due,) = answer["due"]
     assert due["why"] == "gpu.xid: Xid 79"
-    assert answer["level"] == "quick"
+    assert due["level"] == "quick"
     assert [line["what"] for line in lines(tmp_path)] == ["opened", "begun"]
     (open_,) = answer["open"]
     assert (open_["running"], open_["subject"]) == ("reset_gpu", "gpu:dgx-01/3")

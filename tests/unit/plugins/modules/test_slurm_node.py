@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import re
+import socket
 import time
+from types import SimpleNamespace
 from unittest.mock import patch
 
 import pytest
@@ -31,6 +33,9 @@ class Slurmctld:
         self.ends_after = None
         # 22.05 and 24.11 resume a node that has never registered, and call it an error
         self.grumbles = False
+        # what is shown of where slurmd listens; SlurmdPort
+        self.places = {}
+        self.port = 6818
 
     def __call__(self, argv, timeout_s=30, env=None):
         words = list(argv)
@@ -43,9 +48,12 @@ class Slurmctld:
                     self.jobs = {}
             lines = [f"{job}|bob|acct|qos|RUNNING|{nodes}" for job, nodes in self.jobs.items()]
             return CommandResult(tuple(words), ENDED, 0, "\n".join(lines))
+        if words == ["scontrol", "show", "config"]:
+            port = f"SlurmctldPort = 1\nSlurmdPort              = {self.port}\n"
+            return CommandResult(tuple(words), ENDED, 0, port)
         if words[:3] == ["scontrol", "show", "node"]:
             lines = [
-                f"NodeName={name} Arch=x State={text} Threads=1"
+                f"NodeName={name} Arch=x{self.places.get(name, '')} State={text} Threads=1"
                 + (f" Reason={reason} [root@2026-01-02T03:04:05]" if reason else "")
                 for name, (text, reason) in self.nodes.items()
             ]
@@ -164,6 +172,100 @@ def test_a_node_that_is_down_is_out(bring):
     answer = bring(slurm, nodes="dgx-01", state="drained", reason="x", wait=True)
     assert "failed" not in answer
     assert answer["nodes"]["dgx-01"]["after"]["state"] == "DOWN"
+
+
+@pytest.fixture
+def listening():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+def test_who_does_not_answer_stays_out(bring, listening):
+    slurm = Slurmctld(**{f"dgx_0{number}": "IDLE+DRAIN" for number in range(1, 6)})
+    reasons = ["dgx: x", "dgx: x", "up: x", "broken fan", "up: x"]
+    for number, reason in enumerate(reasons, start=1):
+        slurm.nodes[f"dgx-0{number}"][1] = reason
+    with socket.create_server(("127.0.0.2", 0)) as gone:
+        closed = gone.getsockname()[1]
+    slurm.port = closed
+    # Port=0 was shown by old releases.
+    slurm.places = {
+        "dgx-01": f" NodeAddr=127.0.0.1 NodeHostName=a Port={listening} Version=24.11",
+        "dgx-02": " NodeAddr=127.0.0.2 NodeHostName=b Port=0 Version=20.02",
+        "dgx-03": " NodeAddr=127.0.0.3 NodeHostName=c Version=24.11",
+        "dgx-05": f" NodeAddr=127.0.0.1 Port={listening}",
+    }
+    params = {"nodes": "dgx-[01-05]", "state": "resumed", "answering": ["dgx", "up"]}
+    assert bring(slurm, check=True, **params)["silent"] == []
+    answer = bring(slurm, wait_timeout_s=0, **params)
+    assert answer["changed_nodes"] == ["dgx-01"]
+    why = "Connection refused"
+    assert [(one["node"], why in one["why"]) for one in answer["silent"]] == [
+        ("dgx-02", True), ("dgx-03", True),
+    ]  # fmt: skip
+    assert answer["silent"][0]["why"].startswith(
+        f"dgx-02 stays out: its slurmd at 127.0.0.2 port {closed} does not answer within 0 s ("
+    )
+    # Other owners' nodes, and those in service, are not asked; nor is any without it.
+    assert [one["node"] for one in answer["refused"]] == ["dgx-04", "dgx-05"]
+    assert slurm.nodes["dgx-02"] == ["IDLE+DRAIN", "dgx: x"]
+    assert bring(slurm, nodes="dgx-02", state="resumed")["changed_nodes"] == ["dgx-02"]
+
+
+def test_who_answers_waits_for_no_other(bring, listening, monkeypatch):
+    """One dead node would keep all the others out for half an hour."""
+    slurm = Slurmctld(dgx_01="IDLE+DRAIN", dgx_02="IDLE+DRAIN", dgx_03="IDLE+DRAIN")
+    for node in slurm.nodes.values():
+        node[1] = "dgx: x"
+    slurm.port = listening
+    slurm.places = dict.fromkeys(slurm.nodes, " NodeAddr=127.0.0.1 NodeHostName=a")
+    slurm.places["dgx-02"] = " NodeAddr=dead NodeHostName=b"
+    clock, resumed_at = [0.0], {}
+    real = socket.create_connection
+
+    def connect(place, timeout_s):
+        if place[0] == "dead":
+            raise ConnectionRefusedError(111, "Connection refused")
+        return real(place, timeout_s)
+
+    def sleep(seconds):
+        clock[0] += seconds
+        for name, (state, _reason) in slurm.nodes.items():
+            if state == "IDLE":
+                resumed_at.setdefault(name, clock[0])
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    monkeypatch.setattr(
+        slurm_node.slurm, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: clock[0])
+    )
+    answer = bring(slurm, nodes="dgx-[01-03]", state="resumed", answering=["dgx"],
+                   wait_timeout_s=1800, wait=True)  # fmt: skip
+    assert answer["changed_nodes"] == ["dgx-01", "dgx-03"]
+    assert max(resumed_at.values()) <= 15
+    assert [one["node"] for one in answer["silent"]] == ["dgx-02"]
+    assert clock[0] >= 1800
+    assert slurm.nodes["dgx-02"] == ["IDLE+DRAIN", "dgx: x"]
+
+
+def test_a_node_that_is_taken_over_while_it_starts_stays_out(bring, monkeypatch):
+    slurm = Slurmctld(dgx_01="IDLE+DRAIN")
+    slurm.nodes["dgx-01"][1] = "dgx: x"
+    looks = []
+
+    def connect(place, _timeout_s):
+        assert place == ("dgx-01", 6818)
+        looks.append(place)
+        if len(looks) in (1, 3):
+            raise ConnectionRefusedError(111, "Connection refused")
+        slurm.nodes["dgx-01"][1] = "broken fan"
+        return socket.socket()
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    answer = bring(slurm, nodes="dgx-01", state="resumed", answering=["dgx"])
+    # It has answered twice, one after the other.
+    assert len(looks) == 5
+    assert (answer["changed"], answer["silent"]) == (False, [])
+    assert [one["reason"] for one in answer["refused"]] == ["broken fan"]
 
 
 def test_check_mode_does_not_wait(bring):

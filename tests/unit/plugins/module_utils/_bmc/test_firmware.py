@@ -4,15 +4,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 
 import pytest
 from firmware_walk import NODE, PACKAGES, Walk, walk
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.firmware import (
+    Book,
     Outcome,
     verify_packages,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.machine import RedfishMachine
 from ansible_collections.baremetal.dgx.plugins.module_utils._bmc.redfish import (
     LackError,
     SilentError,
@@ -136,10 +139,85 @@ def test_a_bmc_that_starts_again_and_forgets_its_task_is_read_back(tmp_path):
     world = Walk(tmp_path)
     world.forgets = True
     outcome = world.run()
-    # The first package was for the BMC itself; of the second the BMC does not tell.
-    assert outcome.value == "failed"
-    assert "tray.fwpkg: the BMC has no task /t/0 any more (HTTP 404)" in outcome.text
-    assert [one.what for one in world.events() if one.package == "a" * 64][-1] == DONE
+    # The first package was for the BMC itself; what the second is shows after its cycle alone.
+    assert outcome.value is None
+    assert "tray.fwpkg: the BMC has no task /t/0 any more (HTTP 404); look" in outcome.text
+    assert world.cycles == []
+    last = {one.package[0]: one.what for one in world.events()}
+    assert last == {"a": DONE, "b": PUSHED}
+    # On a person's word it is sent once more.
+    world.forgets = False
+    assert world.run(again=True).value == "done"
+    assert world.flashed.count("/fw/tray.fwpkg") == 2
+
+
+@pytest.mark.parametrize(("version", "value"), [("1", "failed"), ("", None)])
+def test_a_forgotten_task_of_what_needs_no_cycle_is_judged_by_the_versions(
+    tmp_path, version, value
+):
+    world = Walk(tmp_path)
+    world.forgets, world.lies = True, {"HostBMC_0"}
+    begun = world.now
+    world.unnamed = set() if version else {"HostBMC_0"}
+    world.packages = [{**PACKAGES[0], "components": {"HostBMC_0": "2", "GPU_1": "2"}}]
+    outcome = world.run()
+    assert outcome.value == value
+    assert "bmc.fwpkg: the BMC has no task /t/1 any more (HTTP 404)" in outcome.text
+    # Its versions, and its tasks, may be late.
+    assert world.now - begun >= 20
+
+
+class Starting(Walk):
+    """A BMC that starts again at the end of a flash, and lacks its parts for half a minute."""
+
+    complete_at = 0.0
+
+    def task(self, path):
+        state, text = super().task(path)
+        if state == "ended" and not self.complete_at:
+            self.complete_at = self.now + 30
+            raise SilentError("no answer in time")
+        return state, text
+
+    @contextlib.contextmanager
+    def opener(self):
+        self._asked()
+        if self.now < self.complete_at:
+            raise LackError("/redfish/v1/Systems/DGX: HTTP 404")
+        yield self
+
+
+def test_what_a_starting_bmc_lacks_is_no_lost_task(tmp_path):
+    world = Starting(tmp_path)
+    assert world.run() == Outcome("done", "3 packages as declared", True)
+    assert len(world.flashed) == 3
+
+
+@pytest.mark.parametrize("what", [FLASHED, PUSHED, PUSHING, ACTIVATING, FAILED])
+def test_lines_of_another_machine_are_none(tmp_path, what):
+    """The node is another machine now: what waits for its cycle is in the machine that left."""
+    world = Walk(tmp_path)
+    world.packages = [PACKAGES[1]]
+    line = Event(world.now, NODE, PACKAGES[1]["sha256"], what, "/t/old", serial="1660224000099")
+    (tmp_path / "updates.jsonl").write_text(line_of(line) + "\n")
+    assert world.run() == Outcome("done", "1 packages as declared", True)
+    assert world.flashed == ["/fw/tray.fwpkg"]
+    # Each machine has its own: the one that left comes back, and so does its line.
+    assert {one.serial for one in world.events()[1:]} == {world.number}
+    book = Book(str(tmp_path))
+    assert book.last(NODE, line.package, line.serial) == line
+    assert book.last(NODE, line.package, world.number).what == DONE
+
+
+def test_a_line_without_a_serial_number_counts_for_each_machine(tmp_path):
+    world = Walk(tmp_path)
+    world.packages = [PACKAGES[1]]
+    line = line_of(Event(world.now, NODE, PACKAGES[1]["sha256"], FLASHED))
+    old = line.replace('"serial": "", ', "")
+    assert old != line
+    (tmp_path / "updates.jsonl").write_text(old + "\n")
+    assert world.run().value == "failed"
+    assert (world.flashed, world.cycles) == ([], ["soft_off", "on"])
 
 
 def test_a_version_that_does_not_come_fails(tmp_path):
@@ -272,6 +350,51 @@ def test_of_packages_with_one_cycle_the_one_that_failed_decides(tmp_path):
     assert last == {"a": DONE, "b": FAILED, "c": ACTIVATING}
 
 
+def test_a_task_without_an_end_is_sent_again_on_a_persons_word(tmp_path):
+    world = Walk(tmp_path)
+    world.packages, world.endless = [PACKAGES[1]], True
+    for _run in range(2):
+        outcome = world.run()
+        assert outcome.value is None
+        assert "tray.fwpkg: /t/1 is not over: 39.1 %; look at the BMC, then write" in outcome.text
+    assert (len(world.flashed), world.cycles) == (1, [])
+    world.endless, world.known = False, {"/t/old": 0}
+    assert world.run(again=True) == Outcome("done", "1 packages as declared", True)
+    assert len(world.flashed) == 2
+
+
+class Monitor:
+    """A session with a BMC whose monitor of a task gives this answer."""
+
+    root = {}
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def system(self, _name):
+        return {"@odata.id": "/redfish/v1/Systems/1"}
+
+    def get(self, _path):
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "state"),
+    [
+        ("TaskMonitors/7", {"TaskState": "Running"}, "running"),
+        ("TaskMonitors/7", {"error": {"code": "Base.1.8.Success"}}, "ended"),
+        ("TaskMonitors/7", {"TaskState": "Exception"}, "failed"),
+        ("Tasks/7", {"Name": "Update"}, "running"),
+        ("Tasks/7/", {"Name": "Update"}, "running"),
+        ("Tasks/7/Monitor", {"error": {"code": "Base.1.8.Success"}}, "ended"),
+        ("Tasks/7", {"TaskState": "Completed"}, "ended"),
+    ],
+)
+def test_the_monitor_of_a_task_ends_with_the_answer_of_what_was_asked(path, answer, state):
+    machine = RedfishMachine(Monitor(answer), "")
+    assert machine.task(f"/redfish/v1/TaskService/{path}")[0] == state
+
+
 def event(what, tasks="", at=NOW, text=""):
     return Event(at, NODE, "a" * 64, what, tasks, text)
 
@@ -300,6 +423,7 @@ def event(what, tasks="", at=NOW, text=""):
         (event(TAKEN, "/t/1", at=NOW - SETTLE_S, text="HTTP 202"), ["/t/1"], STOP),
         (event(TAKEN, "/t/1"), ["/t/1", "/t/2"], Step(FOLLOW, "/t/2")),
         (event(PUSHED, "/t/2"), None, Step(FOLLOW, "/t/2")),
+        (event(PUSHED, "/t/2"), ["/t/1"], Step(FOLLOW, "/t/2")),
         (event(FLASHED), None, ACTIVATE),
         (event(ACTIVATING), None, ACTIVATE),
     ],
@@ -309,7 +433,7 @@ def test_what_is_next(known, tasks, wanted):
     assert (step if isinstance(wanted, Step) else step.what) == wanted
     assert bool(step.why) == (step.what == STOP)
     assert next_step(known, True, tasks, NOW).what == DONE
-    if step.what == STOP and known.what in (FAILED, PUSHING, TAKEN):
+    if known and known.what in (FAILED, PUSHING, TAKEN, PUSHED):
         assert next_step(known, False, tasks, NOW, again=True).what == PUSH
 
 
@@ -321,7 +445,7 @@ def test_what_is_next(known, tasks, wanted):
         (event(UNSENT), STOP, PUSH),
         (event(ACTIVATING), STOP, ACTIVATE),
         (event(FLASHED), ACTIVATE, ACTIVATE),
-        (event(PUSHED, "/t/2"), FOLLOW, FOLLOW),
+        (event(PUSHED, "/t/2"), FOLLOW, PUSH),
         (event(TAKEN, "/t/1"), WAIT, PUSH),
     ],
 )

@@ -135,6 +135,24 @@ def test_a_lost_session_is_opened_again():
     assert machine.sessions == 3
 
 
+def test_what_a_starting_bmc_lacks_refuses_no_command():
+    """Its session begins with resources that come late."""
+    machine = Scripted(["On", LOST, "Off", "On"])
+    inner, fails = machine.open, [None, *[LackError("/redfish/v1/Systems/DGX: HTTP 404")] * 4]
+
+    @contextlib.contextmanager
+    def opened():
+        error = fails.pop(0) if fails else None
+        if error:
+            raise error
+        with inner() as one:
+            yield one
+
+    machine.open = opened
+    assert machine.switch("cycle") == Switched("On", "cycled")
+    assert machine.sent == ["soft_off", "on"]
+
+
 def nodes(**states):
     found = {}
     for name, text in states.items():
@@ -151,6 +169,7 @@ def test_those_that_are_out_cost_no_service_and_the_share_is_of_all():
     plan = plan_outing(known, [*"abcdefghi", "a"], 0.25)
     assert plan.names == ("a", "c", "d", "f")
     assert plan.fresh == ("a",)
+    assert plan.crowded == ("b",)
     assert plan.refused == {
         "b": "2 of 8 nodes are out for this, and 2 may be",
         "e": "it has jobs: ALLOCATED",

@@ -22,4 +22,4 @@ def test_histories_have_what_they_are_about() -> None:
     assert {end for world in worlds for end in world.ended} == {
         "on", "off", "cycle", "ac_cycle", "killed"
     }  # fmt: skip
-    assert sum(len(world.acts) for world in worlds) > 2000
+    assert sum(len(world.acts) for world in worlds) > 1900

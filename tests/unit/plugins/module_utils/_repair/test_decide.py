@@ -33,6 +33,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._repair.incident imp
     KEPT,
     OPENED,
     PERSON,
+    REPLACED,
     RETURN,
     VALIDATE,
     Event,
@@ -48,10 +49,13 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.policy i
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import (
     FAILED,
     ITSELF,
-    REPLACED,
+    KEPT_OUT,
     SPARE,
     UNPROVEN,
     write_reason,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import (
+    REPLACED as WAS_REPLACED,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.nodes import Node
 
@@ -529,6 +533,137 @@ def test_a_part_takes_what_was_tried_to_another_host() -> None:
             assert steps(plan) == [(name, "reset_gpu")]
 
 
+def of_gpu(part: str, serial: str, subject: str = f"gpu:{NAME}/3") -> Parts:
+    return Parts(names={subject: part} if part else {}, serials={subject: serial} if serial else {})
+
+
+@pytest.mark.parametrize(
+    ("slot", "part", "serial", "step"),
+    [
+        (5, "GPU-5", "S5", "reset_gpu"),
+        (5, "", "", "reset_gpu"),
+        # The GPU, or the whole machine, was replaced.
+        (3, "GPU-new", "S-new", "reset_gpu"),
+        (3, "GPU-3", "S3", "reboot"),
+        # Without its UUID it is named by its serial number.
+        (3, "S3", "S3", "reboot"),
+        (3, "", "", "reboot"),
+    ],
+)
+def test_steps_because_of_another_part_do_not_count(
+    broken: Case, slot: int, part: str, serial: str, step: str
+) -> None:
+    """Else a GPU goes back to its maker for the month's repair of another."""
+    assert steps(broken.plan(parts=of_gpu("GPU-3", "S3"))) == [(NAME, "reset_gpu")]
+    broken.nodes[NAME] = Node(NAME, ("IDLE",))
+    assert kinds(broken.plan()) == [CLOSED]
+    subject = f"gpu:{NAME}/{slot}"
+    broken.nodes[NAME] = node(at=broken.now)
+    broken.verdicts[NAME] = replace(verdict(at=broken.now), subject=subject)
+    assert steps(broken.plan(86400, of_gpu(part, serial, subject))) == [(NAME, step)]
+
+
+def test_a_step_counts_for_what_it_began_for_whatever_fails_after_it(broken: Case) -> None:
+    """Else a GPU that fails each day is reset each day, as long as another one fails after it."""
+    slots = {number: f"gpu:{NAME}/{number}" for number in range(8)}
+    parts = Parts(
+        names={slot: f"GPU-{number}" for number, slot in slots.items()},
+        serials={slot: f"S{number}" for number, slot in slots.items()},
+    )
+    taken: list[list[str]] = []
+    for other in (5, 6, 7, 0, 1):
+        broken.now += 86400
+        broken.nodes[NAME] = node(at=broken.now - 10)
+        broken.verdicts[NAME] = verdict(at=broken.now - 20)
+        plan = broken.plan(parts=parts)
+        taken.append([step for _node, step in steps(plan)])
+        if plan.due:
+            broken.end()
+        broken.verdicts[NAME] = replace(verdict(at=broken.now + 5), subject=slots[other])
+        if broken.plan(parts=parts).due:
+            broken.end()
+        broken.verdicts[NAME] = verdict(PASS, at=broken.now + 10)
+        broken.plan(parts=parts)
+        broken.nodes[NAME] = Node(NAME, ("IDLE",))
+        assert kinds(broken.plan(parts=parts)) == [CLOSED]
+    assert taken == [["reset_gpu"], ["reboot"], [], [], []]
+    # Nor does a step count for what failed after it.
+    broken.nodes[NAME] = node(at=broken.now)
+    broken.verdicts[NAME] = replace(verdict(at=broken.now), subject=slots[5])
+    assert steps(broken.plan(parts=parts)) == [(NAME, "reset_gpu")]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_another"),
+    [
+        # Lost, so that it names itself no more; its identity is there, or none was known.
+        (("GPU-3", "S3"), ("", "S3"), False),
+        (("GPU-3", ""), ("", ""), False),
+        # Forgotten by replace_node.
+        (("GPU-3", "S3"), ("", ""), True),
+        # Named by its serial number while its UUID cannot be read, in other letters.
+        (("GPU-3", "s3"), ("S3", ""), False),
+        (("s3", ""), ("GPU-3", "S3"), False),
+        (("GPU-3", "S3"), ("gpu-3", ""), False),
+        (("GPU-3", "S3"), ("GPU-4", "S4"), True),
+    ],
+)
+def test_a_part_is_another_by_its_names(
+    broken: Case, before: tuple[str, str], after: tuple[str, str], is_another: bool
+) -> None:
+    broken.verdicts[NAME] = verdict(check="gpu.remap_failed")
+    assert kinds(broken.plan(parts=of_gpu(*before))) == [OPENED, RETURN]
+    broken.verdicts[NAME] = verdict(check="gpu.remap_failed", at=broken.now + 5)
+    plan = broken.plan(parts=of_gpu(*after))
+    assert kinds(plan) == ([CLOSED, OPENED, RETURN] if is_another else [])
+
+
+@pytest.mark.parametrize(("before", "policy"), [("gpu.remap_failed", ALL), ("gpu.xid", Policy())])
+def test_a_part_that_was_replaced_has_an_incident_of_its_own(
+    broken: Case, before: str, policy: Policy
+) -> None:
+    """Else the ticket has the former serial number, and what fails now gets no step."""
+    broken.policy = policy
+    broken.verdicts[NAME] = verdict(check=before)
+    plan = broken.plan(parts=of_gpu("GPU-old", "S-old"))
+    assert kinds(plan)[-1] in (RETURN, PERSON)
+    # Forgotten by replace_node, and not validated yet.
+    broken.nodes[NAME], broken.verdicts[NAME] = node(kind=WAS_REPLACED), verdict(NOT_MEASURED)
+    assert broken.plan().events == ()
+    broken.policy = ALL
+    broken.nodes[NAME] = node(kind=KEPT_OUT, at=broken.now)
+    broken.verdicts[NAME] = verdict(at=broken.now + 5)
+    plan = broken.plan(parts=of_gpu("GPU-new", "S-new"))
+    assert (kinds(plan), steps(plan)) == ([CLOSED, OPENED, BEGUN], [(NAME, "reset_gpu")])
+    assert plan.events[0].text == REPLACED
+    assert open_of(fold(broken.events))[NAME].serial == "S-new"
+
+
+def test_evidence_from_before_a_step_is_not_about_the_part_that_came_since(broken: Case) -> None:
+    assert steps(broken.plan(parts=of_gpu("GPU-old", "S-old"))) == [(NAME, "reset_gpu")]
+    plan = broken.plan(parts=of_gpu("GPU-new", "S-new"))
+    assert (kinds(plan), steps(plan)) == ([BEGUN], [(NAME, VALIDATE)])
+
+
+@pytest.mark.parametrize("part", ["GPU-3", "S3"])
+def test_a_part_that_is_still_there_goes_back_whatever_else_fails(broken: Case, part: str) -> None:
+    broken.verdicts[NAME] = verdict(check="gpu.remap_failed")
+    before = broken.plan(parts=of_gpu("GPU-3", "S3"))
+    broken.verdicts[NAME] = verdict(at=broken.now + 5)
+    again = broken.plan(parts=of_gpu(part, "S3"))
+    assert (again.events, again.waits) == ((), before.waits)
+
+
+def test_a_part_that_goes_back_without_a_name_is_judged_again_by_its_name(broken: Case) -> None:
+    """It may be there again, or another one in its slot."""
+    broken.verdicts[NAME] = verdict(check="gpu.remap_failed")
+    assert kinds(broken.plan()) == [OPENED, RETURN]
+    broken.verdicts[NAME] = verdict(at=broken.now + 5)
+    plan = broken.plan(parts=of_gpu("GPU-3", "S3"))
+    assert (kinds(plan), steps(plan)) == ([JUDGED, BEGUN], [(NAME, "reset_gpu")])
+    assert open_of(fold(broken.events))[NAME].serial == "S3"
+
+
 def test_a_repeat_offender_that_passes_waits_for_consent_in_any_host(broken: Case) -> None:
     part = Parts(names={f"gpu:{NAME}/3": "GPU-7"}, offenders={"GPU-7": "failed 3 times"})
     assert kinds(broken.plan(parts=part)) == [OPENED, KEPT]
@@ -547,7 +682,7 @@ def test_a_repeat_offender_that_passes_waits_for_consent_in_any_host(broken: Cas
     assert kept_parts(fold(broken.events)) == {}
 
 
-@pytest.mark.parametrize("kind", [FAILED, REPLACED])
+@pytest.mark.parametrize("kind", [FAILED, WAS_REPLACED])
 @pytest.mark.parametrize(
     ("own", "whole", "waits"),
     [
