@@ -12,8 +12,10 @@ short_description: Keep arguments of the kernel's command line as declared
 description:
   - Writes the arguments where the boot loader takes them from, and tells whether the running kernel
     has them. It never reboots.
-  - On Debian and Ubuntu this is a file in C(/etc/default/grub.d), on Enterprise Linux the entries
-    are changed by C(grubby). Arguments that others have set are left alone.
+  - On Debian and Ubuntu this is the last file in C(/etc/default/grub.d), on Enterprise Linux the
+    entries are changed by C(grubby). Arguments that others have set are left alone.
+  - An argument is in force where it is the last of its name. Of C(console), C(pci) and other names
+    each word counts, so that it need only be there.
   - While a reboot is pending, C(/run/baremetal-dgx/reboot-required) says why. It is gone after the
     reboot.
 version_added: 1.0.0

@@ -95,6 +95,14 @@ options:
         key.
     type: str
     default: ""
+  restart_blocked_by:
+    description:
+      - Why a unit that runs must not be restarted now, such as jobs of the node; empty if it may.
+      - A restart that is due is then announced in the stamp, so that M(baremetal.dgx.service_check)
+        fails until a later call, or another hand, has restarted the unit. One that does not run is
+        started all the same.
+    type: str
+    default: ""
   settle_s:
     description:
       - Seconds after a start, restart or reload for which the unit must stay up, with the same
@@ -150,6 +158,10 @@ options:
         description: See O(restart_key).
         type: str
         default: ""
+      restart_blocked_by:
+        description: See O(restart_blocked_by).
+        type: str
+        default: ""
       settle_s:
         description: See O(settle_s).
         type: float
@@ -197,6 +209,11 @@ reasons:
   returned: when a plan could be made
   type: dict
   sample: {"slurmd.service": ["/etc/munge/munge.key changed"]}
+deferred:
+  description: Why, for each unit whose restart is due and was blocked.
+  returned: success
+  type: dict
+  sample: {"nvidia-fabricmanager.service": ["its unit definition changed"]}
 units:
   description: The state of each unit at the end (in check mode, the present state).
   returned: success
@@ -231,6 +248,7 @@ UNIT_SPEC: dict[str, Any] = {
     "reload_command": {"type": "list", "elements": "str", "default": []},
     # "key" is a word that Ansible takes for a secret; a version is none
     "restart_key": {"type": "str", "default": "", "no_log": False},
+    "restart_blocked_by": {"type": "str", "default": ""},
     "settle_s": {"type": "float", "default": 2},
     "timeout_s": {"type": "float", "default": 90},
     "package": {"type": "str", "default": ""},
@@ -261,6 +279,12 @@ def main() -> None:
         wait_s = sum(want.timeout_s for want in wanted) + 30
         with contextlib.nullcontext() if check else host_lock("units", wait_s):
             outcome = synchronise(ModuleRunner(module), wanted, check)
+    for want in wanted:
+        if want.name in outcome.deferred:
+            module.warn(
+                f"{want.name} was left running ({want.restart_blocked_by}); restart it when this "
+                f"node is drained: {'; '.join(outcome.deferred[want.name])}"
+            )
     module.exit_json(**outcome.as_result(module._diff))
 
 

@@ -18,6 +18,8 @@ description:
     as it is until its next mount, which O(ignore:pending) tells.
   - A mount whose daemon is gone (C(ENOTCONN), as a killed ceph-fuse leaves it) is taken away and
     mounted again. One that hangs is left alone and named; its server must come back.
+  - What would hide each file with keys of the user of this SSH connection is not mounted, as far as
+    sshd says where they are (C(sshd -T)).
   - Whatever asks a mount does so in a child process with a time limit, so that a dead mount can
     hold neither the task nor the play.
 version_added: 1.0.0
@@ -100,6 +102,11 @@ options:
     type: str
     choices: [unit, fstab]
     default: unit
+  keep_login:
+    description:
+      - Whether a mount is refused that hides each key of the user who has logged in here.
+    type: bool
+    default: true
   answer_s:
     description: Seconds after which a mount that does not answer counts as one that hangs.
     type: float
@@ -146,12 +153,17 @@ hung:
   elements: str
 """
 
+import os
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.accounts.apply import (
+    key_files,
+    login_user,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._storage.mounts.apply import bring_about
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -176,6 +188,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
         },
     },
     "style": {"type": "str", "choices": ["unit", "fstab"], "default": "unit"},
+    "keep_login": {"type": "bool", "default": True},
     "answer_s": {"type": "float", "default": 10},
 }
 
@@ -184,7 +197,10 @@ def main() -> None:
     """Look, plan, apply, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     with reported(module, None, ValueError):
-        result = bring_about(module, ModuleRunner(module))
+        run, login = ModuleRunner(module), login_user(os.environ)
+        known = key_files(run, login) if module.params["keep_login"] and login != "root" else None
+        keys = [path for path, count in (known or {}).items() if count]
+        result = bring_about(module, run, login, keys)
     module.exit_json(**result)
 
 

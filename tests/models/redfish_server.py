@@ -168,6 +168,8 @@ class Bmc:
         # The status of answers to a package in the form of AMI's BMCs, 0 for another form; looks at
         # a task until it has ended; resets that came before.
         self.ami, self.looks = 0, 0
+        # The status that a task's monitor has in the end, where the BMC names no task; else 0.
+        self.monitored = 0
         self.torn: list[str] = []
         # Accounts; who must change the password first; passwords of which the BMC keeps another one
         # than it is given; a BMC that refuses a new one and repeats it.
@@ -335,6 +337,9 @@ class Bmc:
         self, command: str, path: str, query: str, body: Any, match: str | None
     ) -> tuple[int, Any] | tuple[int, Any, dict[str, str]]:
         """Return the status and the answer of all that is neither a login nor a file."""
+        if command == "GET" and "/TaskMonitors/" in path:
+            self.looks, status = max(0, self.looks - 1), 202 if self.looks else self.monitored
+            return status, {"error": {"code": "Base.1.8.Success"}} if status == 200 else None
         if command == "GET":
             found = self.answer(path, query)
             return (404, {}) if found is None else (200, found)
@@ -382,6 +387,8 @@ class Bmc:
 
     def taken(self, task: str) -> tuple[int, Any, dict[str, str]]:
         """Return the answer to a package: status, body and headers."""
+        if self.monitored:
+            return 202, None, {"Location": task.replace("/Tasks/", "/TaskMonitors/")}
         if not self.ami:
             return 202, {"@odata.id": task}, {"Location": task}
         # The answer of a DGX H100 in NVIDIA's documentation of nvfwupd.

@@ -43,7 +43,7 @@ ARROWS: dict[str, set[str]] = {
     "_evidence": {"_core", "_ib"},
     "_fabric": {"_core", "_ib"},
     "_nccl": {"_core", "_gpu", "_slurm"},
-    "_node_health": {"_core", "_gpu", "_host", "_ib", "_slurm"},
+    "_node_health": {"_core", "_gpu", "_host", "_ib", "_slurm", "_storage"},
     # floor 5
     "_cables": {"_core", "_fabric", "_slurm", "_templating"},
     "_exporters": {"_core", "_fabric", "_slurm"},

@@ -13,6 +13,7 @@ import contextlib
 import os
 import re
 import shlex
+from fnmatch import fnmatchcase
 from typing import Any, Callable, Iterable, Sequence
 
 from .._core.files import remove, text_if_readable, text_if_there, write_atomic
@@ -26,8 +27,17 @@ _LINUX_LINE = re.compile(r"^\s*linux(?:16|efi)?\s+\S+[ \t]*(.*)$", re.M)
 _GRUBBY_ARGS = re.compile(r'^args="(.*)"$', re.M)
 # `slurmstepd infinity` belongs to slurmd itself and is not a job.
 _STEP = re.compile(r"^slurmstepd: \[([^\]]+)\]")
-# Late in the order of names: what others set is there to be seen.
-_DROP_IN = "/etc/default/grub.d/99-baremetal-dgx.cfg"
+# Last in the order of names, behind kdump-tools.cfg: what others set is there to be seen.
+_DROP_IN = "/etc/default/grub.d/zz-baremetal-dgx.cfg"
+# Its name before: a file with a letter was read after it.
+_OLD_DROP_IN = "/etc/default/grub.d/99-baremetal-dgx.cfg"
+# Each word of these patterns counts, of any other name the last one. verify.yml has the same list.
+_LISTS = (
+    "acpi_osi=*", "amd_iommu=*", "cgroup_disable=*", "cgroup_enable=*", "console=*",
+    "crashkernel=*,high", "crashkernel=*,low", "earlycon=*", "hugepages=*", "hugepagesz=*",
+    "initcall_blacklist=*", "intel_iommu=*", "iommu=*", "ip=*", "memmap=*", "modprobe.blacklist=*",
+    "pci=*", "rd.*=*", "systemd.mask=*", "systemd.setenv=*", "systemd.wants=*",
+)  # fmt: skip
 _GRUB_CONFIG = "/boot/grub/grub.cfg"
 _RECORD = "/var/lib/baremetal-dgx/kernel_arguments"
 _MARKER = "/run/baremetal-dgx/reboot-required"
@@ -70,16 +80,35 @@ def by_order(arguments: Sequence[str]) -> bool:
 
     Such arguments are in force as a whole and in their order, or not at all.
     """
-    return len({argument.partition("=")[0] for argument in arguments}) < len(arguments)
+    return len(set(map(_name, arguments))) < len(arguments)
+
+
+def _name(word: str) -> str:
+    return word.partition("=")[0]
+
+
+def _in_force(argument: str, words: Sequence[str]) -> bool:
+    same = [
+        word
+        for word in words
+        if word == argument
+        or (_name(word) == _name(argument) and not any(fnmatchcase(word, one) for one in _LISTS))
+    ]
+    return same[-1:] == [argument]
 
 
 def missing(words: Sequence[str], arguments: Sequence[str]) -> list[str]:
-    """Return the arguments that are not among the words, in their order."""
+    """Return the arguments that the words do not put in force, in their order.
+
+    One whose name a later word has is not: the kernel takes the last.
+    """
     if by_order(arguments):
         # Each is looked for behind the one before it.
         rest = iter(words)
-        return [] if all(argument in rest for argument in arguments) else list(arguments)
-    return [argument for argument in arguments if argument not in words]
+        last = {_name(argument): argument for argument in arguments}.values()
+        there = all(argument in rest for argument in arguments)
+        return [] if there and all(_in_force(one, words) for one in last) else list(arguments)
+    return [argument for argument in arguments if not _in_force(argument, words)]
 
 
 def unwanted(words: Sequence[str], removed: Iterable[str]) -> list[str]:
@@ -121,13 +150,21 @@ def grub_drop_in(arguments: Sequence[str], removed: Sequence[str]) -> str:
         )
     elif arguments:
         lines += [
-            "# What another file sets already is not set twice.",
+            "# What another file has put in force already is not set twice.",
+            "set -f",
             f"for _word in {' '.join(shlex.quote(word) for word in arguments)}; do",
-            '  case " $GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT " in',
-            '    *" $_word "*) ;;',
-            '    *) GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT $_word" ;;',
-            "  esac",
+            "  _last=",
+            "  for _have in $GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT; do",
+            "    case $_have in",
+            '      "$_word") _last=$_have ;;',
+            f"      {'|'.join(_LISTS)}) ;;",
+            '      "${_word%%=*}"|"${_word%%=*}="*) _last=$_have ;;',
+            "    esac",
+            "  done",
+            '  test "$_last" = "$_word" ||',
+            '    GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT $_word"',
             "done",
+            "set +f",
         ]
     return "\n".join(lines) + "\n"
 
@@ -173,16 +210,20 @@ class Grub:
         words = grub_words(text_if_there(_GRUB_CONFIG) or "")
         if words is None:
             return [f"{_GRUB_CONFIG} has no entry"]
-        found = [f"{word} is not in {_GRUB_CONFIG}" for word in missing(words, self.arguments)]
+        found = [
+            f"{word} is not {'the last of its name ' if word in words else ''}in {_GRUB_CONFIG}"
+            for word in missing(words, self.arguments)
+        ]
         found += [f"{word} is in {_GRUB_CONFIG}" for word in unwanted(words, self.removed)]
         return found
 
     def plan(self) -> list[str]:
         """What has to be done."""
-        have = text_if_there(_DROP_IN)
-        if have is None and not self.arguments and not self.removed:
+        have, old = text_if_there(_DROP_IN), os.path.lexists(_OLD_DROP_IN)
+        if have is None and not old and not self.arguments and not self.removed:
             return []
         actions = [] if have == self.wanted else [f"write {_DROP_IN}"]
+        actions += [f"remove {_OLD_DROP_IN}"] if old else []
         if actions or self.outdated() or self.problems():
             actions.append("update-grub")
         return actions
@@ -200,6 +241,7 @@ class Grub:
             return
         if text_if_there(_DROP_IN) != self.wanted:
             write_atomic(_DROP_IN, self.wanted)
+        remove(_OLD_DROP_IN)
         answer = self.run(["update-grub"], timeout_s=_LOADER_TIMEOUT_S)
         if not answer.ok:
             raise ToolError(f"the boot loader's configuration cannot be made: {answer.describe()}")

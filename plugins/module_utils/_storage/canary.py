@@ -99,7 +99,7 @@ def judge_mounted(node: str, canary: Canary, live: Live | None, device: str = ""
     if live is not None and (not canary.fstype or found in canary.fstype.split(",")):
         found = want
         if canary.what and not same_source(canary.what, live, device):
-            found, want = live.source, canary.what
+            found, want = live.other_than(canary.what), canary.what
     mounted = MOUNTED.filled(path=canary.path)
     return mounted.judge(subject_of(node, canary), found, want, text=canary.path)
 

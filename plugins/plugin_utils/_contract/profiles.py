@@ -169,6 +169,9 @@ class Profile:
         return [name for name, figure in needed.items() if figure is None]
 
 
+# Their memory is NUMA nodes of the host, which slurmd -C counts. (c) A Grace has up to 480 GB.
+_GPUS_OF_GRACE = ("gb200", "gb300")
+_MOST_MIB_OF_GRACE = 512 * 1024
 _SCRATCH = ("read_mb_s", "write_mb_s", "read_iops", "write_iops")
 
 BUILT_IN: dict[str, dict[str, Any]] = load("profiles.yml")
@@ -312,6 +315,12 @@ def _inconsistent(path: str, profile: Profile) -> Iterator[Problem]:
         ):
             wrong = f"'{text}' is only part of a socket of {width} cores, which Slurm refuses"
             yield Problem(where, wrong, "write whole sockets")
+    is_grace = gpus is not None and gpus.type in _GPUS_OF_GRACE
+    most = cpu.sockets * _MOST_MIB_OF_GRACE if cpu and is_grace else None
+    if most and (profile.real_memory_mb or 0) > most:
+        wrong = f"{profile.real_memory_mb} has the memory of the GPUs in it, as slurmd -C may print"
+        remedy = f"write what the NUMA nodes with CPUs have (numactl -H), at most {most}"
+        yield Problem(f"{path}.real_memory_mb", wrong, remedy)
     if [rail.rail for rail in profile.rails] != list(range(len(profile.rails))):
         yield Problem(
             path + ".rails", "rails are not numbered 0, 1, 2, … in order", "write each number once"

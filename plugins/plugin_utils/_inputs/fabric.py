@@ -180,7 +180,7 @@ def fabric_inputs(host: Host) -> dict[str, Any]:
         "__fabric_sm_provider": subnet_manager_provider(host),
         "__fabric_subnet_managers": site.present_groups["subnet_managers"],
         "__fabric_simulated": (
-            "switches and adapters of the fabric" if host.outline(ENVIRONMENT) else ""
+            "switches and adapters of the fabric" if host.gives(ENVIRONMENT) else ""
         ),
         "infiniband_link_layer": link_layer(site),
         "infiniband_rails": rail_inputs(host),

@@ -7,10 +7,11 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import Any
 
 from .fabric import HARDWARE, link_layer, rail_inputs, rails_of
-from .host import Host
+from .host import Host, UnknownError
 from .storage import mounts, volumes
 
 
@@ -20,6 +21,21 @@ def _judged(host: Host) -> Any:
     if not numbers:
         return host.profile
     return {**host.profile, "gpus": {**host.profile["gpus"], "mig": numbers}}
+
+
+def _watched(host: Host) -> dict[str, Any]:
+    """Return the mounts that node health asks for, with what the plan knows to be mounted there.
+
+    A list of the inventory that is not known before the host is asked is left as it is.
+    """
+    name = "node_health_mounts"
+    sources = {one["path"]: one["what"] for one in (*mounts(host), *volumes(host))}
+    try:
+        given = host.value(name) if host.says(name) else [{"path": path} for path in sources]
+    except UnknownError:
+        return {}
+    known = {posixpath.normpath(path): {"source": what} for path, what in sources.items()}
+    return {name: [{**known.get(posixpath.normpath(one["path"]), {}), **one} for one in given]}
 
 
 def hardware_inputs(host: Host) -> dict[str, Any]:
@@ -37,6 +53,6 @@ def hardware_inputs(host: Host) -> dict[str, Any]:
         "dcgm_gpus": gpus.get("count") or 0,
         "node_health_profile": _judged(host),
         "node_health_rails": [{**rail, "link_layer": layer} for rail in rails],
-        "node_health_mounts": [{"path": one["path"]} for one in (*mounts(host), *volumes(host))],
+        **_watched(host),
         "local_storage_disks": (nvme.get("os_disks") or 0) + (nvme.get("data_disks") or 0),
     }

@@ -229,9 +229,14 @@ class Host:
         if name not in self._given:
             return None
         given = self._given[name]
-        if isinstance(given.value, Unresolved):
+        if isinstance(given.value, (Opaque, Unresolved)):
             _refuse_unknown(given.path, given.value)
         return given.value
+
+    def gives(self, name: str) -> bool:
+        """Return whether the inventory says more than nothing; a secret does."""
+        given = self._given.get(name)
+        return given is not None and (isinstance(given.value, Opaque) or bool(self.outline(name)))
 
     def entry(self, name: str, key: str) -> Any:
         """Return the key's value in the inventory's mapping, in any case, None without.
@@ -249,6 +254,8 @@ class Host:
         """Return these keys of each mapping in the inventory's list, where it has them."""
         found = []
         for index, item in enumerate(self.outline(name) or ()):
+            if not isinstance(item, Mapping):
+                _refuse_unknown(f"{self._given[name].path}[{index}]", item)
             found.append({key: item[key] for key in keys if item.get(key) is not None})
             _refuse_unknown(f"{self._given[name].path}[{index}]", found[-1])
         return found

@@ -98,7 +98,7 @@ def exporters(asking: Host) -> Iterator[Exporter]:
                 host.name,
                 "{}:{}".format(_before_port(address), host.value(f"{role}_port")),
                 bool((host.outline(f"{role}_tls") or {}).get("certificate")),
-                bool(host.outline(f"{role}_users")),
+                host.gives(f"{role}_users"),
             )
 
 
@@ -172,9 +172,12 @@ def _alertmanagers(host: Host, found: list[Exporter]) -> dict[str, Any]:
     """Return who receives alerts. The password is for those alone that ask for one."""
     members = [one for one in found if one.job == "alertmanager"]
     secured, users = (any(getattr(one, name) for one in members) for name in ("tls", "users"))
-    without = [one.address for one in members if one.users != users]
+    targets = {
+        one: f"http://{one.address}" if secured and not one.tls else one.address for one in members
+    }
+    without = [target for one, target in targets.items() if one.users != users]
     return {
-        "targets": [one.address for one in members if one.users == users],
+        "targets": [target for one, target in targets.items() if one.users == users],
         **({"open_targets": without} if without else {}),
         **({"scheme": "https"} if secured else {}),
         **(_named(host) if users else {}),

@@ -62,7 +62,7 @@ def validation_inputs(host: Host) -> dict[str, Any]:
     # The options of node_health for this kind of node hold for validation, too.
     gpu = host.value("node_health_gpu") or {}
     own = gpu.get("thresholds") or {}
-    settings["health_thresholds"] = {**settings["health_thresholds"], **own}
+    settings["health_thresholds"] = {**given["health_thresholds"], **own}
     settings["ecc"] = gpu.get("ecc", True)
     kind = (host.profile.get("gpus") or {}).get("type")
     least = given["nccl"]["busbw_thresholds_by_type"].get(kind)

@@ -18,10 +18,12 @@ from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from ansible import constants
 from ansible.errors import AnsibleError
 from ansible.inventory.group import Group
 from ansible.inventory.helpers import sort_groups
 from ansible.module_utils.parsing.convert_bool import boolean
+from ansible.plugins.loader import connection_loader
 from ansible.vars.plugins import get_vars_from_inventory_sources, get_vars_from_path
 from jinja2 import Environment, TemplateError, meta
 
@@ -39,6 +41,8 @@ from .values import Inventory, Value, node_address
 
 _STATE = "cluster_state_dir"
 _BECOME = "ansible_become"
+# Of the variables of Ansible's plugin ssh the last wins, as in way.py.
+_SSH = ("connection", "ssh")
 
 _UNDEFINED = re.compile(r"'([^']+)' is undefined")
 _NO_ATTRIBUTE = re.compile(r"has no attribute '([^']+)'")
@@ -346,6 +350,25 @@ def _read_address(reader: _Reader, variables: Mapping[str, Any]) -> str | None:
     return address if isinstance(address, str) else None
 
 
+def _login_names() -> list[str]:
+    """Return the variables that say as whom Ansible logs in, the one that wins first."""
+    connection_loader.get(_SSH[1], class_only=True)
+    known = constants.config.get_configuration_definitions(*_SSH)
+    return [one["name"] for one in reversed(known["remote_user"]["vars"])]
+
+
+def _read_login(
+    reader: _Reader, variables: Mapping[str, Any], names: Iterable[str]
+) -> tuple[str, str]:
+    """Return a variable and as whom Ansible logs in; empty where not known, or it does not."""
+    name = next((name for name in names if variables.get(name) is not None), "")
+    local = str(variables.get("ansible_connection")).rpartition(".")[2] == "local"
+    if not name or local or _is_vaulted(variables[name]):
+        return "", ""
+    login = reader.template(variables[name], variables, open_vault=False)
+    return (name, login) if isinstance(login, str) else ("", "")
+
+
 def _find_states(
     directories: Mapping[str, str], hosts: Mapping[str, Mapping[str, Value]]
 ) -> Iterator[Problem]:
@@ -399,6 +422,8 @@ def collect(
     by_name: list[str] = []
     addresses: dict[str, str] = {}
     reached: dict[str, str] = {}
+    logins: dict[str, Value] = {}
+    login_names = _login_names()
     found: dict[str, list[tuple[str, Any, Any, str | None]]] = {}
     # By name and object: the first result, and whether all hosts' results are equal to it.
     uniform: dict[tuple[str, int], tuple[Any, bool]] = {}
@@ -415,6 +440,10 @@ def collect(
             addresses[host_name] = address
         elif isinstance(variables.get("ansible_host"), str):
             reached[host_name] = variables["ansible_host"]
+        name, login = _read_login(reader, variables, login_names)
+        if login:
+            place = origins.find(host_groups, name, variables[name])
+            logins[host_name] = Value(login, place or host_path(skeleton, host_name, name))
         found[host_name] = []
         for name, value in variables.items():
             if name in others:
@@ -472,4 +501,5 @@ def collect(
         tuple(by_name),
         addresses,
         reached,
+        logins,
     )

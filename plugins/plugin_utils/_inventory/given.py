@@ -22,7 +22,6 @@ YIELDING = frozenset(
         "local_storage_disks",
         "login_environment_banner",
         "login_environment_banner_title",
-        "node_health_mounts",
         "node_exporter_address",
         "prometheus_alertmanagers",
         "prometheus_external_labels",
@@ -38,6 +37,7 @@ EXTENDED = frozenset(
     {
         "fabric_exporter_enabled",
         "login_environment_environment",
+        "node_health_mounts",
         "slurm_controller_health_check",
         "slurm_controller_plugstack",
     }

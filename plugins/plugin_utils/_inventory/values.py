@@ -65,6 +65,8 @@ class Inventory:
     addresses: Mapping[str, str] = field(default_factory=dict)
     # What ansible_host is elsewhere.
     reached: Mapping[str, str] = field(default_factory=dict)
+    # As whom Ansible logs in over SSH, by host, where the inventory says it.
+    logins: Mapping[str, Value] = field(default_factory=dict)
 
     @cached_property
     def memberships(self) -> dict[str, tuple[str, ...]]:
@@ -91,7 +93,8 @@ def parse_address(text: Any) -> Address:
     if not isinstance(text, str):
         raise ValueError(f"{text!r} is not an IP address")
     try:
-        return ipaddress.ip_address(text.strip())
+        # The scope of an IPv6 address may be any text, a command of the shell for instance.
+        return ipaddress.ip_address(text.strip().replace("%", " "))
     except ValueError:
         raise ValueError(f"'{text}' is not an IP address") from None
 

@@ -119,7 +119,8 @@ def _check_texts(where: str, item: Mapping[str, Any]) -> Iterator[Problem]:
             address = ipaddress.ip_interface(text)
         except ValueError:
             address = None
-        if address is None or "/" not in text:
+        # The scope of an IPv6 address may be any text.
+        if address is None or "/" not in text or "%" in text:
             yield Problem(
                 f"{where}.addresses[{index}]",
                 f"'{text}' is not an address with its prefix length",
@@ -131,7 +132,7 @@ def _check_texts(where: str, item: Mapping[str, Any]) -> Iterator[Problem]:
             ("via", ipaddress.ip_address, "an address like 10.1.0.1"),
         ):
             try:
-                parse(route[key])
+                parse(route[key].replace("%", " "))
             except ValueError:
                 path = f"{where}.routes[{index}].{key}"
                 yield Problem(path, f"'{route[key]}' cannot be read", f"write {like}")

@@ -43,6 +43,40 @@ def check_mounts(variables: Mapping[str, Value]) -> Iterator[Problem]:
         seen.setdefault(place, path)
 
 
+def login_warnings(variables: Mapping[str, Value], login: Value | None) -> Iterator[str]:
+    """Yield that a mount may hide the key by which Ansible logs in.
+
+    CephFS may hold that home and key, and sshd may read keys elsewhere: the host knows. Of whom
+    node_base_users does not have, a directory may have home and keys.
+    """
+    if login is None or login.value == "root":
+        return
+    users = variables["node_base_users"].value if "node_base_users" in variables else ()
+    if not all(isinstance(one, Mapping) and isinstance(one.get("name"), str) for one in users):
+        # They come from a fact.
+        return
+    user = next((one for one in users if one["name"] == login.value), None)
+    if user is None and (
+        "identity_domain" in variables or _says(variables, "cluster_user_directory")
+    ):
+        return
+    home = (user or {}).get("home") or f"/home/{login.value}"
+    if not isinstance(home, str):
+        return
+    hidden = {posixpath.normpath(home), *_parents(posixpath.normpath(home))}
+    for index, item in enumerate(variables[_SHARED].value if _SHARED in variables else ()):
+        place = item.get("mountpoint")
+        # Without over the host refuses what would hide files.
+        if item.get("over") is True and isinstance(place, str) and item.get("state") != "absent":
+            if posixpath.normpath(place) in hidden:
+                yield (
+                    f"{login.path}: {variables[_SHARED].path}[{index}] hides the home of "
+                    f"'{login.value}', {home}, and a host on which that hides each key of "
+                    f"'{login.value}' refuses the mount; write root, or another user with a home "
+                    f"elsewhere in node_base_users, and bootstrap_user: {login.value}"
+                )
+
+
 def health_warnings(variables: Mapping[str, Value], others: Iterable[str] = ()) -> Iterator[str]:
     """Yield places that node health asks for and nothing of the inventory mounts.
 
@@ -122,11 +156,14 @@ def _mounted_folders(variables: Mapping[str, Mapping[str, Value]]) -> set[tuple[
 
 
 def check_home_quotas(
-    variables: Mapping[str, Mapping[str, Value]], administrators: Iterable[str]
+    variables: Mapping[str, Mapping[str, Value]],
+    administrators: Iterable[str],
+    complete: bool = True,
 ) -> Iterator[Problem]:
     """Yield quotas of homes that no host would set, or that are of a folder without homes.
 
-    variables are those of each host, administrators the hosts of storage_nodes.
+    variables are those of each host, administrators the hosts of storage_nodes. complete says that
+    the mounts of all hosts are among them.
     """
     name = "cephfs_home_quotas"
     asked = {
@@ -145,7 +182,10 @@ def check_home_quotas(
                 "only a host of storage_nodes with cephfs_admin: true sets quotas, and none has it",
                 "write it and cephfs_admin: true in group_vars/storage_nodes",
             )
-        for index, item in enumerate(value.value):
+        for index, item in enumerate(value.value if complete else ()):
+            if not (isinstance(item["fs"], str) and isinstance(item["path"], str)):
+                # It comes from a fact.
+                continue
             folder = posixpath.normpath(item["path"])
             above = {folder, *(_parents(folder))}
             if not any(fs == item["fs"] and place in above for fs, place in mounted):
@@ -155,6 +195,11 @@ def check_home_quotas(
                     "write fs and path of the mount in cephfs_mounts that has the homes; on other "
                     "storage quotas are its own",
                 )
+
+
+def unknown_mounts(written: Mapping[str, Value], valid: Mapping[str, Value]) -> bool:
+    """Return whether the host mounts something that is not known here, or is wrong."""
+    return any(name in written and name not in valid for name in (_SHARED, _LOCAL))
 
 
 def _says(values: Mapping[str, Value], name: str) -> bool:

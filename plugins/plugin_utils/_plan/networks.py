@@ -68,12 +68,14 @@ class Placed:
 
 
 def _parse_cidr(path: str, text: str) -> AnyNetwork | Problem:
+    # None has a scope, which may be any text.
+    plain = text.strip().replace("%", " ")
     try:
-        return ipaddress.ip_network(text.strip())
+        return ipaddress.ip_network(plain)
     except ValueError:
         pass
     try:
-        meant = ipaddress.ip_network(text.strip(), strict=False)
+        meant = ipaddress.ip_network(plain, strict=False)
     except ValueError:
         return Problem(
             path, f"'{text}' is not a network", "write it as ADDRESS/BITS, like 10.1.0.0/24"

@@ -222,7 +222,8 @@ def _check_slurm(
     databases = inventory.groups.get("slurm_databases", ())
     findings.problems.extend(_plan_slurm.check_accounting(values, databases))
     findings.problems.extend(_plan_slurm.check_databases(valid, databases))
-    findings.problems.extend(_plan_mounts.check_state_folder(values, controllers, others))
+    if not _plan_mounts.unknown_mounts(inventory.hosts[controllers[0]], values):
+        findings.problems.extend(_plan_mounts.check_state_folder(values, controllers, others))
     findings.warnings.extend(_plan_slurm.controller_warnings(values, controllers))
     here = [valid[node.name] for node in nodes if node.present]
     findings.warnings.extend(_plan_slurm.resume_warnings(values, here))
@@ -277,21 +278,30 @@ def _check_hosts(
     complete: bool,
     roles: Mapping[str, RoleSpec],
     others: list[str],
+    written: Mapping[str, Mapping[str, Value]],
+    logins: Mapping[str, Value],
     findings: _Findings,
 ) -> None:
     """Compare what each host mounts, and its users; hosts that share the values are one."""
     names = ("cephfs_mounts", "local_storage_volumes", "cephfs_monitors", *_plan_users.DIRECTORY)
     directory = roles["identity"].options if "identity" in roles else {}
-    seen: set[tuple[int, ...]] = set()
+    seen: set[tuple[object, ...]] = set()
     for node in nodes:
         values = valid[node.name]
-        key = tuple(
-            id(values[name].value) if name in values else 0
-            for name in (*names, "node_base_users", "node_base_groups")
+        # Where users are not known, their homes are not.
+        unknown = "node_base_users" in written[node.name] and "node_base_users" not in values
+        login = None if unknown else logins.get(node.name)
+        key = (
+            login,
+            *(
+                id(values[name].value) if name in values else 0
+                for name in (*names, "node_base_users", "node_base_groups")
+            ),
         )
         if node.present and key not in seen:
             seen.add(key)
             findings.problems.extend(_plan_mounts.check_mounts(values))
+            findings.warnings.extend(_plan_mounts.login_warnings(values, login))
             findings.problems.extend(_plan_mounts.check_monitors(values, networks, complete))
             findings.problems.extend(_plan_users.check_users(values))
             findings.problems.extend(_plan_users.check_directory(values, directory))
@@ -415,9 +425,12 @@ def make_plan(
     )
     findings.warnings.extend(_plan_monitoring.alert_warnings(inventory, here))
     admins = inventory.groups.get("storage_nodes", ())
-    findings.problems.extend(_plan_mounts.check_home_quotas(here, admins))
+    unknown = any(_plan_mounts.unknown_mounts(inventory.hosts[name], here[name]) for name in here)
+    findings.problems.extend(_plan_mounts.check_home_quotas(here, admins, not unknown))
     complete = "cluster_networks" in cluster and networks.keys() == known.value.keys()
-    _check_hosts(nodes, valid, networks, complete, roles, _site_mounts(cluster), findings)
+    others = _site_mounts(cluster)
+    written, logins = inventory.hosts, inventory.logins
+    _check_hosts(nodes, valid, networks, complete, roles, others, written, logins, findings)
 
     placed: list[Placed] = []
     if "cluster_networks" in cluster:

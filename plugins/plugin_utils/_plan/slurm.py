@@ -129,7 +129,9 @@ def _are(names: list[str]) -> str:
 def _check_unique(path: str, items: list[Mapping[str, Any]]) -> Iterator[Problem]:
     seen: dict[str, int] = {}
     for index, item in enumerate(items):
-        first = seen.setdefault(str(item["name"]).lower(), index)
+        first = index
+        if isinstance(item["name"], str):
+            first = seen.setdefault(item["name"].lower(), index)
         if first != index:
             where = f"{path}[{index}].name"
             wrong = "'{}' is also the name of [{}]".format(item["name"], first)
@@ -148,9 +150,12 @@ def check_partitions(
     for value, among in ((partitions, sets), (node_sets, set())):
         problems.extend(_check_unique(value.path, value.value))
         for index, item in enumerate(value.value):
-            for position, text in enumerate(item.get("nodes") or ()):
+            expressions = item.get("nodes")
+            for position, text in enumerate(expressions if isinstance(expressions, list) else ()):
                 where = f"{value.path}[{index}].nodes[{position}]"
-                problems.extend(_check_expression(where, text, known, absent, among))
+                # One that comes from a fact is not known here.
+                if isinstance(text, str):
+                    problems.extend(_check_expression(where, text, known, absent, among))
     defaults = [index for index, item in enumerate(partitions.value) if item.get("default")]
     for index in defaults[1:]:
         where = f"{partitions.path}[{index}].default"

@@ -172,7 +172,7 @@ def check_variables(inventory: Inventory, roles: Mapping[str, RoleSpec]) -> Chec
             if key not in verdicts:
                 found = list(_check_one(name, value, roles, options))
                 problems.extend(found)
-                verdicts[key] = not found and not isinstance(value.value, (Opaque, Unresolved))
+                verdicts[key] = not found and _is_known(value.value, options[name])
             if verdicts[key]:
                 valid[host][name] = value
     wired = {name for role in roles.values() for name in role.wired - role.received}
@@ -193,6 +193,13 @@ def check_variables(inventory: Inventory, roles: Mapping[str, RoleSpec]) -> Chec
     unknown = {name for host in valid for name in inventory.hosts.get(host, {})} - options.keys()
     meant = {closest(name, options, 0.75) or "" for name in unknown}
     return Checked(valid, tuple(problems), tuple(warnings), frozenset(meant))
+
+
+def _is_known(value: Any, option: Option) -> bool:
+    """Return whether the checks can look into the value, and into each mapping of a list."""
+    of_mappings = option.each is not None and option.each.type == "dict"
+    items = value if of_mappings and isinstance(value, (list, tuple)) else ()
+    return not any(isinstance(one, (Opaque, Unresolved)) for one in (value, *items))
 
 
 def name_warnings(inventory: Inventory) -> list[str]:

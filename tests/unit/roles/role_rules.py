@@ -441,6 +441,24 @@ def half_an_archive_is_not_final(role: Role) -> Iterator[str]:
                 yield f"tasks/{stem}.yml: unarchive with creates; write a file .complete after it"
 
 
+APT = re.compile(r"\bapt(-get)?\b.*\binstall\b", re.DOTALL)
+
+
+def restarts_daemons(task: dict[str, Any]) -> bool:
+    """Whether needrestart of Ubuntu would restart daemons after the packages of this task."""
+    return "NEEDRESTART_SUSPEND" not in str(task) and any(
+        short(key) in ("apt", "package") or (short(key) in COMMANDS and APT.search(str(task[key])))
+        for key in task
+    )
+
+
+def packages_restart_no_daemon(role: Role) -> Iterator[str]:
+    """service_sync restarts a daemon, in its turn; system_packages suspends needrestart, too."""
+    for stem, task in role.tasks:
+        if restarts_daemons(task):
+            yield f"tasks/{stem}.yml: '{task.get('name')}' has no NEEDRESTART_SUSPEND"
+
+
 RULES: tuple[Callable[[Role], Iterator[str]], ...] = (
     files_are_there,
     main_only_imports,
@@ -460,6 +478,7 @@ RULES: tuple[Callable[[Role], Iterator[str]], ...] = (
     line_feeds_are_some,
     half_an_archive_is_not_final,
     no_task_waits_for_a_mount,
+    packages_restart_no_daemon,
     refusals_are_asked_of_the_inventory,
 )
 

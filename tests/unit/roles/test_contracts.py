@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from role_rules import RULES, Role, roles_of
+from role_rules import RULES, Role, flat, restarts_daemons, roles_of
 
 ROOT = Path(__file__).resolve().parents[3]
 ROLES = [Role(spec.parents[1]) for spec in sorted((ROOT / "roles").glob("*/meta/main.yml"))]
@@ -43,6 +43,21 @@ def test_packages_of_enterprise_linux_have_a_source(path: Path) -> None:
     if any(_NAMES_PACKAGES.search(name) for name in yaml.safe_load(text)):
         comments = " ".join(line.partition("#")[2] for line in text.splitlines())
         assert _SOURCE.search(comments), "write the spec file or the repository beside the names"
+
+
+def test_packages_of_playbooks_restart_no_daemon() -> None:
+    plays = [
+        play
+        for path in ROOT.glob("playbooks/*.yml")
+        for play in yaml.safe_load(path.read_text(encoding="utf-8"))
+    ]
+    tasks = [task for play in plays for task in flat(play.get("tasks"))]
+    tasks += [
+        task
+        for path in ROOT.glob("playbooks/tasks/*.yml")
+        for task in flat(yaml.safe_load(path.read_text(encoding="utf-8")))
+    ]
+    assert not [task["name"] for task in tasks if restarts_daemons(task)]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
-from wiring import Wiring, example, write
+from ansible.parsing.dataloader import DataLoader
+from ansible.template import Templar
+from wiring import Wiring, example, trusted_tree, write
 
 PLAYBOOKS = Path(__file__).parents[3] / "playbooks"
 ROLES = ["nvidia_driver", "dcgm", "nvidia_container_toolkit"]
@@ -58,3 +60,19 @@ def test_the_driver_is_built_after_what_nvidia_peermem_is_built_against() -> Non
         plays = yaml.safe_load((PLAYBOOKS / f"{name}.yml").read_text())
         order = [play["ansible.builtin.import_playbook"] for play in plays]
         assert order.index("configure_fabric.yml") < order.index("install_gpu_stack.yml")
+
+
+def test_groups_of_nodes_count_whole_gpus_and_leave_out_divided_nodes(tmp_path: Path) -> None:
+    """In the example each A100 node has seven instances beside seven whole GPUs."""
+    plan = Wiring(example(tmp_path, "mixed")).plan
+    task = yaml.safe_load((PLAYBOOKS / "tasks/group_tests.yml").read_text())[0]
+    asked = {name: task["baremetal.dgx.nccl_groups"][name] for name in ("divided", "gpus")}
+    variables = {**trusted_tree(task["vars"]), "__group_tests_plan": plan}
+    found = Templar(DataLoader(), variables).template(trusted_tree(asked))
+    a100 = [node["name"] for node in plan["nodes"] if "a100" in (node["profile"] or "")]
+    assert a100
+    assert found["divided"] == a100
+    whole = {name: count for name, count in found["gpus"].items() if name not in a100}
+    profiles = {node["name"]: plan["profiles"].get(node["profile"]) for node in plan["nodes"]}
+    assert whole
+    assert whole == {name: profiles[name]["gpus"]["count"] for name in whole}

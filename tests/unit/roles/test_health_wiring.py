@@ -12,6 +12,8 @@ import pytest
 from wiring import Wiring, example, write
 
 CHECK = "slurm_controller_health_check"
+# That of core_12.
+FSID = "3f1d8a52-8c4e-4b7a-9f46-0d5f6c2b7e19"
 
 
 def wiring(folder: Path, settings: dict[str, Any] | None) -> Wiring:
@@ -37,14 +39,35 @@ def test_an_example_watches_its_nodes(tmp_path: Path) -> None:
 
 
 def test_what_the_inventory_mounts_is_watched(tmp_path: Path) -> None:
-    assert "node_health_mounts" not in json.loads(wiring(tmp_path / "a", None).texts["dgx-07"])
+    shared = ("/home", "/data", "/scratch", "/images", "/checkpoints")
+    own = wiring(tmp_path / "a", None)
+    sources = {path: f"node@{{{{ cephfs_fsid }}}}.cephfs={path}" for path in shared}
+    # What the site mounts itself, and writes, has no source in the plan.
+    assert json.loads(own.texts["dgx-07"])["node_health_mounts"] == [
+        *({"path": path, "source": what} for path, what in sources.items()), {"path": "/raid"},
+    ]  # fmt: skip
     inventory = example(tmp_path / "b", "core_12")
     write(inventory, "group_vars/all/node_health.yml", {"node_health_enabled": True})
     scratch = {"name": "scratch", "mountpoint": "/nvme", "pci": ["ab:00.0"]}
     write(inventory, "group_vars/gpu_nodes/storage.yml", {"local_storage_volumes": [scratch]})
     found = Wiring(inventory).of("dgx-07")["node_health_mounts"]
-    shared = ("/home", "/data", "/scratch", "/images", "/checkpoints")
-    assert found == [{"path": path} for path in (*shared, "/nvme")]
+    live = {path: f"node@{FSID}.cephfs={path}" for path in shared}
+    volume = {"path": "/nvme", "source": "/dev/disk/by-label/dgx-scratch"}
+    assert found == [*({"path": path, "source": what} for path, what in live.items()), volume]
+
+
+def test_a_source_of_the_inventory_wins_and_a_fact_is_left_to_the_host(tmp_path: Path) -> None:
+    asked = [{"path": "/home/", "source": "nas:/home"}, {"path": "/data/", "fstype": "ceph"}]
+    settings = {"node_health_enabled": True, "node_health_mounts": asked}
+    own, data = wiring(tmp_path / "a", settings).of("dgx-07")["node_health_mounts"]
+    assert own == asked[0]
+    assert data["fstype"] == "ceph"
+    assert data["source"].endswith(".cephfs=/data")
+    fact = "{{ ansible_facts.site_mounts }}"
+    for unknown in (fact, [{"path": "/home", "fstype": fact}]):
+        settings["node_health_mounts"] = unknown
+        texts = wiring(tmp_path / str(len(str(unknown))), settings).texts
+        assert "node_health_mounts" not in json.loads(texts["dgx-07"])
 
 
 @pytest.mark.parametrize("settings", [{"node_health_enabled": False}, {}])

@@ -280,6 +280,7 @@ def test_a_login_whose_only_key_is_the_directorys(tmp_path: Path) -> None:
     programs = {
         "runuser": 'test "$1 $2 $3" = "-u ops --" && shift 3 && exec "$@"',
         "sss_ssh_authorizedkeys": 'test "$1" = ops && printf %s "$DIRECTORY"',
+        "getent": f'test "$*" = "passwd ops" && echo "ops:*:10000:10000::{tmp_path}:/bin/sh"',
     }
     for name, text in programs.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
@@ -293,6 +294,7 @@ def test_a_login_whose_only_key_is_the_directorys(tmp_path: Path) -> None:
     def reads(passwd: str, directory: str) -> list[str]:
         known = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DIRECTORY": directory}
         command = [*result["reads"][:-1], str(tmp_path / passwd)]
+        command[2] = command[2].replace("/etc/ssh", str(tmp_path))
         done = subprocess.run(command, env=known, capture_output=True, text=True, check=True)
         return done.stdout.splitlines()
 
@@ -303,6 +305,12 @@ def test_a_login_whose_only_key_is_the_directorys(tmp_path: Path) -> None:
     assert reads("local", "ssh-ed25519 AAAA") == [""], "a person of the directory alone"
     (tmp_path / ".ssh/authorized_keys").write_text("")
     assert reads("passwd", "ssh-ed25519 AAAA") == [*home, "locked out"]
+    # Without identity_ssh_keys the file that makes sshd ask would go.
+    (tmp_path / "sshd_config.d").mkdir()
+    (tmp_path / "sshd_config.d" / Path(SSHD).name).touch()
+    assert reads("passwd", "ssh-ed25519 AAAA") == [*home, "locked out", "sshd asks the directory"]
+    assert reads("local", "ssh-ed25519 AAAA") == ["", "sshd asks the directory"]
+    assert reads("local", "") == [""]
     (tmp_path / ".ssh/authorized_keys").write_text("ssh-ed25519 AAAA\n")
     assert reads("passwd", "ssh-ed25519 AAAA") == home
 
@@ -318,6 +326,28 @@ def test_a_login_that_would_be_locked_out_is_refused(tmp_path: Path) -> None:
     )
     without = {**inputs, "identity_ssh_keys": False}
     assert render(tmp_path, "identity", "Debian", without, shows)["refusals"] == []
+
+
+def test_the_only_key_of_the_login_is_not_taken_out_of_use(tmp_path: Path) -> None:
+    asked = {"stdout_lines": ["sshd asks the directory"]}
+    inputs = {"ansible_user": "ops", "identity_ssh_keys": False, "__identity_locals": asked}
+    shows = {"refusals": SHOWN["refusals"]}
+    (line,) = render(tmp_path, "identity", "Debian", {**LDAP, **inputs}, shows)["refusals"]
+    assert line == (
+        "identity_ssh_keys: false would lock ansible_user ops out, which has a key in the directory"
+        " alone; put its key on the host first, into ~/.ssh/authorized_keys"
+    )
+    found = shown(tmp_path, "Debian", "13", **inputs, ansible_password="x")
+    # Nothing is left of what sshd was asked to do, and sshd looks at all before it reads that.
+    assert found["files"][SSHD]["state"] == "absent"
+    (sshd,) = [one for one in found["units"] if one["name"] == "ssh.service"]
+    assert sshd["reload_command"] == [
+        "sh", "-c", "/usr/sbin/sshd -t && exec systemctl reload ssh.service"
+    ]  # fmt: skip
+    (other,) = re.findall(
+        r"reload_command: .*sshd.*", (ROLES / "node_base/vars/main.yml").read_text()
+    )
+    assert "/usr/sbin/sshd -t && exec systemctl reload {{ __node_base_sshd_unit }}" in other
 
 
 def filtered(result: dict[str, Any]) -> tuple[list[str], list[str]]:

@@ -93,7 +93,8 @@ def test_prometheus_with_everything(tmp_path: Path, certificate: dict[str, str])
         {
             "prometheus_jobs": [job], "prometheus_tls": certificate,
             "prometheus_users": {"ann": HASH}, "prometheus_rules": ["gpu", "recording"],
-            "prometheus_alertmanagers": {"targets": ["a:9093"], "username": "x", "password": "y",
+            "prometheus_alertmanagers": {"targets": ["a:9093", "https://c:9093"], "username": "x",
+                                         "password": "y", "ca": certificate["certificate"],
                                          "open_targets": ["b:9093"]},
             "prometheus_rules_changes": {"GpuHot": {"for": "1h"}, "GpuXidJob": {"enabled": False}},
             "prometheus_rules_extra": [{"name": "ours", "rules": [{"record": "a:b", "expr": "1"}]}],
@@ -111,10 +112,13 @@ def test_prometheus_with_everything(tmp_path: Path, certificate: dict[str, str])
     config = yaml.safe_load((stage / "prometheus.yml").read_text())
     assert config["rule_files"] == ["rules-gpu.yml", "rules-recording.yml", "rules-site.yml"]
     receivers = config["alerting"]["alertmanagers"]
-    assert [(one["static_configs"][0]["targets"], "basic_auth" in one) for one in receivers] == [
-        (["a:9093"], True),
-        (["b:9093"], False),
-    ]
+    of = {one["static_configs"][0]["targets"][0]: one for one in receivers}
+    assert {name: (one["scheme"], "basic_auth" in one, "tls_config" in one)
+            for name, one in of.items()} == {
+        "a:9093": ("http", True, False),
+        "b:9093": ("http", False, False),
+        "c:9093": ("https", True, True),
+    }  # fmt: skip
     ours, planned = yaml.safe_load((stage / "rules-site.yml").read_text())["groups"]
     assert ours["name"] == "ours"
     (expected,) = planned["rules"]

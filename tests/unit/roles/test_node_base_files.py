@@ -15,6 +15,8 @@ from xml.etree import ElementTree
 import pytest
 import role_render
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._host import kernel_arguments
+
 ROLE = Path(__file__).resolve().parents[3] / "roles" / "node_base"
 KEY = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nabc\n=x\n-----END PGP PUBLIC KEY BLOCK-----\n"
 INPUTS = {
@@ -299,6 +301,8 @@ def probe(shown: dict[str, Any], name: str) -> dict[str, Any]:
         ("ro pci=realloc=off crashkernel=1G-:2048M quiet", False),
         ("mitigations=off pci=realloc=off crashkernel=1G-:2048M", False),
         ("xquiet mitigations pci=realloc=off crashkernel=1G-:2048M", True),
+        ("pci=realloc=off crashkernel=1G-:2048M crashkernel=192M\n", False),
+        ("crashkernel=192M crashkernel=1G-:2048M pci=realloc=off pci=noaer\n", True),
     ],
 )
 def test_the_kernels_own_words_are_judged(debian: dict[str, Any], line: str, good: bool) -> None:
@@ -332,7 +336,7 @@ def test_what_keeps_a_node_from_its_reboot_is_named(tmp_path: Path) -> None:
 
 
 def test_arguments_of_one_name_are_judged_by_their_order(tmp_path: Path) -> None:
-    huge = ["hugepagesz=1G", "hugepages=8", "hugepagesz=2M", "hugepages=8"]
+    huge = ["a=1", "hugepagesz=1G", "hugepages=8", "hugepagesz=2M", "hugepages=8"]
     inputs = {**INPUTS, "node_base_kernel_arguments": huge}
     shown = {"probes": SHOWN["probes"]}
     entry = probe(
@@ -345,8 +349,29 @@ def test_arguments_of_one_name_are_judged_by_their_order(tmp_path: Path) -> None
         (" ".join(huge[:3]), False),
         (" ".join(huge[2:] + huge[:2]), False),
         (f"{' '.join(huge)}0", False),
+        # The last word of another name counts all the same.
+        (f"{' '.join(huge)} a=2\n", False),
+        (f"{' '.join(huge)} b=2\n", True),
     ):
         assert bool(re.search(entry["expect"], line, re.M)) is good, line
+
+
+def test_verify_takes_the_last_word_for_the_names_that_the_module_does(tmp_path: Path) -> None:
+    words = [one.replace("*", "x") for one in (*kernel_arguments._LISTS, "a.b=1", "hug=1", "r=1")]
+    words.append("crashkernel=1G")
+    hosts = {
+        f"h{number}": {**INPUTS, "node_base_kernel_arguments": [word]}
+        for number, word in enumerate(words)
+    }
+    shown = {"probes": SHOWN["probes"]}
+    found = role_render.render_many(tmp_path, "node_base", "Debian", hosts, shown)
+    for word, one in zip(words, found.values(), strict=True):
+        entry = probe(one, "the kernel runs with the declared arguments")
+        other = re.sub("=[^,]*", "=2", word)
+        lines = (f"{word} {other}\n", f"x{other} {word}", f"ro {word} x{other}\n")
+        for line in (*lines, f"{word} crashkernel=9M,high\n", f"{word} crashkernel=9M\n"):
+            good = not kernel_arguments.missing(line.split(), [word])
+            assert bool(re.search(entry["expect"], line, re.M)) is good, (word, line)
 
 
 SSHD = """\

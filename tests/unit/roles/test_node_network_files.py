@@ -7,6 +7,7 @@ from __future__ import annotations
 import configparser
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -49,12 +50,12 @@ def written(folder: Path, backend: str, distribution: str = "Debian") -> dict[st
     assert all(path.startswith(WANTED) for path in files)
     settings = by_path(result["own"])["/var/lib/baremetal-dgx/network/settings"]["content"]
     named = next(line for line in settings.splitlines() if line.startswith("FILES="))
-    assert named == 'FILES="{}"'.format(" ".join(path[len(WANTED) :] for path in files))
+    assert named == "FILES={}".format(shlex.quote(" ".join(path[len(WANTED) :] for path in files)))
     # In the order of the inventory: a set's own would change from run to run.
-    assert 'PHYSICAL="eno1 enp1s0f0 enp1s0f1"' in settings
-    assert 'VIRTUAL="bond0 bond0.20"' in settings
-    assert 'REPLACES="/etc/a b.nmconnection\n/etc/netplan/50-cloud-init.yaml\n"\n' in settings
-    assert 'BELOW="bond0 enp1s0f0 enp1s0f1\nbond0.20 bond0\n"' in settings
+    assert "PHYSICAL='eno1 enp1s0f0 enp1s0f1'" in settings
+    assert "VIRTUAL='bond0 bond0.20'" in settings
+    assert "REPLACES='/etc/a b.nmconnection\n/etc/netplan/50-cloud-init.yaml'\n" in settings
+    assert "BELOW='bond0 enp1s0f0 enp1s0f1\nbond0.20 bond0\n'" in settings
     return {path[len(WANTED) :]: one["content"] for path, one in files.items()}
 
 
@@ -180,15 +181,28 @@ def test_refusals(tmp_path: Path) -> None:
             {"name": "bond0", "members": ["eth1", "eth1"], "gateway": "10.1.0.1"},
             {"name": "eth3.7", "parent": "eth3", "vlan": 7},
             {"name": "eth2.7", "parent": "eth2", "gateway": "10.2.0.1"},
+            {"name": "eth5.7", "parent": "$(id)", "vlan": 7, "gateway": "10.1.0.1\nDNS=1.1.1.1"},
             {
                 "name": "eth4",
-                "addresses": ["10.9.0.5", "10.9.0.6/255.255.255.0", "2001:DB8:0::5/64"],
+                "addresses": [
+                    "10.9.0.5",
+                    "10.9.0.6/255.255.255.0",
+                    "2001:DB8:0::5/64",
+                    "$(id)/24",
+                    "`id`/24",
+                    "fe80::1%$(id)/64",
+                    '10.9.0.7"/24',
+                    "10.9.0.8/24\n",
+                ],
                 "routes": [
                     {"to": "10.8.0.0/255.255.0.0", "via": "10.9.0.1"},
                     {"to": "10.7.0.1", "via": "10.9.0.1"},
+                    {"to": "10.6.0.0/16\n", "via": "$(id)"},
                 ],
             },
         ],
+        "node_network_dns_servers": ["fd00::53", "10.1.0.53\nGateway=10.1.0.9"],
+        "node_network_dns_search": ["~.", "a-1.example.org", "b c"],
         "node_network_replaces": [
             "/etc/netplan/fine here.yaml",
             "/a$(reboot)",
@@ -205,10 +219,17 @@ def test_refusals(tmp_path: Path) -> None:
         tmp_path, "node_network", "Debian", inputs, {**SHOWN, "files": "[]", "own": "[]"}
     )
     starts = [
-        "node_network_interfaces: eth 0 is not the name",
+        'node_network_interfaces: "eth 0", "$(id)" is not the name',
         "node_network_interfaces: eth1: written twice",
         "node_network_interfaces: eth2.7 has no VLAN tag",
-        "node_network_interfaces: 10.9.0.5, 10.9.0.6/255.255.255.0, 10.8.0.0/255.255.0.0 has no",
+        (
+            'node_network_interfaces: "10.9.0.5", "10.9.0.6/255.255.255.0", "$(id)/24", "`id`/24", '
+            r""""fe80::1%$(id)/64", "10.9.0.7\"/24", "10.9.0.8/24\n", "10.8.0.0/255.255.0.0", """
+            r""""10.6.0.0/16\n" is not ADDRESS/BITS"""
+        ),
+        r"""node_network_interfaces: "$(id)", "10.1.0.1\nDNS=1.1.1.1" is not an address""",
+        r"""node_network_dns_servers: "10.1.0.53\nGateway=10.1.0.9" is not an address""",
+        'node_network_dns_search: "b c" is not a domain',
         "node_network_interfaces: gateway: two default routes",
         r'node_network_replaces: "/a$(reboot)", "/b`", "/c\"", "/d\\e", "/f\n/g", "/h " has',
         "node_network_confirm_s: 5; write 30",
@@ -218,6 +239,31 @@ def test_refusals(tmp_path: Path) -> None:
     assert [line.split(":")[0] for line in result["conflicts"]] == [
         "node_network_backend", "/etc/network/interfaces",
     ]  # fmt: skip
+
+
+def test_nothing_that_is_written_is_a_command_of_the_shell(tmp_path: Path) -> None:
+    """Beside the refusals: root's shell reads the file as values."""
+    odd = "$(touch a) `touch b` \"; touch c; ' touch d"
+    interfaces = [
+        {"name": f"eth0 {odd}", "addresses": [odd]},
+        {"name": f"eth1 {odd}", "parent": odd},
+        {"name": f"eth2 {odd}", "members": [odd]},
+    ]
+    inputs = {
+        "node_network_interfaces": interfaces, "node_network_replaces": [odd],
+        "node_network_backend": "networkd", "__node_network_found": {"stdout_lines": ["networkd"]},
+    }  # fmt: skip
+    shown = {**SHOWN, "refusals": "[]", "files": "[]"}
+    result = render(tmp_path, "node_network", "Debian", inputs, shown)
+    settings = by_path(result["own"])["/var/lib/baremetal-dgx/network/settings"]["content"]
+    place = tmp_path / "empty"
+    place.mkdir()
+    done = subprocess.run(
+        ["sh", "-euc", f"{settings}\nprintf '%s\n' \"$SHOWS$BELOW$REPLACES$PHYSICAL$VIRTUAL\""],
+        cwd=place, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert done.stdout.count(odd) == 13
+    assert list(place.iterdir()) == []
 
 
 # Each notes what it was called with. systemd-run keeps what it is to start, and the test starts it.

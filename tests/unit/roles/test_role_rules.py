@@ -113,6 +113,10 @@ BAD = {
     "no_task_waits_for_a_mount": [
         (SPECS, SPEC.replace("type: str", "type: path"), "forever if demo_name is on a mount"),
     ],
+    "packages_restart_no_daemon": [
+        (INSTALL, "- {name: x, apt: {name: a}, environment: {DEBIAN_FRONTEND: a}}\n", "'x'"),
+        (INSTALL, "- {name: x, raw: apt-get -y install a}\n", "'x'"),
+    ],
     "inputs_have_one_default": [
         (VARS, '__demo_x: "{{ demo_name | default(1) }}"\n', "main.yml:1"),
         ("templates/a.j2", "\n{{ demo_ports |default([]) }}", "a.j2:2"),

@@ -317,13 +317,9 @@ def test_a_missing_mount_of_the_state_is_looked_for_on_each_controller(tmp_path:
         pytest.param("LINK", {"cephfs-slurm.mount": "active"}, "", id="a link to a mount"),
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("waits", [False, True])
-def test_slurmctld_does_not_start_below_a_missing_mount(tmp_path, folder, units, missing, waits):
+def test_slurmctld_does_not_start_below_a_missing_mount(tmp_path, folder, units, missing):
     (tmp_path / "link").symlink_to("/cephfs/slurm/ctl")
     programs = {
-        # The mount comes after a minute.
-        "sleep": 'echo "$1" >>"$UNITS/slept"\ntest "$(wc -l <"$UNITS/slept")" -lt 13 ||'
-        ' for unit in "$UNITS"/*.mount; do echo active >"$unit"; done',
         "systemctl": """case $1 in
 show) test -e "$UNITS/$5" && echo loaded || echo not-found;;
 --quiet) shift 2; for unit; do test "$(cat "$UNITS/$unit" 2>&1)" != active || exit 0; done; exit 3
@@ -338,20 +334,15 @@ esac""",
         (tmp_path / "units" / name).write_text(state)
     environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "UNITS": str(tmp_path / "units")}
     words = [str(IS_MOUNTED), folder.replace("LINK", str(tmp_path / "link"))]
-    done = subprocess.run(
-        ["sh", *words, *(["wait"] if waits else [])],
-        env=environ, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == (1 if missing and not waits else 0), done.stderr
+    done = subprocess.run(["sh", *words], env=environ, capture_output=True, text=True, check=False)
+    assert done.returncode == (1 if missing else 0), done.stderr
     lines = done.stderr.splitlines()
-    # Once at first, and once a minute.
-    assert len(lines) == ((2 if waits else 1) if missing else 0)
+    assert len(lines) == (1 if missing else 0)
     assert all(line.startswith(f"{missing} is not mounted") for line in lines)
-    assert (tmp_path / "units/slept").exists() is bool(missing and waits)
 
 
-def test_slurmctld_waits_for_its_mount_as_long_as_it_takes(tmp_path: Path) -> None:
-    """Without Restart=, by which a primary that crashes would take control again and again."""
+def test_slurmctld_is_tried_again_for_its_mount_and_for_nothing_else(tmp_path: Path) -> None:
+    """One that waits in its start would keep multi-user.target waiting, too."""
     (task,) = (
         one
         for one in read_yaml(ROLES / "slurm_controller/tasks/configure.yml")
@@ -363,11 +354,21 @@ def test_slurmctld_waits_for_its_mount_as_long_as_it_takes(tmp_path: Path) -> No
     files = {one["path"]: one.get("content") for one in found["files"]}
     lines = files["/etc/systemd/system/slurmctld.service.d/50-baremetal-dgx.conf"].splitlines()
     program = "/usr/local/libexec/baremetal-dgx/slurm-state-mounted"
-    assert [line for line in lines if not line.startswith("#") and line] == [
-        "[Service]",
-        "TimeoutStartSec=infinity",
-        f'ExecStartPre=+{program} "/cephfs/50%%/slurmctld" wait',
+    head, *settings = [line for line in lines if not line.startswith("#") and line]
+    *others, codes, signals = settings
+    assert head == "[Service]"
+    assert others == [
+        f'ExecStartPre=+{program} "/cephfs/50%%/slurmctld"',
+        "Restart=on-failure",
+        "RestartSec=30",
     ]
+    # A primary that crashes would take control from its stand-by again and again.
+    prevented = "RestartPreventExitStatus="
+    assert codes.removeprefix(prevented).split() == [str(code) for code in range(256)]
+    # All that systemd does not take for a clean end, and a start that takes too long.
+    assert {"SIGSEGV", "SIGABRT", "SIGBUS", "SIGKILL", "SIGTERM"} <= {
+        *signals.removeprefix(prevented).split()
+    }
     assert files[program] == IS_MOUNTED.read_text()
 
 

@@ -68,7 +68,7 @@ class Wiring:
         found = collect(self._loader, self._inventory, self._manager, roles(), str(ROOT))
         plan = make_plan(found, roles())
         assert plan.data is not None, plan.problems
-        self.plan = plan.data
+        self.plan, self.plan_warnings = plan.data, plan.warnings
         cables = find_cables(plan.data, found.directory).plan
         assert cables is not None
         site = Site(plan.data, found, roles(), frozenset(fabric_files(cables, plan.data)))

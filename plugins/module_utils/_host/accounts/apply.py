@@ -272,8 +272,8 @@ def parse_sshd_settings(text: str) -> dict[str, str]:
     return settings
 
 
-def login_keys(run: CommandRunner, user: str) -> int | None:
-    """How many keys admit a user by now, or None when that is not known.
+def key_files(run: CommandRunner, user: str) -> dict[str, int] | None:
+    """How many keys by now admit a user, by the files that sshd reads; None when not known.
 
     It cannot where sshd asks a command or trusts certificates, or where there is no sshd.
     """
@@ -288,13 +288,19 @@ def login_keys(run: CommandRunner, user: str) -> int | None:
     for keyword in ("authorizedkeyscommand", "trustedusercakeys"):
         if settings.get(keyword, "none") != "none":
             return None
-    count = 0
+    found: dict[str, int] = {}
     for pattern in settings.get("authorizedkeysfile", _KEYS_FILE).split():
         name = pattern.replace("%%", "\0").replace("%h", entry.pw_dir).replace("%u", user)
         path = os.path.join(entry.pw_dir, name.replace("\0", "%"))
         with acting_as(entry.pw_uid, entry.pw_gid), contextlib.suppress(OSError):
-            count += count_keys(read_text(path))
-    return count
+            found[path] = count_keys(read_text(path))
+    return found
+
+
+def login_keys(run: CommandRunner, user: str) -> int | None:
+    """How many keys admit a user by now, or None when that is not known."""
+    files = key_files(run, user)
+    return None if files is None else sum(files.values())
 
 
 def mode_of(text: str) -> int:

@@ -68,6 +68,7 @@ def desired(params: Mapping[str, Any]) -> list[Wanted]:
                 settle_s=entry["settle_s"],
                 timeout_s=entry["timeout_s"],
                 package=entry["package"],
+                restart_blocked_by=entry["restart_blocked_by"],
             )
         )
     names = [want.name for want in wanted]
@@ -140,7 +141,7 @@ def apply_unit(
     stamp: Stamp | None,
 ) -> None:
     """Do the actions of one unit; raises ToolError with the unit's state and journal."""
-    if plan.starts:
+    if plan.starts or plan.deferred:
         write_stamp(want.name, stamp_of(want, disk, now, pending=True))
     elif RELOAD in plan.actions and stamp is not None:
         write_stamp(want.name, stamp_before_reload(stamp, want))
@@ -254,6 +255,11 @@ class Outcome:
     after: Mapping[str, UnitState]
 
     @property
+    def deferred(self) -> dict[str, list[str]]:
+        """Why, for each unit whose restart is due and was not done."""
+        return {plan.name: list(plan.deferred) for plan in self.plans if plan.deferred}
+
+    @property
     def reasons(self) -> dict[str, list[str]]:
         """Why, for each unit that something was done to."""
         return {plan.name: list(plan.reasons) for plan in self.plans if plan.reasons}
@@ -264,6 +270,7 @@ class Outcome:
             "changed": bool(self.actions),
             "actions": self.actions,
             "reasons": self.reasons,
+            "deferred": self.deferred,
             "units": {
                 name: {
                     "active_state": state.active_state,

@@ -96,7 +96,8 @@ def judge_files(unit: UnitState, stamp: Stamp | None, disk: OnDisk | None) -> li
         Record(
             "service.files", subject, FAIL,
             f"it may run with other files than those on disk: {'; '.join(lacks)}",
-            remedy="run the playbook that configures it again",
+            remedy="run the playbook that configures it again"
+            + (", or restart it; drain a node with jobs before that" if stamp.pending else ""),
         )
     ]  # fmt: skip
 

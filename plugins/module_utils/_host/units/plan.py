@@ -159,6 +159,8 @@ class Wanted:
     reload_on: tuple[str, ...] = ()
     reload_command: tuple[str, ...] = ()
     restart_key: str = ""
+    # Why it must not be restarted now, in words; what is not up is started all the same.
+    restart_blocked_by: str = ""
     settle_s: float = 2
     timeout_s: float = 90
     package: str = ""
@@ -187,11 +189,15 @@ class Stamp:
 
 @dataclass(frozen=True)
 class UnitPlan:
-    """Actions in order, why, what blocks them, and whether a new stamp is due."""
+    """Actions in order, why, what blocks them, and whether a new stamp is due.
+
+    `deferred` is why a restart is due that is not done: it is announced only.
+    """
 
     name: str
     actions: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
+    deferred: tuple[str, ...] = ()
     error: str = ""
     write_stamp: bool = False
     # seconds for which it must stay up before the run believes it
@@ -342,6 +348,9 @@ def plan_unit(
             prove_s=max(STEADY_S if _died_with(want, now, stamp, disk) else 0.0, want.settle_s),
         )
     restart, reload = what_it_lacks(want, now, stamp, disk)
+    deferred: list[str] = []
+    if restart and want.restart_blocked_by:
+        deferred, restart, reload = restart, [], []
     if restart:
         actions.append(RESTART)
     elif reload:
@@ -353,7 +362,9 @@ def plan_unit(
         want.name,
         tuple(actions),
         tuple(restart or reload),
-        write_stamp=bool(restart or reload) or stamp != stamp_of(want, disk, now, pending=False),
+        tuple(deferred),
+        write_stamp=not deferred
+        and (bool(restart or reload) or stamp != stamp_of(want, disk, now, pending=False)),
         prove_s=max(prove_s, want.settle_s if restart or reload else 0.0),
     )
 

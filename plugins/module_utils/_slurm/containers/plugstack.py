@@ -19,7 +19,13 @@ import re
 from dataclasses import dataclass
 from typing import Any, Iterable, Mapping, Sequence
 
-from ..._core.files import copy_file, temporary_folder, text_if_readable, write_atomic
+from ..._core.files import (
+    copy_file,
+    read_bytes,
+    temporary_folder,
+    text_if_readable,
+    write_atomic,
+)
 from ..._core.run import CommandRunner, ToolError
 from ..._core.wait import attempts
 
@@ -34,6 +40,8 @@ _FETCH = "run `scontrol reconfigure` on the controller, or configure_scheduler"
 _NO_SOURCE = re.compile(r"(\.(o|so|lo|la|pyc)|~)$|(^|/)\.git(/|$)")
 # Keys of slurm.conf that lead elsewhere, which a staged copy must not follow.
 _OWN_STACK = re.compile(r"^\s*PlugStackConfig\s*=.*\n?", re.MULTILINE | re.IGNORECASE)
+# What an ELF file needs of the C library is among its strings.
+_GLIBC = re.compile(rb"\0GLIBC_(\d+)\.(\d+)(?:\.\d+)*(?=\0)")
 _TIME_TO_ANSWER_S = 20
 _POLL_S = 1
 
@@ -206,6 +214,26 @@ def readable(path: str) -> bool:
     return os.path.isfile(path) if path.startswith("/") else True
 
 
+def too_new(path: str) -> str:
+    """Return that the plug-in needs a later C library than this host's; empty for any other.
+
+    A bare name is in Slurm's own folder, and was built for this system.
+    """
+    here = re.search(r"(\d+)\.(\d+)", os.confstr("CS_GNU_LIBC_VERSION") or "")
+    if here is None or not path.startswith("/"):
+        return ""
+    needs = max(
+        ((int(major), int(minor)) for major, minor in _GLIBC.findall(read_bytes(path))),
+        default=(0, 0),
+    )
+    if needs <= (int(here.group(1)), int(here.group(2))):
+        return ""
+    return (
+        f"{path} needs glibc {needs[0]}.{needs[1]}, and {here.group()} is here; build "
+        "it on the oldest system (pyxis_builder)"
+    )
+
+
 def ask(run: CommandRunner, conf: str, option: str) -> str:
     """Return why srun with this slurm.conf would not know the option; empty when it does."""
     answer = run(["srun", "--help"], timeout_s=_TIME_TO_ANSWER_S, env={"SLURM_CONF": conf})
@@ -219,6 +247,9 @@ def attempt(run: CommandRunner, folder: str, params: Mapping[str, Any]) -> list[
     plugin = parse_stack(params["line"]).lines[0].path
     if not readable(plugin):
         return [f"{plugin} is missing"]
+    why = too_new(plugin)
+    if why:
+        return [why]
     with temporary_folder("spank-stack-", mode=0o755) as stage:
         stack = os.path.join(stage, "plugstack.conf")
         conf = os.path.join(stage, "slurm.conf")
@@ -243,6 +274,9 @@ def verify(run: CommandRunner, folder: str, params: Mapping[str, Any]) -> list[s
     verdict = judge_stack(stack, params["line"], found, path, params["runs_jobs"])
     if verdict:
         return verdict
+    why = too_new(parse_stack(params["line"]).lines[0].path)
+    if why:
+        return [why]
     why = ask(run, os.path.join(folder, "slurm.conf"), params["option"])
     return [f"{path} does not work: {why}"] if why else []
 

@@ -97,7 +97,12 @@ def _outdated(run: CommandRunner, mount: Mount) -> bool:
 
 
 def survey(
-    run: CommandRunner, owner: str, mounts: Sequence[Mount], answer_s: float
+    run: CommandRunner,
+    owner: str,
+    mounts: Sequence[Mount],
+    answer_s: float,
+    login: str,
+    keys: Sequence[str],
 ) -> tuple[Plan, dict[str, str], dict[str, str]]:
     """Return the plan, the digests of the mounts as they must be, and as they are found."""
     files = host.owned_units(owner)
@@ -105,7 +110,7 @@ def survey(
     owned = [*host.owned_points(files), *lines]
     watched = {path: host.digest_of(path) for mount in mounts for path in mount.watch}
     digests = {mount.where: digest(mount, watched) for mount in mounts}
-    seen = host.look(sorted({*owned, *digests}), answer_s)
+    seen = host.look(sorted({*owned, *digests}), answer_s, keys)
     for mount in mounts:
         at = replace(seen[mount.where], device=host.device_of(mount.what))
         if at.live is not None and not at.applied and mount.where in owned:
@@ -120,7 +125,7 @@ def survey(
             at = replace(at, applied=digests[mount.where] if same else "another definition")
         seen[mount.where] = at
     found = {where: seen[where].applied or digests[where] for where in digests}
-    return plan(mounts, owned, seen, digests), digests, found
+    return plan(mounts, owned, seen, digests, login), digests, found
 
 
 @dataclass
@@ -255,11 +260,16 @@ def diff_of(files: Files) -> list[dict[str, str]]:
     ]  # fmt: skip
 
 
-def bring_about(module: AnsibleModule, run: CommandRunner) -> dict[str, Any]:
-    """Look, plan, apply; return what the module returns. Raises ToolError, ValueError."""
+def bring_about(
+    module: AnsibleModule, run: CommandRunner, login: str, keys: Sequence[str]
+) -> dict[str, Any]:
+    """Look, plan, apply; return what the module returns. Raises ToolError, ValueError.
+
+    `keys` are the files that admit `login`, the user of this connection.
+    """
     params, owner = module.params, module.params["owner"]
     mounts = mounts_of(params["mounts"])
-    todo, digests, found = survey(run, owner, mounts, params["answer_s"])
+    todo, digests, found = survey(run, owner, mounts, params["answer_s"], login, keys)
     # What hides files is not put there for the next boot either.
     hidden = {mount.where for mount in mounts if any(
         line.startswith(f"{mount.where} ") for line in todo.refused)}  # fmt: skip

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import ipaddress
+import posixpath
 import re
 import string
 from dataclasses import dataclass, field
@@ -29,6 +31,11 @@ _GONE = frozenset(errno.errorcode[number] for number in (*GONE, errno.ENXIO))
 _OCTAL = re.compile(r"\\([0-7]{3})")
 # What the kernel shows of CephFS: USER@FSID.NAME=/PATH, or MONITORS:/PATH.
 _CEPH = re.compile(r"([^@:/]*)@([^.]*)\.([^=]*)=(.*)")
+_NFS = ("nfs", "nfs4")
+_OF_CEPH = ("ceph", "fuse.ceph", "fuse.ceph-fuse")
+# Types that are neither of a server nor of a device that the table names.
+_OF_HOST = ("tmpfs", "overlay")
+_OF_DISK = ("ext2", "ext3", "ext4", "xfs", "btrfs", *_OF_HOST)
 # What mountinfo calls a type that a helper has mounted.
 _LIVE_TYPES = {"fuse.ceph": "fuse.ceph-fuse"}
 # Text of mount.ceph, ceph-fuse and the kernel, and what it means to the one who reads it.
@@ -75,12 +82,22 @@ class Mount:
 
 @dataclass(frozen=True)
 class Live:
-    """A line of the kernel's table of mounts; `number` is the device's, major:minor."""
+    """A line of the kernel's table of mounts; `number` is the device's, major:minor.
+
+    `root` is the folder of the file system that is there, `options` are the file system's.
+    """
 
     where: str
     fstype: str
     source: str
     number: str = ""
+    root: str = "/"
+    options: str = ""
+
+    def other_than(self, what: str) -> str:
+        """Return the source, and by what it differs where its text is that of the declared one."""
+        more = f" (folder {self.root}, device {self.number})" if self.source == what else ""
+        return self.source + more
 
 
 @dataclass(frozen=True)
@@ -88,7 +105,8 @@ class Seen:
     """What is known of one mount point.
 
     `dead` is an errno's name, "hang", or why nothing is known; empty is well. `device` is the
-    number of the declared device, empty where none is there.
+    number of the declared device, empty where none is there. `login` is the file in the folder
+    below that admits the user of this connection, empty for none.
     """
 
     live: Live | None = None
@@ -98,6 +116,7 @@ class Seen:
     hides: int = 0
     automount: bool = False
     device: str = ""
+    login: str = ""
 
 
 @dataclass(frozen=True)
@@ -286,7 +305,8 @@ def table(mountinfo: str) -> dict[str, Live]:
         fields, ends = left.split(" "), right.split(" ")
         if dash and len(fields) > 4 and len(ends) > 1 and ends[0] != "autofs":
             where = unescape(fields[4])
-            found[where] = Live(where, ends[0], unescape(ends[1]), fields[2])
+            root, options = unescape(fields[3]), unescape("".join(ends[2:3]))
+            found[where] = Live(where, ends[0], unescape(ends[1]), fields[2], root, options)
     return found
 
 
@@ -310,23 +330,73 @@ def same_kind(mount: Mount, live: Live) -> bool:
     return live.fstype in (mount.fstype, _LIVE_TYPES.get(mount.fstype))
 
 
-def _ceph(source: str) -> tuple[str, ...]:
-    """Return user, cluster, file system and path, those that a source of CephFS shows."""
+def _folder(path: str) -> str:
+    return "/" + posixpath.normpath(f"/{path}").lstrip("/")
+
+
+def _ceph(source: str, options: str = "", root: str = "") -> tuple[str, ...]:
+    """Return user, cluster, file system and path, those that a source of CephFS shows.
+
+    One that begins with monitors has the file system among the options.
+    """
     found = _CEPH.fullmatch(source)
-    user, fsid, name, path = found.groups() if found else ("", "", "", source.partition(":/")[2])
-    return user, fsid, name, f"/{path.strip('/')}"
+    if found:
+        user, fsid, name, path = found.groups()
+        return user, fsid, name, _folder(path + root)
+    words = dict(word.partition("=")[::2] for word in options.split(","))
+    _monitors, begun, path = source.partition(":/")
+    name = words.get("mds_namespace") or words.get("fs", "")
+    return "", "", name, _folder(path + root) if begun else ""
+
+
+def _same_server(one: str, other: str) -> bool:
+    """Return whether two names or addresses are of one server; a name and an address may be."""
+    given = [text.strip("[]").rstrip(".").lower() for text in (one, other)]
+    addresses = []
+    for text in given:
+        try:
+            addresses.append(ipaddress.ip_address(text.partition("%")[0]))
+        except ValueError:
+            continue
+    if addresses:
+        return len(addresses) == 1 or addresses[0] == addresses[1]
+    short = [text.partition(".")[0] for text in given]
+    # One without its domain may be any of that name.
+    return given[0] == given[1] or (short[0] == short[1] and any(word in short for word in given))
+
+
+def _same_export(what: str, source: str) -> bool:
+    """Return whether two sources of NFS are one; of several servers, one is mounted."""
+    if what.count(":/") > 1:
+        return any(_same_export(one, source) for one in what.split(","))
+    (servers, known, path), (server, begun, there) = what.partition(":/"), source.partition(":/")
+    if not (known and begun):
+        return True
+    return _folder(path) == _folder(there) and any(
+        _same_server(one, server) for one in servers.split(",")
+    )
 
 
 def same_source(what: str, live: Live, device: str) -> bool:
     """Return whether what is mounted comes from where it is declared, as far as that shows.
 
     `what` is what mount(8) gets.
-    The number of the declared device is empty where it is not there. Of btrfs, NFS and FUSE the
+    The number of the declared device is empty where it is not there. Of btrfs and FUSE the
     number is none of a device; it has the major 0.
     """
+    if live.fstype == "autofs":
+        return True
+    if _CEPH.fullmatch(what) and live.fstype not in _OF_CEPH:
+        return False
+    if ":/" in what and live.fstype in _OF_DISK:
+        return False
+    if what.startswith("/dev/") and device and live.fstype in (*_OF_CEPH, *_NFS, *_OF_HOST):
+        return False
     if live.fstype == "ceph":
-        pairs = zip(_ceph(what), _ceph(live.source))
+        pairs = zip(_ceph(what), _ceph(live.source, live.options, live.root))
         return all(one == other for one, other in pairs if one and other)
+    if live.fstype in _NFS:
+        return _same_export(what, live.source)
     return not device or live.number.startswith("0:") or live.number == device
 
 
@@ -335,6 +405,7 @@ def plan(
     owned: Iterable[str],
     seen: Mapping[str, Seen],
     digests: Mapping[str, str],
+    login: str = "",
 ) -> Plan:
     """Return the steps from what was seen to what is wanted.
 
@@ -367,6 +438,12 @@ def plan(
                 refused.append(
                     f"{mount.where} holds {at.hides} files or folders, which a mount would hide; "
                     "move them away, or write over: true"
+                )
+            elif at.login:
+                refused.append(
+                    f"{mount.where} would hide {at.login}, by which {login} logs in here; log in "
+                    "as root, or as another user whose home is elsewhere, whom bootstrap admits; "
+                    "where CephFS has the key, too, write cephfs_login_hidden_allowed: true"
                 )
             elif not (mount.automount and at.automount):
                 steps.append(Step(START, mount.where, "not mounted"))

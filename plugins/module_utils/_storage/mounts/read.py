@@ -17,7 +17,7 @@ import json
 import os
 import stat
 from functools import partial
-from typing import Iterable, Iterator, Mapping
+from typing import Iterable, Iterator, Mapping, Sequence
 
 from ..._core.child import BROKEN, DONE, HUNG, limited
 from ..._core.files import Folder, open_folder, remove, text_if_readable, write_atomic
@@ -178,6 +178,12 @@ def hides(where: str, limit_s: float = 10) -> int:
     return int(limited(count, limit_s).value or 0)
 
 
+def keys_below(points: Iterable[str], keys: Iterable[str]) -> dict[str, str]:
+    """Return a file with keys below each mount point to be; none where another file remains."""
+    below = {file: [where for where in points if inside(file, where)] for file in keys}
+    return {where: file for file in below for where in below[file]} if all(below.values()) else {}
+
+
 def note_path(where: str) -> str:
     """Return where the note on a live mount lies."""
     return os.path.join(NOTES, unit_of(where) + ".json")
@@ -197,22 +203,35 @@ def note(where: str, digest: str) -> None:
     write_atomic(note_path(where), json.dumps({"digest": digest}), sync=False)
 
 
+def is_pending(where: str, unit: str) -> bool:
+    """Return whether its unit was changed since it was mounted, so that the next mount differs."""
+    try:
+        return os.stat(unit).st_mtime_ns > os.stat(note_path(where)).st_mtime_ns
+    except OSError:
+        return False
+
+
 def forget(where: str) -> None:
     """Drop the note on a mount that is gone."""
     remove(note_path(where))
 
 
-def look(points: Iterable[str], answer_s: float) -> dict[str, Seen]:
-    """Return what is at each mount point."""
+def look(points: Sequence[str], answer_s: float, keys: Sequence[str]) -> dict[str, Seen]:
+    """Return what is at each mount point; `keys` are the files that admit who logs in here."""
     mountinfo = read("/proc/self/mountinfo")
     live, autos = table(mountinfo), waiting(mountinfo)
+    # A look below an automount would mount it.
+    hidden = keys_below([one for one in points if one not in live and one not in autos], keys)
     found = {}
     for where in points:
         at = live.get(where)
         if at is None:
-            # A look below an automount would mount it.
-            empty = 0 if where in autos else hides(where)
-            found[where] = Seen(hides=empty, automount=where in autos)
+            waits = where in autos
+            found[where] = (
+                Seen(automount=True)
+                if waits
+                else Seen(hides=hides(where), login=hidden.get(where, ""))
+            )
             continue
         found[where] = Seen(
             live=at,

@@ -26,7 +26,8 @@ def node(monkeypatch, tmp_path):
     (tmp_path / "cmdline").write_text("BOOT_IMAGE=/vmlinuz ro quiet\n")
     (tmp_path / "grub.cfg").write_text("linux /vmlinuz ro quiet\n")
     for name, path in {
-        "_DROP_IN": "grub.d/99-baremetal-dgx.cfg",
+        "_DROP_IN": f"grub.d/{os.path.basename(_kernel._DROP_IN)}",
+        "_OLD_DROP_IN": "grub.d/99-baremetal-dgx.cfg",
         "_GRUB_CONFIG": "grub.cfg",
         "_RECORD": "lib/kernel_arguments",
         "_MARKER": "run/reboot-required",
@@ -68,11 +69,11 @@ def tools(monkeypatch, node):
 @pytest.fixture
 def grub(tools, node):
     def update(words):
-        drop_in = node / "grub.d" / "99-baremetal-dgx.cfg"
+        # As grub-mkconfig does: the files in the order of their names, each read into one shell.
         script = (
-            "GRUB_CMDLINE_LINUX=ro; GRUB_CMDLINE_LINUX_DEFAULT=quiet\n"
-            + (drop_in.read_text() if drop_in.exists() else "")
-            + 'echo "linux /vmlinuz $GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT"'
+            "set -e; GRUB_CMDLINE_LINUX=ro; GRUB_CMDLINE_LINUX_DEFAULT=quiet\n"
+            f'for file in "{node}"/grub.d/*.cfg; do if [ -e "$file" ]; then . "$file"; fi; done\n'
+            'echo "linux /vmlinuz $GRUB_CMDLINE_LINUX $GRUB_CMDLINE_LINUX_DEFAULT"'
         )
         out = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True)
         (node / "grub.cfg").write_text(out.stdout)
@@ -160,7 +161,7 @@ def test_killed_between_file_and_boot_loader(grub, bring, node, tools, monkeypat
             kernel_arguments.ModuleRunner(None), [], []
         ).apply(["write", "update-grub"])  # fmt: skip
     # an empty list leaves no word that could be missed; only the age of the files tells
-    now = os.stat(node / "grub.d" / "99-baremetal-dgx.cfg").st_mtime
+    now = os.stat(_kernel._DROP_IN).st_mtime
     os.utime(node / "grub.cfg", (now - 10, now - 10))
     tools["update-grub"] = really
     assert bring()["actions"] == ["update-grub"]
@@ -179,6 +180,50 @@ def test_a_later_file_that_wins_is_an_error(tools, bring, node):
     answer = bring(arguments=["iommu=pt"])
     assert answer["failed"] is True
     assert "update-grub did not take what is declared: iommu=pt is not in" in answer["msg"]
+
+
+KDUMP = 'GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT crashkernel=512M-:192M"\n'
+
+
+def test_kdump_tools_neither_overrides_what_is_declared_nor_brings_back_what_is_removed(
+    grub, bring, node
+):
+    (node / "grub.d").mkdir()
+    (node / "grub.d/kdump-tools.cfg").write_text(KDUMP)
+    for params, line in (
+        ({"arguments": ["crashkernel=1G"]}, "ro quiet crashkernel=512M-:192M crashkernel=1G"),
+        ({"removed": ["crashkernel=*"]}, "ro quiet"),
+        ({"arguments": ["crashkernel=512M-:192M"]}, "ro quiet crashkernel=512M-:192M"),
+    ):
+        assert bring(**params)["changed"] is True
+        assert (node / "grub.cfg").read_text() == f"linux /vmlinuz {line}\n"
+        assert bring(**params)["changed"] is False
+        (node / "cmdline").write_text(line)
+        assert bring(**params)["reboot_needed"] is False
+
+
+def test_the_file_of_an_earlier_release_goes(grub, bring, node):
+    old = node / "grub.d/99-baremetal-dgx.cfg"
+    old.parent.mkdir()
+    old.write_text('GRUB_CMDLINE_LINUX_DEFAULT="$GRUB_CMDLINE_LINUX_DEFAULT iommu=off"\n')
+    done = bring()
+    assert (done["changed"], old.exists()) == (True, False)
+    assert f"remove {old}" in done["actions"]
+    assert (node / "grub.cfg").read_text() == "linux /vmlinuz ro quiet\n"
+    assert bring()["changed"] is False
+
+
+def test_a_word_of_the_running_kernel_that_a_later_one_overrides_is_missing(grub, bring, node):
+    bring(arguments=["crashkernel=1G"])
+    (node / "cmdline").write_text("ro crashkernel=1G crashkernel=192M\n")
+    again = bring(arguments=["crashkernel=1G"])
+    assert (again["missing"], again["reboot_needed"]) == (["crashkernel=1G"], True)
+
+
+def test_an_overridden_word_of_grub_cfg_is_an_error(tools, bring, node):
+    (node / "grub.cfg").write_text("linux /vmlinuz a=1 a=2\n")
+    tools["update-grub"] = lambda words: (0, "")
+    assert "a=1 is not the last of its name in " in bring(arguments=["a=1"])["msg"]
 
 
 def test_no_boot_loader(tools, bring):

@@ -16,6 +16,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
     ToolError,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._host.units import apply as _units_apply
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.units import ask
 from ansible_collections.baremetal.dgx.plugins.module_utils._host.units import (
     systemd as _units_host,
 )
@@ -131,6 +132,46 @@ def test_check_mode_predicts_and_touches_nothing(host, slurmd):
 def test_check_mode_on_a_virgin_host(host):
     outcome = sync(host, Wanted("none.service", enabled=True), check=True)
     assert outcome.actions == ["enable none.service", "start none.service"]
+
+
+def test_a_blocked_restart_is_announced_until_it_is_done(host, slurmd, run_module, monkeypatch):
+    jobs = {"restart_blocked_by": "job steps run here: 4711.0", "restart_key": "1"}
+    # What is not up harms no job.
+    assert sync(host, want(slurmd, **jobs)).actions == [
+        "enable slurmd.service",
+        "start slurmd.service",
+    ]
+    host.write(slurmd.reads[0], "key 2")
+    for _run in range(2):
+        outcome = sync(host, want(slurmd, **jobs))
+        assert (outcome.actions, slurmd.starts) == ([], 1)
+        assert list(outcome.deferred) == ["slurmd.service"]
+        state = _units_host.show(host, ["slurmd.service"])["slurmd.service"]
+        *_rest, files = ask.judge_files(state, *ask.known_files(state))
+        assert (files.status, "drain a node with jobs" in files.remedy) == ("fail", True)
+    monkeypatch.setattr(service_sync, "ModuleRunner", lambda _module: host)
+    params = {"name": "slurmd.service", "restart_on": slurmd.reads, **jobs}
+    answer = run_module(service_sync.main, params, check=True)
+    (text,) = answer["warnings"]
+    assert text.startswith(
+        "slurmd.service was left running (job steps run here: 4711.0); restart it when this node "
+        "is drained: "
+    )
+    outcome = sync(host, want(slurmd, restart_key="1"))
+    assert outcome.actions == ["restart slurmd.service"]
+    assert sync(host, want(slurmd, **jobs)).deferred == {}
+
+
+def test_a_blocked_restart_by_another_hand_is_enough(host, slurmd):
+    sync(host, want(slurmd, restart_key="1"))
+    jobs = {"restart_blocked_by": "jobs", "restart_key": "2"}
+    assert sync(host, want(slurmd, **jobs)).deferred == {
+        "slurmd.service": ["its restart key changed"]
+    }
+    host.clock.sleep(1)
+    host.start(slurmd)
+    outcome = sync(host, want(slurmd, **jobs))
+    assert (outcome.actions, outcome.deferred) == ([], {})
 
 
 def test_reload_command(host, slurmd):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import pytest
@@ -73,6 +74,25 @@ def test_trial_of_what_does_not_load(host):
     assert "Incompatible Slurm plugin" in line
     host.plugin.unlink()
     assert "is missing" in host("tried")["msg"]
+
+
+ELF = b"\x7fELF good\0GLIBC_2.2.5\0GLIBC_2.%d\0libc.so.6\0GLIBC_PRIVATE\0"
+
+
+@pytest.mark.parametrize("state", ["tried", "verified"])
+def test_a_plugin_that_was_built_on_a_later_system(host, monkeypatch, state):
+    """As of Ubuntu 24.04 (glibc 2.39) on DGX OS 6 (2.35)."""
+    monkeypatch.setattr(os, "confstr", lambda _name: "glibc 2.35")
+    host.stack.write_text(f"{host.line}\n")
+    host.plugin.write_bytes(ELF % 35)
+    assert host(state)["findings"] == []
+    host.plugin.write_bytes(ELF % 38)
+    answer = host(state)
+    assert answer["failed"]
+    assert answer["msg"].endswith(
+        f"{host.plugin} needs glibc 2.38, and 2.35 is here; build it on the oldest system "
+        "(pyxis_builder)"
+    )
 
 
 def test_trial_together_with_other_lines(host):

@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -15,6 +17,9 @@ from pathlib import Path
 import pytest
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ENDED, CommandResult
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.accounts import (
+    apply as _accounts,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._storage.mounts import (
     apply as _mounts_apply,
 )
@@ -26,6 +31,7 @@ from ansible_collections.baremetal.dgx.plugins.modules import storage_mounts
 pytestmark = pytest.mark.slow
 
 
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIE/wwyhpHlXOwCL0FJc6Vap9x15wHpJmqNXVxMOMv8kJ alice"
 _dead = _mounts_host.dead
 
 
@@ -42,6 +48,7 @@ class World:
         self.fstab.write_text("UUID=1 / ext4 defaults 0 1\n")
         self.root = tmp_path / "mnt"
         self.live: dict[str, str] = {}
+        self.sshd = ""
         self.broken, self.calls, self.number = "", [], "0:4"
         # When each mount became active, in seconds of the machine's uptime.
         self.active = time.monotonic() + 3600
@@ -76,6 +83,9 @@ class World:
         if words[:2] == ["systemctl", "show"]:
             self.calls.pop()
             out = f"ActiveEnterTimestampMonotonic={int(self.active * 1e6)}\n"
+        elif words[0] == "sshd":
+            self.calls.pop()
+            out = self.sshd
         elif words[0] == "journalctl":
             out = f"Mounting x\n{self.broken}\n"
         elif words[:2] == ["systemctl", "start"] and where:
@@ -106,9 +116,9 @@ def world(tmp_path, monkeypatch, run_module):
     """A world, with `apply(*mounts)`."""
     made = World(tmp_path, monkeypatch)
 
-    def apply(*mounts, check=False, style="unit"):
+    def apply(*mounts, check=False, style="unit", **more):
         made.calls.clear()
-        options = {"owner": "cephfs", "mounts": list(mounts), "style": style}
+        options = {"owner": "cephfs", "mounts": list(mounts), "style": style, **more}
         return run_module(storage_mounts.main, options, check)
 
     made.apply = apply
@@ -126,6 +136,48 @@ def test_check_mode_then_mounted_then_nothing_to_do(world):
     again = world.apply(home)
     assert (again["changed"], again["steps"]) == (False, [])
     assert not [call for call in world.calls if "start" in call or "stop" in call]
+
+
+@pytest.mark.parametrize("more", [{}, {"automount": True}, {"fstype": "xfs", "network": False}])
+def test_the_keys_by_which_ansible_logs_in_are_not_hidden(world, monkeypatch, more):
+    home = world.mount("home", over=True, **more)
+    monkeypatch.setenv("SUDO_USER", "admin")
+    number, group = os.getuid(), os.getgid()
+    user = pwd.struct_passwd(("admin", "x", number, group, "", f"{home['where']}/admin", "/bin/sh"))
+    monkeypatch.setattr(_accounts.pwd, "getpwnam", {"admin": user}.__getitem__)
+    monkeypatch.setattr(_accounts, "acting_as", lambda uid, gid: contextlib.nullcontext())
+    keys = Path(home["where"], "admin/.ssh/authorized_keys")
+    keys.parent.mkdir(parents=True)
+    # Whom a directory admits has none, and an account without a key is not locked out.
+    keys.write_text("")
+    assert "failed" not in world.apply(home, check=True)
+    keys.write_text(f"{KEY}\n")
+    for check in (True, False):
+        answer = world.apply(home, check=check)
+        (line,) = answer["refused"]
+        assert line == (
+            f"{home['where']} would hide {keys}, by which admin logs in here; log in as root, or "
+            "as another user whose home is elsewhere, whom bootstrap admits; "
+            "where CephFS has the key, too, write cephfs_login_hidden_allowed: true"
+        )
+        assert answer["failed"]
+    # Nor does the next boot mount it.
+    assert (world.live, list(world.units.glob("*mount"))) == ({}, [])
+    # A key in another folder still admits, a command may, and no login over SSH needs none.
+    elsewhere = world.root / "keys"
+    elsewhere.write_text(f"{KEY}\n")
+    world.sshd = f"authorizedkeysfile .ssh/authorized_keys {elsewhere}"
+    assert "failed" not in world.apply(home, check=True)
+    world.sshd = "authorizedkeyscommand /usr/bin/sss_ssh_authorizedkeys"
+    assert "failed" not in world.apply(home, check=True)
+    world.sshd = ""
+    assert "failed" not in world.apply(home, check=True, keep_login=False)
+    assert "failed" in world.apply(home, check=True)
+    monkeypatch.setenv("SUDO_USER", "root")
+    assert "failed" not in world.apply(home)
+    # What is mounted hides nothing more.
+    monkeypatch.setenv("SUDO_USER", "admin")
+    assert "failed" not in world.apply(home)
 
 
 def test_a_local_mount_follows_its_device_also_where_an_older_unit_did_not(world):

@@ -88,11 +88,46 @@ def test_missing_and_unwanted():
     ]  # fmt: skip
 
 
+# The kernel, dracut and systemd take each word of these.
+ADDED = (
+    "cgroup_disable", "cgroup_enable", "iommu", "intel_iommu", "amd_iommu", "initcall_blacklist",
+    "acpi_osi", "ip", "systemd.setenv", "systemd.wants",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "argument", "good"),
+    [
+        ("a=1 b=2", "a=1", True), ("a=1 a=2", "a=1", False), ("a=2 a=1", "a=1", True),
+        ("nosmt nosmt=force", "nosmt", False), ("ab=1 a=1", "a=1", True), ("a=1 ab=2", "a=1", True),
+        ("console=ttyS0 console=tty0", "console=ttyS0", True), ("console=tty0", "console=x", False),
+        ("pci=realloc=off pci=noaer", "pci=realloc=off", True),
+        ("rd.lvm.lv=a rd.lvm.lv=b", "rd.lvm.lv=a", True),
+        ("hugepages=4 hugepagesz=1G hugepages=8", "hugepages=4", True),
+        ("nvidia.a=1 nvidia.a=0", "nvidia.a=1", False), ("a.b=1 axb=2", "a.b=1", True),
+        *((f"{name}=a {name}=b", f"{name}=a", True) for name in ADDED),
+        ("crashkernel=1G crashkernel=9M,high", "crashkernel=1G", True),
+        ("crashkernel=1G crashkernel=9M", "crashkernel=1G", False),
+        ("crashkernel=1G,high crashkernel=9M,low", "crashkernel=1G,high", True),
+    ],
+)  # fmt: skip
+def test_the_last_word_of_a_name_is_in_force(line, argument, good):
+    assert (missing(line.split(), [argument]) == []) is good
+    # The file of GRUB sets what is not, and nothing twice.
+    after = grub_line(grub_drop_in([argument], []), linux="", default=line)[1]
+    assert after == (line if good else f"{line} {argument}")
+    assert missing(after.split(), [argument]) == []
+
+
 def test_a_name_that_occurs_twice_counts_by_its_order():
     huge = ["hugepagesz=1G", "hugepages=8", "hugepagesz=2M", "hugepages=8"]
     assert missing(["ro", *huge[:2], "quiet", *huge[2:]], huge) == []
     assert missing(huge[:3], huge) == huge
     assert missing([*huge[2:], *huge[:2]], huge) == huge
+    # The last word of another name counts all the same.
+    more = [*huge, "a=1"]
+    assert missing([*more, "b=1"], more) == []
+    assert missing([*more, "a=2"], more) == more
     assert grub_line(grub_drop_in(huge, []), default="hugepages=8") == [
         "ro", "hugepages=8 " + " ".join(huge),
     ]  # fmt: skip

@@ -56,6 +56,7 @@ def test_parse_nodes():
         "dgx-04": ("Not responding", "slurm"),
         "dgx-05": ("unsigned words", ""),
     }
+    assert (nodes["dgx-01"].address, nodes["dgx-02"].address) == ("dgx-01", "")
 
 
 def test_parse_nodes_of_several_lines():

@@ -113,6 +113,18 @@ def test_what_is_not_known_of_a_tray_is_left_open() -> None:
         assert (profile.product_names, profile.storage_ports, profile.power_w) == ((), (), None)
 
 
+@pytest.mark.parametrize(
+    ("name", "mib", "wrong"),
+    # Two Grace show 980,994 MiB, and with the memory of four GPUs 1,734,658 MiB.
+    [("gb200_nvl72", 980000, False), ("gb300_nvl72", 1734000, True), ("dgx_h100", 1950000, False)],
+)
+def test_the_memory_of_a_tray_is_not_that_of_its_gpus(name: str, mib: int, wrong: bool) -> None:
+    site = {"tray": {"inherit": name, "real_memory_mb": mib}}
+    _profiles, problems, _broken = resolve_profiles(site, "all.cluster_profiles")
+    paths = [one.path for one in problems]
+    assert paths == (["all.cluster_profiles.tray.real_memory_mb"] if wrong else [])
+
+
 def test_inheriting_merges_mappings_and_replaces_lists() -> None:
     site = {
         "my_node": {

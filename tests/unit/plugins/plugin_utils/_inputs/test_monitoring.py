@@ -113,6 +113,21 @@ def test_each_alertmanager_gets_alerts_and_a_password_if_it_asks(
     assert ("password" in found) == bool(asking)
 
 
+def test_each_alertmanager_is_asked_by_what_it_speaks() -> None:
+    tls = {"certificate": "C", "key": "K"}
+    hosts = site(
+        {"dgx-01": {"alertmanager_tls": tls}},
+        alertmanager_enabled=True,
+        alertmanager_address="::",
+        alertmanager_port=9093,
+        monitoring_access=ACCESS,
+    )
+    hosts.hosts["dgx-01"].groups = frozenset({"monitoring_nodes"})
+    found = monitoring_inputs(hosts.hosts["head-01"])["prometheus_alertmanagers"]
+    assert found["scheme"] == "https"
+    assert found["targets"] == ["http://[fd00::11]:9093", "[fd00::21]:9093"]
+
+
 def test_an_address_of_ipv6_has_brackets_before_a_port() -> None:
     hosts = site(
         node_exporter_enabled=True,

@@ -16,6 +16,7 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.mounts import 
     check_mounts,
     check_state_folder,
     health_warnings,
+    login_warnings,
 )
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.networks import parse_networks
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.users import check_users
@@ -48,6 +49,40 @@ def test_two_mounts_on_one_place() -> None:
     valid = [mount("/a"), mount("/a/b"), mount("/a", state="absent"), mount(later), mount(later)]
     assert not list(check_mounts(values(cephfs_mounts=valid)))
     assert not list(check_mounts({}))
+
+
+@pytest.mark.parametrize(
+    ("login", "more", "hidden"),
+    [
+        ("admin", {}, "/home/admin"),
+        ("root", {}, ""),
+        ("admin", {"cephfs_mounts": [mount("/home")]}, ""),
+        ("admin", {"cephfs_mounts": [mount("/homes", over=True)]}, ""),
+        ("admin", {"cephfs_mounts": [mount("/home", over=True, state="absent")]}, ""),
+        ("admin", {"cephfs_mounts": [mount("/home/admin/", over=True)]}, "/home/admin"),
+        ("admin", {"node_base_users": [{"name": "admin", "home": "/srv/admin"}]}, ""),
+        ("admin", {"node_base_users": [{"name": "admin", "ssh_keys": ["a"]}]}, "/home/admin"),
+        ("ops", {"node_base_users": [{"name": "ops", "home": "/home/x/ops"}]}, "/home/x/ops"),
+        # Home and keys of a person of a directory may be elsewhere.
+        ("jane", {"identity_domain": "example.org"}, ""),
+        ("jane", {"cluster_user_directory": True}, ""),
+        # They come from a fact.
+        ("admin", {"node_base_users": [Unresolved("a fact", later=True)]}, ""),
+        ("ops", {"identity_domain": "a", "node_base_users": [{"name": "ops"}]}, "/home/ops"),
+    ],
+)
+def test_the_key_by_which_ansible_logs_in_is_not_hidden(
+    login: str, more: dict[str, Any], hidden: str
+) -> None:
+    found = values(**{"cephfs_mounts": [mount("/home", over=True)], **more})
+    warned = list(login_warnings(found, Value(login, "cluster.ansible_user")))
+    line = (
+        f"cluster.ansible_user: all.cephfs_mounts[0] hides the home of '{login}', {hidden}, and a "
+        f"host on which that hides each key of '{login}' refuses the mount; write root, or another "
+        f"user with a home elsewhere in node_base_users, and bootstrap_user: {login}"
+    )
+    assert warned == ([line] if hidden else [])
+    assert not list(login_warnings(found, None))
 
 
 def test_mounts_that_health_asks_for_and_nothing_mounts() -> None:
@@ -250,6 +285,13 @@ def test_quotas_of_a_folder_without_homes(given: dict[str, Any]) -> None:
     assert line.startswith(
         "all.cephfs_home_quotas[1].path: no host mounts '/cluster/home' of CephFS cephfs, so that"
     )
+
+
+@pytest.mark.parametrize("key", ["fs", "path"])
+def test_a_quota_whose_folder_comes_from_a_fact_waits_for_the_host(key: str) -> None:
+    fact, elsewhere = {**QUOTA, key: Unresolved("a fact", later=True)}, [mount("/x", fs="other")]
+    (line,) = quota_lines([fact, QUOTA], elsewhere)
+    assert line.startswith("all.cephfs_home_quotas[1].path: no host mounts")
 
 
 def test_quotas_that_no_host_sets() -> None:

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.role_specs import load_roles
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.values import Inventory
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan import networks as _plan_networks
@@ -365,6 +367,32 @@ def test_drains_that_no_node_takes_back(
     )
 
 
+@pytest.mark.parametrize(
+    ("variables", "name"),
+    [
+        ("ansible_user: \"{{ 'ad' ~ 'min' }}\"", "ansible_user"),
+        ("ansible_user: root\nansible_ssh_user: admin", "ansible_ssh_user"),
+        ("ansible_user: admin\nansible_ssh_user: root", ""),
+        ("ansible_user: admin\nansible_connection: local", ""),
+        ("ansible_user: admin\nnode_base_users: '{{ ansible_local.users }}'", ""),
+    ],
+)
+def test_a_mount_over_the_home_of_the_login(
+    planned_by_roles: Callable[..., Plan], small_files: dict[str, str], variables: str, name: str
+) -> None:
+    small_files["group_vars/all/own.yml"] = (
+        "cephfs_fsid: 3f1d8a52-8c4e-4b7a-9f46-0d5f6c2b7e19\n"
+        "cephfs_monitors: [10.2.0.31]\n"
+        "cephfs_mounts: [{name: home, fs: cephfs, path: /home, mountpoint: /home, client: node,"
+        " over: true}]\n"
+    )
+    small_files["group_vars/cluster/own.yml"] = f"{variables}\n"
+    plan = planned_by_roles(small_files)
+    assert plan.problems == ()
+    found = [line for line in plan.warnings if "hides the home" in line]
+    assert [line.partition(":")[0] for line in found] == ([f"cluster.{name}"] if name else [])
+
+
 def test_only_ipv4_has_a_broadcast_address() -> None:
     def why(address: str, network: str) -> str | None:
         return _plan_networks._not_for_a_host(
@@ -589,6 +617,25 @@ def test_a_mount_that_only_node_health_names_is_a_warning(
     )
     (warning,) = planned_by_roles(small_files).warnings
     assert warning.startswith("all.node_health_mounts[0].path: nothing of the inventory mounts")
+
+
+@pytest.mark.parametrize("mounts", ['"{{ ansible_facts.x }}"', '["{{ ansible_facts.x }}"]'])
+def test_mounts_that_are_not_known_hide_nothing_and_accuse_nothing(
+    planned_by_roles: Callable[..., Plan], small_files: dict[str, str], mounts: str
+) -> None:
+    """What lies on them is judged by the host, or refused with their path where it is needed."""
+    small_files["hosts.yml"] = small_files["hosts.yml"].replace(
+        "      hosts:\n        head-01:\n    slurm_databases", "      hosts:\n        head-01:\n"
+        "        head-02:\n    storage_nodes: {hosts: {head-01: }}\n    slurm_databases",
+    )  # fmt: skip
+    small_files["group_vars/all/own.yml"] = (
+        f"cephfs_mounts: {mounts}\nslurm_controller_state_save_location: /shared/slurm\n"
+        "cephfs_home_quotas: [{fs: cephfs, path: /home, group: hpc}]\ncephfs_admin: true\n"
+    )
+    assert planned_by_roles(small_files).problems == ()
+    small_files["group_vars/all/own.yml"] += "node_base_users: [{name: a, uid: 1}, {name: a}]\n"
+    (line,) = planned_by_roles(small_files).problems
+    assert line.startswith("all.node_base_users[1].name: 'a' is also the name of")
 
 
 def test_rails_of_ethernet_need_no_address_where_the_site_writes_them(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.schema import Unresolved
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._contract.profiles import (
     resolve_profiles,
 )
@@ -178,6 +179,13 @@ def partitions(
 
 def named(*nodes: str, name: str = "x", **more: Any) -> dict[str, Any]:
     return {"name": name, "nodes": list(nodes), **more}
+
+
+def test_partitions_that_come_from_a_fact_hide_no_other() -> None:
+    fact = Unresolved("a fact", later=True)
+    unknown = {"name": fact, "nodes": fact}
+    given = [unknown, unknown, {"name": "y", "nodes": [fact, "g-9"]}]
+    assert [line.split(":")[0] for line in partitions(given)[0]] == ["p[2].nodes[1]"]
 
 
 def test_nodes_of_partitions() -> None:
