@@ -237,6 +237,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import Mod
 from ansible_collections.baremetal.dgx.plugins.module_utils._host.units.apply import (
     desired,
     synchronise,
+    warnings_of,
 )
 
 UNIT_SPEC: dict[str, Any] = {
@@ -279,13 +280,7 @@ def main() -> None:
         wait_s = sum(want.timeout_s for want in wanted) + 30
         with contextlib.nullcontext() if check else host_lock("units", wait_s):
             outcome = synchronise(ModuleRunner(module), wanted, check)
-    for want in wanted:
-        if want.name in outcome.deferred:
-            module.warn(
-                f"{want.name} was left running ({want.restart_blocked_by}); restart it when this "
-                f"node is drained: {'; '.join(outcome.deferred[want.name])}"
-            )
-    module.exit_json(**outcome.as_result(module._diff))
+    module.exit_json(**outcome.as_result(module._diff), warnings=warnings_of(wanted, outcome))
 
 
 if __name__ == "__main__":

@@ -136,7 +136,7 @@ unknown:
   elements: str
 """
 
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
@@ -163,34 +163,18 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params, run = module.params, ModuleRunner(module)
     changed: list[str] = []
-    silent: dict[str, str] = {}
-    plan = slurm.NodePlan()
-    before: dict[str, slurm.Node] = {}
-    unknown: list[str] = []
     with reported(module, lambda: {"changed": bool(changed), "changed_nodes": changed}):
         want = slurm.desired(params)
         names, present = slurm.known(module, run, params["nodes"])
-        absent_ok = params["absent_ok"] or module.check_mode
-        turns: Iterable[tuple[Sequence[str], Mapping[str, slurm.Node]]] = [(names, present)]
-        if params["answering"] and want.state == slurm.RESUMED and not module.check_mode:
-            turns = slurm.in_turn(run, names, present, params, silent)
-        for ready, shown in turns:
-            found, absent = slurm.split_known(ready, shown, absent_ok)
-            step = slurm.plan_nodes(want, found.values())
-            plan, before, unknown = plan.then(step), {**before, **found}, unknown + absent
-            if step.updates and not module.check_mode:
-                changed += step.changed_names
-                slurm.apply(run, want, step)
-        after = plan.after
-        if not module.check_mode:
-            after = slurm.settled(run, want, plan, before, params)
+        turns = slurm.Turns(run, want, params, module.check_mode)
+        plan, before, after = turns.bring_about(names, present, changed)
     result: dict[str, Any] = {
         "changed": bool(plan.updates),
         "nodes": slurm.report(before, after),
         "changed_nodes": plan.changed_names,
         "refused": slurm.refusals(plan),
-        "silent": [{"node": name, "why": why} for name, why in silent.items()],
-        "unknown": unknown,
+        "silent": [{"node": name, "why": why} for name, why in turns.silent.items()],
+        "unknown": turns.unknown,
     }
     if module._diff:
         result["diff"] = slurm.diff_of(plan, before)

@@ -517,6 +517,43 @@ def settled(
     return {name: present.get(name, node) for name, node in before.items()}
 
 
+@dataclass
+class Turns:
+    """Brings about what is wanted, of nodes that must answer first as they do.
+
+    `silent` gets those that do not answer, and why; `unknown` what Slurm does not know.
+    """
+
+    run: CommandRunner
+    want: Wanted
+    params: Mapping[str, Any]
+    check_mode: bool
+    silent: dict[str, str] = field(default_factory=dict)
+    unknown: list[str] = field(default_factory=list)
+
+    def bring_about(
+        self, names: Sequence[str], present: Mapping[str, Node], changed: list[str]
+    ) -> tuple[NodePlan, dict[str, Node], Mapping[str, Node]]:
+        """Return the plan, and the nodes before and after; `changed` grows with each turn."""
+        turns: Iterable[tuple[Sequence[str], Mapping[str, Node]]] = [(names, present)]
+        if self.params["answering"] and self.want.state == RESUMED and not self.check_mode:
+            turns = in_turn(self.run, names, present, self.params, self.silent)
+        plan = NodePlan()
+        before: dict[str, Node] = {}
+        for ready, shown in turns:
+            absent_ok = self.params["absent_ok"] or self.check_mode
+            found, unknown = split_known(ready, shown, absent_ok)
+            step = plan_nodes(self.want, found.values())
+            plan, before = plan.then(step), {**before, **found}
+            self.unknown += unknown
+            if step.updates and not self.check_mode:
+                changed += step.changed_names
+                apply(self.run, self.want, step)
+        if self.check_mode:
+            return plan, before, plan.after
+        return plan, before, settled(self.run, self.want, plan, before, self.params)
+
+
 def refusals(plan: NodePlan) -> list[dict[str, str]]:
     """Return the nodes that were left alone, and whose reason stands."""
     return [

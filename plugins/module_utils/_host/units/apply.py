@@ -286,6 +286,16 @@ class Outcome:
         return result
 
 
+def warnings_of(wanted: Sequence[Wanted], outcome: Outcome) -> list[str]:
+    """Return a line for each unit whose restart waits."""
+    return [
+        f"{want.name} was left running ({want.restart_blocked_by}); restart it when this node is "
+        f"drained: {'; '.join(outcome.deferred[want.name])}"
+        for want in wanted
+        if want.name in outcome.deferred
+    ]
+
+
 def synchronise(run: CommandRunner, wanted: Sequence[Wanted], check_mode: bool) -> Outcome:
     """Load, plan, apply. Raises ToolError, which carries the planned actions and reasons."""
     states, stamps, disk, stale = load(run, wanted, check_mode)

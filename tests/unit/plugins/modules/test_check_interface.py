@@ -37,7 +37,7 @@ LONGER = {
     "fabric_pairs": (79, "34 options"),
     "fabric_verify": (86, "23 options, and two ways to end: a list of cables, or records"),
     "gpu_burn": (80, "21 options, and a burn-in that outlives the module"),
-    "nccl_groups": (64, "17 options, and a job to give back when it is killed"),
+    "nccl_groups": (65, "18 options, and a job to give back when it is killed"),
 }
 RETURN = """\
 records:

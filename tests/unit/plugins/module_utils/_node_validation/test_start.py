@@ -140,7 +140,8 @@ def test_the_program_is_run_from_memory_and_answers(tmp_path: Path) -> None:
     assert answer is not None
     assert [one["subject"] for one in answer["records"]] == ["mount:dgx-01/there/is/none"]
     assert spool.answer("dgx-01", "fio") == {"skipped": True, "why": "it has jobs: 7"}
-    assert (tmp_path / "kept" / RUN / "canary.json").exists()
+    # What only asks is asked again, and is not kept.
+    assert not (tmp_path / "kept" / RUN / "canary.json").exists()
 
 
 def test_a_program_that_came_damaged_is_not_run(tmp_path: Path) -> None:
