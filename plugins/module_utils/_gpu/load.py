@@ -5,8 +5,8 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """Whether the GPUs of this host are under a test of this collection: no job has left that behind.
 
-Whatever loads them holds a lock meanwhile, by each engine and by hand, which the kernel takes from
-the dead. Several may hold it at a time.
+The diagnostics of DCGM, NCCL and the burn-in hold a lock meanwhile, by each engine and by hand,
+which the kernel takes from the dead. Several may hold it at a time.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Iterator
 from .._core.lock import BusyError, host_lock
 
 _LOCK = "gpu_load"
-# Who asks holds it for a moment.
-_WAIT_S = 5.0
+# Who asks holds it for a moment, and others may ask then.
+_WAIT_S, _ASK_S = 5.0, 1.0
 
 
 @contextlib.contextmanager
@@ -33,7 +33,7 @@ def loading() -> Iterator[None]:
 def is_loaded() -> bool:
     """Return whether a test runs on the GPUs."""
     try:
-        with host_lock(_LOCK, 0.0):
+        with host_lock(_LOCK, _ASK_S):
             return False
     except BusyError:
         return True

@@ -89,9 +89,11 @@ class Node:
                     stop = GPU_FINDINGS
                 say(part.name, {key: answer[key] for key in _BROUGHT if key in answer})
         finally:
-            # Else a job would start beside it, whatever has ended this.
-            if burning and self._kept.answer(_BURN) is None:
-                burn = next(one for one in parts if one.name == _BURN)
+            # Else a job would start beside it, whatever has ended this; one that a killed run has
+            # left goes on where this one does not come to it.
+            burn = next((one for one in parts if one.name == _BURN), None)
+            burning = burning or stop == GPU_FINDINGS
+            if burn is not None and burning and self._kept.answer(_BURN) is None:
                 self._stop_burn(burn.calls[-1]["options"])
 
     def _answer(self, part: Part) -> dict[str, Any]:
