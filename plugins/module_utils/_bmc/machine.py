@@ -28,9 +28,9 @@ _RESETS = {
 _AC_ACTION, _AC_TYPES = "#NvidiaChassis.AuxPowerReset", ("AuxPowerCycleForce", "AuxPowerCycle")
 # Seconds that a BMC may take to accept a whole package.
 _PUSH_S = 1800.0
-# Redfish, Task, TaskState: what ends a task otherwise than well.
 # A task itself, not its monitor.
 _TASK = re.compile(r"/Tasks/[^/]+/?$")
+# Redfish, Task, TaskState: what ends a task otherwise than well.
 _FAILED = ("Exception", "Killed", "Cancelled", "Cancelling", "Interrupted")
 
 
