@@ -90,7 +90,7 @@ class Node:
                 say(part.name, {key: answer[key] for key in _BROUGHT if key in answer})
         finally:
             # Else a job would start beside it, whatever has ended this; one that a killed run has
-            # left goes on where this one does not come to it.
+            # left is still at work where this one does not come to it.
             burn = next((one for one in parts if one.name == _BURN), None)
             burning = burning or stop == GPU_FINDINGS
             if burn is not None and burning and self._kept.answer(_BURN) is None:

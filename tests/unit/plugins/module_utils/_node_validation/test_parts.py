@@ -137,7 +137,7 @@ def test_what_only_asks_is_asked_again_after_a_kill(world: World, before: str, n
     result = world.ask()
     assert result["gpu_health"]["verdict"] == now
     assert result["nccl"].get("why") == ("gpu_health has findings" if now == "fail" else None)
-    # A burn-in that the killed run has left goes on.
+    # The killed run may have left a burn-in.
     assert len(world.stopped) == (now == "fail")
 
 
