@@ -137,7 +137,7 @@ def ask_groups(
     Where MIG leaves fewer than two nodes whole, there is nothing to ask, of the one that is left
     either.
     """
-    outcome, remedy = Outcome(), ""
+    outcome, text, remedy = Outcome(), "", ""
     planned, whole = _planned(options), nodes_of(options)
     try:
         if groups:
