@@ -241,7 +241,7 @@ ROWS: tuple[Row, ...] = (
         "nvidia-fabric-manager", "libnvidia-nscq-{b}", _NVLINK, stream="{b}-open",
         first=560, last=579,
     ),
-    # (c) NVIDIA's README of its DKMS packages: streams XXX-open from 515 on.
+    # (c) NVIDIA's README of its DKMS packages: a stream for each branch and flavour from 515 on.
     Row(
         EL, NVIDIA, OPEN, _enterprise_before_560("kmod-nvidia-open-dkms"),
         "nvidia-fabric-manager", "libnvidia-nscq-{b}", _NVLINK, stream="{b}-open", last=559,

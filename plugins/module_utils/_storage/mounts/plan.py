@@ -384,8 +384,6 @@ def same_source(what: str, live: Live, device: str) -> bool:
     The number of the declared device is empty where it is not there. Of btrfs and FUSE the
     number is none of a device; it has the major 0.
     """
-    if live.fstype == "autofs":
-        return True
     if _CEPH.fullmatch(what) and live.fstype not in _OF_CEPH:
         return False
     if ":/" in what and live.fstype in _OF_DISK:

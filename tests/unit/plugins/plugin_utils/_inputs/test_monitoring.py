@@ -89,6 +89,19 @@ def test_a_password_is_for_those_who_ask() -> None:
     assert ACCESS.keys() <= asking.keys()
 
 
+def alertmanagers(of_hosts: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Return what Prometheus of head-01 gets to know of the Alertmanagers of both hosts."""
+    hosts = site(
+        of_hosts,
+        alertmanager_enabled=True,
+        alertmanager_address="::",
+        alertmanager_port=9093,
+        monitoring_access=ACCESS,
+    )
+    hosts.hosts["dgx-01"].groups = frozenset({"monitoring_nodes"})
+    return monitoring_inputs(hosts.hosts["head-01"])["prometheus_alertmanagers"]
+
+
 @pytest.mark.parametrize(
     ("asking", "targets", "others"),
     [
@@ -100,30 +113,14 @@ def test_a_password_is_for_those_who_ask() -> None:
 def test_each_alertmanager_gets_alerts_and_a_password_if_it_asks(
     asking: list[str], targets: list[str], others: list[str] | None
 ) -> None:
-    hosts = site(
-        {name: {"alertmanager_users": USERS} for name in asking},
-        alertmanager_enabled=True,
-        alertmanager_address="::",
-        alertmanager_port=9093,
-        monitoring_access=ACCESS,
-    )
-    hosts.hosts["dgx-01"].groups = frozenset({"monitoring_nodes"})
-    found = monitoring_inputs(hosts.hosts["head-01"])["prometheus_alertmanagers"]
+    found = alertmanagers({name: {"alertmanager_users": USERS} for name in asking})
     assert (found["targets"], found.get("open_targets")) == (targets, others)
     assert ("password" in found) == bool(asking)
 
 
 def test_each_alertmanager_is_asked_by_what_it_speaks() -> None:
     tls = {"certificate": "C", "key": "K"}
-    hosts = site(
-        {"dgx-01": {"alertmanager_tls": tls}},
-        alertmanager_enabled=True,
-        alertmanager_address="::",
-        alertmanager_port=9093,
-        monitoring_access=ACCESS,
-    )
-    hosts.hosts["dgx-01"].groups = frozenset({"monitoring_nodes"})
-    found = monitoring_inputs(hosts.hosts["head-01"])["prometheus_alertmanagers"]
+    found = alertmanagers({"dgx-01": {"alertmanager_tls": tls}})
     assert found["scheme"] == "https"
     assert found["targets"] == ["http://[fd00::11]:9093", "[fd00::21]:9093"]
 
