@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import math
 import os
 import select
 import signal
@@ -71,8 +72,12 @@ class _Child:
     pid: int
     reader: int
     begun: float
-    until: float
+    limit_s: float
     raw: bytearray = field(default_factory=bytearray)
+
+    @property
+    def until(self) -> float:
+        return self.begun + self.limit_s
 
     def is_whole(self) -> bool:
         """Return whether the last line is the end of the answer."""
@@ -147,7 +152,7 @@ def _run_child(work: Callable[[Send], Any], writer: int, parent: int) -> None:
         os._exit(status)  # pylint: disable=protected-access
 
 
-def _start(work: Callable[[Send], Any], until: float, others: Sequence[_Child]) -> _Child:
+def _start(work: Callable[[Send], Any], limit_s: float, others: Sequence[_Child]) -> _Child:
     begun = time.monotonic()
     reader, writer = os.pipe()
     parent = os.getpid()
@@ -163,7 +168,7 @@ def _start(work: Callable[[Send], Any], until: float, others: Sequence[_Child]) 
             os.close(other.reader)
         _run_child(work, writer, parent)
     os.close(writer)
-    return _Child(pid, reader, begun, until)
+    return _Child(pid, reader, begun, limit_s)
 
 
 def _wait(pid: int) -> int | None:
@@ -203,7 +208,7 @@ def _answer(child: _Child, hung: bool) -> Answer:
     lines = bytes(child.raw).split(b"\n")[:-1]
     parts = tuple(json.loads(line[1:]) for line in lines if line.startswith(_PIECE))
     if hung:
-        message = f"did not come back within {child.until - child.begun:.3g} s"
+        message = f"did not come back within {child.limit_s:.3g} s"
         return Answer(HUNG, None, message, took, _kill(child.pid), parts)
     if not child.is_whole():
         message, left = _without_end(child)
@@ -271,8 +276,8 @@ def ask_all(
                 message = f"process {before.pid}, which asked before, still hangs"
                 answers[call.name] = Answer(LEFT, message=message, left=before)
                 continue
-            latest = min(until, time.monotonic() + call.limit_s)
-            children[call.name] = _start(_alone(call.ask), latest, list(children.values()))
+            limit_s = min(until - time.monotonic(), call.limit_s)
+            children[call.name] = _start(_alone(call.ask), limit_s, list(children.values()))
         return {**answers, **_gather(children)}
     finally:
         _give_up(children)
@@ -284,13 +289,12 @@ def _alone(ask: Callable[[], Any]) -> Callable[[Send], Any]:
 
 def limited(work: Callable[[], Any], limit_s: float) -> Answer:
     """Return what `work` returns (JSON data), or that it hung for limit_s seconds, or broke."""
-    until = time.monotonic() + limit_s
-    return ask_all([Call("", work, limit_s)], until)[""]
+    return ask_all([Call("", work, limit_s)], math.inf)[""]
 
 
 def parts_of(work: Callable[[Send], Any], limit_s: float) -> Answer:
     """Like limited, for work that sends parts: those that came are in the answer of a hang, too."""
-    children = {"": _start(work, time.monotonic() + limit_s, ())}
+    children = {"": _start(work, limit_s, ())}
     try:
         return _gather(children)[""]
     finally:

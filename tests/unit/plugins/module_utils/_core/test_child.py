@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import time
@@ -132,6 +133,13 @@ def test_one_call_with_a_limit():
     hung = limited(hang, 0.3)
     assert (hung.how, hung.message) == (HUNG, "did not come back within 0.3 s")
     assert 0.3 <= hung.took_s <= time.monotonic() - begun < 2
+
+
+def test_a_slow_machine_does_not_change_the_limit_that_is_reported(monkeypatch):
+    real, asked = time.monotonic, itertools.count()
+    monkeypatch.setattr(child.time, "monotonic", lambda: real() + next(asked) * 0.01)
+    hung = limited(hang, 0.3)
+    assert (hung.how, hung.message) == (HUNG, "did not come back within 0.3 s")
 
 
 def test_parts_arrive_of_a_call_that_hangs_or_dies():
