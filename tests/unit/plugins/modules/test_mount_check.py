@@ -114,7 +114,7 @@ def test_a_hang_ends_in_time_and_measures_nothing(canary, monkeypatch):
     monkeypatch.setattr(ask_mounts, "write_token", lambda *_words: time.sleep(60))
     begun = time.monotonic()
     result = canary(limit_s=0.5)
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 15
     assert result["failed"]
     assert result["verdict"] == "not_measured"
     assert "it hangs" in result["msg"]

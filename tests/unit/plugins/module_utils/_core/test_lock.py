@@ -61,8 +61,8 @@ def test_it_waits(holder):
     started = time.monotonic()
     subprocess.Popen(["sh", "-c", f"sleep 0.5; kill -9 {holder.pid}"]).wait()
     holder.wait()
-    with _lock.host_lock("x", 5):
-        assert time.monotonic() - started < 5
+    with _lock.host_lock("x", 30):
+        assert time.monotonic() - started < 15
 
 
 def test_shared_it_keeps_out_only_who_wants_it_alone(folder):

@@ -564,7 +564,7 @@ def test_a_slurm_that_hangs_does_not_hold_up_a_prolog(node):
     node.tool("scontrol", "sleep 30")
     begun = time.monotonic()
     assert node.run("prolog") == HELD
-    assert time.monotonic() - begun < 2.5
+    assert time.monotonic() - begun < 15
     assert "did not end within" in node.records("prolog")[-1]["text"]
 
 

@@ -246,8 +246,8 @@ def test_an_xid_reaches_one_who_waits(simulated_node, nvml) -> None:
     inject.start()
     started = time.monotonic()
     # The name that it was given: a GPU that fell off the bus no longer tells its address.
-    assert events.wait(5000) == Answer(("GPU 6", 94))
-    assert time.monotonic() - started < 3
+    assert events.wait(30000) == Answer(("GPU 6", 94))
+    assert time.monotonic() - started < 15
     inject.join()
     assert events.wait(20).code == t.TIMEOUT
     events.close()
