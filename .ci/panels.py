@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,6 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / ".cache" / "collections"))
 
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._monitoring.dashboards import (  # noqa: E402
-    executable,
-    panels_of,
     queries_of,
 )
 
@@ -41,6 +40,20 @@ NOT_IN_POD = {
     "ceph_": "Debian 13's Ceph has no manager module prometheus",
     'baremetal_dgx_health_measured{check="nvme.': "a pod has no NVMe disks",
 }
+
+
+def panels_of(spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield each panel with the title of its dashboard."""
+    for dashboard in spec["dashboards"]:
+        for row in dashboard["rows"]:
+            for panel in row["panels"]:
+                yield dashboard["title"], panel
+
+
+def executable(expr: str, range_s: int = 60) -> str:
+    """Return the expression without Grafana's variables: all nodes, and a fixed range."""
+    text = expr.replace("$__rate_interval", f"{range_s}s").replace("$__range", f"{range_s}s")
+    return re.sub(r"\$[a-z_]+", ".+", text)
 
 
 @dataclass(frozen=True)

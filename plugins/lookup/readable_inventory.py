@@ -56,7 +56,9 @@ class LookupModule(LookupBase):
         """Return the patterns, or refuse the files."""
         self.set_options(var_options=variables, direct=kwargs)
         vault = getattr(self._loader, "_vault", None)
-        problems = find_closed(context.CLIARGS.get("inventory") or (), vault)
+        groups = (variables or {}).get("groups", {})
+        names = {*groups, *(host for hosts in groups.values() for host in hosts)}
+        problems = find_closed(context.CLIARGS.get("inventory") or (), names, vault)
         lines = [str(problem) for problem in problems]
         if lines:
             raise AnsibleLookupError("; ".join(lines))

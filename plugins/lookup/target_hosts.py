@@ -18,6 +18,12 @@ options:
   _terms:
     description: The pattern.
     required: true
+  resumed:
+    description:
+      - Whether to return them in a run with C(--start-at-task), too. It passes the tasks by which a
+        play leaves out hosts that its roles are not for.
+    type: bool
+    default: true
 """
 
 EXAMPLES = r"""
@@ -36,6 +42,7 @@ _raw:
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ansible import context
 from ansible.inventory.manager import InventoryManager
 from ansible.plugins.lookup import LookupBase
 
@@ -44,9 +51,12 @@ class LookupModule(LookupBase):
     """Asks an inventory with the groups of the running one."""
 
     def run(
-        self, terms: Sequence[Any], variables: Mapping[str, Any] | None = None, **_options: Any
+        self, terms: Sequence[Any], variables: Mapping[str, Any] | None = None, **options: Any
     ) -> list[str]:
         """Return the names."""
+        self.set_options(var_options=variables, direct=options)
+        if context.CLIARGS.get("start_at_task") and not self.get_option("resumed"):
+            return []
         known = variables or {}
         manager = InventoryManager(self._loader, parse=False)
         for group, hosts in known["groups"].items():

@@ -50,7 +50,7 @@ options:
   again:
     description: Consent to send packages again that failed, that may have arrived, whose task is
       lost or has no end, or whose components are as declared except those whose version the BMC
-      does not name. A task that still runs is not waited for.
+      does not name. A task that runs since less than O(flash_s) is followed all the same.
     type: bool
     default: false
   flash_s:

@@ -34,8 +34,10 @@ options:
       - V(looked) returns what is on the host and which copy would come. V(fetched) fetches it and
         compares each file. V(compared) has slurmctld read the fetched queue, in a separate
         network, and says what becomes of O(running). V(placed) puts it where it belongs.
+      - V(unpacked), on the control machine, puts what is missing in O(folder) there from
+        O(archive), the packed copy of O(kind=control).
     type: str
-    choices: [looked, fetched, compared, placed]
+    choices: [looked, fetched, compared, placed, unpacked]
     required: true
   kind:
     description: What comes back.
@@ -70,6 +72,14 @@ options:
     type: list
     elements: int
     default: []
+  archive:
+    description: For O(state=unpacked), a tar archive, packed by gzip.
+    type: path
+  folder:
+    description:
+      - For O(state=unpacked), the control machine's folder. A folder C(.restoring) is in it until
+        all that was missing is there.
+    type: path
 """
 
 EXAMPLES = r"""
@@ -91,7 +101,8 @@ done:
   type: bool
 at:
   description: When the copy was begun.
-  returned: when O(state=looked) or O(state=fetched), unless done
+  returned: >-
+    when O(state=looked) or O(state=fetched), unless done, or there is no copy of O(kind=control)
   type: str
 age_s:
   description: Its age in seconds.
@@ -144,18 +155,14 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._backup import restore
-from ansible_collections.baremetal.dgx.plugins.module_utils._backup.settings import (
-    settings_from_data,
-)
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
-from ansible_collections.baremetal.dgx.plugins.module_utils._core.files import read_json
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "state": {
         "type": "str",
         "required": True,
-        "choices": ["looked", "fetched", "compared", "placed"],
+        "choices": ["looked", "fetched", "compared", "placed", "unpacked"],
     },
     "kind": {
         "type": "str",
@@ -168,27 +175,20 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "over": {"type": "bool", "default": False},
     "running": {"type": "dict", "default": {}},
     "numbers": {"type": "list", "elements": "int", "default": []},
+    "archive": {"type": "path"},
+    "folder": {"type": "path"},
 }
 
 
 def main() -> None:
     """Do one step."""
-    module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
-    params, run, check = module.params, ModuleRunner(module), module.check_mode
-    kind = params["kind"]
+    module = AnsibleModule(
+        argument_spec=ARGUMENT_SPEC,
+        supports_check_mode=True,
+        required_if=[("state", "unpacked", ("archive", "folder"))],
+    )
     with reported(module, None, ValueError):
-        until = restore.limit_of(params["not_after"])
-        settings = settings_from_data(read_json(params["config"]))
-        if params["state"] == "looked":
-            result = {"changed": False, **restore.look(settings, run, kind, until, params["over"])}
-        elif params["state"] == "fetched":
-            result = restore.fetch(settings, run, kind, until, params["version"], check)
-        elif params["state"] == "placed":
-            result = restore.place(settings, run, kind, until, params["over"], check)
-        else:
-            result = restore.compare(
-                settings, run, kind, until, params["running"], params["numbers"]
-            )
+        result = restore.step(ModuleRunner(module), module.params, module.check_mode)
     module.exit_json(**result)
 
 

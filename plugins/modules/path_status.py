@@ -69,14 +69,12 @@ hung:
 import fnmatch
 import os
 import stat
-from typing import Any
+from typing import Any, Collection
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._core.hang import (
-    all_mounts,
-    finish_in_time,
-)
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.hang import finish_in_time
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.mounts import all_mounts
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "paths": {"type": "list", "elements": "path", "required": True},
@@ -85,7 +83,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
 }
 
 
-def status_of(path: str, mounts: set[str]) -> dict[str, bool]:
+def status_of(path: str, mounts: Collection[str]) -> dict[str, bool]:
     """Return what is at a path; OSError for what cannot be looked at."""
     try:
         found = os.stat(path)
@@ -106,7 +104,7 @@ def main() -> None:
     paths = module.params["paths"]
 
     def body() -> None:
-        mounts = {mount.where for mount in all_mounts()}
+        mounts = all_mounts()
         found = {path: status_of(path, mounts) for path in paths}
         folders = [path for path, one in found.items() if one["directory"]]
         names = {path: names_in(path, module.params["names"]) for path in folders}

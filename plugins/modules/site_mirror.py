@@ -17,12 +17,13 @@ description:
     C(files/SHA256), what the control machine needs in C(control), and C(inventory) has the
     variables that point every source to the folder.
   - C(manifest.json) has each file with its size, its checksum, its source and the roles that asked
-    for it. C(SHA256SUMS) is for C(sha256sum -c).
+    for it. C(SHA256SUMS) is for C(sha256sum -c). Logins of sources are in no file of the folder.
   - No file has its name before its checksum is right, so that a run may be killed; the next one
     goes on. What nothing asks for any more is removed from the folder.
   - The key that signs is made once, in C(mirror/gnupg) beside the cluster's secrets.
   - For Enterprise Linux the list of packages and the commands are written and nothing is fetched.
-    Images of containers, and folders of the site's own, are named and not fetched.
+    What a machine of that system has put beside them stays. Images of containers, and folders of
+    the site's own, are named and not fetched.
   - Runs on the controller, as an action plugin; it needs C(apt-get), C(dpkg-deb), C(gpg) and, for
     the control machine, C(pip).
 version_added: 1.0.0

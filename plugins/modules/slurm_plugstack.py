@@ -121,11 +121,11 @@ def main() -> None:
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params = {**module.params, "wait_s": 0 if module.check_mode else module.params["wait_s"]}
     host = short_name()
-    if not plugstack.parse_stack(params["line"]).lines:
+    if not plugstack.parse_stack(params["line"]):
         module.fail_json(msg=f"line: `{params['line']}` is not a line of plugstack.conf")
     look_in_time(
         module,
-        [*params["folders"], os.path.dirname(plugstack.parse_stack(params["line"]).lines[0].path)],
+        [*params["folders"], os.path.dirname(plugstack.parse_stack(params["line"])[0].path)],
     )
     folder, findings = plugstack.ask_again(ModuleRunner(module), params)
     lines = [f"{host}: {line}" for line in findings]

@@ -56,7 +56,8 @@ options:
     default: []
   holds_file:
     description: File with what earlier runs have put into O(held), a name on each line. What is
-      in it and is in O(held) no more is released. Empty keeps no such record.
+      in it and is in O(held) no more is released, even if others held it as well. Empty keeps no
+      such record.
     type: str
     default: ""
   removals_allowed:

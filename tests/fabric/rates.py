@@ -35,7 +35,7 @@ from cable_plans import plan_data
 from hand import Done, Hand, declare, name_all, protected
 from library import ALONE, FAULTS, NAMES, OF_NAMES, fresh, worlds
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.cables.lists import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.cable_lists import (
     cables_csv,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import (

@@ -33,11 +33,9 @@ sys.path[:0] = [str(Path(__file__).resolve().parent)]
 import wider  # noqa: E402
 from bench import NODE, ROOT, Bench, Seen, Tools  # noqa: E402
 from slurmctld_model import Slurmctld  # noqa: E402
+from verdict_fold import verdicts  # noqa: E402
 
 from ansible_collections.baremetal.dgx.plugins.lookup.node_verdicts import _files  # noqa: E402
-from ansible_collections.baremetal.dgx.plugins.module_utils._core.verdict import (  # noqa: E402
-    verdicts,
-)
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.apply import (  # noqa: E402
     Slurm,
     carry_out,

@@ -63,7 +63,6 @@ def whole_links(sweep: Sweep) -> Sweep:
             count,
             ports,
             device.device_id,
-            device.vendor_id,
             device.system_guid,
             device.lid,
         )
@@ -93,7 +92,7 @@ def _hex(digits: str) -> str:
 
 
 def _record(sweep: Sweep, device: FoundDevice) -> Iterator[str]:
-    yield f"\nvendid=0x{device.vendor_id or '2c9'}\ndevid=0x{device.device_id or '0'}\n"
+    yield f"\nvendid=0x2c9\ndevid=0x{device.device_id or '0'}\n"
     yield f"sysimgguid=0x{_hex(device.system_guid or device.guid)}\n"
     if device.kind == SWITCH:
         guid = _hex(device.guid)

@@ -7,6 +7,9 @@ Those of rdma-core 44 are of one fabric: two leaves and two nodes.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+
 from checkout import FIXTURES
 
 
@@ -27,3 +30,8 @@ UNREAD = fixture("ibqueryerrors/unread-port.stderr")
 SMINFO = fixture("sminfo/master.txt")
 STANDBY = fixture("sminfo/standby.txt")
 SAQUERY = fixture("saquery/rdma-core-44.txt")
+
+
+def counted(svg: str) -> Counter[str]:
+    """Return how many cells of each class a picture has; five are of the legend."""
+    return Counter(re.findall(r'<rect class="([^"]*)"', svg))

@@ -20,7 +20,7 @@ from ticket_server import KEY, Receiver
 sys.path.insert(0, str(Path(__file__).parent))
 
 from test_power import HOLDS, Machines
-from test_upgrade_nodes import NODES, PROVE, SCONTROL, Site
+from test_upgrade_nodes import NODES, PROVE, ROOT, SCONTROL, Site
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import utc_text
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import (
@@ -307,6 +307,33 @@ def test_a_node_is_loaded_for_what_it_fails_under_load_alone(site: Site) -> None
     levels = {name: json.loads((site.state / f"nodes/{name}.json").read_text())["level"]
               for name in (NODE, burned)}  # fmt: skip
     assert levels == {NODE: "quick", burned: "standard"}
+
+
+def test_a_node_that_is_still_held_ends_no_run_before_the_others_are_validated(site: Site) -> None:
+    """A play that loses all its hosts ends the run: no gate, no ticket, and the lock is kept."""
+    burned, reason = "dgx-02", write_reason("dgx-02", FAILED, "gpu3 gemm_bf16: 12 wrong")
+    site.set_slurm({**site.slurm, burned: ["IDLE+DRAIN", reason]})
+    judge(site, burned, "fail", "burn.gemm_bf16")
+    (play,) = yaml.safe_load((site.folder / "prove.yml").read_text())
+    lost = {"unreachable": True, "msg": "no route", "changed": False}
+    known = {"__validate_released": lost, "__validate_hold": {"job": "77"}}
+    released = {"ansible.builtin.set_fact": known, "when": f"inventory_hostname == '{NODE}'"}
+    whole = yaml.safe_load((ROOT / "playbooks/validate_nodes.yml").read_text())
+    (ends,) = [
+        task for one in whole for task in one.get("tasks", [])
+        if task["name"] == "Fail if the node is still held"
+    ]  # fmt: skip
+    include = {"ansible.builtin.include_tasks": str(ROOT / "playbooks/tasks/validate_held.yml")}
+    play["tasks"] += [released, {**ends, **include}]
+    (site.folder / "prove.yml").write_text(yaml.safe_dump([play]))
+    gate = {**GATE["cluster_gate"], "level": "quick"}
+    ladders = {"burn.gemm_bf16": ["reset_gpu", "return"]}
+    allowed = {"steps": ["reset_gpu"], "at_once": 2, "ladders": ladders}
+    rc, output = run(site, cluster_gate=gate, cluster_repair=allowed)
+    assert rc != 0
+    assert "77 holds the node until its time is over" in output.partition("Unlock repairs")[2]
+    kept = json.loads((site.state / f"nodes/{burned}.json").read_text())
+    assert kept["level"] == "standard", output
 
 
 def test_a_step_that_does_not_help_is_not_repeated(site: Site) -> None:

@@ -188,6 +188,7 @@ class Site:
             "upgrade_lock_folder": str(self.folder / "locks"),
             **variables,
         }
+        given = {name: value for name, value in given.items() if value is not None}
         line = [str(Path(sys.executable).with_name("ansible-playbook")),
                 str(ROOT / f"playbooks/{playbook}.yml"), "-i", str(self.folder / "hosts.yml"),
                 "-e", json.dumps(given), *arguments]  # fmt: skip

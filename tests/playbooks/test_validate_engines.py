@@ -20,6 +20,9 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn.plan import Settings
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn.state import State, save
+
 ROOT = Path(__file__).resolve().parents[2]
 COLLECTIONS = ROOT / ".cache" / "collections"
 NODES = {"dgx-01": "IDLE", "dgx-02": "IDLE+DRAIN", "dgx-03": "ALLOCATED"}
@@ -204,3 +207,72 @@ def test_without_clustershell_they_are_left_to_ansible_by_name(site: Site) -> No
     assert '"dgx-02": "it is IDLE+DRAIN, and reserved"' in shown
     assert '"dgx-03": "it has jobs' in shown
     assert "scontrol create" not in site.calls()
+
+
+BURNS = """\
+import fcntl, sys, time
+lock = open(sys.argv[1] + "/lock", "w")
+fcntl.flock(lock, fcntl.LOCK_EX)
+print("burns", flush=True)
+time.sleep(120)
+"""
+
+
+@pytest.mark.parametrize(
+    ("verdict", "slurm", "seen", "pid", "stops"),
+    [
+        ("fail", [], {"skipped": True}, True, True),
+        ("fail", ["head-01"], {"may_load": True}, True, True),
+        # Another control machine's run is at work there; or it is not known.
+        ("fail", ["head-01"], {"may_load": False}, True, False),
+        ("fail", ["head-01"], {"failed": True, "msg": "no answer"}, True, False),
+        ("pass", [], {"skipped": True}, True, False),
+        # It is coming up, and cannot be stopped yet: what comes after the validation is done.
+        ("fail", [], {"skipped": True}, False, False),
+    ],
+)
+def test_by_ansible_too_a_burn_in_that_was_left_ends_where_gpus_have_findings(
+    verdict: str, slurm: list[str], seen: dict[str, Any], pid: bool, stops: bool, tmp_path: Path
+) -> None:
+    words = [sys.executable, "-c", BURNS, str(tmp_path)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as left:
+        assert left.stdout is not None
+        assert left.stdout.readline() == "burns\n"
+        state = State(settings=Settings(duration_s=60, phases=("hbm",)), pid=left.pid if pid else 0)
+        save(str(tmp_path), state)
+        plays = yaml.safe_load((ROOT / "playbooks/validate_nodes.yml").read_text())
+        (task,) = [
+            task for play in plays for task in play.get("tasks", [])
+            if task["name"] == "Stop a burn-in that a killed run has left"
+        ]  # fmt: skip
+        (judge,) = [
+            task for play in plays for task in play.get("tasks", [])
+            if task["name"] == "Fail unless every requested check passed"
+        ]  # fmt: skip
+        held = yaml.safe_load((ROOT / "playbooks/tasks/validate_held.yml").read_text())
+        after = {"ansible.builtin.debug": {"msg": "the gate"}}
+        play = {
+            "hosts": "localhost", "gather_facts": False, "tasks": [task, after, judge, *held],
+            "module_defaults": {"baremetal.dgx.gpu_burn": {"folder": str(tmp_path)}},
+            "vars": {
+                "ansible_python_interpreter": sys.executable,
+                "__validation_load_parts": ["dcgm", "burn"], "groups": {},
+                "__validation_slurm": slurm, "__validate_seen": seen, "findings_fail": False,
+                "__validate_result": {"verdict": "fail", "lines": ["first"], "text": "last"},
+                "__validation_answers": {"gpu_health": {"verdict": verdict}},
+            },
+        }  # fmt: skip
+        (tmp_path / "play.yml").write_text(yaml.safe_dump([play]))
+        line = [str(Path(sys.executable).with_name("ansible-playbook")), str(tmp_path / "play.yml")]
+        env = {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(COLLECTIONS)}
+        done = subprocess.run(line, env=env, capture_output=True, text=True, check=False)
+        ended = left.poll()
+        left.kill()
+    assert "the gate" in done.stdout
+    assert (done.returncode == 0) is pid, done.stdout
+    after_it = done.stdout.partition("the gate")[2]
+    goes_on = "the burn-in goes on: a burn-in is coming up; try again in a moment"
+    # In the result, and as the last failure of the run.
+    assert (f"first\\n{goes_on}\\nlast" in after_it) is not pid
+    assert (f'"{goes_on}"' in after_it) is not pid
+    assert (ended is not None) is stops, done.stdout

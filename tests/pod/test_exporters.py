@@ -165,7 +165,7 @@ def test_a_drained_node_a_job_and_a_fault_are_told(nodes: list[str]) -> None:
         until(lambda: len(jobs_of(nodes[0], job)) == 2, 90)
         labels = {
             "node": nodes[0],
-            "job": job,
+            "slurm_job": job,
             "user": "alice",
             "account": "research",
             "partition": "batch",

@@ -246,6 +246,39 @@ def test_names_to_write_exist(page: Path) -> None:
 # The glossary
 
 
+NAMED_TEST = re.compile(r"(?<![.\w/])((?:\w+/)*test_\w+[.]py)|::([A-Za-z_]\w*)")
+
+
+@pytest.fixture(scope="module")
+def tests() -> dict[str, str]:
+    """Return the text of every module of tests by its path."""
+    paths = (ROOT / "tests").rglob("test_*.py")
+    return {f"/{path.relative_to(ROOT)}": path.read_text(encoding="utf-8") for path in paths}
+
+
+def lost_tests(text: str, tests: Mapping[str, str]) -> list[str]:
+    """Return the tests that a text names and that do not exist."""
+    lost = []
+    for line in text.splitlines():
+        module = ""
+        for path, name in NAMED_TEST.findall(line):
+            module = path or module
+            there = [code for at, code in tests.items() if at.endswith(f"/{module}")]
+            if not any(not name or re.search(rf"^def {name}\(", code, re.M) for code in there):
+                lost.append(f"{module}::{name}" if name else module)
+    return lost
+
+
+def test_lost_tests_are_found(tests: dict[str, str]) -> None:
+    row = "| `test_docs.py::test_lost_tests_are_found`, `::test_docs`, `old/test_docs.py` |"
+    assert lost_tests(row, tests) == ["test_docs.py::test_docs", "old/test_docs.py"]
+
+
+@each_page
+def test_tests_that_are_named_exist(page: Path, tests: dict[str, str]) -> None:
+    assert not lost_tests(page.read_text(encoding="utf-8"), tests)
+
+
 def test_glossary_is_in_order() -> None:
     words = list(first_cells((DOCS / "glossary.md").read_text(encoding="utf-8")))[1:]
     assert words == sorted(words, key=str.lower)

@@ -450,6 +450,18 @@ def hosts_problem(hosts: str) -> str:
     """Why a play's hosts could hit machines that were not meant; empty when they cannot."""
     if hosts == "localhost":
         return ""
+    # Patterns that are added to each other, of which one may have commas.
+    listed = re.fullmatch(r"\{\{ *\[(.*)\](?: *\+ *__\w+)? *\}\}", hosts.strip())
+    if listed:
+        parts = [re.sub(r"^(?!')(.*)$", r"{{ \1 }}", one) for one in listed[1].split(", ")]
+        return next(filter(None, (hosts_problem(part.strip("'")) for part in parts)), "")
+    # Those of some groups that others leave out.
+    rest = re.fullmatch(
+        r"\{\{ *query\('[\w.]+', '([\w:]+)'\)\s*\| difference\([^+]*\)(?: *\+ *__\w+)? *\}\}",
+        hosts.strip(),
+    )
+    if rest:
+        return hosts_problem(rest[1])
     # Names with two underscores are the collection's own, and have a value in vars/cluster.yml.
     variable = re.search(
         r"\{\{ *(?:lookup\('[\w.]+', )?(?:\w+ *\| *default\(|__\w+\)? *\}\})", hosts
@@ -463,8 +475,14 @@ def hosts_problem(hosts: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "hosts", ["all", "*", "{{ target }}", "{{ lookup('x', target) }}", "gpu_nodes:web"]
-)
+    "hosts",
+    [
+        "all", "*", "{{ target }}", "{{ lookup('x', target) }}", "gpu_nodes:web",
+        "{{ ['gpu_nodes', target] }}", "{{ ['web'] + __x }}",
+        "{{ ['web', target | default('gpu_nodes')] }}",
+        "{{ query('x.y', 'web') | difference([]) }}",
+    ],
+)  # fmt: skip
 def test_bad_hosts_are_found(hosts: str) -> None:
     assert hosts_problem(hosts)
 

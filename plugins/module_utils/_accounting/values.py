@@ -27,7 +27,7 @@ Settings = Dict[str, Any]
 _MEMORY = ("mem", "vmem", "pages", "fs/", "bb/")
 _UNITS = "KMGTPE"
 _NAME = re.compile(r"^[A-Za-z0-9_.@+-]+$")
-_TRES_NAME = re.compile(r"^[a-z_]+(/[A-Za-z0-9_.:-]+)?$")
+_TRES_NAME = re.compile(r"^[a-z_]+(/[A-Za-z0-9_.:@+-]+)?$")
 _WORD = re.compile(r"^[A-Za-z0-9_,-]+$")
 # the parsable output is cut at |, and sacctmgr turns quotes into other characters
 _UNFIT_FOR_TEXT = re.compile(r"[|\"'`\\\n]")
@@ -49,7 +49,7 @@ class Field:
 
 
 def parse_cell(field: Field, cell: str) -> Any:
-    """Canonical value of what sacctmgr printed. Raises ValueError for what cannot be read."""
+    """Canonical value of what sacctmgr printed, ours or not. ValueError where it cannot be read."""
     text = cell.strip()
     if field.kind == NAMES:
         return frozenset(part for part in text.split(",") if part)
@@ -71,6 +71,11 @@ def parse_wanted(field: Field, value: Any) -> Any:
     if field.kind == TRES:
         if not isinstance(value, Mapping):
             raise ValueError("is not a mapping; write one such as {gres/gpu: 16}")
+        for name in value:
+            if not isinstance(name, str) or not _TRES_NAME.match(name):
+                raise ValueError(
+                    f"{name!r} is not the name of a TRES; write one such as cpu or gres/gpu"
+                )
         return canonical_tres(value)
     if field.kind in (MINUTES, SECONDS) and isinstance(value, bool):
         raise ValueError(f"{value!r} is not a time; write one such as 2-00:00:00 in quotes")
@@ -79,12 +84,19 @@ def parse_wanted(field: Field, value: Any) -> Any:
         raise ValueError(
             f'{value!r} is a number; write times in quotes, such as "2-00:00:00" or "90"'
         )
-    return _canonical(field, str(value).strip())
+    text = str(value).strip()
+    if field.kind == NAME and not _NAME.match(text):
+        raise ValueError(f"{text!r} is not a name; write letters, digits and _.@+-")
+    if field.kind == WORD and not _WORD.match(text):
+        raise ValueError(f"{text!r} is not a word; write letters, digits and _-")
+    if field.kind == TEXT and _UNFIT_FOR_TEXT.search(text):
+        raise ValueError("has a quote, a | or a line end; leave it out")
+    return _canonical(field, text)
 
 
 def _canonical(field: Field, text: str) -> Any:
     if field.kind == INTEGER:
-        return _number(text, field)
+        return _number(text)
     if field.kind == MINUTES:
         return None if text.upper() in ("-1", "UNLIMITED", "INFINITE") else minutes(text)
     if field.kind == SECONDS:
@@ -92,20 +104,14 @@ def _canonical(field: Field, text: str) -> Any:
     if field.kind == FACTOR:
         return round(float(text), 6)
     if field.kind == NAME:
-        if not _NAME.match(text):
-            raise ValueError(f"{text!r} is not a name; write letters, digits and _.@+-")
         return text
     if field.kind == WORD:
-        if not _WORD.match(text):
-            raise ValueError(f"{text!r} is not a word; write letters, digits and _-")
         return ",".join(sorted(text.lower().split(",")))
-    if _UNFIT_FOR_TEXT.search(text):
-        raise ValueError("has a quote, a | or a line end; leave it out")
     # sacctmgr stores descriptions in lower case
     return text.lower()
 
 
-def _number(text: str, field: Field) -> int | None:
+def _number(text: str) -> int | None:
     if text in ("-1", "UNLIMITED"):
         return None
     if not text.isdigit():
@@ -140,10 +146,6 @@ def canonical_tres(values: Mapping[Any, Any]) -> dict[str, int]:
     """TRES name → number, memory in MiB. Raises ValueError."""
     tres = {}
     for name, value in values.items():
-        if not isinstance(name, str) or not _TRES_NAME.match(name):
-            raise ValueError(
-                f"{name!r} is not the name of a TRES; write one such as cpu or gres/gpu"
-            )
         tres[name] = _tres_number(name, str(value).strip())
     # -1 is how sacctmgr says "no limit"
     return {name: number for name, number in sorted(tres.items()) if number >= 0}

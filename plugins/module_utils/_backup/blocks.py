@@ -34,7 +34,7 @@ from .._core.files import (
 )
 from .._core.run import ToolError
 from .._core.wait import attempts
-from . import manifest, room
+from . import manifest, work
 
 # Crockford's letters, of which each ULID has 26.
 _NAME = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}\Z")
@@ -151,7 +151,7 @@ def _require_room(source: Folder, into: Folder, target: str) -> None:
         with contextlib.suppress(FileNotFoundError), source.folder(name) as block:
             if not _is_same(block, into, name):
                 size += sum(one[0] for one in _signs(block).values())
-    room.require(target, size, f"the blocks of {source.path}, which is on another disk,")
+    work.require_room(target, size, f"the blocks of {source.path}, which is on another disk,")
 
 
 def copy(source: str, target: str, limit_s: float) -> dict[str, Block]:

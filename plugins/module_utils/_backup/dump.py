@@ -20,13 +20,12 @@ from typing import Iterable, Mapping, Sequence
 
 from .._core.files import make_temporary, open_folder, remove_tree
 from .._core.run import ENDED, CommandRunner, ToolError, last_lines
-from . import room, work
+from . import work
 from .repository import NO_ROOM, UnansweredError
 from .settings import Database
 
 DUMP = ("mariadb-dump", "mysqldump")
 CLIENT = ("mariadb", "mysql")
-SERVER = ("mariadbd", "mysqld")
 # One transaction sees one moment, and locks nothing; slurmdbd makes its procedures itself.
 _DUMP_WORDS = ("--single-transaction", "--skip-lock-tables", "--quick", "--hex-blob",
                "--no-tablespaces", "--default-character-set=utf8mb4")  # fmt: skip
@@ -190,7 +189,7 @@ def load_scratch(run: CommandRunner, path: str, work_dir: str, limit_s: float) -
     """
     owner = pwd.getpwnam(_USER)
     size = _GROWS * os.path.getsize(path) + _EMPTY_BYTES
-    room.require(work_dir, size, "the scratch server")
+    work.require_room(work_dir, size, "the scratch server")
     above = make_temporary(work.SCRATCH, work_dir, 0o711)
     folder = os.path.join(above, "data")
     try:

@@ -64,15 +64,23 @@ def make_copies(
 
 
 def prove(settings: Settings, runner: CommandRunner) -> list[Record]:
-    """Prove the newest copies, and forget what is old if all is well. ToolError, OSError."""
+    """Prove the newest copies. OSError."""
     kinds = list(settings.kinds)
     if settings.tidies and CONTROL in status.load(settings):
         kinds.append(CONTROL)
     records = proof.prove(settings, runner, kinds)
     status.save(settings, status.proved(status.load(settings), kinds, records, round(time.time())))
-    if settings.tidies and all(one.status == PASS for one in records):
-        Repository(settings, runner).tidy()
     return records
+
+
+def tidy(settings: Settings, runner: CommandRunner, records: Sequence[Record]) -> list[str]:
+    """Forget what is old if all is well; return what went wrong."""
+    if settings.tidies and all(one.status == PASS for one in records):
+        try:
+            Repository(settings, runner).tidy()
+        except (ToolError, OSError) as error:
+            return [f"old copies are not removed: {error}"]
+    return []
 
 
 def _work(given: argparse.Namespace) -> list[str]:
@@ -85,9 +93,12 @@ def _work(given: argparse.Namespace) -> list[str]:
     with work.alone(settings):
         if given.command == "copy":
             return make_copies(settings, run, given.control, given.younger_ok)
-        found = result_of(prove(settings, run))
-    sys.stdout.write(json.dumps(found) + "\n")
-    return [*found["findings"], *found["not_measured"]]
+        records = prove(settings, run)
+        found = result_of(records)
+        # Before the repository is tidied, which may fail or last.
+        sys.stdout.write(json.dumps(found) + "\n")
+        sys.stdout.flush()
+        return [*found["findings"], *found["not_measured"], *tidy(settings, run, records)]
 
 
 def main(words: Sequence[str]) -> int:

@@ -21,7 +21,7 @@ from typing import Any, Callable, Iterator, Sequence
 from .._core.files import make_temporary, remove_tree
 from .._core.record import PASS, Record
 from .._core.run import CommandRunner, ToolError
-from . import blocks, dump, manifest, room, work
+from . import blocks, dump, manifest, work
 from .copy import BLOCKS_NAME, DUMP_NAME
 from .repository import (
     NoRepositoryError,
@@ -81,7 +81,7 @@ def restored(
 
     UnansweredError where there is no room for it.
     """
-    room.require(above, repository.size(snapshot), f"a copy of the {snapshot.kind}")
+    work.require_room(above, repository.size(snapshot), f"a copy of the {snapshot.kind}")
     repository.restore(snapshot, above)
     folder = os.path.join(above, snapshot.folder.lstrip("/"))
     data = manifest.read(folder)

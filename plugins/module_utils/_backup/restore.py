@@ -28,21 +28,31 @@ from .._core.files import (
     make_folder,
     open_folder,
     read_bytes,
+    read_json,
     remove_tree,
     rename,
     temporary_folder,
     write_atomic,
 )
-from .._core.hang import all_mounts
+from .._core.mounts import all_mounts
 from .._core.record import utc_text
 from .._core.run import CommandRunner, ToolError
 from .._slurm.saved_queue import queue_of
 from .._slurm.saved_state import refusal
 from . import blocks, dump, jobs, manifest, state, work
+from .control import unpack
 from .copy import BLOCKS_NAME, DUMP_NAME, HOST_NAME, STATE_NAME
 from .proof import restored
 from .repository import Repository, Snapshot, ahead
-from .settings import CONTROLLER, DATABASE, METRICS, Database, Settings
+from .settings import (
+    CONTROL,
+    CONTROLLER,
+    DATABASE,
+    METRICS,
+    Database,
+    Settings,
+    settings_from_data,
+)
 
 _FETCHED = "restored"
 _REHEARSAL_S = 60
@@ -57,6 +67,26 @@ _WRITTEN = ("/etc/munge/munge.key", "/etc/slurm/slurm.key", "/etc/slurm/slurmdbd
             "/etc/slurm/jwt_hs256.key")  # fmt: skip
 # In the folder of a database that was only created.
 _NOTHING = frozenset({"db.opt"})
+
+
+def step(run: CommandRunner, options: Mapping[str, Any], check: bool) -> dict[str, Any]:
+    """Do one step by the options of cluster_restore; ToolError, OSError, ValueError."""
+    kind, state_wanted = options["kind"], options["state"]
+    if state_wanted == "unpacked":
+        return unpack(run, options["archive"], options["folder"], check)
+    until = limit_of(options["not_after"])
+    settings = settings_from_data(read_json(options["config"]))
+    if state_wanted == "looked":
+        return {"changed": False, **look(settings, run, kind, until, options["over"])}
+    if state_wanted == "fetched":
+        return fetch(settings, run, kind, until, options["version"], check)
+    if state_wanted == "placed":
+        return place(settings, run, kind, until, options["over"], check)
+    return compare(settings, run, kind, until, options["running"], options["numbers"])
+
+
+class NoCopyError(ToolError):
+    """There is no copy of this kind."""
 
 
 def _database(settings: Settings) -> Database:
@@ -103,7 +133,7 @@ def choose(settings: Settings, run: CommandRunner, kind: str, until_s: float) ->
     if why:
         raise ToolError(f"{why}, or write restore_until")
     if not found:
-        raise ToolError(
+        raise NoCopyError(
             f"{settings.repository} has no copy of the {kind} until {utc_text(until_s)}"
         )
     return found[-1]
@@ -126,7 +156,13 @@ def look(
     }
     if answer["done"] and not over:
         return answer
-    snapshot = choose(settings, run, kind, until_s)
+    try:
+        snapshot = choose(settings, run, kind, until_s)
+    except NoCopyError:
+        # back_up makes it, which a site need not run.
+        if kind != CONTROL:
+            raise
+        return answer
     # An empty copy, of the first hours of a Prometheus, puts nothing there.
     answer["done"] = was_put and ((there and mark["snapshot"] == snapshot.name) or not snapshot.job)
     if not answer["done"]:
@@ -238,7 +274,7 @@ def place(
 
 def _is_mount(path: str) -> bool:
     """Return whether a folder is a mount: it cannot be renamed, and what it holds can."""
-    return os.path.realpath(path) in {one.where for one in all_mounts()}
+    return os.path.realpath(path) in all_mounts()
 
 
 def _entries(path: str) -> list[str]:

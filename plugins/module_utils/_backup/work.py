@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""The folder of the work: one run at a time, what killed ones left, and what was restored."""
+"""The folder of the work: one run at a time, what killed ones left, room, what was restored."""
 
 from __future__ import annotations
 
@@ -16,11 +16,14 @@ from .._core.files import json_if_readable, make_folder, open_folder, write_atom
 from .._core.lock import host_lock
 from .._core.record import utc_text
 from .._core.run import ToolError
+from .repository import UnansweredError
 from .settings import METRICS, Settings
 
 PROOF, FETCH, SCRATCH, ASIDE = "proof-", "fetch-", "scratch-", "aside-"
 _LOCK_S = 900
 _MARKS = "restored.json"
+# Of the free room; Prometheus, slurmctld and the system may write to the same disk.
+_SHARE = 0.9
 
 
 @contextlib.contextmanager
@@ -56,3 +59,14 @@ def require_no_restore(settings: Settings, kind: str) -> None:
     if known and not known.get("done"):
         playbook = "restore_metrics" if kind == METRICS else "restore_cluster"
         raise ToolError(f"a restore is not over, and half of it would be copied: run {playbook}")
+
+
+def require_room(folder: str, size: int, what: str) -> None:
+    """Raise UnansweredError if so many bytes leave too little of the folder's disk. OSError."""
+    found = os.statvfs(folder)
+    free = found.f_bavail * found.f_frsize
+    if size > free * _SHARE:
+        raise UnansweredError(
+            f"{what} takes {size / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free on the disk of "
+            f"{folder}; give it more room"
+        )

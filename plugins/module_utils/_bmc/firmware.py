@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import threading
@@ -149,9 +150,10 @@ class Update:
         again = self._rules.again
         while True:
             known, is_there, wrong, tasks = self._look(package)
-            step = updates.next_step(known, is_there, tasks, self._now(), again)
+            goes_on = functools.partial(self._goes_on, known)
+            step = updates.next_step(known, is_there, tasks, self._now(), again, goes_on)
             # Consent is to one more try.
-            again = False
+            again = again and step.what == updates.WAIT
             if step.what == updates.DONE:
                 if known and known.what != updates.DONE:
                     self._note(package, updates.DONE)
@@ -186,6 +188,17 @@ class Update:
                 if not updates.is_settling(known, self._now()):
                     raise
             self._sleep(self._rules.limits.poll_s)
+
+    def _goes_on(self, known: Event | None, task: str) -> bool:
+        """Return whether a task ended well, is at work, or may be. One without an end does not."""
+        is_young = known is not None and self._now() - known.at < self._rules.flash_s
+        try:
+            state = self._line.ask(lambda machine: machine.task(task))[0]
+        except RefusedError:
+            return False
+        except BmcError:
+            return is_young
+        return state == "ended" or (state == "running" and is_young)
 
     def _do(
         self,

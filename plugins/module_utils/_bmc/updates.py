@@ -14,7 +14,7 @@ from __future__ import annotations
 import fnmatch
 import json
 from dataclasses import dataclass
-from typing import Any, Collection, Iterable, Mapping, Sequence
+from typing import Any, Callable, Collection, Iterable, Mapping, Sequence
 
 VERSION = 1
 # A package is about to be sent; it was accepted, and no task is named; it was accepted as a task;
@@ -28,8 +28,6 @@ EVENTS = (PUSHING, TAKEN, PUSHED, FLASHED, ACTIVATING, DONE, FAILED, UNSENT)
 PUSH, WAIT, FOLLOW, ACTIVATE, STOP = "push", "wait", "follow", "activate", "stop"
 # A BMC that unpacks an image shows its task late.
 SETTLE_S = 600.0
-# What a person's consent sends again.
-_DOUBTFUL = (FAILED, PUSHING, TAKEN, PUSHED)
 # What the BMC had before where it has no list: no later list holds it.
 NO_LIST = "?"
 AGAIN = "look at the BMC, then write -e firmware_again=true"
@@ -97,26 +95,29 @@ def next_step(
     tasks: Collection[str] | None,
     now: float,
     again: bool = False,
+    goes_on: Callable[[str], bool] = lambda _task: False,
 ) -> Step:
     """Return what is next for a package on a node; `tasks` are the BMC's now, None if it has none.
 
     `is_declared` as of declared(). `again` is a person's consent to send what failed, what may
-    have arrived, what has no end, or what no version shows.
+    have arrived, what has no end, or what no version shows; a task that `goes_on` is followed all
+    the same, one that may still show is waited for, and what is written is activated.
     """
     if is_declared:
         return Step(DONE)
     if is_unmeasured(known, is_declared, again):
         return Step(STOP, why=AGAIN)
     what = known.what if known else DONE
-    if known is None or what in (DONE, UNSENT) or (again and what in _DOUBTFUL):
+    if known is None or what in (DONE, UNSENT) or (again and what == FAILED):
         return Step(PUSH)
     if what == FAILED:
         return Step(STOP, why=f"failed before ({known.text}); {AGAIN}")
-    if what in (PUSHING, TAKEN):
-        return _after_push(known, tasks, now)
-    if what == PUSHED:
-        return Step(FOLLOW, known.tasks)
-    return Step(ACTIVATE)
+    if what not in (PUSHING, TAKEN, PUSHED):
+        return Step(ACTIVATE)
+    step = Step(FOLLOW, known.tasks) if what == PUSHED else _after_push(known, tasks, now)
+    if again and (AGAIN in step.why or (step.what == FOLLOW and not goes_on(step.task))):
+        return Step(PUSH)
+    return step
 
 
 def is_unmeasured(known: Event | None, is_declared: bool | None, again: bool) -> bool:

@@ -156,7 +156,7 @@ class _Judge:
         for phase in PHASES:
             if phase.name in self.state.settings.phases:
                 results += self._phase(address, phase.name)
-        watched = self._watched(address, self.state.seen.get(address))
+        watched = self._watched(self.state.seen.get(address))
         left = self.state.left.get(address)
         if left and address not in self.state.ended:
             before = [one for one in (*results, *watched) if one.status == FAIL]
@@ -304,7 +304,7 @@ class _Judge:
 
     # ---- what NVML saw meanwhile
 
-    def _watched(self, address: str, seen: Seen | None) -> list[Record]:
+    def _watched(self, seen: Seen | None) -> list[Record]:
         unseen = self.state.watch_error or (seen.error if seen else "")
         if seen is None or not (seen.samples or seen.xids):
             return [self._not_run("burn.watch", {"text": unseen or "NVML reported nothing"})]

@@ -12,10 +12,6 @@ expected sums wrongly, or a driver that translates the kernels wrongly, is found
 
 from __future__ import annotations
 
-import hashlib
-import struct
-from typing import Sequence
-
 MASK = (1 << 64) - 1
 PHI = 0x9E3779B97F4A7C15
 WEIGHT_SEED = 0xD1B54A32D192ED03
@@ -127,24 +123,8 @@ def mix64(x: int) -> int:
     return x ^ (x >> 31)
 
 
-def value_at(seed: int, index: int, amplitude: int) -> int:
-    """Return the operand at a place, an integer in -amplitude..amplitude."""
-    upper = mix64((index + (seed + 1) * PHI) & MASK) >> 32
-    return ((upper * (2 * amplitude + 1)) >> 32) - amplitude
-
-
-def weight_at(column: int) -> int:
-    """Return the odd weight of a column."""
-    return mix64(((column + 1) * PHI + WEIGHT_SEED) & MASK) | 1
-
-
 def pattern_at(mode: int, seed: int, index: int) -> int:
     """Return the 64-bit word of a memory pattern."""
     if mode == WORD:
         return seed
     return index ^ seed if mode == ADDRESS else mix64((index + (seed + 1) * PHI) & MASK)
-
-
-def digest(sums: Sequence[int]) -> str:
-    """Return the SHA-256 of sums as they are in memory."""
-    return hashlib.sha256(struct.pack(f"<{len(sums)}Q", *sums)).hexdigest()

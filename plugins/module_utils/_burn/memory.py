@@ -94,12 +94,18 @@ def hbm(gpu: Gpu, seconds: float, memory_bytes: int, report: Report) -> None:
     report("beat", verified=done, bytes_in_use=sum(size for _at, size in chunks), patterns=number)
 
 
-def hbm_rate(gpu: Gpu, seconds: float, memory_bytes: int, report: Report) -> None:
-    """Measure copies inside HBM (bytes read and written) and reads; what was copied is verified."""
+def _size(gpu: Gpu, memory_bytes: int, most: int) -> int:
+    """Return how large a buffer may be of which there are two; NotEnoughMemoryError."""
     room = min(memory_bytes, gpu.memory()[0]) - _SPARE
-    size = min(_COPY, room // 2) // 4096 * 4096
+    size = min(most, room // 2) // 4096 * 4096
     if size < 4096:
         raise NotEnoughMemoryError(f"{max(0, room) >> 20} MiB of memory are free")
+    return size
+
+
+def hbm_rate(gpu: Gpu, seconds: float, memory_bytes: int, report: Report) -> None:
+    """Measure copies inside HBM (bytes read and written) and reads; what was copied is verified."""
+    size = _size(gpu, memory_bytes, _COPY)
     one, other, result = gpu.allocate(size), gpu.allocate(size), gpu.allocate(16)
     count, seed = size // 8, 0x5555555555555555
     start, end = gpu.event(), gpu.event()
@@ -141,10 +147,7 @@ def hbm_rate(gpu: Gpu, seconds: float, memory_bytes: int, report: Report) -> Non
 
 def host(gpu: Gpu, seconds: float, memory_bytes: int, report: Report) -> None:
     """Measure transfers through pinned memory both ways; a pattern goes down and up again."""
-    room = min(memory_bytes, gpu.memory()[0]) - _SPARE
-    size = min(_TRANSFER, room // 2) // 4096 * 4096
-    if size < 4096:
-        raise NotEnoughMemoryError(f"{max(0, room) >> 20} MiB of memory are free")
+    size = _size(gpu, memory_bytes, _TRANSFER)
     one, other, result = gpu.allocate(size), gpu.allocate(size), gpu.allocate(16)
     pinned = ctypes.c_void_p()
     gpu.driver.call("cuMemHostAlloc", ctypes.byref(pinned), size, 0)

@@ -277,9 +277,9 @@ class Folder:
                 raise
         return fresh
 
-    def write_first(self, name: str, data: bytes | str, mode: int = 0o600) -> bool:
+    def write_first(self, name: str, data: bytes | str) -> bool:
         """Put a whole file in place unless the name is taken; return whether it did."""
-        fresh = self.prepare(name, data, mode)
+        fresh = self.prepare(name, data, 0o600)
         try:
             with _named(self._path(name)):
                 os.link(
@@ -681,12 +681,12 @@ def json_if_readable(path: str) -> Any:
         return None
 
 
-def read_json(path: str, what: str = "", limit: int = LIMIT) -> Any:
+def read_json(path: str, what: str = "") -> Any:
     """Return what a JSON file holds; ValueError in one wording for what is not JSON.
 
     `what` names the file's purpose: "PATH (WHAT): not JSON, line 3: …".
     """
-    text = read_text(path, limit)
+    text = read_text(path)
     try:
         return json.loads(text)
     except ValueError as error:

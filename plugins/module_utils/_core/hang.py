@@ -16,13 +16,13 @@ import contextlib
 import errno
 import os
 import time
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable, Iterable, Mapping, Sequence
 
 from .child import DONE, HUNG, Answer, Call, Send, ask_all, parts_of
 from .failures import reported
-from .files import make_folder, text_if_readable, write_atomic
+from .files import make_folder, write_atomic
+from .mounts import Live, all_mounts
 from .run import ToolError
 
 LIMIT_S = 60.0
@@ -51,46 +51,6 @@ class BrokenError(ToolError):
     """Work that ended without an answer: its own fault; `str` is one line."""
 
 
-@dataclass(frozen=True)
-class Mount:
-    """A mount point, what is mounted there, and the kind of file system."""
-
-    where: str
-    source: str
-    kind: str
-
-    def __str__(self) -> str:
-        """Return it as it is named to people."""
-        return f"{self.where} ({self.kind}, {self.source})"
-
-
-def _unescaped(text: str) -> str:
-    for code, sign in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
-        text = text.replace(code, sign)
-    return text
-
-
-def parse_mounts(mountinfo: str) -> list[Mount]:
-    """Return what /proc/self/mountinfo lists; of several on one place, the one on top.
-
-    A line feed and a blank are what the kernel parts it by and writes as a code in names. Users
-    name what they mount, and names may hold every other space and end of a line.
-    """
-    found = {}
-    for line in mountinfo.split("\n"):
-        left, separator, right = line.partition(" - ")
-        words, more = left.split(" "), right.split(" ")
-        if separator and len(words) > 4 and len(more) > 1:
-            where = _unescaped(words[4])
-            found[where] = Mount(where, _unescaped(more[1]), more[0])
-    return list(found.values())
-
-
-def all_mounts() -> list[Mount]:
-    """Return the mounts of this host; reading them never hangs."""
-    return parse_mounts(text_if_readable("/proc/self/mountinfo", "surrogateescape") or "")
-
-
 # What says that a mount, or what it leads to, is gone or broken; any other error proves nothing.
 GONE = (errno.ENOENT, errno.ENOTDIR, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ESHUTDOWN,
         errno.EHOSTDOWN, errno.ENODEV, errno.EUCLEAN)  # fmt: skip
@@ -106,16 +66,16 @@ def errno_of(where: str) -> int:
     return 0
 
 
-def hung_mounts(mounts: Iterable[Mount], limit_s: float = _ASK_S) -> list[Mount]:
+def hung_mounts(mounts: Iterable[Live], limit_s: float = _ASK_S) -> list[Live]:
     """Ask mounts all at once; returns those that do not answer."""
-    asked = {one.where: one for one in mounts if one.kind not in _IN_MEMORY}
+    asked = {one.where: one for one in mounts if one.fstype not in _IN_MEMORY}
     names = sorted(asked)[:_MOST]
     calls = [Call(where, partial(errno_of, where), limit_s) for where in names]
     answers = ask_all(calls, time.monotonic() + 2 * limit_s)
     return [asked[where] for where in names if answers[where].how == HUNG]
 
 
-def line_of(what: str, answer: Answer, hung: Sequence[Mount]) -> str:
+def line_of(what: str, answer: Answer, hung: Sequence[Live]) -> str:
     """Return what to report about work that did not come back."""
     waited = f"{what}: {answer.message}"
     if not hung:
@@ -145,7 +105,7 @@ def in_time(what: str, work: Callable[[Send], Any], limit_s: float = LIMIT_S) ->
             raise OSError(*answer.value["error"])
         return answer.value["value"]
     if answer.how == HUNG:
-        raise HungError(line_of(what, answer, hung_mounts(all_mounts())), answer.parts)
+        raise HungError(line_of(what, answer, hung_mounts(all_mounts().values())), answer.parts)
     raise BrokenError(f"{what}: {answer.message}")
 
 
@@ -165,11 +125,11 @@ def touch(what: str, paths: Iterable[str], limit_s: float = LIMIT_S) -> None:
     in_time(what, work, limit_s)
 
 
-def look_in_time(module: Any, paths: Iterable[str | None], limit_s: float = LIMIT_S) -> None:
+def look_in_time(module: Any, paths: Iterable[str | None]) -> None:
     """End a module, before its work begins, that was given a path on a mount that hangs."""
     given = sorted({path for path in paths if path})
     with reported(module):
-        touch(", ".join(given), given, limit_s)
+        touch(", ".join(given), given)
 
 
 class _EndedError(BaseException):

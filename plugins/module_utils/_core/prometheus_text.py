@@ -21,6 +21,8 @@ Number = Union[int, float]
 
 _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*\Z")
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*\Z")
+# Prometheus has these of the target, and renames those of a sample.
+_OF_TARGET = ("instance", "job")
 
 
 @dataclass
@@ -41,7 +43,7 @@ class Family:
         if value is None or isinstance(value, bool) or not math.isfinite(value):
             return
         for name in labels:
-            if not _LABEL.match(name) or name.startswith("__"):
+            if not _LABEL.match(name) or name.startswith("__") or name in _OF_TARGET:
                 raise ValueError(f"{name!r} is not a name of a label")
         self.samples.setdefault(tuple(labels.items()), value)
 

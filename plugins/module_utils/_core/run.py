@@ -15,6 +15,7 @@ about the thing that was asked about, so they are separate outcomes, not return 
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -210,7 +211,13 @@ def _give_up(process: subprocess.Popen[str]) -> None:
         process.returncode = -signal.SIGKILL
 
 
-def last_lines(text: str, count: int = 5, width: int = 300) -> str:
-    """The last `count` non-empty lines of a text, joined with ' | ', each cut at `width`."""
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and of the commands that it has run."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
+def last_lines(text: str, count: int = 5) -> str:
+    """The last `count` non-empty lines of a text, joined with ' | ', each cut at 300."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return " | ".join(line[:width] for line in lines[-count:])
+    return " | ".join(line[:300] for line in lines[-count:])

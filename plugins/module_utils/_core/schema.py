@@ -87,6 +87,18 @@ class Unresolved:
 _PASSED = (Opaque, Unresolved)
 
 
+def leaves(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield each value that is neither a mapping nor a list, and its path."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from leaves(f"{path}.{key}" if path else str(key), item)
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from leaves(f"{path}[{index}]", item)
+    else:
+        yield path, value
+
+
 def closest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
     """Return the known name that the given one most likely means, None when none is near."""
     near = difflib.get_close_matches(name, sorted(known), 1, cutoff)

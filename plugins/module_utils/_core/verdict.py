@@ -241,25 +241,6 @@ def _order(record: Record) -> tuple[bool, str, str]:
     return record.subject.startswith("node:"), record.subject, record.check
 
 
-def verdicts(
-    records_by_node: Mapping[str, Sequence[Record | Mapping[str, Any]]],
-    levels: Mapping[str, str] | None = None,
-    cables_fail_nodes: bool = False,
-) -> list[NodeVerdict]:
-    """Return the verdict of each node that is a key, in that order.
-
-    Records count for what their subject belongs to, whichever host made them; FABRIC as a key holds
-    those of the fabric. `levels` says how deeply each node was checked. With `cables_fail_nodes` a
-    failed cable fails the nodes it is plugged into, too.
-    """
-    fold = Fold(cables_fail_nodes)
-    for records in records_by_node.values():
-        for record in records:
-            fold.add(as_record(record))
-    levels = levels or {}
-    return [fold.verdict(node, levels.get(node, "")) for node in records_by_node]
-
-
 def gate_data(found: Sequence[NodeVerdict]) -> list[dict[str, Any]]:
     """Return verdicts of nodes as the gate takes them, without that of the fabric.
 

@@ -23,7 +23,7 @@ import re
 import zlib
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
-from typing import Any, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Container, Iterable, Iterator, Mapping, Sequence
 
 from .._core.record import FAIL, NOT_MEASURED, PASS, Record, Tally, flaw
 from .._core.verdict import FABRIC, as_record, is_about_another, layer_of, place_of, serials_of
@@ -290,15 +290,23 @@ def not_pass(last: Mapping[tuple[str, str], Batch]) -> dict[tuple[str, str], str
 
 @dataclass(frozen=True)
 class Changes:
-    """What differs between two states: (check, subject, before, after); "" where it was no such."""
+    """What differs between two states: (check, subject, before, after); "" without a finding."""
 
     new: tuple[tuple[str, str, str, str], ...] = ()
     gone: tuple[tuple[str, str, str, str], ...] = ()
     since: str = ""
 
+    def with_passed(self, passed: Container[tuple[str, str]]) -> Changes:
+        """Return them where the last records of these (check, subject) passed."""
+        gone = [(*row[:3], PASS if row[:2] in passed else "") for row in self.gone]
+        return replace(self, gone=tuple(gone))
+
 
 def changes(batches: Sequence[Batch]) -> Changes:
-    """Return what the newest run of each playbook has changed against those before it."""
+    """Return what the newest run of each playbook has changed against those before it.
+
+    Batches do not list what passed: what is gone has no finding until with_passed().
+    """
     newest: dict[str, str] = {}
     for batch in sorted(batches, key=lambda one: one.order):
         newest[run_playbook(batch.head["run"])] = batch.head["run"]
@@ -307,11 +315,11 @@ def changes(batches: Sequence[Batch]) -> Changes:
         return Changes()
     before, after = not_pass(current(older)), not_pass(current(batches))
     new = [
-        (*key, before.get(key, PASS), status)
+        (*key, before.get(key, ""), status)
         for key, status in after.items()
         if before.get(key) != status
     ]
-    gone = [(*key, status, PASS) for key, status in before.items() if key not in after]
+    gone = [(*key, status, "") for key, status in before.items() if key not in after]
     since = str(max(older, key=lambda one: one.order).head["at"])
     return Changes(tuple(sorted(new)), tuple(sorted(gone)), since)
 

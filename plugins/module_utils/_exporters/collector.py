@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import resource
 import sys
 import time
 from typing import Any, Callable, Iterable, Mapping, TypeVar
@@ -74,9 +73,3 @@ def finish(program: str, work: Callable[[], Iterable[str]]) -> int:
     for line in problems:
         sys.stderr.write(f"{program}: {line}\n")
     return FAULT if problems else OK
-
-
-def cpu_seconds() -> float:
-    """Return the CPU time of this process and of the commands that it has run."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)

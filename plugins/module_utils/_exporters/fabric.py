@@ -24,7 +24,7 @@ from typing import Any, Iterator, Mapping, Sequence
 from .._core.files import json_if_readable, read_json, write_atomic
 from .._core.prometheus_text import COUNTER, Family, exposition, run_families
 from .._core.record import FAIL, NOT_MEASURED, PASS, Record
-from .._core.run import CommandRunner, run
+from .._core.run import CommandRunner, cpu_seconds, run
 from .._fabric.ask import Answers, Ask, ask_fabric
 from .._fabric.findings import Finding
 from .._fabric.judge import (
@@ -43,7 +43,7 @@ from .._fabric.judge_switches import add_findings, ask_switches
 from .._fabric.model import SWITCH, CablePlan, End, Sweep, plan_from_data
 from .._fabric.parse_counters import FoundSms, Reading
 from .._fabric.thresholds import TEMPERATURE
-from .collector import cpu_seconds, finish, last_run, parser_of, read_settings
+from .collector import finish, last_run, parser_of, read_settings
 
 PREFIX = "baremetal_dgx_fabric"
 _STATUSES = (PASS, FAIL, NOT_MEASURED)
@@ -296,7 +296,7 @@ def judge(
         temperatures = list(switch_families(asked))
     else:
         temperatures = []
-    records = [*records_of(plan, verdict), *passed]
+    records = [*records_of(verdict), *passed]
     records += [
         Record("fabric.tool", f"tool:{tool}", NOT_MEASURED, why) for tool, why in answers.lost
     ]

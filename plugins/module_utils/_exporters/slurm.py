@@ -19,10 +19,10 @@ from typing import Any, Callable, Sequence
 
 from .._core.files import read_json, write_atomic
 from .._core.prometheus_text import Family, exposition, run_families
-from .._core.run import ENDED, CommandResult, CommandRunner, run
+from .._core.run import ENDED, CommandResult, CommandRunner, cpu_seconds, run
 from . import slurm_metrics as metrics
 from . import slurm_parse as use
-from .collector import cpu_seconds, finish, last_run, parser_of, read_settings
+from .collector import finish, last_run, parser_of, read_settings
 
 CONFIG = "/etc/baremetal-dgx/slurm-metrics.json"
 _NO_DATABASE = "Only 'accounting_storage/slurmdbd' is supported"

@@ -201,7 +201,7 @@ def own_job_families(jobs: Sequence[JobUse], now_s: float) -> Iterator[Family]:
             where.add(
                 _each(job.gpus, len(nodes)),
                 node=name,
-                job=job.job,
+                slurm_job=job.job,
                 user=job.user,
                 account=job.account,
                 partition=job.partitions[0],

@@ -294,7 +294,7 @@ def _judge_cables(
             verdict.cables[cable] = (PASS, "")
 
 
-def records_of(plan: CablePlan, verdict: Verdict, evidence: Sequence[str] = ()) -> list[Record]:
+def records_of(verdict: Verdict, evidence: Sequence[str] = ()) -> list[Record]:
     """Return the records of cables, findings, doubts and complaints.
 
     Each cable that is not right has its own; those that are right have one for each node, and one

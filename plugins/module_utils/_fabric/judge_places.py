@@ -238,7 +238,7 @@ def judge_names(plan: CablePlan, sweep: Sweep, matches: Matches) -> list[Finding
             continue
         elif device_key(shown.device) not in plan.hcas[key].devices:
             renamed.setdefault(node, {})[rail] = shown.device
-    findings += _wrong_hosts(plan, sweep, matches, hosts, found)
+    findings += _wrong_hosts(sweep, matches, hosts, found)
     findings += _wrong_devices(plan, renamed, found)
     findings += [_lost(node, rails) for node, rails in lost.items()]
     for node, gone in sorted(matches.shifted.items()):
@@ -460,7 +460,6 @@ def _misnamed(kind: str, wrong: Mapping[str, str], of_all: int, where: str) -> I
 
 
 def _wrong_hosts(
-    plan: CablePlan,
     sweep: Sweep,
     matches: Matches,
     hosts: Mapping[str, Mapping[int, str]],

@@ -149,8 +149,6 @@ def _slow_alike(wiring: Wiring, cables: list[Cable], slow: Mapping[Cable, float]
 class Load:
     """What hangs on a switch and what leads on from it: links, planned and found, and rates."""
 
-    down_planned: int = 0
-    down_found: int = 0
     up_planned: int = 0
     up_found: int = 0
     down_gbps: float = 0
@@ -233,7 +231,6 @@ def loads(wiring: Wiring) -> dict[str, Load]:
             if load is None or not end.is_switch:
                 continue
             if cable.kind == NODE_LEAF:
-                load.down_planned += 1
                 load.down_planned_gbps += cable.rate_gbps
             else:
                 load.up_planned += 1
@@ -244,7 +241,6 @@ def loads(wiring: Wiring) -> dict[str, Load]:
         if load is None or foreign(far):
             continue
         if not far.is_switch:
-            load.down_found += 1
             load.down_gbps += _link_rate(wiring, end)
         elif far.host in uppers:
             load.up_found += 1

@@ -194,7 +194,6 @@ class FoundDevice:
     port_count: int
     ports: dict[int, FoundPort] = field(default_factory=dict)
     device_id: str | None = None
-    vendor_id: str | None = None
     system_guid: str | None = None
     lid: int | None = None
 

@@ -119,7 +119,6 @@ class _Reader:
         device = self._device(guid, _KINDS.get(kind, CA), description)
         device.description = description
         device.port_count = int(count)
-        device.vendor_id = values.get("vendid")
         device.device_id = values.get("devid")
         system = values.get("sysimgguid")
         device.system_guid = _guid(system) if system else None

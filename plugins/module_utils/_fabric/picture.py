@@ -14,7 +14,7 @@ colour, and the number of its finding, which is listed below.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Iterator, Mapping, Sequence
+from typing import Mapping, Sequence
 from xml.sax.saxutils import escape
 
 from .._core.record import FAIL, NOT_MEASURED, PASS
@@ -332,17 +332,3 @@ def _list(drawing: _Drawing) -> None:
     if len(findings) > _LISTED:
         drawing.y += _LINE
         drawing.text(10, drawing.y, f"and {len(findings) - _LISTED} more: see findings.txt")
-
-
-def signs(svg: str) -> Iterator[str]:
-    """Yield the class of every cell of a picture, for tests and for counting."""
-    for part in svg.split('<rect class="')[1:]:
-        yield part.partition('"')[0]
-
-
-def counted(svg: str) -> Mapping[str, int]:
-    """Return how many cells of each class a picture has; five are of the legend."""
-    counts: dict[str, int] = {}
-    for sign in signs(svg):
-        counts[sign] = counts.get(sign, 0) + 1
-    return counts

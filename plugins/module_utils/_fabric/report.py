@@ -37,7 +37,7 @@ def fabric_records(
     plan: CablePlan, verdict: Verdict, answers: Answers, interval_s: float
 ) -> list[Record]:
     """Return all records: of cables, of findings, and of tools that measured nothing."""
-    records = records_of(plan, verdict)
+    records = records_of(verdict)
     records += [
         Record("fabric.tool", f"tool:{tool}", NOT_MEASURED, why, remedy=f"look at {tool} here")
         for tool, why in answers.lost

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from dataclasses import dataclass, field, replace
-from typing import Callable, Iterator, Mapping
+from typing import Callable, Iterator
 
 from .._ib.descriptions import host_and_device, switch_name
 from .model import NODE_LEAF, Cable, CablePlan, End, rail_end, switch_end
@@ -179,15 +179,12 @@ class Routes:
                 yield f"{rail} is not reached from {len(wrong)} of {len(leaves)} leaves: {wrong[0]}"
 
 
-def dumped_routes(
-    plan: CablePlan, tables: Tables, known: Mapping[str, tuple[str, int]] | None = None
-) -> Routes:
+def dumped_routes(plan: CablePlan, tables: Tables) -> Routes:
     """Return the routes that are programmed.
 
-    `known` has the planned key (_fabric_match) by GUID, as a sweep of the same fabric gave it;
-    without it, GUIDs of the plan and descriptions tell which device is which.
+    GUIDs of the plan and descriptions tell which device is which.
     """
-    keys = _Keys(plan, known or {})
+    keys = _Keys(plan)
     lid_of: dict[End, int] = {}
     for lid in sorted(tables.lids, reverse=True):
         # With LMC a port has several LIDs; perftest uses the first.
@@ -208,8 +205,7 @@ def dumped_routes(
 
 
 class _Keys:
-    def __init__(self, plan: CablePlan, known: Mapping[str, tuple[str, int]]) -> None:
-        self.plan = plan
+    def __init__(self, plan: CablePlan) -> None:
         self.by_guid: dict[str, tuple[str, int]] = {}
         self.by_name: dict[str, tuple[str, int]] = {}
         for key, hca in plan.hcas.items():
@@ -221,7 +217,6 @@ class _Keys:
             if switch.guid:
                 self.by_guid[switch.guid] = (name, -1)
             self.by_name[name] = (name, -1)
-        self.by_guid.update(known)
 
     def find(self, guid: str, description: str) -> tuple[str, int] | None:
         """Return the planned key of a device by the GUID of its port, or by its description."""

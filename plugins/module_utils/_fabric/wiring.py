@@ -310,7 +310,7 @@ def _exchange(wiring: Wiring, ends: list[End], planned: list[Cable]) -> Finding:
     if len(planned) == 2:
         # ends: one, its planned partner, what that is linked to, the planned partner of that
         one, two, three, four = ends
-        plugs = _better_pair(wiring, (two, four), (one, three))
+        plugs = _better_pair((two, four), (one, three))
         here, there = (wiring.at(end) for end in sorted(plugs))
         text = f"two cables are exchanged: {_is(wiring, planned[0])}; {_is(wiring, planned[1])}"
         return Finding(
@@ -363,7 +363,7 @@ def _is(wiring: Wiring, cable: Cable) -> str:
     return f"{wiring.at(cable.a)} is at {now} and belongs at {wiring.at(cable.b)}"
 
 
-def _better_pair(wiring: Wiring, one: tuple[End, End], two: tuple[End, End]) -> tuple[End, End]:
+def _better_pair(one: tuple[End, End], two: tuple[End, End]) -> tuple[End, End]:
     """Return the pair of plugs that is easier to exchange: on one device, then on switches."""
 
     def cost(pair: tuple[End, End]) -> tuple[int, int, End]:

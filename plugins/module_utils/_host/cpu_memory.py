@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Iterator, Mapping
 
 from .._core.record import FAIL, NOT_MEASURED, Record
-from .memory import Memory, load_memory
+from .memory import Memory, count_cpus, load_memory
 from .thresholds import (
     BALANCE,
     CORES,
@@ -53,17 +53,6 @@ class Host:
     uptime_s: float | None = None
 
 
-def count_of(text: str | None) -> int | None:
-    """Return how many CPUs a list like 0-55,112-167 has; None for what is not a list."""
-    total = 0
-    for part in (text or "").strip().split(","):
-        found = re.match(r"^(\d+)(?:-(\d+))?$", part)
-        if found is None:
-            return None
-        total += int(found[2] or found[1]) - int(found[1]) + 1
-    return total
-
-
 def _read(path: str) -> str | None:
     try:
         with open(path, encoding="ascii", errors="replace") as stream:
@@ -93,7 +82,7 @@ def load(sysfs: str, proc: str) -> Host:
     corrected, uncorrected, labels = _edac(os.path.join(sysfs, "devices/system/edac/mc"))
     uptime = (_read(os.path.join(proc, "uptime")) or "").split()
     return Host(
-        cpus=count_of(_read(os.path.join(cpu, "online"))),
+        cpus=count_cpus(_read(os.path.join(cpu, "online"))),
         sockets=len(packages) or None,
         cores=len(cores) or None,
         memory=load_memory(sysfs, proc),

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""The memory of the host, which is not that of its GPUs."""
+"""The memory of the host, which is not that of its GPUs, and the number of its CPUs."""
 
 from __future__ import annotations
 
@@ -29,6 +29,17 @@ class Memory:
     mib: int | None = None
     nodes_kib: Mapping[int, int] = field(default_factory=dict)
     without_cpus: Collection[int] = ()
+
+
+def count_cpus(text: str | None) -> int | None:
+    """Return how many CPUs a list like 0-55,112-167 has; None for what is not a list."""
+    total = 0
+    for part in (text or "").strip().split(","):
+        found = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
+        if found is None:
+            return None
+        total += int(found[2] or found[1]) - int(found[1]) + 1
+    return total
 
 
 def _total_kib(path: str) -> int | None:

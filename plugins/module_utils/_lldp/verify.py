@@ -56,7 +56,7 @@ def verify(
     """Return the records, and what else the module returns; the files are written."""
     answers, verdict = judge(plan, params)
     at = utc_text()
-    records = [replace(record, at=at) for record in records_of(plan, verdict)]
+    records = [replace(record, at=at) for record in records_of(verdict)]
     places, files = load_places(params["places"]), []
     if params["output"] and not check:
         texts = report_files(verdict, records, answers.raw, places, params["cluster_name"])

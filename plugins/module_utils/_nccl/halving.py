@@ -274,12 +274,3 @@ def _ask_pair(state: Search, one: tuple[str, ...], two: tuple[str, ...]) -> Ask:
     outcome = yield from _ask(state, (*one, *two))
     state.good = good
     return outcome
-
-
-def most_runs(nodes: int, culprits: int) -> int:
-    """Return how many runs a search takes at most for so many culprits; 0 for an interaction."""
-    levels = max(1, (nodes - 1).bit_length())
-    if culprits:
-        return TURNS * (1 + culprits * (1 + 2 * levels))
-    # It is halved to, then each of its sides is shrunk.
-    return TURNS * (1 + 6 * levels)

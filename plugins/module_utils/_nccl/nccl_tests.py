@@ -20,9 +20,6 @@ from .._core.record import FAIL, NOT_MEASURED, Record
 from .._core.run import MISSING, TIMED_OUT, CommandResult
 from .thresholds import CORRECT, GIVE_ONE, MORE, ONE_NODE, PAIR, PUBLISHED, PUBLISHED_FROM
 
-GIB = 1 << 30
-DEFAULT_SIZE = 8 * GIB
-
 _NUMBER = re.compile(r"^\d+(\.\d+)?([eE][-+]?\d+)?$")
 _TYPES = frozenset(
     [
@@ -51,7 +48,6 @@ _DEVICE = re.compile(
     r"^#\s+Rank\s+(?P<rank>\d+)\s.*\bon\s+(?P<host>\S+)\s+device\s+(?P<device>\d+)\s+\[(?P<bus>\w+)"
 )
 _OUT_OF_BOUNDS = re.compile(r"^#\s*Out of bounds values\s*:\s*(?P<count>\d+)\s*(?P<word>\w*)")
-_AVERAGE = re.compile(r"^#\s*Avg bus bandwidth\s*:\s*(?P<value>[\d.]+)")
 _VERSION = re.compile(r"NCCL version (\d[\w.+]*)")
 _HEADER = re.compile(r"^#\s+size\s+count\b")
 _VALIDATION = re.compile(r"validation: (\d)")
@@ -90,7 +86,6 @@ class Table:
     rows: tuple[Row, ...] = ()
     ranks: tuple[tuple[int, str, int], ...] = ()
     out_of_bounds: int | None = None
-    average: float | None = None
     version: str = ""
     tables: int = 0
     loud: tuple[str, ...] = ()
@@ -115,7 +110,7 @@ def parse(text: str) -> Table:
     rows: list[Row] = []
     ranks: set[tuple[int, str, int]] = set()
     loud: list[str] = []
-    out_of_bounds, average, version, tables, checked = None, None, "", 0, True
+    out_of_bounds, version, tables, checked = None, "", 0, True
     new_columns: bool | None = None
     for raw in text.splitlines():
         line = _TAG.sub("", raw).strip()
@@ -126,7 +121,7 @@ def parse(text: str) -> Table:
         if _HEADER.match(line):
             tables += 1
             new_columns = "#wrong" in line
-        for pattern in (_OUT_OF_BOUNDS, _AVERAGE, _DEVICE, _VERSION, _VALIDATION):
+        for pattern in (_OUT_OF_BOUNDS, _DEVICE, _VERSION, _VALIDATION):
             found = pattern.search(line)
             if found is None:
                 continue
@@ -134,8 +129,6 @@ def parse(text: str) -> Table:
                 failed = found["word"] == "FAILED"
                 count = int(found["count"]) or int(failed)
                 out_of_bounds = max(out_of_bounds or 0, count)
-            elif pattern is _AVERAGE:
-                average = float(found["value"])
             elif pattern is _DEVICE:
                 ranks.add((int(found["rank"]), found["host"], int(found["device"])))
             elif pattern is _VERSION:
@@ -148,7 +141,6 @@ def parse(text: str) -> Table:
         tuple(rows),
         tuple(sorted(ranks)),
         out_of_bounds,
-        average,
         version,
         tables,
         tuple(loud[:5]),

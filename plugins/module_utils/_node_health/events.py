@@ -167,10 +167,10 @@ class Follower:
             self.say(f"checker: {path} cannot be written: {error.strerror}")
         self.act()
 
-    def judge(self) -> list[Record]:
+    def judge(self, found_s: float = 0.0) -> list[Record]:
         """Judge what is remembered and not yet settled, by the checks of gpu_health."""
         state = load_state(self.settings.state_dir, self.boot)
-        since = max(state.settled_s, state.acted_s)
+        since = max(state.settled_s, state.acted_s, found_s)
         wanted = gpu_wanted(self.settings, idle=False, since_s=since)
         node, log = self.settings.node, KernelLog()
         events = parse_log("\n".join(self.lines))
@@ -207,8 +207,11 @@ class Follower:
             self.hold(change.message)
             return
         state = load_state(self.settings.state_dir, self.boot)
-        if not change.changed and state.drained_before and change.reason == state.drained:
-            # After `scontrol reboot` Slurm resumes it by itself: what came since is to drain it.
+        known = not change.changed and change.reason == state.drained
+        found_s = 0.0 if state.drained_before else state.drained_s
+        if known and found_s is not None and reason_of(r.as_data() for r in self.judge(found_s)):
+            # Slurm resumes it by itself after `scontrol reboot`, or the gate by evidence from
+            # before: what came since is to drain it then.
             self.retry = time.monotonic() + s.HELD_S
             return
         self.say(f"{self.settings.node} {change.message}")
@@ -218,7 +221,7 @@ class Follower:
         try:
             with change_state(self.settings.state_dir, self.boot) as state:
                 state.acted_s = max(state.acted_s, latest + _JUST_AFTER_S)
-                if change.reason:
+                if change.reason and not known:
                     state.drain(change.reason)
                 state.held = ""
         except (BusyError, OSError) as error:

@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Collection, Iterable, Iterator, Mapping, Sequence
 
 from .._core.hang import GONE
+from .._core.mounts import on_top, table, unescape
 from .._core.record import FAIL, NOT_MEASURED, PASS, Record
 from .._core.run import CommandResult
 from .._host.hardware_log import AER, MINUTE_S, Fault, most_in, refusals
 from .._host.kernel_log import KernelLog
+from .._host.memory import count_cpus
 from .._storage.mounts.plan import owner_of, same_source
-from .._storage.mounts.plan import table as live_mounts
 from .settings import Disk, Mount
 from .thresholds import (
     ANSWERS,
@@ -37,7 +38,6 @@ from .thresholds import (
 )
 
 _MOST_LINES = 8
-_ESCAPE = re.compile(r"\\([0-7]{3})")
 # Of USER@FSID.NAME=/PATH.
 _CLIENT = re.compile(r"^[^@:/]*@")
 _TRACKING_FIELDS = 14
@@ -54,17 +54,6 @@ class Space:
     error: int = 0
 
 
-def mounted(mountinfo: str) -> dict[str, str]:
-    """Return mount point -> type of file system, of /proc/self/mountinfo (proc(5))."""
-    found = {}
-    for line in mountinfo.split("\n"):
-        left, dash, right = line.partition(" - ")
-        fields = left.split(" ")
-        if dash and len(fields) > 4:
-            found[_plain(fields[4])] = right.split(" ")[0]
-    return found
-
-
 def unmounted(path: str, fstab: str, mountinfo: str) -> str:
     """Return the mount point of fstab(5) that a path is on and that is not mounted, "" without one.
 
@@ -75,17 +64,13 @@ def unmounted(path: str, fstab: str, mountinfo: str) -> str:
     for line in fstab.split("\n"):
         fields = line.split()
         if len(fields) > 3 and not line.lstrip().startswith("#"):
-            point, options = _plain(fields[1]).rstrip("/"), fields[3].split(",")
+            point, options = unescape(fields[1]).rstrip("/"), fields[3].split(",")
             if point and f"{path}/".startswith(f"{point}/") and "noauto" not in options:
                 points.append(point)
     deepest = max(points, key=len, default="")
-    live = mounted(mountinfo)
+    live = on_top(mountinfo)
     # The kernel's table has what a link leads to.
     return "" if deepest in live or os.path.realpath(deepest) in live else deepest
-
-
-def _plain(field: str) -> str:
-    return _ESCAPE.sub(lambda code: chr(int(code.group(1), 8)), field)
 
 
 def source_of(mount: Mount, unit: str) -> str:
@@ -98,18 +83,19 @@ def source_of(mount: Mount, unit: str) -> str:
     return mount.source and (what or mount.source)
 
 
-def judge_mounted(node: str, mount: Mount, table: str | None, device: str = "") -> Record:
-    """Return whether it is mounted, by a table that can be read while the mount hangs.
+def judge_mounted(node: str, mount: Mount, mountinfo: str | None, device: str = "") -> Record:
+    """Return whether it is mounted, by a mountinfo that can be read while the mount hangs.
 
     `device` is the number of the declared device, empty where none is there.
     """
-    found = None if table is None else mounted(table).get(mount.path, "not mounted")
+    top = on_top(mountinfo or "").get(mount.path)
+    found = top.fstype if top else None if mountinfo is None else "not mounted"
     # An automount is one that is mounted by the first access.
     want = mount.fstype or "mounted"
     value = found
     if found not in (None, "not mounted") and (not mount.fstype or found == "autofs"):
         value = want
-    live = live_mounts(table or "").get(mount.path)
+    live = table(mountinfo or "").get(mount.path)
     # Another client mounts the same data.
     what = _CLIENT.sub("@", mount.source)
     if value == want and what and live and not same_source(what, live, device):
@@ -179,17 +165,6 @@ def _status(space: Space) -> str:
 
 def _error(space: Space) -> str:
     return os.strerror(space.error) if space.error else ""
-
-
-def count_cpus(online: str | None) -> int | None:
-    """Return how many CPUs a list such as 0-111,113 has; None for what is not a list."""
-    total = 0
-    for part in (online or "").strip().split(","):
-        found = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
-        if found is None:
-            return None
-        total += int(found.group(2) or found.group(1)) - int(found.group(1)) + 1
-    return total
 
 
 def judge_host(

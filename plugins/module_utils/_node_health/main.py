@@ -24,10 +24,11 @@ from typing import Any, Sequence
 from .._core.files import write_atomic
 from .._core.names import short_name
 from .._core.record import utc_text
+from .._core.run import cpu_seconds
 from . import settings as s
 from .events import follower_of
 from .report import answer_of, checker_fault, metrics_of
-from .run import FAULT, OK, cpu_s, look
+from .run import FAULT, OK, look
 from .settings import MODES, Settings, settings_from_data
 
 CONFIG = "/etc/baremetal-dgx/node-health.json"
@@ -73,7 +74,7 @@ def _own_fault(mode: str, folder: str, metrics: str, text: str) -> int:
     reported = {os.path.join(folder, f"{mode}.json"): json.dumps(answer) + "\n"}
     if metrics and mode in (s.HEALTH, s.TIMER):
         # What the last good run has left would show until it is too old that all is well.
-        reported[metrics] = metrics_of(answer, time.time(), 0.0, cpu_s())
+        reported[metrics] = metrics_of(answer, time.time(), 0.0, cpu_seconds())
     for path, content in reported.items():
         try:
             write_atomic(path, content, sync=False)

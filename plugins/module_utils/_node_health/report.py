@@ -66,12 +66,17 @@ def _labels(record: Mapping[str, Any]) -> str:
 
 
 def metrics_of(
-    answer: Mapping[str, Any], at_s: float, took_s: float, cpu_s: float, held: bool = False
+    answer: Mapping[str, Any],
+    at_s: float,
+    took_s: float,
+    cpu_s: float,
+    held: bool = False,
+    timer_s: float | None = None,
 ) -> str:
     """Return a run in the text format of Prometheus, for the textfile collector of node_exporter.
 
-    `at_s` is Unix time. `held` tells whether the brake keeps an unfit node in service. What has
-    passed is counted only; numbers are listed for all.
+    `at_s` and `timer_s`, when the timer last ran, are Unix time. `held` tells whether the brake
+    keeps an unfit node in service. What has passed is counted only; numbers are listed for all.
     """
     records = answer["records"]
     healthy = not any(record["check"] == CHECKER for record in records)
@@ -89,11 +94,15 @@ def metrics_of(
         ("brake_held", "1 while the node is unfit and in service: the share of the fleet is out.",
          [("", int(held))]),
         ("run_timestamp_seconds", "When the last run ended.", [("", round(at_s, 3))]),
+        ("timer_timestamp_seconds", "When the timer's last run ended, or the boot if it is later.",
+         [] if timer_s is None else [("", round(timer_s, 3))]),
         ("run_duration_seconds", "How long it took.", [("", round(took_s, 3))]),
         ("run_cpu_seconds", "Processor time it took.", [("", round(cpu_s, 3))]),
     ]  # fmt: skip
     lines = []
     for name, what, samples in rows:
+        if not samples:
+            continue
         lines += [f"# HELP {_PREFIX}_{name} {what}", f"# TYPE {_PREFIX}_{name} gauge"]
         reported = dict(reversed(samples))
         lines += [

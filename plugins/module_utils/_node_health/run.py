@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import time
 from dataclasses import dataclass, field
 from typing import Any, Mapping
@@ -19,17 +18,17 @@ from .._core.files import json_if_readable, write_atomic
 from .._core.lock import BusyError, host_lock
 from .._core.names import boot_id
 from .._core.record import FAIL, NOT_MEASURED, PASS, Record, brief_of, utc_text
-from .._core.run import run
+from .._core.run import cpu_seconds, run
 from .._core.verdict import record_from_data
 from .._gpu.load import is_loaded
 from .._gpu.xid import parse_log
 from .._host.hardware_log import parse_faults
-from .._slurm.nodes import Node
+from .._slurm.nodes import UNSETTLED, Node
 from . import settings as s
 from .judge_local import judge_hang
 from .own_node import OwnNode, SlurmError, own_node
 from .questions import Look
-from .report import answer_of, checker_fault, metrics_of, reason_of
+from .report import CHECKER, answer_of, checker_fault, metrics_of, reason_of
 from .settings import Settings
 from .state import Hung, State, change_state, known_log, load_state, lock_name
 
@@ -44,6 +43,8 @@ _SLURM_MOST_S = 10.0
 # A stamp in the log that is equal to this one was seen.
 _JUST_AFTER_S = 1e-6
 _OF_JOBS = frozenset((s.PROLOG, s.EPILOG))
+# How the fault of a question begins that the timer alone asks, or asks in full.
+_BROKEN_OF_TIMER = tuple(f"the check {name}: " for name in (s.IB, s.SENSORS))
 # What only a node without jobs can be held to.
 _OF_IDLE = frozenset(("gpu.processes", "gpu.memory_used"))
 
@@ -106,6 +107,10 @@ def _look(now: Run) -> int:
     # A job's start and end ask only after a drain, which the operator may have taken back.
     node = _own_node(now) if before or not of_job else None
     settled = _settled(now, state, node)
+    # Around `scontrol reboot` Slurm may resume the node; else a person does, or the gate by
+    # evidence of this boot, which need not have what comes after this.
+    stays = node is not None and node.has("DRAIN") and not node.has(*UNSETTLED)
+    found = _last_xid(now, boot) if stays and state.drained_before else None
     idle = node is not None and not node.busy and not of_job and not is_loaded()
     log = known_log(settings, boot, run if now.limits.optics else None)
     asked = Look(settings, now.limits, idle, log, settled)
@@ -124,7 +129,7 @@ def _look(now: Run) -> int:
         _take(now, name, answer, uptime - since.get(name, uptime))
     drained = _act(now, _after_checks(now, node), state)
     reported = None if drained == before == state.drained else drained
-    _remember(now, boot, answers, since, settled, reported)
+    _remember(now, boot, answers, since, settled, reported, found)
     _leave(now)
     if any(record["status"] == FAIL for record in now.records):
         return FAILED if now.out or not now.limits.drains else HELD
@@ -140,19 +145,24 @@ def _own_node(now: Run) -> Node | None:
 
 
 def _settled(now: Run, state: State, node: Node | None) -> float:
-    """Return up to when Xids are settled: the operator who resumed the node has seen them."""
+    """Return up to when Xids are settled: who resumed the node has seen them."""
     if not state.drained or node is None or node.has("DRAIN", "DOWN", "FAIL"):
         return state.settled_s
     if state.drained_before:
         # Slurm resumes a node after `scontrol reboot`, and no operator has seen what came since.
         state.drain("")
         return state.settled_s
-    log = known_log(now.settings, state.boot, None)()
+    seen = _last_xid(now, state.boot) if state.drained_s is None else state.drained_s
+    state.drain("")
+    return max(state.settled_s, seen)
+
+
+def _last_xid(now: Run, boot: str) -> float:
+    """Return up to when there are Xids, or faults, so far; 0 without one."""
+    log = known_log(now.settings, boot, None)()
     seen = [event.uptime_s for event in parse_log(log.text)]
     seen += [fault.uptime_s for fault in parse_faults(log.text)]
-    stamps = [stamp for stamp in seen if stamp is not None]
-    state.drain("")
-    return max([state.settled_s, *(stamp + _JUST_AFTER_S for stamp in stamps)])
+    return max((stamp + _JUST_AFTER_S for stamp in seen if stamp is not None), default=0.0)
 
 
 def _hung_since(
@@ -259,6 +269,7 @@ def _remember(
     since: Mapping[str, float],
     settled: float,
     drained: str | None,
+    found: float | None,
 ) -> None:
     try:
         with change_state(now.settings.state_dir, boot) as state:
@@ -271,6 +282,8 @@ def _remember(
             # The event service may have drained in the meantime; what did not change is not ours.
             if drained is not None:
                 state.drain(drained)
+            elif found is not None:
+                state.drain(state.drained, found)
             if now.limits.drains or not now.held:
                 state.held, state.held_s = now.held, now.held_s
     except (BusyError, OSError) as error:
@@ -291,7 +304,8 @@ def _leave(now: Run) -> None:
         answer = answer_of(settings.node, now.mode, at, took, records)
         text = json.dumps(answer) + "\n"
         if target == settings.metrics_file:
-            text = metrics_of(answer, ended, took, cpu_s(), bool(now.held))
+            ran = _timer_ran(settings, ended)
+            text = metrics_of(answer, ended, took, cpu_seconds(), bool(now.held), ran)
         try:
             write_atomic(target, text, sync=False)
         except OSError as error:
@@ -304,22 +318,34 @@ def _leave(now: Run) -> None:
     now.lines += [f"checker: {fault.text}" for fault in now.faults]
 
 
+def _timer_file(settings: Settings) -> str:
+    return os.path.join(settings.state_dir, f"{s.TIMER}.json")
+
+
+def _timer_ran(settings: Settings, now_s: float) -> float | None:
+    """Return when the timer last ran, None where it never did; after a boot it has time to."""
+    try:
+        ran = os.stat(_timer_file(settings)).st_mtime
+    except OSError:
+        return None
+    return max(ran, now_s - time.clock_gettime(time.CLOCK_BOOTTIME))
+
+
 def _of_timer(settings: Settings, now_s: float) -> list[Mapping[str, Any]]:
     """Return what the timer found lately and this mode does not ask: it stays in the metrics."""
-    path = os.path.join(settings.state_dir, f"{s.TIMER}.json")
+    path = _timer_file(settings)
     try:
         # What it found before the boot shows nothing about now.
         lately = min(s.OF_TIMER_S, time.clock_gettime(time.CLOCK_BOOTTIME))
         if not 0 <= now_s - os.stat(path).st_mtime < lately:
             return []
         records = json_if_readable(path)["records"]
-        return [record for record in records if record["check"].startswith(s.OF_TIMER)]
+        return [
+            record
+            for record in records
+            if record["check"].startswith(s.OF_TIMER)
+            or (record["check"] == CHECKER and record["text"].startswith(_BROKEN_OF_TIMER))
+        ]
     except (OSError, LookupError, TypeError, AttributeError):
         # Before the timer's first run there is none, and what is torn is written again by the next.
         return []
-
-
-def cpu_s() -> float:
-    """Return the processor time of this process and of all that it has seen end."""
-    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(one.ru_utime + one.ru_stime for one in used)

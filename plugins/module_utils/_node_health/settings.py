@@ -50,9 +50,12 @@ MODES = {
 
 # Seconds for the sensors: a BMC answers one after the other, over a slow interface.
 SENSORS_S = 30.0
-# Checks that the timer alone asks, by how they begin. Its findings stay in the metrics for as long
-# as three of its periods.
-OF_TIMER = ("ib.optics", "ib.effective_ber", "ib.module_faults", "host.sensors")
+# Checks that the timer alone asks, by how they begin, and that they hang. Its findings stay in the
+# metrics for as long as three of its periods.
+OF_TIMER = (
+    "ib.optics", "ib.effective_ber", "ib.module_faults", f"health.{IB}",
+    "host.sensors", f"health.{SENSORS}",
+)  # fmt: skip
 OF_TIMER_S = 2700.0
 
 

@@ -47,7 +47,8 @@ class Hung:
 class State:
     """What is remembered.
 
-    `drained` is the reason that this program wrote and has not seen go, in the boot `drained_boot`.
+    `drained` is the reason that this program wrote and has not seen go, in the boot `drained_boot`;
+    where that boot only found the drain, `drained_s` is of the last Xid that was there then.
     Xids until `settled_s` (seconds since boot) were dealt with by the operator who resumed the
     node; the event service has acted on those until `acted_s`.
     """
@@ -61,15 +62,17 @@ class State:
     held: str = ""
     held_s: float = 0.0
     drained_boot: str = ""
+    drained_s: float | None = None
 
     @property
     def drained_before(self) -> bool:
         """Whether the drain is of an earlier boot: what resumes the node has seen nothing since."""
         return bool(self.drained) and self.drained_boot != self.boot
 
-    def drain(self, reason: str) -> None:
+    def drain(self, reason: str, found_s: float | None = None) -> None:
         """Remember a drain of this boot, or with "" that there is none."""
         self.drained, self.drained_boot = reason, self.boot if reason else ""
+        self.drained_s = found_s
 
     def as_data(self) -> dict[str, Any]:
         """Return mappings and scalars, for JSON."""
@@ -100,8 +103,9 @@ def state_from_data(data: Any, boot: str) -> State:
         }
         settled, acted = float(data["settled_s"]), float(data["acted_s"])
         held, held_s = str(data.get("held", "")), float(data.get("held_s", 0.0))
-        drained = str(data["drained"])
-        return State(boot, hung, drained, settled, acted, held, held_s, drained_boot)
+        drained, found = str(data["drained"]), data.get("drained_s")
+        drained_s = None if found is None else float(found)
+        return State(boot, hung, drained, settled, acted, held, held_s, drained_boot, drained_s)
     except (KeyError, TypeError, ValueError, AttributeError):
         return State(boot)
 

@@ -85,10 +85,9 @@ class Launch:
         folder: Folder,
         asked: Mapping[str, Sequence[str]],
         silent_s: float,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.spool, self._asked, self._silent_s = Spool(run), asked, silent_s
-        self._folder, self._clock = folder, clock
+        self._folder = folder
         self._files: dict[str, _File] = {}
 
     def missing(self, nodes: Iterable[str]) -> list[str]:
@@ -106,12 +105,12 @@ class Launch:
 
         `begin` makes the command for a name, a group and its nodes. OSError.
         """
-        until = self._clock() + seconds
+        until = time.monotonic() + seconds
         turns = [_Turn(group, self.missing(nodes)) for group, nodes in groups.items()]
         turns = [turn for turn in turns if turn.nodes]
         running: list[_Running] = []
         while turns or running:
-            now = self._clock()
+            now = time.monotonic()
             due = [turn for turn in turns if turn.at <= now < until]
             turns = [turn for turn in turns if now < turn.at < until]
             for turn in due:
@@ -120,10 +119,10 @@ class Launch:
                 except ToolError as error:
                     turns += self._put_off(turn, str(error))
             self._read({one.start.name: one for one in running})
-            over = [one for one in running if self._is_over(one, self._clock(), until)]
+            over = [one for one in running if self._is_over(one, time.monotonic(), until)]
             self._read({one.start.name: one for one in over})
             for one in running:
-                if one.turn.number < _TRIES and self._clock() < until:
+                if one.turn.number < _TRIES and time.monotonic() < until:
                     self._plan(turns, one, self._again(one, one in over))
             running = [one for one in running if one not in over]
             if turns or running:
@@ -133,7 +132,7 @@ class Launch:
         """Add the next turns of these groups of nodes of a start."""
         number, at = one.turn.number + 1, 0.0
         if one.start.fanout:
-            at = self._clock() + _PAUSE_S * one.turn.number
+            at = time.monotonic() + _PAUSE_S * one.turn.number
         for nodes in groups:
             # Connections break one after the other, and each command takes memory.
             same = [t for t in turns if at and (t.group, t.number) == (one.turn.group, number)]
@@ -149,7 +148,7 @@ class Launch:
         """
         for node in turn.nodes:
             self.spool.feed(node, why)
-        at = self._clock() + _PAUSE_S * turn.number
+        at = time.monotonic() + _PAUSE_S * turn.number
         return [replace(turn, number=turn.number + 1, at=at)] if turn.number < _TRIES else []
 
     def _again(self, one: _Running, over: bool) -> list[list[str]]:
@@ -192,7 +191,7 @@ class Launch:
                 start.argv, stdin=given, stdout=taken_to, stderr=subprocess.STDOUT, cwd="/",
                 start_new_session=True,
             )  # fmt: skip
-        return _Running(turn, start, process, self._clock())
+        return _Running(turn, start, process, time.monotonic())
 
     def _waits(self, one: _Running, now: float) -> bool:
         """Return whether a node of a start may still answer."""
@@ -247,7 +246,7 @@ class Launch:
         if node:
             self.spool.feed(node, text)
             if one is not None and node in one.nodes:
-                one.last_line[node] = self._clock()
+                one.last_line[node] = time.monotonic()
                 if is_lost(text):
                     one.lost.add(node)
             return

@@ -90,11 +90,12 @@ class Node:
                 say(part.name, {key: answer[key] for key in _BROUGHT if key in answer})
         finally:
             # Else a job would start beside it, whatever has ended this; one that a killed run has
-            # left is still at work where this one does not come to it.
+            # left is still at work where this one does not come to it. That of a run which holds
+            # the node is not left.
             burn = next((one for one in parts if one.name == _BURN), None)
-            burning = burning or stop == GPU_FINDINGS
-            if burn is not None and burning and self._kept.answer(_BURN) is None:
-                self._stop_burn(burn.calls[-1]["options"])
+            if burn is not None and self._kept.answer(_BURN) is None:
+                if burning or (stop == GPU_FINDINGS and not self._may_load()):
+                    self._stop_burn(burn.calls[-1]["options"])
 
     def _answer(self, part: Part) -> dict[str, Any]:
         """Ask one part; what a load says is kept, unless it broke: then the next run asks again."""

@@ -22,7 +22,6 @@ from .perftest import TOOL
 
 SSH = "ssh"
 SLURM = "slurm"
-LOCAL = "local"
 
 # What a connection that does not answer any more may take before it is given up.
 _ALIVE_S = 5

@@ -309,7 +309,7 @@ class _Builder:
         while free:
             node = free.pop()
             best: tuple[int, Unit] | None = None
-            for partner, shift in self._candidates(node, free, shifts):
+            for partner, shift in self._candidates(free, shifts):
                 gain, unit = self._weigh(node, partner, shift, busy)
                 if unit is not None and gain and (best is None or gain > best[0]):
                     best = (gain, unit)
@@ -336,9 +336,7 @@ class _Builder:
                     yield unit
                     break
 
-    def _candidates(
-        self, node: str, free: list[str], shifts: tuple[int, ...]
-    ) -> Iterable[tuple[str, int]]:
+    def _candidates(self, free: list[str], shifts: tuple[int, ...]) -> Iterable[tuple[str, int]]:
         """Return whom a node may meet, and with which shift: a sample where there are many."""
         if len(shifts) > _MOST_SHIFTS:
             shifts = tuple(self.random.sample(shifts, _MOST_SHIFTS))

@@ -34,11 +34,6 @@ class Explanation:
     score: float
     gap: float
 
-    @property
-    def proven(self) -> bool:
-        """Return whether no other set is better."""
-        return self.gap <= _TINY
-
 
 def best_explanation(
     hits: Mapping[int, Sequence[int]], costs: Mapping[int, float], weights: Sequence[float]

@@ -71,7 +71,6 @@ class Outcome:
 
     measurements: list[Measurement]
     verdict: Verdict
-    further: FollowUp
     records: list[Record]
     follow_ups: int = 0
 
@@ -195,7 +194,7 @@ def _outcome(
     # As old as the oldest value that they rest on.
     at = min((flow.at for flow in verdict.counted or measurements), default=utc_text())
     records = [replace(record, at=at) for record in records]
-    return Outcome(measurements, verdict, further, records, done)
+    return Outcome(measurements, verdict, records, done)
 
 
 def _run(

@@ -50,6 +50,8 @@ from .ladders import RETURN as TO_MAKER
 FLEET = "fleet:"
 # How often evidence is asked for after a step before a person is.
 MOST_VALIDATIONS = 3
+# An incident has at most the steps of so many ladders, whatever parts they are for.
+_MOST_LADDERS = 2
 _PLAIN = re.compile(r"[^0-9A-Za-z._-]+")
 # Fewer nodes than this have no common cause by their number alone.
 _FEWEST_ALIKE = 3
@@ -156,7 +158,7 @@ def plan_repair(
     before = open_of(incidents)
     shared = _shared(nodes, verdicts, policy)
     causes = {name: cause for cause, names in shared.items() for name in names}
-    history = _Tried(incidents, policy.window_s)
+    history = _Tried(incidents)
     events: list[Event] = [*consents, *_fleet_events(shared, before, now)]
     waits: dict[str, str] = {}
     asked: list[tuple[Incident, Due, list[Event]]] = []
@@ -369,17 +371,16 @@ def _fleet_events(
 
 
 class _Tried:
-    """How often each step began within the window because of a part, wherever it was."""
+    """What began because of a part, wherever it was."""
 
-    def __init__(self, incidents: Mapping[str, Incident], window_s: float) -> None:
+    def __init__(self, incidents: Mapping[str, Incident]) -> None:
         self.of: dict[str, list[Begun]] = {}
         for one in (begun for incident in incidents.values() for begun in incident.begun):
             for key in (f"part {one.part}", f"subject {one.subject}"):
                 self.of.setdefault(key, []).append(one)
-        self.window_s = window_s
 
-    def counts(self, subject: str, part: str, serial: str, now: float) -> dict[str, int]:
-        """Return by step how often it began. A part without a name is known by its slot.
+    def on(self, subject: str, part: str, serial: str) -> set[Begun]:
+        """Return the steps. A part without a name is known by its slot.
 
         What was done because of another part of the node, or of the former one in this slot, was
         not tried on this one.
@@ -388,10 +389,7 @@ class _Tried:
         for one in self.of.get(f"subject {subject}", ()):
             if not (one.part and part and _is_another(one, part, serial)):
                 begun.add(one)
-        counts: dict[str, int] = {}
-        for one in begun:
-            counts[one.step] = counts.get(one.step, 0) + (now - one.at < self.window_s)
-        return counts
+        return begun
 
 
 def _next(
@@ -470,8 +468,8 @@ def _after_failure(
     ladder = ladder_of(verdict.check, policy.ladders)
     # A person is waited for as long as it takes: the end of the window gives no consent.
     since = known.waits_since if known.waits else now
-    counts = history.counts(verdict.subject, part, serial, since)
-    step, what, why = _rung(ladder, known, counts, policy, verdict)
+    tried = history.on(verdict.subject, part, serial)
+    step, what, why = _rung(ladder, known, tried, since, policy, verdict)
     if step:
         return Due(node.name, known.name, step, f"{verdict.check}: {verdict.text}"), lines, ""
     if why != known.waits:
@@ -508,26 +506,34 @@ def _validations(known: Incident) -> int:
 def _rung(
     ladder: Ladder,
     known: Incident,
-    counts: Mapping[str, int],
+    tried: Collection[Begun],
+    since: float,
     policy: Policy,
     verdict: Verdict,
 ) -> tuple[str, str, str]:
     """Return the next step; or that the part is returned or a person decides, and why.
 
-    A step includes what costs less, so that no incident goes down its ladder again.
+    A step includes what costs less, so that no part goes down its ladder again in an incident. Part
+    after part of a node could: it is a person's after twice as many steps as the ladder has.
     """
-    taken = [STEPS.index(step) for step, _at in known.steps if step in STEPS]
+    begun = [one for one in known.begun if one.step in STEPS]
+    here = [one.step for one in begun if one in tried]
+    taken = [STEPS.index(step) for step in here]
+    recent = [one.step for one in tried if since - one.at < policy.window_s]
     blocked, spent = "", ""
     for step in ladder.steps:
         if taken and STEPS.index(step) <= max(taken):
             continue
-        if counts.get(step, 0) >= policy.times:
+        if recent.count(step) >= policy.times:
             spent = step
         elif _need(step, known.node, policy):
             blocked = blocked or step
+        elif len(begun) >= _MOST_LADDERS * len(ladder.steps):
+            message = f"{len(begun)} steps did not help the node; {verdict.check} {verdict.subject}"
+            return "", PERSON, f"{message}: {verdict.remedy}"
         else:
             return step, "", ""
-    done = ", ".join(step for step, _at in known.steps if step in STEPS)
+    done = ", ".join(here)
     after = f"after {done}" if done else (f"{spent} was done before" if spent else "no step helps")
     message = f"{verdict.check} {verdict.subject} ({after})"
     if blocked:

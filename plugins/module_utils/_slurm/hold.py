@@ -17,9 +17,10 @@ from __future__ import annotations
 import contextlib
 import re
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Collection, Mapping, Sequence
 
-from .._core.nodeset import expand
+from .._core.lock import host_lock
+from .._core.nodeset import expand, fold
 from .._core.run import MISSING, CommandRunner, ToolError, last_lines
 from .commands import user_name
 from .nodes import UNSETTLED, Node, parse_nodes
@@ -32,6 +33,8 @@ AUTO, SSH, SLURM = "auto", "ssh", "slurm"
 FREE, HOLD, ADOPT, RESERVE, REFUSE = "free", "hold", "adopt", "reserve", "refuse"
 
 _ASK_S = 30
+# How long others may take nodes out of reservations, one after the other.
+_LOCK_S = 120.0
 _MOSTPARTITIONS = 3
 _GRANTED = re.compile(r"Granted job allocation (\d+)")
 PARTITIONS = re.compile(r"(?:^|\s)Partitions=(\S+)")
@@ -360,6 +363,28 @@ def unreserve(run: CommandRunner, name: str) -> str:
     return "" if result.ok else last_lines(result.text, 1) or result.describe(1)
 
 
+def leave(run: CommandRunner, name: str, nodes: Collection[str]) -> str:
+    """Take nodes out of a reservation, and delete one that has no others; returns why not.
+
+    On the others may still be what a killed run has begun. A run does this for many nodes at once,
+    each in a process of this host, and by a list of before the nodes of others would come back.
+    """
+    try:
+        with host_lock("slurm_reservations", _LOCK_S):
+            listed = answer_of(run, ["scontrol", "show", "reservation", "-o"], _ASK_S)
+            has = {one["name"]: one["nodes"] for one in RESERVATION.finditer(listed)}
+            if name not in has:
+                return ""
+            others = [one for one in expand(has[name]) if one not in nodes]
+            if not others:
+                return unreserve(run, name)
+            words = ["scontrol", "update", f"ReservationName={name}", f"Nodes={fold(others)}"]
+            answer_of(run, words, _ASK_S)
+    except (ToolError, OSError, ValueError) as error:
+        return str(error)
+    return ""
+
+
 def extend(run: CommandRunner, job: str, request: Request) -> str:
     """Give our job as much time again as is asked for; returns why not, empty when done."""
     words = ["scontrol", "update", f"JobId={job}", f"TimeLimit+={request.minutes}"]
@@ -378,10 +403,10 @@ def others_on(seen: Seen, mine: Mine) -> bool:
     return bool(seen.problem) or any(not mine.has(job) for job in seen.jobs)
 
 
-def own_reservations(seen: Seen, request: Request) -> list[str]:
-    """Return the names of this run's reservations of the node."""
+def own_reservations(seen: Seen, request: Request) -> list[Reservation]:
+    """Return this run's reservations of the node."""
     reserves = request.mine.reserves
-    return [one.name for one in seen.reservations if reserves(one.name, request.node)]
+    return [one for one in seen.reservations if reserves(one.name, request.node)]
 
 
 def take(run: CommandRunner, request: Request, seen: Seen, decided: Decision) -> Decision:
@@ -393,7 +418,7 @@ def take(run: CommandRunner, request: Request, seen: Seen, decided: Decision) ->
         return decided
     for left in own_reservations(seen, request):
         # Of a run that was killed: its time may be nearly over, and it would keep our job away.
-        unreserve(run, left)
+        leave(run, left.name, (request.node,))
     if decided.action == RESERVE:
         return _reserved(run, request, decided)
     job, why = hold(run, request, seen.partitions)
@@ -435,19 +460,19 @@ def give_back(module: AnsibleModule, run: CommandRunner, request: Request) -> di
     """End this run's jobs and reservation of the node; return what the module returns."""
     seen = ask(run, request.node)
     jobs = [job.job_id for job in seen.jobs if request.mine.has(job)]
-    reservations = own_reservations(seen, request)
+    left = own_reservations(seen, request)
     messages = []
     if not module.check_mode:
         messages = [release(run, job) for job in jobs]
-        messages += [unreserve(run, one) for one in reservations]
+        messages += [leave(run, one.name, (request.node,)) for one in left]
     why = "; ".join(filter(None, messages))
     if seen.problem or why:
         module.warn(f"{request.node} is held until its time limit: {seen.problem or why}")
-    acts = bool(jobs or reservations)
+    acts = bool(jobs or left)
     return {
         "changed": acts, "action": "release" if acts else "none", "may_load": False,
         "why": seen.problem or why, "busy": others_on(seen, request.mine),
-        "job": " ".join(jobs), "reservation": " ".join(reservations), "command": [],
+        "job": " ".join(jobs), "reservation": " ".join(one.name for one in left), "command": [],
     }  # fmt: skip
 
 

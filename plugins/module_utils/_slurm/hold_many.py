@@ -17,7 +17,7 @@ import itertools
 import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Iterable, Mapping, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Collection, Iterable, Mapping, Sequence, Tuple
 
 from .._core.nodeset import expand, fold
 from .._core.run import ENDED, MISSING, CommandResult, CommandRunner, ToolError, last_lines
@@ -42,6 +42,7 @@ from .hold import (
     decide,
     extend,
     hold,
+    leave,
     others_on,
     release,
     request_of,
@@ -186,17 +187,9 @@ class Holder:
         after = dict(decided)
         after.update(self._adopted({n: d for n, d in decided.items() if d.action == ADOPT}))
         acts = {name for name, one in decided.items() if one.action in (HOLD, RESERVE)}
-        mine = self._request.mine
-        # Also over other nodes these have the names that are asked for below.
-        own = replace(mine, former=())
-        for name in {
-            one.name
-            for node, seen in cluster.seen.items()
-            for one in seen.reservations
-            if own.reserves(one.name) or (node in acts and mine.reserves(one.name, node))
-        }:
+        for left in self._left(cluster, acts):
             # Of a run that was killed: its time may be nearly over, and it would keep jobs away.
-            unreserve(self._run, name)
+            leave(self._run, left.name, acts)
         groups: dict[tuple[tuple[str, ...], int], list[str]] = {}
         for name, one in decided.items():
             if one.action == HOLD:
@@ -213,8 +206,20 @@ class Holder:
         )
         out = [name for name, one in decided.items() if one.action == RESERVE]
         if out and not starts:
-            after.update(self._reserved(out, decided))
+            rest = set(cluster.seen).difference(acts)
+            taken = {one.name for name in rest for one in cluster.of(name).reservations}
+            after.update(self._reserved(out, decided, taken))
         return self._checked(after)
+
+    def _left(self, cluster: Cluster, nodes: Iterable[str]) -> list[Reservation]:
+        """Return the reservations of these nodes that are this run's, or left for it."""
+        found = {
+            one.name: one
+            for node in nodes
+            for one in cluster.of(node).reservations
+            if self._request.mine.reserves(one.name, node)
+        }
+        return [found[name] for name in sorted(found)]
 
     def _adopted(self, decided: Mapping[str, Decision]) -> dict[str, Decision]:
         jobs = {one.job: extend(self._run, one.job, self._request) for one in decided.values()}
@@ -259,19 +264,26 @@ class Holder:
         return hold(self._run, request, partitions, len(names))
 
     def _reserved(
-        self, names: Sequence[str], decided: Mapping[str, Decision]
+        self, names: Sequence[str], decided: Mapping[str, Decision], taken: Collection[str]
     ) -> dict[str, Decision]:
-        """Reserve the nodes at once; what Slurm refuses is asked for again in parts, like jobs."""
+        """Reserve the nodes at once; what Slurm refuses is asked for again in parts, like jobs.
+
+        A reservation of this name that a killed run has left over other nodes keeps it.
+        """
         found: dict[str, Decision] = {}
-        asked, numbers = [(names, MANY)], itertools.count(1)
+        kinds = (
+            kind
+            for kind in itertools.chain([MANY], (f"{MANY}-{at}" for at in itertools.count(1)))
+            if self._request.mine.reservation(kind) not in taken
+        )
+        asked = [(names, next(kinds))]
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             while asked:
                 again: list[tuple[Sequence[str], str]] = []
                 for (part, _kind), result in zip(asked, pool.map(self._reserve, asked)):
                     if not result.ok and result.outcome == ENDED and len(part) > 1:
                         again += [
-                            (one, f"{MANY}-{next(numbers)}" if len(one) > 1 else "")
-                            for one in _parts(part)
+                            (one, next(kinds) if len(one) > 1 else "") for one in _parts(part)
                         ]
                         continue
                     why = last_lines(result.text, 1) or result.describe(1)
@@ -307,30 +319,25 @@ class Holder:
         """End this run's jobs and reservations of these nodes; return them, and what failed.
 
         Those of `reserved` lose their reservation of one node alone. What a run that is over has
-        reserved of many stays while it has others than `nodes`.
+        reserved of many stays over others than `nodes`.
         """
         mine = self._request.mine
         own = replace(mine, former=())
-        others = {
-            one.name for name in set(cluster.seen).difference(nodes)
-            for one in cluster.of(name).reservations if not own.reserves(one.name)
+        jobs = {
+            job.job_id for name in nodes for job in cluster.of(name).jobs if mine.has(job)
         }  # fmt: skip
-        jobs, reservations = set(), set()
-        for name in nodes:
-            seen = cluster.of(name)
-            jobs |= {job.job_id for job in seen.jobs if mine.has(job)}
-            reservations |= {
-                one.name for one in seen.reservations
-                if mine.reserves(one.name, name) and one.name not in others
-            }  # fmt: skip
-        for name in reserved:
-            reservations |= {
-                one.name for one in cluster.of(name).reservations
-                if mine.reserves(one.name, name) and not mine.reserves(one.name)
-            }  # fmt: skip
+        left = self._left(cluster, nodes)
+        alone = {one.name for one in self._left(cluster, reserved) if not mine.reserves(one.name)}
         messages = [release(self._run, job) for job in sorted(jobs)]
-        messages += [unreserve(self._run, one) for one in sorted(reservations)]
-        return sorted(jobs) + sorted(reservations), list(filter(None, messages))
+        # What this run holds it gives back, nodes that are no longer asked among them.
+        messages += [
+            unreserve(self._run, one.name) if own.reserves(one.name)
+            else leave(self._run, one.name, nodes)
+            for one in left
+        ]  # fmt: skip
+        rest = sorted(alone.difference(one.name for one in left))
+        messages += [unreserve(self._run, name) for name in rest]
+        return sorted(jobs) + [one.name for one in left] + rest, list(filter(None, messages))
 
 
 def bring_about(module: AnsibleModule, run: CommandRunner) -> dict[str, Any]:

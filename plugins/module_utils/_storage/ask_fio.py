@@ -18,10 +18,10 @@ from typing import Any, Callable, Iterator, Mapping
 from .._core.files import make_temporary, open_folder, remove_tree, text_if_there
 from .._core.hang import BrokenError, HungError, in_time
 from .._core.lock import BusyError, host_lock
+from .._core.mounts import table, waiting
 from .._core.record import Record
 from .._core.run import CommandRunner
 from .fio import Place, Step, is_over, judge_step, questions_of, refuse, size_mib, steps, unmeasured
-from .mounts.plan import table, waiting
 
 PREFIX = ".fio_check-"
 # A file of many GiB takes a while to be removed.

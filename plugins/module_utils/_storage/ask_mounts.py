@@ -13,6 +13,7 @@ from typing import Any, Iterable, Mapping
 
 from .._core.child import limited
 from .._core.files import NO_OTHER, UnsafeError, open_folder
+from .._core.mounts import table, waiting
 from .._core.record import FAIL, Record, stamped, utc_text
 from .._core.wait import attempts
 from .canary import (
@@ -24,7 +25,6 @@ from .canary import (
     token_of,
     token_text,
 )
-from .mounts.plan import table, waiting
 from .mounts.read import device_of, read
 
 # A peer's file may be behind a lease that its client gives back a moment later.

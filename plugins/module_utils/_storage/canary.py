@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Iterator, Mapping
 
 from .._core.child import BROKEN, DONE, Answer
+from .._core.mounts import Live
 from .._core.record import FAIL, NOT_MEASURED, PASS, Record
-from .mounts.plan import Live, same_source
+from .mounts.plan import same_source
 from .thresholds import ANSWERS, LATENCY, MOUNTED, READ_BACK, SERVED, SHARED
 
 FOLDER = ".baremetal-dgx-canary"

@@ -3,7 +3,10 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""What a node has of CephFS: the kernel's client, mount.ceph, keys; and how it mounts with that."""
+"""What a node has of CephFS: the kernel's client, mount.ceph, keys; and how it mounts with that.
+
+Monitors are asked whether they take connections, before something waits for them.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,12 @@ import glob
 import os
 import platform
 import re
-from typing import Any, Mapping
+import socket
+import time
+from functools import partial
+from typing import Any, Iterable, Mapping
 
+from .._core.child import DONE, Call, ask_all
 from .._core.run import CommandRunner, ToolError
 from .cephfs import (
     KERNEL,
@@ -28,7 +35,6 @@ from .cephfs import (
     render,
     secret_path,
 )
-from .monitors import line_of, unanswered
 from .mounts.read import read
 
 # CAP_SYS_MODULE in /proc/self/status
@@ -92,7 +98,7 @@ def write_down(client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
         raise ToolError("\n".join(wrong))
     answer_s = params["answer_s"]
     refusals = unanswered(addresses, answer_s) if answer_s else {}
-    warnings = [line_of(refusals, len(addresses))] if refusals else []
+    warnings = [refusals_line(refusals, len(addresses))] if refusals else []
     used = {one["client"] for one in params["mounts"]}
     return {
         "keyed": sorted(name for name in used if os.path.exists(keyring_path(name))),
@@ -104,3 +110,37 @@ def write_down(client: Client, params: Mapping[str, Any]) -> dict[str, Any]:
         "conf_monitors": monitors,
         "warnings": warnings,
     }
+
+
+def _refusal(address: str, limit_s: float) -> str:
+    """Return why the monitor takes no connection; empty if it does."""
+    host, _colon, port = address.rpartition(":")
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=limit_s):
+            return ""
+    except OSError as error:
+        # A timeout has no number.
+        return os.strerror(error.errno) if error.errno else "no answer"
+
+
+def unanswered(addresses: Iterable[str], limit_s: float) -> dict[str, str]:
+    """Return, by address, why monitors take no connection. It takes limit_s and a moment at most.
+
+    Each is asked by its own process, since a name may be looked up for longer.
+    """
+    calls = [Call(one, partial(_refusal, one, limit_s), limit_s + 1) for one in addresses]
+    answers = ask_all(calls, time.monotonic() + limit_s + 1)
+    reported = {
+        name: one.value if one.how == DONE else one.message for name, one in answers.items()
+    }
+    return {name: why for name, why in reported.items() if why}
+
+
+def refusals_line(refusals: dict[str, str], asked: int) -> str:
+    """Return what to report of monitors that take no connection."""
+    names = ", ".join(f"{name} ({why})" for name, why in sorted(refusals.items()))
+    many = f"{len(refusals)} of {asked} monitors take" if asked > 1 else "the one monitor takes"
+    return (
+        f"{many} no connection: {names}; see that they run and that route and firewall let these "
+        "ports pass, and compare the addresses with `ceph mon dump`"
+    )

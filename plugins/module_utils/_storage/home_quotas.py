@@ -7,8 +7,9 @@
 
 A home is made at a login, on any host. Clients there may not set quotas: with that right, users
 could lift their own. So this is a program of the host that administrates the file system, and a
-timer runs it. The largest quota of a person's groups holds; who is in none of them, and whose group
-is empty or unknown since no directory answers, keeps the quota that is there.
+timer runs it. The largest quota of a person's groups holds, the primary one included; who is in
+none of them, and whose group is empty or unknown since no directory answers, keeps the quota that
+is there.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ from .cephfs_folders import connect
 CONFIG = "/etc/baremetal-dgx/home-quotas.json"
 _KEYS = ("client", "quotas", "version")
 _QUOTA_KEYS = ("fs", "path", "group", *QUOTAS)
-Members = Callable[[str], Sequence[str]]
+# As grp and pwd return them; LookupError for what this host does not know.
+Group = Callable[[str], Any]
+Person = Callable[[str], Any]
 
 
 def read_config(stored: str) -> dict[str, Any]:
@@ -41,26 +44,29 @@ def read_config(stored: str) -> dict[str, Any]:
     return data
 
 
-def members(group: str) -> list[str]:
-    """Return the members of a group; LookupError for one that this host does not know."""
+def group_of(name: str) -> grp.struct_group:
+    """Return a group; LookupError for one that this host does not know."""
     try:
-        found = grp.getgrnam(group)
+        return grp.getgrnam(name)
     except KeyError:
-        raise LookupError(f"{group}: this host knows no such group; see `getent group`") from None
-    return found.gr_mem
+        raise LookupError(f"{name}: this host knows no such group; see `getent group`") from None
 
 
-def wanted(quotas: Sequence[Mapping[str, Any]], ask: Members) -> dict[str, dict[str, int]]:
-    """Return name → quotas of everyone in a group; 0, without limit, is more than any."""
-    found: dict[str, dict[str, int]] = {}
-    for quota in quotas:
-        for name in ask(quota["group"]):
-            limits = found.setdefault(name, {})
+def limits_of(
+    name: str, gid: int | None, quotas: Sequence[tuple[Mapping[str, Any], Any]]
+) -> dict[str, int]:
+    """Return the quotas of a person by those of groups; 0, without limit, is more than any.
+
+    No group lists whose primary group it is.
+    """
+    limits: dict[str, int] = {}
+    for quota, group in quotas:
+        if group.gr_gid == gid or name in group.gr_mem:
             for key in QUOTAS:
                 if quota.get(key) is not None:
                     both = (limits.get(key, quota[key]), quota[key])
                     limits[key] = 0 if 0 in both else max(both)
-    return found
+    return limits
 
 
 def _names(fs: Any, path: str) -> Iterator[str]:
@@ -81,33 +87,34 @@ def _limit(fs: Any, path: str, name: str) -> int:
         return 0
 
 
-def _refusal(fs: Any, home: str, name: str, uid_of: Callable[[str], int]) -> str:
+def _refusal(fs: Any, home: str, name: str, person: Any) -> str:
     """Return why a home is passed over; empty for one of the person."""
-    try:
-        uid = uid_of(name)
-    except KeyError:
+    if person is None:
         # A member of a group may have no account.
         return f"this host knows no {name}"
     found = fs.stat(home)
-    is_theirs = stat.S_ISDIR(found.st_mode) and found.st_uid == uid
+    is_theirs = stat.S_ISDIR(found.st_mode) and found.st_uid == person.pw_uid
     return "" if is_theirs else f"it is not a folder of {name}"
 
 
 def settle(
-    fs: Any, path: str, limits: Mapping[str, Mapping[str, int]], uid_of: Callable[[str], int]
+    fs: Any, path: str, quotas: Sequence[tuple[Mapping[str, Any], Any]], ask: Person
 ) -> Iterator[str]:
     """Set the quotas of the homes below a path that have others; yield what was done."""
-    for name in sorted(set(_names(fs, path)) & set(limits)):
+    for name in sorted(set(_names(fs, path)) - {".", ".."}):
         home = f"{path.rstrip('/')}/{name}"
+        try:
+            person = ask(name)
+        except KeyError:
+            person = None
+        limits = limits_of(name, person and person.pw_gid, quotas)
         differing = {
-            key: limit
-            for key, limit in limits[name].items()
-            if _limit(fs, home, QUOTAS[key]) != limit
+            key: limit for key, limit in limits.items() if _limit(fs, home, QUOTAS[key]) != limit
         }
         if not differing:
             continue
         try:
-            why = _refusal(fs, home, name, uid_of)
+            why = _refusal(fs, home, name, person)
             if why:
                 yield f"{home}: passed over, {why}"
                 continue
@@ -119,19 +126,20 @@ def settle(
         yield f"{home}: " + ", ".join(f"{key} {limit}" for key, limit in differing.items())
 
 
-def work(
-    config: Mapping[str, Any], enter: Callable[[str, str], Any], ask: Members
-) -> Iterator[str]:
+def work(config: Mapping[str, Any], enter: Callable[[str, str], Any], ask: Group) -> Iterator[str]:
     """Set the quotas of all homes; yield what was done. Raises LookupError, OSError."""
     places: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
     for quota in config["quotas"]:
         places.setdefault(quota["fs"], {}).setdefault(quota["path"], []).append(quota)
     for name, paths in places.items():
-        limits = {path: wanted(quotas, ask) for path, quotas in paths.items()}
+        known = {
+            path: [(quota, ask(quota["group"])) for quota in quotas]
+            for path, quotas in paths.items()
+        }
         fs = enter(config["client"], name)
         try:
-            for path in paths:
-                yield from settle(fs, path, limits[path], lambda one: pwd.getpwnam(one).pw_uid)
+            for path, quotas in known.items():
+                yield from settle(fs, path, quotas, pwd.getpwnam)
         except type(fs).error as error:
             raise OSError(f"{name}: {error}") from error
         finally:
@@ -148,7 +156,7 @@ def main(words: Sequence[str]) -> int:
         with open(given.config, encoding="utf-8") as handle:
             config = read_config(handle.read())
         if not given.check_config:
-            for line in work(config, connect, members):
+            for line in work(config, connect, group_of):
                 sys.stdout.write(f"{line}\n")
     except (ImportError, OSError, ValueError, LookupError) as error:
         sys.stderr.write(f"home-quotas: {error}\n")

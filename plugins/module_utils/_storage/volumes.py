@@ -98,11 +98,10 @@ class Array:
 
 @dataclass(frozen=True)
 class Step:
-    """A command, and what it is for; `wipes` are the disks on which it destroys something."""
+    """A command, and what it is for."""
 
     argv: tuple[str, ...]
     why: str
-    wipes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -279,7 +278,7 @@ def plan(
     if _is_empty_group(volume, whole, groups):
         # What a killed run left: a group, but no volume yet.
         return Outcome(_in_group(volume, whole), device=volume.device)
-    foreign = [line for disk in whole for line in _foreign(volume, disk, frozenset(written))]
+    foreign = [line for disk in whole for line in _foreign(disk, frozenset(written))]
     if foreign:
         return Outcome(refused=tuple(f"{volume.name}: {line}" for line in foreign))
     ours = [disk for disk in whole if _is_marked(disk)]
@@ -336,7 +335,7 @@ def _with_file_system(
         return Outcome(device=device.name)
     if not device.fstype and not device.children and not device.mounts:
         # What a killed run left: built, but not yet formatted.
-        return Outcome((_mkfs(volume, device.name, ()),), device=device.name)
+        return Outcome((_mkfs(volume, device.name),), device=device.name)
     what = f"{device.name} carries {device.fstype or 'something'} labelled {device.label!r}"
     if device.mounts:
         return Outcome(refused=(f"{volume.name}: {what}, mounted on {device.mounts[0]}",))
@@ -347,14 +346,14 @@ def _with_file_system(
         return Outcome(
             refused=(f"{volume.name}: {message}; local_storage_wipe: true builds it again",)
         )
-    return Outcome((_mkfs(volume, device.name, (device.name,)),), device=device.name)
+    return Outcome((_mkfs(volume, device.name, over=True),), device=device.name)
 
 
 def _is_marked(disk: Device) -> bool:
     return bool(disk.fstype or disk.table or disk.children)
 
 
-def _foreign(volume: Volume, disk: Device, written: frozenset[str]) -> Iterator[str]:
+def _foreign(disk: Device, written: frozenset[str]) -> Iterator[str]:
     """Yield why a disk must not be written to."""
     called = f"{disk.name} ({disk.model or 'no model'}, {disk.serial or 'no serial'})"
     if disk.kind not in ("disk", "loop"):
@@ -384,11 +383,9 @@ def _make(volume: Volume, disks: Sequence[Device], ours: Sequence[Device]) -> tu
         if one.kind == "raid0" or not one.size:
             steps.append(Step(("mdadm", "--stop", one.name), "take the old array apart"))
         elif one.kind == "lvm":
-            steps.append(Step(("lvremove", "--yes", one.name), "remove the old volume",
-                              tuple(disk.name for disk in ours if one in disk.walk())))  # fmt: skip
+            steps.append(Step(("lvremove", "--yes", one.name), "remove the old volume"))
     steps += [
-        Step(("wipefs", "--all", disk.name), "an earlier volume of this role", (disk.name,))
-        for disk in ours
+        Step(("wipefs", "--all", disk.name), "an earlier volume of this role") for disk in ours
     ]
     if volume.kind != PLAIN:
         # Of blank disks, too: a run may have been killed after it wiped them. Last, since udev
@@ -409,7 +406,7 @@ def _make(volume: Volume, disks: Sequence[Device], ours: Sequence[Device]) -> tu
         group = ("vgcreate", "--yes", volume.group, *names)
         steps.append(Step(group, f"volume group over {len(names)} disks"))
         return (*steps, *_in_group(volume, disks))
-    return (*steps, _mkfs(volume, _target(volume, disks), ()))
+    return (*steps, _mkfs(volume, _target(volume, disks)))
 
 
 def _in_group(volume: Volume, disks: Sequence[Device]) -> tuple[Step, ...]:
@@ -420,16 +417,16 @@ def _in_group(volume: Volume, disks: Sequence[Device]) -> tuple[Step, ...]:
              volume.group),
             "striped volume",
         ),
-        _mkfs(volume, volume.device, ()),
+        _mkfs(volume, volume.device),
     )  # fmt: skip
 
 
-def _mkfs(volume: Volume, device: str, wipes: tuple[str, ...]) -> Step:
-    force = ("-f",) if wipes and volume.fstype == "xfs" else ("-F",) if wipes else ()
+def _mkfs(volume: Volume, device: str, over: bool = False) -> Step:
+    """`over` destroys what is there."""
+    force = ("-f" if volume.fstype == "xfs" else "-F",) if over else ()
     return Step(
         (f"mkfs.{volume.fstype}", *force, *volume.mkfs_options, "-L", volume.label, device),
         f"{volume.fstype} labelled {volume.label}",
-        wipes,
     )
 
 

@@ -16,8 +16,9 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.conf.render import topology
 
 from ...module_utils._core.schema import Problem
-from ...module_utils._fabric.cables.lists import Rows, cables_csv, is_ufm, take_own
+from ...module_utils._fabric.cable_lists import Rows, cables_csv, is_ufm, take_own
 from ...module_utils._fabric.model import CablePlan, plan_to_data
+from ...module_utils._fabric.text import json_text
 from .netlist import netlist, node_name_map
 from .page import cables_html
 from .ufm import take_ufm, ufm_csv
@@ -48,7 +49,7 @@ def fabric_files(plan: CablePlan, plan_data: Mapping[str, Any]) -> dict[str, str
         "partitions": (),
     }
     return {
-        "cables.json": _json_text(plan),
+        "cables.json": json_text(plan_to_data(plan)),
         "cables.csv": cables_csv(plan, places),
         "cables.html": cables_html(plan, places, plan_data["cluster"]["name"]),
         "places.json": _places_text(plan_data),
@@ -69,16 +70,6 @@ def _places_text(plan_data: Mapping[str, Any]) -> str:
     }
     places.update(plan_data["cluster"]["fabric"].get("switch_places", {}))
     return json.dumps(places, indent=1) + "\n"
-
-
-def _json_text(plan: CablePlan) -> str:
-    """Return the plan with a line for each device and cable: json's own indent is slow."""
-    parts = []
-    for key, value in plan_to_data(plan).items():
-        items = [json.dumps(item) for item in value] if isinstance(value, list) else None
-        text = json.dumps(value) if items is None else "[\n" + ",\n".join(items) + "\n]"
-        parts.append(f"{json.dumps(key)}: {text}")
-    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 def read_cables(

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.names import RAIL_DEVICE
 
-from ...module_utils._fabric.cables.lists import Rows, take_table
+from ...module_utils._fabric.cable_lists import Rows, take_table
 from ...module_utils._fabric.model import CablePlan, End, PlannedHca
 
 _HEADER = "#StartDevice,StartPort,EndDevice,EndPort,LinkType"

@@ -37,6 +37,26 @@ def asked_containers(host: Host) -> list[str]:
     ]
 
 
+def _importer(host: Host) -> str:
+    """Return the first host with enroot that has the same images, "" without any."""
+    site = host.site
+
+    def images(name: str) -> Any:
+        given = site.inventory.hosts[name].get("enroot_images")
+        return given.value if given else None
+
+    mine = images(host.name)
+    if not mine:
+        return ""
+    for group in ("login_nodes", "gpu_nodes", "cpu_nodes"):
+        for one in site.present_groups[group]:
+            other = site.hosts[one]
+            wanted = other.value("enroot_source") != "none"
+            if wanted and other.value("enroot_state") == "present" and images(one) == mine:
+                return one
+    return ""
+
+
 def _users(host: Host) -> Iterator[str]:
     """Yield users of the cluster, since root does not meet faults of permissions."""
     for account in host.site.primary.fields("slurm_controller_accounts", "users", "state"):
@@ -56,10 +76,9 @@ def container_inputs(host: Host) -> dict[str, Any]:
     plugstack = "slurm_controller_plugstack"
     logins, controllers = site.present_groups["login_nodes"], site.groups["slurm_controllers"]
     configless = bool(primary.value("slurm_controller_configless"))
-    importers = [*logins, *site.present_groups["gpu_nodes"], ""]
     return {
         "enroot_prolog": host.runs_jobs,
-        "enroot_importer": importers[0],
+        "enroot_importer": _importer(host),
         "pyxis_parts": _parts(host),
         "pyxis_holds_files": (host.runs_jobs and not configless)
         or ("login_nodes" in host.groups and not login_is_configless(host)),

@@ -13,13 +13,13 @@ decides by must be known before.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from ...module_utils._core.nodeset import fold
-from ...module_utils._core.schema import Opaque, Problem, RoleSpec, Unresolved
+from ...module_utils._core.schema import Opaque, Problem, RoleSpec, Unresolved, leaves
 from .._contract.contract import CLUSTER_VARIABLES, COMPUTE_GROUPS
 from .._contract.settings import filled
 from .._inventory.given import GIVEN
@@ -116,12 +116,7 @@ class Site:
     @cached_property
     def powered_names(self) -> str:
         """The template of the names of GPU nodes with a BMC."""
-        names = [
-            name
-            for name in self.present_groups["gpu_nodes"]
-            if self.hosts[name].outline("node_bmc")
-        ]
-        return folded(names)
+        return self._gpu_nodes(lambda host: bool(host.outline("node_bmc")))
 
     @cached_property
     def serving_names(self) -> str:
@@ -136,12 +131,11 @@ class Site:
     @cached_property
     def unwired_names(self) -> str:
         """The template of the names of GPU nodes that have no rails."""
-        names = [
-            name
-            for name in self.present_groups["gpu_nodes"]
-            if not self.hosts[name].profile.get("rails")
-        ]
-        return folded(names)
+        return self._gpu_nodes(lambda host: not host.profile.get("rails"))
+
+    def _gpu_nodes(self, keep: Callable[[Host], bool]) -> str:
+        names = self.present_groups["gpu_nodes"]
+        return folded(name for name in names if keep(self.hosts[name]))
 
     @cached_property
     def common_rails(self) -> int:
@@ -274,13 +268,8 @@ def _refuse_unknown(path: str, value: Any) -> None:
 
 
 def _unknown(path: str, value: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(value, Unresolved):
-        yield path, f"{value.reason}, and no host is asked before the plan is made"
-    elif isinstance(value, Opaque):
-        yield path, "a secret, and the plan needs it"
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _unknown(f"{path}.{key}", item)
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            yield from _unknown(f"{path}[{index}]", item)
+    for where, one in leaves(path, value):
+        if isinstance(one, Unresolved):
+            yield where, f"{one.reason}, and no host is asked before the plan is made"
+        elif isinstance(one, Opaque):
+            yield where, "a secret, and the plan needs it"

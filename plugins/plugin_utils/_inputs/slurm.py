@@ -18,7 +18,7 @@ from .host import STATE, Host, Site
 
 # Login hosts run sackd from this release on.
 _SACKD = "23.11"
-_SLURMCTLD_PORT = 6817
+_PORTS = {"SlurmctldPort": 6817, "SlurmdPort": 6818}
 # The program that role node_health installs, where the inventory has no other.
 _HEALTH_CHECK = "/usr/local/libexec/baremetal-dgx/node-health-slurm"
 _GROUPS = frozenset(
@@ -59,11 +59,11 @@ def _port(host: Host, options: str, key: str) -> int:
     return int(found[0]) if found else 0
 
 
-def slurmctld_port(controller: Host) -> int:
-    """Return the port of slurmctld that the inventory has; 0 for Slurm's own."""
-    port = _port(controller, "slurm_controller_options", "SlurmctldPort")
+def slurmctld_port(controller: Host, key: str = "SlurmctldPort") -> int:
+    """Return the port of slurmctld, or of slurmd, in the inventory; 0 for Slurm's own."""
+    port = _port(controller, "slurm_controller_options", key)
     # Written or not, it is the same, and slurmd would restart for other words.
-    return 0 if port == _SLURMCTLD_PORT else port
+    return 0 if port == _PORTS[key] else port
 
 
 def _database_port(site: Site) -> int:
@@ -124,6 +124,7 @@ def slurm_inputs(host: Host) -> dict[str, Any]:
         "slurm_base_state_dir": state,
         "slurm_base_cluster_name": name,
         "slurm_base_controllers": controllers,
+        "slurm_base_slurmd_port": slurmctld_port(primary, "SlurmdPort"),
         # Keys of tokens lie where daemons check them, and nowhere else.
         "slurm_base_jwt": _takes_tokens(site)
         and not host.groups.isdisjoint({"slurm_controllers", "slurm_databases"}),

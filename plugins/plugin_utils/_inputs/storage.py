@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import Any
 
 from .canary import canaries
@@ -47,7 +48,10 @@ def lets_clients_in(host: Host) -> bool:
 
 def homes_below_mounts(host: Host) -> list[dict[str, Any]]:
     """Return users whose home is below a mount, where one that was made before it is hidden."""
-    places = tuple(one["mountpoint"] + "/" for one in host.fields("cephfs_mounts", "mountpoint"))
+    places = tuple(
+        posixpath.normpath(one["mountpoint"]).rstrip("/") + "/"
+        for one in host.fields("cephfs_mounts", "mountpoint")
+    )
     if not places:
         return []
     users = host.fields(_USERS, "name", "home", "state", "create_home")
@@ -58,7 +62,7 @@ def homes_below_mounts(host: Host) -> list[dict[str, Any]]:
             if key != "sudo"
         }
         for index, user in enumerate(users)
-        if user.get("home", "/home/" + user["name"]).startswith(places)
+        if posixpath.normpath(user.get("home", "/home/" + user["name"])).startswith(places)
         and user.get("state", "present") == "present"
         and user.get("create_home", True)
     ]

@@ -29,20 +29,24 @@ from jinja2 import Environment, TemplateError, meta
 
 from ...module_utils._core.schema import EXTRA, Opaque, Option, Problem, RoleSpec, Unresolved, typed
 from .._contract.contract import CLUSTER_GROUP, GROUPS, VARIABLES
-from .duplicates import find_duplicates
-from .files import find_clear_texts, find_unparsed, find_unreadable, read_files
+from .files import find_clear_texts, find_duplicates, find_unparsed, find_unreadable, read_files
 from .given import READ
 from .hosts import concerned, host_path, known_hosts
 from .orphans import find_orphans
 from .role_specs import load_defaults
 from .secrets import hides, secret_options
-from .templates import has_template, templar
-from .values import Inventory, Value, node_address
+from .templates import has_template, templar, texts
+from .values import Inventory, Value, is_hidden, node_address, parse_address
 
 _STATE = "cluster_state_dir"
 _BECOME = "ansible_become"
 # Of the variables of Ansible's plugin ssh the last wins, as in way.py.
 _SSH = ("connection", "ssh")
+# What leads from one address to several machines: a port, a proxy, a gateway that asks for a login.
+_WAYS = (
+    "port", "private_key_file", "remote_user", "ssh_args", "ssh_common_args", "ssh_executable",
+    "ssh_extra_args",
+)  # fmt: skip
 
 _UNDEFINED = re.compile(r"'([^']+)' is undefined")
 _NO_ATTRIBUTE = re.compile(r"has no attribute '([^']+)'")
@@ -90,15 +94,7 @@ def plain(value: Any, open_vault: bool) -> Any:
 
 
 def _templates(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        if has_template(value):
-            yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _templates(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _templates(item)
+    return filter(has_template, texts(value))
 
 
 @functools.cache
@@ -350,11 +346,37 @@ def _read_address(reader: _Reader, variables: Mapping[str, Any]) -> str | None:
     return address if isinstance(address, str) else None
 
 
-def _login_names() -> list[str]:
-    """Return the variables that say as whom Ansible logs in, the one that wins first."""
+def _ssh_names(option: str) -> list[str]:
+    """Return the variables of an option of Ansible's plugin, the one that wins first."""
     connection_loader.get(_SSH[1], class_only=True)
     known = constants.config.get_configuration_definitions(*_SSH)
-    return [one["name"] for one in reversed(known["remote_user"]["vars"])]
+    return [one["name"] for one in reversed(known[option]["vars"])]
+
+
+def _find_shared(
+    reader: _Reader, inventory: Any, variable_manager: Any, addresses: Mapping[str, str]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield addresses at which SSH finds one machine for several hosts, with those."""
+    at: dict[str, list[str]] = {}
+    for host, text in addresses.items():
+        try:
+            address = str(parse_address(text))
+        except ValueError:
+            address = text
+        at.setdefault(address, []).append(host)
+    names = ["ansible_ssh_host", *(name for option in _WAYS for name in _ssh_names(option))]
+    for address, hosts in at.items():
+        ways: dict[tuple[str, ...], list[str]] = {}
+        for host in hosts if len(hosts) > 1 else ():
+            variables = variable_manager.get_vars(host=inventory.get_host(host))
+            connection, *way = (
+                reader.template(variables.get(name), variables, open_vault=False)
+                for name in ("ansible_connection", *names)
+            )
+            by_ssh = str(connection or "ssh").rpartition(".")[2] in ("ssh", "smart")
+            if by_ssh and not is_hidden(way):
+                ways.setdefault(tuple(map(str, way)), []).append(host)
+        yield from ((address, tuple(same)) for same in ways.values() if len(same) > 1)
 
 
 def _read_login(
@@ -423,7 +445,8 @@ def collect(
     addresses: dict[str, str] = {}
     reached: dict[str, str] = {}
     logins: dict[str, Value] = {}
-    login_names = _login_names()
+    at: dict[str, str] = {}
+    login_names = _ssh_names("remote_user")
     found: dict[str, list[tuple[str, Any, Any, str | None]]] = {}
     # By name and object: the first result, and whether all hosts' results are equal to it.
     uniform: dict[tuple[str, int], tuple[Any, bool]] = {}
@@ -440,6 +463,8 @@ def collect(
             addresses[host_name] = address
         elif isinstance(variables.get("ansible_host"), str):
             reached[host_name] = variables["ansible_host"]
+        if address or not reader.has_template(variables.get("ansible_host")):
+            at[host_name] = address or reached.get(host_name, host_name)
         name, login = _read_login(reader, variables, login_names)
         if login:
             place = origins.find(host_groups, name, variables[name])
@@ -472,7 +497,7 @@ def collect(
         }
         for host_name, entries in found.items()
     }
-    files = read_files(inventory._sources)
+    files = read_files(inventory._sources, {*groups, *inventory.hosts})
     problems = (
         *find_duplicates(files),
         *find_orphans(inventory._sources, groups, inventory.hosts),
@@ -502,4 +527,5 @@ def collect(
         addresses,
         reached,
         logins,
+        tuple(_find_shared(reader, inventory, variable_manager, at)),
     )

@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -16,11 +18,14 @@ from typing import Any
 import yaml
 from ansible.errors import AnsibleError
 from ansible.inventory.manager import IGNORED
+from ansible.parsing.dataloader import DataLoader
 
 from ...module_utils._core.schema import Option, Problem
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SUFFIXES = (".yml", ".yaml")
+# Of files of variables.
+FORMS = ("", *_SUFFIXES, ".json")
 # Of files in a folder that are meant to have hosts; programs have any.
 _HOSTS = (*_SUFFIXES, "", ".json", ".toml", ".ini")
 # Where Ansible looks without -i. It need not be there.
@@ -41,55 +46,70 @@ class File:
     problem: Problem | None = None
 
 
-def _paths(source: str) -> Iterator[str]:
-    """Yield the YAML files that Ansible reads for an inventory source, hidden ones left out."""
-    if os.path.isfile(source):
-        if source.endswith(_SUFFIXES):
-            yield source
-        folders = [os.path.join(os.path.dirname(source), name) for name in _VARIABLES]
-    else:
-        folders = [source]
-    for top in folders:
-        for folder, names, files in os.walk(top):
-            names[:] = sorted(name for name in names if not name.startswith("."))
-            for name in sorted(files):
-                if name.endswith(_SUFFIXES) and not name.startswith("."):
-                    yield os.path.join(folder, name)
+def _beside(source: str) -> str:
+    """Return the folder of an inventory source, where its variables are."""
+    return source if os.path.isdir(source) else os.path.dirname(source)
 
 
-def read_files(sources: Iterable[str]) -> list[File]:
-    """Return the files of the inventory's sources; vaulted ones are left out."""
+def _variables(source: str, names: Collection[str]) -> Iterator[str]:
+    """Yield the files of variables that Ansible reads for an inventory source."""
+    for name in _VARIABLES:
+        top = os.path.join(_beside(source), name)
+        below = os.listdir(top) if os.path.isdir(top) else []
+        # A host's full name has dots.
+        there = {*below, *(os.path.splitext(name)[0] for name in below)}
+        for owner in sorted(there & {*names, "localhost"}):
+            yield from map(os.fsdecode, DataLoader().find_vars_files(top, owner))
+
+
+def read_files(sources: Iterable[str], names: Collection[str]) -> list[File]:
+    """Return the YAML files of the inventory's sources; vaulted ones are left out.
+
+    names are those of groups and hosts.
+    """
     found: list[File] = []
     for source in sources:
         if not os.path.exists(source):
             continue
-        base = source if os.path.isdir(source) else os.path.dirname(source)
-        for path in _paths(source):
+        hosts = (path for path in _hosts_paths(source) if path.endswith(_SUFFIXES))
+        for path in (*filter(os.path.isfile, hosts), *_variables(source, names)):
             # Ansible has refused what it cannot decode, where it matters.
             with open(path, encoding="utf-8", errors="replace") as stream:
                 text = stream.read()
             if text.startswith("$ANSIBLE_VAULT"):
                 continue
-            name = os.path.relpath(path, base)
+            name = os.path.relpath(path, _beside(source))
             try:
-                found.append(File(name, yaml.compose(text, Loader=_LOADER)))
+                found.append(File(name, _compose(text)))
             except yaml.YAMLError as error:
                 # Of hosts Ansible only warns, and goes on without.
                 found.append(File(name, problem=_unreadable(name, text, error)))
     return found
 
 
-def find_closed(sources: Iterable[str], vault: Any = None) -> Iterator[Problem]:
+def _compose(text: str) -> Any:
+    """Return the root of YAML, or what JSON holds that only Ansible's reader of JSON takes."""
+    try:
+        return yaml.compose(text, Loader=_LOADER)
+    except yaml.YAMLError:
+        with contextlib.suppress(ValueError):
+            return json.loads(text)
+        raise
+
+
+def find_closed(
+    sources: Iterable[str], names: Collection[str], vault: Any = None
+) -> Iterator[Problem]:
     """Yield the files of variables that Ansible cannot read: its own line names none of them.
 
-    vault has the passwords that are given, and opens what is encrypted.
+    vault has the passwords that are given, and opens what is encrypted; names are those of groups
+    and hosts.
     """
     for source in sources:
-        base = source if os.path.isdir(source) else os.path.dirname(source)
-        for path in _paths(source):
-            name = os.path.relpath(path, base)
-            if name.startswith(_VARIABLES):
-                yield from _closed(path, name, vault)
+        # A list of hosts has no folder.
+        if os.path.exists(source) or "," not in source:
+            for path in _variables(source, names):
+                yield from _closed(path, os.path.relpath(path, _beside(source)), vault)
 
 
 def _closed(path: str, name: str, vault: Any) -> Iterator[Problem]:
@@ -108,11 +128,11 @@ def _closed(path: str, name: str, vault: Any) -> Iterator[Problem]:
             yield Problem(name, "is encrypted, and no password that is given opens it", remedy)
         return
     try:
-        node: Any = yaml.compose(text, Loader=_LOADER)
+        node = _compose(text)
     except yaml.YAMLError as error:
         yield _unreadable(name, text, error)
         return
-    if node is not None and not isinstance(node, yaml.MappingNode):
+    if node is not None and not isinstance(node, (yaml.MappingNode, dict)):
         yield Problem(name, "holds no variables", "write `name: value` lines")
 
 
@@ -177,20 +197,23 @@ def find_unparsed(
                 yield Problem(f"-i {name}", "there is no such file", "correct the path")
 
 
-def _hosts_paths(source: str) -> Iterator[str]:
-    """Yield what has hosts, as Ansible writes the paths.
+def _hosts_paths(source: str, seen: frozenset[str] = frozenset()) -> Iterator[str]:
+    """Yield what has hosts, as Ansible writes the paths, but no folder within itself.
 
     It tries every file of a folder, a text or a certificate as well.
     """
     if not os.path.isdir(source):
         yield source
         return
+    real = os.path.realpath(source)
+    if real in seen:
+        return
     for name in sorted(os.listdir(source)):
         path = os.path.join(source, name)
         if IGNORED.search(os.fsencode(name)):
             continue
         if os.path.isdir(path):
-            yield from _hosts_paths(path)
+            yield from _hosts_paths(path, seen | {real})
         elif os.path.splitext(name)[1] in _HOSTS or os.access(path, os.X_OK):
             yield path
 
@@ -231,3 +254,31 @@ def _clear(path: str, node: Any, option: Option | None, secret: bool) -> Iterato
             yield from _clear(f"{path}[{index}]", value, option.each if option else None, secret)
     elif secret and node.tag == "tag:yaml.org,2002:str" and not _NO_TEXT.fullmatch(node.value):
         yield path
+
+
+def _twice(node: Any) -> Iterator[tuple[str, int, int]]:
+    """Yield each key that a mapping has again: its text and the two lines, from 1."""
+    for mapping in mappings(node):
+        lines: dict[str, int] = {}
+        for key, _value in mapping.value:
+            if not isinstance(key, yaml.ScalarNode) or key.value == "<<":
+                continue
+            line = key.start_mark.line + 1
+            if key.value in lines:
+                yield key.value, lines[key.value], line
+            lines.setdefault(key.value, line)
+
+
+def find_duplicates(files: Iterable[File]) -> Iterator[Problem]:
+    """Yield a problem for each key that is there twice, with file and line as its path.
+
+    YAML readers keep the last one and Ansible only warns, so the copy of a host's line that was not
+    edited replaces that host, and nothing in the inventory that Ansible hands on shows it.
+    """
+    for file in files:
+        for key, first, second in _twice(file.node):
+            yield Problem(
+                f"{file.name}:{second}",
+                f"'{key}' is written here and on line {first}, and only one of the two counts",
+                "leave one",
+            )

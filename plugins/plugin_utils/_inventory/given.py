@@ -94,6 +94,7 @@ GIVEN = (
             "slurm_base_jwt",
             "slurm_base_plugins",
             "slurm_base_secrets_dir",
+            "slurm_base_slurmd_port",
             "slurm_base_state_dir",
             "slurm_compute_config_dir",
             "slurm_compute_configless",

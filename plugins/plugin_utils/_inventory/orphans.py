@@ -16,8 +16,7 @@ from collections.abc import Collection, Iterable, Iterator
 
 from ...module_utils._core.schema import Problem, closest
 from .._contract.contract import CLUSTER_GROUP, GROUPS
-
-_FORMS = ("", ".yml", ".yaml", ".json")
+from .files import FORMS
 
 
 def find_orphans(
@@ -45,15 +44,15 @@ def find_orphans(
             for name in names:
                 # A host's full name has dots.
                 owner, form = (name, "") if name in known else os.path.splitext(name)
-                if owner in known and form in _FORMS:
-                    first = min((f for f in _FORMS if owner + f in names), key=_FORMS.index)
+                if owner in known and form in FORMS:
+                    first = min((f for f in FORMS if owner + f in names), key=FORMS.index)
                     if form != first and os.path.isdir(os.path.join(folder, owner + first)):
                         yield _covered(f"{top}/{owner}", form)
                     elif form != first:
                         wrong = f"is not read beside {owner}{first}"
                         yield Problem(f"{top}/{name}", wrong, "write both into one file")
                 near = closest(owner, known, 0.8)
-                strange = form in _FORMS and not name.startswith(".") and owner not in known
+                strange = form in FORMS and not name.startswith(".") and owner not in known
                 if strange and (near or not shared):
                     wrong = f"no {kind} is called '{owner}', and this is never read"
                     remedy = f"write {near}{form}" if near else "remove it, or add the " + kind
@@ -67,7 +66,7 @@ def find_covered(sources: Iterable[str], paths: Iterable[str]) -> Iterator[Probl
     """
     above = {source if os.path.isdir(source) else os.path.dirname(source) for source in sources}
     for place in sorted({os.path.dirname(path) for path in paths}):
-        for form in _FORMS:
+        for form in FORMS:
             if any(os.path.isfile(os.path.join(one, place + form)) for one in above):
                 yield _covered(place, form)
 

@@ -22,7 +22,7 @@ from ansible.errors import AnsibleError
 from ...module_utils._core.schema import Problem, RoleSpec
 from .._contract.contract import GROUPS
 from .role_specs import load_defaults
-from .templates import has_template, load_templates, templar, trusted
+from .templates import has_template, load_templates, templar, texts, trusted
 from .values import Value, is_hidden
 
 Variables = Mapping[str, Mapping[str, Value]]
@@ -49,14 +49,7 @@ def _condition(text: Any) -> Any:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield str.__str__(value)
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _texts(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _texts(item)
+    return map(str.__str__, texts(value))
 
 
 def _names(value: Any, scopes: Iterable[Mapping[str, Any]]) -> frozenset[str]:

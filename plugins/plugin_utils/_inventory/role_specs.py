@@ -22,8 +22,10 @@ from .templates import has_template, load_templates
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-# `{{ target | default('gpu_nodes:cpu_nodes') }}`: the playbooks' way to name their groups.
-_TARGET = re.compile(r"\{\{.*?default\(\s*['\"]([^'\"]*)['\"].*?\}\}")
+# The playbooks' ways to name their groups: `{{ target | default('gpu_nodes:cpu_nodes') }}`, and a
+# list of such.
+_VALUE = re.compile(r"\{\{.*?\}\}", re.DOTALL)
+_NAMED = re.compile(r"['\"]([^'\"]*)['\"]")
 
 
 def collection_root() -> str:
@@ -40,7 +42,8 @@ def _load(path: str) -> Any:
 
 
 def _groups(hosts: Any) -> list[str]:
-    text = _TARGET.sub(r"\1", hosts if isinstance(hosts, str) else "")
+    text = hosts if isinstance(hosts, str) else ""
+    text = _VALUE.sub(lambda value: ":".join(_NAMED.findall(value.group())), text)
     return [group for group in text.split(":") if group.isidentifier()]
 
 

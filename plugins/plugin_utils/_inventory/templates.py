@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ansible import template
@@ -31,13 +31,21 @@ def is_like_template(text: str) -> bool:
     return text.startswith(_HEADER) or any(mark in text for mark in _MARKS)
 
 
+def texts(value: Any) -> Iterator[str]:
+    """Yield the texts of the value and of its parts, but no key."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from texts(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from texts(item)
+
+
 def has_template(value: Any) -> bool:
     """Return whether Ansible templates the value or a part of it."""
-    if isinstance(value, str):
-        return is_like_template(value) and _is_trusted(value)
-    if isinstance(value, Mapping):
-        return any(has_template(item) for item in value.values())
-    return isinstance(value, (list, tuple)) and any(has_template(item) for item in value)
+    return any(is_like_template(text) and _is_trusted(text) for text in texts(value))
 
 
 def templar(loader: Any) -> Any:

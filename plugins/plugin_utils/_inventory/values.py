@@ -67,6 +67,8 @@ class Inventory:
     reached: Mapping[str, str] = field(default_factory=dict)
     # As whom Ansible logs in over SSH, by host, where the inventory says it.
     logins: Mapping[str, Value] = field(default_factory=dict)
+    # Addresses at which SSH finds one machine for several hosts, with those.
+    shared: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     @cached_property
     def memberships(self) -> dict[str, tuple[str, ...]]:

@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 from ...module_utils._core.files import make_folder, remove_tree, rename, write_atomic
+from ...module_utils._core.redact import Redactor
 from ...module_utils._core.run import CommandRunner, ToolError
 from ...module_utils._host.packages.directory import index_entry, take
 
@@ -26,6 +28,7 @@ Say = Callable[[str], None]
 _HELPER = "/usr/lib/apt/apt-helper"
 _URI = re.compile(r"^'([^']+)' (\S+) (\d+) SHA256:([0-9a-f]{64})$", re.MULTILINE)
 _SIGNED_BY = re.compile(r"^(Signed-By: *)(/\S+)$", re.MULTILINE)
+_LOGIN = re.compile(r"(?<=://)[^\s/?#]*@")
 _UPDATE_S, _RESOLVE_S, _FETCH_S = 600.0, 300.0, 7200.0
 # One call of apt-helper: few enough for the length of a command line, and for a line of progress.
 _BATCH = 60
@@ -42,12 +45,17 @@ class File:
     asked_by: tuple[str, ...] = ()
 
 
-def parse_uris(text: str) -> list[File]:
-    """Return the files of `apt-get --print-uris`; a folder on this machine is not fetched."""
+def public(text: str) -> str:
+    """Return a text without the logins and secrets of its URLs."""
+    return Redactor().text(_LOGIN.sub("", text))
+
+
+def parse_uris(text: str, root: str) -> list[File]:
+    """Return the files of `apt-get --print-uris`, but for those of repositories in root."""
     return [
         File(uri, os.path.basename(unquote(uri)), int(size), digest)
         for uri, _name, size, digest in _URI.findall(text)
-        if not uri.startswith("file:")
+        if not uri.startswith(f"file:{root}/")
     ]
 
 
@@ -84,8 +92,11 @@ def keys_at(text: str, root: str, keys: Iterable[str]) -> tuple[str, list[str]]:
     return _SIGNED_BY.sub(place, text), missing
 
 
-def prepare(root: str, files: Mapping[str, str]) -> None:
-    """Write sources, pins and keys; lists of an earlier run stay, so that less is fetched."""
+def prepare(root: str, files: Mapping[str, str], stores: Iterable[str] = ()) -> None:
+    """Write sources, pins and keys; lists of an earlier run stay, so that less is fetched.
+
+    stores are the repositories that roles make on a node: here they are in root.
+    """
     for name in ("sources.list.d", "preferences.d", "keyrings"):
         remove_tree(f"{root}/etc/apt/{name}")
     remove_tree(f"{root}/usr/share/keyrings")
@@ -103,7 +114,10 @@ def prepare(root: str, files: Mapping[str, str]) -> None:
         if path.endswith(".sources"):
             text, lacking = keys_at(text, root, files)
             missing += lacking
-        write_atomic(root + path, text)
+            for store in stores:
+                text = text.replace(f"file:{store}\n", f"file:{root}{store}\n")
+        # It may have the password of a repository.
+        write_atomic(root + path, text, 0o600)
     if missing:
         raise ToolError(
             f"{missing[0]}: not on this machine; install debian-archive-keyring or "
@@ -120,16 +134,16 @@ def resolve(run: CommandRunner, root: str, packages: Sequence[str]) -> list[File
     answer = run(["apt-get", *options(root), "update", "-q"], _UPDATE_S)
     if not answer.ok:
         raise ToolError(
-            f"the package sources cannot be reached: {answer.describe(3)}; run this on a machine "
-            "with Internet access"
+            f"the package sources cannot be reached: {public(answer.describe(3))}; run this on a "
+            "machine with Internet access"
         )
     found: dict[str, File] = {}
     for extra in ([], ["--no-install-recommends"]):
         words = ["install", "-q", "-y", "--print-uris", *extra, *packages]
         answer = run(["apt-get", *options(root), *words], _RESOLVE_S)
         if not answer.ok:
-            raise ToolError(f"the sources lack something: {answer.describe(8)}")
-        for one in parse_uris(answer.out):
+            raise ToolError(f"the sources lack something: {public(answer.describe(8))}")
+        for one in parse_uris(answer.out, root):
             found[one.name] = one
     return [found[name] for name in sorted(found)]
 
@@ -146,19 +160,44 @@ def fetch(run: CommandRunner, say: Say, files: Sequence[File], target: str) -> i
         batch = missing[start : start + _BATCH]
         remove_tree(partial)
         make_folder(partial)
-        words = []
+        words = ["-o", "APT::Sandbox::User=", "-o", "Acquire::Retries=3", "download-file"]
         for one in batch:
-            words += [one.uri, os.path.join(partial, one.name), f"SHA256:{one.sha256}"]
-        keep = ["-o", "APT::Sandbox::User=", "-o", "Acquire::Retries=3"]
-        answer = run([_HELPER, *keep, "download-file", *words], _FETCH_S)
+            # All users see a command; of file: there would be a link.
+            uri = re.sub("^file:", "copy:", _LOGIN.sub("", one.uri))
+            words += [uri, os.path.join(partial, one.name), f"SHA256:{one.sha256}"]
+        with tempfile.TemporaryDirectory() as private:
+            logins = _logins(batch)
+            if logins:
+                write_atomic(f"{private}/auth.conf", logins, 0o600)
+                words = ["-o", f"Dir::Etc::netrc={private}/auth.conf", *words]
+            answer = run([_HELPER, *words], _FETCH_S)
         for one in batch:
             if digest_of(os.path.join(partial, one.name)) == one.sha256:
                 rename(os.path.join(partial, one.name), os.path.join(target, one.name))
         if not answer.ok:
-            raise ToolError(_refusal(answer.text, answer.describe(3)))
+            raise ToolError(_refusal(public(answer.text), public(answer.describe(3))))
         say(f"{os.path.basename(target)}: {start + len(batch)} of {len(missing)} files fetched")
     remove_tree(partial)
     return len(missing)
+
+
+def _logins(files: Sequence[File]) -> str:
+    """Return the logins of URLs as apt_auth.conf(5) has them; ToolError for one it cannot have."""
+    lines = set()
+    for one in files:
+        parts = urlsplit(one.uri)
+        login, found, host = parts.netloc.rpartition("@")
+        if found:
+            name, _colon, password = (unquote(word) for word in login.partition(":"))
+            if re.search(r"\s", name + password):
+                raise ToolError(f"{public(one.uri)}: its login has a space, which apt cannot take")
+            if not name:
+                raise ToolError(f"{public(one.uri)}: its login has no name, which apt cannot take")
+            secret = f" password {password}" if password else ""
+            # apt-helper encodes these two in a URL, and looks for the login of the result.
+            for path in (parts.path, parts.path.replace("~", "%7e").replace("+", "%2b")):
+                lines.add(f"machine {parts.scheme}://{host}{path} login {name}{secret}\n")
+    return "".join(sorted(lines))
 
 
 def _refusal(text: str, message: str) -> str:
@@ -170,8 +209,8 @@ def _refusal(text: str, message: str) -> str:
 
 
 def digest_of(path: str) -> str:
-    """Return the SHA-256 of a file; empty without one."""
-    return take(path, "") if os.path.isfile(path) else ""
+    """Return the SHA-256 of a file; empty without one, or with a link to one elsewhere."""
+    return take(path, "") if os.path.isfile(path) and not os.path.islink(path) else ""
 
 
 def index(run: CommandRunner, folder: str, files: Sequence[File]) -> str:

@@ -47,7 +47,8 @@ _PHASES = ("install", "configure", "service")
 _SOURCES = ("/etc/apt/sources.list", "/etc/apt/preferences.d/", "/etc/apt/keyrings/")
 _KEYS = ("/etc/apt/keyrings/", "/usr/share/keyrings/")
 _SOURCE_WORDS = ("/etc/apt/", "key_file")
-_OWN = "/var/lib/baremetal-dgx/packages/"
+# Of these the role has fetched the packages itself.
+FETCHED = "/var/lib/baremetal-dgx/packages/"
 
 
 @dataclass(frozen=True, order=True)
@@ -74,7 +75,7 @@ class Wanted:
     # Sources, pins and keys, by their path on the node.
     files: dict[str, str] = field(default_factory=dict)
     downloads: set[Download] = field(default_factory=set)
-    # Folders of the site's own, by the folder that the role makes of them.
+    # Folders of packages, the site's or of what is fetched, by what the role makes of them.
     folders: dict[str, dict[str, str]] = field(default_factory=dict)
     images: dict[str, set[str]] = field(default_factory=dict)
     # The inputs that say where something comes from.
@@ -232,10 +233,9 @@ class Reader:
 
     def _folder(self, arguments: Mapping[str, Any], scope: Mapping[str, Any]) -> None:
         found = self._value(dict(arguments), scope)
-        if not found["path"].startswith(_OWN):
-            self._wanted.folders[found["destination"]] = {
-                key: found.get(key, "") for key in ("path", "sha256", "manifest")
-            } | {"role": self._role}
+        self._wanted.folders[found["destination"]] = {
+            key: found.get(key, "") for key in ("path", "sha256", "manifest")
+        } | {"role": self._role}
 
     def _images(self, arguments: Mapping[str, Any], scope: Mapping[str, Any]) -> None:
         for image in self._value(arguments["images"], scope):

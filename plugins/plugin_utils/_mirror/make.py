@@ -7,11 +7,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote, unquote
 
 from ...module_utils._core.files import (
     make_folder,
@@ -23,9 +25,9 @@ from ...module_utils._core.files import (
 from ...module_utils._core.run import CommandRunner, ToolError
 from ...module_utils._host.packages import directory
 from .._inventory.orphans import find_covered
-from .apt import File, Say, digest_of, fetch, index, prepare, resolve
+from .apt import File, Say, digest_of, fetch, index, prepare, public, resolve
 from .control import build_collection, fetch_wheels
-from .fetched import Wanted
+from .fetched import FETCHED, Wanted
 from .key import Key
 from .platforms import PLATFORMS, Platform
 from .redirects import Place, redirected, variable_files
@@ -68,6 +70,8 @@ class Made:
     # Path in the folder -> source, and what asked for it.
     sources: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
     left: list[str] = field(default_factory=list)
+    # What begins with it was not made by this run, and stays: its source, and what asked for it.
+    kept: dict[str, tuple[str, tuple[str, ...]]] = field(default_factory=dict)
 
 
 def problems_of(hosts: Mapping[str, Host], url: str, sources: Iterable[str]) -> list[str]:
@@ -99,20 +103,20 @@ def make(order: Order, run: CommandRunner, say: Say) -> dict[str, Any]:
     """Fetch everything, sign it, write the manifest; ToolError, OSError."""
     _take(order.folder)
     made = Made()
+    places = _downloads(order, run, say, made)
     key = Key(run, f"{order.state}/gnupg")
     try:
         fresh = text_if_there(f"{order.folder}/key.asc") != key.public
         for name in sorted({host.platform.name for host in order.hosts.values()}):
             hosts = {n: h for n, h in order.hosts.items() if h.platform.name == name}
             if PLATFORMS[name].has_apt:
-                _apt(order, run, say, made, key, fresh, name, hosts)
+                _apt(order, run, say, made, key, fresh, name, hosts, places)
             else:
                 _rpm(order, made, name, hosts)
         # Not before all is signed by it: what a run did not get to would keep an old signature.
         _put(order, made, "key.asc", key.public, "made here")
     finally:
         key.close()
-    places = _downloads(order, run, say, made)
     if order.core:
         say("what the control machine needs")
         fetch_wheels(run, f"{order.folder}/control/wheels", order.core)
@@ -121,8 +125,13 @@ def make(order: Order, run: CommandRunner, say: Say) -> dict[str, Any]:
         path = build_collection(run, order.root, f"{order.folder}/control")
         named = f"control/{os.path.basename(path)}"
         made.sources[named] = ("this collection", ("the control machine",))
+    else:
+        # A control machine may have been left out of this run, not of the folder.
+        made.kept["control/"] = ("an earlier run", ("the control machine",))
     base = order.url.rstrip("/")
-    texts = _variables(order.hosts, base, key.public, lambda sha256: f"{base}/{places[sha256]}")
+    texts = _variables(
+        order.hosts, base, key.public, lambda sha256: f"{base}/{quote(places[sha256], safe='/+~')}"
+    )
     for name, text in texts.items():
         _put(order, made, f"inventory/{name}", text, "made here")
     _own(order, made)
@@ -194,13 +203,14 @@ def _apt(
     fresh: bool,
     name: str,
     hosts: Mapping[str, Host],
+    places: Mapping[str, str],
 ) -> None:
     files: dict[str, File] = {}
     groups = _groups(hosts)
     for number, (wanted, asked) in enumerate(groups, 1):
         root = f"{order.state}/apt/{name}-{number}"
-        prepare(root, {**wanted.files, **_keys(order, run, wanted)})
-        _site_folders(run, root, wanted)
+        prepare(root, {**wanted.files, **_keys(order, run, wanted)}, wanted.folders)
+        _stores(order, run, root, wanted, places)
         packages = [*asked, *order.extra]
         say(f"{name}: packages of {number} of {len(groups)} kinds of hosts: {len(packages)} names")
         for one in resolve(run, root, packages):
@@ -218,7 +228,10 @@ def _apt(
     text = index(run, target, found)
     key.sign(target, text, PLATFORMS[name].facts["distribution"], fresh)
     for one in found:
-        made.sources[f"apt/{name}/{one.name}"] = (one.uri, one.asked_by or ("a dependency",))
+        made.sources[f"apt/{name}/{one.name}"] = (
+            public(one.uri),
+            one.asked_by or ("a dependency",),
+        )
     for one_name in ("Packages", "InRelease"):
         made.sources[f"apt/{name}/{one_name}"] = ("made here", ())
 
@@ -234,19 +247,42 @@ def _keys(order: Order, run: CommandRunner, wanted: Wanted) -> dict[str, str]:
     return keys
 
 
-def _site_folders(run: CommandRunner, root: str, wanted: Wanted) -> None:
-    """Make repositories of the site's own folders, whose packages may need others."""
+def _stores(
+    order: Order, run: CommandRunner, root: str, wanted: Wanted, places: Mapping[str, str]
+) -> None:
+    """Make the repositories that roles make of folders, whose packages may need others."""
     for place, folder in wanted.folders.items():
-        if not os.path.isdir(folder["path"]):
+        if folder["path"].startswith(FETCHED):
+            folder = _fetched(order, root, wanted, folder, places)
+        elif not os.path.isdir(folder["path"]):
             raise ToolError(
                 f"{folder['role']}: its packages are in {folder['path']}, which is not on this "
                 "machine; copy or mount it here under the same path"
             )
-        params = {**folder, "manifest": folder["manifest"] or "SHA256SUMS"}
+        params = {**folder, "manifest": folder["manifest"] or SUMS}
         params["destination"] = root + place
         sums, kind, text = directory.load(params)
         if not directory.is_taken_over(params["destination"], sums, text):
             directory.bring_over(run, params, sums, kind, text, check_mode=False)
+
+
+def _fetched(
+    order: Order,
+    root: str,
+    wanted: Wanted,
+    folder: Mapping[str, str],
+    places: Mapping[str, str],
+) -> dict[str, str]:
+    """Return a folder of packages that the role fetches itself, with copies of them."""
+    path, sums = root + folder["path"], ""
+    remove_tree(path)
+    for one in sorted(wanted.downloads):
+        above, name = os.path.split(one.place)
+        if above == folder["path"]:
+            directory.take(f"{order.folder}/{places[one.sha256]}", f"{path}/{name}")
+            sums += f"{one.sha256}  {name}\n"
+    write_atomic(f"{path}/{SUMS}", sums)
+    return {**folder, "path": path, "sha256": hashlib.sha256(sums.encode()).hexdigest()}
 
 
 def _rpm(order: Order, made: Made, name: str, hosts: Mapping[str, Host]) -> None:
@@ -261,6 +297,7 @@ def _rpm(order: Order, made: Made, name: str, hosts: Mapping[str, Host]) -> None
     )
     _put(order, made, f"rpm/{name}/packages.txt", "\n".join(asked) + "\n", "made here")
     _put(order, made, f"rpm/{name}/fetch.sh", script, "made here")
+    made.kept[f"rpm/{name}/packages/"] = (f"rpm/{name}/fetch.sh", ())
     made.left.append(
         f"{name}: {len(asked)} packages; run sh rpm/{name}/fetch.sh on a machine of that system, "
         "and write node_base_repositories for its hosts by hand"
@@ -276,11 +313,12 @@ def _downloads(order: Order, run: CommandRunner, say: Say, made: Made) -> dict[s
                 asked.setdefault(one.sha256, (one.url, set()))[1].add(one.role)
     places: dict[str, str] = {}
     for sha256, (url, roles) in sorted(asked.items()):
-        name = os.path.basename(url.split("?")[0]) or "file"
+        name = os.path.basename(unquote(url.split("?")[0]))
+        name = name if name.strip(".") else "file"
         folder = f"{order.folder}/files/{sha256}"
         made.fetched += fetch(run, say, [File(url, name, -1, sha256)], folder)
         places[sha256] = f"files/{sha256}/{name}"
-        made.sources[places[sha256]] = (url, tuple(sorted(roles)))
+        made.sources[places[sha256]] = (public(url), tuple(sorted(roles)))
     return places
 
 
@@ -302,9 +340,12 @@ def _own(order: Order, made: Made) -> None:
         for image, roles in host.wanted.images.items():
             images.setdefault(image, set()).update(roles)
         for folder in host.wanted.folders.values():
-            folders[folder["path"]] = folder["role"]
+            if not folder["path"].startswith(FETCHED):
+                folders[folder["path"]] = folder["role"]
     for image, roles in sorted(images.items()):
-        made.left.append(f"image {image} ({', '.join(sorted(roles))}): import or load it by hand")
+        made.left.append(
+            f"image {public(image)} ({', '.join(sorted(roles))}): import or load it by hand"
+        )
     for path, role in sorted(folders.items()):
         made.left.append(f"folder {path} ({role}): copy or mount it on the nodes")
 
@@ -317,9 +358,9 @@ def _finish(order: Order, made: Made) -> dict[str, Any]:
             path = os.path.join(above, name)
             relative = os.path.relpath(path, order.folder)
             if relative not in made.sources and relative not in (MANIFEST, SUMS):
-                # A control machine may have been left out of this run, not of the folder.
-                if relative.startswith("control/") and not order.core:
-                    made.sources[relative] = ("an earlier run", ("the control machine",))
+                place = next((one for one in made.kept if relative.startswith(one)), None)
+                if place:
+                    made.sources[relative] = made.kept[place]
                     continue
                 remove(path)
                 removed += 1
@@ -340,7 +381,7 @@ def _finish(order: Order, made: Made) -> dict[str, Any]:
             write_atomic(os.path.join(order.folder, name), text)
     total = sum(row["size"] for row in rows)
     return {
-        "changed": before != manifest,
+        "changed": before != manifest or removed > 0,
         "fetched": made.fetched,
         "removed": removed,
         "files": len(rows),

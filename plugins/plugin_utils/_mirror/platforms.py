@@ -47,37 +47,28 @@ def _facts(family: str, name: str, version: str, release: str, manager: str) -> 
     }
 
 
-def _debian(version: str, release: str) -> Platform:
-    # The security archive has another host; both are redirected to the nearest copy.
-    main, key = "http://deb.debian.org/debian", "debian-archive-keyring.gpg"
-    text = "\n".join(
-        (
-            _deb822(main, f"{release} {release}-updates", "main", key),
-            _deb822(f"{main}-security", f"{release}-security", "main", key),
-        )
-    )
+def _apt(distribution: str, version: str, release: str, parts: str, *hosts: str) -> Platform:
+    """`hosts` serve the release and its security updates; Debian redirects to the nearest copy."""
+    name = distribution.lower()
+    suites = (f"{release} {release}-updates", f"{release}-security")
+    key = f"{name}-archive-keyring.gpg"
+    blocks = (_deb822(*one, parts, key) for one in zip(hosts, suites, strict=True))
     return Platform(
-        f"debian-{version}",
-        _facts("Debian", "Debian", version, release, "apt"),
-        ("/etc/apt/sources.list.d/debian.sources", text),
-        ("debian", version),
+        f"{name}-{version}",
+        _facts("Debian", distribution, version, release, "apt"),
+        (f"/etc/apt/sources.list.d/{name}.sources", "\n".join(blocks)),
+        (name, version),
     )
+
+
+def _debian(version: str, release: str) -> Platform:
+    main = "http://deb.debian.org/debian"
+    return _apt("Debian", version, release, "main", main, f"{main}-security")
 
 
 def _ubuntu(version: str, release: str) -> Platform:
-    key, parts = "ubuntu-archive-keyring.gpg", "main restricted universe multiverse"
-    text = "\n".join(
-        (
-            _deb822("http://archive.ubuntu.com/ubuntu", f"{release} {release}-updates", parts, key),
-            _deb822("http://security.ubuntu.com/ubuntu", f"{release}-security", parts, key),
-        )
-    )
-    return Platform(
-        f"ubuntu-{version}",
-        _facts("Debian", "Ubuntu", version, release, "apt"),
-        ("/etc/apt/sources.list.d/ubuntu.sources", text),
-        ("ubuntu", version),
-    )
+    hosts = (f"http://{name}.ubuntu.com/ubuntu" for name in ("archive", "security"))
+    return _apt("Ubuntu", version, release, "main restricted universe multiverse", *hosts)
 
 
 def _el(name: str, distribution: str, version: str) -> Platform:

@@ -15,6 +15,8 @@ from typing import Any
 
 import yaml
 
+from ...module_utils._core.schema import EXTRA
+
 # Which of the mirror's files a URL and its checksum lead to, by checksum.
 Place = Callable[[str], str]
 
@@ -144,14 +146,16 @@ def variable_files(
 
     hosts has the inputs of each host, places where the inventory says each of them now
     (GROUP.NAME, or GROUP.HOST.NAME). What is written there would win over what is written for all
-    nodes, so the new value is written there, too; it wins by the name of its file.
+    nodes, so the new value is written there, too; it wins by the name of its file. A value of the
+    command line hides where the inventory says another: the new one is written for the host.
     """
     texts: dict[str, dict[str, Any]] = {}
     common = _common(hosts.values())
     for host, inputs in hosts.items():
         for name, value in inputs.items():
-            words = places[host].get(name, f"{top}.{name}").split(".")
-            alone = len(words) > 2 or name not in common
+            place = places[host].get(name, top)
+            words = place.split(".")
+            alone = place.startswith(EXTRA) or len(words) > 2 or name not in common
             path = f"host_vars/{host}" if alone else f"group_vars/{words[0]}"
             texts.setdefault(f"{path}/zz_mirror.yml", {})[name] = value
     note = "---\n# Written by baremetal.dgx.mirror: everything comes from the folder.\n"

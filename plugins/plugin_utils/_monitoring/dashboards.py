@@ -10,8 +10,7 @@ The JSON is that of Grafana 9 and later (schema 38); only what differs from its 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 SCHEMA = 38
@@ -37,20 +36,6 @@ def queries_of(panel: Mapping[str, Any]) -> list[dict[str, str]]:
     """Return expression and legend of each query of a panel."""
     given = panel.get("queries") or [panel]
     return [{"expr": str(one["expr"]), "legend": one.get("legend", "")} for one in given]
-
-
-def panels_of(spec: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield each panel with the title of its dashboard."""
-    for dashboard in spec["dashboards"]:
-        for row in dashboard["rows"]:
-            for panel in row["panels"]:
-                yield dashboard["title"], panel
-
-
-def executable(expr: str, range_s: int = 60) -> str:
-    """Return the expression without Grafana's variables: all nodes, and a fixed range."""
-    text = expr.replace("$__rate_interval", f"{range_s}s").replace("$__range", f"{range_s}s")
-    return re.sub(r"\$[a-z_]+", ".+", text)
 
 
 def dashboards(spec: Mapping[str, Any], datasource: str) -> dict[str, dict[str, Any]]:

@@ -126,14 +126,6 @@ class Fleet:
         return sorted(found, key=lambda one: (one.check, one.subject))
 
 
-def outliers(records: Iterable[Record]) -> list[Outlier]:
-    """Return what stands out among records that pass, per check, unit and kind of subject."""
-    fleet = Fleet()
-    for record in records:
-        fleet.add(record)
-    return fleet.outliers()
-
-
 def outlier_records(found: Iterable[Outlier], failing: Set[str]) -> list[Record]:
     """Return outliers as records of `fleet.CHECK` for the checks that a site lets them fail."""
     return [_record(one) for one in found if one.check in failing]

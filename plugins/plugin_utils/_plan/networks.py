@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -316,6 +316,23 @@ def reach_warnings(
             f"{item.host_path}.ansible_host: {address}, and {path} makes its address "
             f"{item.address}{_so_on(len(found) - 1)}; unless it moves, write the same in both"
         )
+
+
+def check_reached(
+    placed: list[Placed], access: Network, shared: Iterable[tuple[str, tuple[str, ...]]]
+) -> Iterator[Problem]:
+    """Yield hosts that are one machine to SSH (`shared`): tasks of both would change it.
+
+    Where the plan has them at one address as well, check_addresses reports it.
+    """
+    known = {item.host: item for item in placed if item.network == access.name}
+    for address, hosts in shared:
+        found = [known[host] for host in hosts if host in known]
+        for item in found[1:]:
+            if item.address != found[0].address:
+                wrong = f"{address} is also where SSH finds {found[0].host_path}"
+                remedy = "write the address of this host, or its port in ansible_port"
+                yield Problem(f"{item.host_path}.ansible_host", wrong, remedy)
 
 
 def _type(item: Placed) -> str:

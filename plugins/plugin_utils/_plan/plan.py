@@ -20,6 +20,7 @@ from .._inventory.hosts import type_of
 from .._inventory.values import Inventory, Value
 from . import bmc as _plan_bmc
 from . import cabling as _plan_cabling
+from . import containers as _plan_containers
 from . import fabric as _plan_fabric
 from . import interfaces as _plan_interfaces
 from . import leaf_spine as _plan_leaf_spine
@@ -137,6 +138,9 @@ def _check_addresses(
             reached = {**inventory.reached, **inventory.addresses}
             findings.warnings.extend(
                 _plan_networks.reach_warnings(in_use, networks[access.value], reached)
+            )
+            findings.problems.extend(
+                _plan_networks.check_reached(in_use, networks[access.value], inventory.shared)
             )
         lacking = _without_address(nodes, inventory, access.value)
         findings.problems.extend(_plan_nodes.missing_addresses(lacking, access.value))
@@ -445,6 +449,7 @@ def make_plan(
         _check_interfaces(nodes, valid, known.value, networks, placed, access, rails, findings)
         findings.problems.extend(_plan_bmc.check_bmcs(nodes, valid, known, access, placed))
     _check_slurm(inventory, valid, nodes, cluster, findings)
+    findings.problems.extend(_plan_containers.check_containers(nodes, valid, inventory.hosts))
     _check_slurm_values(inventory, valid, nodes, profiles, fabric, networks, cluster, findings)
     wired = [node for node in nodes if _plan_nodes.has_place(node, profiles)]
     findings.problems.extend(

@@ -21,6 +21,7 @@ from ...module_utils._core.schema import (
     Unresolved,
     check_value,
     closest,
+    leaves,
     missing_remedy,
     words,
 )
@@ -130,15 +131,9 @@ def _unresolved(path: str, value: Unresolved) -> Problem:
 
 def _inside(path: str, value: Any, needed: bool) -> Iterator[Problem]:
     """Yield what could not be templated; facts are a problem only where the value is needed."""
-    if isinstance(value, Unresolved):
-        if needed or not value.later:
-            yield _unresolved(path, value)
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _inside(f"{path}.{key}", item, needed)
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            yield from _inside(f"{path}[{index}]", item, needed)
+    for where, one in leaves(path, value):
+        if isinstance(one, Unresolved) and (needed or not one.later):
+            yield _unresolved(where, one)
 
 
 def _unknown(name: str, owner: str, path: str, options: Mapping[str, Option]) -> Problem:

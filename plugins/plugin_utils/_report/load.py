@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...module_utils._core.record import NOT_MEASURED, Record, flaw
+from ...module_utils._core.record import NOT_MEASURED, PASS, Record, flaw
 from ...module_utils._core.verdict import BACKUP, FABRIC, is_about_another, layer_of
 from ...module_utils._evidence.batch import (
     Batch,
@@ -99,6 +99,9 @@ def load_report(
     used = {one.key: one for one in sorted(last.values(), key=lambda one: one.order)}
     for batch in used.values():
         collector.batch(batch)
+    changed = changes(batches)
+    gone = {(check, subject) for check, subject, _before, _after in changed.gone}
+    passed: set[tuple[str, str]] = set()
     counted: dict[tuple[str, int], int] = {}
     for run in sorted({run for run, _number in used}):
         read: dict[tuple[str, int], Batch] = {}
@@ -112,8 +115,11 @@ def load_report(
                     problems_of_run.lines.append(
                         f"{run}: {record['subject']} {record['check']}: {kept['text']}"
                     )
+                about = kept["check"], kept["subject"]
                 if standing is not None and is_kept(kept):
-                    kept = kept if (kept["check"], kept["subject"]) in standing else _gone(kept)
+                    kept = kept if about in standing else _gone(kept)
+                if kept["status"] == PASS:
+                    passed |= gone & {about, *_cables_of(kept)}
                 collector.record(batch, kept)
         # Only the ends of batches have been looked at before.
         for key in (key for key in used if key[0] == run):
@@ -126,7 +132,7 @@ def load_report(
             collector.flow(json.loads(line))
     return collector.report(
         at=at,
-        changes=changes(batches),
+        changes=changed.with_passed(passed),
         repeat_offenders=list(_repeat_offenders(store, at, problems)),
         runs=_runs(used, counted),
         problems=problems.lines,
@@ -143,6 +149,13 @@ def usable(batch: Batch, data: Mapping[str, Any]) -> Mapping[str, Any]:
     ):
         return data
     return replace(accepted(data, batch.scope), at=str(batch.head["at"])).as_data()
+
+
+def _cables_of(record: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return (check, subject) of each cable of a record of cables that are right."""
+    if not record["subject"].startswith("cables:"):
+        return []
+    return [(record["check"], f"cable:{line}") for line in record.get("evidence", ())]
 
 
 def _standing(folder: str, problems: Problems) -> set[tuple[str, str]] | None:

@@ -128,11 +128,6 @@ def dcgm_limit(level: int, given: float | None) -> float:
     return given or TIME_LIMITS[level]
 
 
-def loading(asked: Mapping[str, str]) -> list[str]:
-    """Return the parts that are asked for and load the node."""
-    return [name for name, part in PARTS.items() if part.loads and not asked[name]]
-
-
 def fold(
     node: str,
     asked: Mapping[str, str],

@@ -3,14 +3,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""Saves the records of many nodes: a file for each, the serial numbers by slot, the evidence."""
+"""Saves the records of many nodes: a file for each, the serial numbers by slot, the evidence.
+
+What did not come back is an answer, too: that the node does not answer, by name of the part.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ...module_utils._core.files import make_folder, read_json, write_atomic
@@ -18,12 +22,13 @@ from ...module_utils._core.record import PASS, utc_text
 from ...module_utils._evidence.links import LinkStore
 from ...module_utils._evidence.parts import known_parts, merged
 from ...module_utils._evidence.store import Store
+from ...module_utils._node_validation.spool import Spool
 from .levels import fold
 from .node_file import node_file
-from .records import read_spool, result_of
 from .runs import forget
 
 _SOURCE = "validate_nodes"
+_MORE = 200
 
 
 def save_all(options: Mapping[str, Any], now: float) -> dict[str, Any]:
@@ -107,3 +112,65 @@ def _add(
     if links:
         with store.locked():
             LinkStore(store.folder).add(node, links, now, simulated)
+
+
+def read_spool(run: str, paths: Iterable[str], nodes: Iterable[str]) -> Spool:
+    """Return the answers of these compressed files; one that is cut gives what it has. OSError."""
+    known, spool = set(nodes), Spool(run)
+    for path in paths:
+        try:
+            with gzip.open(path, "rt", encoding="utf-8", errors="replace") as lines:
+                for line in lines:
+                    node, colon, text = line.partition(": ")
+                    if colon and node in known:
+                        spool.feed(node, text)
+        except (EOFError, gzip.BadGzipFile):
+            continue
+    return spool
+
+
+def why_missing(spool: Spool, node: str, part: str) -> str:
+    """Return why a part of a node has no answer, one line."""
+    torn = spool.torn(node, part)
+    reported = " | ".join(spool.messages.get(node, ()))[-_MORE:]
+    if node in spool.foreign:
+        return f"its lines speak of another node ({spool.foreign[node]} lines were left out)"
+    if torn:
+        return torn
+    if spool.count(node):
+        return f"it answered {spool.count(node)} parts and then nothing" + (
+            f": {reported}" if reported else ""
+        )
+    return reported or "nothing came from it"
+
+
+def answers_of(
+    spool: Spool, node: str, parts: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return what each part answered, as a task returns it, and why some were not begun."""
+    answers: dict[str, Any] = {}
+    in_the_way: dict[str, str] = {}
+    for part in parts:
+        answer = spool.answer(node, part)
+        if answer is None:
+            answers[part] = {"unreachable": True, "msg": why_missing(spool, node, part)}
+        elif answer.get("skipped"):
+            in_the_way[part] = f"the node was not loaded: {answer.get('why') or 'no reason given'}"
+        else:
+            answers[part] = answer
+    return answers, in_the_way
+
+
+def result_of(
+    spool: Spool,
+    node: str,
+    asked: Mapping[str, str],
+    nothing: Mapping[str, str],
+    at: str,
+    level: str,
+) -> tuple[dict[str, Any], list[Any]]:
+    """Return the folded answer of a node, and the readings of its links."""
+    parts = [part for part, why in asked.items() if not why]
+    answers, in_the_way = answers_of(spool, node, parts)
+    result = fold(node, asked, answers, at, in_the_way, nothing, level)
+    return result, answers.get("ib_health", {}).get("links") or []

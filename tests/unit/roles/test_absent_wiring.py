@@ -7,13 +7,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 from wiring import Wiring, example, write
 
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.subject import fabric_host
 
 ABSENT = {"node_state": "absent"}
-CONTAINERS = {"enroot_source": "packages", "pyxis_source": "preinstalled"}
+IMAGES = [{"name": "a.sqsh", "uri": "docker://a"}]
+CONTAINERS = {
+    "enroot_source": "packages",
+    "enroot_images": IMAGES,
+    "enroot_images_dir": "/cephfs/images",
+    "pyxis_source": "preinstalled",
+}
 
 
 def wiring(folder: Path, hosts: dict[str, Any], variables: dict[str, Any] | None = None) -> Wiring:
@@ -36,6 +43,39 @@ def test_images_are_imported_and_jobs_tried_on_hosts_that_are_there(tmp_path: Pa
     none = {"login_nodes": {"login-01": ABSENT}, "gpu_nodes": nodes}
     given = wiring(tmp_path / "none", none, CONTAINERS).of("dgx-02")
     assert (given["enroot_importer"], given["pyxis_submit_host"]) == ("dgx-02", "head-01")
+
+
+@pytest.mark.parametrize(
+    ("login", "importer"),
+    [
+        pytest.param({}, "login-01", id="the first login host"),
+        pytest.param({"enroot_source": "none"}, "dgx-01", id="no enroot there"),
+        pytest.param({"enroot_state": "absent"}, "dgx-01", id="enroot is removed there"),
+        pytest.param({"enroot_images": []}, "dgx-01", id="no images there"),
+        pytest.param({"enroot_images": IMAGES * 2}, "dgx-01", id="other images there"),
+    ],
+)
+def test_images_are_imported_by_a_host_that_has_them(
+    tmp_path: Path, login: dict[str, Any], importer: str
+) -> None:
+    hosts = {"login_nodes": {"login-01": login}, "gpu_nodes": {"dgx-01": None, "dgx-02": None}}
+    found = wiring(tmp_path, hosts, CONTAINERS)
+    assert found.of("dgx-02")["enroot_importer"] == importer
+    if login.get("enroot_images"):
+        assert found.of("login-01")["enroot_importer"] == "login-01"
+
+
+def test_a_list_of_images_may_stay_while_enroot_is_removed(tmp_path: Path) -> None:
+    """As docs/slurm.md has it, on some hosts or on all."""
+    gone = {"enroot_state": "absent", "pyxis_state": "absent"}
+    images = {"enroot_images": IMAGES * 2}
+    logins = {"login_nodes": {"login-01": {**gone, **images}}, "gpu_nodes": {"dgx-01": None}}
+    for name, hosts, more in (
+        ("all", {"gpu_nodes": {"dgx-01": None}}, gone),
+        ("some", logins, {"pyxis_source": "none"}),
+    ):
+        found = wiring(tmp_path / name, hosts, {**CONTAINERS, **more})
+        assert "enroot" in found.of("dgx-01")["__cluster_roles"]
 
 
 def test_one_host_that_is_there_sweeps_the_fabric(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -176,21 +177,43 @@ def test_packages_by_url(enroot: dict[str, dict[str, Any]]) -> None:
     assert "Trusted: yes" in source["content"]
 
 
+def package_task(role: str) -> dict[str, Any]:
+    """The options of the task that holds packages, which runs whatever the source is."""
+    tasks = read_yaml(ROLES / role / "tasks/install.yml")
+    (task,) = (one for one in tasks if "baremetal.dgx.system_packages" in one)
+    assert "when" not in task, "what an earlier run has held is released without a source, too"
+    options: dict[str, Any] = task["baremetal.dgx.system_packages"]
+    return options
+
+
+def test_each_role_that_holds_by_its_version_has_a_record() -> None:
+    """Without it, what the inventory says no more stays held."""
+    holding = {
+        path.parts[-3]
+        for path in ROLES.glob("*/tasks/install.yml")
+        if re.search(r"^    held: ", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    assert {"_service", "dcgm", "infiniband", "nvidia_driver"} < holding
+    # The inventory lists what node_base holds, and what it releases.
+    for role in holding - {"node_base"}:
+        name = "{{ _service_name }}" if role == "_service" else role
+        assert package_task(role)["holds_file"] == f"/var/lib/baremetal-dgx/held/{name}"
+
+
 @pytest.mark.parametrize(
     ("role", "source", "others"),
     [
         ("enroot", "packages", ("preinstalled", "none")),
         ("nvidia_container_toolkit", "configured", ("preinstalled", "none")),
+        ("dcgm", "configured", ("preinstalled", "none")),
+        ("dcgm_exporter", "configured", ("preinstalled", "container")),
+        ("grafana", "repository", ("archive",)),
     ],
 )
 def test_a_hold_ends_with_the_version_or_the_source(
     tmp_path: Path, role: str, source: str, others: tuple[str, ...]
 ) -> None:
-    tasks = read_yaml(ROLES / role / "tasks/install.yml")
-    (task,) = (one for one in tasks if "baremetal.dgx.system_packages" in one)
-    options = task["baremetal.dgx.system_packages"]
-    assert "when" not in task, "what an earlier run has held is released without a source, too"
-    assert options["holds_file"] == f"/var/lib/baremetal-dgx/held/{role}"
+    options = package_task("_service" if role in ("dcgm_exporter", "grafana") else role)
     shown = {key: options[key].strip()[2:-2] for key in ("held", "present")}
     hosts = {
         "declared": {f"{role}_source": source, f"{role}_version": "1.2.3"},
@@ -200,7 +223,8 @@ def test_a_hold_ends_with_the_version_or_the_source(
     found = render_many(tmp_path, role, "Debian", hosts, shown)
     held = found["declared"]["held"]
     assert held
-    assert {f"{name}=1.2.3-*" for name in held} <= set(found["declared"]["present"])
+    pinned = found["declared"]["present"]
+    assert {re.sub("=([0-9]:)?1.2.3-?[*]$", "", one) for one in pinned if "=" in one} == set(held)
     assert found["emptied"]["held"] == []
     assert set(held) <= set(found["emptied"]["present"])
     for one in others:

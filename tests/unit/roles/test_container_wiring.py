@@ -22,9 +22,16 @@ GROUPS = {
     "login_nodes": {
         # a release in which the plug-in would not load
         "login-01": {**ASKS, "slurm_base_version": "22.05", "login_environment_banner": False},
-        "login-02": {"enroot_state": "absent", "pyxis_trial_user": "carol"},
+        "login-02": {
+            "enroot_state": "absent",
+            "pyxis_source": "directory",
+            "pyxis_trial_user": "carol",
+        },
     },
-    "gpu_nodes": {"dgx-01": ASKS, "dgx-02": {"login_environment_environment": {"X": "1"}}},
+    "gpu_nodes": {
+        "dgx-01": ASKS,
+        "dgx-02": {"pyxis_source": "directory", "login_environment_environment": {"X": "1"}},
+    },
 }
 
 
@@ -68,9 +75,9 @@ def test_who_gets_which_role(given: dict[str, dict[str, Any]]) -> None:
         # the controller only submits
         "head-01": ["pyxis"],
         "login-01": ["enroot", "pyxis"],
-        "login-02": ["enroot"],
+        "login-02": ["enroot", "pyxis"],
         "dgx-01": ["enroot", "pyxis"],
-        "dgx-02": [],
+        "dgx-02": ["pyxis"],
     }
 
 

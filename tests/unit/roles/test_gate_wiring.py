@@ -66,6 +66,24 @@ def test_no_finding_keeps_the_gate_from_it():
     assert all(fail is False for _name, fail in found), found
 
 
+@pytest.mark.parametrize("name", ["check_idle_nodes", "repair_nodes"])
+def test_a_node_that_is_still_held_is_red_after_all_else(name: str) -> None:
+    """Earlier it would end the run before the gate, the tickets and the end of the lock."""
+    *before, last = read_yaml(PLAYBOOKS / f"{name}.yml")
+    held = {"ansible.builtin.include_tasks": "tasks/validate_held.yml"}
+    (asked,) = [task for task in last["tasks"] if held.items() <= task.items()]
+    assert set(asked) == {"name", *held}, "for each node, without a condition"
+    assert not {"when", "run_once"} & set(last)
+    assert set(last["hosts"].split(":")) == {
+        group
+        for play in before
+        if "validate_nodes.yml" in str(play.get("ansible.builtin.import_playbook"))
+        for group in [play["vars"]["target"]]
+    }
+    names = [task["name"] for play in before for task in play.get("tasks", [])]
+    assert name == "check_idle_nodes" or "Unlock repairs" in names
+
+
 def test_the_checks_of_idle_nodes_come_to_all_of_them():
     """Validated at a lesser level, or with a burn-in of before, the same ones stay due."""
     plays = read_yaml(PLAYBOOKS / "check_idle_nodes.yml")

@@ -155,11 +155,17 @@ select) shift; echo "$*" | tee "$SELECTED" ;;
 esac
 """
 PAM_AUTH_UPDATE = """\
+after=$(sed -n '/^# end of pam-auth-update config/,$p' "$SELECTED")
 case $* in
-*--enable*) echo pam_mkhomedir.so > "$SELECTED" ;;
-*--remove*) : > "$SELECTED" ;;
+"--package --remove mkhomedir --enable baremetal-dgx-homes") cat PROFILE > "$SELECTED" ;;
+"--package --remove mkhomedir baremetal-dgx-homes") : > "$SELECTED" ;;
+*) exit 1 ;;
 esac
+echo "$after" >> "$SELECTED"
 """
+# What is below it stays as it is.
+OWN = "# end of pam-auth-update config\n"
+PROFILE = ROLES / "identity/templates/usr/share/pam-configs/baremetal-dgx-homes.j2"
 TOOLS = {"RedHat": ("authselect", AUTHSELECT), "Debian": ("pam-auth-update", PAM_AUTH_UPDATE)}
 # What is selected, and what is then, but for with-mkhomedir.
 SELECTED = {
@@ -178,7 +184,7 @@ def set_homes(
 ) -> str:
     """Run the tasks about homes with the tool of the family; return what Ansible says."""
     name, program = TOOLS[family]
-    (folder / name).write_text(f"#!/bin/sh\n{text or program}")
+    (folder / name).write_text(f"#!/bin/sh\n{text or program}".replace("PROFILE", str(PROFILE)))
     (folder / name).chmod(0o755)
     role = ROLES / "identity"
     known = {**read_yaml(role / f"vars/{family}.yml"), **read_yaml(role / "vars/main.yml")}
@@ -218,20 +224,61 @@ def test_sssd_is_selected_and_homes_are_as_wanted_on_enterprise_linux(tmp_path: 
 
 
 def test_homes_are_as_wanted_on_every_ubuntu(tmp_path: Path) -> None:
+    """They are closed: the distribution's profile leaves others in where login.defs does."""
+    theirs, closed = "optional pam_mkhomedir.so\n", "optional pam_mkhomedir.so umask=0077\n"
     cases = {
-        "h0": ("", True),
-        "h1": ("", False),
-        "h2": ("mkhomedir", True),
-        "h3": ("mkhomedir", False),
+        "h0": ("pam_unix.so\n", True),
+        "h1": ("pam_unix.so\n", False),
+        "h2": (theirs, True),
+        "h3": (theirs, False),
+        "h4": (closed, True),
+        "h5": (closed, False),
+        "h6": (theirs + closed, True),
+        # A site's that names a mode stays, if others are left out.
+        "h7": (closed.replace("77", "27"), True),
+        "h8": (closed.replace("77", "22"), True),
+        "h9": (f"{OWN}# pam_mkhomedir.so was here\n", True),
+        "h10": (f"{OWN}# pam_mkhomedir.so was here\n", False),
+        "h11": (f"{OWN}{closed}", True),
+        "h12": (f"{theirs}{OWN}# pam_mkhomedir.so was here\n", False),
     }
     hosts = {host: {"identity_make_homes": made} for host, (_before, made) in cases.items()}
     for host, (before, _made) in cases.items():
-        (tmp_path / host).write_text(f"pam_{before}.so\n")
+        (tmp_path / host).write_text(before)
     assert changed(set_homes(tmp_path, "Debian", hosts, "--check")) == set()
-    assert changed(set_homes(tmp_path, "Debian", hosts)) == {"h0", "h3"}
+    assert changed(set_homes(tmp_path, "Debian", hosts)) == {
+        "h0", "h2", "h3", "h5", "h6", "h8", "h9", "h12",
+    }  # fmt: skip
     for host, (_before, made) in cases.items():
-        assert ("mkhomedir" in (tmp_path / host).read_text()) is made
+        found = (tmp_path / host).read_text().splitlines()
+        set_up = [line for line in found if "pam_mkhomedir.so" in line and line[0] != "#"]
+        assert len(set_up) == made
+        assert all(line.endswith(("umask=0077", "umask=0027")) for line in set_up)
     assert changed(set_homes(tmp_path, "Debian", hosts)) == set()
+
+
+def test_an_own_line_of_pam_that_leaves_homes_open_is_named(tmp_path: Path) -> None:
+    """The tool leaves it alone, and the failure says what to do."""
+    line = "session optional pam_mkhomedir.so umask=0022\n"
+    hosts = {"h0": {"identity_make_homes": True}, "h1": {"identity_make_homes": False}}
+    for host in hosts:
+        (tmp_path / host).write_text(f"{OWN}{line}")
+    output = " ".join(set_homes(tmp_path, "Debian", hosts).split())
+    assert output.count("failed=1") == 2
+    report = "and PAM does otherwise: /etc/pam.d/common-session has a line by which others may read"
+    for way in ("true, {} homes; write umask=0077 there, or", "false, {} homes;"):
+        assert f"identity_make_homes: {way.format(report)} remove the line" in output
+    (tmp_path / "h0").write_text(OWN + line.replace("0022", "0077"))
+    (tmp_path / "h1").write_text(OWN)
+    assert changed(set_homes(tmp_path, "Debian", hosts)) == set()
+
+
+def test_the_profile_of_homes_is_debians_alone(tmp_path: Path) -> None:
+    path = "/usr/share/pam-configs/baremetal-dgx-homes"
+    profile = shown(tmp_path, "Debian", "13")["files"][path]
+    assert profile["content"].startswith("Name: ")
+    assert "pam_mkhomedir.so umask=0077" in profile["content"]
+    assert path not in shown(tmp_path, "Rocky", "9")["files"]
 
 
 def test_files_of_pam_that_a_tool_leaves_alone_are_a_failure(tmp_path: Path) -> None:
@@ -240,8 +287,7 @@ def test_files_of_pam_that_a_tool_leaves_alone_are_a_failure(tmp_path: Path) -> 
     text = "echo Local modifications, not updating. >&2\n"
     output = set_homes(tmp_path, "Debian", {"h0": {"identity_make_homes": False}}, text=text)
     assert "failed=1" in output
-    line = "identity_make_homes: false, and the files of PAM are as they were: Local modifications"
-    assert line in " ".join(output.split())
+    assert "homes; remove the line; Local modifications, not updating." in " ".join(output.split())
 
 
 def test_without_groups_no_member_of_the_directory_may_log_in(tmp_path: Path) -> None:
@@ -251,8 +297,8 @@ def test_without_groups_no_member_of_the_directory_may_log_in(tmp_path: Path) ->
 
 
 def test_local_users_by_their_numbers(tmp_path: Path) -> None:
-    inputs = {"identity_id_max": 100000, "ansible_user": "admin"}
-    command = shown(tmp_path, "Debian", "13", **inputs)["locals"]
+    program = shown(tmp_path, "Debian", "13", identity_id_max=100000)["locals"]
+    command = ["awk", "-v", "login=admin", *program]
     users = {
         "root": 0,
         "sshd": 101,
@@ -274,9 +320,14 @@ def test_local_users_by_their_numbers(tmp_path: Path) -> None:
     assert names == ["admin", "alice", "low", "bob", "far"]
 
 
-def test_a_login_whose_only_key_is_the_directorys(tmp_path: Path) -> None:
-    """The directory is not asked for it any more, and Ansible would have no way in."""
-    result = shown(tmp_path, "Debian", "13", ansible_user="ops")
+@pytest.mark.parametrize("named", [True, False])
+def test_a_login_whose_only_key_is_the_directorys(tmp_path: Path, named: bool) -> None:
+    """The directory is not asked for it any more, and Ansible would have no way in.
+
+    The name may be in the configuration of ssh alone.
+    """
+    inputs, environment = ({"ansible_user": "ops"}, {}) if named else ({}, {"SUDO_USER": "ops"})
+    result = shown(tmp_path, "Debian", "13", **inputs)
     programs = {
         "runuser": 'test "$1 $2 $3" = "-u ops --" && shift 3 && exec "$@"',
         "sss_ssh_authorizedkeys": 'test "$1" = ops && printf %s "$DIRECTORY"',
@@ -292,11 +343,14 @@ def test_a_login_whose_only_key_is_the_directorys(tmp_path: Path) -> None:
     (tmp_path / ".ssh").mkdir()
 
     def reads(passwd: str, directory: str) -> list[str]:
-        known = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DIRECTORY": directory}
+        path = f"{tmp_path}:{os.environ['PATH']}"
+        known = {"SUDO_USER": "other", **environment, "PATH": path, "DIRECTORY": directory}
         command = [*result["reads"][:-1], str(tmp_path / passwd)]
         command[2] = command[2].replace("/etc/ssh", str(tmp_path))
         done = subprocess.run(command, env=known, capture_output=True, text=True, check=True)
-        return done.stdout.splitlines()
+        first, *others = done.stdout.splitlines()
+        assert first == "login ops"
+        return others
 
     assert result["reads"][-1] == "/etc/passwd"
     home = ["local ops", f"home {tmp_path}"]
@@ -316,26 +370,27 @@ def test_a_login_whose_only_key_is_the_directorys(tmp_path: Path) -> None:
 
 
 def test_a_login_that_would_be_locked_out_is_refused(tmp_path: Path) -> None:
-    inputs = {**LDAP, "ansible_user": "ops", "__identity_locals": {"stdout_lines": ["locked out"]}}
+    seen = {"stdout_lines": ["login ops", "local ops", "locked out"]}
+    inputs = {**LDAP, "__identity_locals": seen}
     shows = {"refusals": SHOWN["refusals"]}
     (line,) = render(tmp_path, "identity", "Debian", inputs, shows)["refusals"]
     assert line == (
-        "identity_ssh_keys: ansible_user ops is a local user with a key in the directory alone, "
-        "which is not asked for local users; put its key on the host: bootstrap, or "
-        "authorized_keys in node_base_users"
+        "identity_ssh_keys: ops, as whom Ansible logs in, is a local user with a key in the "
+        "directory alone, which is not asked for local users; put its key on the host: "
+        "bootstrap, or authorized_keys in node_base_users"
     )
     without = {**inputs, "identity_ssh_keys": False}
     assert render(tmp_path, "identity", "Debian", without, shows)["refusals"] == []
 
 
 def test_the_only_key_of_the_login_is_not_taken_out_of_use(tmp_path: Path) -> None:
-    asked = {"stdout_lines": ["sshd asks the directory"]}
-    inputs = {"ansible_user": "ops", "identity_ssh_keys": False, "__identity_locals": asked}
+    asked = {"stdout_lines": ["login ops", "sshd asks the directory"]}
+    inputs = {"identity_ssh_keys": False, "__identity_locals": asked}
     shows = {"refusals": SHOWN["refusals"]}
     (line,) = render(tmp_path, "identity", "Debian", {**LDAP, **inputs}, shows)["refusals"]
     assert line == (
-        "identity_ssh_keys: false would lock ansible_user ops out, which has a key in the directory"
-        " alone; put its key on the host first, into ~/.ssh/authorized_keys"
+        "identity_ssh_keys: false would lock out ops, as whom Ansible logs in, with a key in the "
+        "directory alone; put its key on the host first, into ~/.ssh/authorized_keys"
     )
     found = shown(tmp_path, "Debian", "13", **inputs, ansible_password="x")
     # Nothing is left of what sshd was asked to do, and sshd looks at all before it reads that.

@@ -17,10 +17,11 @@ import yaml
 from prometheus_tools import ROOT, RULES, tool
 from role_render import by_path, render
 
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._monitoring.alert_rules import (
+    seconds_of,
+)
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._monitoring.dashboards import (
     dashboards,
-    executable,
-    panels_of,
     queries_of,
 )
 
@@ -208,6 +209,13 @@ def test_alertmanager_routes(tmp_path: Path) -> None:
         assert accepted("amtool", *test) == ""
 
 
+def test_no_beat_is_left_out(tmp_path: Path) -> None:
+    beat, *_others = alertmanager(tmp_path)["config"]["route"]["routes"]
+    assert beat["matchers"] == ['alertname="Watchdog"']
+    # A group that is looked at a moment before a repetition is due waits for the next time.
+    assert seconds_of(beat["group_interval"]) * 4 <= seconds_of(beat["repeat_interval"])
+
+
 def test_what_alertmanager_refuses(tmp_path: Path) -> None:
     found = alertmanager(
         tmp_path, receivers=[RECEIVERS[0], RECEIVERS[0]], default_receiver="mail",
@@ -247,6 +255,39 @@ def test_a_rail_that_is_down_is_reported_beside_a_fabric_that_is_split(tmp_path:
     muted = [re.compile(one.split('"')[1]) for one in pair["target_matchers"]]
     assert all(one.fullmatch("RailPortDown") for one in muted)
     assert not any(one.fullmatch("RailDown") for one in muted)
+
+
+def matches(matchers: list[str], labels: dict[str, str]) -> bool:
+    """Whether labels meet all matchers of Alertmanager."""
+    for matcher in matchers:
+        name, sign, value = re.fullmatch(r'(\w+)(=~|!~|!=|=)"(.*)"', matcher).groups()  # type: ignore[union-attr]
+        found = re.fullmatch(value if "~" in sign else re.escape(value), labels.get(name, ""))
+        if bool(found) == sign.startswith("!"):
+            return False
+    return True
+
+
+def test_an_alert_is_silent_only_where_its_cause_is_reported(tmp_path: Path) -> None:
+    rules = alertmanager(tmp_path)["config"]["inhibit_rules"]
+    for source, muted, alert, more in (
+        ("GateHasFilled", True, "NodeDrained", {"owner": "dgx-gate"}),
+        ("GateHasFilled", True, "NodeDrained", {"owner": "node-health"}),
+        ("GateHasFilled", False, "NodeDrained", {"owner": "slurm"}),
+        ("GateHasFilled", False, "NodeOutOfSlurm", {"owner": "slurm"}),
+        ("GateHasFilled", False, "NodeNotResponding", {}),
+        ("SlurmManyNodesOut", True, "NodeOutOfSlurm", {"owner": "slurm"}),
+        ("SlurmManyNodesOut", True, "NodeNotResponding", {}),
+        # The mount may be of NFS or Lustre, and scrub errors of Ceph hang no client.
+        ("CephError", False, "MountHung", {"subject": "mount:/scratch"}),
+        ("CephError", True, "CephOsdDown", {}),
+    ):
+        pairs = [
+            one
+            for one in rules
+            if matches(one["source_matchers"], {"alertname": source})
+            and matches(one["target_matchers"], {"alertname": alert, **more})
+        ]
+        assert bool(pairs) is muted, (source, alert, more)
 
 
 # Grafana
@@ -314,6 +355,13 @@ def test_what_grafana_refuses(tmp_path: Path) -> None:
 # Dashboards
 
 
+def test_a_reading_without_an_error_is_not_shown_as_an_xid() -> None:
+    shown = [one["expr"] for _board, panel in panels.panels_of(SPEC) for one in queries_of(panel)]
+    xids = [expression for expression in shown if "DCGM_EXP_XID_ERRORS_COUNT" in expression]
+    assert xids
+    assert all('xid!="0"' in expression for expression in xids)
+
+
 def test_panels_do_not_overlap() -> None:
     for board in dashboards(SPEC, "x").values():
         taken: set[tuple[int, int]] = set()
@@ -331,7 +379,7 @@ def test_panels_do_not_overlap() -> None:
 
 def test_every_query_is_one_for_prometheus(tmp_path: Path) -> None:
     texts = [
-        executable(target["expr"])
+        panels.executable(target["expr"])
         for board in dashboards(SPEC, "x").values()
         for panel in board["panels"]
         for target in panel.get("targets", ())
@@ -345,9 +393,9 @@ def test_every_query_is_one_for_prometheus(tmp_path: Path) -> None:
 
 def panel_expr(title: str) -> str:
     """The one query of the last panel with this title."""
-    (*_others, panel) = (panel for _board, panel in panels_of(SPEC) if panel["title"] == title)
-    (query,) = queries_of(panel)
-    return executable(query["expr"])
+    found = [panel for _board, panel in panels.panels_of(SPEC) if panel["title"] == title]
+    (query,) = queries_of(found[-1])
+    return panels.executable(query["expr"])
 
 
 def shows(

@@ -281,6 +281,7 @@ esac
 """,
     "networkctl": """#!/bin/sh
 echo "networkctl $*" >> "$HOME/calls"
+! test -e "$HOME/networkctl" || cat "$HOME/networkctl"
 test "$*" != reload || ! test -e "$HOME/broken" || { rm "$HOME/broken"; exit 1; }
 """,
     "ip": """#!/bin/sh
@@ -307,10 +308,10 @@ class Node:
 
     def __init__(self, folder: Path) -> None:
         self.home, self.state = folder, folder / "state"
-        self.live = folder / "etc"
+        self.live = folder / "etc/systemd/network"
         (folder / "bin").mkdir()
         (self.state / "wanted").mkdir(parents=True)
-        self.live.mkdir()
+        self.live.mkdir(parents=True)
         for name, text in TOOLS.items():
             (folder / "bin" / name).write_text(text)
             (folder / "bin" / name).chmod(0o755)
@@ -344,6 +345,7 @@ class Node:
             "HOME": str(self.home),
             "NETWORK_STATE": str(self.state),
             "NETWORK_SYSFS": str(self.home / "sys"),
+            "NETWORK_ETC": str(self.home / "etc"),
         }
         return subprocess.run(
             ["sh", str(SCRIPT), *arguments],
@@ -416,6 +418,165 @@ def test_a_change_that_is_not_confirmed(node: Node, how: str) -> None:
     assert late.returncode == 1
     assert "the network is as before the change" in late.stderr
     assert ("booted before" if how == "return-at-boot" else "did not confirm") in late.stderr
+
+
+@pytest.mark.parametrize("how", ["confirm", "return", "return-at-boot"])
+def test_files_of_a_former_backend_go_with_the_change(node: Node, how: str) -> None:
+    """They would configure the same interfaces: netplan's of /run come before networkd's."""
+    for name in ("netplan", "nmcli"):
+        (node.home / "bin" / name).write_text(f'#!/bin/sh\necho "{name} $*" >> "$HOME/calls"\n')
+        (node.home / "bin" / name).chmod(0o755)
+    (node.home / "NetworkManager.service").touch()
+    plan = node.home / "etc/netplan/60-baremetal-dgx-host.yaml"
+    kept = node.home / "etc/netplan/70-baremetal-dgx-rail0.yaml"
+    wired = node.home / "etc/NetworkManager/system-connections/baremetal-dgx-host-lo.nmconnection"
+    for path in (plan, kept, wired):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{path.name}\n")
+    assert {f"remove {plan}", f"remove {wired}"} < set(node.ok("differs").splitlines())
+    node.ok("change", "90")
+    node.ok("apply")
+    assert (plan.exists(), wired.exists(), kept.exists()) == (False, False, True)
+    read = ["netplan generate", "nmcli connection reload", "networkctl reload"]
+    assert [call for call in node.calls if call in read] == read
+    (node.home / "calls").unlink()
+    node.ok(how)
+    again = how != "confirm"
+    assert (plan.exists(), wired.exists(), kept.exists()) == (again, again, True)
+    if again:
+        assert (plan.read_text(), wired.read_text()) == (f"{plan.name}\n", f"{wired.name}\n")
+        seen = [call for call in node.calls if call in read]
+        assert seen == (read if how == "return" else ["netplan generate"])
+    else:
+        assert node.ok("differs") == ""
+
+
+@pytest.mark.parametrize("backend", ["networkd", "networkmanager", "netplan"])
+@pytest.mark.parametrize("how", ["return", "return-at-boot"])
+def test_a_tool_that_fails_does_not_stop_the_way_back(node: Node, how: str, backend: str) -> None:
+    """netplan fails on a file that came back, and needs it no more than before the change."""
+    (node.home / "systemd-networkd.service").touch()
+    if backend != "networkd":
+        text = (
+            (node.state / "settings").read_text().replace("BACKEND=networkd", f"BACKEND={backend}")
+        )
+        folder = {"netplan": "netplan", "networkmanager": "NetworkManager/system-connections"}
+        text = text.replace(f"FOLDER={node.live}", f"FOLDER={node.home}/etc/{folder[backend]}")
+        (node.state / "settings").write_text(text)
+        (node.home / "etc" / folder[backend]).mkdir(parents=True)
+    plan = node.home / "run/netplan/eno1.yaml"
+    stale = node.home / "etc/netplan/60-baremetal-dgx-host.yaml"
+    # For networkd, only below /run.
+    files = [plan] if backend == "networkd" else [plan, stale]
+    for path in files:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("stale\n")
+    with (node.state / "settings").open("a") as settings:
+        settings.write(f'REPLACES="$REPLACES{plan}\n"\n')
+    for name in ("netplan", "nmcli"):
+        tool = node.home / "bin" / name
+        tool.write_text(
+            f'#!/bin/sh\necho "{name} $*" >> "$HOME/calls"\n! grep -qs . "{plan}" "{stale}"\n'
+        )
+        tool.chmod(0o755)
+    node.ok("change", "90")
+    node.ok("apply")
+    assert "netplan generate" in node.calls
+    (node.home / "calls").unlink()
+    # A boot empties /run, in which the folder is gone, too.
+    plan.parent.rmdir()
+    done = node.run(how)
+    assert done.returncode == 0, done.stderr
+    assert "could not" in done.stderr
+    assert {path.read_text() for path in files} == {"stale\n"}
+    assert {name: node.files[name] for name in BEFORE} == BEFORE
+    assert not (node.state / "pending").exists()
+    assert (node.state / "returned/outcome").exists()
+    assert ("networkctl reload" in node.calls) == (how == "return")
+
+
+@pytest.mark.parametrize("folder", ["etc", "run", "usr/lib"])
+def test_files_of_netplan_are_found_wherever_it_reads_them(node: Node, folder: str) -> None:
+    site = node.home / folder / "netplan/10-site.yaml"
+    site.parent.mkdir(parents=True)
+    (node.home / "systemd-resolved.service").touch()
+    status = node.home / "networkctl"
+    for text, id_ in (("{ethernets: {all-en: {match: {name: en*}}}}", "all-en"), ("eno1:", "eno1")):
+        site.write_text(f"network: {text}\n")
+        status.write_text(f"Network File: /run/systemd/network/10-netplan-{id_}.network\n")
+        assert node.ok("find", "eno1").splitlines()[1:] == [str(site)]
+    # A rail of the collection is matched by its address, and the interface has another name.
+    site.with_name("70-baremetal-dgx-rail0.yaml").write_text("    rail0:\n")
+    status.write_text("Network File: /run/systemd/network/10-netplan-rail0.network\n")
+    site.unlink()
+    assert node.ok("find", "eno1").splitlines()[1:] == []
+
+
+def test_a_file_of_netplan_with_a_pattern_is_found(node: Node) -> None:
+    """It names no interface, and comes before the role's by its name below /run."""
+    folder = node.home / "etc/netplan"
+    folder.mkdir()
+    site = folder / "90-default.yaml"
+    site.write_text('network:\n  ethernets:\n    all-en:\n      match: {name: "en*"}\n')
+    (folder / "91-other.yaml").write_text("network:\n  ethernets:\n    all-eth: {}\n")
+    status = node.home / "networkctl"
+    line = "● 2: eno1\n     Network File: /run/systemd/network/10-netplan-{}.network\n  State: up\n"
+    found: dict[str, list[str]] = {}
+    for id_ in ("all-en", "eno1", "gone"):
+        status.write_text(line.format(id_))
+        found[id_] = node.ok("find", "eno1").splitlines()[1:]
+    (node.home / "systemd-resolved.service").touch()
+    assert found == {
+        "all-en": ["systemd-resolved does not run", str(site)],
+        "eno1": ["systemd-resolved does not run"],
+        "gone": ["systemd-resolved does not run", "definition gone of netplan"],
+    }  # fmt: skip
+    status.write_text("   Network File: /etc/systemd/network/80-en.network\n")
+    assert node.ok("find", "eno1").splitlines()[1:] == ["/etc/systemd/network/80-en.network"]
+    status.write_text("   Network File: /etc/systemd/network/60-baremetal-dgx-host-eno1.network\n")
+    assert node.ok("find", "eno1").splitlines()[1:] == []
+
+
+@pytest.mark.parametrize("backend", ["netplan", "networkd", "networkmanager"])
+def test_servers_of_names_need_a_program_that_takes_them(tmp_path: Path, backend: str) -> None:
+    """Debian installs networkd without it, and nothing would read the declared servers."""
+    found = {"stdout_lines": [backend, "systemd-resolved does not run"]}
+    inputs = {**INPUTS, "__node_network_found": found}
+    shown = {"conflicts": SHOWN["conflicts"]}
+    refused = render(tmp_path, "node_network", "Debian", inputs, shown)["conflicts"]
+    assert [line.split(":")[0] for line in refused] == (
+        [] if backend == "networkmanager" else ["node_network_dns_servers, node_network_dns_search"]
+    )
+    without = {**inputs, "node_network_dns_servers": [], "node_network_dns_search": []}
+    assert render(tmp_path, "node_network", "Debian", without, shown)["conflicts"] == []
+
+
+def test_networkmanager_below_netplan_has_servers_of_names(node: Node) -> None:
+    """It writes /etc/resolv.conf itself."""
+    (node.home / "bin/netplan").write_text("#!/bin/sh\n")
+    (node.home / "bin/netplan").chmod(0o755)
+    (node.home / "NetworkManager.service").touch()
+    assert node.ok("find", "eno1").splitlines() == [
+        "networkmanager", "systemd-resolved does not run",
+    ]  # fmt: skip
+    (node.home / "etc/netplan").mkdir()
+    assert node.ok("find", "eno1").splitlines() == ["netplan"]
+    (node.home / "NetworkManager.service").unlink()
+    assert node.ok("find", "eno1").splitlines() == ["netplan", "systemd-resolved does not run"]
+
+
+def test_what_no_file_of_netplan_has_is_not_taken_for_a_path(tmp_path: Path) -> None:
+    """Its file below /run comes back with each boot, so that no list could take it away."""
+    found = {"stdout_lines": ["netplan", "definition all-en of netplan"]}
+    inputs = {
+        **INPUTS,
+        "node_network_replaces": ["definition all-en of netplan"],
+        "__node_network_found": found,
+    }
+    shown = {"conflicts": SHOWN["conflicts"]}
+    (line,) = render(tmp_path, "node_network", "Ubuntu", inputs, shown)["conflicts"]
+    assert line.startswith("definition all-en of netplan: configures an interface of")
+    assert "find its YAML file by hand" in line
 
 
 def test_bonds_are_made_from_nothing(node: Node) -> None:

@@ -24,6 +24,7 @@ NOBLE = {"distribution_version": "24.04", "distribution_major_version": "24"}
 TRIXIE = {"distribution_version": "13.1", "distribution_major_version": "13"}
 NINE = {"distribution_version": "9.6", "distribution_major_version": "9"}
 H100 = {"nvidia_driver_gpu": "h100", "nvidia_driver_nvswitches": 4}
+PIN = "/etc/apt/preferences.d/baremetal-dgx-nvidia"
 SOURCES = "/etc/apt/sources.list.d/baremetal-dgx-nvidia.sources"
 DRIVER = {
     "sources": "__nvidia_driver_source_files[ansible_facts['os_family']]",
@@ -180,10 +181,39 @@ def test_what_installs_nothing_has_no_source(driver: Render) -> None:
     assert states["/etc/modprobe.d/baremetal-dgx-nvidia.conf"] == "absent"
     assert states["/etc/modules-load.d/baremetal-dgx-nvidia.conf"] == "absent"
     assert found["request"]["source"] == "preinstalled"
+    assert found["pins"][PIN]["state"] == "absent"
+
+
+def test_a_pin_and_holds_end_with_the_source(tmp_path: Path) -> None:
+    """Left behind, they would keep the driver of DGX OS from its security updates."""
+    tasks = read_yaml(ROLES / "nvidia_driver/tasks/install.yml")
+    conditions = {
+        kind: task.get("when")
+        for task in tasks
+        for kind in ("baremetal.dgx.system_packages", "baremetal.dgx.managed_files")
+        if kind in task
+    }
+    assert conditions == {
+        "baremetal.dgx.system_packages": None,
+        "baremetal.dgx.managed_files": "ansible_facts['os_family'] == 'Debian'",
+    }
+    options = tasks[-1]["baremetal.dgx.system_packages"]
+    assert options["holds_file"] == "/var/lib/baremetal-dgx/held/nvidia_driver"
+    keys = ("present", "held", "removals_allowed")
+    shown = {key: options[key][2:-2] for key in keys}
+    plan = {"present": ["nvidia-open=580"], "held": ["nvidia-open"], "removals": ["other"]}
+    installed = {
+        **H100, "nvidia_driver_source": "nvidia_repository", "__nvidia_driver_plan": plan
+    }  # fmt: skip
+    # Nothing was planned.
+    hosts = {"installed": installed, "left": {**H100, "__nvidia_driver_plan": {"skipped": True}}}
+    found = render_many(tmp_path, "nvidia_driver", "Ubuntu", hosts, shown)
+    assert found["installed"] == dict(zip(keys, plan.values(), strict=True))
+    assert found["left"] == {key: [] for key in keys}
 
 
 def test_all_parts_are_pinned(ubuntu: dict[str, Any]) -> None:
-    assert lines(ubuntu["pins"]["/etc/apt/preferences.d/baremetal-dgx-nvidia"]) == [
+    assert lines(ubuntu["pins"][PIN]) == [
         "Package: *nvidia* cuda-drivers* libcuda1 libnvcuvid*",
         "Pin: version 580.126.20-*",
         "Pin-Priority: 1001",

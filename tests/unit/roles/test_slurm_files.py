@@ -718,6 +718,53 @@ case $* in *--zero*) printf 'domain users\\0staff\\0' ;; *) echo domain users st
     assert "would lock out alice" in done.stdout
 
 
+def test_a_node_outside_a_run_gets_slurms_files_alone(tmp_path: Path) -> None:
+    """slurmd reads them at once; one of another release is left to its turn."""
+    source = tmp_path / "plan"
+    source.mkdir()
+    for name in ("slurm.conf", "cgroup.conf", "gres.conf", "plugstack.conf"):
+        (source / name).write_text("one\n")
+    running = {
+        "same": ("slurm 24.11.5", "active"),
+        "distribution": ("slurm-wlm 24.11.5", "active"),
+        "stopped": ("slurm 24.11.5", "inactive"),
+        "old": ("slurm 23.11", "active"),
+        "new": ("", "inactive"),
+    }
+    hosts = {name: {"slurm_base_version": "24.11"} for name in running}
+    for name, (release, state) in running.items():
+        (tmp_path / name).mkdir()
+        tools = {"systemctl": f"echo ActiveState={state}"}
+        if release:
+            tools["slurmd"] = f"echo {release}"
+        for tool, does in tools.items():
+            (tmp_path / name / tool).write_text(f"#!/bin/sh\n{does}\n")
+            (tmp_path / name / tool).chmod(0o755)
+    load, *tasks = read_yaml(ROLES / "slurm_compute/tasks/files.yml")
+    (*_written, service) = tasks[-1]["block"]
+    for task, started in ((load, "set_vars.yml"), (service, "service.yml")):
+        assert task.pop("ansible.builtin.import_tasks") == started
+    service["ansible.builtin.debug"] = {"msg": "slurmd of {{ inventory_hostname }} reads"}
+    role = {"name": "baremetal.dgx.slurm_compute", "tasks_from": "set_vars"}
+    held = f"{tmp_path}/{{{{ inventory_hostname }}}}/{{}}"
+    given = {
+        "slurm_compute_config_dir": str(source),
+        "__slurm_base_config_file": {"path": held, "source": f"{source}/{{}}", "mode": "0644"},
+        "__slurm_base_topology_names": [],
+        "__slurm_base_config_validate": [],
+    }
+    play = {
+        "hosts": "all",
+        "environment": {"PATH": f"{tmp_path}/{{{{ inventory_hostname }}}}:{os.environ['PATH']}"},
+        "tasks": [{"import_role": role}, *tasks],
+    }
+    done = played(tmp_path, hosts, play, "-e", json.dumps(given))
+    assert done.returncode == 0, done.stdout + done.stderr
+    wrote = {path.parent.name for path in tmp_path.glob("*/slurm.conf")} - {"plan"}
+    assert wrote == {"same", "distribution", "stopped"}
+    assert set(re.findall(r"slurmd of (\w+) reads", done.stdout)) == {"same", "distribution"}
+
+
 class Shell:
     """What the module of the collection community.mysql asks of its AnsibleModule to dump."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from role_render import render
 from role_rules import read_yaml
 from wiring import ROOT, Wiring, example, write
 
@@ -111,6 +112,43 @@ def test_other_ports_reach_who_asks_there(tmp_path: Path) -> None:
     assert inputs["slurm_controller_hosts"] == inputs["slurm_base_controllers"] == [head]
     assert inputs["slurm_controller_database_port"] == 7031
     assert inputs["slurm_exporter_controller_port"] == 7000
+
+
+def test_another_port_of_slurmd_restarts_who_listens_there(tmp_path: Path) -> None:
+    """A reconfiguration leaves slurmd and sackd at the old one, and slurmctld reaches none."""
+    shown = {
+        role: task["baremetal.dgx.service_sync"]["units"]
+        for role in ("slurm_compute", "slurm_login")
+        for task in read_yaml(ROOT / "roles" / role / "tasks/service.yml")
+        if "baremetal.dgx.service_sync" in task
+    }
+    ports = {"Slurms": {}, "written": {"SlurmdPort": 6818}, "other": {"slurmdport": 7100}}
+    keys = {}
+    for name, options in ports.items():
+        inventory = example(tmp_path / name, "minimal")
+        where = "group_vars/slurm_controllers/zz.yml"
+        write(inventory, where, {"slurm_controller_options": options})
+        wired = Wiring(inventory)
+        (login,) = wired.plan["cluster"]["groups"]["login_nodes"]
+        keys[name] = [
+            _restart_key(tmp_path / name, role, wired.of(host), shown[role])
+            for role, host in (("slurm_compute", "dgx-01"), ("slurm_login", login))
+        ]
+    assert keys == {"Slurms": ["24.11"] * 2, "written": ["24.11"] * 2, "other": ["24.11 7100"] * 2}
+
+
+def _restart_key(folder: Path, role: str, given: dict[str, Any], units: Any) -> str:
+    names = {
+        "slurm_base_version": "24.11",
+        "slurm_base_slurmd_port": given["slurm_base_slurmd_port"],
+    }
+    if isinstance(units, str):
+        shown = {"key": "__slurm_login_started.restart_key"}
+    else:
+        shown = {"key": units[-1]["restart_key"].removeprefix("{{").removesuffix("}}")}
+    here = folder / role
+    here.mkdir()
+    return str(render(here, role, "Debian", names, shown)["key"])
 
 
 def test_without_other_ports_no_host_is_given_one(wirings: dict[str, Wiring]) -> None:

@@ -4,10 +4,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import signal
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import pytest
 from role_render import by_path, played, render_many
 
 KEY = "AQBx0000000000000000000000000000000000=="
@@ -107,6 +111,42 @@ def test_cephfs(tmp_path: Path) -> None:
     assert "/etc/ceph/ceph.conf" not in admin
     # What the inventory says goes before what the cluster gave.
     assert admin["/etc/ceph/ceph.client.node.secret"]["secret_content"] == KEY[:-3] + "1==\n"
+
+
+@pytest.mark.parametrize("dies", [True, False])
+def test_a_mount_that_hangs_costs_no_process_at_each_look(tmp_path: Path, dies: bool) -> None:
+    """Its monitors are away for a night, and the timer looks twice a minute."""
+    role = tmp_path / "role"
+    role.mkdir()
+    found = render_many(role, "cephfs", "Debian", {"node": SOUND}, CEPHFS)["node"]
+    keeper = by_path(found["keeper"])["/usr/local/libexec/baremetal-dgx/cephfs-keeper"]["content"]
+    sleep = shutil.which("sleep")
+    # What waits in the kernel, and no kill ends, is a child here.
+    left = "" if dies else f'{sleep} 90 & echo "$!" >> "{tmp_path}/left"; '
+    tools = {
+        "systemctl": '[ "$1" != is-active ] || echo active',
+        "systemd-escape": 'for last in "$@"; do :; done; echo "${last##*/}.mount"',
+        "sleep": f"exec {sleep} 0.01",
+        "stat": f'echo "$3" >> "{tmp_path}/asked"; {left}exec {sleep} 300.{os.getpid()}',
+    }
+    for name, line in tools.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "RUNTIME_DIRECTORY": str(tmp_path)}
+    for _look in range(2):
+        subprocess.run(
+            ["sh"], input=keeper, text=True, check=True, env=environment,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+    waiting = subprocess.run(
+        ["pgrep", "-fx", f"{sleep} 300.{os.getpid()}"], capture_output=True, check=False
+    )
+    for pid in (tmp_path / "left").read_text().split() if left else ():
+        os.kill(int(pid), signal.SIGKILL)
+    assert waiting.stdout == b""
+    asked = (tmp_path / "asked").read_text(encoding="utf-8").splitlines()
+    assert asked == ["/a b", "/data"] * (2 if dies else 1)
 
 
 def test_a_node_without_mounts_is_asked_for_the_keys_of_those_that_it_had(tmp_path: Path) -> None:

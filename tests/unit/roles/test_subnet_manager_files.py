@@ -431,6 +431,22 @@ def test_refusals(tmp_path: Path) -> None:
         assert line.startswith(start)
 
 
+@pytest.mark.parametrize(
+    ("provider", "refused"), [("opensm", True), ("ufm", False), ("switch", False)]
+)
+def test_only_for_opensm_a_fabric_has_not_the_name_of_the_partitions(
+    tmp_path: Path, provider: str, refused: bool
+) -> None:
+    inputs = {
+        "subnet_manager_provider": provider, "subnet_manager_hosts": ["head-01"],
+        "subnet_manager_fabrics": [{"name": "partitions"}],
+    }  # fmt: skip
+    only = {"refusals": SHOWN["refusals"]}
+    reported = render(tmp_path, "subnet_manager", "Debian", inputs, only, "head-01")["refusals"]
+    start = "subnet_manager_fabrics: partitions: /etc/opensm/baremetal-dgx-partitions.conf is the"
+    assert [line[: len(start)] for line in reported] == refused * [start]
+
+
 def test_what_opensm_would_make_one_partition_of_is_refused(tmp_path: Path) -> None:
     one = {"name": "one", "pkey": "0x0abc"}
     hosts = {

@@ -16,7 +16,7 @@ import os
 import pwd
 import socket
 import time
-from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from ..._core.files import (
     NO_OTHER,
@@ -29,13 +29,12 @@ from ..._core.files import (
     text_if_there,
     write_atomic,
 )
-from ..._core.hang import LIMIT_S, touch
+from ..._core.hang import touch
 from ..._core.run import CommandResult, CommandRunner, ToolError
 from .parse import (
     Plan,
     State,
     Step,
-    UserEntry,
     WantedGroup,
     WantedUser,
     count_keys,
@@ -99,34 +98,24 @@ def login_user(environ: Mapping[str, str]) -> str:
         return ""
 
 
-def _foreign_users(users: Sequence[WantedUser], local: Mapping[str, UserEntry]) -> dict[str, int]:
-    """Declared names and numbers that only a directory service knows."""
+def _foreign(
+    wanted: Mapping[str, int | None],
+    local: Collection[str],
+    by_name: Callable[[str], Sequence[Any]],
+    by_number: Callable[[int], Sequence[Any]],
+) -> dict[str, int]:
+    """Declared names and numbers that only a directory service knows; entries as of pwd and grp."""
     found: dict[str, int] = {}
-    for user in users:
-        if not user.present or user.name in local:
+    for name, number in wanted.items():
+        if name in local:
             continue
         with contextlib.suppress(KeyError):
-            found[user.name] = pwd.getpwnam(user.name).pw_uid
-        if user.uid is not None:
+            found[name] = by_name(name)[2]
+        if number is not None:
             with contextlib.suppress(KeyError):
-                entry = pwd.getpwuid(user.uid)
-                if entry.pw_name not in local:
-                    found[entry.pw_name] = entry.pw_uid
-    return found
-
-
-def _foreign_groups(groups: Sequence[WantedGroup], local: Sequence[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for group in groups:
-        if not group.present or group.name in local:
-            continue
-        with contextlib.suppress(KeyError):
-            found[group.name] = grp.getgrnam(group.name).gr_gid
-        if group.gid is not None:
-            with contextlib.suppress(KeyError):
-                entry = grp.getgrgid(group.gid)
-                if entry.gr_name not in local:
-                    found[entry.gr_name] = entry.gr_gid
+                entry = by_number(number)
+                if entry[0] not in local:
+                    found[entry[0]] = entry[2]
     return found
 
 
@@ -175,8 +164,18 @@ def load_state(
         users=local_users,
         groups=local_groups,
         hashes=parse_shadow(read_text("/etc/shadow")) if wants_hash else {},
-        foreign_users=_foreign_users(users, local_users),
-        foreign_groups=_foreign_groups(groups, list(local_groups)),
+        foreign_users=_foreign(
+            {one.name: one.uid for one in users if one.present},
+            local_users,
+            pwd.getpwnam,
+            pwd.getpwuid,
+        ),
+        foreign_groups=_foreign(
+            {one.name: one.gid for one in groups if one.present},
+            local_groups,
+            grp.getgrnam,
+            grp.getgrgid,
+        ),
         keys=keys,
         homes=homes,
         processes=processes_of(leaving),
@@ -349,10 +348,10 @@ def login(run: CommandRunner, state: State, users: list[WantedUser]) -> dict[str
     return {"user": state.login_user, "key_count": keys, "keytab": os.path.exists(_KEYTAB)}
 
 
-def see_homes(users: Iterable[WantedUser], limit_s: float = LIMIT_S) -> None:
+def see_homes(users: Iterable[WantedUser]) -> None:
     """Raise ToolError if a home, or the folder above, is on a mount that does not answer."""
     homes = {user.home or f"/home/{user.name}" for user in users}
-    touch("homes", sorted(homes | {os.path.dirname(home) for home in homes}), limit_s)
+    touch("homes", sorted(homes | {os.path.dirname(home) for home in homes}))
 
 
 def time_for(users: Iterable[WantedUser]) -> float:

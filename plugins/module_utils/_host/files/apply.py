@@ -17,7 +17,7 @@ import pwd
 import re
 import stat
 import tempfile
-from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from ..._core.files import (
     NO_OTHER,
@@ -29,11 +29,11 @@ from ..._core.files import (
     open_to_others,
     remove_tree,
     runs,
-    text_if_readable,
     trusted,
     write_all,
     write_atomic,
 )
+from ..._core.mounts import all_mounts
 from .plan import (
     ABSENT,
     ATTRIBUTES,
@@ -48,7 +48,6 @@ from .plan import (
     Observed,
     Step,
     Wanted,
-    parse_mount_points,
     plan_files,
     staged_names,
 )
@@ -63,11 +62,11 @@ Labeller = Callable[[str, str], None]
 
 def observe(wanted: Sequence[Wanted]) -> dict[str, Observed]:
     """The present state of every path."""
-    mounts = parse_mount_points(text_if_readable("/proc/self/mountinfo", "surrogateescape") or "")
+    mounts = all_mounts()
     return {want.path: _observe_path(want.path, mounts) for want in wanted}
 
 
-def _observe_path(path: str, mounts: set[str]) -> Observed:
+def _observe_path(path: str, mounts: Collection[str]) -> Observed:
     above, name = os.path.split(path)
     try:
         folder = open_folder(above)

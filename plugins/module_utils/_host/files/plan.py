@@ -413,16 +413,6 @@ def _describe_after(step: Step) -> str:
     return f"state: {want.state}\nowner: {owner}\ngroup: {group}\nmode: {step.mode:04o}\n"
 
 
-def parse_mount_points(mountinfo: str) -> set[str]:
-    """Mount points of a /proc/self/mountinfo text (field 5, octal escapes undone; see proc(5))."""
-    points = set()
-    for line in mountinfo.split("\n"):
-        fields = line.split(" ")
-        if len(fields) > 4:
-            points.add(re.sub(r"\\([0-7]{3})", lambda m: chr(int(m.group(1), 8)), fields[4]))
-    return points
-
-
 def staged_names(paths: Iterable[str]) -> dict[str, str]:
     """Path → name below the stage folder: the base name, or `parent/base` where two share one."""
     paths = list(paths)

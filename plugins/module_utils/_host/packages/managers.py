@@ -267,9 +267,10 @@ class Dnf:
 
 
 class Holds:
-    """What a role holds, and what its record says: only that is released, since others hold, too.
+    """What a role holds, and what its record says: what it holds no more is released.
 
-    Without a path there is no record. OSError.
+    A package has one hold: that of the site ends with it. Without a path there is no record.
+    OSError.
     """
 
     def __init__(self, path: str, held: Sequence[str]) -> None:

@@ -16,8 +16,9 @@ from collections import Counter
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from ..._core.nodeset import expand, fold
+from ..._core.schema import leaves
 from ..releases import VERSIONS, has, is_since, judge_key, judge_values, spell
-from .inputs import PARTITION_INPUTS, as_list, complete, seconds
+from .inputs import PARTITION_INPUTS, as_list, complete, gpu_counts, seconds
 
 # Keys that other parts of the collection rely on, and the input that sets them.
 OWNED: Mapping[str, str] = {
@@ -51,6 +52,9 @@ OWNED: Mapping[str, str] = {
 
 # Of flags that exclude each other (slurm.conf man page, PrologFlags); Contain is always set.
 _CLASHES = (("contain", "nohold"), ("x11", "nohold"), ("serial", "runinjob"))
+
+# Times, of which YAML reads an unquoted 1:00:00 as the number 3600; Slurm takes that for minutes.
+_TIMES = ("PreemptExemptTime", "PriorityCalcPeriod", "PriorityDecayHalfLife", "PriorityMaxAge")
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _RESERVED = {
@@ -168,24 +172,15 @@ def _check_entry(path: str, entry: Any, wanted: Mapping[str, type]) -> Iterator[
 
 def _check_texts(values: Mapping[str, Any]) -> Iterator[str]:
     """Whatever ends up in a line must not begin another one, nor a comment."""
-    for path, text in _texts("", values):
+    for path, text in leaves("", values):
+        if not isinstance(text, str):
+            continue
         if "\n" in text or "\r" in text:
             yield f"{path}: has a line break; write one line"
         elif "#" in text and not re.match(r"(plugstack|extra_lines)\[", path):
             yield f"{path}: has a '#', which begins a comment and cuts the value; leave it out"
         elif path.startswith("partitions[") and re.search(r"\s", text):
             yield f"{path}: has a space, which ends the value; leave it out"
-
-
-def _texts(path: str, value: Any) -> Iterator[tuple[str, str]]:
-    if isinstance(value, str):
-        yield path, value
-    elif isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _texts(f"{path}.{key}" if path else str(key), inner)
-    elif isinstance(value, (list, tuple)):
-        for index, inner in enumerate(value):
-            yield from _texts(f"{path}[{index}]", inner)
 
 
 def _check_name(path: str, name: str, what: str) -> Iterator[str]:
@@ -418,16 +413,12 @@ def _check_jobs(values: Mapping[str, Any]) -> Iterator[str]:
 
 def _most_defaults(nodes: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Return the greatest default with which a job can still have a whole node."""
-    counts = [
-        (node, sum(gres["count"] for gres in node.get("gres") or () if gres["name"] == "gpu"))
-        for node in nodes
-    ]
-    with_gpus = [(node, gpus) for node, gpus in counts if gpus > 0]
+    counts = gpu_counts(nodes)
     memory = [node["real_memory_mb"] // node["cpus"] for node in nodes if node["cpus"] > 0]
     return {
-        "default_cpus_per_gpu": max((node["cpus"] // gpus for node, gpus in with_gpus), default=0),
+        "default_cpus_per_gpu": max((node["cpus"] // gpus for node, gpus in counts), default=0),
         "default_mem_per_gpu_mb": max(
-            (node["real_memory_mb"] // gpus for node, gpus in with_gpus), default=0
+            (node["real_memory_mb"] // gpus for node, gpus in counts), default=0
         ),
         "default_mem_per_cpu_mb": max(memory, default=0),
     }
@@ -476,6 +467,9 @@ def _check_options(values: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(value, Mapping) or value is None:
             yield f"{path}: is not a value; write a text, a number or a list"
             continue
+        if name in _TIMES and not isinstance(value, str):
+            wrong = f"{path}: {value!r} is not a text"
+            yield f'{wrong}; write times in quotes, such as "2-00:00:00" or "90"'
         for problem in judge_values(values["version"], name, as_list(value)):
             yield f"{path}: {problem}"
     flags = ["contain", *(flag.lower() for flag in as_list(_option(values, "PrologFlags")))]

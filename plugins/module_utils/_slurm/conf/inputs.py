@@ -129,6 +129,15 @@ def node_sets(values: Mapping[str, Any]) -> dict[str, list[str]]:
     return found
 
 
+def gpu_counts(nodes: Iterable[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], int]]:
+    """Return the nodes that have GPUs, and how many."""
+    counts = [
+        (node, sum(gres["count"] for gres in node.get("gres") or () if gres["name"] == "gpu"))
+        for node in nodes
+    ]
+    return [(node, gpus) for node, gpus in counts if gpus > 0]
+
+
 def as_list(value: Any) -> list[str]:
     """Return the members of a value that Slurm separates by commas."""
     items = value if isinstance(value, (list, tuple)) else str(value).split(",")

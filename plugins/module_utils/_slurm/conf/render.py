@@ -23,7 +23,7 @@ from ..._core.nodeset import expand, fold
 from ..._core.run import ToolError
 from ..releases import RESTART_KEYS, RESTART_KEYS_EVER, VERSIONS, has, is_since, spell
 from .check import check
-from .inputs import PARTITION_INPUTS, as_list, complete, expand_nodes, node_sets
+from .inputs import PARTITION_INPUTS, as_list, complete, expand_nodes, gpu_counts, node_sets
 
 if TYPE_CHECKING:
     from ansible.module_utils.basic import AnsibleModule
@@ -40,8 +40,16 @@ FILES = (
     "plugstack.conf",
 )
 
+# Another order of these is another value: GresTypes would restart slurmctld.
+_ORDERED = ("AccountingStorageTRES", "GresTypes")
 # What the site's own value is added to, because another part of the collection relies on ours.
-_ADDED_TO = ("LaunchParameters", "PrologFlags", "SlurmctldParameters", "SlurmdParameters")
+_ADDED_TO = (
+    *_ORDERED,
+    "LaunchParameters",
+    "PrologFlags",
+    "SlurmctldParameters",
+    "SlurmdParameters",
+)
 
 _DEFAULT_MEMORY = ("DefMemPerCPU", "DefMemPerGPU")
 _SCRIPTS = ("Prolog", "Epilog")
@@ -131,8 +139,11 @@ def _chosen(key: str, ours: Any, options: Mapping[str, str]) -> str:
         return _value(ours)
     if key not in _ADDED_TO:
         return options[key]
+    needed, given = as_list(_value(ours)), as_list(options[key])
+    if key in _ORDERED and {one.lower() for one in needed} <= {one.lower() for one in given}:
+        return options[key]
     flags: dict[str, str] = {}
-    for flag in [*as_list(_value(ours)), *as_list(options[key])]:
+    for flag in [*needed, *given]:
         flags.setdefault(flag.lower(), flag)
     return ",".join(flags.values())
 
@@ -222,17 +233,13 @@ def _shares(nodes: Sequence[Mapping[str, Any]], values: Mapping[str, Any]) -> di
     24.11.5): memory by GPU for jobs with GPUs, by CPU for the others.
     """
     options = {spell(str(key)) for key in values["options"]}
-    counts = [
-        (node, sum(g["count"] for g in node.get("gres") or () if g["name"] == "gpu"))
-        for node in nodes
-    ]
+    counts = gpu_counts(nodes)
     shares: dict[str, int] = {}
     if nodes:
         shares["DefMemPerCPU"] = min(node["real_memory_mb"] // node["cpus"] for node in nodes)
-    if any(gpus for _node, gpus in counts):
-        with_gpus = [(node, gpus) for node, gpus in counts if gpus]
-        shares["DefMemPerGPU"] = min(node["real_memory_mb"] // gpus for node, gpus in with_gpus)
-        shares["DefCpuPerGPU"] = min(node["cpus"] // gpus for node, gpus in with_gpus)
+    if counts:
+        shares["DefMemPerGPU"] = min(node["real_memory_mb"] // gpus for node, gpus in counts)
+        shares["DefCpuPerGPU"] = min(node["cpus"] // gpus for node, gpus in counts)
     for key, name in (
         ("DefMemPerCPU", "default_mem_per_cpu_mb"),
         ("DefMemPerGPU", "default_mem_per_gpu_mb"),

@@ -32,7 +32,19 @@ _SAID = re.compile(r"^container-job: (\S+) in=(\S*)$", re.MULTILINE)
 _NO_JOB = (
     r"Requested nodes are busy|Unable to allocate resources|Requested node configuration|"
     r"Unable to contact slurm controller|Socket timed out|Invalid account|Invalid partition|"
-    r"Job violates|AssocGrp|QOS|Requested time limit|Unable to create job|not available|Prolog hung"
+    r"Job violates|AssocGrp|QOS|Requested time limit|Unable to create job|not available|"
+    r"Prolog hung|Unable to confirm allocation|runuser: failed to execute"
+)
+# The job of all nodes was ended from outside.
+_TAKEN = (
+    r"DUE TO (PREEMPTION|TIME LIMIT|NODE FAILURE|JOB REQUEUE)|Node failure on|"
+    r"[Jj]ob allocation \S+ has been revoked"
+)
+# runuser has more lines, as of a folder or a program that is missing.
+_NO_USER = re.compile(
+    r"^runuser: (user .* does not exist|cannot (open session|set (groups|group id|user id))|"
+    r"failed to establish user credentials).*",
+    re.MULTILINE,
 )
 # A plug-in that cannot be loaded or refuses its options, on the node or here.
 _PLUGIN = r"[Pp]lug-?in initialization failed|Incompatible Slurm plugin|spank: .*(fail|error)"
@@ -143,6 +155,16 @@ def _judge(node: str, reported: dict[str, str], token: str, text: str, ended: bo
         )
     if not ended:
         return answer(node, NOT_MEASURED, f"the job did not end in time: {why}")
+    unknown = _NO_USER.search(text)
+    if unknown:
+        return answer(
+            node,
+            NOT_MEASURED,
+            f"no job could be made as that user ({unknown.group()}); write another in "
+            "pyxis_trial_user",
+        )
+    if re.search(_TAKEN, text):
+        return answer(node, NOT_MEASURED, f"the job was ended from outside: {why}")
     if re.search(_NO_JOB, text):
         return answer(node, NOT_MEASURED, f"no job could be made: {why}")
     return answer(node, FAIL, f"the job printed nothing: {why}")
@@ -160,8 +182,8 @@ def single_out(nodes: Sequence[str], text: str, most: int) -> list[str]:
     """Return nodes to ask alone: silent ones of many, since another's fault may have ended them."""
     reported = {name for name, _token in _SAID.findall(text)}
     silent = [name for name in nodes if name not in reported]
-    unknown = re.search(_UNKNOWN_OPTION, text) or re.search(_NO_JOB, text)
-    return silent[:most] if len(nodes) > 1 and not unknown else []
+    alike = any(re.search(one, text) for one in (_UNKNOWN_OPTION, _NO_JOB, _NO_USER))
+    return silent[:most] if len(nodes) > 1 and not alike else []
 
 
 def command(options: Mapping[str, Any], nodes: Sequence[str]) -> list[str]:

@@ -58,29 +58,14 @@ class Line:
         return " ".join((self.flag, self.path, *self.options))
 
 
-@dataclass(frozen=True)
-class Stack:
-    """A plugstack.conf: lines that name plug-ins, patterns that it includes, what is neither."""
-
-    lines: tuple[Line, ...]
-    includes: tuple[str, ...]
-    junk: tuple[str, ...]
-
-
-def parse_stack(text: str) -> Stack:
-    """Return what is in a plugstack.conf; comments and empty lines count for nothing."""
-    lines, includes, junk = [], [], []
+def parse_stack(text: str) -> list[Line]:
+    """Return the lines of a plugstack.conf that name plug-ins."""
+    found = []
     for raw in text.splitlines():
         words = raw.split("#", 1)[0].split()
-        if not words:
-            continue
-        if words[0].lower() in _FLAGS and len(words) > 1:
-            lines.append(Line(words[0].lower(), words[1], tuple(words[2:])))
-        elif words[0].lower() == "include" and len(words) == 2:
-            includes.append(words[1])
-        else:
-            junk.append(raw.strip())
-    return Stack(tuple(lines), tuple(includes), tuple(junk))
+        if len(words) > 1 and words[0].lower() in _FLAGS:
+            found.append(Line(words[0].lower(), words[1], tuple(words[2:])))
+    return found
 
 
 def slurm_version(text: str) -> str:
@@ -138,15 +123,15 @@ def judge_help(text: str, option: str) -> str:
 
 
 def judge_stack(
-    stack: Stack, wanted: str, readable: Iterable[str], where: str, runs_jobs: bool
+    stack: Sequence[Line], wanted: str, readable: Iterable[str], where: str, runs_jobs: bool
 ) -> list[str]:
     """Return one line for each way in which this plugstack.conf is not what containers need.
 
     wanted is the line that every host has; readable are the plug-ins that are there. runs_jobs
     tells a compute node, where the damage is another one.
     """
-    want = parse_stack(wanted).lines[0]
-    same = [line for line in stack.lines if _stem(line.path) == _stem(want.path)]
+    want = parse_stack(wanted)[0]
+    same = [line for line in stack if _stem(line.path) == _stem(want.path)]
     if not same:
         effect = (
             "jobs with --container-image would run on the bare host, with return code 0"
@@ -189,9 +174,7 @@ def _stem(path: str) -> str:
 def own_lines(lines: Sequence[str], plugin: str) -> list[str]:
     """Return those of the lines that name a build of this plug-in."""
     return [
-        raw
-        for raw in lines
-        if any(_stem(line.path) == _stem(plugin) for line in parse_stack(raw).lines)
+        raw for raw in lines if any(_stem(line.path) == _stem(plugin) for line in parse_stack(raw))
     ]
 
 
@@ -244,7 +227,7 @@ def ask(run: CommandRunner, conf: str, option: str) -> str:
 
 def attempt(run: CommandRunner, folder: str, params: Mapping[str, Any]) -> list[str]:
     """Return what would be wrong with the lines, tried in a copy that nothing else reads."""
-    plugin = parse_stack(params["line"]).lines[0].path
+    plugin = parse_stack(params["line"])[0].path
     if not readable(plugin):
         return [f"{plugin} is missing"]
     why = too_new(plugin)
@@ -270,11 +253,11 @@ def verify(run: CommandRunner, folder: str, params: Mapping[str, Any]) -> list[s
     """Return what is wrong with the plugstack.conf in use."""
     path = os.path.join(folder, "plugstack.conf")
     stack = parse_stack(_text(path))
-    found = [line.path for line in stack.lines if readable(line.path)]
+    found = [line.path for line in stack if readable(line.path)]
     verdict = judge_stack(stack, params["line"], found, path, params["runs_jobs"])
     if verdict:
         return verdict
-    why = too_new(parse_stack(params["line"]).lines[0].path)
+    why = too_new(parse_stack(params["line"])[0].path)
     if why:
         return [why]
     why = ask(run, os.path.join(folder, "slurm.conf"), params["option"])
@@ -284,7 +267,7 @@ def verify(run: CommandRunner, folder: str, params: Mapping[str, Any]) -> list[s
 def leave(_run: CommandRunner, folder: str, params: Mapping[str, Any]) -> list[str]:
     """Return the lines that still name the plug-in."""
     path = os.path.join(folder, "plugstack.conf")
-    plugin = parse_stack(params["line"]).lines[0].path
+    plugin = parse_stack(params["line"])[0].path
     return [
         f"{path} still says `{line.strip()}`"
         for line in own_lines(_text(path).splitlines(), plugin)

@@ -229,9 +229,7 @@ def plan_gate(
     return GatePlan(steps, left, "", (), len(out), after, most)
 
 
-def plan_introduction(
-    fresh: Iterable[str], nodes: Mapping[str, Node], policy: Policy
-) -> tuple[Action, ...]:
+def plan_introduction(fresh: Iterable[str], nodes: Mapping[str, Node]) -> tuple[Action, ...]:
     """Return the drains of nodes that are new; what is drained already is left to who did it.
 
     A new node is unknown to Slurm until its slurmd registers. Here that keeps no job off it: it

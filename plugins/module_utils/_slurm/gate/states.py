@@ -115,7 +115,7 @@ def introduce(
 
     def decide(nodes: Mapping[str, Node], spent: Sequence[tuple[str, str]] = ()) -> GatePlan:
         tried = {name for name, _what in spent}
-        return GatePlan(plan_introduction(set(names) - known - tried, nodes, policy), ())
+        return GatePlan(plan_introduction(set(names) - known - tried, nodes), ())
 
     outcome = carry_out(slurm, decide, note)
     if not outcome.failed:
@@ -188,7 +188,7 @@ def bring_about(module: AnsibleModule, run: CommandRunner) -> dict[str, Any]:
                 noted = load_known(params["known_file"])
                 # Where the list is not begun yet, what Slurm has now would be on it.
                 known = (set(nodes) if noted is None else noted) - set(params["renewed"])
-                plan = GatePlan(plan_introduction(set(params["nodes"]) - known, nodes, policy), ())
+                plan = GatePlan(plan_introduction(set(params["nodes"]) - known, nodes), ())
                 return pretend(module, plan, known=sorted(known))
             if params["state"] == "introduced":
                 outcome, here = introduce(slurm, params, policy, note)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
 from ..._core.child import limited
 from ..._core.files import make_folder, remove, write_atomic
+from ..._core.mounts import table
 from ..._core.run import CommandResult, CommandRunner, ToolError, last_lines
 from . import read as host
 from .plan import (
@@ -30,7 +31,6 @@ from .plan import (
     fstab_owned,
     meaning,
     plan,
-    table,
     unit_of,
     units,
     wanted_by,

@@ -20,15 +20,15 @@ from dataclasses import dataclass, field
 from typing import Iterable, Mapping, Sequence
 
 from ..._core.hang import GONE
+from ..._core.mounts import Live, unescape
 
-UNIT, FSTAB = "unit", "fstab"
+UNIT = "unit"
 # In the order in which they are done: what goes, what comes.
 REMOVE, REMOUNT, REVIVE, START = "remove", "remount", "revive", "start"
 
 _PLAIN = frozenset(string.ascii_letters + string.digits + ":_.")
 # By name; also where the disk is not there. Why a process was killed is none of them.
 _GONE = frozenset(errno.errorcode[number] for number in (*GONE, errno.ENXIO))
-_OCTAL = re.compile(r"\\([0-7]{3})")
 # What the kernel shows of CephFS: USER@FSID.NAME=/PATH, or MONITORS:/PATH.
 _CEPH = re.compile(r"([^@:/]*)@([^.]*)\.([^=]*)=(.*)")
 _NFS = ("nfs", "nfs4")
@@ -78,26 +78,6 @@ class Mount:
     limit_s: int = 90
     network: bool = True
     over: bool = False
-
-
-@dataclass(frozen=True)
-class Live:
-    """A line of the kernel's table of mounts; `number` is the device's, major:minor.
-
-    `root` is the folder of the file system that is there, `options` are the file system's.
-    """
-
-    where: str
-    fstype: str
-    source: str
-    number: str = ""
-    root: str = "/"
-    options: str = ""
-
-    def other_than(self, what: str) -> str:
-        """Return the source, and by what it differs where its text is that of the declared one."""
-        more = f" (folder {self.root}, device {self.number})" if self.source == what else ""
-        return self.source + more
 
 
 @dataclass(frozen=True)
@@ -289,35 +269,6 @@ def fstab_owned(owner: str, text: str) -> dict[str, str]:
     return {unescape(line.split()[1]): line for line in lines if len(line.split()) > 1}
 
 
-def unescape(text: str) -> str:
-    """Return a word of mountinfo or fstab as it is meant."""
-    return _OCTAL.sub(lambda code: chr(int(code.group(1), 8)), text)
-
-
-def table(mountinfo: str) -> dict[str, Live]:
-    """Return mount point -> what the kernel has mounted on top there (proc(5), mountinfo).
-
-    An automount that waits is not in it: `autofs` is what it is mounted by, not what is there.
-    """
-    found: dict[str, Live] = {}
-    for line in mountinfo.split("\n"):
-        left, dash, right = line.partition(" - ")
-        fields, ends = left.split(" "), right.split(" ")
-        if dash and len(fields) > 4 and len(ends) > 1 and ends[0] != "autofs":
-            where = unescape(fields[4])
-            root, options = unescape(fields[3]), unescape("".join(ends[2:3]))
-            found[where] = Live(where, ends[0], unescape(ends[1]), fields[2], root, options)
-    return found
-
-
-def waiting(mountinfo: str) -> frozenset[str]:
-    """Return the mount points at which an automount waits."""
-    lines = (line.partition(" - ") for line in mountinfo.split("\n"))
-    return frozenset(
-        unescape(left.split(" ")[4]) for left, _dash, right in lines if right.startswith("autofs ")
-    )
-
-
 def digest(mount: Mount, watched: Mapping[str, str]) -> str:
     """Return what a live mount is recognised by: its definition and the files it was made with."""
     parts = (mount.what, mount.where, mount.fstype, mount.options, mount.network)
@@ -438,10 +389,15 @@ def plan(
                     "move them away, or write over: true"
                 )
             elif at.login:
+                other = (
+                    "where CephFS has the key, too, write cephfs_login_hidden_allowed: true"
+                    if mount.fstype in _OF_CEPH
+                    else "or write another mountpoint"
+                )
                 refused.append(
                     f"{mount.where} would hide {at.login}, by which {login} logs in here; log in "
                     "as root, or as another user whose home is elsewhere, whom bootstrap admits; "
-                    "where CephFS has the key, too, write cephfs_login_hidden_allowed: true"
+                    f"{other}"
                 )
             elif not (mount.automount and at.automount):
                 steps.append(Step(START, mount.where, "not mounted"))

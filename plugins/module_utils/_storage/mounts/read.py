@@ -22,7 +22,8 @@ from typing import Iterable, Iterator, Mapping, Sequence
 from ..._core.child import BROKEN, DONE, HUNG, limited
 from ..._core.files import Folder, open_folder, remove, text_if_readable, write_atomic
 from ..._core.hang import errno_of
-from .plan import Seen, inside, owner_of, table, unit_of, waiting, where_of
+from ..._core.mounts import table, waiting
+from .plan import Seen, inside, owner_of, unit_of, where_of
 
 UNITS = "/etc/systemd/system"
 # Notes on what live mounts were made with; gone after a boot, as are the mounts.

@@ -276,14 +276,14 @@ NOTHING = {
 
 CLOSED = {
     "vaulted_file_without_password": Scenario(
-        files={"group_vars/all/vault.yml": vaulted(f"slurm_database_password: {PASSWORD}\n")},
-        says="group_vars/all/vault.yml: is encrypted, and no password is given; add "
+        files={"host_vars/head-01": vaulted(f"slurm_database_password: {PASSWORD}\n")},
+        says="host_vars/head-01: is encrypted, and no password is given; add "
         "--ask-vault-pass, or vault_password_file to ansible.cfg",
     ),
     "vaulted_file_with_the_password_of_another": Scenario(
         arguments=("--vault-password-file", "{folder}/ansible.cfg"),
-        files={"group_vars/all/vault.yml": vaulted(f"slurm_database_password: {PASSWORD}\n")},
-        says="group_vars/all/vault.yml: is encrypted, and no password that is given opens it; "
+        files={"group_vars/all/vault": vaulted(f"slurm_database_password: {PASSWORD}\n")},
+        says="group_vars/all/vault: is encrypted, and no password that is given opens it; "
         "give its password",
     ),
     "variables_that_are_a_list": Scenario(

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import yaml
-from ansible import constants
+from ansible import constants, context
 from ansible.errors import AnsibleLookupError
+from ansible.module_utils.common.collections import ImmutableDict
 from ansible.parsing.dataloader import DataLoader
 
 from ansible_collections.baremetal.dgx.plugins.lookup import (
@@ -73,6 +74,17 @@ def test_the_hosts_of_a_pattern_are_those_of_the_limit(
     if limit:
         known["ansible_limit"] = limit.format(folder=tmp_path)
     assert ask(target_hosts, [pattern], known) == hosts
+
+
+def test_a_resumed_run_has_no_hosts_that_a_task_would_leave_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known = {"groups": {"all": ["head-01"], "slurm_controllers": ["head-01"]}}
+    terms = ["slurm_controllers[0]", "localhost"]
+    assert ask(target_hosts, terms, known, resumed=False) == ["head-01", "localhost"]
+    monkeypatch.setattr(context, "CLIARGS", ImmutableDict({"start_at_task": "Unlock Slurm"}))
+    assert ask(target_hosts, terms, known) == ["head-01", "localhost"]
+    assert ask(target_hosts, terms, known, resumed=False) == []
 
 
 HOSTS = {

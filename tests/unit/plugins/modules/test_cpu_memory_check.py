@@ -14,9 +14,9 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._host import (
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._host.cpu_memory import (
     Load,
-    count_of,
     judge_load,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.memory import count_cpus
 from ansible_collections.baremetal.dgx.plugins.modules import cpu_memory_check
 
 pytestmark = pytest.mark.slow
@@ -172,10 +172,18 @@ def test_what_is_not_declared_or_cannot_be_read_is_not_measured(ask, tree):
 
 
 @pytest.mark.parametrize(
-    ("text", "count"), [("0-55,112-167\n", 112), ("0\n", 1), ("", None), (None, None), ("x", None)]
+    ("text", "count"),
+    [
+        ("0-55,112-167\n", 112),
+        ("0-111,113", 113),
+        ("0\n", 1),
+        ("", None),
+        (None, None),
+        ("x", None),
+    ],
 )
 def test_lists_of_cpus(text, count):
-    assert count_of(text) == count
+    assert count_cpus(text) == count
 
 
 def test_every_cpu_of_this_machine_knows_the_answers(ask):

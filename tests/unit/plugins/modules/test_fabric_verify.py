@@ -21,7 +21,7 @@ from hand import name_all
 from library import build, fresh
 from world import choose_start, rail_end
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.cables.lists import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.cable_lists import (
     Rows,
     take_own,
 )

@@ -191,6 +191,6 @@ def test_records_of_a_burn_in():
 def test_records_of_a_broken_fabric(name):
     case = build("superpod-32-of-64", (name,), 7)
     verdict = case.world.judge()
-    records = [record.as_data() for record in records_of(case.world.plan, verdict, ["said"])]
+    records = [record.as_data() for record in records_of(verdict, ["said"])]
     # Those of cables that are right are alike.
     hold([record for record in records if record["status"] != "pass"] + records[:1])

@@ -5,6 +5,9 @@
 from __future__ import annotations
 
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -79,6 +82,12 @@ class Slurm:
             ):
                 return 1, "", "Error creating the reservation: Requested nodes are busy"
             self.reservations[given["ReservationName"]] = given["Nodes"]
+        if words[0] == "update" and words[1].startswith("ReservationName="):
+            name, nodes = (word.split("=")[1] for word in words[1:3])
+            others = [held for one, held in self.reservations.items() if one != name]
+            if any(set(expand(nodes)) & set(expand(held)) for held in others):
+                return 1, "", "Error updating the reservation: Requested nodes are busy"
+            self.reservations[name] = nodes
         if words[0] == "delete":
             del self.reservations[words[1].split("=")[1]]
         return 0, "slurm-wlm 24.11\n", ""
@@ -285,18 +294,74 @@ def test_a_slurm_that_does_not_answer_is_not_asked_for_each_node(hold: Any, slur
     assert "did not end within 120 s" in answer["nodes"]["dgx-01"]["why"]
 
 
-@pytest.mark.parametrize("left", ["dgx-validate_ctl-1_many", "dgx-validate_ctl-1_many-1"])
-def test_what_a_killed_run_has_reserved_elsewhere_is_deleted(
-    hold: Any, slurm: Slurm, left: str
+@pytest.mark.parametrize(
+    ("left", "taken"), [("many", "many-1"), ("many-1", "many"), ("many-2", "many")]
+)
+@pytest.mark.parametrize("owner", ["ctl-1", "old"])
+def test_what_a_killed_run_has_reserved_of_other_nodes_keeps_them(
+    hold: Any, slurm: Slurm, owner: str, left: str, taken: str
 ) -> None:
-    slurm.states.update({"dgx-01": "IDLE+DRAIN"})
-    slurm.reservations[left] = "dgx-08"
-    # That of another run that is over takes no name, and its load may still be on the node.
-    slurm.reservations["dgx-validate_old_many"] = "dgx-07"
+    """What it has begun there may still load them. Of the nodes of this run it keeps none."""
+    slurm.states.update({"dgx-01": "IDLE+DRAIN", "dgx-02": "IDLE+DRAIN"})
+    slurm.reservations[f"dgx-validate_{owner}_{left}"] = "dgx-[01,03,08]"
     answer = hold(nodes=NAMES[:2], former=["old"])
-    assert answer["nodes"]["dgx-01"]["action"] == "reserve"
+    assert {one["action"] for one in answer["nodes"].values()} == {"reserve"}
+    mine = f"dgx-validate_ctl-1_{taken if owner == 'ctl-1' else 'many'}"
+    kept = {f"dgx-validate_{owner}_{left}": "dgx-[03,08]"}
+    assert slurm.reservations == {mine: "dgx-[01-02]", **kept}
+    hold(nodes=NAMES[:2], former=["old"], state="released")
+    assert slurm.reservations == kept
+
+
+def test_a_run_of_one_node_leaves_the_others_what_a_killed_run_has_reserved(
+    run_module: Any, slurm: Slurm
+) -> None:
+    slurm.states["dgx-01"] = "IDLE+DRAIN"
+    slurm.reservations["dgx-validate_old_many"] = "dgx-[01,08]"
+    given = {"node": "dgx-01", "owner": "ctl-1", "former": ["old"]}
+    assert run_module(slurm_node_hold.main, given)["action"] == "reserve"
+    kept = {"dgx-validate_old_many": "dgx-08"}
+    assert slurm.reservations == {"dgx-validate_ctl-1_dgx-01": "dgx-01", **kept}
+    slurm.reservations = {"dgx-validate_old_many": "dgx-[01,08]"}
+    assert run_module(slurm_node_hold.main, {**given, "state": "released"})["changed"]
+    assert slurm.reservations == kept
+
+
+@pytest.mark.parametrize("state", ["held", "released"])
+@pytest.mark.parametrize("drained", [True, False])
+def test_nodes_at_once_take_each_itself_out_of_what_a_killed_run_has_reserved(
+    slurm: Slurm, monkeypatch: pytest.MonkeyPatch, state: str, drained: bool
+) -> None:
+    """Ansible runs the module for several nodes at once, all on the controller."""
+    slurm.states.update(dict.fromkeys(NAMES, "IDLE+DRAIN" if drained else "IDLE"))
+    slurm.reservations["dgx-validate_old_many"] = "dgx-[01-04]"
+    real = slurm.scontrol
+
+    def slow(words: list[str]) -> tuple[int, str, str]:
+        answer = real(words)
+        time.sleep(0.1 if words[:2] == ["show", "reservation"] else 0)
+        return answer
+
+    monkeypatch.setattr(slurm, "scontrol", slow)
+    mine = _hold.Mine("dgx-validate", "root", "ctl-1", ("old",))
+    requests = [_hold.Request(name, mine, 3600, 5) for name in NAMES[:3]]
+    seen = [_hold.ask(slurm, one.node) for one in requests]
+
+    warned: list[str] = []
+    module: Any = SimpleNamespace(check_mode=False, warn=warned.append)
+
+    def act(request: _hold.Request, known: _hold.Seen) -> str:
+        if state == "released":
+            return str(_hold.give_back(module, slurm, request)["action"])
+        return _hold.take(slurm, request, known, _hold.decide(known, "auto", mine)).action
+
+    action = "release" if state == "released" else "reserve" if drained else "hold"
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(act, requests, seen)) == [action] * 3
+    assert not warned
+    alone = NAMES[:3] if drained and state == "held" else []
     assert slurm.reservations == {
-        "dgx-validate_ctl-1_many": "dgx-01", "dgx-validate_old_many": "dgx-07"
+        "dgx-validate_old_many": "dgx-04", **{f"dgx-validate_ctl-1_{one}": one for one in alone}
     }  # fmt: skip
 
 
@@ -319,11 +384,10 @@ def test_of_reserved_nodes_only_reservations_of_one_node_are_deleted(
 def test_what_a_killed_run_has_reserved_of_other_nodes_too_stays(
     hold: Any, slurm: Slurm, owner: str, goes: bool
 ) -> None:
-    many = {f"dgx-validate_{owner}_many": "dgx-[03-04]"}
-    slurm.reservations = dict(many)
+    slurm.reservations = {f"dgx-validate_{owner}_many": "dgx-[03-04]"}
     given = {"state": "released", "former": ["old"]}
     hold(nodes=["dgx-03"], **given)
-    assert slurm.reservations == ({} if goes else many)
+    assert slurm.reservations == ({} if goes else {f"dgx-validate_{owner}_many": "dgx-04"})
     hold(nodes=["dgx-03", "dgx-04"], **given)
     assert not slurm.reservations
 

@@ -78,6 +78,16 @@ def test_any_set_becomes_any_other(bring, seed):
             assert database.qos[entry["name"]]["preempt"] == set(entry.get("preempt", ()))
 
 
+def test_a_qos_of_others_stops_nothing(bring):
+    """Its TRES need not be ones that anyone may declare."""
+    database = Sacctmgr()
+    bring(database, qos=[{"name": "theirs"}])
+    database.qos["theirs"]["grp_tres"] = {"license/fluent@flex": 30, "license/a~b": 1}
+    answer = bring(database, qos=QOS)
+    assert answer["changed_names"] == ["normal", "fast", "slow"]
+    assert bring(database, qos=QOS)["changed"] is False
+
+
 def test_create_only(bring):
     database = Sacctmgr()
     answer = bring(database, qos=[{"name": "normal"}, QOS[2]], create_only=True)

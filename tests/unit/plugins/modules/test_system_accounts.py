@@ -28,8 +28,7 @@ def node(monkeypatch):
     """Account files of a small node; `node` lists the steps that were carried out."""
     done = []
     monkeypatch.setattr(_accounts_host, "read_text", lambda path: FILES.get(path, ""))
-    monkeypatch.setattr(_accounts_host, "_foreign_users", lambda users, local: {})
-    monkeypatch.setattr(_accounts_host, "_foreign_groups", lambda groups, local: {})
+    monkeypatch.setattr(_accounts_host, "_foreign", lambda *_args: {})
     monkeypatch.setattr(os.path, "lexists", lambda path: path in ("/root", "/home/ops"))
     monkeypatch.setattr(
         _accounts_host, "apply_step", lambda run, step, mode: done.append((step.kind, mode))

@@ -14,7 +14,7 @@ import validation_nodes as model
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._node_validation import engine, launch
 from ansible_collections.baremetal.dgx.plugins.modules import validation_run
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.records import (
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.save import (
     read_spool,
     why_missing,
 )

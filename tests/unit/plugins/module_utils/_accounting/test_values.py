@@ -80,7 +80,25 @@ def test_tres(given, expected):
 @pytest.mark.parametrize("given", [{"GPU!": 1}, {"cpu": "many"}, {3: 1}, {"cpu": "-2"}])
 def test_tres_refuses(given):
     with pytest.raises(ValueError, match="is not"):
-        values.canonical_tres(given)
+        values.parse_wanted(TRES, given)
+
+
+@pytest.mark.parametrize("name", ["license/fluent@flex", "gres/gpu:1g.10gb+me"])
+def test_licences_of_a_server_and_mig_profiles_are_tres(name):
+    assert values.parse_wanted(TRES, {name: 4}) == values.parse_cell(TRES, f"{name}=4")
+
+
+@pytest.mark.parametrize(
+    ("field", "printed", "expected"),
+    [
+        (TRES, "license/a~b=3,cpu=4", {"license/a~b": 3, "cpu": 4}),
+        (DEFAULT, "of/others", "of/others"),
+        (MODE, "Some:mode", "some:mode"),
+        (TEXT, "it's theirs", "it's theirs"),
+    ],
+)
+def test_what_others_have_written_is_read(field, printed, expected):
+    assert values.parse_cell(field, printed) == expected
 
 
 # What people write and what sacctmgr prints must meet in one canonical value.

@@ -28,7 +28,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._backup import (
     main,
     manifest,
     restore,
-    room,
+    work,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._backup.repository import (
     Repository,
@@ -236,7 +236,7 @@ def test_another_disk(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert set(blocks.copy(str(data), str(target), 1)) == {A, B, C}
     assert all(C in path for path in made), "only what is missing is copied"
     make_block(data / f"{A[:-1]}C", 6)
-    monkeypatch.setattr(room, "_SHARE", 0)
+    monkeypatch.setattr(work, "_SHARE", 0)
     with pytest.raises(ToolError, match="which is on another disk, takes"):
         blocks.copy(str(data), str(target), 1)
 
@@ -273,7 +273,9 @@ def test_copy_and_proof(own: Settings, data: Path) -> None:
     assert os.listdir(Path(own.work_dir, "stage")) == [], "no block is held that Prometheus removes"
     make_block(data / C, 4)
     assert main.make_copies(own, run) == []
-    assert outcomes(own)["backup.blocks"] == PASS
+    records = main.prove(own, run)
+    assert {one.check: one.status for one in records}["backup.blocks"] == PASS
+    assert main.tidy(own, run, records) == []
     assert [one.job for one in Repository(own, run).snapshots("metrics")] == [6 * 3600]
     # As a power failure leaves a file that was not synced.
     (data / C / "index").write_bytes(b"\0" * 2004)
@@ -297,7 +299,7 @@ def test_no_block_is_not_measured(own: Settings, data: Path) -> None:
 @pytest.mark.slow
 def test_no_room_is_not_measured(own: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     assert main.make_copies(own, run) == []
-    monkeypatch.setattr(room, "_SHARE", 0)
+    monkeypatch.setattr(work, "_SHARE", 0)
     assert outcomes(own)["backup.restore"] == NOT_MEASURED
     with pytest.raises(UnansweredError, match="a copy of the metrics takes"):
         restore.fetch(own, run, "metrics", NEVER, "", check=False)

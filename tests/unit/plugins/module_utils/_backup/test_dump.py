@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._backup import dump, room
+from ansible_collections.baremetal.dgx.plugins.module_utils._backup import dump, work
 from ansible_collections.baremetal.dgx.plugins.module_utils._backup.repository import (
     UnansweredError,
 )
@@ -120,7 +120,7 @@ def test_no_server_is_started_without_room(tmp_path: Path, monkeypatch: pytest.M
     def never(argv: Sequence[str], timeout_s: float = 0, env: object = None) -> CommandResult:
         raise AssertionError(argv)
 
-    monkeypatch.setattr(room, "require", full)
+    monkeypatch.setattr(work, "require_room", full)
     with pytest.raises(UnansweredError, match="full"):
         dump.load_scratch(never, str(path), str(tmp_path), 60)
     assert asked[0] > 2000

@@ -21,6 +21,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._backup import (
     copy,
     main,
     proof,
+    repository,
     restore,
     status,
 )
@@ -137,8 +138,35 @@ def test_old_copies_are_forgotten_after_a_proof(settings: Settings) -> None:
     for number in (11, 12, 13):
         Path(settings.state_dir, "job_state").write_bytes(job_state(number))
         assert main.make_copies(settings, run) == []
-    main.prove(settings, run)
+    assert main.tidy(settings, run, main.prove(settings, run)) == []
     assert [one.job for one in Repository(settings, run).snapshots()] == [12, 13]
+
+
+def test_the_records_of_a_proof_come_before_what_keeps_old_copies(
+    settings: Settings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A copy of another host holds the lock of the repository for as long as it lasts."""
+    assert main.make_copies(settings, run) == []
+    config = tmp_path / "config.json"
+    names = ("repository", "password_file", "metrics_file", "keep", "tidies", "work_dir")
+    config.write_text(json.dumps({**GOOD, **{name: getattr(settings, name) for name in names}}))
+
+    def locked(argv: Sequence[str], *words: Any, **named: Any) -> CommandResult:
+        if "forget" in argv:
+            reported = "repository is already locked by PID 77 on db-01"
+            return CommandResult(tuple(argv), ENDED, 11, "", reported)
+        return run(argv, *words, **named)
+
+    monkeypatch.setattr(main, "run", locked)
+    monkeypatch.setattr(repository, "attempts", lambda *_words: [0])
+    assert main.main(["--config", str(config), "prove"]) == 3
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert (found["verdict"], len(found["records"])) == ("pass", 3)
+    assert err.startswith("cluster-backup: old copies are not removed: restic forget: another host")
 
 
 def test_copies_of_another_cluster_are_kept_as_that_one_says(settings: Settings) -> None:
@@ -147,7 +175,7 @@ def test_copies_of_another_cluster_are_kept_as_that_one_says(settings: Settings)
         Path(settings.state_dir, "job_state").write_bytes(job_state(number))
         assert main.make_copies(settings, run) == []
         assert main.make_copies(other, run) == []
-    main.prove(settings, run)
+    assert main.tidy(settings, run, main.prove(settings, run)) == []
     assert [one.job for one in Repository(settings, run).snapshots()] == [12, 13]
     assert [one.job for one in Repository(other, run).snapshots()] == [11, 12, 13]
 

@@ -350,6 +350,38 @@ def test_of_packages_with_one_cycle_the_one_that_failed_decides(tmp_path):
     assert last == {"a": DONE, "b": FAILED, "c": ACTIVATING}
 
 
+@pytest.mark.parametrize("ends", [False, True])
+@pytest.mark.parametrize(("names_none", "late_s"), [(False, 0.0), (True, 0.0), (True, 30.0)])
+def test_a_task_that_goes_on_is_followed_with_consent_too(tmp_path, names_none, late_s, ends):
+    """The word is for all nodes, and a killed run may have begun the task."""
+    found = []
+    for fuse in range(1, 60):
+        world = Walk(tmp_path / str(fuse))
+        world.packages, world.names_none, world.is_accepted = [PACKAGES[1]], names_none, True
+        world.late_s = late_s
+        if world.run(fuse) is None and any(world.known.values()):
+            if ends:
+                # Longer ago than a flash may take.
+                world.now, world.known = world.now + 7200, dict.fromkeys(world.known, 0)
+            outcome = world.run(again=True)
+            assert len(world.flashed) == 1, (fuse, outcome)
+            found.append((outcome.value, "in ten minutes" in outcome.text))
+    assert ("done", False) in found
+    assert set(found) <= {("done", False), (None, True)}
+
+
+def test_what_was_taken_without_a_task_is_not_sent_again_on_a_persons_word(tmp_path):
+    """Any answer but 202 is its end, and a killed run has not activated it yet."""
+    found = []
+    for fuse in range(1, 60):
+        world = Walk(tmp_path / str(fuse))
+        world.packages, world.names_none, world.late_s = [PACKAGES[1]], True, None
+        if world.run(fuse) is None and world.flashed and world.events()[-1].what == TAKEN:
+            world.now += 7200
+            found.append((world.run(again=True).value, len(world.flashed)))
+    assert set(found) == {("done", 1)}
+
+
 def test_a_task_without_an_end_is_sent_again_on_a_persons_word(tmp_path):
     world = Walk(tmp_path)
     world.packages, world.endless = [PACKAGES[1]], True
@@ -434,7 +466,12 @@ def test_what_is_next(known, tasks, wanted):
     assert bool(step.why) == (step.what == STOP)
     assert next_step(known, True, tasks, NOW).what == DONE
     if known and known.what in (FAILED, PUSHING, TAKEN, PUSHED):
-        assert next_step(known, False, tasks, NOW, again=True).what == PUSH
+        consented = next_step(known, False, tasks, NOW, again=True)
+        # The task of what was sent a moment ago may still show; what is written is activated.
+        goes_on = step.what in (WAIT, ACTIVATE) or "in ten minutes" in step.why
+        assert consented == (step if goes_on else Step(PUSH))
+        if step.what == FOLLOW:
+            assert next_step(known, False, tasks, NOW, True, lambda task: task == "/t/2") == step
 
 
 @pytest.mark.parametrize(
@@ -446,7 +483,7 @@ def test_what_is_next(known, tasks, wanted):
         (event(ACTIVATING), STOP, ACTIVATE),
         (event(FLASHED), ACTIVATE, ACTIVATE),
         (event(PUSHED, "/t/2"), FOLLOW, PUSH),
-        (event(TAKEN, "/t/1"), WAIT, PUSH),
+        (event(TAKEN, "/t/1"), WAIT, WAIT),
     ],
 )
 def test_what_is_next_where_versions_are_not_named(known, wanted, with_consent):

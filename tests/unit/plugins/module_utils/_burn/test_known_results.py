@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import shutil
+import struct
+from collections.abc import Sequence
 
 import pytest
 from checkout import ROOT
@@ -15,15 +18,31 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._burn.cublaslt impor
 from ansible_collections.baremetal.dgx.plugins.module_utils._burn.plan import SIZES
 
 
+def value_at(seed: int, index: int, amplitude: int) -> int:
+    """Return the operand at a place, an integer in -amplitude..amplitude."""
+    upper = golden.mix64((index + (seed + 1) * golden.PHI) & golden.MASK) >> 32
+    return ((upper * (2 * amplitude + 1)) >> 32) - amplitude
+
+
+def weight_at(column: int) -> int:
+    """Return the odd weight of a column."""
+    return golden.mix64(((column + 1) * golden.PHI + golden.WEIGHT_SEED) & golden.MASK) | 1
+
+
+def digest(sums: Sequence[int]) -> str:
+    """Return the SHA-256 of sums as they are in memory."""
+    return hashlib.sha256(struct.pack(f"<{len(sums)}Q", *sums)).hexdigest()
+
+
 def expected_sums(n: int, amplitude: int, data_set: int) -> list[int]:
     """Return the sum of each row of the exact product mod 2^64; slow, for n up to a few hundred."""
     folded = [0] * n
     for column in range(n):
-        weight = golden.weight_at(column)
+        weight = weight_at(column)
         for k in range(n):
-            folded[k] += golden.value_at(2 * data_set + 1, column * n + k, amplitude) * weight
+            folded[k] += value_at(2 * data_set + 1, column * n + k, amplitude) * weight
     rows = [
-        sum(golden.value_at(2 * data_set, row * n + k, amplitude) * folded[k] for k in range(n))
+        sum(value_at(2 * data_set, row * n + k, amplitude) * folded[k] for k in range(n))
         for row in range(n)
     ]
     return [one & golden.MASK for one in rows]
@@ -39,22 +58,22 @@ def test_every_size_and_kind_has_a_known_answer():
 @pytest.mark.parametrize("amplitude", [3, 45, 1 << 19])
 def test_the_table_is_what_python_computes(amplitude):
     sums = expected_sums(64, amplitude, 1)
-    assert golden.digest(sums) == golden.GOLDEN[64, amplitude][1]
+    assert digest(sums) == golden.GOLDEN[64, amplitude][1]
 
 
 def test_a_row_s_sum_is_that_of_the_plain_product():
     """The long way, for one row: every element as a sum of products, then weighted."""
     n, row, amplitude = 64, 17, 45
-    p = [golden.value_at(0, row * n + k, amplitude) for k in range(n)]
+    p = [value_at(0, row * n + k, amplitude) for k in range(n)]
     total = 0
     for column in range(n):
-        q = [golden.value_at(1, column * n + k, amplitude) for k in range(n)]
-        total += sum(a * b for a, b in zip(p, q, strict=True)) * golden.weight_at(column)
+        q = [value_at(1, column * n + k, amplitude) for k in range(n)]
+        total += sum(a * b for a, b in zip(p, q, strict=True)) * weight_at(column)
     assert total & golden.MASK == expected_sums(n, amplitude, 0)[row]
 
 
 def test_operands_fill_their_range():
-    values = [golden.value_at(3, index, 3) for index in range(2000)]
+    values = [value_at(3, index, 3) for index in range(2000)]
     assert set(values) == set(range(-3, 4))
     assert abs(sum(values)) < 400
 
@@ -62,7 +81,7 @@ def test_operands_fill_their_range():
 def test_weights_can_be_undone():
     """An odd weight has an inverse mod 2^64, so that no single wrong element can cancel."""
     for column in (0, 1, 63, 16383):
-        weight = golden.weight_at(column)
+        weight = weight_at(column)
         assert weight % 2 == 1
         assert weight * pow(weight, -1, 1 << 64) & golden.MASK == 1
 

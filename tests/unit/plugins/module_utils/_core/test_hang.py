@@ -13,41 +13,12 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core import hang
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.hang import (
     BrokenError,
     HungError,
-    Mount,
     finish_in_time,
     hung_mounts,
     in_time,
-    parse_mounts,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.mounts import Live
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ToolError
-
-MOUNTINFO = """\
-22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
-36 22 0:32 / /cephfs rw,noatime shared:9 - ceph 10.0.0.1:6789,10.0.0.2:6789:/ rw,name=dgx
-37 22 0:33 / /mnt/two\\040words rw - nfs4 storage:/export rw
-38 22 0:34 / /cephfs rw - fuse.ceph-fuse ceph-fuse rw
-short line
-"""
-
-
-def test_mounts_are_read_and_the_one_on_top_counts():
-    found = parse_mounts(MOUNTINFO)
-    assert found == [
-        Mount("/", "/dev/sda1", "ext4"),
-        Mount("/cephfs", "ceph-fuse", "fuse.ceph-fuse"),
-        Mount("/mnt/two words", "storage:/export", "nfs4"),
-    ]
-    assert str(found[2]) == "/mnt/two words (nfs4, storage:/export)"
-
-
-# All are spaces to str.split, and most are ends of lines to str.splitlines.
-SPACES = ["\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029", "\r", "\xa0", "\u3000"]
-
-
-@pytest.mark.parametrize("space", SPACES)
-def test_a_user_hides_no_mount_by_its_name(space):
-    line = f"39 22 0:35 / /home/eve/a{space}b rw - fuse.sshfs eve{space}@x:/ rw\n"
-    assert parse_mounts(line) == [Mount(f"/home/eve/a{space}b", f"eve{space}@x:/", "fuse.sshfs")]
 
 
 def test_work_that_comes_back_is_handed_on():
@@ -75,10 +46,10 @@ def test_a_hang_of_something_else_blames_no_mount(mounts_of_this_host):
 
 
 def test_only_the_mount_that_hangs_is_found(hung_mount, tmp_path):
-    healthy = Mount(str(tmp_path), "disk", "ext4")
-    dead = Mount(str(hung_mount), "storage:/dead", "fuse.hung")
+    healthy = Live(str(tmp_path), "ext4", "disk")
+    dead = Live(str(hung_mount), "fuse.hung", "storage:/dead")
     assert hung_mounts([healthy, dead], 0.5) == [dead]
-    assert hung_mounts([Mount(str(hung_mount), "x", "overlay")], 0.5) == []
+    assert hung_mounts([Live(str(hung_mount), "overlay", "x")], 0.5) == []
 
 
 class Module:
@@ -137,7 +108,7 @@ def test_an_error_of_the_body_is_the_modules_failure():
 
 def test_a_module_whose_body_hangs_fails(monkeypatch):
     module = Module()
-    monkeypatch.setattr(hang, "all_mounts", list)
+    monkeypatch.setattr(hang, "all_mounts", dict)
     with pytest.raises(SystemExit):
         finish_in_time(module, "/x", lambda: time.sleep(60), 0.2)
     assert module.ended[1]["hung"] is True

@@ -62,6 +62,10 @@ def test_names_that_are_none_are_refused() -> None:
         Family("a-b", "")
     with pytest.raises(ValueError, match="not a name of a label"):
         Family("a", "").add(1, **{"a-b": "c"})
+    # Prometheus has them of the target, and calls ours exported_job.
+    for name in ("job", "instance"):
+        with pytest.raises(ValueError, match="not a name of a label"):
+            Family("a", "").add(1, **{name: "c"})
     with pytest.raises(ValueError, match="there twice"):
         exposition([Family("a", ""), Family("a", "")])
 

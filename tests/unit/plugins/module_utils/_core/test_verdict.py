@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import pytest
+from verdict_fold import verdicts
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import (
     FAIL,
@@ -29,7 +30,6 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.verdict import
     questions,
     record_from_data,
     serials_of,
-    verdicts,
 )
 
 CABLE = "cable:dgx-02/rail1--ib-leaf-01/6"

@@ -170,10 +170,11 @@ def test_what_changed_since_the_run_before():
     )  # fmt: skip
     found = changes(heads(before) + heads(after))
     assert found.new == (
-        ("gpu.sxid", "node:n", PASS, FAIL),
+        ("gpu.sxid", "node:n", "", FAIL),
         ("gpu.xid", "gpu:n/1", FAIL, NOT_MEASURED),
     )
-    assert found.gone == (("gpu.ecc", "gpu:n/0", FAIL, PASS),)
+    assert found.gone == (("gpu.ecc", "gpu:n/0", FAIL, ""),)
+    assert found.with_passed({("gpu.ecc", "gpu:n/0")}).gone == (("gpu.ecc", "gpu:n/0", FAIL, PASS),)
     assert found.since == "2026-03-01T00:00:00Z"
     assert changes(heads(before)).since == ""
 

@@ -95,7 +95,7 @@ def test_what_slurm_does_not_tell_by_itself() -> None:
     assert out["dgx-03"]["reason"] == 'fan|noise "x", ask Ann'
     assert (out["dgx-04"]["state"], out["dgx-04"]["owner"]) == ("down", "slurm")
     assert value(found, f"{OURS}_node_state", node="dgx-04", state="not_responding") == 1
-    job = {"job": "1", "user": "alice", "account": "research", "partition": "batch"}
+    job = {"slurm_job": "1", "user": "alice", "account": "research", "partition": "batch"}
     assert value(found, f"{OURS}_node_job_gpus", node="dgx-02", **job) == 6
     assert value(found, f"{OURS}_account_gpus", account="research", state="pending") == 13 * 8
     assert value(found, f"{OURS}_account_gpus", account="research", state="running") == 12

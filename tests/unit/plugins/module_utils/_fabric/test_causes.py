@@ -1023,7 +1023,7 @@ def test_a_record_has_the_status_of_its_cable_and_a_finding_its_value() -> None:
     assert [(f.kind, f.subject, f.status) for f in verdict.findings] == [
         ("width", cable.subject, "fail")
     ]
-    records = records_of(world.plan, verdict)
+    records = records_of(verdict)
     (finding,) = [record for record in records if record.check == "fabric.width"]
     assert finding.measured == {"value": 200, "unit": "Gb/s"}
     assert verdict.cables[cable] == ("fail", f"width {cable.subject}: {finding.text}")
@@ -1285,7 +1285,7 @@ def test_a_value_without_a_threshold_is_not_recorded_as_measured() -> None:
     (width,) = verdict.findings
     for changed in (replace(width, measured=None), replace(width, threshold=None)):
         verdict.findings = [changed]
-        (record,) = [r for r in records_of(world.plan, verdict) if r.check == "fabric.width"]
+        (record,) = [r for r in records_of(verdict) if r.check == "fabric.width"]
         assert record.measured is None
 
 

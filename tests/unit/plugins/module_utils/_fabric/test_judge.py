@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import pytest
 from cable_plans import plan_data
+from fabric_texts import counted
 from library import build, fresh
 from small_fabric import (
     L0,
@@ -67,10 +68,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.parse_counte
     FoundSms,
     Reading,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.picture import (
-    counted,
-    fabric_svg,
-)
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.picture import fabric_svg
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.text import (
     findings_text,
     json_text,
@@ -195,7 +193,7 @@ def test_nothing_seen_fails_nothing() -> None:
     verdict = judge_fabric(plan, seen)
     assert verdict.findings == []
     assert verdict.counts() == {"pass": 0, "fail": 0, "not_measured": len(plan.cables)}
-    statuses = {record.status for record in records_of(plan, verdict)}
+    statuses = {record.status for record in records_of(verdict)}
     assert statuses == {"not_measured"}
 
 
@@ -633,7 +631,7 @@ def test_lost_uplinks_are_told_for_information() -> None:
 def test_every_cable_has_its_record() -> None:
     case = build("superpod-32-of-64", ("leaf_absent", "rails_of_a_node_swapped"), 4)
     verdict = case.world.judge()
-    records = records_of(case.world.plan, verdict)
+    records = records_of(verdict)
     cables = {record.subject: record for record in records if record.check == "fabric.cable"}
     right = {c for c, (status, _text) in verdict.cables.items() if status == "pass"}
     assert {name for name in cables if name.startswith("cable:")} == {
@@ -721,7 +719,7 @@ def _end(text: str):
 def test_json_is_whole() -> None:
     case = build(BASEPOD, ("rail_at_one_lane", "counter_that_was_cleared"), 2)
     verdict = case.world.judge()
-    records = records_of(case.world.plan, verdict)
+    records = records_of(verdict)
     data = json.loads(json_text(verdict_data(verdict, records)))
     assert data["version"] == 1
     assert data["summary"]["cables"] == {

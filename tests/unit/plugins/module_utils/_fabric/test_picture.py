@@ -10,14 +10,12 @@ from dataclasses import replace
 
 import pytest
 from cable_plans import plan_data
+from fabric_texts import counted
 from world import World
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric import picture
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import CablePlan
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.picture import (
-    counted,
-    fabric_svg,
-)
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.picture import fabric_svg
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.cables import plan_cables
 
 # 139 trays, 18 a rack, 4 rails, 32 leaves, nine spines, two cables from each leaf to each spine.

@@ -126,9 +126,10 @@ def test_devices_are_known_by_guid_where_names_say_nothing() -> None:
     hcas = {**PLAN.hcas}
     # The plan has the GUID of the adapter, the table that of its port.
     hcas["dgx-04", 0] = replace(hcas["dgx-04", 0], guid="00000000000000e0")
-    plan = replace(PLAN, hcas=hcas)
-    routes = dumped_routes(plan, read_tables(text), {GUIDS["leaf-10"]: ("leaf-10", -1)})
-    assert not list(routes.problems())
+    switches = {**PLAN.switches}
+    switches["leaf-10"] = replace(switches["leaf-10"], guid=GUIDS["leaf-10"])
+    plan = replace(PLAN, hcas=hcas, switches=switches)
+    assert not list(dumped_routes(plan, read_tables(text)).problems())
 
 
 def test_managed_switches_and_other_names_of_an_adapter() -> None:

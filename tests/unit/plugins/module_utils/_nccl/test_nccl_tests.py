@@ -82,7 +82,6 @@ def test_the_stated_size_counts_and_the_average_does_not():
     text = table(row(1 << 30, 500.0), row(SIZE, 300.0))
     assert judged(text)["nccl.busbw"].status == FAIL
     assert judged(text, 1 << 30)["nccl.busbw"].status == PASS
-    assert parse(text).average == 464.0
 
 
 def test_the_slower_half_and_the_slower_repetition_count():
@@ -266,7 +265,7 @@ def test_the_form_of_every_supported_version(name):
     assert statuses(found) == {"nccl.correct": PASS, "nccl.busbw": PASS}
     assert found["nccl.busbw"].measured == {"value": 468.65, "unit": "GB/s"}
     read = parse(text)
-    assert (len(read.rows), len(read.ranks), read.average) == (4, 8, 458.653)
+    assert (len(read.rows), len(read.ranks)) == (4, 8)
 
 
 @pytest.mark.parametrize("tag", ["", "0: ", "  3: ", "[1,0]<stdout>:", " [1,0]<stdout>: "])
@@ -287,7 +286,7 @@ def test_captures(captures):
         "h100-ord01-03-14",
         "h100-ord01-03-294",
     }
-    assert (two.version, two.out_of_bounds, two.average) == ("2.23.4+cuda12.6", 0, 464.075)
+    assert (two.version, two.out_of_bounds) == ("2.23.4+cuda12.6", 0)
     assert [row.size for row in two.rows] == [1 << shift for shift in range(30, 35)]
     assert [busbw_at(two, 1 << shift) for shift in (30, 33, 34)] == [449.51, 469.84, 470.75]
     found = judge(two, "nodes:a,b", SIZE, published_for("h100", 2, SIZE), 16)

@@ -168,6 +168,31 @@ def test_an_xid_on_a_node_that_slurm_is_about_to_resume_drains_it_then(node, ser
     assert node.in_slurm == ("IDLE", "")
 
 
+def test_an_xid_on_a_node_that_the_gate_is_about_to_resume_drains_it_then(
+    node, service, monkeypatch
+):
+    """Those that were there when the drain was found after the boot drain it no more."""
+    monkeypatch.setattr(_health_events.s, "HELD_S", 0.2)
+    reason = write_reason("dgx-01", ITSELF, "gpu.ecc_uncorrectable is 1")
+    node.set_slurm("IDLE+DRAIN", reason)
+    append(node, LOST.format("20.5"))
+    step, output, follower = service()
+    state = {"boot": follower.boot, "drained": reason, "drained_boot": follower.boot}
+    state.update(hung={}, settled_s=0.0, acted_s=0.0, drained_s=21.0)
+    (node.state / "state.json").write_text(json.dumps(state))
+    step()
+    assert not follower.pending
+    append(node, LOST.format("30.5"))
+    step()
+    assert (node.in_slurm[1], len(output)) == (reason, 1)
+    node.set_slurm("IDLE")
+    time.sleep(0.3)
+    step()
+    assert node.in_slurm[0] == "IDLE+DRAIN"
+    assert "Xid 79" in node.in_slurm[1]
+    assert load_state(str(node.state), follower.boot).drained_s is None
+
+
 def test_slurm_that_does_not_answer_is_told_later(node, service, monkeypatch):
     monkeypatch.setattr(_health_events, "_RETRY_S", 0.2)
     node.set_slurm(down={})

@@ -139,7 +139,8 @@ def test_what_differs_in_more_than_its_text_fails(source, line, device):
 @pytest.mark.parametrize("space", ["\x0b", "\x85", "\u2028", "\r", "\xa0"])
 def test_the_name_of_a_mount_is_no_other_mount(space):
     table = f"43 22 0:38 / /tmp/x{space}/lustre rw - fuse.sshfs a{space}b rw\n"
-    assert local.mounted(table) == {f"/tmp/x{space}/lustre": "fuse.sshfs"}
+    for path, status in ((f"/tmp/x{space}/lustre", "pass"), ("/lustre", "fail")):
+        assert local.judge_mounted("n", Mount(path), table).status == status
 
 
 @pytest.mark.parametrize(
@@ -214,14 +215,6 @@ def test_a_folder_that_is_left_of_a_mount_is_not_present():
     (record,) = local.judge_disk("n", Disk("/raid/scratch"), space, "/raid")
     assert (record.check, record.status) == ("disk.present", "fail")
     assert "/raid is not mounted" in brief_of(record)
-
-
-@pytest.mark.parametrize(
-    ("text", "count"),
-    [("0-223\n", 224), ("0-111,113", 113), ("0", 1), ("", None), ("x", None), (None, None)],
-)
-def test_cpus_are_counted(text, count):
-    assert local.count_cpus(text) == count
 
 
 def test_memory_and_cpus_without_a_question_are_not_judged():

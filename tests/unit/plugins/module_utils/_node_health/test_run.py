@@ -235,8 +235,52 @@ def test_what_the_timer_found_stays_in_the_metrics(node):
     os.utime(node.state / "timer.json", (late, late))
     node.run("health")
     assert finding not in node.metrics.read_text()
+    stamp = "baremetal_dgx_health_timer_timestamp_seconds "
+    # What is left out is not well: it was not asked since then.
+    (line,) = [one for one in node.metrics.read_text().split("\n") if one.startswith(stamp)]
+    assert float(line[len(stamp) :]) == pytest.approx(late, abs=0.001)
     (node.state / "timer.json").write_text("{")
     assert node.run("health") == OK
+
+
+def test_a_boot_leaves_the_timer_time_to_run(node, monkeypatch):
+    node.run("health")
+    assert "health_timer_timestamp_seconds 1" not in node.metrics.read_text()
+    node.run("timer")
+    os.utime(node.state / "timer.json", (1e9, 1e9))
+    monkeypatch.setattr(_health_run.time, "clock_gettime", lambda _clock: 30.0)
+    node.run("health")
+    stamp = "baremetal_dgx_health_timer_timestamp_seconds "
+    (line,) = [one for one in node.metrics.read_text().split("\n") if one.startswith(stamp)]
+    assert float(line[len(stamp) :]) == pytest.approx(time.time() - 30, abs=10)
+
+
+@pytest.mark.parametrize("question", ["sensors", "ib"])
+def test_what_hangs_in_each_run_of_the_timer_stays_in_the_metrics(node, question):
+    """NodeNotMeasured asks for two hours of it."""
+    node.run("timer")
+    path = node.state / "timer.json"
+    left = json.loads(path.read_text())
+    hangs = {**left["records"][0], "check": f"health.{question}", "status": "not_measured"}
+    path.write_text(json.dumps({**left, "records": [hangs]}))
+    assert node.run("health") == OK
+    assert f'finding{{check="health.{question}"' in node.metrics.read_text()
+
+
+def test_what_breaks_in_each_run_of_the_timer_stays_in_the_metrics(node):
+    """CheckerBroken asks for five minutes of it."""
+    node.run("timer")
+    path = node.state / "timer.json"
+    left = json.loads(path.read_text())
+    broken = {**left["records"][0], "check": "health.checker", "status": "not_measured"}
+    texts = ("the check sensors: KeyError", "the node's state in Slurm is not known")
+    records = [{**broken, "text": text} for text in texts]
+    path.write_text(json.dumps({**left, "records": records}))
+    assert node.run("health") == OK
+    assert "checker_ok 0" in node.metrics.read_text()
+    path.write_text(json.dumps({**left, "records": records[1:]}))
+    assert node.run("health") == OK
+    assert "checker_ok 1" in node.metrics.read_text()
 
 
 # A hang, a crash, a truncated answer: each costs only itself, and fails nothing.
@@ -649,12 +693,55 @@ def test_a_drain_of_an_earlier_boot_settles_no_xid_of_this_one(node, first):
     assert state["drained_boot"] == state["boot"]
     path.write_text(json.dumps({**state, "boot": "earlier", "drained_boot": "earlier"}))
     # Before Slurm resumes it, the drain is known to be that of before.
+    node.set_slurm("IDLE+DRAIN+REBOOT_ISSUED", reason)
     assert node.run("health") == FAILED
     assert json.loads(path.read_text())["drained_boot"] == "earlier"
     node.set_slurm("IDLE")
     assert node.run(first) == FAILED
     assert node.in_slurm == ("IDLE+DRAIN", reason)
     # Of this drain the operator knows.
+    node.set_slurm("IDLE")
+    assert node.run(first) == OK
+    assert node.in_slurm == ("IDLE", "")
+
+
+@pytest.mark.usefixtures("patient")
+def test_after_a_boot_by_hand_the_operator_who_resumes_the_node_has_seen_its_xids(node):
+    """Slurm takes no drain back by itself then, and a second drain would be for the same Xid."""
+    node.hardware.kernel_log.write_text(LOST)
+    assert node.run("health") == FAILED
+    path = node.state / "state.json"
+    state = json.loads(path.read_text())
+    path.write_text(json.dumps({**state, "boot": "earlier", "drained_boot": "earlier"}))
+    assert node.run("health") == FAILED
+    assert node.in_slurm[0] == "IDLE+DRAIN"
+    node.set_slurm("IDLE")
+    assert node.run("health") == OK
+    assert node.in_slurm == ("IDLE", "")
+
+
+@pytest.mark.parametrize("first", ["health", "prolog"])
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.usefixtures("patient")
+def test_an_xid_after_the_evidence_of_the_gate_is_not_settled_by_its_resume(node, first, again):
+    """A repair has booted the node, and the gate resumes it by what it has measured since."""
+    node.hardware.kernel_log.write_text(LOST)
+    assert node.run("health") == FAILED
+    path = node.state / "state.json"
+    state = json.loads(path.read_text())
+    path.write_text(json.dumps({**state, "boot": "earlier", "drained_boot": "earlier"}))
+    node.hardware.kernel_log.write_text("")
+    assert node.run("health") == OK
+    state = json.loads(path.read_text())
+    assert state["drained_boot"] == state["boot"]
+    # It passes the validation; then its GPU falls off the bus.
+    node.hardware.kernel_log.write_text(LOST)
+    assert not again or node.run("health") == FAILED
+    node.set_slurm("IDLE")
+    assert node.run(first) == FAILED
+    assert node.in_slurm[0] == "IDLE+DRAIN"
+    assert "Xid 79" in node.in_slurm[1]
+    # This drain is of the present boot.
     node.set_slurm("IDLE")
     assert node.run(first) == OK
     assert node.in_slurm == ("IDLE", "")

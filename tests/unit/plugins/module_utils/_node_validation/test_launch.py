@@ -31,7 +31,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._node_validation.sta
     clush_start,
     srun_start,
 )
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.records import (
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.save import (
     read_spool,
     why_missing,
 )

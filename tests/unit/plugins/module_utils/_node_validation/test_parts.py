@@ -141,6 +141,17 @@ def test_what_only_asks_is_asked_again_after_a_kill(world: World, before: str, n
     assert len(world.stopped) == (now == "fail")
 
 
+def test_a_burn_in_of_a_run_that_holds_the_node_is_not_stopped(world: World) -> None:
+    """Another control machine's, which is still at work."""
+    world.answers["gpu_health"] = {**PASS, "verdict": "fail"}
+    world.refused = "ctl-2 holds it since 2026-11-22T10:00:00: wait for it"
+    world.ask()
+    assert not world.stopped
+    world.refused = ""
+    world.ask()
+    assert world.stopped == [{"call": 1}]
+
+
 def test_what_is_kept_is_of_this_boot(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.ask()
     before = world.calls()

@@ -12,7 +12,10 @@ from typing import Any
 import pytest
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs import search as _pairs_search
-from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.search import best_explanation
+from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.search import (
+    Explanation,
+    best_explanation,
+)
 
 Case = tuple[dict[int, list[int]], dict[int, float], list[float]]
 
@@ -43,12 +46,17 @@ def dice_case(seed: int) -> Case:
     return hits, {one: dice.choice((1.0, 3.0, 8.0)) for one in hits}, weights
 
 
+def proven(found: Explanation) -> bool:
+    """Return whether no other set is better."""
+    return found.gap <= _pairs_search._TINY
+
+
 @pytest.mark.parametrize("block", range(10))
 def test_the_best_set_is_found_and_proven(block: int) -> None:
     for seed in range(block * 40, block * 40 + 40):
         case = dice_case(seed)
         found = best_explanation(*case)
-        assert found.proven, seed
+        assert proven(found), seed
         assert found.score == pytest.approx(best_of_all(case)), seed
         assert found.score == pytest.approx(score(found.chosen, case)), seed
 
@@ -62,7 +70,7 @@ def test_without_time_the_gap_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         best = best_of_all(case)
         assert found.score <= best + 1e-9
         assert best <= found.score + found.gap + 1e-9, seed
-        gaps += not found.proven
+        gaps += not proven(found)
     assert gaps, "no case is hard enough for this test"
 
 
@@ -93,7 +101,7 @@ def test_a_search_may_be_deeper_than_functions_call_each_other(
     finally:
         sys.setrecursionlimit(limit)
     assert (len(found.chosen), found.score) == (160, pytest.approx(80 * 14.0))
-    assert not found.proven
+    assert not proven(found)
 
 
 def bad_parts(count: int) -> Case:

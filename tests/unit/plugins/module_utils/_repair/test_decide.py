@@ -587,10 +587,48 @@ def test_a_step_counts_for_what_it_began_for_whatever_fails_after_it(broken: Cas
         broken.nodes[NAME] = Node(NAME, ("IDLE",))
         assert kinds(broken.plan(parts=parts)) == [CLOSED]
     assert taken == [["reset_gpu"], ["reboot"], [], [], []]
-    # Nor does a step count for what failed after it.
+    # Nor does a step count for what failed after it: GPU 5 had its reset, GPU 2 none.
     broken.nodes[NAME] = node(at=broken.now)
-    broken.verdicts[NAME] = replace(verdict(at=broken.now), subject=slots[5])
-    assert steps(broken.plan(parts=parts)) == [(NAME, "reset_gpu")]
+    for slot, step in ((5, "reboot"), (2, "reset_gpu")):
+        broken.verdicts[NAME] = replace(verdict(at=broken.now), subject=slots[slot])
+        assert steps(broken.plan(parts=parts, begins=False)) == []
+        assert broken.plan(parts=parts, begins=False).waits == {NAME: f"{step} is next"}
+
+
+def test_what_fails_after_the_steps_for_another_part_has_its_ladder_yet(broken: Case) -> None:
+    """Within one incident, too, a GPU goes back for what was tried on it alone."""
+    broken.policy = replace(ALL, powered=(NAME,))
+    taken: list[str] = []
+    for slot in (3, 3, 5, 3, 5, 5):
+        broken.verdicts[NAME] = replace(verdict(at=broken.now + 5), subject=f"gpu:{NAME}/{slot}")
+        ((_node, step),) = steps(broken.plan())
+        taken.append(f"{slot} {step}")
+        broken.end()
+    assert taken == [
+        "3 reset_gpu", "3 reboot", "5 reset_gpu", "3 power_cycle", "5 reboot", "5 power_cycle"
+    ]  # fmt: skip
+    broken.verdicts[NAME] = replace(verdict(at=broken.now + 5), subject=f"gpu:{NAME}/5")
+    plan = broken.plan()
+    assert kinds(plan) == [JUDGED, RETURN]
+    assert "(after reset_gpu, reboot, power_cycle)" in plan.waits[NAME]
+
+
+def test_a_node_whose_parts_fail_one_after_the_other_is_a_persons(broken: Case) -> None:
+    """A ladder for each of eight GPUs would be 24 steps, and days."""
+    broken.policy = replace(ALL, powered=(NAME,))
+    taken = 0
+    for slot in range(8):
+        for _step in range(3):
+            failed = replace(verdict(at=broken.now + 5), subject=f"gpu:{NAME}/{slot}")
+            broken.verdicts[NAME] = failed
+            plan = broken.plan()
+            taken += len(steps(plan))
+            if plan.due:
+                broken.end()
+    assert taken == 6
+    assert plan.waits[NAME].startswith("6 steps did not help the node; ")
+    (person,) = [one for one in broken.events if one.what == PERSON and "gpu:dgx-01/2" in one.text]
+    assert person.text.startswith("6 steps did not help the node; ")
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.child import (
     HUNG,
     Answer,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.mounts import Live
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import lines_of
 from ansible_collections.baremetal.dgx.plugins.module_utils._storage import canary as _canary
 from ansible_collections.baremetal.dgx.plugins.module_utils._storage.canary import Canary
-from ansible_collections.baremetal.dgx.plugins.module_utils._storage.mounts.plan import Live
 
 HOME = Canary("home", "/home", fstype="ceph", peers=("dgx-02",), most_s=2)
 

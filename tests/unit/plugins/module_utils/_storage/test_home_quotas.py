@@ -24,7 +24,9 @@ QUOTAS = [
     {"fs": "cephfs", "path": "/home", "group": "staff", "max_bytes": 0},
 ]
 GROUPS = {"hpc": ["carol", "dave", "erin", "gone"], "large": ["dave"], "staff": ["erin"]}
-UIDS = {"carol": 20001, "dave": 20002, "erin": 20003, "frank": 20004}
+UIDS = {"carol": 20001, "dave": 20002, "erin": 20003, "frank": 20004, "grace": 20005}
+# No group lists them.
+PRIMARY = {"grace": 500}
 
 
 class NotThereError(RuntimeError):
@@ -73,17 +75,20 @@ class Tree:
 
 @pytest.fixture(autouse=True)
 def the_people(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = SimpleNamespace(getpwnam=lambda name: SimpleNamespace(pw_uid=UIDS[name]))
+    def account(name: str) -> SimpleNamespace:
+        return SimpleNamespace(pw_uid=UIDS[name], pw_gid=PRIMARY.get(name, 100))
+
+    one = SimpleNamespace(getpwnam=account)
     monkeypatch.setattr(home_quotas, "pwd", one)
 
 
 def run(tree: Tree, groups: dict[str, list[str]] | None = None) -> list[str]:
     known = GROUPS if groups is None else groups
 
-    def ask(group: str) -> list[str]:
+    def ask(group: str) -> SimpleNamespace:
         if group not in known:
             raise LookupError(group)
-        return known[group]
+        return SimpleNamespace(gr_gid=500 + list(GROUPS).index(group), gr_mem=known[group])
 
     config = {"version": 1, "client": "admin", "quotas": QUOTAS}
     return list(home_quotas.work(config, lambda *_words: tree, ask))
@@ -95,6 +100,7 @@ def test_the_largest_quota_of_a_persons_groups_holds() -> None:
         f"/home/carol: max_bytes {TIB}, max_files 1000",
         f"/home/dave: max_bytes {10 * TIB}, max_files 1000",
         "/home/erin: max_files 1000",
+        f"/home/grace: max_bytes {TIB}, max_files 1000",
     ]
     assert tree.attributes == {
         ("/home/carol", BYTES): str(TIB),
@@ -102,6 +108,8 @@ def test_the_largest_quota_of_a_persons_groups_holds() -> None:
         ("/home/dave", BYTES): str(10 * TIB),
         ("/home/dave", FILES): "1000",
         ("/home/erin", FILES): "1000",
+        ("/home/grace", BYTES): str(TIB),
+        ("/home/grace", FILES): "1000",
     }
     assert tree.closed == 2, "the folder and the file system"
     assert run(tree) == [], "a second run changes nothing"
@@ -118,6 +126,13 @@ def test_who_changes_groups_gets_another_quota_and_who_leaves_keeps_it() -> None
     before = dict(tree.attributes)
     assert run(tree, {"hpc": [], "large": [], "staff": []}) == []
     assert tree.attributes == before, "an empty directory changes nothing"
+
+
+def test_the_group_of_a_person_that_no_group_lists_counts_with_the_others() -> None:
+    tree = Tree({"grace": 20005})
+    assert run(tree, {**GROUPS, "large": ["grace"]}) == [
+        f"/home/grace: max_bytes {10 * TIB}, max_files 1000"
+    ]
 
 
 def test_a_group_that_is_unknown_changes_nothing() -> None:
@@ -163,4 +178,4 @@ def test_a_bad_configuration_is_refused(tmp_path: Any, text: str, capsys: Any) -
 
 def test_a_group_that_this_host_does_not_know_is_named() -> None:
     with pytest.raises(LookupError, match="no-such-group: this host knows no such group"):
-        home_quotas.members("no-such-group")
+        home_quotas.group_of("no-such-group")

@@ -6,8 +6,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inputs.host import Host, Site
-from ansible_collections.baremetal.dgx.plugins.plugin_utils._inputs.storage import mounts, volumes
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._inputs.storage import (
+    homes_below_mounts,
+    mounts,
+    volumes,
+)
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.values import (
     Inventory,
     Value,
@@ -45,3 +51,12 @@ def test_a_volume_is_compared_with_the_file_system_of_its_label() -> None:
         "/dev/disk/by-label/dgx-scratch",
         "/dev/disk/by-label/fast",
     ]
+
+
+@pytest.mark.parametrize("place", ["/home", "/home/", "/data/../home//", "/"])
+def test_homes_are_made_on_a_mount_however_its_place_is_written(place: str) -> None:
+    users = [{"name": "ann"}, {"name": "ben", "home": "/homes/ben"}]
+    asked = host(cephfs_mounts=[{**HOME, "mountpoint": place}], node_base_users=users)
+    below = [one["name"] for one in homes_below_mounts(asked)]
+    both = ["{{ node_base_users[0]['name'] }}", "{{ node_base_users[1]['name'] }}"]
+    assert below == (both if place == "/" else both[:1])

@@ -156,7 +156,9 @@ def test_folders_and_images_of_the_site_are_named(read: Read) -> None:
             ),
         }
     )
+    fetched = "/var/lib/baremetal-dgx/packages/fetched"
     assert wanted.folders == {
-        "/var/lib/x": {"path": "/mnt/p", "sha256": "ab", "manifest": "", "role": "one"}
+        place: {"path": path, "sha256": "ab", "manifest": "", "role": "one"}
+        for place, path in (("/var/lib/x", "/mnt/p"), ("/var/lib/y", fetched))
     }
     assert wanted.images == {"docker://example.org/i@sha256:1": {"one"}, "docker://a": {"one"}}

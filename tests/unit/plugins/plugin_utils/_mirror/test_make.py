@@ -9,8 +9,13 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 import yaml
@@ -88,7 +93,7 @@ def wanted() -> Wanted:
     archive = {"url": "https://example.org/p.tar.gz", "sha256": digest("release")}
     found.downloads.add(Download(archive["url"], archive["sha256"], "/opt/p", "prometheus"))
     found.inputs = {"prometheus_archive": archive}
-    found.images = {"docker://example.org/a": {"enroot"}}
+    found.images = {"docker://bot:S3cr3t@example.org/a": {"enroot"}}
     return found
 
 
@@ -231,7 +236,7 @@ def test_a_killed_run_is_taken_up(home: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         make(order(home), killed, print)
-    assert make(order(home), outside, print)["fetched"] == 1
+    assert make(order(home), outside, print)["fetched"] == 0
     assert outside.fetched.count("chrony_1.deb") == 1
 
 
@@ -258,6 +263,103 @@ def test_enterprise_linux_gets_a_list_and_says_so(home: Path) -> None:
     assert (home / "out/rpm/rocky-9/packages.txt").read_text(encoding="utf-8") == "chrony\n"
     (line,) = result["left"]
     assert line.startswith("rocky-9: 1 packages; run sh rpm/rocky-9/fetch.sh")
+    # What that script has fetched stays, as long as hosts have this system.
+    there = {"rpm/rocky-9/packages/a.rpm", "rpm/rocky-9/packages/repodata/repomd.xml"}
+    for name in there:
+        (home / "out" / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / "out" / name).write_text("x", encoding="utf-8")
+    assert make(order(home, login=host), Outside(), print)["removed"] == 0
+    assert there < names(home)
+    assert "  rpm/rocky-9/packages/a.rpm\n" in (home / "out/SHA256SUMS").read_text(encoding="utf-8")
+    (home / "out/rpm/rocky-9/b.rpm").touch()
+    result = make(order(home, login=host), Outside(), print)
+    assert (result["removed"], result["changed"]) == (1, True)
+    make(order(home), Outside(), print)
+    assert not there & names(home)
+
+
+def test_passwords_of_urls_are_in_no_file_of_the_folder(home: Path) -> None:
+    """And the names of files are the same to nodes, which ask for them by another URL."""
+    one = wanted()
+    url = "https://bot:S3cr3t@example.org/enroot%2Bcaps%2541_1.deb?token=S3cr3t"
+    one.downloads.add(Download(url, digest("more"), "/opt/e", "enroot"))
+    one.inputs["enroot_urls"] = [{"url": url, "sha256": digest("more")}]
+    outside = Outside()
+    outside.keys = {"enroot%2Bcaps%2541_1.deb?token=S3cr3t": "more"}
+
+    def listed(argv: Sequence[str], timeout_s: float = 30, env: Any = None) -> CommandResult:
+        answer = outside(argv, timeout_s, env)
+        return replace(answer, out=answer.out.replace("http://", "http://bot:S3cr3t@"))
+
+    make(order(home, dgx=Host(PLATFORMS["debian-13"], one, {})), listed, print)
+    for path in (home / "out").rglob("*"):
+        assert not path.is_file() or b"S3cr3t" not in path.read_bytes(), path
+    text = (home / "out/inventory/group_vars/cluster/zz_mirror.yml").read_text(encoding="utf-8")
+    assert f"files/{digest('more')}/enroot+caps%41_1.deb" in names(home)
+    (entry,) = yaml.safe_load(text)["enroot_urls"]
+    handler = partial(SimpleHTTPRequestHandler, directory=str(home / "out"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        there = entry["url"].replace(URL, f"http://127.0.0.1:{server.server_port}")
+        with urlopen(there, timeout=60) as answer:
+            assert answer.read() == b"more"
+        server.shutdown()
+
+
+def package(folder: Path, name: str, needs: str = "") -> str:
+    """Make a package in a folder; returns the line of its checksum."""
+    made = folder / f"{name}-made" / "DEBIAN"
+    made.mkdir(parents=True)
+    lines = [
+        f"Package: {name}",
+        "Version: 1",
+        "Architecture: amd64",
+        "Maintainer: a <a@example.org>",
+    ]
+    lines += [f"Depends: {needs}"] if needs else []
+    text = "\n".join([*lines, "Description: x"]) + "\n"
+    (made / "control").write_text(text, encoding="utf-8")
+    path = folder / f"{name}_1.deb"
+    subprocess.run(["dpkg-deb", "-b", made.parent, path], check=True, capture_output=True)
+    shutil.rmtree(made.parent)
+    found = hashlib.sha256(path.read_bytes()).hexdigest()
+    entry = f"Filename: ./{path.name}\nSize: {path.stat().st_size}\nSHA256: {found}\n\n"
+    with (folder / "Packages").open("a", encoding="utf-8") as index:
+        index.write(text + entry)
+    return f"{found}  {path.name}\n"
+
+
+@pytest.mark.skipif(not shutil.which("apt-get"), reason="apt is not installed")
+def test_repositories_on_this_machine_are_copied_by_the_real_apt(home: Path) -> None:
+    """But for those that roles make on the node: of the site's folders, and of what they fetch."""
+    for name in ("mounted", "site", "web"):
+        (home / name).mkdir()
+    package(home / "mounted", "slurm-smd")
+    sums = package(home / "site", "dcgm", needs="slurm-smd")
+    (home / "site/SHA256SUMS").write_text(sums, encoding="utf-8")
+    sha256 = package(home / "web", "enroot", needs="slurm-smd")[:64]
+    above = "/var/lib/baremetal-dgx/packages"
+    one = Wanted(packages={"dcgm": {"dcgm"}, "enroot": {"enroot"}})
+    for name, uri in (
+        ("slurm", f"file:{home}/mounted"),
+        ("dcgm", f"file:{above}/dcgm"),
+        ("enroot", f"file:{above}/enroot"),
+    ):
+        text = f"Types: deb\nURIs: {uri}\nSuites: ./\nTrusted: yes\n"
+        one.files[f"/etc/apt/sources.list.d/{name}.sources"] = text
+    site = {"path": str(home / "site"), "sha256": digest(sums), "manifest": "", "role": "dcgm"}
+    fetched = {**site, "path": f"{above}/enroot-fetched", "role": "enroot"}
+    one.folders = {f"{above}/dcgm": site, f"{above}/enroot": fetched}
+    url = f"file://{home}/web/enroot_1.deb"
+    one.downloads = {Download(url, sha256, f"{above}/enroot-fetched/enroot_1.deb", "enroot")}
+    made = order(home, dgx=Host(PLATFORMS["debian-13"], one, {}))
+    result = make(made, run, print)
+    assert result["left"] == [f"folder {home}/site (dcgm): copy or mount it on the nodes"]
+    assert {name for name in names(home) if name.endswith(".deb")} == {
+        "apt/debian-13/slurm-smd_1.deb", f"files/{sha256}/enroot_1.deb",
+    }  # fmt: skip
+    assert not [path for path in (home / "out").rglob("*") if path.is_symlink()]
+    assert make(made, run, print)["changed"] is False
 
 
 def test_a_folder_of_the_site_must_be_here(home: Path) -> None:

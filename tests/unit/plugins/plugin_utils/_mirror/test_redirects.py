@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.schema import EXTRA
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._contract.contract import VARIABLES
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.role_specs import (
     collection_root,
@@ -197,6 +198,13 @@ def test_a_value_is_written_where_the_inventory_says_it_now() -> None:
         "host_vars/head-01/zz_mirror.yml": {"c": "other"},
     }
     assert "k: |\n  one\n  two\n" in found["group_vars/cluster/zz_mirror.yml"]
+
+
+def test_a_value_of_the_command_line_is_written_for_the_host() -> None:
+    """It hides that of gpu_nodes, which would win at the site over what is written for all."""
+    places = {"dgx-01": {"node_base_apt_proxy": f"{EXTRA}node_base_apt_proxy"}}
+    found = variable_files({"dgx-01": {"node_base_apt_proxy": ""}}, places, "cluster")
+    assert list(found) == ["host_vars/dgx-01/zz_mirror.yml"]
 
 
 def test_folders_of_the_site_are_in_no_other_table() -> None:

@@ -16,7 +16,6 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import 
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._operations.outliers import (
     Fleet,
     outlier_records,
-    outliers,
     repeat_offender,
 )
 
@@ -29,6 +28,13 @@ def rates(values, threshold=RATE, check="burn.rate_bf16"):
         judge(check, f"gpu:n{index // 8}/{index % 8}", v, threshold)
         for index, v in enumerate(values)
     ]
+
+
+def outliers(records):
+    fleet = Fleet()
+    for record in records:
+        fleet.add(record)
+    return fleet.outliers()
 
 
 GOOD = [720 + number % 7 for number in range(96)]

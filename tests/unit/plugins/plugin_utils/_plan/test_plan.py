@@ -583,6 +583,48 @@ def test_each_node_has_an_address_on_the_network_that_is_written(
     assert warning.startswith("gpu_nodes.dgx-03.ansible_host: 10.2.0.113, and")
 
 
+@pytest.mark.parametrize(
+    ("third", "second", "refused"),
+    [
+        ("ansible_host: fd00:0::1", "ansible_host: fd00::1", True),
+        ("ansible_host: 127.0.0.1\nansible_port: 22", "ansible_host: 127.0.0.1", False),
+        ("ansible_host: 10.9.0.1\nansible_user: gpu", "ansible_host: 10.9.0.1", False),
+        (
+            "ansible_host: 10.9.0.1\nansible_ssh_common_args: -J rack2",
+            "ansible_host: 10.9.0.1\nansible_ssh_common_args: -J rack1",
+            False,
+        ),
+        (
+            "ansible_host: 10.9.0.1\nansible_ssh_private_key_file: /keys/3",
+            "ansible_host: 10.9.0.1\nansible_ssh_private_key_file: /keys/2",
+            False,
+        ),
+        ("ansible_host: dgx-02\nansible_connection: local", "", False),
+        ("ansible_host: '{{ not_there }}'", "ansible_host: '{{ not_there }}'", False),
+        ("ansible_host: dgx-02\nnode_state: absent", "", False),
+        # It has its line already.
+        (
+            "ansible_host: 10.1.0.113\nnode_address: {management: 10.1.0.113}",
+            "ansible_host: 10.1.0.113\nnode_address: {management: 10.1.0.113}",
+            False,
+        ),
+    ],
+    ids=["one", "port", "login", "proxy", "key", "local", "not known", "absent", "in the plan"],
+)
+def test_one_address_of_ssh_is_that_of_one_host(
+    third: str,
+    second: str,
+    refused: bool,
+    planned: Callable[..., Plan],
+    small_files: dict[str, str],
+) -> None:
+    """Else the roles of both would change one machine, and none the other."""
+    small_files["host_vars/dgx-03.yml"] = third + "\n"
+    small_files["host_vars/dgx-02.yml"] = second + "\n"
+    says = "is also where SSH finds gpu_nodes.dgx-02"
+    assert any(says in line for line in planned(small_files).problems) is refused
+
+
 def test_a_directory_may_have_users_that_no_node_declares(
     planned: Callable[..., Plan], small_files: dict[str, str]
 ) -> None:

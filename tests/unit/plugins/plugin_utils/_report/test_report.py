@@ -17,6 +17,7 @@ import report_world as world
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import (
     FAIL,
+    NOT_MEASURED,
     PASS,
     Record,
     Threshold,
@@ -258,6 +259,48 @@ def test_exactly_the_faults_are_told(found):
     assert found["nodes"][1]["shown"] == ["cable:dgx-02/rail1--leaf-0-1/2 fabric.cable"]
     assert len(found["changes"]["new"]) == 3
     assert found["gate"][2]["first_failing"]["subject"] == "gpu:dgx-03/4"
+
+
+def test_what_is_asked_no_more_has_not_passed(tmp_path):
+    store = Store(str(tmp_path / "evidence"))
+    kinds = ("gpu.ecc", "gpu.xid")
+    first = [Record(check, "gpu:dgx-01/0", FAIL) for check in kinds]
+    # The GPU with errors is off the bus in the second run.
+    lost = Record("gpu.count", "node:dgx-01", FAIL)
+    for at, records in (
+        ("2026-03-01T00:00:00Z", first),
+        ("2026-03-02T00:00:00Z", [Record("gpu.ecc", "gpu:dgx-01/0", PASS), lost]),
+    ):
+        run = store.begin("validate_nodes", at)
+        store.add(run, "dgx-01", "gpu_health", [one.as_data() for one in records], at)
+    found = make(tmp_path, 1)["changes"]
+    assert found["new"] == (("gpu.count", "node:dgx-01", "", FAIL),)
+    assert [(row[0], row[3]) for row in found["gone"]] == [
+        ("gpu.ecc", PASS),
+        ("gpu.xid", ""),
+    ]
+    page = Page(report_html(make(tmp_path, 1))).text
+    assert "gpu.xid ✗ Failed None" in page
+    assert "gpu.count None ✗ Failed" in page
+
+
+def test_a_repaired_cable_is_measured_among_those_of_its_node(tmp_path):
+    store = Store(str(tmp_path / "evidence"))
+    line = "dgx-01/rail0--leaf-1/1"
+    failed = Record("fabric.cable", f"cable:{line}", FAIL)
+    right = Record("fabric.cable", "cables:dgx-01", PASS, evidence=(line,))
+    unswept = Record("fabric.sweep", "fabric", NOT_MEASURED)
+    for at, records in (
+        ("2026-03-01T00:00:00Z", [failed, unswept]),
+        ("2026-03-02T00:00:00Z", [right]),
+    ):
+        run = store.begin("validate_fabric", at)
+        store.add(run, "fabric", "fabric", [one.as_data() for one in records], at)
+    gone = make(tmp_path, 1)["changes"]["gone"]
+    assert [(row[0], row[2], row[3]) for row in gone] == [
+        ("fabric.cable", FAIL, PASS),
+        ("fabric.sweep", NOT_MEASURED, ""),
+    ]
 
 
 def test_cables_fail_their_nodes_where_a_site_says_so(small):

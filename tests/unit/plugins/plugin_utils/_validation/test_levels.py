@@ -24,7 +24,6 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.levels i
     PARTS,
     fold,
     level_that_asks,
-    loading,
     proven,
     reasons,
 )
@@ -42,8 +41,6 @@ def test_levels_ask_more_and_more():
     quick, standard, burn_in = (asked(reasons(level, {})) for level in LEVELS)
     assert quick == ["gpu_health", "ib_health", "canary"]
     assert standard == burn_in == list(PARTS)
-    assert loading(reasons("quick", {})) == []
-    assert loading(reasons("standard", {"dcgm": False})) == ["cpu_memory", "burn", "nccl", "fio"]
 
 
 def test_why_a_part_is_not_asked():

@@ -289,7 +289,7 @@ def test_a_file_that_is_cut_gives_what_it_has(world: World) -> None:
     cut = world.state / "cut.gz"
     for size in (0, 5, len(whole) - 9, len(whole) - 1):
         cut.write_bytes(whole[:size])
-        from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.records import (
+        from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.save import (
             read_spool,
         )
 

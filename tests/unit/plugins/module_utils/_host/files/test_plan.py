@@ -305,21 +305,6 @@ def test_diff_names_the_size_of_what_is_no_text():
     assert diff[0]["after"] == "(binary, 2 bytes)\n"
 
 
-def test_parse_mount_points():
-    text = (
-        "612 590 0:52 /root /etc/hosts rw,relatime - overlay overlay rw\n"
-        "613 590 0:52 / /mnt/with\\040space rw - tmpfs tmpfs rw\n"
-        "short line\n"
-    )
-    assert _files.parse_mount_points(text) == {"/etc/hosts", "/mnt/with space"}
-
-
-@pytest.mark.parametrize("space", ["\x0b", "\x85", "\u2028", "\r", "\xa0"])
-def test_the_kernel_parts_mounts_by_line_feeds_and_blanks_alone(space):
-    line = f"613 590 0:52 / /home/eve/a{space}b rw - fuse.sshfs eve rw\n"
-    assert _files.parse_mount_points(line) == {f"/home/eve/a{space}b"}
-
-
 def test_staged_names():
     names = _files.staged_names(["/etc/slurm/slurm.conf", "/p/prolog.d/10-x", "/p/epilog.d/10-x"])
     assert names == {

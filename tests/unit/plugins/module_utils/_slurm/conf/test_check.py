@@ -262,6 +262,18 @@ BAD: list[tuple[dict[str, Any], str]] = [
         {"options": {"PrologFlags": "ForceRequeueOnFail"}, "version": "22.05"},
         "options.PrologFlags: ForceRequeueOnFail exists from 23.02 on, version is 22.05; leave it",
     ),
+    *(
+        (
+            {"options": {key: 3600}},
+            f"options.{key}: 3600 is not a text; write times in quotes, such as",
+        )
+        for key in (
+            "preemptExemptTime",
+            "PriorityCalcPeriod",
+            "PriorityDecayHalfLife",
+            "PriorityMaxAge",
+        )
+    ),
     (
         {"options": {"MailDomain": "x # y"}},
         "options.MailDomain: has a '#', which begins a comment and cuts the value; leave it out",

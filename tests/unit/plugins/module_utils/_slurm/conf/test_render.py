@@ -141,6 +141,15 @@ def test_flags_of_the_site_are_added_to_those_we_need(given: Any, written: str) 
     assert value(slurm_conf(options={"PrologFlags": given}), "PrologFlags") == written
 
 
+def test_gpus_stay_counted_and_limited_beside_what_the_site_tracks() -> None:
+    options = {"Licenses": ["fluent:30"], "AccountingStorageTRES": ["license/fluent"]}
+    text = slurm_conf(options={**options, "grestypes": "shard"})
+    assert value(text, "AccountingStorageTRES") == "gres/gpu,gres/gpu:h100,license/fluent"
+    assert value(text, "GresTypes") == "gpu,shard"
+    text = slurm_conf(options={"GresTypes": ["shard", "GPU"]})
+    assert value(text, "GresTypes") == "shard,GPU", "another order restarts slurmctld"
+
+
 def test_configless_cannot_be_lost() -> None:
     text = slurm_conf(options={"SlurmctldParameters": "idle_on_node_suspend"})
     assert value(text, "SlurmctldParameters") == "enable_configless,idle_on_node_suspend"

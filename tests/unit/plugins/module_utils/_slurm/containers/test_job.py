@@ -67,6 +67,47 @@ def answer(text: str, ended: bool = True) -> tuple[str, str]:
             NOT_MEASURED,
             "contact",
         ),
+        (
+            "srun: error: Unable to confirm allocation for job 7: Connection refused\n",
+            NOT_MEASURED,
+            "no job could be made",
+        ),
+        (
+            "runuser: user alice does not exist\n",
+            NOT_MEASURED,
+            "(runuser: user alice does not exist); write another in pyxis_trial_user",
+        ),
+        (
+            "runuser: cannot open session: Permission denied\n",
+            NOT_MEASURED,
+            "write another in pyxis_trial_user",
+        ),
+        (
+            "runuser: failed to execute srun: No such file or directory\n",
+            NOT_MEASURED,
+            "no job could be made: runuser: failed to execute srun",
+        ),
+        ("runuser: warning: cannot change directory to /home/a\n" + BROKEN, FAIL, "plug-in of"),
+        ("runuser: warning: cannot change directory to /home/a\n", FAIL, "printed nothing"),
+        (
+            "srun: job 7 queued\nsrun: error: Node failure on dgx-02\nsrun: Force Terminated\n",
+            NOT_MEASURED,
+            "ended from outside",
+        ),
+        ("srun: error: Job allocation 17 has been revoked\n", NOT_MEASURED, "has been revoked"),
+        *(
+            (
+                f"slurmstepd: error: *** STEP 7.0 ON dgx-01 CANCELLED AT 9:00 DUE TO {why} ***\n",
+                NOT_MEASURED,
+                why,
+            )
+            for why in ("PREEMPTION", "TIME LIMIT", "NODE FAILURE", "JOB REQUEUE")
+        ),
+        (
+            "slurmstepd: error: *** STEP 7.0 ON dgx-01 CANCELLED AT 2026-11-29T00:00:00 ***\n",
+            FAIL,
+            "printed nothing",
+        ),
     ],
 )
 def test_text_of_one_node(text: str, status: str, words: str) -> None:
@@ -91,6 +132,9 @@ def test_silent_nodes_of_many_are_asked_alone() -> None:
     nodes = ["dgx-01", "dgx-02", "dgx-03", "dgx-04"]
     assert single_out(nodes, IN + BROKEN, 2) == ["dgx-02", "dgx-03"]
     assert single_out(["dgx-01"], BROKEN, 2) == []
+    # The fault of one ended the job of all, and the others may answer.
+    assert single_out(nodes, IN + "srun: error: Node failure on dgx-02\n", 2) == nodes[1:3]
+    assert single_out(nodes, "runuser: user alice does not exist\n", 2) == []
     assert single_out(nodes, "srun: unrecognized option '--container-image=/x'", 2) == []
 
 

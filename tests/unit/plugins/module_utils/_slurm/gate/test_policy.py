@@ -329,7 +329,7 @@ def test_new_nodes_are_drained_before_they_register() -> None:
         Node("n1", ("UNKNOWN",)), Node("n2", ("IDLE", "DRAIN"), "fan", "bob"),
         Node("n3", ("IDLE",)),
     )}  # fmt: skip
-    made = plan_introduction(["n1", "n2", "n9"], nodes, POLICY)
+    made = plan_introduction(["n1", "n2", "n9"], nodes)
     assert [(step.node, step.what) for step in made] == [("n1", "drain")]
     assert read_reason("n1", made[0].reason) == Reason("n", "unproven, run validate_nodes")
 

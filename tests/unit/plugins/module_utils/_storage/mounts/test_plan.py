@@ -9,9 +9,9 @@ import subprocess
 
 import pytest
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.mounts import Live
 from ansible_collections.baremetal.dgx.plugins.module_utils._storage.mounts import plan as _mounts
 from ansible_collections.baremetal.dgx.plugins.module_utils._storage.mounts.plan import (
-    Live,
     Mount,
     Seen,
 )
@@ -27,13 +27,6 @@ HOME = Mount(
 )
 LIVE = Live("/cluster/home", "ceph", "node@f.cephfs=/home")
 DIGEST = {"/cluster/home": "new"}
-MOUNTINFO = r"""
-22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
-90 22 0:40 / /cluster/home rw,noatime shared:9 - fuse.ceph-fuse ceph-fuse rw,user_id=0
-91 22 0:41 / /with\040space rw - autofs systemd-1 rw,fd=50
-92 22 0:42 / /lazy rw - autofs systemd-1 rw,fd=51
-93 92 0:43 / /lazy rw - ceph 10.0.0.1:3300:/ rw
-"""
 
 
 @pytest.mark.parametrize(
@@ -118,22 +111,6 @@ def test_a_block_of_fstab_without_its_end_is_refused(below):
             attempt()
     # A block of another owner does not matter.
     assert _mounts.fstab("other", torn, []) == torn
-
-
-def test_table_has_what_is_on_top_and_no_automount_that_waits():
-    table = _mounts.table(MOUNTINFO)
-    assert table["/cluster/home"].fstype == "fuse.ceph-fuse"
-    assert table["/lazy"].fstype == "ceph"
-    assert "/with space" not in table
-    assert _mounts.waiting(MOUNTINFO) == {"/with space", "/lazy"}
-
-
-@pytest.mark.parametrize("space", ["\x0b", "\x85", "\u2028", "\r", "\xa0"])
-def test_the_kernel_parts_mounts_by_line_feeds_and_blanks_alone(space):
-    line = f"50 22 0:40 / /home/eve/a{space}b rw - {{}} eve{space} rw\n"
-    found = _mounts.table(line.format("fuse.sshfs"))[f"/home/eve/a{space}b"]
-    assert (found.fstype, found.source) == ("fuse.sshfs", f"eve{space}")
-    assert _mounts.waiting(line.format("autofs")) == {f"/home/eve/a{space}b"}
 
 
 def planned(seen, wanted=(HOME,), owned=("/cluster/home",)):
@@ -240,7 +217,6 @@ def test_what_has_no_source_to_compare_is_taken_as_declared():
     # The declared device is not there.
     live = Live("/cluster/home", "xfs", "/dev/sda1", "8:1")
     assert planned(Seen(live=live), (SCRATCH,), ()) == _mounts.Plan()
-    assert _mounts.table(MOUNTINFO)["/"].number == "254:0"
 
 
 def test_an_automount_that_waits_is_as_declared():

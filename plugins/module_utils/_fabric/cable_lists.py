@@ -17,8 +17,8 @@ import io
 import re
 from typing import Any, Callable, Iterable, Iterator, Mapping
 
-from ..._core.schema import Problem, closest, words
-from ..model import (
+from .._core.schema import Problem, closest, words
+from .model import (
     LEAF_LEAF,
     LEAF_SPINE,
     NODE_LEAF,

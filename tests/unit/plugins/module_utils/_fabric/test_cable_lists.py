@@ -14,7 +14,7 @@ import pytest
 from cable_plans import plan_data
 from fabric_texts import fixture
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.cables.lists import (
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.cable_lists import (
     COLUMNS,
     cables_csv,
 )

@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 from cable_plans import plan_data
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.cables.learn import learn
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.cables.lists import cables_csv
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.cable_lists import cables_csv
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.match import match
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import (
     CA,
@@ -24,6 +23,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.parse_discovery import (
     read_ibnetdiscover,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._inspection.learn import learn_plan
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._cables.files import read_cables
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._cables.netlist import (
     hca_description,
@@ -71,7 +71,7 @@ def join(sweep: Sweep, guid: str, port: int, other: FoundDevice, other_port: int
 def test_what_is_swept_becomes_the_reference(data: dict[str, object]) -> None:
     plan = plan_cables(data)
     sweep, names = swept(plan)
-    learned = learn(plan_devices(data), sweep, names)
+    learned = learn_plan(plan_devices(data), sweep, names)
     assert learned.problems == ()
     assert learned.notes == ()
     assert learned.plan is not None
@@ -92,7 +92,7 @@ def test_from_a_netlist_through_the_reader_back_to_the_plan() -> None:
     plan = plan_cables(data)
     sweep = read_ibnetdiscover(netlist(plan))
     matches = match(plan_devices(data), sweep)
-    learned = learn(plan_devices(data), sweep, matches.by_guid)
+    learned = learn_plan(plan_devices(data), sweep, matches.by_guid)
     assert learned.problems == ()
     assert learned.plan is not None
     assert set(learned.plan.cables) == set(plan.cables)
@@ -104,7 +104,7 @@ def test_a_slow_link_does_not_become_the_threshold() -> None:
     for device in sweep.devices.values():
         for port in device.ports.values():
             port.width, port.speed = "1x", "SDR"
-    learned = learn(plan_devices(data), sweep, names)
+    learned = learn_plan(plan_devices(data), sweep, names)
     assert learned.plan is not None
     assert {cable.rate_gbps for cable in learned.plan.cables} == {400}
 
@@ -116,7 +116,7 @@ def test_an_unplanned_device_keeps_its_port() -> None:
     leaf = switch_guid(plan.switches["leaf-001"])
     join(sweep, leaf, 40, FoundDevice("0c42a10300000001", CA, "ufm-01 mlx5_0", 1), 1)
     join(sweep, leaf, 65, FoundDevice("0c42a10300000002", CA, "Aggregation Node", 1), 1)
-    learned = learn(plan_devices(data), sweep, names)
+    learned = learn_plan(plan_devices(data), sweep, names)
     assert learned.problems == ()
     assert learned.notes == (
         ("leaf-001/40 is kept for 'ufm-01 mlx5_0' (0c42a10300000001), none of the inventory's"),
@@ -132,14 +132,14 @@ def test_what_is_not_whole_teaches_nothing() -> None:
 
     sweep, names = swept(plan)
     sweep.complaints.append("ibnetdiscover ended with 1")
-    learned = learn(devices, sweep, names)
+    learned = learn_plan(devices, sweep, names)
     assert learned.plan is None
     assert learned.problems == ("the sweep is not whole: ibnetdiscover ended with 1",)
 
     sweep, names = swept(plan)
     sweep.silent.append((1, 17))
     sweep.duplicate_guids.append("946dae0300a1b2c3")
-    learned = learn(devices, sweep, names)
+    learned = learn_plan(devices, sweep, names)
     assert learned.plan is None
     assert learned.problems == (
         "something at the directed route 0,1,17 does not answer; repair it",
@@ -147,14 +147,14 @@ def test_what_is_not_whole_teaches_nothing() -> None:
     )
 
     dark = replace(plan, cables=plan.cables[:3] + plan.cables[4:])
-    learned = learn(devices, *swept(dark))
+    learned = learn_plan(devices, *swept(dark))
     assert learned.plan is None
     assert learned.problems == ("rail 3 of dgx-0001 has no cable; repair it, then sweep again",)
 
     sweep, names = swept(plan)
     gone = switch_guid(plan.switches["leaf-002"])
     del names[gone]
-    learned = learn(devices, sweep, names)
+    learned = learn_plan(devices, sweep, names)
     assert learned.plan is None
     assert (
         "switch leaf-002 is not in the sweep; repair it, or leave it out of the inventory"
@@ -164,6 +164,6 @@ def test_what_is_not_whole_teaches_nothing() -> None:
     sweep, names = swept(plan)
     first, second = hca_guid(plan.hcas["dgx-0001", 0]), hca_guid(plan.hcas["dgx-0001", 1])
     names[second] = names[first]
-    learned = learn(devices, sweep, names)
+    learned = learn_plan(devices, sweep, names)
     assert learned.plan is None
     assert "tell them apart by their GUIDs" in learned.problems[0]

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._storage import monitors
-from ansible_collections.baremetal.dgx.plugins.module_utils._storage.monitors import (
-    line_of,
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage import cephfs_host
+from ansible_collections.baremetal.dgx.plugins.module_utils._storage.cephfs_host import (
+    refusals_line,
     unanswered,
 )
 
@@ -43,7 +43,7 @@ def test_who_takes_no_connection_is_named_in_time(sockets: tuple[int, int, int])
     found = unanswered([up, down, dropped], 0.5)
     assert time.monotonic() - begun < 15
     assert found == {down: "Connection refused", dropped: "no answer"}
-    assert line_of(found, 3) == (
+    assert refusals_line(found, 3) == (
         f"2 of 3 monitors take no connection: {', '.join(sorted_reasons(found))}; see that they "
         "run and that route and firewall let these ports pass, and compare the addresses with "
         "`ceph mon dump`"
@@ -57,19 +57,19 @@ def sorted_reasons(found: dict[str, str]) -> list[str]:
 
 def test_an_address_of_ipv6_has_brackets(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as other:
-        monkeypatch.setattr(monitors.socket, "create_connection", lambda at, timeout: other)
-        assert monitors._refusal("[fd00::1]:3300", 1) == ""
+        monkeypatch.setattr(cephfs_host.socket, "create_connection", lambda at, timeout: other)
+        assert cephfs_host._refusal("[fd00::1]:3300", 1) == ""
 
         def refuse(at: tuple[str, int], timeout: float) -> None:
             assert (at, timeout) == (("fd00::1", 3300), 1)
             raise TimeoutError("timed out")
 
-        monkeypatch.setattr(monitors.socket, "create_connection", refuse)
-        assert monitors._refusal("[fd00::1]:3300", 1) == "no answer"
+        monkeypatch.setattr(cephfs_host.socket, "create_connection", refuse)
+        assert cephfs_host._refusal("[fd00::1]:3300", 1) == "no answer"
 
 
 def test_a_name_that_is_looked_up_forever_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(monitors, "_refusal", lambda address, limit_s: time.sleep(60))
+    monkeypatch.setattr(cephfs_host, "_refusal", lambda address, limit_s: time.sleep(60))
     begun = time.monotonic()
     (why,) = unanswered(["mon.example.org:3300"], 0.2).values()
     assert "within 1.2 s" in why
@@ -77,4 +77,6 @@ def test_a_name_that_is_looked_up_forever_has_its_time(monkeypatch: pytest.Monke
 
 
 def test_one_monitor_is_no_number_of_them() -> None:
-    assert line_of({"a:3300": "no answer"}, 1).startswith("the one monitor takes no connection: a")
+    assert refusals_line({"a:3300": "no answer"}, 1).startswith(
+        "the one monitor takes no connection: a"
+    )

@@ -1,0 +1,95 @@
+# Copyright: the baremetal.dgx authors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+#
+# PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
+"""Containers that part of Slurm would not have, and images that no host would import. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ...module_utils._core.nodeset import fold
+from ...module_utils._core.schema import Problem
+from .._inventory.values import Value, is_hidden
+from .nodes import Node
+
+Values = Mapping[str, Value]
+_NAMES = ("source", "state", "builder", "images", "importer")
+
+
+def _given(values: Values, name: str, default: Any = None) -> Any:
+    return values[name].value if name in values else default
+
+
+def _wants(values: Values, role: str) -> bool:
+    return (
+        _given(values, f"{role}_source", "none") != "none"
+        and _given(values, f"{role}_state", "present") == "present"
+    )
+
+
+def check_containers(
+    nodes: Sequence[Node], valid: Mapping[str, Values], written: Mapping[str, Values]
+) -> Iterator[Problem]:
+    """Yield what is wrong with pyxis and with images; of what is not known yet, nothing."""
+    here = {node.name: valid[node.name] for node in nodes if node.present}
+    shells = {node.name for node in nodes if node.runs_jobs or "login_nodes" in node.groups}
+    slurm = shells | {node.name for node in nodes if "slurm_controllers" in node.groups}
+    for role, check, members in (
+        ("pyxis", _check_pyxis, slurm),
+        ("enroot", _check_images, shells),
+    ):
+        names = [f"{role}_{name}" for name in _NAMES]
+        unknown = (
+            name in written[host] and (name not in here[host] or is_hidden(here[host][name].value))
+            for host in here
+            for name in names
+        )
+        if not any(unknown):
+            yield from check(here, [name for name in here if name in members])
+
+
+def _check_pyxis(here: Mapping[str, Values], members: Sequence[str]) -> Iterator[Problem]:
+    """Yield who would lack the plug-in, and a builder that would not build it."""
+    wanting = [name for name in members if _wants(here[name], "pyxis")]
+    if not wanting:
+        return
+    lacking = [name for name in members if name not in wanting]
+    if lacking:
+        values = here[lacking[0]]
+        state = "pyxis_state" if _given(values, "pyxis_source", "none") != "none" else ""
+        place = values.get(state or "pyxis_source") or here[wanting[0]]["pyxis_source"]
+        wrong = (
+            f"{fold(sorted(lacking))} would lack the plug-in, whose line is for all of Slurm: for "
+            "controllers, login hosts and all that run jobs"
+        )
+        yield Problem(place.path, wrong, "write the same for all of them, in group_vars/all")
+    builders = {here[name]["pyxis_builder"] for name in wanting if "pyxis_builder" in here[name]}
+    for builder in sorted(builders, key=lambda one: one.path):
+        if builder.value not in wanting:
+            wrong = f"'{builder.value}' gets no plug-in, and none would be built"
+            yield Problem(builder.path, wrong, f"write one of {fold(sorted(wanting))}")
+
+
+def _check_images(here: Mapping[str, Values], members: Sequence[str]) -> Iterator[Problem]:
+    """Yield lists of images that no host with enroot has."""
+    having = {
+        name: _given(here[name], "enroot_images")
+        for name in members
+        if _wants(here[name], "enroot") and _given(here[name], "enroot_images")
+    }
+    found: dict[Problem, None] = {}
+    for values in here.values():
+        images, importer = values.get("enroot_images"), values.get("enroot_importer")
+        if images is None or not images.value or _given(values, "enroot_state") == "absent":
+            continue
+        if importer is not None and importer.value not in having:
+            wrong = f"'{importer.value}' has no enroot or no enroot_images, and would import none"
+            found[Problem(importer.path, wrong, "leave it out, or write a host with both")] = None
+        elif importer is None and images.value not in having.values():
+            wrong = "no host with enroot has this list, and none would import it"
+            remedy = "write it for hosts with enroot_source, or leave it out"
+            found[Problem(images.path, wrong, remedy)] = None
+    yield from found
