@@ -240,11 +240,19 @@ class World:
         }  # fmt: skip
 
         def ended(argv: Sequence[str], **_given: object) -> CommandResult:
+            listed = ""
             if argv[0] == "scancel":
                 self.held.remove(argv[1])
+            elif argv[1] == "show":
+                since = "StartTime=2026-01-01T00:00:00"
+                lines = [
+                    f"ReservationName=dgx-validate_old_{one} {since} Nodes={one} "
+                    for one in self.reserved
+                ]
+                listed = "\n".join(lines)
             else:
                 self.reserved.remove(argv[-1].partition("_old_")[2])
-            return CommandResult(tuple(argv), ENDED, 0)
+            return CommandResult(tuple(argv), ENDED, 0, listed)
 
         holder = Holder(ended, hold.Request("", mine, 60, 15), hold.SLURM, 1)  # type: ignore[arg-type]
         holder.give_back(Cluster(seen, {}), names, reserved)
