@@ -307,6 +307,7 @@ class World:
         self.update(RESUMED, back)
         self.step()
         self.release(list(outing.names), back)
+        assert not self.reserved.intersection(outing.names), "a run that ended left them reserved"
 
     def settle(self) -> None:
         """Calm, and one run that brings everything back: nothing is left out or off."""

@@ -35,7 +35,7 @@ FREE, HOLD, ADOPT, RESERVE, REFUSE = "free", "hold", "adopt", "reserve", "refuse
 _ASK_S = 30
 # How long others may take nodes out of reservations, one after the other.
 _LOCK_S = 120.0
-_MOSTPARTITIONS = 3
+_MOST_PARTITIONS = 3
 _GRANTED = re.compile(r"Granted job allocation (\d+)")
 PARTITIONS = re.compile(r"(?:^|\s)Partitions=(\S+)")
 RESERVATION = re.compile(
@@ -310,7 +310,7 @@ def hold_commands(request: Request, partitions: Sequence[str], nodes: int = 1) -
     given = any(re.match(r"^(-p|--partition|--reservation)", one) for one in request.options)
     if given or not partitions:
         return [words]
-    return [[*words, f"--partition={name}"] for name in partitions[:_MOSTPARTITIONS]]
+    return [[*words, f"--partition={name}"] for name in partitions[:_MOST_PARTITIONS]]
 
 
 def hold(
