@@ -11,7 +11,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,6 +51,18 @@ class Run:
     def why(self) -> str:
         """Return the failed tasks with their output; the end of the output when none failed."""
         return self.tasks("fatal|failed") or self.output[-3000:]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show a failure at once: the stage takes hours, and pytest shows failures at its end."""
+    report = yield
+    terminal = item.config.pluginmanager.get_plugin("terminalreporter")
+    if report.failed and terminal is not None:
+        terminal.write_line(f"\n{report.longreprtext}")
+    return report
 
 
 def environment() -> dict[str, str]:
