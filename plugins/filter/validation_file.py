@@ -46,8 +46,8 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: C(records) of the run with C(node), C(level) and C(links), and C(standing) and
-    C(looks) of the runs before.
+  description: C(records) of the run with C(node), C(level), C(asked_level), C(begun), C(links) and
+    C(ended), the layers that are asked no more, and C(standing) and C(looks) of the runs before.
   type: dict
 """
 

@@ -50,8 +50,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: C(records), the C(level) that they prove, C(verdict), C(counts), C(lines) of what did
-    not pass, C(not_asked), and all in one line as C(text).
+  description: C(records), the C(level) that they prove, the C(asked_level) of the run, whether it
+    has C(begun) to load the node, C(verdict), C(counts), C(lines) of what did not pass,
+    C(not_asked), and all in one line as C(text).
   type: dict
 """
 

@@ -46,7 +46,8 @@ options:
   looks:
     description:
       - Whether each verdict has in C(looks) when its own level and deeper ones were last asked, by
-        level, as M(baremetal.dgx.slurm_nodes_due) takes it.
+        level, as M(baremetal.dgx.slurm_nodes_due) takes it. A level that was asked in vain, since
+        no part that loads the node began, is not among them. Then C(tried) has the time.
       - One that fails then has in C(asked_by) the least level of validate_nodes that asks all that
         fails, as M(baremetal.dgx.repair_step) takes it.
     type: bool
@@ -124,6 +125,7 @@ class LookupModule(LookupBase):
             for one in found:
                 del one["looks"]
                 one.pop("asked_by", None)
+                one.pop("tried", None)
         return found
 
 

@@ -101,6 +101,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.check_module i
     finish,
     node_of,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
 from ansible_collections.baremetal.dgx.plugins.module_utils._host.cpu_memory_load import ask_cpus
 
 ARGUMENT_SPEC: dict[str, Any] = {
@@ -119,9 +120,8 @@ def main() -> None:
     """Ask the kernel, load, judge, report."""
     module = AnsibleModule(argument_spec=ARGUMENT_SPEC, supports_check_mode=True)
     params = module.params
-    if params["seconds"] < 0 or not 0 <= params["memory_share"] <= 0.9:
-        module.fail_json(msg="seconds must not be negative, and memory_share be 0 to 0.9")
-    records, cpus, mib = ask_cpus(node_of(module), params, module.check_mode)
+    with reported(module, None, ValueError):
+        records, cpus, mib = ask_cpus(node_of(module), params, module.check_mode)
     finish(module, records, cpus=cpus, mib=mib)
 
 

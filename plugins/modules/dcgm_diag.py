@@ -12,7 +12,8 @@ short_description: Run NVIDIA's diagnostics on the GPUs of this node, and judge 
 description:
   - Runs C(dcgmi diag) with a time limit and judges each test of each GPU, for DCGM 3 and 4.
   - A failure that is only of settings (persistence mode off) is a finding about the node with the
-    check C(dcgm.settings), and fails no GPU.
+    check C(dcgm.settings), and fails no GPU; of a test above level 2 it is
+    C(dcgm.settings_under_load).
   - A test that was skipped or has no result, a hang, a host engine that does not answer, a
     truncated answer, and unexpected text are C(not_measured), with what to do next.
   - From level 2 on the diagnostics load the GPUs. They are not started while a process holds a GPU,

@@ -86,6 +86,9 @@ options:
         that does not exist fails the task.
       - C(links) of the mapping are readings of links, as M(baremetal.dgx.ib_health) returns them.
         They are kept in C(links/NODE.jsonl) for half a year.
+      - C(standing) of the mapping are failures that its run did not measure; those of the layers of
+        its records are added to them. C(ended) are layers that are asked no more; what is known of
+        them counts no more.
     type: list
     elements: path
     default: []

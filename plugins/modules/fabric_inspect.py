@@ -65,7 +65,9 @@ doubts:
   type: list
   elements: dict
 complaints:
-  description: What makes it doubtful whether everything was seen.
+  description: What makes it doubtful whether everything was seen, and what could not be read, as
+    error counters and subnet managers, or not be judged, as all counters with O(interval_s=0)
+    unless O(sweep_files) is given. A guess is not among them.
   returned: when the fabric was judged
   type: list
   elements: str

@@ -76,7 +76,7 @@ options:
     description:
       - Whether C(ibswinfo) is asked for power supplies, fans and temperature of each switch of the
         plan, a second or two for each. The tool is not part of infiniband-diags; without it they
-        are C(not_measured). Saved answers have none.
+        are C(not_measured), as they are with O(sweep_files).
     type: bool
     default: false
   learn:

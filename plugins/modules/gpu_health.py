@@ -33,8 +33,9 @@ options:
   profile:
     description:
       - What the node must be, as its profile says. C(gpus) with C(count), C(type), C(memory_mib),
-        C(pci), C(numa) and C(mig) (the numbers of the GPUs that must be divided), and C(nvlink)
-        with C(links_per_gpu) and C(nvswitches) are read.
+        C(pci), C(numa) and C(mig) (the numbers of the GPUs that must be divided, or a mapping of
+        them to the names of their instances), and C(nvlink) with C(links_per_gpu) and C(nvswitches)
+        are read.
       - What is not given is not asked.
     type: dict
     default: {}

@@ -16,7 +16,8 @@ description:
   - A cable of which nothing was received is C(not_measured) if its node did not answer, its link is
     up and hears no switch, or the interface does not have the name of its rail yet.
   - Cables between switches are C(not_measured), unless O(switch_neighbor_files) has the answer of
-    one of the two; LLDP does not show the rate of those.
+    one of the two; LLDP does not show the rate of those. What of such an answer cannot be read, the
+    name of a port or of a switch, fails no cable either.
 version_added: 1.0.0
 author:
   - The baremetal.dgx authors (@baremetal-dgx)
@@ -34,7 +35,7 @@ options:
     required: true
   switch_neighbor_files:
     description: Paths of what C(lldpcli -f json0 show neighbors) printed on switches, by name of
-      the switch.
+      the switch. A name that the plan does not have is C(not_measured).
     type: dict
     default: {}
   ports_per_cage:

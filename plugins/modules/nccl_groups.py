@@ -15,7 +15,8 @@ description:
     are.
   - A group that is not good is run again; two of three runs count. Then it is halved. One node with
     which nothing is good is the culprit, and takes no part in later groups. Two sides that are good
-    by themselves and bad together are reported as an interaction, and no node is blamed.
+    by themselves and bad together are reported as an interaction, and no node is blamed. A wrong
+    sum fails in any case, and the nodes that had one are not known to be good.
   - Where no part of a group is good the checker is asked first. Runs that hang, or do not start,
     are C(not_measured), also when they are traced to one node.
   - Nodes that have jobs, are drained or down take no part, and are C(not_measured). Nodes whose

@@ -17,6 +17,8 @@ description:
     for this GPU, and fails with one line for each obstacle, before anything is
     changed.
   - With O(state=offered) it fails when the package sources lack a package or version of the plan.
+  - Packages of another version or flavour than the loaded driver's are not planned without consent.
+    With a branch alone, of which no package is there, they may be of another version.
   - With O(state=verified) it compares the versions, one record each.
 version_added: 1.0.0
 author:
@@ -78,7 +80,7 @@ options:
         elements: str
         default: []
       extra:
-        description: Other packages that come along; C(NAME) or C(NAME=VERSION).
+        description: Other packages that come along; C(NAME) or C(NAME=VERSION), which is held.
         type: list
         elements: str
         default: []
@@ -92,6 +94,11 @@ options:
     type: str
     choices: ["", auto, dmabuf, peermem]
     default: ""
+  dcgm:
+    description: Whether DCGM is verified, too. The role that installs the driver runs before that
+      which replaces DCGM.
+    type: bool
+    default: true
   reload_allowed:
     description: Whether the driver may be unloaded and loaded again.
     type: bool
@@ -265,8 +272,8 @@ ARGUMENT_SPEC: dict[str, Any] = {
         },
     },
     "gpudirect": {"type": "str", "choices": ["", "auto", "dmabuf", "peermem"], "default": ""},
-    "reload_allowed": {"type": "bool", "default": False},
-    "reboot_allowed": {"type": "bool", "default": False},
+    "dcgm": {"type": "bool", "default": True},
+    **{key: {"type": "bool", "default": False} for key in ("reload_allowed", "reboot_allowed")},
     "sources_file": {"type": "str", "default": ""},
     "sysfs": {"type": "path", "default": "/sys"},
     "proc": {"type": "path", "default": "/proc"},

@@ -67,7 +67,10 @@ options:
     choices: [started, stopped]
     default: started
   missing_ok:
-    description: Whether there need be no such unit where O(state=stopped).
+    description:
+      - Whether there need be no such unit where O(state=stopped).
+      - What runs on although its file is gone is stopped, and with O(enabled=false) links to it are
+        removed.
     type: bool
     default: false
   restart_on:

@@ -95,12 +95,13 @@ options:
     choices: [quick, standard, burn_in]
     default: standard
   evidence_days:
-    description: How old evidence may be. Older evidence lets no node in and takes none out.
+    description: How old evidence may be. Older evidence lets no node in and takes none out, except
+      with O(unmeasured=drain).
     type: float
     default: 14
   unmeasured:
-    description: What becomes of a node in service that could not be measured. V(drain) counts it to
-      the share.
+    description: What becomes of a node in service that could not be measured, or whose verdict is
+      too old, from the future or without a time. V(drain) counts it to the share.
     type: str
     choices: [leave, drain]
     default: leave
@@ -145,7 +146,7 @@ options:
     default: []
   renewed:
     description: With O(state=introduced), nodes that count as new again, since their hardware was
-      replaced.
+      replaced. What was measured before that lets none in.
     type: list
     elements: str
     default: []

@@ -29,7 +29,9 @@ attributes:
 options:
   verdicts:
     description: Verdicts as the lookup P(baremetal.dgx.node_verdicts#lookup) gives them. With its
-      option C(looks) a test counts beside a later one of a lesser level.
+      option C(looks) a test counts beside a later one of a lesser level, and one that measured
+      only some parts counts, too. Nodes that were C(tried) in vain come after those that were
+      untested for longer than that.
     type: list
     elements: dict
     required: true

@@ -16,8 +16,9 @@ description:
   - Packages that a killed run left unpacked or half configured are finished first, and so are those
     of which a killed run of dnf left two versions. Scripts of packages that dnf did not come to are
     not known of, and are not run.
-  - Nothing is removed that is not declared. An install or a removal that would take other packages
-    along is refused, and the error names them.
+  - Nothing is removed that is not declared, nor before the sources have shown that they have what
+    is to be installed. An install or a removal that would take other packages along is refused, and
+    the error names them.
 version_added: 1.0.0
 author:
   - The baremetal.dgx authors (@baremetal-dgx)

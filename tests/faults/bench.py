@@ -173,10 +173,16 @@ class Bench:
 
     def gpu(self, given: Mapping[str, Any]) -> Seen:
         """Ask gpu_health."""
-        with environment(SIMULATED_HARDWARE=str(self.folder / "state")):
+        with environment(
+            SIMULATED_HARDWARE=str(self.folder / "state"),
+            PATH=f"{HARDWARE}:/usr/bin:/bin",
+            LD_LIBRARY_PATH=str(self.tools.libraries),
+        ):
             node = self._hardware(given)
+            profile = BUILT_IN["dgx_h100"]
+            gpus = {**profile["gpus"], "mig": given.get("instances", {})}
             options = {
-                "node": NODE, "profile": BUILT_IN["dgx_h100"], "library": node.library,
+                "node": NODE, "profile": {**profile, "gpus": gpus}, "library": node.library,
                 "kernel_log": str(node.kernel_log), "fabric_manager": node.fabric_manager,
                 "sysfs": node.sysfs, "proc": node.proc, "timeout_s": 3, "fail_on": [],
                 **given.get("options", {}),

@@ -63,8 +63,7 @@ def _at_work(fault: Fault) -> str:
 def _repair(fault: Fault) -> str:
     if fault.fleet or fault.held or not (fault.drains or fault.itself):
         return ""
-    checks = dict.fromkeys(check for check, _subject in fault.fail)
-    ways = dict.fromkeys(ladder_of(check) for check in checks)
+    ways = dict.fromkeys(ladder_of(check, subject=subject) for check, subject in fault.fail)
     return "; ".join(
         " → ".join([*way.steps, "a person" if way.end == PERSON else way.end]) for way in ways
     )

@@ -145,6 +145,13 @@ def pairs(given: Mapping[str, Any]) -> Seen:
     elif given.get("part") == "hca":
         ends = frozenset([rail])
         faults = [Fault("hca", f"hca:{rail}", leaves, sends=ends, receives=ends)]
+    elif given.get("part") == "cage":
+        cage = lab.plan.hcas[rail.host, rail.rail].cage
+        rails = {rail_end(*key) for key, hca in lab.plan.hcas.items()
+                 if (key[0], hca.cage) == (rail.host, cage)}  # fmt: skip
+        ends = frozenset(end for one in lab.plan.cables if rails & {one.a, one.b}
+                         for end in (one.a, one.b))  # fmt: skip
+        faults = [Fault("cable", f"cage:{rail.host}/{cage}", leaves, ends)]
     elif given.get("part") == "node":
         faults = [Fault("node", f"node:{rail.host}", leaves, host=rail.host)]
     elif given.get("part") == "leaf":

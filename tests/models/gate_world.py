@@ -329,7 +329,7 @@ class World:
 
         def decide(nodes, spent):
             fresh = {name} - {node for node, _what in spent}
-            return GatePlan(_gate.plan_introduction(fresh, nodes), ())
+            return GatePlan(_gate.plan_introduction(fresh, nodes, _gate.Policy()), ())
 
         for _try in range(200):
             outcome = self.attempt(decide)

@@ -75,6 +75,7 @@ def host(paths: dict[int, tuple[PciFunction, ...]] | None = None, **changes: Any
         switches=("0000:05:00.0", "0000:06:00.0", "0000:07:00.0", "0000:08:00.0"),
         module_version=RELEASE,
         fabric_manager=RELEASE,
+        instances={0: ("1g.10gb", "3g.40gb"), 1: ("1g.10gb", "3g.40gb")},
     )
     return replace(node, **changes)
 

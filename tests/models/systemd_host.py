@@ -325,6 +325,10 @@ class Host:
             unit.result = "success"
             self.set_state(unit, "inactive", "dead")
         elif verb in ("enable", "disable"):
+            if not unit.definition.exists():
+                # As up to systemd 255, of `disable` too.
+                err = f"Failed to {verb} unit: Unit file {unit.name} does not exist."
+                return CommandResult((), ENDED, 1, "", err)
             unit.enabled = verb == "enable"
         else:
             raise AssertionError(verb)
@@ -344,11 +348,11 @@ class Host:
         started = real_time.gmtime(unit.started_wall)
         values = {
             "Id": name,
-            "LoadState": "loaded",
+            "LoadState": "not-found" if unit.loaded_definition == "absent" else "loaded",
             "ActiveState": unit.active,
             "SubState": unit.sub,
             "Result": unit.result,
-            "UnitFileState": "enabled" if unit.enabled else "disabled",
+            "UnitFileState": self.enabling(unit),
             "Type": unit.kind,
             "MainPID": unit.pid,
             "NRestarts": unit.restarts,
@@ -363,6 +367,13 @@ class Host:
             "StateChangeTimestampMonotonic": int(unit.state_changed * 1e6),
         }
         return "\n".join(f"{key}={value}" for key, value in values.items())
+
+    @staticmethod
+    def enabling(unit: Unit) -> str:
+        """Of a unit whose file is gone, systemd does not say it, whatever links lead there."""
+        if not unit.definition.exists():
+            return ""
+        return "enabled" if unit.enabled else "disabled"
 
 
 class Patches:

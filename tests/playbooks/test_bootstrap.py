@@ -4,14 +4,18 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from test_upgrade_nodes import Site
+from test_upgrade_nodes import ROOT, Site
+
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.packages.plan import is_locked
 
 
 @pytest.fixture
@@ -100,3 +104,82 @@ def test_a_host_key_that_ssh_refuses_is_named_with_its_remedy(
     words = {UNKNOWN: "bootstrap_accept_host_keys=true", CHANGED: "ssh-keygen -R '[fd00::1]:2222'"}
     assert words[text] in output
     assert "Install Python" not in output
+
+
+# Debian 12: dpkg, and apt for the lists.
+LOCKS = {
+    "dpkg": "dpkg: error: dpkg frontend lock was locked by another process with pid 7",
+    "update": "E: Could not get lock /var/lib/apt/lists/lock. It is held by process 7 (apt-get)",
+    "install": "E: Unable to lock directory /var/cache/apt/archives/",
+}
+# Fails as often as a file says, with the lines of another.
+TOOL = """\
+#!/bin/sh
+did=dpkg
+for word; do case $word in update|install) did=$word ;; esac; done
+echo "${{0##*/}} $*" >> {0}/calls
+left=$(cat {0}/$did.left)
+[ "$left" = 0 ] && exit 0
+echo $((left - 1)) > {0}/$did.left
+cat {0}/$did.text >&2
+exit 100
+"""
+
+
+def installed(folder: Path, left: dict[str, int], texts: dict[str, str]) -> tuple[int, str, str]:
+    """Run bootstrap's script where Python is missing; status, output and calls."""
+    plays = yaml.safe_load((ROOT / "playbooks/bootstrap.yml").read_text())
+    tasks = [
+        task for play in plays for one in play.get("tasks", []) for task in one.get("block", [])
+    ]
+    (script,) = (task["ansible.builtin.raw"] for task in tasks if "ansible.builtin.raw" in task)
+    (folder / "bin").mkdir()
+    # 20 seconds have passed whenever it is asked for.
+    clock = f"#!/bin/sh\necho x >> {folder}/clock\necho $(($(wc -l < {folder}/clock) * 20))\n"
+    tools = {"dpkg": TOOL.format(folder), "apt-get": TOOL.format(folder), "date": clock,
+             "sleep": "#!/bin/sh\n"}  # fmt: skip
+    for name, text in tools.items():
+        (folder / "bin" / name).write_text(text)
+        (folder / "bin" / name).chmod(0o755)
+    for name in ("cat", "grep", "wc"):
+        (folder / "bin" / name).symlink_to(f"/usr/bin/{name}")
+    for name in LOCKS:
+        (folder / f"{name}.left").write_text(str(left.get(name, 0)))
+        (folder / f"{name}.text").write_text(texts[name])
+    done = subprocess.run(
+        ["/bin/sh", "-c", script],
+        env={"PATH": f"{folder}/bin"},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    return done.returncode, done.stdout, (folder / "calls").read_text()
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_bootstrap_waits_for_a_package_tool_at_work(tmp_path: Path, name: str) -> None:
+    assert is_locked(LOCKS[name])
+    rc, output, calls = installed(tmp_path, {name: 2}, LOCKS)
+    assert (rc, output.split()[-1:]) == (0, ["bootstrap-changed"])
+    (configured,) = {line for line in calls.splitlines() if line.startswith("dpkg ")}
+    assert configured == "dpkg --configure -a --force-confdef --force-confold"
+    assert len(calls.splitlines()) == 5
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_bootstrap_says_what_it_waited_for_in_vain(tmp_path: Path, name: str) -> None:
+    rc, output, calls = installed(tmp_path, {name: 100}, LOCKS)
+    assert (rc, output.strip()) == (1, LOCKS[name])
+    # 300 seconds, by the clock of this test.
+    assert 15 <= len(calls.splitlines()) <= 18
+
+
+def test_bootstrap_does_not_wait_for_anything_else(tmp_path: Path) -> None:
+    broken = {
+        **LOCKS,
+        "update": "E: The repository 'http://x bookworm Release' has no Release file",
+    }
+    rc, output, calls = installed(tmp_path, {"update": 9}, broken)
+    assert (rc, output.strip()) == (1, broken["update"])
+    assert len(calls.splitlines()) == 2

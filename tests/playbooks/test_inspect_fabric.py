@@ -20,19 +20,22 @@ TOOLS = ("ibnetdiscover", "iblinkinfo", "ibqueryerrors", "sminfo", "saquery")
 
 @pytest.fixture
 def inspected(tmp_path: Path):
-    """`inspected(world, *arguments)`: return code and output of the playbook."""
+    """`inspected(world, *arguments, cut)`: return code and output of the playbook.
+
+    The answer of ibqueryerrors ends at `cut`.
+    """
     host = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
     inventory = {"all": {"hosts": {"head": host}}}
     (tmp_path / "hosts.yml").write_text(yaml.safe_dump(inventory))
     (tmp_path / "bin").mkdir()
 
-    def run(world: World, *arguments: str) -> tuple[int, str]:
+    def run(world: World, *arguments: str, cut: int | None = None) -> tuple[int, str]:
         seen, errors = world.reached()
         assert not errors
         texts = {
             "ibnetdiscover": discovery_text(seen),
             "iblinkinfo": states_text(seen),
-            "ibqueryerrors": world.counters({}, seen),
+            "ibqueryerrors": world.counters({}, seen)[:cut],
             "sminfo": "sminfo: sm lid 1 sm guid 0x1, activity count 7 priority 0 state 3 "
             "SMINFO_MASTER\n",
             "saquery": "IsSM ports\n\nIsSMdisabled ports\n",
@@ -76,6 +79,22 @@ def test_a_finding_is_shown_and_red(inspected, tmp_path: Path) -> None:
     assert "11 of 12 alike are so" in output
     data = json.loads((tmp_path / ".dgx/inspected_fabric/records.json").read_text())
     assert [one["subject"] for one in data["findings"]] == [subject]
+
+
+def test_counters_that_could_not_be_read_are_red(inspected) -> None:
+    rc, output = inspected(healthy_world("basepod-12"), "-e", "fabric_host=head", cut=-40)
+    assert rc != 0, output
+    assert "- the answer of ibqueryerrors has no end" in output
+    assert "0 findings; 2 not measured or guessed" in output
+
+
+def test_counters_that_are_read_once_are_red(inspected) -> None:
+    rc, output = inspected(
+        healthy_world("basepod-12"), "-e", "fabric_host=head", "-e", "interval_s=0"
+    )
+    assert rc != 0, output
+    assert "the counters were read once: a total does not show of what time it is" in output
+    assert "0 findings; 1 not measured or guessed" in output
 
 
 @pytest.mark.parametrize("arguments", [(), ("-e", "fabric_host=nobody")])

@@ -19,6 +19,10 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from test_upgrade_nodes import NODES, ROOT, Site
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import PASS, Record
+from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.batch import Problems, current
+from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.store import Store
+
 # check_inventory reads the inventory, and is done when that is read.
 PLAYBOOKS = sorted({path.stem for path in ROOT.glob("playbooks/*.yml")} - {"check_inventory"})
 # They look at a fabric, and this inventory plans none.
@@ -528,6 +532,74 @@ def test_a_node_that_is_removed_may_be_gone(site: Site) -> None:
     rc, output = site.run(playbook=locked_by("remove_nodes", site))
     assert rc == 0, output
     assert "what follows" in output
+
+
+FOLDERS = ("nodes", "failures", "identities", "evidence/parts")
+
+
+@pytest.mark.parametrize(
+    ("playbook", "name"),
+    [
+        ("remove_nodes", "Drain the nodes and wait for their jobs"),
+        ("configure_scheduler", "Configure the scheduler"),
+    ],
+)
+def test_a_node_that_comes_back_is_new(playbook: str, name: str, site: Site) -> None:
+    """What was measured before it left would let it in, or keep it out.
+
+    It leaves with its line, declared absent, or for the login nodes.
+    """
+    with site.inventory() as described:
+        groups = described["all"]["children"]["cluster"]["children"]
+        hosts = groups["gpu_nodes"]["hosts"]
+        hosts["dgx-04"] = {"node_state": "absent"}
+        del hosts["dgx-02"], hosts["dgx-03"]
+        moved = {"node_address": {"management": "10.1.0.103"}}
+        groups["login_nodes"] = {"hosts": {"dgx-03": moved}}
+    play = play_of(playbook, name)
+    play["vars_files"][0] = str(ROOT / "playbooks/vars/cluster.yml")
+    play.pop("roles", None)
+    for task in [*play.get("tasks", []), *play.get("post_tasks", [])]:
+        if "ansible.builtin.import_tasks" in task:
+            task["ansible.builtin.import_tasks"] = str(
+                ROOT / "playbooks" / task["ansible.builtin.import_tasks"]
+            )
+    check = {"import_playbook": str(ROOT / "playbooks/check_inventory.yml")}
+    there = written(site, [check, play])
+    sinfo = site.folder / "bin/sinfo"
+    sinfo.write_text(f"#!/bin/sh\nprintf '%s\\n' {' '.join(NODES)}\n")
+    sinfo.chmod(0o755)
+    for folder in FOLDERS:
+        (site.state / folder).mkdir(parents=True, exist_ok=True)
+    known = {f"{folder}/{node}.json" for folder in FOLDERS for node in NODES}
+    known.remove("failures/dgx-02.json")
+    for file in known:
+        (site.state / file).write_text("{}")
+    store = Store(str(site.state / "evidence"))
+    at = "2026-11-21T08:00:00Z"
+    for node in NODES:
+        passed = Record("gpu.ecc", f"node:{node}", PASS, at=at).as_data()
+        store.add(store.begin("validate_nodes", at), node, "validate_nodes", [passed], at)
+
+    def kept() -> set[str]:
+        found = [path for folder in FOLDERS for path in site.state.glob(f"{folder}/*")]
+        return {str(path.relative_to(site.state)) for path in found}
+
+    def passing() -> set[str]:
+        last = current(store.batches(Problems()))
+        return {node for (node, _layer), batch in last.items() if batch.head["counts"].get(PASS)}
+
+    rc, output = site.run("--check", playbook=there)
+    assert rc == 0, output
+    assert (kept(), passing()) == (known, set(NODES))
+    for _again in range(2):
+        rc, output = site.run(playbook=there)
+        assert rc == 0, output
+        assert kept() == {f"{folder}/dgx-01.json" for folder in FOLDERS}
+        assert passing() == {"dgx-01"}
+    assert "changed=0" in output
+    drained = ["IDLE+DRAIN"] * 3 if playbook == "remove_nodes" else ["IDLE"] * 3
+    assert [site.slurm[node][0] for node in NODES] == ["IDLE", *drained]
 
 
 @pytest.mark.parametrize(

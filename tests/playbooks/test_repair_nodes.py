@@ -295,18 +295,42 @@ def test_a_fault_is_repaired_and_the_gate_lets_the_node_in(site: Site) -> None:
 
 
 def test_a_node_is_loaded_for_what_it_fails_under_load_alone(site: Site) -> None:
-    """At the gate's level a burn-in that failed is not measured; the other node needs none."""
+    """At the gate's level a burn-in that failed is not measured; the other node needs none.
+
+    It is back before that begins.
+    """
+    given = with_a_fabric(site)
+    (site.folder / "reset-helps").touch()
     burned, reason = "dgx-02", write_reason("dgx-02", FAILED, "gpu3 gemm_bf16: 12 wrong")
     site.set_slurm({**site.slurm, burned: ["IDLE+DRAIN", reason]})
     judge(site, burned, "fail", "burn.gemm_bf16")
     gate = {**GATE["cluster_gate"], "level": "quick"}
     ladders = {"burn.gemm_bf16": ["reset_gpu", "return"]}
     allowed = {"steps": ["reset_gpu"], "at_once": 2, "ladders": ladders}
-    rc, output = run(site, cluster_gate=gate, cluster_repair=allowed)
+    rc, output = run(site, cluster_gate=gate, cluster_repair=allowed, **given)
     assert rc == 0, output
     levels = {name: json.loads((site.state / f"nodes/{name}.json").read_text())["level"]
               for name in (NODE, burned)}  # fmt: skip
     assert levels == {NODE: "quick", burned: "standard"}
+    assert output.index(f"{NODE}: resume") < output.rindex(f"changed: [{burned}]")
+    assert (sweeps(site), site.slurm[burned]) == (["gpu_nodes:cpu_nodes"], ["IDLE", ""])
+
+
+def test_a_refusal_keeps_no_node_from_its_validation_under_load(site: Site) -> None:
+    """Else it stays for good where that node alone would make the room."""
+    (site.folder / "reset-helps").touch()
+    burned, reason = "dgx-02", write_reason("dgx-02", FAILED, "gpu3 gemm_bf16: 12 wrong")
+    site.set_slurm({**site.slurm, burned: ["IDLE+DRAIN", reason]})
+    judge(site, burned, "fail", "burn.gemm_bf16")
+    judge(site, "dgx-01", "fail", "gpu.ecc")
+    gate = {**GATE["cluster_gate"], "level": "quick", "share": 0.25}
+    ladders = {"burn.gemm_bf16": ["reset_gpu", "return"]}
+    allowed = {"steps": ["reset_gpu"], "at_once": 2, "ladders": ladders}
+    rc, output = run(site, cluster_gate=gate, cluster_repair=allowed)
+    assert output.count("would be drained") == 1, output
+    kept = json.loads((site.state / f"nodes/{burned}.json").read_text())
+    assert kept["level"] == "standard", output
+    assert (rc, site.slurm[burned][0]) == (0, "IDLE"), output
 
 
 def test_a_node_that_is_still_held_ends_no_run_before_the_others_are_validated(site: Site) -> None:

@@ -192,7 +192,7 @@ def test_a_new_node_starts_drained(cluster: Cluster, nodes: list[str]) -> None:
     assert f'"{new}"' in module(state="remembered")
     assert '"changed": false' in module(state="introduced", nodes=nodes)
     assert '"action": "drain"' in module(state="introduced", nodes=nodes, renewed=[new])
-    assert "Reason=dgx-gate: unproven, run validate_nodes" in node(new)
+    assert "Reason=dgx-gate: replaced node, run validate_nodes" in node(new)
     message = f"{new} is left alone: not measured: there are no records; stays out"
     assert message in cluster.gate().output
     cluster.judge(new, "pass")

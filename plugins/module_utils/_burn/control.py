@@ -34,6 +34,7 @@ from .judge import judge_burn
 from .parent import is_running
 from .plan import Settings, settings_from_data
 from .state import DONE, ENDED, FAILED, State, load
+from .thresholds import check_own
 
 PROGRAM = "burn.pyz"
 UNIT = "baremetal-dgx-burn"
@@ -192,6 +193,7 @@ def summary(state: State) -> dict[str, Any]:
 
 def settings_of(options: Mapping[str, Any]) -> Settings:
     """Return what is burned in; ValueError for settings that cannot be."""
+    check_own(options["thresholds"])
     return settings_from_data({name: options[name] for name in _SETTINGS})
 
 

@@ -15,9 +15,10 @@ power limit leaves. So those of products are the project's own (docs/gpu.md, "On
 from __future__ import annotations
 
 import re
-from typing import Mapping
+from typing import Any, Mapping
 
 from .._core.question import Question
+from .._core.schema import Option, check_value, typed, words
 
 _OWN = "measured on one {gpu} of 700 W: {measured:g}; less 10 % for the spread between good GPUs"
 _DCG = "DCGM, memory_bandwidth of this SKU"
@@ -99,6 +100,16 @@ def _rates(model: str) -> dict[str, Question]:
 
 RATES: dict[str, dict[str, Question]] = {model: _rates(model) for model in _PUBLISHED}
 
+# What has a rate.
+QUANTITIES = (*_MEASURED["h100"][1], *(one for one in _RATES if one not in _MEASURED["h100"][1]))
+# The site's own least rates, as the contract of the inventory has them, too.
+OWN = Option(
+    type="dict",
+    key_pattern="|".join(QUANTITIES),
+    key_words=words(QUANTITIES),
+    each=Option(type="float", minimum=0, maximum=1000000, nullable=True),
+)
+
 _COMPARE_SOURCE = "median of the node's GPUs, and 5 median deviations below it"
 # The least share of the node's median that is not a finding; good GPUs of one node differ by 5 %
 # and more in products (Stas Bekman, Machine Learning Engineering), by little in transfers.
@@ -155,6 +166,12 @@ LEAST_N = 4096
 def model_of(name: str) -> str:
     """Return the model that a product name is of, empty for one without thresholds."""
     return next((model for model, pattern in _MODELS if pattern.search(name)), "")
+
+
+def check_own(thresholds: Mapping[str, Any]) -> None:
+    """Raise ValueError for the first invalid one of the site's own thresholds."""
+    for problem in check_value("thresholds", typed(thresholds, OWN), OWN):
+        raise ValueError(str(problem))
 
 
 def like_question(quantity: str) -> Question:

@@ -173,16 +173,7 @@ class Folder:
     def read(self, name: str, limit: int = LIMIT) -> bytes:
         """Return the bytes of a regular file; EFBIG for more than `limit`."""
         with self._reading(name) as handle:
-            parts: list[bytes] = []
-            size = 0
-            # In parts: Python would take `limit` bytes of memory for one.
-            while size <= limit:
-                part = handle.read(min(1 << 20, limit + 1 - size))
-                if not part:
-                    return b"".join(parts)
-                parts.append(part)
-                size += len(part)
-        raise OSError(errno.EFBIG, f"has more than {limit} bytes", self._path(name))
+            return _read_all(handle, limit, self._path(name))
 
     def read_first(self, name: str, count: int) -> bytes:
         """Return so many bytes of the beginning of a regular file, or fewer."""
@@ -431,6 +422,13 @@ class Folder:
 
     def sweep(self, name: str = "") -> None:
         """Remove the temporary files of killed writers: of one file, or of all."""
+        for one in self.left_by_killed(name):
+            with contextlib.suppress(OSError):
+                self.remove(one)
+
+    def left_by_killed(self, name: str = "") -> list[str]:
+        """Return the names of what `sweep` removes."""
+        found = []
         for one in self._names():
             old = _TEMPORARY.match(one)
             if (
@@ -440,8 +438,8 @@ class Folder:
                 and not runs(int(old["pid"]))
             ):
                 with contextlib.suppress(OSError):
-                    if trusted(self.lstat(one).st_uid):
-                        self.remove(one)
+                    found += [one] if trusted(self.lstat(one).st_uid) else []
+        return found
 
     def sync(self) -> None:
         """Make the names in it last a power failure."""
@@ -664,6 +662,22 @@ def text_if_readable(path: str, errors: str = "replace") -> str | None:
         return None
 
 
+def text_of_user(path: str, limit: int = 1 << 20) -> str | None:
+    """Return a text that a user may have exchanged for anything; None if there is no file.
+
+    The caller acts with the rights of this user, whose links are followed. UnsafeError for what is
+    not a regular file: a pipe would not answer, and a device has no end. EFBIG as `read_bytes`.
+    """
+    asks = os.O_NONBLOCK | os.O_NOCTTY
+    try:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | asks)) as handle:
+            if not stat.S_ISREG(os.fstat(handle.fileno()).st_mode):
+                raise UnsafeError(path, "is not a regular file: remove it")
+            return _read_all(handle, limit, path).decode("utf-8", "surrogateescape")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
 def text_of_option(path: str, option: str) -> str:
     """Return the text of a file that an option of a module names; ToolError with the option."""
     try:
@@ -834,6 +848,19 @@ def _set_attributes(descriptor: int, mode: int, owner: int, group: int) -> None:
 def _own_host() -> str:
     """Return what tells this host's temporary files from those of others on shared storage."""
     return f"{zlib.crc32(os.uname().nodename.encode()):08x}"
+
+
+def _read_all(handle: BinaryIO, limit: int, path: str) -> bytes:
+    """Return all bytes, read in parts: Python would take `limit` bytes of memory for one."""
+    parts: list[bytes] = []
+    size = 0
+    while size <= limit:
+        part = handle.read(min(1 << 20, limit + 1 - size))
+        if not part:
+            return b"".join(parts)
+        parts.append(part)
+        size += len(part)
+    raise OSError(errno.EFBIG, f"has more than {limit} bytes", path)
 
 
 def _encoded(text: str) -> bytes:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import math
 import re
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterable, Iterator, Mapping
@@ -64,8 +65,8 @@ class Option:
     pattern_words: str = ""
     key_pattern: str = ""
     key_words: str = ""
-    minimum: int | None = None
-    maximum: int | None = None
+    minimum: float | None = None
+    maximum: float | None = None
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,11 @@ def _is_whole(value: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return _is_whole(value) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _is_scalar(value: Any) -> bool:
+    return isinstance(value, (str, bool)) or _is_number(value)
 
 
 def _is_boolean(value: Any) -> bool:
@@ -186,6 +191,8 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "int": ("a whole number", _is_whole),
     "float": ("a number", _is_number),
     "bool": ("true or false", _is_boolean),
+    # Of a tool's own, which knows its kind: Ansible has no such type.
+    "scalar": ("a text or a number", _is_scalar),
     "list": ("a list", lambda value: isinstance(value, (list, tuple))),
     "dict": ("a mapping", lambda value: isinstance(value, Mapping)),
 }

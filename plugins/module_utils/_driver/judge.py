@@ -14,7 +14,7 @@ from typing import Any
 
 from .._core.record import FAIL, NOT_MEASURED, PASS, Record
 from .packages import OPEN, OPEN_ONLY, Request, branch_of, wants_fabric_manager, wants_nvlsm
-from .plan import Seen, cuda_of, find_package, of_branch, upstream
+from .plan import Seen, cuda_of, find_package, of_branch, other_modules, upstream
 from .thresholds import (
     CUDA,
     DECLARED,
@@ -102,9 +102,14 @@ def _declared(seen: Seen, request: Request, subject: str, driver: str) -> list[R
     needed = request.modules
     if needed == "auto":
         needed = OPEN if request.gpu.lower() in OPEN_ONLY else ""
+    waits = other_modules(seen) and needed in ("", seen.on_disk_flavour)
+    if waits:
+        needed = seen.on_disk_flavour
     if flavour and needed:
         text = f"{flavour} kernel modules, {needed} are needed"
-        found.append(MODULES.filled(needed=needed).judge(subject, flavour, needed, text=text))
+        remedy = ON_DISK.remedy if waits else ""
+        question = MODULES.filled(needed=needed)
+        found.append(question.judge(subject, flavour, needed, text=text, remedy=remedy))
     return found
 
 
@@ -209,11 +214,15 @@ def _dcgm(seen: Seen, subject: str, driver: str) -> list[Record]:
     if core is not None and old is not None:
         text = f"DCGM {upstream(old.version)} and {upstream(core.version)} are both installed"
         return [Record("stack.dcgm", subject, FAIL, text, remedy="remove datacenter-gpu-manager")]
-    if core is None or major is None:
-        text = "no table says which DCGM this driver needs" if major is None else "DCGM 3"
-        status = NOT_MEASURED if major is None else PASS
-        return [Record("stack.dcgm", subject, status, text)]
+    if major is None:
+        text = "no table says which DCGM this driver needs"
+        return [Record("stack.dcgm", subject, NOT_MEASURED, text)]
     name = f"datacenter-gpu-manager-4-cuda{major}"
+    if core is None:
+        # Its diagnostics have plug-ins for CUDA 10, 11 and 12.
+        remedy = f"install datacenter-gpu-manager-4-core and {name} instead" if major > 12 else ""
+        text = f"DCGM 3 with driver {driver}, which has CUDA {major}"
+        return [Record("stack.dcgm", subject, FAIL if remedy else PASS, text, remedy=remedy)]
     package = find_package(seen.packages, name)
     remedy, text = "", f"DCGM {upstream(core.version)} with {name}"
     if package is None:

@@ -269,6 +269,8 @@ class Request:
     source: str
     branch: str = ""
     version: str = ""
+    # Of a branch alone: the newest version that all parts have on offer, where that was asked.
+    newest: str = ""
     # auto, open or proprietary
     modules: str = "auto"
     gpu: str = ""

@@ -17,7 +17,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Iterable, Mapping, Sequence
 
-from .._host.packages.plan import Package
+from .._host.packages.plan import Package, parse_wanted, satisfied
 from .packages import (
     BRANCHES,
     OPEN,
@@ -36,6 +36,8 @@ _PROC = re.compile(
     re.M,
 )
 _LIBRARY = re.compile(rf"^(lib[A-Za-z0-9-]+)\.so\.({_DRIVER_VERSION})$")
+# Flavour -> what conflicts with it by NVIDIA's spec files: dnf erases neither for the other.
+_CONFLICTS = {OPEN: "kmod-nvidia-latest-dkms", PROPRIETARY: "kmod-nvidia-open-dkms"}
 _DRAIN = "drain this node and run again, or let upgrade_nodes do both"
 # Their version is that of a kernel or their own, not the driver's.
 _OWN_VERSION = re.compile(r"^(linux-modules-nvidia-|nvlsm$|libnvsdm$)")
@@ -179,7 +181,7 @@ def _has_own_version(name: str, selection: Selection) -> bool:
 def exact_version(seen: Seen, request: Request, selection: Selection) -> str:
     """Return the version that all parts get: the declared one, or that of the branch's driver here.
 
-    Empty when only a branch is declared and nothing of it is installed.
+    Empty when only a branch is declared, nothing of it is installed, and no source was asked.
     """
     if request.version:
         return request.version
@@ -192,7 +194,7 @@ def exact_version(seen: Seen, request: Request, selection: Selection) -> str:
             and of_branch(package.version, branch_of(request))
         ):
             return upstream(package.version)
-    return ""
+    return request.newest
 
 
 def newest_of_all(
@@ -237,29 +239,31 @@ def plan(seen: Seen, request: Request, selection: Selection, extra: Sequence[str
         ):
             missing.append(name)
             changes = changes or (name in selection.driver and name not in selection.own_version)
-    for entry in extra:
-        present.append(entry)
-        package = seen.packages.get(entry.split("=")[0])
-        if not package or not package.installed:
-            missing.append(entry.split("=")[0])
+    beside = parse_wanted(extra)
+    present += extra
+    missing += [want.name for want in beside if not satisfied(want, seen.packages)]
     headers = headers_package(seen.system, seen.kernel) if selection.dkms else ()
     if headers and not seen.headers:
         present += headers
         missing += headers
-    # A driver of another branch has other names, and the new one takes its place.
+    # A driver of another branch, or with the other modules, has other names, and the new one takes
+    # its place.
+    stays = version or branch_of(request)
+    swapped = (seen.on_disk_flavour or seen.loaded_flavour) not in ("", selection.flavour)
     removals = [
         package.name
         for package in seen.packages.values()
         if package.installed
         and is_driver_package(package.name)
         and package.name not in selection.locked
-        and not of_branch(package.version, version or branch_of(request))
+        and (swapped or not of_branch(package.version, stays))
     ]
     held = [
         name
         for name in (*selection.locked, *selection.nvlink)
         if not _follows_kernels(name, seen.kernel)
     ]
+    held += [want.name for want in beside if want.version]
     return Work(
         present=tuple(dict.fromkeys(present)),
         held=tuple(held),
@@ -275,8 +279,8 @@ def obstacles(
     """Return what keeps the work from succeeding, one line each; nothing was changed yet."""
     if selection.errors:
         return list(selection.errors)
-    messages = [*_held(seen, request, selection, work), *_older(seen, request, selection, work)]
-    declared = request.version or branch_of(request)
+    older = _older(seen, request, selection, work)
+    messages = [*_held(seen, request, selection, work), *older]
     replaced = [name for name in selection.locked if name in work.missing]
     if seen.steps and (replaced or "nouveau" in seen.modules):
         what = f"{replaced[0]} is to be installed" if replaced else "nouveau has the GPUs"
@@ -284,8 +288,14 @@ def obstacles(
             f"{what}, and job steps run here ({', '.join(seen.steps)}); drain this node and run "
             "again"
         )
-    elif work.changes_driver and seen.loaded and not of_branch(seen.loaded, declared):
-        messages += filter(None, [_under_use(seen, declared, consent)])
+    elif work.changes_driver and seen.loaded and not older:
+        messages += filter(None, [_under_use(seen, request, selection, consent)])
+    other = _CONFLICTS[selection.flavour]
+    if work.changes_driver and other in seen.packages and not request.packages:
+        messages.append(
+            f"{other} is installed, and dnf does not replace it by {selection.flavour} modules; "
+            f"drain this node, run `dnf remove {other}` on it, and run again"
+        )
     if "nouveau" in seen.modules and not consent.reboot:
         messages.append(
             "nouveau is loaded, and lets go of the GPUs only in a reboot; allow it with "
@@ -298,14 +308,19 @@ def obstacles(
 
 def _held(seen: Seen, request: Request, selection: Selection, work: Work) -> list[str]:
     declared = exact_version(seen, request, selection) or branch_of(request)
+    beside = {
+        one.name: one.version
+        for one in parse_wanted(work.present)
+        if one.version and not is_driver_package(one.name)
+    }
     messages = []
     for package in sorted(seen.packages.values(), key=lambda package: package.name):
         in_the_way = package.name in work.missing or package.name in work.removals
         if package.held and in_the_way and package.name not in seen.own_holds:
             messages.append(
                 f"{package.name} is held at {package.version or 'not installed'} and "
-                f"blocks {declared}; release it where it was held (apt-mark unhold, dnf "
-                "versionlock delete), or declare its version"
+                f"blocks {beside.get(package.name, declared)}; release it where it was held "
+                "(apt-mark unhold, dnf versionlock delete), or declare its version"
             )
     return messages
 
@@ -337,14 +352,25 @@ def _older(seen: Seen, request: Request, selection: Selection, work: Work) -> li
     )
     if not request.version:
         why = (
-            f"installed driver {version}, and without a version nothing goes back; declare the "
-            "newer one as nvidia_driver_version"
+            f"{'offered' if version == request.newest else 'installed'} driver {version}, and "
+            "without a version nothing goes back; declare the newer one as nvidia_driver_version"
         )
     return [f"{', '.join(newer)}: newer than the {why}"]
 
 
-def _under_use(seen: Seen, declared: str, consent: Consent) -> str:
+def _under_use(seen: Seen, request: Request, selection: Selection, consent: Consent) -> str:
+    """Return what the packages of another driver than the loaded one wait for.
+
+    Of a branch alone it may be any of it until the sources were asked.
+    """
+    version = exact_version(seen, request, selection)
+    swapped = seen.loaded_flavour not in ("", selection.flavour)
+    if version and of_branch(seen.loaded, version) and not swapped:
+        return ""
+    declared = version or f"the newest of {branch_of(request)}"
     what = f"driver {seen.loaded} is loaded and {declared} is declared"
+    if swapped:
+        what += f", {selection.flavour} modules instead of {seen.loaded_flavour} ones"
     if consent.reload or consent.reboot:
         return f"{what}, and {seen.in_service}; {_DRAIN}" if seen.in_service else ""
     return (
@@ -416,6 +442,11 @@ def next_step(seen: Seen) -> str:
     """Return load, reload or reboot where the module on disk is not the loaded one; else empty."""
     if "nouveau" in seen.modules:
         return "reboot"
-    if not seen.on_disk or seen.on_disk == seen.loaded:
+    if not seen.on_disk or (seen.on_disk == seen.loaded and not other_modules(seen)):
         return ""
     return "reload" if seen.loaded else "load"
+
+
+def other_modules(seen: Seen) -> bool:
+    """Return whether the modules on disk are of another flavour than the loaded ones."""
+    return len({seen.loaded_flavour, seen.on_disk_flavour} - {""}) > 1

@@ -52,11 +52,12 @@ def planned(
         on_offer = offered(run, seen.system, names)
         if not exact_version(seen, request, selection):
             # The next run finds a version installed, and must write the same pin.
-            request = replace(request, version=newest_of_all(request, selection, on_offer))
+            request = replace(request, newest=newest_of_all(request, selection, on_offer))
             work = plan(seen, request, selection, params["driver"]["extra"])
         wanted = [entry for entry in work.present if entry.split("=")[0] in work.missing]
         headers = headers_package(seen.system, seen.kernel)
-        findings = absent_packages(wanted, on_offer, headers)
+        findings = obstacles(seen, request, selection, work, consent)
+        findings += absent_packages(wanted, on_offer, headers)
     return {
         "present": list(work.present),
         "held": list(work.held),
@@ -95,7 +96,8 @@ def answer(
     judged = params["state"] == "verified"
     step = next_step(seen)
     if judged:
-        result = result_of(list(agree(seen, request, node, params["gpudirect"])))
+        records = agree(seen, request, node, params["gpudirect"], params["dcgm"])
+        result = result_of(records)
     elif driver["source"] != "preinstalled":
         ask = params["state"] == "offered" and not check_mode
         result.update(planned(run, seen, request, params, ask))

@@ -115,6 +115,7 @@ def batch_lines(
     simulated: str = "",
     raw: Sequence[str] = (),
     sequence: int = 0,
+    ended: Sequence[str] = (),
 ) -> list[str]:
     """Return the lines of a batch; KeyError, TypeError where something is not a record.
 
@@ -122,7 +123,8 @@ def batch_lines(
     that passes at a time after `at`. A failure has the time `at` then.
     `number` is unique in the run, `sequence` grows with each batch of the store; `scope` is the
     node that was asked, or FABRIC, and `source` who asked; `simulated` says in words what was not
-    real, and is empty where all was; `raw` names files below raw/.
+    real, and is empty where all was; `raw` names files below raw/. `ended` are the layers that the
+    inventory asks no more.
     """
     latest = (datetime.strptime(at, _ISO) + _CLOCK_SLACK).strftime(_ISO)
     kept = [_in_time(accepted(record, scope), at, latest) for record in records]
@@ -139,6 +141,7 @@ def batch_lines(
         "at": at,
         "sequence": sequence,
         "layers": sorted({layer_of(record.check) for record in kept}),
+        "ended": sorted(ended),
         "counts": tally.counts,
         "not_pass": [[one.check, one.subject, one.status] for one in kept if one.status != PASS],
         "raw": list(raw),
@@ -150,6 +153,17 @@ def batch_lines(
         lines.append(pack({"kind": RECORD, "batch": number, "record": data}))
     lines.append(pack({"kind": END, "batch": number, "records": len(kept)}))
     return lines
+
+
+def with_standing(file: Mapping[str, Any]) -> list[Any]:
+    """Return the records of the file of a node, and the failures of their layers that stand.
+
+    Else a batch in which a test was not asked would take the place of the one where it failed.
+    KeyError, TypeError for what is not a record.
+    """
+    records, standing = list(file["records"]), file.get("standing") or ()
+    layers = {layer_of(one["check"]) for one in records} if standing else set()
+    return records + [one for one in standing if layer_of(one["check"]) in layers]
 
 
 def accepted(record: Record | Mapping[str, Any], scope: str) -> Record:
@@ -268,11 +282,13 @@ def current(batches: Iterable[Batch]) -> dict[tuple[str, str], Batch]:
 
     A quick run that asks the GPUs shows nothing about the burn-in of last week, so each layer is
     kept by itself. A batch that was truncated takes the place of none. What was added later has
-    the last word, whatever the clock showed.
+    the last word, whatever the clock showed. Of layers that a batch has ended there is none.
     """
     last: dict[tuple[str, str], Batch] = {}
     for batch in sorted(batches, key=lambda one: one.order):
         if batch.whole:
+            for layer in batch.head.get("ended", ()):
+                last.pop((batch.scope, layer), None)
             for layer in batch.head["layers"]:
                 last[batch.scope, layer] = batch
     return last
@@ -342,13 +358,16 @@ def history_lines(
     """Return by serial the line of each part that a batch is about; `parts` as parts_of() does.
 
     A part that is lost names itself no more: `parts` then has to know it from before. A failure has
-    the time when it was measured.
+    the time when it was measured; one that stands may name another part than the one there now.
     """
     found: dict[str, dict[str, Any]] = {}
     failed_at: dict[str, list[str]] = {}
     for data in records:
         check, subject, status = data["check"], data["subject"], data["status"]
         serial = parts.get(subject)
+        names = serials_of(as_record(data)) if status == FAIL else ()
+        if names and serial not in names:
+            serial = names[0]
         if serial is None:
             continue
         line = found.setdefault(

@@ -49,6 +49,7 @@ from .batch import (
     run_name,
     run_time,
     unpack,
+    with_standing,
 )
 from .failures import note_failures
 from .links import LinkStore
@@ -111,6 +112,7 @@ class Store:
         level: str = "",
         simulated: str = "",
         raw_files: Sequence[str] = (),
+        ended: Sequence[str] = (),
     ) -> Added:
         """Add a batch to a run, and copies of files beside it; on return it is on disk.
 
@@ -135,6 +137,7 @@ class Store:
                 simulated,
                 sorted(raw),
                 self._next_number(),
+                ended,
             )
             append_lines(path, lines)
             sync_folder(home)
@@ -379,14 +382,15 @@ def _batches(lines: Iterable[str], file: str, problems: Problems) -> Iterator[Ba
 def load_records(path: str) -> tuple[list[Any], Mapping[str, Any]]:
     """Return the records of a JSON file, and the file: a list, or a mapping with `records`.
 
-    Raises OSError, ValueError.
+    Those of a node's file have with them what stands. Raises OSError, ValueError; KeyError,
+    TypeError for what is not a record.
     """
     with open(path, encoding="utf-8") as handle:
         data = json.load(handle)
     if isinstance(data, list):
         return data, {}
     if isinstance(data, Mapping) and isinstance(data.get("records"), list):
-        return data["records"], data
+        return with_standing(data), data
     raise ValueError(f"{path}: has no records")
 
 
@@ -408,10 +412,12 @@ def add(module: AnsibleModule, store: Store) -> dict[str, Any]:
     params, now = module.params, now_utc()
     records = list(params["records"])
     links: list[Any] = []
+    ended: list[str] = []
     for path in params["records_files"]:
         found, file = load_records(path)
         records += found
         links += file.get("links") or ()
+        ended += file.get("ended") or ()
     raw = [path for path in params["raw_files"] if os.path.isfile(path)]
     for path in params["raw_files"]:
         if path not in raw:
@@ -433,7 +439,7 @@ def add(module: AnsibleModule, store: Store) -> dict[str, Any]:
             batches.setdefault(scope if owner == FABRIC else owner, []).append(record)
     kept: list[str] = []
     for own, some in batches.items():
-        kept += store.add(run, own, source, some, now, level, simulated, raw).raw
+        kept += store.add(run, own, source, some, now, level, simulated, raw, ended).raw
         raw = []
     if links:
         with store.locked():

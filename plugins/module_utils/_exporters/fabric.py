@@ -151,6 +151,7 @@ def port_families(verdict: Verdict, sweep: Sweep, reading: Reading | None) -> It
         f"{PREFIX}_port_errors_total", "Error counters of ports, where they are not 0.", COUNTER
     )
     wanted = {*JUDGED, *TOLD}
+    described = Counter(device.description.strip() for device in sweep.devices.values())
     for (guid, port), values in sorted(reading.ports.items() if reading else ()):
         end = verdict.matches.end(guid, port)
         device = sweep.devices.get(guid)
@@ -158,6 +159,8 @@ def port_families(verdict: Verdict, sweep: Sweep, reading: Reading | None) -> It
             name, rail = end.host, "" if end.is_switch else str(end.rail)
         elif device is not None:
             name, rail = device.description.strip() or guid, ""
+            # Nodes of SHARP, and adapters that have no name yet, are all described alike.
+            name = f"{name} (0x{guid})" if described[name] > 1 else name
         else:
             name, rail = guid, ""
         for counter, value in sorted(values.items()):
@@ -228,6 +231,7 @@ def reading_to_data(reading: Reading) -> dict[str, Any]:
         "left_out": reading.left_out,
         "ports": ports,
         "unread": unread,
+        "asked": None if reading.asked is None else sorted(reading.asked),
     }
 
 
@@ -243,7 +247,9 @@ def reading_from_data(data: Any, now_s: float) -> Reading | None:
         }
         unread = {(str(guid), int(port)) for guid, port in data["unread"]}
         whole, left_out = bool(data["whole"]), bool(data["left_out"])
-        return Reading(at_s, ports, unread, whole, left_out=left_out)
+        asked = data.get("asked")
+        asked = None if asked is None else set(map(str, asked))
+        return Reading(at_s, ports, unread, whole, left_out=left_out, asked=asked)
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
 

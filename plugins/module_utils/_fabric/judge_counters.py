@@ -57,17 +57,30 @@ TOLD = (
 _TOLD_PORTS = 4
 
 _SILENT = "the port did not answer"
+# A node that was off, for example.
+_NEW = "the reading before does not have this port"
 # More cables without an answer have one cause.
 _UNREAD_ONE_BY_ONE = 10
 
 _NOT_CLEAR = "clear the counters (ibqueryerrors -k) and measure again"
 
 
-def grown_between(before: int | None, now: int | None, counter: str) -> Growth:
-    """Return how much a counter grew from one reading to the next, if both have it."""
+def grown_between(before: int | None, now: int | None, counter: str, new: bool = False) -> Growth:
+    """Return how much a counter grew from one reading to the next, if both have it.
+
+    Of a device that is `new`, which was not asked before, only a counter of 0 is known not to have
+    grown.
+    """
+    if new and now is not None:
+        return Growth(None, reason=_NEW) if now else Growth(0)
     if now is None or before is None:
         return Growth(None, reason=_SILENT)
     return growth(before, now, counter)
+
+
+def _growth_at(place: tuple[str, int], counter: str, before: Reading, now: Reading) -> Growth:
+    values = before.of(place, counter), now.of(place, counter)
+    return grown_between(*values, counter, new=not before.has_asked(place[0]))
 
 
 @functools.lru_cache(maxsize=256)
@@ -111,7 +124,7 @@ def judge_counters(
             if place is None:
                 continue
             for counter in JUDGED:
-                grown = grown_between(before.of(place, counter), now.of(place, counter), counter)
+                grown = _growth_at(place, counter, before, now)
                 threshold = growth_threshold(counter, rate, speed, seconds)
                 if grown.count is None:
                     doubts.append(f"{wiring.at(end)}: {grown.reason}")
@@ -205,10 +218,7 @@ def counter_lines(wiring: Wiring, before: Reading | None, now: Reading | None) -
             value = last.of(place, counter)
             how = "is {} since it was cleared"
             if before is not None and now is not None:
-                value, how = (
-                    grown_between(before.of(place, counter), value, counter).count,
-                    "grew by {}",
-                )
+                value, how = _growth_at(place, counter, before, now).count, "grew by {}"
             if value:
                 line = f"{counter} {how.format(value)} at {wiring.at(end)}"
                 of_counter.setdefault(counter, []).append((value, line))

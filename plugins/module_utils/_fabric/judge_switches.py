@@ -26,6 +26,8 @@ TOOL = "ibswinfo"
 _LINE = re.compile(r"\s*(\S.*?)\s*\|\s*(.*?)\s*$")
 _PSU = re.compile(r"(PSU\d+) status\Z")
 _FAN = re.compile(r"fan#(\d+) \(rpm\)\Z")
+# Of a GUID, too, 0 is what it could not read.
+_GUID = re.compile(r"0x(?!0+\Z)([0-9a-f]{1,16})\Z", re.I)
 
 
 @dataclass
@@ -42,11 +44,12 @@ class Supply:
 class SwitchHealth:
     """What ibswinfo prints of a switch."""
 
+    guid: str | None = None  # as in a sweep
     serial: str | None = None
     supplies: list[Supply] = field(default_factory=list)
     temperature_c: float | None = None
     fan_status: str | None = None
-    # rpm by number; None is a value that is not a number
+    # rpm by number; None is a value that is not a number. 0 is also that of a fan it could not read
     fans: dict[int, float | None] = field(default_factory=dict)
 
 
@@ -77,10 +80,14 @@ def parse_ibswinfo(text: str) -> SwitchHealth:
                 supply.serial = value or None
             elif name in ("DC power", "fan status"):
                 supply.states[name] = value or None
+        elif name == "GUID":
+            digits = _GUID.match(value)
+            health.guid = digits.group(1).lower().zfill(16) if digits else None
         elif name == "serial number":
             health.serial = value or None
         elif name == "temperature (C)":
-            health.temperature_c = _number(value)
+            # As with fans, 0 is what it could not read.
+            health.temperature_c = _number(value) or None
         elif name == "fan status":
             health.fan_status = value or None
         elif fan:
@@ -100,6 +107,9 @@ def judge_switch(name: str, health: SwitchHealth) -> Iterator[Record]:
     for supply in health.supplies:
         for what in ("status", "DC power", "fan status"):
             state = supply.states.get(what)
+            # Left out of a managed switch, which does not show it.
+            if what == "fan status" and what not in supply.states:
+                continue
             if state is None:
                 unread.append(f"{supply.name} {what}")
             elif state != "OK":
@@ -114,10 +124,10 @@ def judge_switch(name: str, health: SwitchHealth) -> Iterator[Record]:
     elif health.fan_status != "OK":
         bad.append(f"fan status is {health.fan_status}")
     for number, rpm in sorted(health.fans.items()):
-        if rpm is None:
-            unread.append(f"fan {number}")
-        elif rpm == 0:
+        if rpm == 0 and health.fan_status == "ERROR":
             bad.append(f"fan {number} does not turn")
+        elif not rpm:
+            unread.append(f"fan {number}")
     yield _counted(fans, subject, bad, unread, health.fans, at)
     text = f"{at}: {TEMPERATURE.what}"
     yield TEMPERATURE.filled(switch=name).judge(subject, health.temperature_c, text=text)
@@ -161,8 +171,12 @@ def ask_switches(
                 hung = f"not asked: {why}" if answer.outcome == TIMED_OUT else ""
             else:
                 try:
-                    records += judge_switch(name, parse_ibswinfo(answer.out))
-                    continue
+                    health = parse_ibswinfo(answer.out)
+                    if health.guid in (None, guid):
+                        records += judge_switch(name, health)
+                        continue
+                    # It asks through the first active port of this host, whatever the sweep used.
+                    why = f"another switch answered at LID {lid}: 0x{health.guid}"
                 except ValueError as error:
                     why = str(error)
         records += [

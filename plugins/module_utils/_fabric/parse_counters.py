@@ -65,12 +65,20 @@ class Reading:
     whole: bool = True
     complaints: list[str] = field(default_factory=list)
     left_out: bool = False
+    # GUIDs of the devices that were asked; None: all
+    asked: set[str] | None = None
+
+    def has_asked(self, guid: str) -> bool:
+        """Return whether a device was asked, with an answer or without."""
+        return self.asked is None or guid in self.asked
 
     def of(self, place: tuple[str, int], counter: str) -> int | None:
         """Return the value of a counter, None where it was not read."""
         values = self.ports.get(place)
         if values is not None and (counter in values or not self.left_out):
             return values.get(counter, 0)
+        if not self.has_asked(place[0]):
+            return None
         if not self.whole or place in self.unread or (place[0], 0) in self.unread:
             return None
         return 0
@@ -92,7 +100,8 @@ def read_counters(
     The row of "port ALL" is left out: the tool adds counters of all ports into fields that are too
     small for them.
     """
-    reading = Reading(at_s, whole=False)
+    recorded = {guid for guid, device in sweep.devices.items() if device.recorded}
+    reading = Reading(at_s, whole=False, asked=recorded)
     doubtful, checked, failures = False, -1, 0
     for line in text.splitlines():
         line = line.strip()
@@ -132,10 +141,9 @@ def read_counters(
         reading.left_out = True
     # It counts each device that it knows, also one that did not answer. In a sweep it asks all, and
     # a node that goes off between two looks must not cost the others their counters.
-    known = sum(device.recorded for device in sweep.devices.values())
-    if saved and reading.whole and checked < known:
+    if saved and reading.whole and checked < len(recorded):
         reading.complaints.append(
-            f"ibqueryerrors asked {checked} devices, and the discovery has {known}"
+            f"ibqueryerrors asked {checked} devices, and the discovery has {len(recorded)}"
         )
         doubtful = True
     named = _read_unanswered(reading, errors, sweep)

@@ -27,6 +27,7 @@ from .judge_switches import add_findings, ask_switches
 from .model import CablePlan, Place, Sweep
 from .picture import fabric_svg
 from .text import bandwidth_data, finding_data, findings_text, json_text, summary, verdict_data
+from .thresholds import SUPPLIES
 
 _CABLE = "fabric.cable"
 # The findings say what is wrong with the cables.
@@ -99,8 +100,8 @@ def verify(
     look = looks[-1] if looks else None
     verdict = judge_fabric(plan, answers.observation, wanted, look)
     records: list[Record] = []
-    if params["switch_health"] and look is not None:
-        asked, raw = ask_switches(run, look, params["timeout_s"], environment_of(params))
+    if params["switch_health"]:
+        asked, raw = _ask_switches(run, look, params)
         answers.raw.update(raw)
         records = add_findings(verdict, asked)
     records = [*fabric_records(plan, verdict, answers, params["interval_s"]), *records]
@@ -111,6 +112,16 @@ def verify(
         files = write_files(params["output"], texts)
     complaints = [*verdict.complaints, *(f"{tool}: {why}" for tool, why in answers.lost)]
     return records, {**result_of(verdict, places), "complaints": complaints, "files": files}
+
+
+def _ask_switches(
+    run: CommandRunner, look: FirstLook | None, params: Mapping[str, Any]
+) -> tuple[list[Record], dict[str, str]]:
+    if look is not None:
+        return ask_switches(run, look, params["timeout_s"], environment_of(params))
+    why = "the sweep was not made" if params["sweep_files"] is None else "the sweep is a saved one"
+    text, remedy = f"no switch was asked: {why}", "ask on a host of the fabric, without sweep_files"
+    return [Record(SUPPLIES.check, "fabric", NOT_MEASURED, text, remedy=remedy)], {}
 
 
 def result_of(verdict: Verdict, places: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from .._core.names import full_pci
 from .._core.record import Record
 from .._core.run import CommandRunner
 from .._host.kernel_log import read_log
-from .host import fabric_manager, load_host
+from .host import fabric_manager, load_host, with_instances
 from .judge_device import Wanted
 from .judge_node import judge_node, wanted_from_profile
 from .load import is_loaded
@@ -49,5 +49,7 @@ def ask_gpus(
     if wanted.nvswitches:
         release, absent = fabric_manager(run, options["fabric_manager"], limit)
         host = replace(host, fabric_manager=release, fabric_manager_absent=absent)
+    if wanted.instances:
+        host = with_instances(host, run, limit)
     log = read_log(options["kernel_log"], run, limit)
     return list(judge_node(node, wanted, found, host, log))

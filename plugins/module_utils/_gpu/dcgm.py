@@ -49,6 +49,11 @@ TESTS = {
     3: ("diagnostic", "memory_bandwidth", "targeted_power", "targeted_stress"),
     4: ("memtest", "pulse_test"),
 }
+# What a run at level 2 asks, too, and records that are of no test.
+_ASKED_AT_2 = {
+    *SOFTWARE_TESTS, "software", "page_retirement_row_remap", "inforom", *TESTS[2],
+    "settings", "run", "gpus", "idle",
+}  # fmt: skip
 _ALIASES = {"gpu_memory": "memory", "integration": "pcie", "hardware": "memory"}
 # Lines that dcgmi or its plug-ins print beside the JSON, and that say nothing about a GPU.
 _CHATTER = re.compile(
@@ -222,6 +227,12 @@ def test_name(name: str) -> str:
     return _ALIASES.get(plain, plain)
 
 
+def is_deep(check: str) -> bool:
+    """Return whether a check is of a test that DCGM asks above its level 2 alone, or may be."""
+    layer, _dot, name = check.partition(".")
+    return layer == "dcgm" and name not in _ASKED_AT_2
+
+
 def _test(test: Mapping[str, Any]) -> list[Result]:
     name = test_name(str(test.get("name") or "unnamed"))
     found: list[Result] = []
@@ -328,7 +339,7 @@ def judge_result(
         wrong = [one.text for one in result.complaints if about[one] == SETTINGS]
         records.append(
             Record(
-                "dcgm.settings",
+                f"dcgm.{'settings_under_load' if is_deep(record.check) else 'settings'}",
                 f"node:{node}",
                 FAIL,
                 "; ".join(wrong) or f"{result.test} failed and gives no reason",

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Mapping
 
 from .._core.run import CommandRunner
 from .._host.pci import PciFunction, Tree, links_of, load_path, whole
 from .read import Sweep
+from .settings import LISTED, parse_instances
 
 _NVIDIA = "0x10de"
 # Class codes of the PCI Code and ID Assignment Specification: VGA and 3D controllers, and bridges
@@ -43,7 +44,8 @@ class Host:
     """The node's side; `has_pci` is False where the tree shows no PCI bus at all.
 
     `open_module` is None where the driver does not tell. `fabric_manager` is its release; None
-    comes with a reason in `fabric_manager_absent`.
+    comes with a reason in `fabric_manager_absent`. `instances` are the MIG instances of each GPU by
+    NVML's index; `instances_absent` is why one is not there.
     """
 
     has_pci: bool = False
@@ -54,6 +56,8 @@ class Host:
     nouveau: bool = False
     fabric_manager: str | None = None
     fabric_manager_absent: str = "not asked"
+    instances: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    instances_absent: str = "not asked"
 
 
 def _gpu(tree: Tree, address: str, base: str) -> PciGpu:
@@ -103,6 +107,16 @@ def fabric_manager(run: CommandRunner, command: str, timeout_s: float) -> tuple[
     if found is None:
         return None, result.describe()
     return found.group(1), ""
+
+
+def with_instances(host: Host, run: CommandRunner, timeout_s: float) -> Host:
+    """Return the node's side with its MIG instances, or why they are not known."""
+    result = run(LISTED, timeout_s)
+    if not result.ok:
+        return replace(host, instances_absent=result.describe())
+    return replace(
+        host, instances=parse_instances(result.out), instances_absent="nvidia-smi lacks it"
+    )
 
 
 def info_result(sweep: Sweep, host: Host) -> dict[str, Any]:

@@ -70,6 +70,8 @@ class Wanted:
     mig: bool = False
     # The numbers of the GPUs that MIG divides, where not all or none of them.
     divided: frozenset[int] = frozenset()
+    # Their instances by the names of their profiles; without these they are the site's.
+    instances: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     ecc: bool = True
     idle: bool = True
     identities: Mapping[str, tuple[str, str]] = field(default_factory=dict)

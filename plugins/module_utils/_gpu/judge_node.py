@@ -13,10 +13,11 @@ has joined is a finding of the node.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Collection, Iterator, Mapping, Sequence
 
 from .._core.names import full_pci
-from .._core.record import Record
+from .._core.record import FAIL, Record
 from .._host.hardware_log import MINUTE_S, Fault, at, most_in, parse_faults, refusals
 from .._host.kernel_log import KernelLog, messages
 from .host import Host, PciGpu
@@ -24,7 +25,7 @@ from .judge_device import Asker, Wanted, asker_of, fabric_text, judge_gpu
 from .nvml.types import LIB_RM_VERSION_MISMATCH, RESET_REQUIRED
 from .read import Gpu, Sweep
 from .sxid_data import LINK_FAULTS
-from .thresholds import ACTION_REMEDIES, QUESTIONS, fabric_remedy
+from .thresholds import ACTION_REMEDIES, QUESTIONS, check_own, fabric_remedy
 from .xid import Event, Meaning, meaning, open_events, parse_log, rank
 from .xid_table import CHECK, REBOOT, RECOVERY
 
@@ -144,10 +145,12 @@ def wanted_from_profile(profile: Mapping[str, Any], **options: Any) -> Wanted:
         raise ValueError("profile: gpus.pci has an address twice; write each once")
     if count is not None and pci and len(pci) != int(count):
         raise ValueError(f"profile: gpus.count is {count}, but gpus.pci has {len(pci)} addresses")
-    divided = {int(number) for number in gpus.get("mig") or ()}
-    unknown = sorted(set(options.get("thresholds") or {}) - set(QUESTIONS))
-    if unknown:
-        raise ValueError(f"thresholds: no check is called {', '.join(unknown)}")
+    mig = gpus.get("mig") or ()
+    layout = mig if isinstance(mig, Mapping) else {}
+    own = options.get("thresholds") or {}
+    for problem in check_own("thresholds", own):
+        raise ValueError(str(problem))
+    options["thresholds"] = {check: value for check, value in own.items() if value is not None}
     return Wanted(
         count=None if count is None else int(count),
         type=str(gpus.get("type") or ""),
@@ -156,7 +159,8 @@ def wanted_from_profile(profile: Mapping[str, Any], **options: Any) -> Wanted:
         numa=tuple(int(node) for node in gpus.get("numa") or ()),
         links=nvlink.get("links_per_gpu"),
         nvswitches=nvlink.get("nvswitches"),
-        divided=frozenset(divided),
+        divided=frozenset(int(number) for number in mig),
+        instances={int(gpu): tuple(sorted(names)) for gpu, names in layout.items()},
         **options,
     )
 
@@ -185,8 +189,10 @@ def judge_node(
     seen = {gpu.pci: gpu for gpu in host.gpus}
     nameless = _nameless(slots, sweep, by_address)
     unknown = _unknown(sweep, seen, by_address, nameless)
-    fabric = list(_fabric(ask, node, slots, by_address))
-    yield from _node(ask, sweep, host, unknown)
+    whole = list(_node(ask, sweep, host, unknown))
+    broken = any(one.check == "gpu.fabric_manager" and one.status == FAIL for one in whole)
+    fabric = list(_fabric(ask, node, slots, by_address, broken))
+    yield from whole
     for number, address in enumerate(slots):
         subject = f"gpu:{node}/{number}"
         gpu = by_address.get(address)
@@ -196,6 +202,9 @@ def judge_node(
             yield where("gpu.access", True)
             yield from judge_gpu(gpu, subject, wanted, seen.get(address))
             yield from _recovery(asker_of(gpu, subject, wanted), gpu)
+            layout = wanted.instances.get(number)
+            if gpu.mig and layout:
+                yield _instances(asker_of(gpu, subject, wanted), layout, gpu, host)
         elif address in nameless or gpu is not None:
             yield _access(where, nameless[address][1] if address in nameless else gpu)
         elif address in unknown:
@@ -316,6 +325,15 @@ def _recovery(ask: Asker, gpu: Gpu) -> Iterator[Record]:
     yield ask("gpu.recovery_action", reported, name="recovery_action", remedy=remedy)
 
 
+def _instances(ask: Asker, layout: Sequence[str], gpu: Gpu, host: Host) -> Record:
+    """Return whether a GPU has its declared MIG instances, which a reset takes away."""
+    there = host.instances.get(gpu.index)
+    if there is None:
+        unread = replace(ask, absent={"instances": host.instances_absent})
+        return unread("gpu.mig_instances", None, "", name="instances")
+    return ask("gpu.mig_instances", ", ".join(there) or "none", ", ".join(layout))
+
+
 def _node(ask: Asker, sweep: Sweep, host: Host, unknown: Sequence[str] = ()) -> Iterator[Record]:
     wanted = ask.wanted
     mismatch = sweep.error_code == LIB_RM_VERSION_MISMATCH
@@ -372,9 +390,13 @@ def _fabric_manager(ask: Asker, release: str | None, host: Host) -> Record:
 
 
 def _fabric(
-    ask: Asker, node: str, slots: Sequence[str], by_address: Mapping[str | None, Gpu]
+    ask: Asker,
+    node: str,
+    slots: Sequence[str],
+    by_address: Mapping[str | None, Gpu],
+    broken: bool,
 ) -> Iterator[Record]:
-    """Yield whether the GPUs are registered with the fabric manager.
+    """Yield whether the GPUs are registered with the fabric manager; `broken` is one that fails.
 
     A single GPU, and a node without NVLinks, has no fabric, and cards that a bridge joins answer
     "not supported".
@@ -399,6 +421,11 @@ def _fabric(
         first = states[0][2]
         every = ask if first.fabric_state is not None else asker_of(first, ask.subject, ask.wanted)
         text = f"registration of all {len(states)} GPUs with the fabric manager"
+        if broken:
+            why = f"{states[0][1]}, and gpu.fabric_manager says why"
+            every = replace(ask, absent={"fabric_state": why})
+            yield every("gpu.fabric", None, None, text, name="fabric_state")
+            return
         yield every("gpu.fabric", states[0][1], None, text, name="fabric_state", remedy=remedy)
         return
     for number, word, gpu in states:

@@ -18,6 +18,8 @@ from .._host.kernel_arguments import running_steps, titles
 
 _ASKED = "index,pci.bus_id,ecc.mode.current,ecc.mode.pending,mig.mode.current,mig.mode.pending"
 QUERY = ("nvidia-smi", f"--query-gpu={_ASKED}", "--format=csv,noheader")
+# The GPUs with their MIG instances.
+LISTED = ("nvidia-smi", "-L")
 _FIELDS = 6
 _GPU = re.compile(r"^GPU (\d+): ")
 _MIG = re.compile(r"^\s+MIG (\S+)\s+Device\s+\d+:")
@@ -167,7 +169,7 @@ def load(run: CommandRunner) -> list[Gpu]:
     gpus = parse_modes(ask(run, *QUERY))
     if not gpus:
         raise ToolError("nvidia-smi lists no GPU")
-    instances = parse_instances(ask(run, "nvidia-smi", "-L"))
+    instances = parse_instances(ask(run, *LISTED))
     return [Gpu(**{**vars(gpu), "instances": instances.get(gpu.index, ())}) for gpu in gpus]
 
 

@@ -40,6 +40,8 @@ KNOWN = {
 }
 _MOST_LINES = 4
 _GRACE_S = 20.0
+# Of what is available. The rest is the kernel's and the daemons': without it the node may end them.
+MOST_SHARE = 0.9
 
 
 def answers() -> dict[str, str]:
@@ -179,17 +181,22 @@ def available_mib() -> int:
 def ask_cpus(node: str, options: Mapping[str, Any], check: bool) -> tuple[list[Record], int, int]:
     """Return the records, how many CPUs are loaded and how many MiB written.
 
-    `options` are those of cpu_memory_check. `check` asks the kernel only.
+    `options` are those of cpu_memory_check; ValueError for those that cannot be. `check` asks the
+    kernel only.
     """
-    seconds = options["seconds"]
+    seconds, share = options["seconds"], options["memory_share"]
+    if seconds < 0:
+        raise ValueError(f"seconds: is {seconds:g}; write 0 or more")
+    if not 0 <= share <= MOST_SHARE:
+        raise ValueError(f"memory_share: is {share:g}; write 0 to {MOST_SHARE:g}")
     cpus = sorted(os.sched_getaffinity(0)) if seconds else []
-    share = int(available_mib() * options["memory_share"])
-    most = min(share, options["memory_mib"]) if options["memory_mib"] else share
+    most = int(available_mib() * share)
+    most = min(most, options["memory_mib"]) if options["memory_mib"] else most
     each = most // len(cpus) if cpus else 0
     host = load(options["sysfs"], options["proc"])
     records = list(judge_host(node, host, options["profile"], options["edac"]))
     if cpus and not check:
         report = run(cpus, seconds, each)
-        asked = each * len(cpus) if options["memory_share"] else None
+        asked = each * len(cpus) if share else None
         records += judge_load(node, report, seconds, asked)
     return records, len(cpus), each * len(cpus)

@@ -16,7 +16,7 @@ import shlex
 from fnmatch import fnmatchcase
 from typing import Any, Callable, Iterable, Sequence
 
-from .._core.files import remove, text_if_readable, text_if_there, write_atomic
+from .._core.files import remove, text_if_readable, text_if_there, trusted, write_atomic
 from .._core.run import CommandRunner, ToolError
 
 # Nothing that a shell, GRUB or grubby would read as more than a word. GRUB ends one at ; < and >
@@ -27,6 +27,7 @@ _LINUX_LINE = re.compile(r"^\s*linux(?:16|efi)?\s+\S+[ \t]*(.*)$", re.M)
 _GRUBBY_ARGS = re.compile(r'^args="(.*)"$', re.M)
 # `slurmstepd infinity` belongs to slurmd itself and is not a job.
 _STEP = re.compile(r"^slurmstepd: \[([^\]]+)\]")
+_REAL_USER = re.compile(r"^Uid:\t(\d+)\t", re.M)
 # Last in the order of names, behind kdump-tools.cfg: what others set is there to be seen.
 _DROP_IN = "/etc/default/grub.d/zz-baremetal-dgx.cfg"
 # Its name before: a file with a letter was read after it.
@@ -186,12 +187,21 @@ def running_steps(titles: Iterable[str]) -> list[str]:
 
 
 def titles(proc: str = "/proc") -> list[str]:
-    """Return the titles of all processes."""
+    """Return the titles of root's processes: a user may give its own any title."""
     with contextlib.suppress(OSError):
-        pids = [name for name in os.listdir(proc) if name.isdigit()]
-        texts = (text_if_readable(os.path.join(proc, pid, "cmdline")) or "" for pid in pids)
+        folders = [os.path.join(proc, name) for name in os.listdir(proc) if name.isdigit()]
+        texts = (text_if_readable(f"{one}/cmdline") or "" for one in folders if _is_roots(one))
         return [text.replace("\0", " ") for text in texts]
     return []
+
+
+def _is_roots(folder: str) -> bool:
+    """Return whether root, or the caller, has started a process, or that is not known.
+
+    By its real user: slurmstepd acts as the user of the job at times, and what is set-uid as root.
+    """
+    found = _REAL_USER.search(text_if_readable(f"{folder}/status") or "")
+    return found is None or trusted(int(found.group(1)))
 
 
 class Grub:
@@ -239,8 +249,8 @@ class Grub:
         """Do it; raises ToolError when the boot loader does not take it."""
         if not actions:
             return
-        if text_if_there(_DROP_IN) != self.wanted:
-            write_atomic(_DROP_IN, self.wanted)
+        # Also what is as it should be: one from before the clock was set back would stay newer.
+        write_atomic(_DROP_IN, self.wanted)
         remove(_OLD_DROP_IN)
         answer = self.run(["update-grub"], timeout_s=_LOADER_TIMEOUT_S)
         if not answer.ok:

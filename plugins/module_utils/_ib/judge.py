@@ -405,13 +405,14 @@ def _lanes(width: str | None) -> int | None:
 def _faults(report: LinkReport, optics: Optics, subject: str) -> Iterator[Record]:
     """Judge the alarms that the module itself raises: with the port up they are the module's."""
     lanes = _lanes(report.width)
+    must_report = optics.optical and optics.cmis
     raised, unclear = [], []
     # Some passive cables report light and clocks, which they do not have, as lost, and work.
     names = FIRMWARE_FAULTS if optics.passive else MODULE_FAULTS
     for name in names:
         values = report.faults.get(name)
         if values is None:
-            if optics.optical:
+            if must_report:
                 unclear.append(f"{name} is not reported")
             continue
         bad = [str(lane) for lane, value in enumerate(values, 1) if value]
@@ -423,7 +424,7 @@ def _faults(report: LinkReport, optics: Optics, subject: str) -> Iterator[Record
             unclear.append(f"{where}, of {len(values)} lanes of which the port uses {lanes}")
         else:
             raised.append(where)
-    if not optics.optical and not any(name in report.faults for name in names):
+    if not must_report and not any(name in report.faults for name in names):
         return
     module = _module_name(optics)
     if not raised and unclear:
@@ -445,7 +446,9 @@ def _module(optics: Optics, width: str | None, subject: str) -> Iterator[Record]
     yield _inside("temperature", "C", optics.temperature_c, None, module, subject)
     lanes = _lanes(width)
     yield _inside("rx_power", "dBm", optics.rx_power_dbm, lanes, module, subject)
-    yield _inside("tx_power", "dBm", optics.tx_power_dbm, lanes, module, subject)
+    sent = optics.tx_power_dbm
+    if optics.cmis or (sent is not None and sent.low is not None):
+        yield _inside("tx_power", "dBm", sent, lanes, module, subject)
 
 
 def _inside(

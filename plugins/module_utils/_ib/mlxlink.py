@@ -22,7 +22,12 @@ _BARE = re.compile(rf"({_NUMBER}(?:,\s*{_NUMBER})*)\s*\Z")
 _ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
 _LINE = re.compile(r"(\S.*?)\s*:\s(.*\S)?\s*\Z")
 _COPPER = re.compile(r"copper|DAC|ACC\b|twinax", re.I)
-_OPTICAL = re.compile(r"optic|AOC|laser|VCSEL|fib(er|re)", re.I)
+# A wavelength, "1310 nm EML", is light.
+_OPTICAL = re.compile(r"optic|AOC|laser|VCSEL|fib(er|re)|\d nm\b", re.I)
+# Part of a Cable Type that is one of both; the Cable Technology tells which.
+_EITHER = "(active copper / optics)"
+# Identifiers of modules without CMIS (mlxlink_utils.cpp, getCableIdentifier and isCMISCable).
+_BEFORE_CMIS = re.compile(r"QSFP28|QSFP\+|SFP28|QSA\b")
 _BIN = re.compile(r"Bin \d+\Z")
 _BIN_LINE = re.compile(r"(Bin \d+)\s*:?\s+(\[[\d:]+\]\s+\d+)\Z")
 _SYMBOLS = re.compile(r"\[(?:\d+:)?(\d+)\]\Z")
@@ -54,6 +59,8 @@ class Optics:
     firmware: str | None
     # Passive copper, without a laser or clock recovery; other copper may have the latter.
     passive: bool = False
+    # Without CMIS alarms of firmware do not exist, and others and the power sent are optional.
+    cmis: bool = True
 
 
 # Alarms of the module, with 0 for none, for the module or for each lane (CMIS, page 00h and 11h).
@@ -196,6 +203,7 @@ def _optics(fields: Mapping[str, Any]) -> Optics | None:
     if not {"Identifier", "Cable Type", "Temperature [C]"} & set(fields):
         return None
     kind = " ".join(_plain(fields.get(name)) or "" for name in ("Cable Type", "Cable Technology"))
+    kind = kind.replace(_EITHER, "")
     optical = False if _COPPER.search(kind) else True if _OPTICAL.search(kind) else None
     return Optics(
         optical=optical,
@@ -207,6 +215,7 @@ def _optics(fields: Mapping[str, Any]) -> Optics | None:
         serial=_plain(fields.get("Vendor Serial Number")),
         firmware=_plain(fields.get("FW Version")),
         passive=optical is False and "passive" in kind.lower(),
+        cmis=not _BEFORE_CMIS.match(_plain(fields.get("Identifier")) or ""),
     )
 
 

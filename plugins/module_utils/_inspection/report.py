@@ -13,7 +13,8 @@ from typing import Any, Mapping
 from .._core.hang import write_files
 from .._core.record import Record
 from .._core.run import CommandRunner, ToolError
-from .._fabric.ask import observe, taken_at
+from .._fabric.ask import Answers, observe, taken_at
+from .._fabric.findings import ERRORS, NO_SM, TWO_MASTERS
 from .._fabric.judge import EmptyPlanError, Verdict
 from .._fabric.picture import fabric_svg
 from .._fabric.report import fabric_records, result_of
@@ -23,17 +24,29 @@ from .learn import ask_states
 
 _PICTURE = "without a plan"
 _RIGHT = "as most of it is cabled"
+# What a sweep asks of each fabric: a doubt about it was not answered, and is never a guess.
+_ASKED = {ERRORS, NO_SM, TWO_MASTERS}
 
 
 def summary(verdict: Verdict) -> str:
     """Return the verdict as one line."""
     plan = verdict.wiring.plan
     hosts = len({host for host, _rail in plan.hcas})
-    count = len(verdict.findings)
+    count, silent = len(verdict.findings), len(verdict.doubts) + len(verdict.complaints)
     return (
         f"{hosts} hosts, {len(plan.switches)} switches, {len(plan.cables)} cables without a plan: "
-        f"{count} finding{'s' * (count != 1)}; {len(verdict.doubts)} not measured or guessed"
+        f"{count} finding{'s' * (count != 1)}; {silent} not measured or guessed"
     )
+
+
+def _complaints(verdict: Verdict, answers: Answers) -> list[str]:
+    """Return what makes the sweep doubtful, and which answers were lost or are not whole."""
+    seen = answers.observation
+    lost = [f"{tool}: {why}" for tool, why in answers.lost if why not in verdict.complaints]
+    counters = [
+        one for reading in (seen.before, seen.after) if reading for one in reading.complaints
+    ]
+    return list(dict.fromkeys([*verdict.complaints, *lost, *counters]))
 
 
 def inspect_fabric(
@@ -53,8 +66,13 @@ def inspect_fabric(
             f"no fabric was seen ({why[0]}); look from a host that is attached to one, with "
             "infiniband-diags"
         ) from None
-    plan, line = verdict.wiring.plan, summary(verdict)
-    records = fabric_records(plan, verdict, answers, params["interval_s"])
+    records = fabric_records(verdict.wiring.plan, verdict, answers, params["interval_s"])
+    complaints = _complaints(verdict, answers)
+    if params["sweep_files"] is None and answers.observation.before and params["interval_s"] <= 0:
+        # Of a saved sweep there may be no second reading; of this fabric there could be one.
+        complaints += [record.text for record in records if record.check == "fabric.interval"]
+    verdict = replace(verdict, complaints=complaints)
+    line = summary(verdict)
     records = [replace(record, at=at) for record in records] if at else records
     text = "\n".join([line, *findings_text(verdict).split("\n")[1:]])
     data = verdict_data(verdict, records)
@@ -67,7 +85,8 @@ def inspect_fabric(
         texts["fabric.svg"] = fabric_svg(verdict, name, _RIGHT)
         texts["records.json"] = json_text(data)
         files = write_files(params["output"], texts)
-    complaints = [*verdict.complaints, *(f"{tool}: {why}" for tool, why in answers.lost)]
+    doubted = [doubt.text for doubt in verdict.doubts if doubt.kind in _ASKED]
+    complaints = [*verdict.complaints, *doubted]
     result = {**result_of(verdict, {}), "text": text, "complaints": complaints, "files": files}
     result["summary"]["text"] = line
     return records, result

@@ -30,6 +30,7 @@ from .._fabric.model import (
     FoundPort,
     Sweep,
     rail_end,
+    switch_end,
 )
 from .._ib.descriptions import host_key
 
@@ -44,6 +45,18 @@ _PORTS = (
 PORTS_PER_CAGE = 2
 _START = "see that lldpd runs there, and on the switch: systemctl status lldpd"
 _RENAME = "reboot, or run configure_fabric"
+# A switch's management ports lead to no switch of the plan.
+_MANAGEMENT = re.compile(r"eth\d+|mgmt\d+|[Mm]anagement\d+")
+_NOT_ASKED = "only switches hear it, and neither was asked"
+_ASK = (
+    "give lldp_verify what lldpcli -f json0 show neighbors prints on a switch of each cable "
+    "(switch_neighbor_files)"
+)
+_CALL = "call the switch of each answer as the inventory does"
+_READ = (
+    "give lldp_verify the answer of the switch at the other end, call switches as the inventory "
+    "does, or follow these cables by hand"
+)
 
 
 @dataclass(frozen=True)
@@ -123,6 +136,10 @@ class _Listener:
         self._sweep = Sweep()
         # Ends that nothing was received at, with the reason.
         self._deaf: dict[End, str] = {}
+        # Of each switch that was asked: the ports that could not be read, and so may lead anywhere.
+        self._asked: dict[str, list[str]] = {}
+        # Names of those that gave an answer and that the plan does not have.
+        self._unknown: list[str] = []
         # Ports of switches that more than one adapter hears: (GUID of the switch, port).
         self._claimed: set[tuple[str, int]] = set()
 
@@ -138,12 +155,10 @@ class _Listener:
                 self._deaf[rail_end(node, rail)] = str(answer["problem"])
             else:
                 self._rail(node, rail, answer)
-        asked = self._between_switches()
+        self._between_switches()
         unheard = {}
         for cable in self._plan.cables:
-            why = self._deaf.get(cable.a)
-            if cable.a.is_switch and not {cable.a.host, cable.b.host} & asked:
-                why = "only switches hear it, and neither was asked"
+            why = self._why_not_received(cable) if cable.a.is_switch else self._deaf.get(cable.a)
             if why:
                 unheard[cable] = why
         left = tuple(cable for cable in self._plan.cables if cable not in unheard)
@@ -154,7 +169,11 @@ class _Listener:
         switches = {name: replace(one, guid=None) for name, one in self._plan.switches.items()}
         reserved = (*self._plan.reserved, *free)
         plan = replace(self._plan, hcas=hcas, switches=switches, cables=left, reserved=reserved)
-        return Received(self._sweep, plan, unheard, _doubts(unheard))
+        doubts = _doubts(unheard)
+        if self._unknown:
+            text = f"switch_neighbor_files: the plan has no switch {several(self._unknown)}"
+            doubts.append(_unheard("fabric", text, _CALL, ()))
+        return Received(self._sweep, plan, unheard, doubts)
 
     def _switch(self, name: str) -> FoundDevice:
         guid = _guid("switch", name)
@@ -200,14 +219,15 @@ class _Listener:
         far = self._switch(self._names.get(host_key(name), name))
         number = port_number(ports, self._per_cage)
         if number is None:
-            return f"port {' or '.join(ports) or 'without a name'} of {name} has no known form"
+            return _no_form(" or ".join(ports), name)
         there = far.ports.pop(number, None)
         if there is not None or (far.guid, number) in self._claimed:
             # One of them hears what is no longer so: neither is believed.
             self._claimed.add((far.guid, number))
-            why = f"port {' or '.join(ports)} of {name} leads to more than one adapter"
+            why = f"port {' or '.join(ports)} of {name} leads to more than one device"
+            self._deaf[switch_end(far.description, number)] = why
             if there is not None and there.peer is not None:
-                self._distrust(there.peer[0], why)
+                self._distrust(*there.peer, why)
             return why
         port.peer = (far.guid, number)
         far.ports[number] = FoundPort(
@@ -220,31 +240,65 @@ class _Listener:
         )
         return ""
 
-    def _distrust(self, guid: str, why: str) -> None:
-        if self._sweep.devices[guid].kind == SWITCH:
+    def _distrust(self, guid: str, number: int, why: str) -> None:
+        device = self._sweep.devices[guid]
+        if device.kind == SWITCH:
+            device.ports.pop(number, None)
+            self._deaf[switch_end(device.description, number)] = why
             return
-        device = self._sweep.devices.pop(guid)
+        del self._sweep.devices[guid]
         node, name = device.description.split()
         self._deaf[rail_end(node, int(name[len("mlx5_rail") :]))] = why
 
-    def _between_switches(self) -> set[str]:
-        """Add the links between switches; return the switches that were asked."""
-        asked = set()
+    def _between_switches(self) -> None:
+        """Add the links between switches, as those that were asked received them."""
+        nodes = {host_key(node) for node, _rail in self._plan.hcas}
         for name, received in sorted(self._switches.items()):
             own = self._names.get(host_key(name))
             if own is None:
+                self._unknown.append(name)
                 continue
-            asked.add(own)
+            unread = self._asked.setdefault(own, [])
             device = self._switch(own)
             for one in received:
-                far = self._names.get(host_key(one.name))
                 number = port_number([one.interface], self._per_cage)
-                if far is None or number is None or number in device.ports:
+                if number in device.ports or host_key(one.name) in nodes:
                     continue
-                port = FoundPort(number, width="", state="Active", physical_state="LinkUp")
-                if not self._join(device, port, far, list(one.ports)):
-                    device.ports[number] = port
-        return asked
+                if number is None:
+                    if not _MANAGEMENT.fullmatch(one.interface):
+                        unread.append(_no_form(one.interface, own))
+                    continue
+                far = self._names.get(host_key(one.name))
+                if far is None:
+                    why = f"{one.interface} of {own} hears {one.name}, which the plan does not name"
+                else:
+                    port = FoundPort(number, width="", state="Active", physical_state="LinkUp")
+                    why = self._join(device, port, far, list(one.ports))
+                    if not why:
+                        device.ports[number] = port
+                        continue
+                self._deaf[switch_end(own, number)] = why
+
+    def _why_not_received(self, cable: Cable) -> str:
+        """Return why a cable between switches was not received, "" if it was, or should have been.
+
+        A switch that was asked, and all of whose ports could be read, lacks what it does not hear.
+        """
+        ends = (cable.a, cable.b)
+        asked = [end.host for end in ends if end.host in self._asked]
+        if not asked:
+            return _NOT_ASKED
+        if any(end.port in self._switch(end.host).ports for end in ends):
+            return ""
+        reasons = [self._deaf[end] for end in ends if end in self._deaf]
+        unread = [self._asked[name] for name in asked]
+        if not reasons and all(unread):
+            reasons = [several([why for some in unread for why in some])]
+        return "; ".join(dict.fromkeys(reasons))
+
+
+def _no_form(port: str, switch: str) -> str:
+    return f"port {port or 'without a name'} of {switch} has no known form"
 
 
 def _rail_of(interface: str) -> int | None:
@@ -265,15 +319,15 @@ def _doubts(unheard: Mapping[Cable, str]) -> list[Finding]:
     found = []
     for host, cables in sorted(of.items()):
         ends = tuple(cables)
-        if not host:
-            text = f"{len(ends)} cables between switches were not received: no switch was asked"
-            remedy = "save what lldpcli -f json0 show neighbors prints on each switch as NAME.json"
-            found.append(_unheard("fabric", text, remedy, ends))
-            continue
         reasons = list(dict.fromkeys(cables.values()))
-        text = f"{len(ends)} cables of {host} were not received: {several(reasons)}"
-        remedies = dict.fromkeys(_RENAME if _RENAME in why else _START for why in reasons)
-        found.append(_unheard(f"node:{host}", text, "; ".join(remedies), ends))
+        if host:
+            subject, what = f"node:{host}", f"cables of {host}"
+            remedies = [_RENAME if _RENAME in why else _START for why in reasons]
+        else:
+            subject, what = "fabric", "cables between switches"
+            remedies = [_ASK if why == _NOT_ASKED else _READ for why in reasons]
+        text = f"{len(ends)} {what} were not received: {several(reasons)}"
+        found.append(_unheard(subject, text, "; ".join(dict.fromkeys(remedies)), ends))
     return found
 
 

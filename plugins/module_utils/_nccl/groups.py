@@ -11,7 +11,7 @@ would fail for what is known already.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Mapping, NamedTuple, Sequence
 
 from .._core.question import Question
@@ -24,11 +24,12 @@ from .halving import (
     LIMIT,
     SCALE,
     UNSEPARATED,
+    WRONG,
     Finding,
     Group,
     search,
 )
-from .thresholds import BUSBW_OF_GROUP
+from .thresholds import BUSBW_OF_GROUP, CORRECT
 
 _LOOK_NODE = (
     "look: validate_nodes of this node, and its cables and adapters with fabric_verify and "
@@ -50,7 +51,7 @@ _TEXTS = {
     CULPRIT: "groups with {nodes} are not good, and those without are",
     INTERACTION: "{nodes} with {others} is not good, though each side is good by itself",
     SCALE: "{nodes} and {others} are each good, and no smaller part of both together is bad",
-    UNSEPARATED: "{nodes} together are not good, and no good node is there to tell them apart",
+    UNSEPARATED: "{nodes} together are not good, and no run tells them apart",
     CHECKER: "no part of {nodes} is good",
     LIMIT: "the search in {nodes} ended with the last run that was allowed",
 }
@@ -73,6 +74,13 @@ class Run(NamedTuple):
     outcome: str
     records: tuple[Record, ...]
 
+    @property
+    def wrong(self) -> Record | None:
+        """The record of its wrong sum, None without one."""
+        return next(
+            (one for one in self.records if one.check == CORRECT.check and one.status == FAIL), None
+        )
+
 
 Measure = Callable[[Group], "list[Record]"]
 
@@ -83,7 +91,8 @@ class Outcome:
 
     records: list[Record] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
-    # By node the widest group that was good with it, of nodes that none has shown to be culprits.
+    # By node the widest group that was good with it, of nodes that none has shown to be culprits,
+    # and that had no part in a wrong sum without one.
     good: dict[str, Group] = field(default_factory=dict)
 
 
@@ -144,18 +153,22 @@ def run_groups(groups: Sequence[Group], measure: Measure, most_runs: int) -> Out
         # On other rails a node may be bad that was good on these.
         helpers = [one for one in good if one not in nodes and good[one] >= set(group.rails)]
         found = _search(asked, helpers, measure, most_runs, outcome)
-        outcome.records.append(_of_group(asked, found, outcome.runs[before:], without))
-        outcome.records += [_of_finding(asked, one, outcome.runs[before:]) for one in found]
+        runs = outcome.runs[before:]
+        outcome.records.append(_of_group(asked, found, runs, without))
+        outcome.records += [_of_finding(asked, one, runs) for one in found]
+        outcome.records += _of_wrong_sums(asked, runs)
         for one in found:
             if one.kind == CULPRIT:
-                culprits.update(dict.fromkeys(one.nodes, group.name))
-        if not found:
+                culprits.update(dict.fromkeys(one.nodes, one.status))
+        if not found and not any(run.wrong for run in runs):
             for node in nodes:
                 good.setdefault(node, set()).update(group.rails)
                 widest = outcome.good.setdefault(node, asked)
                 if len(asked.rails) > len(widest.rails):
                     outcome.good[node] = asked
-    for node in culprits:
+    blamed = {node for node, status in culprits.items() if status == FAIL}
+    unexplained = [run for run in outcome.runs if run.wrong and blamed.isdisjoint(run.nodes)]
+    for node in (*culprits, *(node for run in unexplained for node in run.nodes)):
         outcome.good.pop(node, None)
     return outcome
 
@@ -200,7 +213,7 @@ def _search(
             records = tuple(measure(Group(group.kind, group.name, nodes, group.rails)))
             reported = Tally.of(records).verdict
             outcome.runs.append(Run(group.name, nodes, group.rails, reported, records))
-            nodes = steps.send(reported)
+            nodes = steps.send(WRONG if outcome.runs[-1].wrong else reported)
     except StopIteration as end:
         return list(end.value)
     except _LimitError:
@@ -259,6 +272,23 @@ def _of_finding(group: Group, finding: Finding, runs: Sequence[Run]) -> Record:
         evidence=tuple(f"{run.outcome}: {name_nodes(run.nodes, 6)}" for run in shown),
         remedy=_REMEDIES[finding.kind],
     )
+
+
+def _of_wrong_sums(group: Group, runs: Sequence[Run]) -> list[Record]:
+    """The record of the wrong sum that the fewest nodes had; none where all sums are right."""
+    wrong = [run for run in runs if run.wrong]
+    run = min(wrong, key=lambda one: len(one.nodes), default=None)
+    if run is None or run.wrong is None:
+        return []
+    text = f"{group.kind} {group.name}: {run.wrong.text}"
+    return [
+        replace(
+            run.wrong,
+            check="groups.correct",
+            subject=f"nodes:{','.join(run.nodes)}",
+            text=f"{text}; {len(wrong)} of {len(runs)} runs have some",
+        )
+    ]
 
 
 def run_data(run: Run) -> dict[str, Any]:

@@ -9,7 +9,8 @@ A group that is not good is run once more; two of three answers count. Then its 
 half that is not good is halved again; the nodes of a good one are known to be good, and stand by a
 suspect that is left alone, since one node alone uses no fabric. Where both halves are good the
 fault is between them: each side is shrunk against the other to the least that still shows it, and
-no node is blamed. Where nothing at all passes, the checker is asked first.
+no node is blamed. Where nothing at all passes, the checker is asked first. A sum that was wrong is
+not unsaid by those after it: two that are right end the search, and make none of its nodes good.
 
 Runs for b culprits among n: at most TURNS * (1 + b * (1 + 2 * ceil(log2 n))).
 """
@@ -19,14 +20,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Generator, Iterable, Mapping, Sequence
 
-from .._core.record import NOT_MEASURED, PASS
+from .._core.record import FAIL, NOT_MEASURED, PASS
 
 RAIL, LEAF, UNIT, ALL = "rail", "leaf", "su", "all"
 KINDS = (LEAF, UNIT, RAIL, ALL)
 
 # Answers to one question until two of them agree.
 TURNS = 3
-# In place of an answer: a finding was made of it already.
+# An answer: a failure that no other answer outvotes.
+WRONG = "wrong"
+# In place of an answer: a finding was made of it already, or will be of its wrong sum.
 _TOLD = "told"
 # Whole, halves, quarters: where none of so many passes, the nodes are not the question.
 _NONE_PASS = 7
@@ -140,13 +143,15 @@ def _links(plan: Mapping[str, Any]) -> Iterable[tuple[str, int, str]]:
 
 
 def search(nodes: Sequence[str], good: Iterable[str] = ()) -> Steps:
-    """Search a group: yield the nodes to run, take PASS, FAIL or NOT_MEASURED, return findings.
+    """Search a group: yield the nodes to run, take an outcome, return findings.
 
-    Nothing is found where the group is good. `good` are nodes known to be so from elsewhere.
+    An outcome is PASS, FAIL, WRONG or NOT_MEASURED. Nothing is found where the group is good, or
+    where a sum was wrong once, which is the caller's to report. `good` are nodes known to be so
+    from elsewhere.
     """
     state = Search(good=dict.fromkeys(node for node in good if node not in nodes))
     outcome = yield from _ask(state, tuple(nodes))
-    if outcome == PASS:
+    if outcome in (PASS, _TOLD):
         return []
     waiting: list[tuple[tuple[str, ...], str]] = [(tuple(nodes), outcome)]
     unclear: list[tuple[tuple[str, ...], str]] = []
@@ -158,19 +163,20 @@ def search(nodes: Sequence[str], good: Iterable[str] = ()) -> Steps:
             state.findings.append(Finding(CULPRIT, outcome, suspects))
             continue
         halves = _halves(suspects)
-        reported = []
+        reported, before = [], len(state.findings)
         for half in halves:
             reported.append((yield from _ask_half(state, half)))
-        if "" in reported and len(suspects) == 3:
+        if "" in reported and len(suspects) == 3 and _TOLD not in reported:
             yield from _of_three(state, suspects, reported[0])
         elif "" in reported:
             unclear.append((suspects, outcome))
         elif reported == [PASS, PASS]:
             yield from _between(state, halves, outcome)
         else:
-            waiting += [
-                (half, one) for half, one in zip(halves, reported) if one not in (PASS, _TOLD)
-            ]
+            bad = [(half, one) for half, one in zip(halves, reported) if one not in (PASS, _TOLD)]
+            waiting += bad
+            if not bad and len(state.findings) == before:
+                state.findings.append(Finding(UNSEPARATED, outcome, suspects))
         # What had no partner may have one now.
         if state.good and unclear:
             waiting += unclear
@@ -192,9 +198,9 @@ def _of_three(
     right = yield from _ask(state, (two, three))
     if left == PASS and right == PASS:
         state.findings.append(Finding(INTERACTION, first, (one,), (two,)))
-    elif left == PASS:
+    elif left == PASS and right != _TOLD:
         state.findings.append(Finding(CULPRIT, right, (two,)))
-    elif right == PASS:
+    elif right == PASS and left != _TOLD:
         state.findings.append(Finding(CULPRIT, left, (one,)))
     else:
         state.findings.append(Finding(UNSEPARATED, first, nodes))
@@ -209,8 +215,11 @@ def _ask(state: Search, nodes: tuple[str, ...]) -> Ask:
     """What two of three runs say; one that passes at once is believed at once."""
     state.asked += 1
     reported: dict[str, int] = {}
+    wrong = False
     for turn in range(TURNS):
         outcome = yield nodes
+        if outcome == WRONG:
+            outcome, wrong = FAIL, True
         reported[outcome] = reported.get(outcome, 0) + 1
         if turn == 0 and outcome == PASS:
             break
@@ -222,6 +231,8 @@ def _ask(state: Search, nodes: tuple[str, ...]) -> Ask:
     )
     if outcome == PASS:
         state.passed += 1
+        if wrong:
+            return _TOLD
         state.good.update(dict.fromkeys(nodes))
     return outcome
 
@@ -235,11 +246,11 @@ def _ask_half(state: Search, half: tuple[str, ...]) -> Ask:
         return ""
     outcome = yield from _ask(state, (*half, partner))
     second = state.partner((*half, partner))
-    if outcome == PASS or second is None:
+    if outcome in (PASS, _TOLD) or second is None:
         return outcome
     # It may be at odds with this partner only, which is not a reason to blame it.
     again = yield from _ask(state, (*half, second))
-    if again != PASS:
+    if again not in (PASS, _TOLD):
         return again if outcome == NOT_MEASURED else outcome
     state.findings.append(Finding(INTERACTION, outcome, half, (partner,)))
     return _TOLD
@@ -260,7 +271,7 @@ def _between(
                 continue
             for part in _halves(kept):
                 reported = yield from _ask_pair(state, part, other)
-                if reported != PASS:
+                if reported not in (PASS, _TOLD):
                     outcome, shrunk = reported, True
                     one, two = (part, other) if side == 0 else (other, part)
                     break

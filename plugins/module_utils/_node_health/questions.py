@@ -21,7 +21,7 @@ from .._core.files import text_if_readable
 from .._core.names import BOOT, full_pci
 from .._core.record import Record
 from .._core.run import run
-from .._gpu.host import fabric_manager, load_host
+from .._gpu.host import fabric_manager, load_host, with_instances
 from .._gpu.judge_device import Wanted
 from .._gpu.judge_node import judge_node as judge_gpus
 from .._gpu.judge_node import own_link, wanted_from_profile
@@ -87,13 +87,19 @@ class Look:
         """Ask the GPUs."""
         settings, limit = self.settings, self.mode.one_s * _SHARE
         wanted = gpu_wanted(settings, self.idle, self.since_s)
+        if not self.mode.optics:
+            # nvidia-smi is slower than a job may wait: the timer alone asks it.
+            wanted = replace(wanted, instances={})
         # First, since it forks. A second GPU that hangs is left to the limit of the question.
-        found = sweep(settings.gpu.get("library", ""), limit * 0.75)
+        share = 0.5 if wanted.instances else 0.75
+        found = sweep(settings.gpu.get("library", ""), limit * share)
         host = load_host(settings.roots.sysfs, settings.roots.proc)
         if wanted.nvswitches:
             command = settings.gpu.get("fabric_manager") or "nv-fabricmanager"
             release, absent = fabric_manager(run, command, limit / 4)
             host = replace(host, fabric_manager=release, fabric_manager_absent=absent)
+        if wanted.instances:
+            host = with_instances(host, run, limit / 4)
         return list(judge_gpus(settings.node, wanted, found, host, self.log()))
 
     def rails(self) -> list[Record]:

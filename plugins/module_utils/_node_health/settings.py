@@ -54,7 +54,7 @@ SENSORS_S = 30.0
 # metrics for as long as three of its periods.
 OF_TIMER = (
     "ib.optics", "ib.effective_ber", "ib.module_faults", f"health.{IB}",
-    "host.sensors", f"health.{SENSORS}",
+    "host.sensors", f"health.{SENSORS}", "gpu.mig_instances",
 )  # fmt: skip
 OF_TIMER_S = 2700.0
 

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import statistics
+from dataclasses import replace
 from typing import Iterable, Iterator, Mapping
 
 from .._core.record import FAIL, NOT_MEASURED, PASS, Record, Threshold
@@ -59,9 +60,13 @@ def make_records(
 ) -> list[Record]:
     """Return the record of the fleet, of each finding, and of every part of the plan."""
     records = [_of_fleet(verdict, thresholds)]
-    records += [
-        _of_finding(each, verdict, further, suspects, thresholds) for each in verdict.findings
-    ]
+    found = [_of_finding(each, verdict, further, suspects, thresholds) for each in verdict.findings]
+    records += found
+    for each, record in zip(verdict.findings, found):
+        named = {one.subject for one in records}
+        records += [
+            one for one in _of_cage(plan, suspects, each, record) if one.subject not in named
+        ]
     records += _of_lone_values(suspects, verdict)
     records += _of_collisions(plan, verdict)
     named = {record.subject for record in records}
@@ -137,6 +142,40 @@ def _of_finding(
         evidence=_evidence(finding.flows),
         remedy=_REMEDY[first.kind],
     )
+
+
+def _of_cage(
+    plan: CablePlan, suspects: Suspects, finding: Finding, record: Record
+) -> Iterator[Record]:
+    """Yield a failure for each cable that is slow by its cage: a cable fails nodes, a cage none.
+
+    A flow over two cables of the cage tells neither from the other. Where a switch may be the cause
+    instead, none fails.
+    """
+    kinds = {one.kind for one in finding.suspects}
+    if finding.suspects[0].kind != CAGE or SWITCH in kinds:
+        return
+    cages = " or ".join(one.subject for one in finding.suspects if one.kind == CAGE)
+    by_end = plan.by_end()
+    inside = _parts_of(plan, finding.suspects[0], ())
+    over: dict[str, list[Measurement]] = {}
+    alone: set[str] = set()
+    for flow in finding.flows:
+        links = suspects.links(flow.source, flow.target)
+        crossed = {by_end[link].subject for link in links} & inside
+        for cable in crossed:
+            over.setdefault(cable, []).append(flow)
+        if len(crossed) == 1:
+            alone |= crossed
+    for cable in sorted(alone or over):
+        middle = significant(statistics.median(flow.gbps or 0.0 for flow in over[cable]))
+        yield replace(
+            record,
+            subject=cable,
+            text=f"part of {cages}, whose transceiver is slow: {len(over[cable])} flows",
+            measured={"value": middle, "unit": _UNIT},
+            evidence=_evidence(over[cable]),
+        )
 
 
 def _sentences(finding: Finding, further: FollowUp, suspects: Suspects) -> Iterator[str]:

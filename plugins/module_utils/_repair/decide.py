@@ -227,12 +227,20 @@ def _chosen(
     policy: Policy,
     now: float,
 ) -> Plan:
-    """Give the steps out; a request for evidence disturbs none but a node that is out."""
+    """Give the steps out; a request for evidence disturbs none but a node that is out.
+
+    Of the levels deeper than the site's, one run validates at the least.
+    """
     taken: list[Due] = []
     steps = 0
+    places = {LEVELS.index(due.level) for _known, due, _lines in asked}
+    deepest = min(places - {LEVELS.index(policy.level)}, default=0)
     for _known, due, lines in sorted(asked, key=lambda one: (one[0].opened, one[0].node)):
         if not policy.begins:
             waits[due.node] = f"{due.step} is next"
+            continue
+        if due.level != policy.level and LEVELS.index(due.level) > deepest:
+            waits[due.node] = f"{due.step} is next, after the nodes at level {LEVELS[deepest]}"
             continue
         if due.step != VALIDATE and steps >= policy.at_once:
             waits[due.node] = f"{due.step} is next, when fewer nodes are at theirs"
@@ -465,7 +473,7 @@ def _after_failure(
     if part in parts.offenders and not known.allowed:
         why = f"return the part: {verdict.subject} {parts.offenders[part]}; {verdict.remedy}"
         return None, [*lines, Event(now, known.name, node.name, KEPT, text=why, part=part)], why
-    ladder = ladder_of(verdict.check, policy.ladders)
+    ladder = ladder_of(verdict.check, policy.ladders, verdict.subject)
     # A person is waited for as long as it takes: the end of the window gives no consent.
     since = known.waits_since if known.waits else now
     tried = history.on(verdict.subject, part, serial)

@@ -84,8 +84,9 @@ _LADDERS: tuple[tuple[Ladder, tuple[str, ...]], ...] = (
             "one release after a reload",
         ),
         (
-            "gpu.nvml", "gpu.versions", "gpu.fabric_manager", "gpu.persistence", "stack.driver",
-            "stack.modules", "stack.fabric_manager", "stack.nouveau", "gpu.nouveau",
+            "gpu.nvml", "gpu.versions", "gpu.fabric_manager", "gpu.persistence",
+            "gpu.mig_instances", "stack.driver", "stack.modules", "stack.fabric_manager",
+            "stack.nouveau", "gpu.nouveau",
         ),
     ),
     (
@@ -115,7 +116,8 @@ _LADDERS: tuple[tuple[Ladder, tuple[str, ...]], ...] = (
             "ib.acs", "ib.description", "ib.firmware", "ib.link_layer", "ib.max_read_request",
             "ib.name", "ib.pkeys", "ib.psid", "stack.cuda", "stack.dcgm", "stack.declared",
             "stack.dma_buf", "stack.libcuda", "stack.nccl", "stack.nscq", "stack.on_disk",
-            "stack.parameter", "stack.peermem", "dcgm.settings",
+            "stack.parameter", "stack.peermem",
+            "dcgm.settings", "dcgm.settings_under_load",
         ),
     ),
     (
@@ -154,11 +156,19 @@ _LADDERS: tuple[tuple[Ladder, tuple[str, ...]], ...] = (
 )  # fmt: skip
 _BY_CHECK = {check: ladder for ladder, checks in _LADDERS for check in checks}
 CHECKS = frozenset(_BY_CHECK)
+# A fabric that no GPU of the node has joined is that of its fabric manager, and no part goes back.
+_OF_THE_NODE = {"gpu.fabric": _BY_CHECK["gpu.fabric_manager"]}
 
 
-def ladder_of(check: str, own: Mapping[str, Ladder] = MappingProxyType({})) -> Ladder:
-    """Return the ladder of a check, the site's `own` first; without any a person decides."""
-    return own.get(check) or _BY_CHECK.get(check, _ASK)
+def ladder_of(
+    check: str, own: Mapping[str, Ladder] = MappingProxyType({}), subject: str = ""
+) -> Ladder:
+    """Return the ladder of a check, the site's `own` first; without any a person decides.
+
+    One of the whole node, by its `subject`, may have another ladder than one of a part.
+    """
+    found = _OF_THE_NODE.get(check) if subject.startswith("node:") else None
+    return own.get(check) or found or _BY_CHECK.get(check, _ASK)
 
 
 def flaw(words: Sequence[str]) -> tuple[int, str, str]:

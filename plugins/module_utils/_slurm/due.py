@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Sequence
 
+from .._core.record import NOT_MEASURED
 from .gate.policy import LEVELS, seconds_of
 from .nodes import Node
 
@@ -30,7 +31,8 @@ def due(
     Only a node that is IDLE and nothing else: one that is drained, reserved, planned for a job or
     not answering is left to the operator who made it so. A look at a lesser level does not count,
     and hides no deeper one that the verdict knows of in `looks`; one that is dated after now counts
-    as none. ValueError for a level that there is not.
+    as none. Neither does one that measured nothing, unless `looks` has it: a node that was `tried`
+    in vain stays due, and leaves the others their turn. ValueError for a level that there is not.
     """
     if level not in LEVELS:
         raise ValueError(f"level: there is no {level!r}; write {', '.join(LEVELS)}")
@@ -39,13 +41,19 @@ def due(
         node = nodes.get(str(verdict["node"]))
         if node is None or node.states != ("IDLE",):
             continue
+        in_vain = verdict.get("tried") or verdict.get("verdict") == NOT_MEASURED
         looks = {
-            verdict.get("level") or LEVELS[0]: verdict.get("at"),
+            verdict.get("level") or LEVELS[0]: None if in_vain else verdict.get("at"),
             # A failure may be older than the look that has not measured it.
             **(verdict.get("looks") or {}),
         }
-        deep = [seconds_of(str(looks.get(one) or "")) for one in LEVELS[LEVELS.index(level) :]]
-        seen = max((at for at in deep if at is not None and at <= now), default=0.0)
+        seen = _latest([looks.get(one) for one in LEVELS[LEVELS.index(level) :]], now)
         if now - seen >= days * DAY_S:
-            found.append((seen, node.name))
-    return [name for _seen, name in sorted(found)[: max(0, most)]]
+            found.append((max(seen, _latest([verdict.get("tried")], now)), node.name))
+    return [name for _turn, name in sorted(found)[: max(0, most)]]
+
+
+def _latest(times: Sequence[Any], now: float) -> float:
+    """Return the latest of these times that is not after now, 0 without one."""
+    known = [seconds_of(str(one or "")) for one in times]
+    return max((at for at in known if at is not None and at <= now), default=0.0)

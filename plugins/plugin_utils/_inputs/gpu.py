@@ -16,11 +16,11 @@ from .storage import mounts, volumes
 
 
 def _judged(host: Host) -> Any:
-    """Return the profile with the GPUs that MIG divides."""
-    numbers = [int(gpu) for gpu in host.node["mig"]]
-    if not numbers:
+    """Return the profile with the GPUs that MIG divides, and their instances."""
+    layout = host.node["mig"]
+    if not layout:
         return host.profile
-    return {**host.profile, "gpus": {**host.profile["gpus"], "mig": numbers}}
+    return {**host.profile, "gpus": {**host.profile["gpus"], "mig": layout}}
 
 
 def _watched(host: Host) -> dict[str, Any]:

@@ -27,7 +27,16 @@ from ansible.plugins.loader import connection_loader
 from ansible.vars.plugins import get_vars_from_inventory_sources, get_vars_from_path
 from jinja2 import Environment, TemplateError, meta
 
-from ...module_utils._core.schema import EXTRA, Opaque, Option, Problem, RoleSpec, Unresolved, typed
+from ...module_utils._core.schema import (
+    EXTRA,
+    Opaque,
+    Option,
+    Problem,
+    RoleSpec,
+    Unresolved,
+    check_value,
+    typed,
+)
 from .._contract.contract import CLUSTER_GROUP, GROUPS, VARIABLES
 from .files import find_clear_texts, find_duplicates, find_unparsed, find_unreadable, read_files
 from .given import READ
@@ -39,6 +48,7 @@ from .templates import has_template, templar, texts
 from .values import Inventory, Value, is_hidden, node_address, parse_address
 
 _STATE = "cluster_state_dir"
+_FIRST = "node_first_address"
 _BECOME = "ansible_become"
 # Of the variables of Ansible's plugin ssh the last wins, as in way.py.
 _SSH = ("connection", "ssh")
@@ -252,6 +262,15 @@ class _Origins:
                 return f"{group.name}.{name}"
         return None
 
+    def replaces(self, groups: list[Any], name: str, value: Any) -> bool:
+        """Return whether the host's own value hides another, which its groups would give it.
+
+        Where an inventory is made by a program, hosts may have the values of their groups.
+        """
+        above = (self.of_group(group) for group in reversed(groups))
+        given = next((variables[name] for variables in above if name in variables), value)
+        return constants.DEFAULT_HASH_BEHAVIOUR == "replace" and bool(given != value)
+
 
 def _option(name: str, roles: Mapping[str, RoleSpec]) -> Option | None:
     if name in VARIABLES:
@@ -320,7 +339,7 @@ def _usual_address(reader: _Reader, template: str, variables: Mapping[str, Any])
         return ""
     given: tuple[Any, ...] = (
         variables.get(found["name"]),
-        variables.get("node_first_address"),
+        variables.get(_FIRST),
         variables.get("node_address"),
         variables.get("cluster_access_network", "management"),
         variables.get("node_number") if found["number"] else None,
@@ -446,6 +465,7 @@ def collect(
     reached: dict[str, str] = {}
     logins: dict[str, Value] = {}
     at: dict[str, str] = {}
+    mistaken: set[Problem] = set()
     login_names = _ssh_names("remote_user")
     found: dict[str, list[tuple[str, Any, Any, str | None]]] = {}
     # By name and object: the first result, and whether all hosts' results are equal to it.
@@ -456,14 +476,21 @@ def collect(
         variables = variable_manager.get_vars(host=host)
         if variables.get("inventory_dir"):
             directories.setdefault(variables["inventory_dir"], host_name)
-        if "ansible_host" not in variables and variables.get("ansible_connection") is None:
+        given = variables.get("ansible_host")
+        if not given and variables.get("ansible_connection") is None:
             by_name.append(host_name)
+        if not isinstance(given, str) and not _is_vaulted(given):
+            place = origins.find(host_groups, "ansible_host", given)
+            place = place or host_path(skeleton, host_name, "ansible_host")
+            mistaken.update(
+                check_value(place, plain(given, open_vault=False), Option(nullable=True))
+            )
         address = _read_address(reader, variables)
         if address:
             addresses[host_name] = address
-        elif isinstance(variables.get("ansible_host"), str):
-            reached[host_name] = variables["ansible_host"]
-        if address or not reader.has_template(variables.get("ansible_host")):
+        elif given and isinstance(given, str):
+            reached[host_name] = given
+        if address or not reader.has_template(given):
             at[host_name] = address or reached.get(host_name, host_name)
         name, login = _read_login(reader, variables, login_names)
         if login:
@@ -471,7 +498,8 @@ def collect(
             logins[host_name] = Value(login, place or host_path(skeleton, host_name, name))
         found[host_name] = []
         for name, value in variables.items():
-            if name in others:
+            # What is not text is a mistake, which find_unreadable names.
+            if name in others or not isinstance(name, str):
                 continue
             place = origins.find(host_groups, name, value)
             if name not in options:
@@ -484,6 +512,10 @@ def collect(
             if same and first is not result and first != result:
                 uniform[name, id(value)] = (first, False)
             found[host_name].append((name, value, result, place))
+            if name == _FIRST and place is None and origins.replaces(host_groups, name, value):
+                wrong = "counts from node number 1, and replaces that of the group for this host"
+                where = host_path(skeleton, host_name, name)
+                mistaken.add(Problem(where, wrong, "write node_address"))
     hosts = {
         host_name: {
             # A template whose result differs from host to host counts as the host's own.
@@ -503,6 +535,7 @@ def collect(
         *find_orphans(inventory._sources, groups, inventory.hosts),
         *_find_states(directories, hosts),
         *_find_become(reader, inventory, variable_manager),
+        *mistaken,
     )
     unread = {
         group: _unread(origins.of_group(inventory.groups.get(group) or Group(group)))

@@ -20,7 +20,7 @@ from ansible.errors import AnsibleError
 from ansible.inventory.manager import IGNORED
 from ansible.parsing.dataloader import DataLoader
 
-from ...module_utils._core.schema import Option, Problem
+from ...module_utils._core.schema import Option, Problem, closest, words
 
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SUFFIXES = (".yml", ".yaml")
@@ -31,6 +31,10 @@ _HOSTS = (*_SUFFIXES, "", ".json", ".toml", ".ini")
 # Where Ansible looks without -i. It need not be there.
 _DEFAULT = "/etc/ansible/hosts"
 _VARIABLES = ("group_vars", "host_vars")
+# What Ansible reads of a group; it passes over other keys with a warning.
+_OF_GROUPS = ("hosts", "children", "vars")
+_MERGED = "<<"
+_TEXT, _NOTHING = "tag:yaml.org,2002:str", "tag:yaml.org,2002:null"
 # What Slurm and nodesets write, and Ansible takes for a name that it refuses.
 _DASHED = re.compile(r"\[(\w+)-(\w+)\]")
 # A hash is not a secret's text, a path none either.
@@ -166,15 +170,61 @@ def mappings(node: Any) -> Iterator[Any]:
 
 
 def find_unreadable(files: Iterable[File]) -> Iterator[Problem]:
-    """Yield why Ansible has not read hosts: files that are not YAML, and ranges with a hyphen."""
+    """Yield what Ansible has not read, or has read as something else than is meant.
+
+    These are files that are not YAML, ranges with a hyphen, and keys where groups, hosts or
+    variables have others, most often by their indentation.
+    """
     for file in files:
         if file.problem is not None:
             yield file.problem
-        elif not file.name.startswith(_VARIABLES):
-            for node in mappings(file.node):
-                for key, value in node.value:
-                    if key.value == "hosts" and isinstance(value, yaml.MappingNode):
-                        yield from _ranges(file.name, value)
+        elif file.name.startswith(_VARIABLES):
+            yield from _check_names(file.name, file.node)
+        # The file of an inventory plugin has no groups.
+        elif all(key.value != "plugin" for key, _value in _pairs(file.node)):
+            yield from _check_groups(file.name, file.node)
+
+
+def _pairs(node: Any) -> list[tuple[Any, Any]]:
+    """Return the keys and values of a mapping, without merged ones; nothing of another node."""
+    pairs = node.value if isinstance(node, yaml.MappingNode) else []
+    return [pair for pair in pairs if pair[0].value != _MERGED]
+
+
+def _check_groups(name: str, groups: Any, above: frozenset[int] = frozenset()) -> Iterator[Problem]:
+    """Yield keys of groups that Ansible does not know: it leaves out all that is below them."""
+    # An alias may be one of what it is in.
+    for group, content in _pairs(groups) if id(groups) not in above else ():
+        if not isinstance(content, yaml.MappingNode) and content.tag != _NOTHING:
+            wrong = f"'{group.value}' is a group, which has to be a mapping"
+            yield Problem(_place(name, group), wrong, f"write {words(_OF_GROUPS)} in it")
+        for key, value in _pairs(content):
+            if key.value == "hosts":
+                yield from _ranges(name, value)
+                for _host, variables in _pairs(value):
+                    yield from _check_names(name, variables)
+            elif key.value == "children":
+                yield from _check_groups(name, value, above | {id(groups)})
+            elif key.value == "vars":
+                yield from _check_names(name, value)
+            else:
+                near = closest(str(key.value), _OF_GROUPS, 0.7)
+                wrong = f"'{key.value}' is not a key of a group, and is left out of {group.value}"
+                remedy = f"write {near or 'it below ' + words(_OF_GROUPS)}"
+                yield Problem(_place(name, key), wrong, remedy)
+
+
+def _check_names(name: str, variables: Any) -> Iterator[Problem]:
+    """Yield names of variables that are not text, such as keys that lost their indentation."""
+    for key, _value in _pairs(variables):
+        if key.tag != _TEXT:
+            wrong = f"'{key.value}' is not the name of a variable"
+            remedy = "indent it below its variable, or write a name"
+            yield Problem(_place(name, key), wrong, remedy)
+
+
+def _place(name: str, node: Any) -> str:
+    return f"{name}:{node.start_mark.line + 1}"
 
 
 def find_unparsed(
@@ -219,12 +269,11 @@ def _hosts_paths(source: str, seen: frozenset[str] = frozenset()) -> Iterator[st
 
 
 def _ranges(name: str, hosts: Any) -> Iterator[Problem]:
-    for key, _value in hosts.value:
+    for key, _value in _pairs(hosts):
         text = str(key.value)
         if _DASHED.search(text):
-            where = f"{name}:{key.start_mark.line + 1}"
             wrong = f"'{text}' is not a range of hosts to Ansible"
-            yield Problem(where, wrong, "write " + _DASHED.sub(r"[\1:\2]", text))
+            yield Problem(_place(name, key), wrong, "write " + _DASHED.sub(r"[\1:\2]", text))
 
 
 def find_clear_texts(files: Iterable[File], secrets: Mapping[str, Option]) -> Iterator[str]:

@@ -21,6 +21,8 @@ from ...module_utils._core.schema import Problem, closest, words
 from ...module_utils._fabric.model import NDR200
 from .._contract.contract import CLUSTER_VARIABLES
 from .._contract.settings import filled
+from .interfaces import BY_SITE
+from .networks import Network
 
 # A BasePOD of NDR switches is specified for two to eight nodes; there its links do not block. With
 # NDR200, where each port of a switch is two, it is specified for twice as many.
@@ -303,12 +305,13 @@ def check_managed(
     managers: Sequence[str],
     present: Sequence[str],
     with_ufm: Collection[str],
+    named: bool = True,
 ) -> Iterator[Problem]:
     """Yield that no host would manage the subnet, or look at it, or measure between nodes.
 
     described is the valid cluster_fabric, kind what the rails run, managers the hosts of
     subnet_managers, present the nodes that are not declared absent, with_ufm hosts that know
-    where UFM is.
+    where UFM is. Without a network of a rail (named), the rails may be meant to be Ethernet.
     """
     host = described.get("fabric_host")
     here = [name for name in managers if name in present]
@@ -318,6 +321,13 @@ def check_managed(
             "ufm, but the host that reads the fabric has no subnet_manager_ufm_url",
             "write it in group_vars/subnet_managers, and put a host there that reaches UFM",
         )
+    if described.get("switch_health"):
+        where = f"{path}.switch_health"
+        if kind != "infiniband":
+            yield Problem(where, "true, but ibswinfo asks InfiniBand switches only", "write false")
+        elif described.get("read_from") == "ufm":
+            wrong = f"true, but {path}.read_from is ufm: no host asks the switches"
+            yield Problem(where, wrong, "write false, and watch them in UFM")
     if host is not None and host not in present:
         near = closest(host, present)
         wrong = f"no host that is present is called '{host}'"
@@ -329,8 +339,62 @@ def check_managed(
             f"{why}, and an InfiniBand fabric needs a subnet manager and a host that looks at its "
             "cables",
             f"put a host into this group, or, where UFM or a switch manages the subnet, write a "
-            f"host on the fabric as {path}.fabric_host",
+            f"host on the fabric as {path}.fabric_host"
+            + (
+                "" if named else ", or, for Ethernet, call the networks of the rails rail0, rail1 …"
+            ),
         )
+
+
+def check_ports(
+    fabric: Fabric,
+    kind: str,
+    path: str,
+    networks_path: str,
+    used: Sequence[Network],
+    portless: Sequence[str],
+) -> Iterator[Problem]:
+    """Yield networks on which GPU nodes have addresses, and that no role would set up.
+
+    kind is what the rails run, used are the networks, without nodes whose ports the site
+    configures; portless are nodes with an address on storage and no InfiniBand port for it.
+    """
+    infiniband = [network.name for network in used if network.kind == "infiniband"]
+    if kind == "none":
+        # Switches and cables without a topology have been reported.
+        if infiniband and fabric.computed and not fabric.switches:
+            wrong = f"none, but GPU nodes have addresses on {fold(infiniband)}"
+            remedy = "write basepod, superpod or leaf_spine"
+            yield Problem(f"{path}.topology", wrong, remedy + BY_SITE)
+        return
+    rails = [f"rail{rail}" for rail in range(fabric.rails)]
+    # What the inputs of the role infiniband have a port for.
+    ports = [*rails, "storage"] if kind == "infiniband" else rails
+    lost = [
+        network.name
+        for network in used
+        if network.name not in ports
+        and (network.kind == "infiniband" or RAIL_NETWORK.fullmatch(network.name))
+    ]
+    if lost:
+        wrong = f"no port of the GPU nodes gets the addresses on {fold(lost)}"
+        remedy = f"write names out of {fold(ports)}"
+        if kind == "ethernet" and lost[0] in infiniband:
+            remedy = "write kind: ethernet"
+        yield Problem(f"{networks_path}.{lost[0]}", wrong, remedy + BY_SITE)
+    elif portless and "storage" in infiniband:
+        wrong = f"infiniband, but the profile of {fold(portless)} has no such storage port"
+        remedy = "write kind: ethernet, or the profile's storage_ports"
+        yield Problem(f"{networks_path}.storage.kind", wrong, remedy + BY_SITE)
+
+
+def manager_warnings(fabric: Fabric, path: str, managers: Sequence[str]) -> list[str]:
+    """Return that hosts of subnet_managers, those that are present, manage no subnet."""
+    if fabric.topology != "none" or not managers:
+        return []
+    wrong = f"none, with which {fold(managers)} of subnet_managers manages no subnet"
+    remedy = "write basepod, superpod or leaf_spine, or leave the group empty"
+    return [f"{path}.topology: {wrong}; {remedy}"]
 
 
 def check_partners(described: Mapping[str, Any], path: str, count: int) -> Iterator[Problem]:

@@ -18,6 +18,9 @@ from .networks import Network
 
 # The variables that mount something; the first is shared, the second the node's own disks.
 _SHARED, _LOCAL = "cephfs_mounts", "local_storage_volumes"
+_FOLDERS = ("local_storage_folders", "node_health_disks")
+# What health_warnings knows places by.
+PLACES = frozenset((_SHARED, _LOCAL, *_FOLDERS))
 
 # An address with or without a port: 10.1.2.31, 10.1.2.31:3300, [fd00::1]:3300, fd00::1.
 _ADDRESS = re.compile(r"\[(?P<bracketed>[^]]+)\](:\d+)?|(?P<plain>[0-9.]+)(:\d+)?|(?P<bare>.*:.*)")
@@ -88,7 +91,7 @@ def health_warnings(variables: Mapping[str, Value], others: Iterable[str] = ()) 
         return
     places = {place for _name, _path, place in _mounted(variables)}
     places.update(map(posixpath.normpath, others))
-    for folders in ("local_storage_folders", "node_health_disks"):
+    for folders in _FOLDERS:
         for item in variables[folders].value if folders in variables else ():
             if isinstance(item.get("path"), str):
                 folder = posixpath.normpath(item["path"])

@@ -13,6 +13,7 @@ from typing import Any
 
 from ...module_utils._core.nodeset import fold
 from ...module_utils._core.schema import Problem, closest, words
+from ...module_utils._gpu.thresholds import check_own
 from .._contract.contract import COMPUTE_GROUPS, NODE_VARIABLES
 from .._contract.profiles import BUILT_IN, Profile
 from .._inventory.values import Value, trailing_number
@@ -159,6 +160,19 @@ def _check_figures(value: Value, profile: Profile, node: Node, fabric: Fabric) -
         yield Problem(value.path, wrong, "write another, or put the host into cpu_nodes")
 
 
+def check_thresholds(variables: Mapping[str, Mapping[str, Value]]) -> Iterator[Problem]:
+    """Yield invalid thresholds of gpu_health; variables are those of each host."""
+    for name, key in (
+        ("cluster_validation", "health_thresholds"),
+        ("node_health_gpu", "thresholds"),
+    ):
+        found = {values[name].path: values[name] for values in variables.values() if name in values}
+        for path, given in found.items():
+            own = given.value.get(key) if isinstance(given.value, Mapping) else None
+            if isinstance(own, Mapping):
+                yield from check_own(f"{path}.{key}", own)
+
+
 def check_numbers(nodes: list[Node]) -> Iterator[Problem]:
     """Yield node numbers that two nodes of one group share, and number 0."""
     owners: dict[tuple[str, int], Node] = {}
@@ -249,6 +263,21 @@ def keeping_ports(nodes: list[Node], fabric: Fabric) -> list[str]:
     return [node.name for node in wired if not node.present and node.leaf_place in places]
 
 
+def without_storage_port(profiles: Mapping[str, Profile | None]) -> list[str]:
+    """Return the nodes, of those with these profiles, that have no InfiniBand storage port."""
+    return [
+        name
+        for name, profile in profiles.items()
+        if profile and all(port.link_layer != "infiniband" for port in profile.storage_ports)
+    ]
+
+
+def is_by_site(variables: Mapping[str, Value]) -> bool:
+    """Return whether the site configures the ports of the node, and not the role infiniband."""
+    manager = variables.get("infiniband_network_manager")
+    return manager is not None and manager.value == "none"
+
+
 def rail_networks(
     node: Node, variables: Mapping[str, Value], profiles: Mapping[str, Profile], fabric: Fabric
 ) -> tuple[str, ...]:
@@ -257,9 +286,7 @@ def rail_networks(
     None with infiniband_network_manager none: there the site does.
     """
     profile = profiles.get(node.profile or "")
-    manager = variables.get("infiniband_network_manager")
-    by_site = manager is not None and manager.value == "none"
-    if profile is None or by_site or fabric.topology == "none":
+    if profile is None or is_by_site(variables) or fabric.topology == "none":
         return ()
     return tuple(f"rail{rail.rail}" for rail in profile.rails if rail.rail < fabric.rails)
 

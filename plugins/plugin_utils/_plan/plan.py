@@ -12,6 +12,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ...module_utils._core.names import RAIL_NETWORK
 from ...module_utils._core.schema import Problem, RoleSpec, words
 from .._contract.contract import CLUSTER_VARIABLES, GROUPS
 from .._contract.profiles import Profile, resolve_profiles
@@ -40,6 +41,8 @@ from .nodes import Node
 from .variables import Variables
 
 VERSION = 1
+
+_ADDRESSES = ("node_address", "node_first_address")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,19 +102,22 @@ def _place(
     return placed
 
 
+def _is_known(name: str, cluster: Mapping[str, Value], inventory: Inventory) -> bool:
+    """Return whether the variable of the cluster is what is meant: valid, or not written."""
+    return name in cluster or all(name not in values for values in inventory.hosts.values())
+
+
+def _has_address(node: Node, inventory: Inventory, network: str) -> bool:
+    """Return whether an address of the node on the network is written, even a wrong one."""
+    values = inventory.hosts[node.name]
+    written = [values[name].value for name in _ADDRESSES if name in values]
+    # What is not a mapping has been reported as that.
+    return any(not isinstance(value, Mapping) or network in value for value in written)
+
+
 def _without_address(nodes: list[Node], inventory: Inventory, network: str) -> list[Node]:
     """Return present nodes for which no address on the network is written, not even a wrong one."""
-    lacking: list[Node] = []
-    for node in nodes:
-        written: set[str] = set()
-        for name in ("node_address", "node_first_address"):
-            value = inventory.hosts[node.name].get(name)
-            if value is not None:
-                # What is not a mapping has been reported as that.
-                written.update(value.value if isinstance(value.value, Mapping) else [network])
-        if node.present and network not in written:
-            lacking.append(node)
-    return lacking
+    return [node for node in nodes if node.present and not _has_address(node, inventory, network)]
 
 
 def _check_addresses(
@@ -133,7 +139,7 @@ def _check_addresses(
     if access.value not in known.value:
         problem = _plan_networks.unknown_network(access.path, access.value, known.value)
         findings.problems.append(problem)
-    elif name in cluster or all(name not in variables for variables in inventory.hosts.values()):
+    elif _is_known(name, cluster, inventory):
         if access.value in networks:
             reached = {**inventory.reached, **inventory.addresses}
             findings.warnings.extend(
@@ -144,11 +150,10 @@ def _check_addresses(
             )
         lacking = _without_address(nodes, inventory, access.value)
         findings.problems.extend(_plan_nodes.missing_addresses(lacking, access.value))
-    used = {item.network for item in placed}
     findings.warnings.extend(
         f"{known.path}.{network}: no node has an address on it"
         for network in networks
-        if network not in used
+        if not any(_has_address(node, inventory, network) for node in nodes)
     )
     return placed
 
@@ -197,8 +202,10 @@ def _check_fabric(
     found.add(_plan_nodes.check_rails(nodes, profiles, fabric, path))
 
 
-def _site_mounts(cluster: Mapping[str, Value]) -> list[str]:
-    """Return the mount points that the site says it mounts itself."""
+def _site_mounts(cluster: Mapping[str, Value], inventory: Inventory) -> list[str] | None:
+    """Return the mount points that the site says it mounts itself; None if that is not known."""
+    if not _is_known("cluster_validation", cluster, inventory):
+        return None
     canary = _setting(cluster, "cluster_validation").value.get("canary") or {}
     return [item["path"] for item in canary.get("mounts") or ()]
 
@@ -222,11 +229,12 @@ def _check_slurm(
     if all(name in values or name not in inventory.hosts[controllers[0]] for name in names):
         partitions, node_sets = (_value(values, name, ()) for name in names)
         findings.add(_plan_slurm.check_partitions(nodes, partitions, node_sets))
-    others = _site_mounts(cluster)
+    others = _site_mounts(cluster, inventory)
     databases = inventory.groups.get("slurm_databases", ())
     findings.problems.extend(_plan_slurm.check_accounting(values, databases))
     findings.problems.extend(_plan_slurm.check_databases(valid, databases))
-    if not _plan_mounts.unknown_mounts(inventory.hosts[controllers[0]], values):
+    unknown = _plan_mounts.unknown_mounts(inventory.hosts[controllers[0]], values)
+    if others is not None and not unknown:
         findings.problems.extend(_plan_mounts.check_state_folder(values, controllers, others))
     findings.warnings.extend(_plan_slurm.controller_warnings(values, controllers))
     here = [valid[node.name] for node in nodes if node.present]
@@ -272,7 +280,8 @@ def _check_slurm_values(
     directory = _setting(cluster, "cluster_user_directory").value or "identity_domain" in values
     if "node_base_users" in values and not directory:
         users = _plan_users.names_of(values["node_base_users"])
-    findings.problems.extend(_plan_slurm_values.check_names(values, users))
+    unsound = inventory.hosts[controllers[0]].keys() - values.keys()
+    findings.problems.extend(_plan_slurm_values.check_names(values, users, unsound))
 
 
 def _check_hosts(
@@ -281,7 +290,7 @@ def _check_hosts(
     networks: Mapping[str, Network],
     complete: bool,
     roles: Mapping[str, RoleSpec],
-    others: list[str],
+    others: list[str] | None,
     written: Mapping[str, Mapping[str, Value]],
     logins: Mapping[str, Value],
     findings: _Findings,
@@ -309,7 +318,8 @@ def _check_hosts(
             findings.problems.extend(_plan_mounts.check_monitors(values, networks, complete))
             findings.problems.extend(_plan_users.check_users(values))
             findings.problems.extend(_plan_users.check_directory(values, directory))
-        if node.runs_jobs:
+        unsound = written[node.name].keys() - values.keys()
+        if node.runs_jobs and others is not None and unsound.isdisjoint(_plan_mounts.PLACES):
             findings.warnings.extend(_plan_mounts.health_warnings(values, others))
 
 
@@ -373,6 +383,10 @@ def make_plan(
     site = _setting(cluster, "cluster_profiles")
     profiles, problems, broken = resolve_profiles(site.value, site.path)
     findings.problems.extend(problems)
+    profiles_known = _is_known("cluster_profiles", cluster, inventory)
+    if not profiles_known:
+        # What the built-in ones are changed to is not known either.
+        profiles = {}
     described = _setting(cluster, "cluster_fabric")
     fabric = _plan_fabric.parse_fabric(described.value)
 
@@ -387,9 +401,10 @@ def make_plan(
         )
         for host in valid
     ]
-    findings.problems.extend(
-        _plan_nodes.check_profiles(nodes, valid, profiles, broken, inventory.hosts, fabric)
-    )
+    if profiles_known:
+        findings.problems.extend(
+            _plan_nodes.check_profiles(nodes, valid, profiles, broken, inventory.hosts, fabric)
+        )
     for node in nodes:
         if node.present:
             layout = _plan_mig.check_mig(valid[node.name], profiles.get(node.profile or ""))
@@ -401,20 +416,24 @@ def make_plan(
     findings.problems.extend(_plan_fabric.check_kinds(known.value, known.path))
     kinds = filled(CLUSTER_VARIABLES["cluster_networks"], known.value)
     kind = _plan_fabric.rail_kind(fabric, {name: item["kind"] for name, item in kinds.items()})
-    findings.problems.extend(
-        _plan_fabric.check_managed(
-            described.value,
-            kind,
-            described.path,
-            inventory.groups.get("subnet_managers", ()),
-            [node.name for node in nodes if node.present],
-            {
-                name
-                for name, values in inventory.hosts.items()
-                if "subnet_manager_ufm_url" in values and values["subnet_manager_ufm_url"].value
-            },
+    # What the rails run is only known by both.
+    rails_known = "cluster_networks" in cluster and _is_known("cluster_fabric", cluster, inventory)
+    if rails_known:
+        findings.problems.extend(
+            _plan_fabric.check_managed(
+                described.value,
+                kind,
+                described.path,
+                inventory.groups.get("subnet_managers", ()),
+                [node.name for node in nodes if node.present],
+                {
+                    name
+                    for name, values in inventory.hosts.items()
+                    if "subnet_manager_ufm_url" in values and values["subnet_manager_ufm_url"].value
+                },
+                any(map(RAIL_NETWORK.fullmatch, known.value)),
+            )
         )
-    )
     gpu_nodes = [node for node in nodes if node.present and node.type == "gpu_nodes"]
     findings.problems.extend(
         _plan_fabric.check_partners(described.value, described.path, len(gpu_nodes))
@@ -422,6 +441,7 @@ def make_plan(
     findings.problems.extend(_plan_slurm.check_spares(cluster.get("cluster_gate"), nodes))
     findings.problems.extend(_plan_repair.check_repair(cluster.get("cluster_repair"), nodes, valid))
     here = {node.name: valid[node.name] for node in nodes if node.present}
+    findings.problems.extend(_plan_nodes.check_thresholds(here))
     findings.problems.extend(_plan_monitoring.check_monitoring(inventory, here))
     findings.problems.extend(_plan_monitoring.check_series_copies(inventory, here))
     findings.problems.extend(
@@ -432,10 +452,17 @@ def make_plan(
     unknown = any(_plan_mounts.unknown_mounts(inventory.hosts[name], here[name]) for name in here)
     findings.problems.extend(_plan_mounts.check_home_quotas(here, admins, not unknown))
     complete = "cluster_networks" in cluster and networks.keys() == known.value.keys()
-    others = _site_mounts(cluster)
+    others = _site_mounts(cluster, inventory)
     written, logins = inventory.hosts, inventory.logins
     _check_hosts(nodes, valid, networks, complete, roles, others, written, logins, findings)
 
+    # With a profile that is wrong, a node is not known to have rails.
+    wired = [
+        node
+        for node in nodes
+        if _plan_nodes.has_place(node, profiles)
+        and (node.profile in profiles or "node_profile" not in written[node.name])
+    ]
     placed: list[Placed] = []
     if "cluster_networks" in cluster:
         placed = _check_addresses(nodes, valid, inventory, cluster, networks, findings)
@@ -444,6 +471,33 @@ def make_plan(
             node.name: _plan_nodes.rail_networks(node, valid[node.name], profiles, fabric)
             for node in nodes
         }
+        if rails_known:
+            ported = {
+                node.name: profiles.get(node.profile or "")
+                for node in wired
+                if node.present
+                and node.type == "gpu_nodes"
+                and not _plan_nodes.is_by_site(valid[node.name])
+            }
+            used = [item for item in placed if item.host in ported]
+            addressed = {item.network for item in used}
+            stored = {item.host: ported[item.host] for item in used if item.network == "storage"}
+            managers = [
+                name for name in inventory.groups.get("subnet_managers", ()) if name in here
+            ]
+            findings.warnings.extend(
+                _plan_fabric.manager_warnings(fabric, described.path, managers)
+            )
+            findings.problems.extend(
+                _plan_fabric.check_ports(
+                    fabric,
+                    kind,
+                    described.path,
+                    known.path,
+                    [network for network in networks.values() if network.name in addressed],
+                    _plan_nodes.without_storage_port(stored),
+                )
+            )
         if kind == "ethernet":
             _check_rail_addresses(nodes, rails, inventory, known, findings)
         _check_interfaces(nodes, valid, known.value, networks, placed, access, rails, findings)
@@ -451,7 +505,6 @@ def make_plan(
     _check_slurm(inventory, valid, nodes, cluster, findings)
     findings.problems.extend(_plan_containers.check_containers(nodes, valid, inventory.hosts))
     _check_slurm_values(inventory, valid, nodes, profiles, fabric, networks, cluster, findings)
-    wired = [node for node in nodes if _plan_nodes.has_place(node, profiles)]
     findings.problems.extend(
         _plan_cabling.check_places(fabric, described.path, wired, findings.problems)
     )

@@ -190,7 +190,15 @@ def check_absent(
 def check_accounting(
     variables: Mapping[str, Value], databases: tuple[str, ...]
 ) -> Iterator[Problem]:
-    """Yield that accounts, limits or slurmrestd are declared, but no host keeps accounts."""
+    """Yield that accounts, limits or slurmrestd are declared, but no host keeps accounts.
+
+    Hosts of slurm_controller_databases would not: it is the group that the playbooks hand on.
+    """
+    given = variables.get("slurm_controller_databases")
+    if given is not None and given.value and list(given.value) != list(databases):
+        wrong = "not used, and a slurmdbd that others run is not supported"
+        yield Problem(given.path, wrong, "remove it, and put the host into slurm_databases")
+        return
     wanting = [
         variables[name].path
         for name in ("slurm_controller_accounts", "slurm_controller_qos", "slurm_rest_enabled")

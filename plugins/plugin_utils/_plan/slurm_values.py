@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...module_utils._accounting import parse as _accounts
@@ -170,14 +170,18 @@ def _begins(where: str, owner: str) -> bool:
     return where == owner or where.startswith(owner + ".")
 
 
-def check_names(values: Values, users: Sequence[str] | None) -> Iterator[Problem]:
+def check_names(
+    values: Values, users: Sequence[str] | None, unsound: Collection[str] = ()
+) -> Iterator[Problem]:
     """Yield QOS, accounts and users that are named and that the inventory does not declare.
 
-    users are those of the nodes; None where a directory may have others.
+    users are those of the nodes; None where a directory may have others. unsound are variables that
+    are written and wrong.
     """
     for where, name, text in _named(values):
         known = _declared(values, name)
-        if text != _ALL and text not in known and not _is_unknown(values, name):
+        unknown = name in unsound or _is_unknown(values, name)
+        if text != _ALL and text not in known and not unknown:
             kind = "QOS" if name == _QOS else "account"
             near = closest(text, known)
             remedy = f"write {near}" if near else f"write {words(known)}, or declare it in {name}"

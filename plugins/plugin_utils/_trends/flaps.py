@@ -87,17 +87,18 @@ def flaps_of(
 ) -> list[Flap]:
     """Return the flaps that were seen from the first to the last day, the newest first."""
     found: list[Flap] = []
-    links: Counter[str] = Counter()
     for series in histories.series:
         place, port = series.place, far_end(series.place)
-        for device in (f"node:{place.node}", f"switch:{port.rpartition('/')[0]}"):
-            links[device] += 1
         found += [
             Flap(series.serial, place, port, down.since, down.until, down.count,
                  cause_of(down.why), down.why)
             for down in series.downs
             if first <= down.until <= last
         ]  # fmt: skip
+    links: Counter[str] = Counter()
+    for place in {series.place for series in histories.series}:
+        links[f"node:{place.node}"] += 1
+        links[f"switch:{far_end(place).rpartition('/')[0]}"] += 1
     return sorted(_of_devices(found, links), key=lambda one: (-one.until, str(one.place)))
 
 

@@ -144,7 +144,7 @@ def _middle(values: Values) -> float:
 
 
 def _values(series: Series, quantity: str, day: float) -> Values:
-    return series.values(quantity, max(series.since, day - PAST_DAYS), day)
+    return series.values(quantity, day - PAST_DAYS, day)
 
 
 def _common(seen: Sequence[_Seen], least: int) -> dict[int, float]:
@@ -389,7 +389,7 @@ def _sorted_out(
     silent: dict[str, list[str]] = defaultdict(list)
     for place in histories.nameless:
         silent["its cable gives no serial number"].append(f"hca:{place}")
-    for series in histories.series:
+    for series in histories.where_they_are():
         number = bisect_right(series.days, day)
         if not number:
             continue

@@ -3,12 +3,12 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 #
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
-"""The readings of one cable over time, as rates: by its serial number, wherever it is plugged in.
+"""The readings of one cable at one place over time, as rates: by its serial number.
 
 A counter that fell, or whose time since it was cleared does not agree with the clock, began again:
-then it is taken from there on, and never gives a negative rate. A cable that was moved keeps its
-history, but its levels begin again, since the other end is another. Both ports of a twin module
-show one serial number at the same time: each of them has its own history.
+then it is taken from there on, and never gives a negative rate. A cable that was moved is judged
+where it was read last, and its levels begin again, since the other end is another. Both ports of a
+twin module show one serial number at the same time: each of them has its own history.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ _LEAST_MINUTES = 30.0
 _CLOCK_SHARE, _CLOCK_MINUTES = 0.1, 15.0
 # A rate that no link is below, so that its logarithm exists: no error in a day at 1.6 Tb/s.
 _LEAST_BER = 1e-17
-# A port that was read so short a time ago still has its cable.
-_STILL_THERE_S = 12 * 3600
 _NONE: array[float] = array("d")
 
 
@@ -57,33 +55,34 @@ class Down:
 
 @dataclass
 class Series:
-    """The history of one cable at one of its ports.
+    """The history of one cable at one place, until it left.
 
-    `places` are those that it was at, with the day from which on. `days` has the day of each
-    reading in Unix time, `downs` what is known of flaps. Bit error ratios are decimal logarithms.
+    `days` has the day of each reading in Unix time, `downs` what is known of flaps. Bit error
+    ratios are decimal logarithms. `before` is the cable at the place that it came from.
     """
 
     serial: str
     part: str
-    places: list[tuple[float, Place]]
+    place: Place
     days: array[float] = field(default_factory=lambda: array("d"))
     downs: list[Down] = field(default_factory=list)
     fec: str = ""
     rx_low_dbm: float | None = None
     hot_c: float | None = None
     last: LinkReading | None = None
+    before: Series | None = None
     # By quantity, as arrays: half a million readings must fit into memory.
     _of: dict[str, tuple[array[float], array[float]]] = field(default_factory=dict)
 
     @property
-    def place(self) -> Place:
-        """Where it is now."""
-        return self.places[-1][1]
-
-    @property
-    def since(self) -> float:
-        """The day on which it came to its place, from which on its levels can be compared."""
-        return self.places[-1][0]
+    def places(self) -> list[tuple[float, Place]]:
+        """The places that the cable was at, with the day from which on, the first one first."""
+        found: list[tuple[float, Place]] = []
+        one: Series | None = self
+        while one is not None:
+            found.insert(0, (one.days[0], one.place))
+            one = one.before
+        return found
 
     def values(self, quantity: str, first: float, last: float) -> list[tuple[float, float]]:
         """Return day and value of a quantity in these days, the oldest first."""
@@ -92,8 +91,8 @@ class Series:
         return list(zip(days[some], values[some], strict=True))
 
     def readings(self, last: float) -> int:
-        """Return how many readings there are at its place up to a day."""
-        return bisect_right(self.days, last) - bisect_left(self.days, self.since)
+        """Return how many readings there are up to a day."""
+        return bisect_right(self.days, last)
 
     def add(self, reading: LinkReading) -> None:
         """Take the next reading; one that is not later than the last is left out."""
@@ -104,20 +103,19 @@ class Series:
         # Stores of earlier releases have zeroes of copper, with a limit of 0: no cable states one.
         self.rx_low_dbm = reading.rx_low_dbm or self.rx_low_dbm
         self.hot_c = reading.hot_c or self.hot_c
-        known = None if self.since == day else before
-        ratio = bit_error_ratio(known, reading)
+        ratio = bit_error_ratio(before, reading)
         if ratio is not None:
             self._put(BER, day, math.log10(max(ratio, _LEAST_BER)))
         if reading.rx_dbm and reading.rx_low_dbm != 0:
             self._put(RX, day, min(reading.rx_dbm))
         if reading.celsius is not None and reading.hot_c != 0:
             self._put(HEAT, day, reading.celsius)
-        top = highest_bin(known, reading)
+        top = highest_bin(before, reading)
         if top is not None:
             self._put(BINS, day, top)
-        count = _flaps(known, reading)
-        if count and known is not None:
-            self.downs.append(Down(known.at / DAY_S, day, count, reading.why))
+        count = _flaps(before, reading)
+        if count and before is not None:
+            self.downs.append(Down(before.at / DAY_S, day, count, reading.why))
         self.days.append(day)
         self.last = reading
 
@@ -181,43 +179,42 @@ def _flaps(before: LinkReading | None, now: LinkReading) -> int | None:
 class Histories:
     """All cables: readings are handed in by node and time, and find their cable.
 
-    `nameless` has the places whose cable does not give a serial number, with the day when that was
-    read last: they have no history.
+    `series` has all that was read, also of cables that have moved since. `nameless` has the places
+    whose cable does not give a serial number, with the day when that was read last: they have no
+    history.
     """
 
     series: list[Series] = field(default_factory=list)
     nameless: dict[Place, float] = field(default_factory=dict)
-    _at: dict[tuple[str, Place], Series] = field(default_factory=dict)
-    _of: dict[str, list[Series]] = field(default_factory=dict)
+    _at: dict[Place, Series] = field(default_factory=dict)
 
     def add(self, node: str, readings: Iterable[LinkReading]) -> None:
         """Take what was read of a node at one time."""
-        later: list[tuple[Place, LinkReading]] = []
         for reading in readings:
             place = Place(node, reading.rail)
             if not reading.serial:
                 self.nameless[place] = reading.at / DAY_S
                 continue
             self.nameless.pop(place, None)
-            known = self._at.get((reading.serial, place))
-            if known is None:
-                later.append((place, reading))
-            else:
-                known.add(reading)
-        # After those that stay where they were, so that a twin module is not taken for a move.
-        for place, reading in later:
-            self._moved_or_new(place, reading).add(reading)
+            one = self._at.get(place)
+            if one is None or one.serial != reading.serial:
+                one = self._at[place] = Series(reading.serial, reading.part, place)
+                self.series.append(one)
+            one.add(reading)
 
-    def _moved_or_new(self, place: Place, reading: LinkReading) -> Series:
-        for one in self._of.get(reading.serial, ()):
-            last = one.last
-            if last is not None and reading.at - last.at >= _STILL_THERE_S:
-                del self._at[one.serial, one.place]
-                one.places.append((reading.at / DAY_S, place))
-                self._at[one.serial, place] = one
-                return one
-        made = Series(reading.serial, reading.part, [(reading.at / DAY_S, place)])
-        self.series.append(made)
-        self._of.setdefault(reading.serial, []).append(made)
-        self._at[reading.serial, place] = made
-        return made
+    def where_they_are(self) -> list[Series]:
+        """Return the series of each cable at the place where it was read last.
+
+        A series is over if another one of its serial number begins after its last reading. That is
+        known afterwards only: the other port of a twin module may not have been read for a while.
+        One that returns to a port that was empty meanwhile continues its former series there.
+        """
+        of: dict[str, list[Series]] = {}
+        for later in sorted(self.series, key=lambda one: one.days[0]):
+            known = of.setdefault(later.serial, [])
+            ended = [one for one in known if one.days[-1] < later.days[0]]
+            later.before = max(ended, key=lambda one: one.days[-1], default=None)
+            if later.before is not None:
+                known.remove(later.before)
+            known.append(later)
+        return [one for some in of.values() for one in some]

@@ -11,14 +11,14 @@ part that is not asked for is absent, and the reason is reported.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ...module_utils._core.record import NOT_MEASURED, PASS, Record, Tally, line_of
 from ...module_utils._core.verdict import layer_of
 from ...module_utils._evidence.batch import accepted
-from ...module_utils._gpu.dcgm import TIME_LIMITS
+from ...module_utils._gpu.dcgm import TIME_LIMITS, is_deep
 from ...module_utils._slurm.gate.policy import LEVELS
 
 QUICK, STANDARD, BURN_IN = LEVELS
@@ -117,9 +117,21 @@ def never_asked(asked: Mapping[str, str]) -> list[str]:
     ]
 
 
-def level_that_asks(layers: Collection[str]) -> str:
-    """Return the least level of a run that asks all these layers; those of no part ask nothing."""
-    places = [LEVELS.index(part.level) for part in PARTS.values() if {*part.layers} & {*layers}]
+def ended(asked: Mapping[str, str]) -> list[str]:
+    """Return the layers of what is never asked: what is known of them counts no more."""
+    return sorted(layer for name in never_asked(asked) for layer in PARTS[name].layers)
+
+
+def level_that_asks(check: str, found_at: str) -> str:
+    """Return the least level of a run that asks a check, as one at `found_at` has.
+
+    What belongs to no part is asked at each. A deeper level runs the same tests for longer; of DCGM
+    it runs more.
+    """
+    layer = layer_of(check)
+    places = [LEVELS.index(part.level) for part in PARTS.values() if layer in part.layers]
+    if is_deep(check):
+        places.append(LEVELS.index(found_at))
     return LEVELS[max(places, default=0)]
 
 
@@ -139,8 +151,9 @@ def fold(
 ) -> dict[str, Any]:
     """Return one answer: records, verdict, counts, lines of what did not pass, what was not asked.
 
-    `level` is that of the run; the answer has the one that the records prove. A part of the least
-    one that only this run has left out does not fail it, and has a record: nothing of it is known.
+    `level` is that of the run, `asked_level` in the answer, whose own is the one that the records
+    prove. A part of the least one that only this run has left out does not fail it, and has a
+    record: nothing of it is known. `begun` says whether the node was loaded, where that was asked.
 
     `asked` is of reasons(); `answers` has what the task of each part returned; `in_the_way` says
     why a part was not begun, `nothing` why it has nothing to ask. `at` is the time of the records
@@ -170,12 +183,25 @@ def fold(
     return {
         "records": [record.as_data() for record in records],
         "level": proven(level, asked),
+        "asked_level": level,
+        "begun": _begun(asked, answers),
         "verdict": tally.verdict,
         "counts": tally.counts,
         "lines": [line_of(record) for record in records if record.status != PASS],
         "not_asked": absent,
         "text": f"{message}; not asked for: {', '.join(absent) or 'nothing'}",
     }
+
+
+def _begun(asked: Mapping[str, str], answers: Mapping[str, Any]) -> bool:
+    """Return whether a part began that loads the node; where none of them is asked, any part."""
+    wanted = [name for name, why in asked.items() if not why]
+    loads = [name for name in wanted if PARTS[name].loads] or wanted
+    return any(_is_answer(answers.get(name)) for name in loads)
+
+
+def _is_answer(given: Any) -> bool:
+    return isinstance(given, Mapping) and not given.get("skipped") and not given.get("unreachable")
 
 
 def _taken(node: str, name: str, given: Any, at: str) -> Record:

@@ -5,9 +5,11 @@
 # PRIVATE to the collection: it may change at any time. Do not use it from elsewhere.
 """The file of a node in .dgx/nodes: what a run has found, and what is left of those before. Pure.
 
-    records      of this run, which prove `level`
-    standing     failures that it has not measured
-    looks        when deeper levels were last asked, by level
+    records      of this run at `asked_level`, which prove `level`
+    standing     failures that it has not measured, each with the `asked_level` that found it
+    ended        layers that the inventory asks no more
+    begun        whether it has loaded the node, where its level does
+    looks        when deeper levels were last asked, by level; its own, too, if it has not begun
 
 A pass is left out: beside those of this run it would make the evidence deeper than it is, or older.
 """
@@ -17,11 +19,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...module_utils._core.record import FAIL, NOT_MEASURED, VERSION
+from ...module_utils._core.record import NOT_MEASURED, VERSION
 from ...module_utils._core.verdict import layer_of
 from ...module_utils._slurm.gate.policy import LEVELS
-from .levels import PARTS, never_asked
-from .node_verdicts import read_records
+from .levels import PARTS, ended, level_that_asks
+from .node_verdicts import failures_in, read_records
 
 
 def node_file(
@@ -40,20 +42,26 @@ def node_file(
         "version": VERSION,
         "node": node,
         "level": result["level"],
+        "asked_level": result["asked_level"],
+        "begun": result["begun"],
         "links": list(links),
-        "standing": _standing(before, result["records"], asked),
-        "looks": _looks(before, result["level"]),
+        "ended": ended(asked),
+        "standing": _standing(before, result, ended(asked)),
+        "looks": _looks(before, result),
         "records": result["records"],
     }
 
 
 def _standing(
-    before: Mapping[str, Any], records: Sequence[Mapping[str, Any]], asked: Mapping[str, str]
+    before: Mapping[str, Any], result: Mapping[str, Any], ends: Sequence[str]
 ) -> list[dict[str, Any]]:
     """Return the failures of before that this run has not measured.
 
-    A layer of which all was measured ends those of subjects that are there no more, too.
+    A layer of which all was measured ends those of subjects that are there no more, too, but of
+    tests that only a deeper run asks.
     """
+    records: Sequence[Mapping[str, Any]] = result["records"]
+    place = LEVELS.index(result["asked_level"])
     known = [one for one in records if one["status"] != NOT_MEASURED]
     measured = {(one["check"], one["subject"]) for one in known}
     over = {layer_of(one["check"]) for one in known}
@@ -61,28 +69,26 @@ def _standing(
     over -= {layer_of(check) for check in unknown}
     # A record without a name may be of any layer of its part.
     over -= {layer for part in PARTS.values() if part.check in unknown for layer in part.layers}
-    # What the inventory asks no more would never pass again.
-    over.update(layer for name in never_asked(asked) for layer in PARTS[name].layers)
     return [
-        one.as_data()
-        for key in ("records", "standing")
-        for one in _records(before, key)
-        if one.status == FAIL
-        and layer_of(one.check) not in over
+        {**one.as_data(), "asked_level": level}
+        for one, level in failures_in(before)
+        # What the inventory asks no more would never pass again.
+        if layer_of(one.check) not in ends
         and (one.check, one.subject) not in measured
+        and (
+            layer_of(one.check) not in over
+            or LEVELS.index(level_that_asks(one.check, level)) > place
+        )
     ]
 
 
-def _looks(before: Mapping[str, Any], level: str) -> dict[str, str]:
-    """Return when the levels below which this run stays were last asked."""
+def _looks(before: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, str]:
+    """Return when the levels that this run has not asked were last asked."""
     known = before.get("looks")
     found = dict(known) if isinstance(known, Mapping) else {}
-    oldest = min((one.at for one in _records(before, "records")), default="")
-    found[str(before.get("level"))] = oldest
-    deeper = LEVELS[LEVELS.index(level) + 1 :]
+    if before.get("begun", True):
+        given = before.get("records")
+        records = read_records(given if isinstance(given, list) else ())
+        found[str(before.get("level"))] = min((one.at for one in records), default="")
+    deeper = LEVELS[LEVELS.index(result["level"]) + bool(result["begun"]) :]
     return {one: str(found[one]) for one in deeper if found.get(one)}
-
-
-def _records(before: Mapping[str, Any], key: str) -> list[Any]:
-    given = before.get(key)
-    return read_records(given) if isinstance(given, list) else []

@@ -23,7 +23,6 @@ from ...module_utils._core.verdict import (
     NodeVerdict,
     gate_data,
     is_about_another,
-    layer_of,
     place_of,
     record_from_data,
 )
@@ -51,8 +50,9 @@ def gate_verdicts(
     """Return the gate's plain verdict of each node.
 
     `files` has each node with the content of its file (node_file.py), or with the text of why there
-    is none; a verdict has the `looks` of that file, and when its level itself was asked. One that
-    fails has in `asked_by` the least level of a run that asks all that fails.
+    is none; a verdict has the `looks` of that file, and when its level itself was asked, or in
+    `tried` when that was begun in vain. One that fails has in `asked_by` the least level of a run
+    that asks all that fails.
     `fabric` are the records of the sweep, None where there was none, and `standing` those of pair
     and group tests; of these only failures count, since they are not run each time. With
     `needs_fabric` a node whose cables were not checked is not measured, unless it is one
@@ -65,15 +65,17 @@ def gate_verdicts(
     """
     weights = _weights(findings)
     fold, levels, oldest = Fold(cables_fail_nodes=True), {}, {}
-    looks: dict[str, Any] = {}
+    looks: dict[str, dict[str, Any]] = {}
+    found_at: dict[_Key, str] = {}
     left: set[_Key] = set()
     for node, data in files:
         records, why = _own_records(node, data)
         reported = "" if why else data.get("level")
         levels[node] = reported if reported in LEVELS else LEVELS[0]
         oldest[node] = min((record.at for record in records), default="")
-        looks[node] = {} if why else {**_looks(data), levels[node]: oldest[node]}
+        looks[node] = _looks({} if why else data, levels[node], oldest[node])
         kept = _standing(node, data)
+        found_at.update(_found_at(node, data))
         left.update(map(_key, kept))
         for record in (*records, *kept):
             fold.add(record)
@@ -102,11 +104,11 @@ def gate_verdicts(
         [_by_cost(fold.verdict(node, levels[node]), weights, left) for node in oldest]
     )
     for one in verdicts:
-        one["looks"] = looks[one["node"]]
+        one.update(looks[one["node"]])
         if one["verdict"] == FAIL:
             failing = fold.failing[one["node"]]
             one["at"] = max(record.at for record in failing)
-            one["asked_by"] = level_that_asks({layer_of(record.check) for record in failing})
+            one["asked_by"] = _asked_by(failing, found_at)
         else:
             one["at"] = oldest[one["node"]]
     return verdicts
@@ -185,9 +187,47 @@ def _standing(node: str, data: Any) -> list[Record]:
     ]
 
 
-def _looks(data: Mapping[str, Any]) -> dict[str, Any]:
+def failures_in(data: Mapping[str, Any]) -> list[tuple[Record, str]]:
+    """Return the failures in the file of a node, each with the level of the run that found it.
+
+    Of a file of an earlier version it is not known, and taken for the deepest.
+    """
+    found = []
+    for key in ("records", "standing"):
+        given = data.get(key)
+        for one in given if isinstance(given, list) else ():
+            if isinstance(one, Mapping) and one.get("status") == FAIL:
+                source = data if key == "records" else one
+                level = source.get("asked_level")
+                level = level if level in LEVELS else LEVELS[-1]
+                found += [(record, level) for record in read_records([one])]
+    return found
+
+
+def _asked_by(failing: Iterable[Record], found_at: Mapping[_Key, str]) -> str:
+    """Return the least level of a run that asks all these failures."""
+    asked = (level_that_asks(one.check, found_at.get(_key(one), LEVELS[0])) for one in failing)
+    return max(asked, key=LEVELS.index)
+
+
+def _found_at(node: str, data: Any) -> dict[_Key, str]:
+    """Return the level of the run that found each failure in a node's file."""
+    if not isinstance(data, Mapping):
+        return {}
+    return {
+        _key(one): level
+        for one, level in failures_in(data)
+        if not is_about_another(one.subject, node)
+    }
+
+
+def _looks(data: Mapping[str, Any], level: str, at: str) -> dict[str, Any]:
+    """Return when the levels were looked at, by a run at this one, too, unless it was in vain."""
     known = data.get("looks")
-    return dict(known) if isinstance(known, Mapping) else {}
+    looks = dict(known) if isinstance(known, Mapping) else {}
+    if not data.get("begun", True):
+        return {"looks": looks, "tried": at}
+    return {"looks": {**looks, level: at} if data else {}}
 
 
 def read_records(given: Iterable[Any]) -> list[Record]:

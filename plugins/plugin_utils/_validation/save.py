@@ -19,6 +19,7 @@ from typing import Any
 
 from ...module_utils._core.files import make_folder, read_json, write_atomic
 from ...module_utils._core.record import PASS, utc_text
+from ...module_utils._evidence.batch import with_standing
 from ...module_utils._evidence.links import LinkStore
 from ...module_utils._evidence.parts import known_parts, merged
 from ...module_utils._evidence.store import Store
@@ -47,8 +48,8 @@ def save_all(options: Mapping[str, Any], now: float) -> dict[str, Any]:
         try:
             result, links = result_of(spool, node, note["asked"], note["nothing"], at, level)
             links = links if isinstance(links, list) else []
-            _save(folders, node, result, note["asked"], links)
-            _add(store, options, node, result, links, now)
+            content = _save(folders, node, result, note["asked"], links)
+            _add(store, options, node, content, now)
         except OSError:
             raise
         except Exception as error:  # pylint: disable=broad-exception-caught
@@ -57,8 +58,8 @@ def save_all(options: Mapping[str, Any], now: float) -> dict[str, Any]:
             odd = {"failed": True, "msg": f"its answer has another form: {error}"}
             answers = dict.fromkeys(note["asked"], odd)
             result = fold(node, note["asked"], answers, at, level=level)
-            _save(folders, node, result, note["asked"], [])
-            _add(store, options, node, result, [], now)
+            content = _save(folders, node, result, note["asked"], [])
+            _add(store, options, node, content, now)
         verdicts.setdefault(result["verdict"], []).append(node)
         if result["verdict"] != PASS:
             lines.append(f"{node}: {result['text']}")
@@ -77,15 +78,15 @@ def _save(
     result: Mapping[str, Any],
     asked: Mapping[str, str],
     links: list[Any],
-) -> None:
-    """Write the file of a node, and who sits in its slots. OSError, ValueError."""
+) -> Mapping[str, Any]:
+    """Write the file of a node, and who sits in its slots; return it. OSError, ValueError."""
     path, former = os.path.join(folders["nodes"], f"{node}.json"), None
     # Nothing is left of a file that is not whole.
     with contextlib.suppress(FileNotFoundError, ValueError):
         former = read_json(path, "records of a node")
     content = node_file(result, node, asked, links, former)
-    records = content.pop("records")
-    head = json.dumps(content)
+    records = content["records"]
+    head = json.dumps({key: value for key, value in content.items() if key != "records"})
     # A record a line: an indented file of 700 records takes ten times as long.
     lines = ",\n".join(map(json.dumps, records))
     # The evidence is what must last; these files are written again by each run.
@@ -95,23 +96,23 @@ def _save(
     after = merged(before, records)
     if after != before:
         write_atomic(path, json.dumps(after, indent=1) + "\n", 0o640)
+    return content
 
 
 def _add(
     store: Store,
     options: Mapping[str, Any],
     node: str,
-    result: Mapping[str, Any],
-    links: list[Any],
+    content: Mapping[str, Any],
     now: float,
 ) -> None:
-    """Add the records of a node to the evidence. OSError, ValueError."""
-    at, simulated = utc_text(now), options["simulated"]
-    run, records, level = options["evidence_run"], result["records"], result["level"]
-    store.add(run, node, _SOURCE, records, at, level, simulated)
-    if links:
+    """Add what the file of a node has to the evidence. OSError, ValueError."""
+    at, simulated, records = utc_text(now), options["simulated"], with_standing(content)
+    run, level, ends = options["evidence_run"], content["level"], content["ended"]
+    store.add(run, node, _SOURCE, records, at, level, simulated, (), ends)
+    if content["links"]:
         with store.locked():
-            LinkStore(store.folder).add(node, links, now, simulated)
+            LinkStore(store.folder).add(node, content["links"], now, simulated)
 
 
 def read_spool(run: str, paths: Iterable[str], nodes: Iterable[str]) -> Spool:

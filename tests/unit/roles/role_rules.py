@@ -459,6 +459,26 @@ def packages_restart_no_daemon(role: Role) -> Iterator[str]:
             yield f"tasks/{stem}.yml: '{task.get('name')}' has no NEEDRESTART_SUSPEND"
 
 
+def timers_are_stopped_before_their_files_go(role: Role) -> Iterator[str]:
+    """A timer runs on without its file; service.yml stops and disables it, then removes that."""
+    for stem, task in role.tasks:
+        for entry in _entries(task) if stem == "configure" else ():
+            state = str(entry.get("state", ""))
+            state += "".join(str(role.values.get(name)) for name in re.findall(r"__\w+", state))
+            if str(entry["path"]).endswith(".timer") and "absent" in state:
+                yield f"tasks/{stem}.yml: {entry['path']} is removed before service.yml stops it"
+
+
+def _entries(value: Any) -> Iterator[dict[str, Any]]:
+    """All mappings with a path in what YAML was read into."""
+    if isinstance(value, dict):
+        if "path" in value:
+            yield value
+        value = list(value.values())
+    if isinstance(value, list):
+        yield from (entry for item in value for entry in _entries(item))
+
+
 RULES: tuple[Callable[[Role], Iterator[str]], ...] = (
     files_are_there,
     main_only_imports,
@@ -480,6 +500,7 @@ RULES: tuple[Callable[[Role], Iterator[str]], ...] = (
     no_task_waits_for_a_mount,
     packages_restart_no_daemon,
     refusals_are_asked_of_the_inventory,
+    timers_are_stopped_before_their_files_go,
 )
 
 

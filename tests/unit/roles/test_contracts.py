@@ -30,6 +30,33 @@ def test_vars_hold_what_several_tasks_read() -> None:
     assert not refusals, "they are read by preflight alone"
 
 
+def test_what_is_taken_out_of_service_need_not_be_there() -> None:
+    """A node declared absent may never have had the daemon, or was installed again."""
+    stopped = [
+        task["baremetal.dgx.service_sync"]
+        for role in ROLES
+        for stem, task in role.tasks
+        if stem == "remove" and "state" in task.get("baremetal.dgx.service_sync", {})
+    ]
+    assert stopped
+    assert [one["name"] for one in stopped if not one.get("missing_ok")] == []
+
+
+def test_calendars_of_the_inventory_are_refused_where_a_timer_would_pass_over_them() -> None:
+    """systemd only warns of a line that it cannot read, and the timer runs no more."""
+    calendars = [
+        (path.relative_to(ROOT / "roles").parts[0], name)
+        for path in sorted(ROOT.glob("roles/*/templates/**/*.timer.j2"))
+        for name in re.findall(r"^OnCalendar=.*?{{ (\w+)", path.read_text(), re.MULTILINE)
+    ]
+    assert len(calendars) > 2
+    for role, name in calendars:
+        tasks = ROOT / "roles" / role / "tasks"
+        assert f"{name} is not search(__{role}_calendar" in (tasks / "preflight.yml").read_text()
+        asked = r"systemd-analyze calendar .*{{ %s \| quote }}" % name
+        assert re.search(asked, (tasks / "configure.yml").read_text())
+
+
 _NAMES_PACKAGES = re.compile(r"_(packages|needs|package_of|rpms)$")
 _SOURCE = re.compile(r"[.]spec|spec file|EPEL|AppStream|BaseOS|No distribution has it")
 

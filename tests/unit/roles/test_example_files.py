@@ -187,7 +187,7 @@ def test_the_files_of_the_mixed_cluster(tmp_path: Path) -> None:
     assert debug["__validation_nothing"]["ib_health"] == "no rails are declared"
     assert debug["__gate_without_rails"] == ["debug-01", "debug-02"]
     assert [rail["rate_gbps"] for rail in old["infiniband_rails"]] == [200] * 8
-    assert old["node_health_profile"]["gpus"]["mig"] == [7]
+    assert list(old["node_health_profile"]["gpus"]["mig"]) == ["7"]
     assert "mig" not in wired.of("dgx-01")["node_health_profile"]["gpus"]
     assert old["__validation_nothing"]["burn"] == old["__validation_nothing"]["nccl"] != ""
     assert wired.of("dgx-01")["__validation_nothing"]["burn"] == ""

@@ -32,6 +32,10 @@ def test_values_of_each_node(tmp_path: Path, fabric: bool) -> None:
         write(inventory, f"host_vars/{host}.yml", message)
     hosts = yaml.safe_load((inventory / "hosts.yml").read_text())
     hosts["cluster"]["children"]["cpu_nodes"] = {"hosts": {"cpu-01": None}}
+    if not fabric:
+        del hosts["cluster"]["children"]["subnet_managers"]
+        manager = {"infiniband_network_manager": "none"}
+        write(inventory, "group_vars/gpu_nodes/infiniband.yml", manager)
     (inventory / "hosts.yml").write_text(yaml.safe_dump(hosts, sort_keys=False))
     cpu = {"sockets": 2, "cores_per_socket": 32, "threads_per_core": 2, "numa_nodes": 2}
     cluster = yaml.safe_load((inventory / "group_vars/all/cluster.yml").read_text())

@@ -208,6 +208,55 @@ def test_sudoers(debian: dict[str, Any]) -> None:
     ]
 
 
+BOOTSTRAP = "/etc/sudoers.d/91-baremetal-dgx-bootstrap"
+# Who logs in, what else the inventory says, and whose files of bootstrap go; "" is the old name.
+BOOTSTRAPPED: list[tuple[str, dict[str, Any], set[str]]] = [
+    ("root", {}, {"", "-bob", "-carol"}),
+    ("alice", {}, {"", "-bob", "-carol"}),
+    # The quick start: a login whose sudo is not declared, or that is not declared at all.
+    ("dave", {}, {"-bob", "-carol"}),
+    ("ops", {"ansible_user": "ops"}, {"-bob", "-carol"}),
+    # sudo would ask, and Ansible has no answer.
+    ("carol", {}, {"-bob"}),
+    ("carol", {"ansible_become_password": "x"}, {"", "-bob", "-carol"}),
+    ("root", {"ansible_user": "carol"}, {"-bob"}),
+    ("", {}, {"-bob"}),
+    ("root", {"node_base_users": [{"name": "dave", "uid": 2004}]}, set()),
+]
+
+
+def test_the_file_of_bootstrap_does_not_outlive_what_is_declared(tmp_path: Path) -> None:
+    users = [
+        {"name": "alice", "uid": 2001, "sudo": "nopasswd"},
+        {"name": "bob", "state": "absent"},
+        {"name": "carol", "uid": 2003, "sudo": "password"},
+        {"name": "dave", "uid": 2004},
+    ]
+    hosts = {
+        f"h{number}": {
+            "node_base_users": users,
+            "__node_base_accounts_plan": {"login": {"user": login, "key_count": 1}},
+            **more,
+        }
+        for number, (login, more, _gone) in enumerate(BOOTSTRAPPED)
+    }
+    shown = role_render.render_many(
+        tmp_path, "node_base", "Debian", hosts, {"files": SHOWN["files"]}
+    )
+    found = [role_render.by_path(shown[host]["files"]) for host in hosts]
+    gone = [
+        {path[len(BOOTSTRAP) :] for path, one in files.items() if one.get("state") == "absent"
+         and path.startswith(BOOTSTRAP)}
+        for files in found
+    ]  # fmt: skip
+    assert gone == [suffixes for *_who, suffixes in BOOTSTRAPPED]
+    # The role's own file is in place before the other is gone.
+    order = list(found[0])
+    assert order.index("/etc/sudoers.d/90-baremetal-dgx") < order.index(f"{BOOTSTRAP}-carol")
+    written = (ROLE.parents[1] / "playbooks/bootstrap.yml").read_text()
+    assert f'path: "{BOOTSTRAP}-{{{{ __bootstrap_admin }}}}"' in written
+
+
 # AppArmor's profile lets it read no file of the stage folder. It knows what the role writes.
 CHRONYD = """\
 #!/bin/sh

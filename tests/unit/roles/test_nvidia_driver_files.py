@@ -553,6 +553,13 @@ def test_peermem_is_loaded_where_dma_buf_is_not_possible(tmp_path: Path) -> None
     }
 
 
+def test_verify_leaves_dcgm_to_its_role() -> None:
+    """It runs later, and replaces what does not fit the new driver."""
+    tasks = read_yaml(ROLES / "nvidia_driver/tasks/verify.yml")
+    planned = [task.get("baremetal.dgx.nvidia_driver_plan", {}) for task in tasks]
+    assert [one["dcgm"] for one in planned if one.get("state") == "verified"] == [False]
+
+
 # Reload of the driver
 
 RELOAD = ROLES / "nvidia_driver/files/baremetal-dgx-driver-reload"
@@ -560,9 +567,14 @@ SYSTEMCTL = """\
 #!/bin/sh
 here="$(dirname "$0")"
 case "$1" in
--q) exec test -e "$here/runs/$3" ;;
-stop) rm "$here/runs/$2" ;;
-start) touch "$here/runs/$2" ;;
+-q) test "$2" = is-failed && exec test -e "$here/failed/$3"; exec test -e "$here/runs/$3" ;;
+is-enabled) exec cat "$here/enabled/$2" ;;
+reset-failed) exec rm "$here/failed/$2" ;;
+stop) rm -f "$here/runs/$2" ;;
+start)
+  test ! -e "$here/failed/$2" -a ! -e "$here/broken/$2" || exit 1
+  test "$2" != baremetal-dgx-mig.service -o -e "$here/module/nvidia" || exit 1
+  touch "$here/runs/$2" ;;
 esac
 echo "$1 $2" >> "$here/log"
 """
@@ -578,24 +590,40 @@ DAEMONS = ["nvidia-dcgm", "nvidia-fabricmanager", "nvidia-persistenced"]
 MODULES = ["nvidia", "nvidia_uvm", "nvidia_modeset", "nvidia_peermem", "gdrdrv"]
 
 
+def reload(folder: Path, daemons: list[str], *words: str, **states: str) -> int:
+    """Run the script on a node where these daemons run; return how it ended.
+
+    `states` has a unit's name with the words of `systemctl is-enabled`, or failed.
+    """
+    smi = f"#!/bin/sh\necho nvidia-smi $1 >> {folder}/log\n"
+    for name, text in (("systemctl", SYSTEMCTL), ("modprobe", MODPROBE), ("nvidia-smi", smi)):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+    for name, files in (("runs", [f"{one}.service" for one in daemons]), ("module", MODULES)):
+        (folder / name).mkdir()
+        for file in files:
+            (folder / name / file).touch()
+    for name in ("enabled", "failed"):
+        (folder / name).mkdir()
+    for unit, state in states.items():
+        name = f"{unit.replace('_', '-')}.service"
+        (folder / "enabled" / name).write_text(state.partition(" ")[0] + "\n")
+        if state.endswith(" failed"):
+            (folder / "failed" / name).touch()
+    done = subprocess.run(
+        ["sh", str(RELOAD), *words],
+        env={"PATH": f"{folder}:/usr/bin:/bin", "SYS": str(folder)},
+        check=False,
+    )
+    return done.returncode
+
+
 @pytest.mark.parametrize("held", ["", "nvidia_uvm", "nvidia"])
 def test_a_reload_leaves_running_what_ran(tmp_path: Path, held: str) -> None:
     """Also when a module is held: the node must not lose its fabric manager over it."""
-    for name, text in (("systemctl", SYSTEMCTL), ("modprobe", MODPROBE)):
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
-    for folder, names in (("runs", [f"{one}.service" for one in DAEMONS]), ("module", MODULES)):
-        (tmp_path / folder).mkdir()
-        for name in names:
-            (tmp_path / folder / name).touch()
     if held:
         (tmp_path / f"held.{held}").touch()
-    done = subprocess.run(
-        ["sh", str(RELOAD)],
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "SYS": str(tmp_path)},
-        check=False,
-    )
-    assert done.returncode == (1 if held else 0)
+    assert reload(tmp_path, DAEMONS) == (1 if held else 0)
     assert {path.name for path in (tmp_path / "module").iterdir()} == set(MODULES)
     running = {path.name for path in (tmp_path / "runs").iterdir()}
     assert running == {f"{one}.service" for one in DAEMONS}
@@ -604,6 +632,77 @@ def test_a_reload_leaves_running_what_ran(tmp_path: Path, held: str) -> None:
         *(f"stop {one}.service" for one in stops),
         *(f"start {one}.service" for one in starts),
     ]
+
+
+@pytest.mark.parametrize("words", [(), ("reset",)])
+def test_what_the_driver_takes_away_is_made_again(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """MIG instances, with persistence and the fabric there, and before DCGM holds the GPUs."""
+    daemons = ["nvidia-dcgm", "baremetal-dgx-mig", "nvidia-fabricmanager", "nvidia-persistenced"]
+    assert reload(tmp_path, daemons, *words, baremetal_dgx_mig="enabled") == 0
+    assert (tmp_path / "log").read_text().splitlines() == [
+        *(f"stop {one}.service" for one in daemons),
+        *(["nvidia-smi --gpu-reset"] if words else []),
+        *(f"start {one}.service" for one in reversed(daemons)),
+    ]
+
+
+@pytest.mark.parametrize("words", [(), ("reset",)])
+@pytest.mark.parametrize(("active", "state"), [(True, ""), (False, "enabled")])
+def test_a_layout_is_made_only_where_one_was_in_force_and_is_declared(
+    tmp_path: Path, words: tuple[str, ...], active: bool, state: str
+) -> None:
+    """Withdrawn: its unit is active without a file, and starts no more. New: no one drained it."""
+    (tmp_path / "broken").mkdir()
+    if active:
+        (tmp_path / "broken/baremetal-dgx-mig.service").touch()
+    daemons = [*DAEMONS, *(["baremetal-dgx-mig"] if active else [])]
+    states = {"baremetal_dgx_mig": state} if state else {}
+    assert reload(tmp_path, daemons, *words, **states) == 0
+    assert "baremetal-dgx-mig" not in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize(("broken", "rc"), [(False, 0), (True, 1)])
+def test_a_layout_whose_unit_has_failed_is_made_again(
+    tmp_path: Path, broken: bool, rc: int
+) -> None:
+    if broken:
+        (tmp_path / "broken").mkdir()
+        (tmp_path / "broken/baremetal-dgx-mig.service").touch()
+    assert reload(tmp_path, DAEMONS, baremetal_dgx_mig="enabled failed") == rc
+    assert (tmp_path / "runs/baremetal-dgx-mig.service").exists() is not broken
+
+
+def test_a_layout_that_cannot_be_made_again_fails_the_step(tmp_path: Path) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/baremetal-dgx-mig.service").touch()
+    assert reload(tmp_path, [*DAEMONS, "baremetal-dgx-mig"], baremetal_dgx_mig="enabled") == 1
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == {
+        f"{one}.service" for one in DAEMONS
+    }
+
+
+@pytest.mark.parametrize("words", [(), ("reset",)])
+@pytest.mark.parametrize(
+    ("state", "runs"),
+    [("enabled failed", True), ("enabled", True), ("disabled failed", False), ("masked", False)],
+)
+def test_a_dead_daemon_is_started_where_it_is_enabled(
+    tmp_path: Path, words: tuple[str, ...], state: str, runs: bool
+) -> None:
+    """systemd starts no unit that has failed too often until that is forgotten."""
+    dead = "nvidia-fabricmanager.service"
+    assert reload(tmp_path, ["nvidia-persistenced"], *words, nvidia_fabricmanager=state) == 0
+    found = {path.name for path in (tmp_path / "runs").iterdir()}
+    assert found == {"nvidia-persistenced.service", *([dead] if runs else [])}
+    starts = [line for line in (tmp_path / "log").read_text().splitlines() if "start " in line]
+    assert starts == [f"start {name}" for name in sorted(found, reverse=True)]
+
+
+def test_a_daemon_that_never_runs_fails_no_reload(tmp_path: Path) -> None:
+    """The image of a node without NVSwitches may enable the fabric manager."""
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken/nvidia-fabricmanager.service").touch()
+    assert reload(tmp_path, ["nvidia-persistenced"], nvidia_fabricmanager="enabled failed") == 0
 
 
 # MIG at boot

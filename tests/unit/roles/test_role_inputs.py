@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,9 +16,11 @@ import pytest
 import yaml
 from ansible.constants import DEFAULT_VAULT_ID_MATCH
 from ansible.parsing.vault import VaultLib, VaultSecret
+from role_rules import Role, read_yaml
 from wiring import ROOT, Wiring, example, roles, write
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.schema import check_value
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._contract.contract import load
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.given import GIVEN, YIELDING
 
 # As a hash: the roles refuse other passwords of node_exporter_users.
@@ -203,3 +206,24 @@ def test_a_vaulted_inventory_leaves_no_secret_in_the_plan(tmp_path: Path) -> Non
     assert found == {
         "nodes": 12, "state": f"{inventory}/.dgx/secrets", "plugstack": []
     }  # fmt: skip
+
+
+def test_what_a_playbook_says_to_write_is_a_choice() -> None:
+    """check_inventory names the variable without which a run does nothing, and its values."""
+    options = {**load("contract.yml")["cluster"]}
+    for path in (ROOT / "roles").iterdir():
+        options.update(Role(path).inputs)
+    found = {}
+    for path in (ROOT / "playbooks").glob("*.yml"):
+        for play in read_yaml(path):
+            text = play.get("vars", {}).get("check_inventory_declared", {}).get("write", "")
+            for name, words in re.findall(r"([\w.]+): (\w+(?:(?:, \w+)* or \w+)?)", text):
+                found[name] = re.split(", | or ", words)
+    assert len(found) >= 5
+    for name, values in found.items():
+        variable, *rest = name.split(".")
+        option = options[variable]
+        for key in rest:
+            option = option["options"][key]
+        choices = ["true", "false"] if option.get("type") == "bool" else option["choices"]
+        assert set(values) <= set(choices), name

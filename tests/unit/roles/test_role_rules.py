@@ -66,6 +66,13 @@ SHARED = {
     "tasks/install.yml": "- debug: {msg: '{{ _shared_a }}', template: x.j2}\n",
     "templates/x.j2": "{{ _shared_b }} {{ __shared_c }}",
 }
+TIMER = """
+- name: configure | Write the timer
+  vars:
+    __demo_state: "{{ 'file' if demo_name else 'absent' }}"
+    __demo_files:
+      - {path: /etc/systemd/system/x.timer, state: "{{ __demo_state }}"}
+"""
 REFUSE = "- assert: {{that: true}}\n  vars: {{__demo_refusals: {}}}\n"
 CALL = "- import_role: {{name: baremetal.dgx._shared, tasks_from: install}}\n  vars: {{{}}}\n"
 
@@ -166,6 +173,13 @@ BAD = {
             INSTALL,
             REFUSE.format("[{when: false, say: 'demo_name: {{ demo_name.x }} is no; write y'}]"),
             "demo_name.x may be left out",
+        ),
+    ],
+    "timers_are_stopped_before_their_files_go": [
+        (
+            "tasks/configure.yml",
+            TIMER,
+            "x.timer is removed before",
         ),
     ],
     "tasks_carry_the_stem": [(INSTALL, "- name: Install it\n", "'install | '")],

@@ -178,6 +178,8 @@ LOCAL = {
 def test_local_storage(tmp_path: Path) -> None:
     volume = {"name": "scratch", "mountpoint": "/raid", "pci": ["ab:00.0", "0001:ac:00.0"]}
     folder = {"path": "/raid/scratch", "mode": "1777", "age": "30d"}
+    # As an inventory has them whose values were left empty.
+    empty = {"path": "/raid/kept", "mode": None, "owner": None, "group": None, "age": None}
     hosts: dict[str, dict[str, Any]] = {
         "healthy": {"local_storage_volumes": [volume], "local_storage_folders": [folder]},
         "nothing": {},
@@ -191,7 +193,7 @@ def test_local_storage(tmp_path: Path) -> None:
         "many": {"local_storage_volumes": [volume], "local_storage_disks": 1},
         "ageless": {
             "local_storage_volumes": [volume, {**volume, "name": "y", "fstype": "ext4"}],
-            "local_storage_folders": [{"path": "/raid/scratch", "age": "-"}, {"path": "/raid/c"}],
+            "local_storage_folders": [{"path": "/raid/scratch", "age": "-"}, empty],
         },
         "unread": {
             "local_storage_volumes": [
@@ -232,6 +234,7 @@ def test_local_storage(tmp_path: Path) -> None:
         assert part in message
     assert "2 disks are declared" in found["many"]["refusals"][0]
     assert found["ageless"]["refusals"] == []
+    assert "d /raid/kept 0755 root root -\n" in found["ageless"]["files"][0]["content"]
     (message,) = found["unread"]["refusals"]
     assert "options has noatime, with which the age of /raid/scratch removes" in message
     (message,) = found["whole"]["refusals"]

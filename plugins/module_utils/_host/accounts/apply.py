@@ -27,6 +27,7 @@ from ..._core.files import (
     remove_tree,
     rename,
     text_if_there,
+    text_of_user,
     write_atomic,
 )
 from ..._core.hang import touch
@@ -152,13 +153,16 @@ def load_state(
             leaving[entry.uid] = entry.name
         if user.keys and entry:
             with acting_as(entry.uid, entry.gid):
+                path = os.path.join(home, _KEYS_FILE)
                 try:
-                    keys[user.name] = read_text(os.path.join(home, _KEYS_FILE))
+                    keys[user.name] = text_of_user(path) or ""
                 except PermissionError as error:
                     raise ToolError(
                         f"user {user.name}: cannot read its own {error.filename}; "
                         "look at the owner and mode of the folders above it"
                     ) from error
+                except OSError as error:
+                    raise ToolError(f"user {user.name}: {path}: {error.strerror}") from error
     wants_hash = any(user.present and user.password is not None for user in users)
     return State(
         users=local_users,
@@ -292,7 +296,7 @@ def key_files(run: CommandRunner, user: str) -> dict[str, int] | None:
         name = pattern.replace("%%", "\0").replace("%h", entry.pw_dir).replace("%u", user)
         path = os.path.join(entry.pw_dir, name.replace("\0", "%"))
         with acting_as(entry.pw_uid, entry.pw_gid), contextlib.suppress(OSError):
-            found[path] = count_keys(read_text(path))
+            found[path] = count_keys(text_of_user(path) or "")
     return found
 
 

@@ -86,7 +86,8 @@ def _observe_path(path: str, mounts: Collection[str]) -> Observed:
             kind, content = FILE, folder.read(name, _MOST_BYTES)
         elif stat.S_ISDIR(status.st_mode):
             with folder.folder(name) as below:
-                kind, entries = DIRECTORY, len(below.names())
+                # What a killed writer has left goes with the folder.
+                kind, entries = DIRECTORY, len(below.names()) - len(below.left_by_killed())
         return _with_owner(
             status,
             kind,
@@ -207,9 +208,12 @@ def apply_steps(steps: Sequence[Step], label: Labeller) -> Iterator[str]:
     folders: dict[str, Folder] = {}
     temporaries: dict[str, str] = {}
     try:
-        for above in sorted({os.path.dirname(step.path) for step in steps}):
+        emptied = {
+            one.path for one in steps if (one.action, one.before.kind) == (REMOVE, DIRECTORY)
+        }
+        for swept in sorted({os.path.dirname(step.path) for step in steps} | emptied):
             with contextlib.suppress(OSError):
-                sweep(above)
+                sweep(swept)
         for step in steps:
             above, name = os.path.split(step.path)
             if above not in folders:

@@ -80,7 +80,7 @@ def index_entry(control: str, name: str, size: int, digest: str) -> str:
 
 def release_file(index: str, label: str) -> str:
     """Return the Release file of a flat APT repository that has one index."""
-    data = index.encode()
+    data = index.encode("utf-8", "surrogateescape")
     return (
         f"Origin: baremetal.dgx\nLabel: {label}\nDate: Thu, 01 Jan 1970 00:00:00 UTC\n"
         f"SHA256:\n {hashlib.sha256(data).hexdigest()} {len(data)} Packages\n"

@@ -157,8 +157,10 @@ class Apt:
         if left:
             raise ToolError(f"{', '.join(left)}: not finished; {answer.describe(12)}")
 
-    def install(self, wanted: Sequence[Wanted], change_held: bool) -> bool:
-        """Install packages; returns whether anything had to be done."""
+    def install(
+        self, wanted: Sequence[Wanted], change_held: bool, removed: Sequence[str] = ()
+    ) -> bool:
+        """Install packages, and remove others in the same go; returns whether it was needed."""
         sources = newest(_APT_SOURCES)
         if needs_update(time.time(), newest(_APT_STAMPS), sources, self.params["lists_max_age_s"]):
             self.update("older than allowed")
@@ -166,6 +168,8 @@ class Apt:
         words += [] if self.params["recommends"] else ["--no-install-recommends"]
         words += _CHANGE_HELD if change_held else []
         words += [f"{w.name}={w.version}" if w.version else w.name for w in wanted]
+        # apt-get(8): a hyphen after the name removes.
+        words += [f"{name}-" for name in removed]
         return self.transact(words, [*self.params["removals_allowed"], *self.params["absent"]])
 
     def remove(self, names: Sequence[str]) -> None:
@@ -236,11 +240,18 @@ class Dnf:
                 "`dnf remove --duplicates`"
             )
 
-    def install(self, wanted: Sequence[Wanted], change_held: bool) -> bool:
-        """Install packages; dnf refuses by itself what would need a removal."""
+    def install(
+        self, wanted: Sequence[Wanted], change_held: bool, removed: Sequence[str] = ()
+    ) -> bool:
+        """Install packages; dnf refuses by itself what would need another removal."""
         if change_held:
             self.hold([want.name for want in wanted if want.version], held=False)
-        self.dnf(["install", *[f"{w.name}-{w.version}" if w.version else w.name for w in wanted]])
+        words = [f"{w.name}-{w.version}" if w.version else w.name for w in wanted]
+        if removed:
+            # They would be missed where the others are not to be had, which may conflict with them.
+            self.dnf(["install", "--downloadonly", "--allowerasing", *words])
+            self.remove(removed)
+        self.dnf(["install", *words])
         return True
 
     def remove(self, names: Sequence[str]) -> None:

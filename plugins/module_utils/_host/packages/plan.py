@@ -14,6 +14,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Iterable, Mapping, Protocol, Sequence
 
+from ..._core.run import ToolError
+
 NAME_PATTERN = re.compile(r"^[A-Za-z0-9][A-Za-z0-9+._:-]*$")
 # dpkg-query(1), db:Status-Abbrev: half-installed, unpacked, half-configured, triggers.
 _UNFINISHED = "HUFWt"
@@ -77,8 +79,13 @@ class Manager(Protocol):
     def repair(self, change_held: bool) -> None:
         """Finish what a killed run left behind."""
 
-    def install(self, wanted: Sequence[Wanted], change_held: bool) -> bool:
-        """Install packages; return whether anything had to be done."""
+    def install(
+        self, wanted: Sequence[Wanted], change_held: bool, removed: Sequence[str] = ()
+    ) -> bool:
+        """Install packages in place of others, which stay where it cannot be done.
+
+        Return whether anything had to be done.
+        """
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove packages, and only these."""
@@ -176,7 +183,7 @@ def make_plan(
     remove = tuple(name for name in absent if name in packages and packages[name].installed)
     there = {package.name for package in packages.values() if package.installed} | names
     locked = {package.name for package in packages.values() if package.held}
-    release = tuple(name for name in dict.fromkeys(unheld) if name in locked)
+    release = tuple(name for name in dict.fromkeys([*unheld, *remove]) if name in locked)
     hold = tuple(name for name in held if name in there and name not in locked)
     actions = [f"finish {name}" for name in repair]
     actions += [f"release {name}" for name in release]
@@ -238,11 +245,18 @@ def apply(manager: Manager, plan: Plan, held: Sequence[str], interrupted: bool) 
     if plan.unhold:
         manager.hold(plan.unhold, held=False)
         done = True
-    if plan.remove:
-        manager.remove(plan.remove)
-        done = True
-    if plan.install:
-        done = manager.install(plan.install, plan.change_held) or done
+    try:
+        if plan.install:
+            done = manager.install(plan.install, plan.change_held, plan.remove) or done
+        elif plan.remove:
+            manager.remove(plan.remove)
+            done = True
+    except ToolError:
+        there = {name for name, package in manager.load().items() if package.installed}
+        stay = [name for name in plan.unhold if name in plan.remove and name in there]
+        if stay:
+            manager.hold(stay, held=True)
+        raise
     hold: Sequence[str] = plan.hold
     if plan.change_held:
         # the change took the hold away

@@ -12,8 +12,10 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any, Mapping, Sequence
 
+from ..._core.files import remove
 from ..._core.run import CommandRunner, ToolError
 from .plan import (
+    DISABLE,
     RELOAD,
     RESTART,
     START,
@@ -38,6 +40,7 @@ from .systemd import (
     remove_stamp,
     show,
     stale_definitions,
+    wants_of,
     with_started,
     write_stamp,
 )
@@ -150,6 +153,11 @@ def apply_unit(
         words = ["systemctl", action, want.name]
         if action == RELOAD and want.reload_command:
             words = list(want.reload_command)
+        if action == DISABLE and now.load_state == "not-found":
+            # `systemctl disable` up to systemd 255 fails where the unit has no file.
+            for link in wants_of(want.name):
+                remove(link)
+            words = ["systemctl", "daemon-reload"]
         result = run(words, timeout_s=want.timeout_s if slow else _QUICK_TIMEOUT_S)
         if not result.ok:
             raise unit_error(run, want.name, f"{action} failed: {result.describe()}")

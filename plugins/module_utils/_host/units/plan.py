@@ -112,7 +112,7 @@ class UnitState:
 
     def describe(self) -> str:
         """Its state in words: `failed (exit-code)`, `active (running)`."""
-        if self.load_state == "not-found":
+        if self.load_state == "not-found" and self.active_state == "inactive":
             return "not installed"
         if self.load_state == "masked":
             return "masked"
@@ -392,9 +392,11 @@ def same_files(one: OnDisk, other: OnDisk) -> bool:
 
 def _plan_stopped(want: Wanted, now: UnitState, check_mode: bool) -> UnitPlan:
     if now.load_state == "not-found":
-        if want.missing_ok or check_mode:
+        if not (want.missing_ok or check_mode):
+            return UnitPlan(want.name, error=_not_found(want))
+        # What ran when its file went away runs on, and a link that starts it at boot stays.
+        if now.active_state == "inactive" and not now.enabled:
             return UnitPlan(want.name)
-        return UnitPlan(want.name, error=_not_found(want))
     actions = _enabling(want, now) if now.load_state != "masked" else []
     if now.active_state == "failed":
         actions.append(RESET_FAILED)

@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import time
+from dataclasses import replace
 from typing import Iterator, Mapping, Sequence
 
 from ..._core.files import remove, write_atomic
@@ -67,9 +68,20 @@ def show(run: CommandRunner, names: Sequence[str]) -> dict[str, UnitState]:
         reason = last_lines(result.text, 1) or result.describe()
         raise ToolError(f"systemd does not answer: {reason}")
     try:
-        return parse_show(result.out, names, time.time(), time.monotonic())
+        states = parse_show(result.out, names, time.time(), time.monotonic())
     except ValueError as error:
         raise ToolError(str(error)) from error
+    # Of a unit whose file is gone, systemd does not say whether links to it are left.
+    for name, state in states.items():
+        if not state.unit_file_state and wants_of(name):
+            states[name] = replace(state, unit_file_state="enabled")
+    return states
+
+
+def wants_of(name: str) -> list[str]:
+    """Return the links that start a unit with another, which `systemctl disable` takes away."""
+    places = (f"{folder}/*.{kind}" for folder in UNIT_FOLDERS[:1] for kind in ("wants", "requires"))
+    return [path for place in places for path in glob.glob(f"{place}/{glob.escape(name)}")]
 
 
 def with_started(names: Sequence[str]) -> list[str]:

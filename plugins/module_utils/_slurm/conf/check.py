@@ -20,12 +20,14 @@ from ..._core.schema import leaves
 from ..releases import VERSIONS, has, is_since, judge_key, judge_values, spell
 from .inputs import PARTITION_INPUTS, as_list, complete, gpu_counts, seconds
 
-# Keys that other parts of the collection rely on, and the input that sets them.
+_DATABASES = "the group slurm_databases, since a slurmdbd that others run is not supported"
+
+# Keys that other parts of the collection rely on, and what sets them.
 OWNED: Mapping[str, str] = {
-    "AccountingStorageBackupHost": "slurm_controller_databases",
+    "AccountingStorageBackupHost": _DATABASES,
     "AccountingStorageEnforce": "slurm_controller_accounting_enforce",
-    "AccountingStorageHost": "slurm_controller_databases",
-    "AccountingStorageType": "slurm_controller_databases",
+    "AccountingStorageHost": _DATABASES,
+    "AccountingStorageType": _DATABASES,
     "AuthType": "slurm_base_auth",
     "ClusterName": "slurm_controller_cluster_name",
     "CredType": "slurm_base_auth",

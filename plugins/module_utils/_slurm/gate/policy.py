@@ -14,7 +14,7 @@ from __future__ import annotations
 import calendar
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Iterable, Mapping, Sequence
 
 from ..._core.record import FAIL, NOT_MEASURED, PASS
@@ -25,6 +25,7 @@ from .reason import (
     FAILED,
     ITSELF,
     KEPT_OUT,
+    REPLACED,
     SPARE,
     UNPROVEN,
     Reason,
@@ -49,6 +50,7 @@ _HANDS_OFF = (
 _CLOCK_S = 300
 _READY = "spare, ready"
 _NEW = "unproven, run validate_nodes"
+_RENEWED = "replaced node, run validate_nodes"
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,9 @@ class Policy:
     """What the site allows: `share` of the fleet out at once (0 to 1), least `level` of evidence.
 
     `evidence_s` is how old evidence may be, in seconds. `unmeasured` says what becomes of a node in
-    service that could not be measured: leave or drain. `spares` are the pool; at most
-    `spares_in_service` of them are put in. `user` is who the gate is in Slurm. `kept` nodes are not
-    let in, though they pass, for the reason given.
+    service that could not be measured, or whose evidence shows nothing about now: leave or drain.
+    `spares` are the pool; at most `spares_in_service` of them are put in. `user` is who the gate is
+    in Slurm. `kept` nodes are not let in, though they pass, for the reason given.
     """
 
     share: float = 0.1
@@ -194,7 +196,7 @@ def plan_gate(
     `nodes` are all that Slurm has; `now` is epoch seconds; `returned` names spares that the
     operator wants out of service again; `spent` has (node, what) of steps that were tried already.
     """
-    by_node = {verdict.node: verdict for verdict in verdicts}
+    by_node = {one.node: _of_now(one, nodes.get(one.node), policy, now) for one in verdicts}
     back = set(returned) & set(policy.spares)
     decided = {}
     for name in sorted(set(by_node) | set(nodes)):
@@ -229,23 +231,26 @@ def plan_gate(
     return GatePlan(steps, left, "", (), len(out), after, most)
 
 
-def plan_introduction(fresh: Iterable[str], nodes: Mapping[str, Node]) -> tuple[Action, ...]:
+def plan_introduction(
+    fresh: Iterable[str], nodes: Mapping[str, Node], policy: Policy, renewed: Iterable[str] = ()
+) -> tuple[Action, ...]:
     """Return the drains of nodes that are new; what is drained already is left to who did it.
 
+    Of those that are `renewed` only newer evidence counts, if the gate holds them already, too.
     A new node is unknown to Slurm until its slurmd registers. Here that keeps no job off it: it
     must be drained before it can take a job.
     """
-    return tuple(
-        Action(
-            name,
-            DRAIN,
-            "new, and without evidence",
-            write_reason(name, UNPROVEN, _NEW),
-            nodes[name],
-        )
-        for name in sorted(set(fresh))
-        if name in nodes and not nodes[name].has("DRAIN")
-    )
+    again = set(renewed)
+    steps: list[Action] = []
+    for name in sorted(set(fresh) & set(nodes)):
+        node, why = nodes[name], "new, and without evidence"
+        mine = ours(node, policy)
+        kind, text = (REPLACED, _RENEWED) if name in again else (UNPROVEN, _NEW)
+        if not node.has("DRAIN"):
+            steps.append(Action(name, DRAIN, why, write_reason(name, kind, text), node))
+        elif name in again and mine and mine.kind != REPLACED:
+            steps.append(Action(name, REWORD, why, write_reason(name, kind, text), node))
+    return tuple(steps)
 
 
 def _set_aside(decided: dict[str, Action], tried: set[tuple[str, str]]) -> None:
@@ -350,6 +355,24 @@ def _doubt(verdict: Verdict | None, now: float, policy: Policy) -> str:
     return ""
 
 
+def _of_now(verdict: Verdict, node: Node | None, policy: Policy, now: float) -> Verdict:
+    """Return a verdict; if it shows nothing, and the site drains for that, as not measured now."""
+    doubt = _doubt(verdict, now, policy)
+    if not doubt or policy.unmeasured != DRAIN or node is None or node.has("DRAIN"):
+        return verdict
+    if verdict.verdict == NOT_MEASURED and verdict.at is None and verdict.text:
+        return replace(verdict, at=now)
+    return Verdict(
+        verdict.node,
+        NOT_MEASURED,
+        now,
+        check="node.records",
+        subject=f"node:{verdict.node}",
+        text=doubt,
+        remedy="run validate_fabric and validate_nodes",
+    )
+
+
 def _whose(node: Node) -> str:
     if claims_ours(node.reason):
         return f"drained, and the reason was changed (by {node.reason_by or 'unknown'})"
@@ -443,10 +466,11 @@ def _refusal(
             f"gate; {most} of {fleet} may be (share {policy.share:g}): {tail}"
         )
     for verdict in found:
-        wide = round((verdict.fleet_share or 0.0) * fleet)
+        # The share is one of the nodes that have a verdict; Slurm has others, too.
+        wide = round((verdict.fleet_share or 0.0) * len(by_node))
         if wide > most:
             return (
-                f"{verdict.check} fails on {wide} of {fleet} nodes, and {most} may be out "
-                f"(share {policy.share:g}): {tail}"
+                f"{verdict.check} fails on {wide} of {len(by_node)} nodes with a verdict, and "
+                f"{most} of {fleet} may be out (share {policy.share:g}): {tail}"
             )
     return ""

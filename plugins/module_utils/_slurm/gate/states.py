@@ -115,7 +115,8 @@ def introduce(
 
     def decide(nodes: Mapping[str, Node], spent: Sequence[tuple[str, str]] = ()) -> GatePlan:
         tried = {name for name, _what in spent}
-        return GatePlan(plan_introduction(set(names) - known - tried, nodes), ())
+        fresh = set(names) - known - tried
+        return GatePlan(plan_introduction(fresh, nodes, policy, params["renewed"]), ())
 
     outcome = carry_out(slurm, decide, note)
     if not outcome.failed:
@@ -188,7 +189,8 @@ def bring_about(module: AnsibleModule, run: CommandRunner) -> dict[str, Any]:
                 noted = load_known(params["known_file"])
                 # Where the list is not begun yet, what Slurm has now would be on it.
                 known = (set(nodes) if noted is None else noted) - set(params["renewed"])
-                plan = GatePlan(plan_introduction(set(params["nodes"]) - known, nodes), ())
+                fresh = set(params["nodes"]) - known
+                plan = GatePlan(plan_introduction(fresh, nodes, policy, params["renewed"]), ())
                 return pretend(module, plan, known=sorted(known))
             if params["state"] == "introduced":
                 outcome, here = introduce(slurm, params, policy, note)

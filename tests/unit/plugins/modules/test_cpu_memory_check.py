@@ -5,10 +5,12 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 
 import pytest
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import run as run_command
 from ansible_collections.baremetal.dgx.plugins.module_utils._host import (
     cpu_memory_load as load_module,
 )
@@ -17,7 +19,12 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._host.cpu_memory imp
     judge_load,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._host.memory import count_cpus
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_validation import calls
 from ansible_collections.baremetal.dgx.plugins.modules import cpu_memory_check
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._contract.contract import (
+    CLUSTER_VARIABLES,
+)
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.calls import completed
 
 pytestmark = pytest.mark.slow
 
@@ -308,5 +315,22 @@ def test_no_memory_at_all_is_not_called_healthy():
     assert [one.check for one in judge_load("n", reported, 1, None)] == ["cpu.known_answers"]
 
 
-def test_nonsense_is_refused(ask):
-    assert "memory_share" in ask(memory_share=1.5)["msg"]
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"memory_share": 0.95}, "memory_share: is 0.95; write 0 to 0.9"),
+        ({"memory_share": -0.1}, "memory_share: is -0.1; write 0 to 0.9"),
+        ({"seconds": -1}, "seconds: is -1; write 0 or more"),
+    ],
+)
+def test_nonsense_is_refused_by_every_engine(ask, monkeypatch, options, says):
+    monkeypatch.setattr(load_module, "load", lambda *_of: pytest.fail("the node was asked"))
+    assert ask(**options)["msg"] == says
+    given = completed("cpu_memory_check", {"node": "dgx-01", "profile": PROFILE, **options})
+    with pytest.raises(ValueError, match=f"^{re.escape(says)}$"):
+        calls.call(run_command, "cpu_memory_check", given, lambda: "")
+
+
+def test_the_contract_allows_what_the_check_does():
+    parts = CLUSTER_VARIABLES["cluster_validation"].options["cpu_memory"].options
+    assert parts["memory_share"].maximum == load_module.MOST_SHARE

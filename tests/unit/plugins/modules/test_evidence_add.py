@@ -56,6 +56,29 @@ def test_readings_of_links_are_kept_beside_the_records(keep, tmp_path):
     assert len((folder / "n.jsonl").read_text().splitlines()) == 1
 
 
+def test_a_file_of_a_node_has_what_stands_beside_its_records_and_what_is_asked_no_more(
+    keep, tmp_path
+):
+    """Of a layer without records, the batch of before has what stands."""
+    run = keep(state="begun", playbook="validate_nodes")["run"]
+    stands = [
+        {**Record(check, "gpu:n/3", "fail", at="2026-03-01T00:00:00Z").as_data(),
+         "asked_level": "burn_in"}
+        for check in ("dcgm.targeted_stress", "burn.gemm")
+    ]  # fmt: skip
+    passed = Record("dcgm.memory", "gpu:n/3", PASS).as_data()
+    file = tmp_path / "n.json"
+    content = {"records": [RECORD, passed], "standing": stands, "ended": ["fio"]}
+    file.write_text(json.dumps(content))
+    assert keep(run=run, scope="n", records_files=[str(file)])["records"] == 3
+    lines = (tmp_path / "evidence/runs" / run / "records.jsonl").read_text().splitlines()
+    head, *records = [json.loads(line) for line in lines[:-1]]
+    assert (head["layers"], head["ended"]) == (["dcgm", "gpu"], ["fio"])
+    assert head["not_pass"] == [["dcgm.targeted_stress", "gpu:n/3", "fail"]]
+    assert records[-1]["record"]["at"] == "2026-03-01T00:00:00Z"
+    assert "asked_level" not in records[-1]["record"]
+
+
 def test_records_of_many_nodes_are_a_batch_for_each(keep, tmp_path):
     """So that a run of one node does not hide what is known of the others."""
     run = keep(state="begun", playbook="validate_bmc")["run"]

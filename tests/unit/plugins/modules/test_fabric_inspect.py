@@ -15,9 +15,9 @@ from ansible_collections.baremetal.dgx.plugins.modules import fabric_inspect
 
 @pytest.fixture
 def inspected(run_module, tmp_path):
-    """`inspected(world, cut=share, check=False, **options)`: judge what was saved of a world."""
+    """`inspected(world, share, check, change=(name, how), **options)`: judge what was saved."""
 
-    def run(world, share=1.0, check=False, **params):
+    def run(world, share=1.0, check=False, change=None, **params):
         seen, errors = world.reached()
         text = discovery_text(seen)
         texts = {
@@ -30,6 +30,8 @@ def inspected(run_module, tmp_path):
             "SMINFO_MASTER\n",
         }
         files = {}
+        if change:
+            texts[change[0]] = change[1](texts.get(change[0], ""))
         for name, message in texts.items():
             (tmp_path / name).write_text(message)
             files[name] = str(tmp_path / name)
@@ -87,6 +89,42 @@ def test_errors_of_links_are_found_without_a_plan(inspected):
     case = build("basepod-12", ("symbol_errors_at_a_rail",), 0)
     answer = inspected(case.world)
     assert {(one["kind"], one["subject"]) for one in answer["causes"]} == case.expected
+
+
+UNANSWERED = (
+    "ibwarn: [7] dump_perfcounters: query failed on dgx-0001 mlx5_rail0, DR path 0,1 port 1\n"
+)
+SECOND_MANAGER = "IsSM ports\n\t\tEndPortLid..............7\nIsSMdisabled ports\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "words"),
+    [
+        ("ibqueryerrors-2", lambda text: text[:-40], "the answer of ibqueryerrors has no end"),
+        ("ibqueryerrors.stderr", lambda _text: UNANSWERED, "the port did not answer"),
+        ("saquery", lambda _text: SECOND_MANAGER, "does not say whether it is master"),
+    ],
+)
+def test_what_was_not_read_is_a_complaint(inspected, healthy, name, change, words):
+    answer = inspected(healthy, change=(name, change))
+    assert (answer["causes"], answer["verdict"]) == ([], "not_measured")
+    assert words in " ".join(answer["complaints"])
+    assert words in " ".join(answer["text"].split())
+    assert "; 0 not measured" not in answer["summary"]["text"]
+
+
+def test_a_saved_sweep_with_one_reading_is_whole(inspected, healthy, tmp_path):
+    seen, _errors = healthy.reached()
+    saved = {"ibnetdiscover": discovery_text(seen), "ibqueryerrors": healthy.counters({}, seen)}
+    for name, text in saved.items():
+        (tmp_path / name).write_text(text)
+    files = {name: str(tmp_path / name) for name in saved}
+    answer = inspected(healthy, sweep_files=files, interval_s=0)
+    assert (answer["complaints"], answer["verdict"]) == ([], "pass")
+
+
+def test_a_guess_is_no_complaint(inspected):
+    assert inspected(build("basepod-12", ("node_absent",), 0).world)["complaints"] == []
 
 
 def test_check_mode_writes_nothing(inspected, healthy, tmp_path):

@@ -400,16 +400,32 @@ def test_declared_managers_of_ufm_are_compared(verify, ufm):
 
 
 def test_a_lost_power_supply_is_found_if_switches_are_asked(verify, healthy):
-    valid, failed = (
-        (SWITCHES / f"ndr-{name}.txt").read_text() for name in ("healthy", "psu-failed")
-    )
+    def of_switch(number: int, name: str) -> str:
+        guid = healthy.key_of[f"leaf-00{number}", -1]
+        text = (SWITCHES / f"ndr-{name}.txt").read_text()
+        return text.replace("0xfc6a1c0301000000", f"0x{guid}")
+
+    valid, other, failed = (
+        of_switch(1, "healthy"), of_switch(2, "healthy"), of_switch(2, "psu-failed"),
+    )  # fmt: skip
     result = {"ibswinfo-1": valid, "ibswinfo-2": failed}
     answer = verify(healthy, cut=result, switch_health=True)
     assert kinds(answer["causes"]) == {("switch_psu", "switch:leaf-002")}
     assert "PSU1 (serial MT2308X01001)" in answer["msg"]
     assert answer["summary"]["cables"]["pass"] == 112
     # Its twin: both are healthy.
-    answer = verify(healthy, cut={"ibswinfo": valid}, switch_health=True)
+    answer = verify(healthy, cut={"ibswinfo-1": valid, "ibswinfo-2": other}, switch_health=True)
+    assert answer["verdict"] == "pass"
+    # Of another fabric: the same LID there is another switch, and its faults are none of these.
+    answer = verify(healthy, cut={"ibswinfo-1": valid, "ibswinfo-2": failed.replace(
+        healthy.key_of["leaf-002", -1], "fc6a1c0999000000")}, switch_health=True)  # fmt: skip
+    assert answer["causes"] == []
+    assert kinds(answer["doubts"]) == {
+        (f"switch_{part}", "switch:leaf-002") for part in ("psu", "fan", "temperature")
+    }
+    assert "another switch answered at LID" in answer["msg"]
+    # An answer without a GUID is the switch's.
+    answer = verify(healthy, cut={"ibswinfo": re.sub("GUID.*\n", "", valid)}, switch_health=True)
     assert answer["verdict"] == "pass"
     # Not asked.
     assert verify(healthy, cut={"ibswinfo": failed})["verdict"] == "pass"
@@ -424,6 +440,17 @@ def test_switches_that_were_asked_and_not_received_are_not_measured(verify, heal
     assert answer["causes"] == []
     assert len(answer["doubts"]) == 6
     assert "not asked: " in answer["doubts"][-1]["text"]
+
+
+def test_switches_are_not_measured_by_a_saved_sweep(verify, healthy, tmp_path):
+    path = tmp_path / "sweep.txt"
+    path.write_text(answers_of(healthy)["ibnetdiscover"])
+    out = {"sweep_files": {"ibnetdiscover": str(path)}, "without": TOOLS}
+    assert verify(healthy, **out)["doubts"] == []
+    answer = verify(healthy, switch_health=True, **out)
+    assert kinds(answer["doubts"]) == {("switch_psu", "fabric")}
+    assert "no switch was asked: the sweep is a saved one" in answer["msg"]
+    assert answer["verdict"] == "not_measured"
 
 
 def test_check_mode_judges_and_writes_nothing(verify, tmp_path):

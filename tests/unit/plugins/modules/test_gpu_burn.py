@@ -24,13 +24,19 @@ from checkout import ROOT
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._burn import control as _burn_app
 from ansible_collections.baremetal.dgx.plugins.module_utils._burn import parent as _burn_parent
-from ansible_collections.baremetal.dgx.plugins.module_utils._burn.control import archive
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn.control import (
+    archive,
+    settings_of,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._burn.plan import (
     NAMES,
     settings_from_data,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._burn.state import load
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import run as run_command
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_validation import calls
 from ansible_collections.baremetal.dgx.plugins.modules import gpu_burn
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.calls import completed
 
 HARDWARE = ROOT / "virtual_pod" / "hardware"
 BUSES = ("1b", "43", "52", "61", "9d", "c3", "d1", "df")
@@ -252,6 +258,35 @@ def test_what_cannot_run_is_not_measured(node, state, params, text, remedy):
             if one["subject"].endswith(f"/{gpu}") and one["status"] == "not_measured"
         ]
         assert any(text in one and remedy in fix for one, fix in messages), messages
+
+
+@pytest.mark.parametrize(
+    ("thresholds", "says"),
+    [
+        (
+            {"bf_16": 700},
+            "thresholds.bf_16: 'bf_16' does not fit; write bf16, fp8, fp16, tf32, fp64, ",
+        ),
+        ({"BF16": 700}, "thresholds.BF16: 'BF16' does not fit; write bf16"),
+        ({"bf16": "fast"}, "thresholds.bf16: a number is wanted, this is the text 'fast'"),
+        ({"bf16": {"min": 700}}, "thresholds.bf16: a number is wanted, this is a mapping"),
+        ({"hbm": "nan"}, "thresholds.hbm: a number is wanted, this is the number nan"),
+        ({"hbm": -1}, "thresholds.hbm: -1 is out of range; write a number from 0 to 1000000"),
+    ],
+)
+def test_thresholds_that_are_none_are_refused_before_it_starts(
+    run_module, tmp_path, thresholds, says
+):
+    """By the module and by the program of a node; what spells a number is one."""
+    options = {"node": "dgx-01", "folder": str(tmp_path / "burn")}
+    answer = run_module(gpu_burn.main, {**options, "thresholds": thresholds})
+    assert answer["failed"]
+    assert answer["msg"].startswith(says)
+    given = completed("gpu_burn", {**options, "thresholds": thresholds})
+    with pytest.raises(ValueError, match=re.escape(says)):
+        calls.call(run_command, "gpu_burn", given, lambda: "")
+    assert not (tmp_path / "burn").exists()
+    settings_of({**given, "thresholds": {"bf16": "700", "peer": 0}})
 
 
 def test_no_cuda_driver(node, libraries, tmp_path, monkeypatch):

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import socket
 
@@ -74,6 +75,31 @@ def test_the_release_of_the_fabric_manager_comes_from_its_program(health):
 
 
 @pytest.mark.parametrize(
+    ("script", "status", "words"),
+    [
+        ("echo '  MIG 7g.80gb     Device  0: (UUID: MIG-1)'", "pass", "7g.80gb"),
+        ("true", "fail", "none"),
+        ("echo 'Failed to initialize NVML'; exit 255", "not_measured", "ended with 255"),
+    ],
+)
+def test_the_instances_of_a_gpu_come_from_nvidia_smi(
+    health, monkeypatch, tmp_path, script, status, words
+):
+    tool = tmp_path / "nvidia-smi"
+    tool.write_text(f"#!/bin/sh\necho 'GPU 3: NVIDIA H100 80GB HBM3 (UUID: GPU-3)'\n{script}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    health.node.state("gpu.3.mig = 1\n")
+    profile = BUILT_IN["dgx_h100"]
+    profile = {**profile, "gpus": {**profile["gpus"], "mig": {"3": ["7g.80gb"]}}}
+    answer = health(profile=profile, fail_on=[])
+    (record,) = [one for one in answer["records"] if one["check"] == "gpu.mig_instances"]
+    assert (record["subject"], record["status"]) == ("gpu:dgx-01/3", status)
+    assert words in (record["text"] if record["measured"] is None else record["measured"]["value"])
+    assert answer["verdict"] == status
+
+
+@pytest.mark.parametrize(
     ("script", "message"),
     [
         ("echo 'error while loading shared libraries'; exit 127", "ended with 127"),
@@ -124,7 +150,21 @@ def test_the_host_name_is_the_node(health):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"thresholds": {"gpu.colour": 3}}, "thresholds: no check is called gpu.colour"),
+        (
+            {"thresholds": {"gpu.colour": 3}},
+            "thresholds.gpu.colour: no check of gpu_health is called",
+        ),
+        (
+            {"thresholds": {"gpu.power_limit": "fast"}},
+            "thresholds.gpu.power_limit: a number is wan",
+        ),
+        ({"thresholds": {"gpu.persistence": True}}, "thresholds.gpu.persistence: text is wanted"),
+        ({"thresholds": {"gpu.identity": 1}}, "thresholds.gpu.identity: true or false is wanted"),
+        ({"thresholds": {"gpu.count": "eight"}}, "thresholds.gpu.count: a number is wanted"),
+        (
+            {"thresholds": {"gpu.model": ["x"]}},
+            "thresholds.gpu.model: a text or a number is wanted",
+        ),
         ({"profile": {"gpus": {"count": 4, "pci": ["1b:00.0"]}}}, "gpus.count is 4"),
         ({"profile": {"gpus": {"count": "eight"}}}, "eight"),
     ],

@@ -168,6 +168,14 @@ def test_killed_between_file_and_boot_loader(grub, bring, node, tools, monkeypat
     assert "iommu=pt" not in (node / "grub.cfg").read_text()
 
 
+def test_a_clock_that_was_ahead_costs_one_more_run(grub, bring, node):
+    bring(arguments=["iommu=pt"])
+    ahead = os.stat(node / "grub.cfg").st_mtime + 7200
+    os.utime(_kernel._DROP_IN, (ahead, ahead))
+    assert bring(arguments=["iommu=pt"])["actions"] == ["update-grub"]
+    assert bring(arguments=["iommu=pt"])["changed"] is False
+
+
 def test_nothing_declared_nothing_done(grub, bring, node):
     answer = bring()
     assert answer["changed"] is False

@@ -19,18 +19,18 @@ CONTROL = """\
 Package: {name}
 Version: {version}
 Architecture: all
-Maintainer: nobody <nobody@example.org>
+Maintainer: Jörg <joerg@example.org>
 Depends: {depends}
 Description: an empty package
  of a test
 """
 
 
-def make_deb(folder: Path, name: str, version: str, depends: str = "") -> None:
+def make_deb(folder: Path, name: str, version: str, depends: str = "", code: str = "utf-8") -> None:
     tree = folder / "tree"
     (tree / "DEBIAN").mkdir(parents=True)
     text = CONTROL.format(name=name, version=version, depends=depends)
-    (tree / "DEBIAN/control").write_text(text.replace("Depends: \n", ""))
+    (tree / "DEBIAN/control").write_bytes(text.replace("Depends: \n", "").encode(code))
     target = folder / f"{name}_{version.replace(':', '%3a')}_all.deb"
     subprocess.run(["dpkg-deb", "-b", str(tree), str(target)], check=True, capture_output=True)
     shutil.rmtree(tree)
@@ -89,6 +89,16 @@ def test_files_become_a_repository_once(debs):
         "Package: nvidia-fabricmanager",
         "Package: nvidia-open",
     ]
+
+
+@needs_dpkg
+def test_what_a_package_says_in_another_code_stays_as_it_is(site):
+    make_deb(site.folder, "old", "1", code="latin-1")
+    assert site()["changed"]
+    index = (site.target / "Packages").read_bytes()
+    assert "Jörg".encode("latin-1") in index
+    line = f" {hashlib.sha256(index).hexdigest()} {len(index)} Packages"
+    assert line in (site.target / "Release").read_text().splitlines()
 
 
 @needs_dpkg

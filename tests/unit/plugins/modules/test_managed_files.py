@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 
 import pytest
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._core import files
 from ansible_collections.baremetal.dgx.plugins.modules import managed_files
 
 
@@ -201,6 +203,27 @@ def test_a_folder_stays_with_what_is_not_named(bring, tmp_path):
     result = bring([{"path": "d/a", "state": "absent"}, {"path": "d", "state": "absent"}])
     assert "is a directory with 1 entries" in result["msg"]
     assert sorted(path.name for path in below.iterdir()) == ["a", "b"]
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_folder_goes_with_what_a_killed_writer_has_left(bring, tmp_path, killed):
+    below = tmp_path / "d"
+    below.mkdir()
+    child = os.fork()
+    if not child:
+        with files.open_folder(str(below)) as folder:
+            folder.prepare("key", "secret", 0o600)
+            os.kill(os.getpid(), signal.SIGKILL if killed else signal.SIGSTOP)
+    os.waitpid(child, os.WUNTRACED)
+    gone = [{"path": "d/key", "state": "absent"}, {"path": "d", "state": "absent"}]
+    results = [bring(gone, check=True), bring(gone)]
+    if not killed:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        assert all("is a directory with 1 entries" in result["msg"] for result in results)
+        results = [bring(gone)]
+    assert all(result["changed"] for result in results)
+    assert not below.exists()
 
 
 @pytest.mark.parametrize("below", ["", "/images", "/deep/er/images"])

@@ -46,12 +46,15 @@ def cables(units=2, each=4, rails=2, rate=400):
 
 
 class Cluster:
-    """Nodes with states; `slow` runs slowly, `wrong` sums wrongly, `hangs` does not end."""
+    """Nodes with states; `slow` runs slowly, `wrong` sums wrongly, `hangs` does not end.
+
+    `glitches` are runs, by their number, whose sum is wrong with any nodes.
+    """
 
     def __init__(self):
         self.states, self.slow, self.wrong, self.hangs = {}, set(), set(), set()
         self.pairs, self.refuses, self.silent = [], False, False
-        self.held, self.calls = [], []
+        self.glitches, self.held, self.calls = set(), [], []
 
     def __call__(self, argv, timeout_s=30, env=None):
         self.calls.append((list(argv), dict(env or {})))
@@ -94,7 +97,7 @@ class Cluster:
         rails = len(env["NCCL_IB_HCA"].split(","))
         bad = set(nodes) & self.slow or any(set(pair) <= set(nodes) for pair in self.pairs)
         bw = rails * 50 * (0.5 if bad else 0.95)
-        wrong = 3 if set(nodes) & self.wrong else 0
+        wrong = 3 if set(nodes) & self.wrong or len(self.sizes) in self.glitches else 0
         ranks = "\n".join(
             f"#  Rank {node * 8 + gpu:>2} Group  0 Pid   1 on {name} device {gpu} [0x1b] H100"
             for node, name in enumerate(nodes)
@@ -196,6 +199,38 @@ def test_a_node_passes_by_a_group_over_all_of_its_rails(groups, cluster):
     # Not alone to blame, and not cleared.
     cluster.slow, cluster.pairs = set(), [("dgx-02", "dgx-07")]
     assert passed(groups(kinds=["all"])) == set()
+
+
+def test_a_wrong_sum_is_not_outvoted_and_clears_no_node(groups, cluster):
+    """Right sums after it do not unsay it, those of a larger group neither."""
+    cluster.glitches = {1}
+    answer = groups(kinds=["su", "all"])
+    assert cluster.sizes == [4, 4, 4, 4, 8]
+    ((key, record),) = of(answer, "fail").items()
+    assert key == ("groups.correct", "nodes:dgx-01,dgx-02,dgx-03,dgx-04")
+    assert record["measured"] == {"value": 6, "unit": "wrong values"}
+    assert record["text"] == "su su1: values that are wrong; 1 of 3 runs have some"
+    cleared = [name for check, name in of(answer, "pass") if check == "groups.culprit"]
+    assert cleared == [f"node:dgx-{n:02}" for n in (5, 6, 7, 8)]
+    # Where a node is to blame for it, it explains what the others had a part in.
+    cluster.glitches, cluster.wrong = set(), {"dgx-06"}
+    answer = groups(kinds=["su", "all"])
+    assert {check for check, _name in of(answer, "fail")} == {
+        "groups.busbw", "groups.culprit", "groups.correct",
+    }  # fmt: skip
+    cleared = [name for check, name in of(answer, "pass") if check == "groups.culprit"]
+    assert cleared == [f"node:dgx-{n:02}" for n in (1, 2, 3, 4, 5, 7, 8)]
+
+
+def test_nodes_that_had_a_wrong_sum_are_no_measure_for_others(groups, cluster):
+    cluster.glitches, cluster.slow = {1}, {"dgx-03"}
+    answer = groups(plan=cables(units=2, each=2), kinds=["su"])
+    assert ("groups.unseparated", "nodes:dgx-03,dgx-04") in of(answer, "fail")
+    # Nor those of one half for the other half.
+    cluster.calls, cluster.glitches = [], {3}
+    answer = groups(plan=cables(units=1, each=3), kinds=["all"])
+    assert cluster.sizes == [3, 3, 2, 2, 2]
+    assert ("groups.unseparated", "nodes:dgx-01,dgx-02,dgx-03") in of(answer, "fail")
 
 
 def test_two_nodes_that_fail_only_together_are_no_culprits(groups, cluster):

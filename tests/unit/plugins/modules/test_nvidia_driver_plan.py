@@ -261,6 +261,16 @@ def test_disagreement_is_told_and_fails(ask, node):
         assert len(answer["findings"]) == 1
 
 
+def test_dcgm_that_its_role_replaces_later_fails_no_driver(ask, node):
+    """DCGM 3, alone and beside DCGM 4."""
+    node.install()
+    for name, version in (("", "1:3.3.9"), ("-4-core", "1:4.6.0-1"), ("-4-cuda12", "1:4.6.0-1")):
+        node.packages((f"datacenter-gpu-manager{name}", version))
+        assert ask("verified", dcgm=False)["findings"] == []
+        (line,) = ask("verified", fail_on=[])["findings"]
+        assert " stack.dcgm: " in line
+
+
 def test_several_obstacles_are_several_lines(ask, node):
     node.write("sys/module/nouveau/refcnt", "0\n")
     node.packages(("nvidia-driver-570-open", "570.86.15-0ubuntu1"), status="hi ")
@@ -364,6 +374,89 @@ def test_a_branch_alone_is_pinned_as_the_next_run_pins_it(ask, node):
     (node.tools / "madison.txt").write_text(offers.replace("580.178.04", "580.200.01"))
     again = ask("offered", **branch)
     assert (again["pin"], again["missing"]) == (first["pin"], [])
+
+
+def runs(node, version, kind="Open Kernel Module for x86_64"):
+    """A driver that is loaded, and that no package brought."""
+    node.write("sys/module/nvidia/version", version + "\n")
+    text = f"NVRM version: NVIDIA UNIX {kind}  {version}  Release Build\n"
+    node.write("proc/driver/nvidia/version", text)
+
+
+@pytest.mark.parametrize("state", ["plan", "offered"])
+def test_a_branch_alone_replaces_no_loaded_driver_without_consent(ask, node, monkeypatch, state):
+    """NVIDIA's .run file has loaded it; which version the packages have is known only later."""
+    serving = "dgx-02 is in service in Slurm (IDLE)"
+    monkeypatch.setattr(states, "in_service", lambda run: serving)
+    branch = {"version": "", "branch": "580"}
+    offers = "".join(f"{name} | {V}-1ubuntu1 | x\n" for name in NAMES)
+    (node.tools / "madison.txt").write_text(offers)
+    assert "failed" not in ask(state, **branch), "nothing is loaded that a job could use"
+    runs(node, "580.95.05")
+    (line,) = ask(state, **branch)["findings"]
+    assert line.startswith("driver 580.95.05 is loaded and the newest of 580 is declared; ")
+    assert "allow it with nvidia_driver_reload_allowed: true" in line
+    (line,) = ask(state, reload_allowed=True, **branch)["findings"]
+    assert f", and {serving}; drain this node" in line
+    monkeypatch.setattr(states, "in_service", lambda run: "")
+    answer = ask(state, reload_allowed=True, **branch)
+    assert (answer["findings"], answer["missing"]) == ([], NAMES)
+    node.install("580.95.05")
+    monkeypatch.setattr(states, "in_service", lambda run: serving)
+    answer = ask(state, **branch)
+    assert (answer["findings"], answer["missing"]) == ([], []), "a converged node stays as it is"
+
+
+def test_a_branch_alone_does_not_go_below_the_loaded_driver(ask, node):
+    runs(node, "580.200.01")
+    offers = "".join(f"{name} | {V}-1ubuntu1 | x\n" for name in NAMES)
+    (node.tools / "madison.txt").write_text(offers)
+    given = {"version": "", "branch": "580", "reload_allowed": True}
+    (line,) = ask("offered", **given)["findings"]
+    assert line == (
+        f"the loaded driver 580.200.01: newer than the offered driver {V}, and without a version "
+        "nothing goes back; declare the newer one as nvidia_driver_version"
+    )
+    assert "failed" not in ask("offered", reload_allowed=True), "declared, it may go back"
+
+
+def test_the_other_modules_of_a_branch_wait_for_consent_and_make_room(ask, node):
+    """cuda-drivers of one version are replaced by nvidia-open of the same."""
+    old = ["cuda-drivers-580", "nvidia-dkms-580", "nvidia-kernel-source-580"]
+    node.packages(*((name, f"{V}-1ubuntu1") for name in (*old, *NAMES[2:])))
+    runs(node, V, kind="x86_64 Kernel Module")
+    (node.tools / "modinfo.txt").write_text(f"version: {V}\nlicense: NVIDIA\n")
+    (line,) = ask("plan")["findings"]
+    assert line.startswith(
+        f"driver {V} is loaded and {V} is declared, open modules instead of proprietary ones; the "
+        "change needs a reload or a reboot"
+    )
+    answer = ask("plan", reload_allowed=True)
+    assert (answer["missing"], answer["removals"]) == (NAMES[:2], sorted(old))
+    # They are on disk now, and the old ones are still loaded.
+    node.packages(*((name, f"{V}-1ubuntu1") for name in NAMES[:2]))
+    (node.tools / "modinfo.txt").write_text(f"version: {V}\nlicense: Dual MIT/GPL\n")
+    for modules in ("auto", "open"):
+        answer = ask("verified", kernel_modules=modules, fail_on=[])
+        assert answer["next_step"] == "reload"
+        (remedy,) = (one["remedy"] for one in answer["records"] if one["check"] == "stack.modules")
+        assert remedy == "drain this node, then reload the driver or reboot"
+
+
+def test_a_declared_nccl_replaces_another_and_is_held(ask, node):
+    nccl = "libnccl2=2.27.7-1+cuda13.0"
+    node.install()
+    node.packages(("libnccl2", "2.19.3-1+cuda12.3"))
+    answer = ask("plan", extra=[nccl])
+    assert answer["missing"] == ["libnccl2"]
+    assert answer["held"] == [*NAMES, "libnccl2"]
+    (node.tools / "madison.txt").write_text("libnccl2 | 2.26.2-1+cuda12.8 | x\n")
+    assert "no source has libnccl2 2.27.7-1+cuda13.0" in ask("offered", extra=[nccl])["msg"]
+    answer = ask("plan", extra=["libnccl2"])
+    assert (answer["missing"], answer["held"]) == ([], NAMES), "any version is declared"
+    node.packages(("libnccl2", "2.19.3-1+cuda12.3"), status="hi ")
+    (line,) = ask("plan", extra=[nccl])["findings"]
+    assert line.startswith("libnccl2 is held at 2.19.3-1+cuda12.3 and blocks 2.27.7-1+cuda13.0; ")
 
 
 def test_offered_and_headers(ask, node):

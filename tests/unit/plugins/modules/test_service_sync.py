@@ -119,6 +119,34 @@ def test_restarted_by_hand_with_the_old_definition(host, slurmd):
     assert host.up_to_date(slurmd)
 
 
+@pytest.mark.parametrize("failed", [False, True])
+def test_what_goes_on_without_its_file_is_stopped_and_does_not_come_back(
+    host, slurmd, monkeypatch, failed
+):
+    """A run before this one, or an older release, has removed the file and not stopped it."""
+    monkeypatch.setattr(_units_host, "UNIT_FOLDERS", [str(host.folder / "units")])
+    link = host.folder / "units/multi-user.target.wants/slurmd.service"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(slurmd.definition)
+    sync(host, want(slurmd))
+    host.write(str(slurmd.definition), None)
+    if failed:
+        slurmd.restarts_itself = False
+        host.die(slurmd, "exit-code", 1)
+    gone = Wanted("slurmd.service", state="stopped", missing_ok=True, enabled=False)
+    done = ["disable slurmd.service", f"{'reset-failed' if failed else 'stop'} slurmd.service"]
+    predicted = sync(host, gone, check=True)
+    assert predicted.actions == ["daemon-reload", *done]
+    outcome = sync(host, gone)
+    assert outcome.actions == predicted.actions
+    assert outcome.reasons["slurmd.service"] != ["it is not installed"]
+    assert (slurmd.alive, slurmd.active) == (False, "inactive")
+    assert not link.is_symlink()
+    assert host.commands[-2] == "daemon-reload"
+    assert sync(host, gone).actions == []
+    assert outcome.after["slurmd.service"].describe() == "not installed"
+
+
 def test_check_mode_predicts_and_touches_nothing(host, slurmd):
     for change in (lambda: None, lambda: host.write(slurmd.reads[0], "key 2")):
         change()

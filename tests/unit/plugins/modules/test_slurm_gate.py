@@ -159,7 +159,8 @@ def test_many_nodes_are_let_in_together(gate):
         calls.append(argv)
         return slurm(argv, timeout_s, env)
 
-    answer = gate(counted, verdicts=[verdict(slurm, name, "pass") for name in names])
+    good = [verdict(slurm, name, "pass", ago=-1) for name in names]
+    answer = gate(counted, verdicts=good)
     assert len(answer["actions"]) == 200
     assert all(node.usable for node in slurm.nodes.values())
     assert len(calls) <= 30
@@ -229,6 +230,12 @@ def test_new_nodes_start_drained(gate, slurm, tmp_path):
     # its board was replaced
     renewed = gate(slurm, state="introduced", nodes=names, renewed=["dgx-09"])
     assert taken(renewed) == [("dgx-09", "drain")]
+    assert slurm.nodes["dgx-09"].reason.startswith("dgx-gate: replaced node, run validate_nodes #r")
+    # What was measured before shows nothing about the new one.
+    former = gate(slurm, verdicts=[verdict(slurm, "dgx-09", "pass")])
+    assert (former["actions"], slurm.nodes["dgx-09"].usable) == ([], False)
+    gate(slurm, verdicts=[verdict(slurm, "dgx-09", "pass", ago=-1)])
+    assert slurm.nodes["dgx-09"].usable
 
 
 def test_a_node_that_leaves_and_comes_back_is_new(gate, slurm):
@@ -307,7 +314,7 @@ def test_spares_come_in_and_go_back(gate, slurm):
     spares = {"spares": ["dgx-08"], "spares_in_service": 1}
     gate(slurm, state="remembered")
     gate(slurm, state="introduced", nodes=list(slurm.nodes), renewed=["dgx-08"])
-    good = verdict(slurm, "dgx-08", "pass")
+    good = verdict(slurm, "dgx-08", "pass", ago=-1)
     assert taken(gate(slurm, verdicts=[good], **spares)) == [("dgx-08", "reword")]
     answer = gate(slurm, verdicts=[good, verdict(slurm, "dgx-02", "fail")], **spares)
     assert taken(answer) == [("dgx-02", "drain"), ("dgx-08", "swap_in")]

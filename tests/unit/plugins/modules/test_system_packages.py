@@ -108,10 +108,20 @@ class AptModel:
         verb = "remove" if "remove" in names else "install"
         names = [name for name in names if name != verb]
         if verb == "install":
+            gone = [name[:-1] for name in names if name.endswith("-")]
+            names = [name for name in names if not name.endswith("-")]
             unknown = [name for name in names if name not in self.archive]
             if unknown:
                 return 100, "", f"E: Unable to locate package {unknown[0]}"
-            gone = [x for n in names for x in self.replaces.get(n, ()) if x in self.status]
+            held = [name for name in gone if self.status[name][0] == "h"]
+            if held and "--allow-change-held-packages" not in words:
+                return 100, "", "E: Held packages were changed and -y was used without .."
+            gone += [
+                x
+                for n in names
+                for x in self.replaces.get(n, ())
+                if x in self.status and x not in gone
+            ]
         else:
             gone = names + [x for n in names for x in self.needs.get(n, ())]
             names = []
@@ -208,6 +218,24 @@ def test_a_removal_that_would_remove_others_is_refused(apt, bring):
     assert "base" in apt.status
     assert bring(absent=["base", "ui"])["changed"] is True
     assert set(apt.status) == {"timesyncd"}
+
+
+def test_what_takes_a_place_is_to_be_had_before_that_is_empty(apt, bring):
+    """DCGM 3 makes room for DCGM 4, and a source without that would leave the node with none."""
+    apt.status["dcgm3"] = ["h", "i", "3.3.9"]
+    apt.replaces["dcgm4"] = ["dcgm3"]
+    params = {"present": ["dcgm4"], "absent": ["dcgm3"]}
+    answer = bring(**params)
+    assert "Unable to locate package dcgm4" in answer["msg"]
+    assert apt.status["dcgm3"] == ["h", "i", "3.3.9"]
+    apt.archive["dcgm4"] = "4.6.0"
+    # What conflicts is not installed beside the other, not even in the rehearsal.
+    assert bring(**params)["actions"] == ["release dcgm3", "remove dcgm3", "install dcgm4"]
+    assert "dcgm3" not in apt.status
+    assert apt.status["dcgm4"] == ["i", "i", "4.6.0"]
+    apt.log.clear()
+    assert bring(**params)["changed"] is False
+    assert apt.tools() == ["dpkg-query"]
 
 
 def test_what_a_killed_run_left_is_finished(apt, bring):
@@ -363,7 +391,13 @@ class DnfModel:
         elif words[:3] == ["rpm", "-e", "--test"]:
             users = [u for n in words[3:] for u in self.needed_by.get(n, ()) if u not in words]
             rc, out = (1, f"error: {words[3]} is needed by {users[0]}") if users else (0, "")
+        elif "--downloadonly" in words:
+            # As the solver of dnf, which may erase what conflicts with this option alone.
+            beside = "dcgm3" in self.installed and "--allowerasing" not in words
+            if beside or not self.archive.issuperset(words[words.index("--allowerasing") + 1 :]):
+                rc, out = 1, "Error: Unable to find a match, or conflicts with dcgm3"
         elif "install" in words:
+            assert "dcgm3" not in self.installed
             self.installed.update(dict.fromkeys(words[words.index("install") + 1 :], "1-1"))
         elif "remove" in words:
             for name in words[words.index("--noautoremove") + 1 :]:
@@ -373,6 +407,7 @@ class DnfModel:
         return CommandResult(tuple(words), ENDED, rc, out)
 
     versionlock = (0, "")
+    archive = frozenset(["tzdata"])
 
 
 @pytest.fixture
@@ -406,6 +441,17 @@ def test_dnf_removal_that_breaks_others_is_refused(dnf, bring):
     assert "is needed by ui" in answer["msg"]
     assert bring(absent=["tzdata", "ui"])["changed"] is True
     assert dnf.installed == {}
+
+
+def test_dnf_has_what_takes_a_place_before_that_is_empty(dnf, bring):
+    dnf.installed["dcgm3"] = "3.3.9-1"
+    params = {"present": ["dcgm4"], "absent": ["dcgm3"]}
+    assert "Unable to find a match" in bring(**params)["msg"]
+    assert "dcgm3" in dnf.installed
+    dnf.archive = frozenset(["dcgm4"])
+    assert bring(**params)["actions"] == ["remove dcgm3", "install dcgm4"]
+    assert sorted(dnf.installed) == ["dcgm4", "tzdata"]
+    assert bring(**params)["changed"] is False
 
 
 def test_dnf_finds_a_name_with_its_version(dnf, bring):

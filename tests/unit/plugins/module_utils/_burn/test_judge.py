@@ -47,6 +47,8 @@ def test_thresholds_of_the_model_and_of_the_site():
         product(state, address, 580)
     assert judged(state) == {(str(number), "burn.rate_bf16") for number in range(4)}
     assert judged(state, thresholds={"bf16": 570}) == set()
+    thresholds.check_own({"bf16": None})
+    assert judged(state, thresholds={"bf16": None}) == judged(state)
 
 
 def test_slow_though_legal():

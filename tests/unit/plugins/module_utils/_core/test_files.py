@@ -206,6 +206,27 @@ def test_only_regular_files_are_read(tmp_path: Path) -> None:
         files.read_bytes(str(tmp_path / "none"))
 
 
+def test_a_file_that_its_user_may_have_exchanged(tmp_path: Path) -> None:
+    path = tmp_path / "keys"
+    assert files.text_of_user(str(path)) is None
+    (tmp_path / "there").write_bytes(b"key\xff\r\n")
+    path.symlink_to("there")
+    assert files.text_of_user(str(path)) == "key\udcff\r\n"
+    assert files.text_of_user(str(path / "below")) is None
+    with pytest.raises(OSError, match="more than 4 bytes"):
+        files.text_of_user(str(path), 4)
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    with pytest.raises(UnsafeError, match=f"{path}: is not a regular file"):
+        files.text_of_user(str(path))
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(UnsafeError, match=f"{path}: is not a regular file"):
+        files.text_of_user(str(path))
+    with pytest.raises(IsADirectoryError):
+        files.text_of_user(str(tmp_path))
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [(b"", "is empty"), (b"{\n,", "not JSON: .*line 2"), (b"\xff", "not UTF-8 text, byte 0")],

@@ -154,7 +154,7 @@ def test_a_bare_node_gets_all_in_one_version():
         "libnccl2=2.30.4-1+cuda13.0",
         f"linux-headers-{KERNEL}",
     )
-    assert work.held == NAMES
+    assert work.held == (*NAMES, "libnccl2")
     assert work.missing == (*NAMES, "libnccl2", f"linux-headers-{KERNEL}")
     assert work.changes_driver
     assert refused(replace(BARE, headers=False)) == []
@@ -345,6 +345,23 @@ def test_nothing_is_changed_under_a_job(consent):
     assert refused(replace(SOUND, steps=("4711.0",)), consent=consent) == []
 
 
+def test_dnf_does_not_change_the_flavour():
+    """The packages conflict; dnf would refuse after the module stream was switched."""
+    driver = select("rhel9", replace(REQUEST, modules="proprietary"), KERNEL).driver
+    there = packages(*((name, f"{V}-1.el9") for name in driver))
+    seen = replace(
+        SOUND, system="rhel9", packages=there, loaded_flavour="proprietary", on_disk_flavour=""
+    )
+    (line,) = refused(seen, consent=Consent(reload=True))
+    assert line == (
+        "kmod-nvidia-latest-dkms is installed, and dnf does not replace it by open modules; drain "
+        "this node, run `dnf remove kmod-nvidia-latest-dkms` on it, and run again"
+    )
+    del there["kmod-nvidia-latest-dkms"]
+    assert refused(seen, consent=Consent(reload=True)) == []
+    assert "open modules instead of proprietary ones" in refused(seen)[0]
+
+
 def test_nouveau_needs_a_reboot():
     seen = replace(BARE, modules=frozenset({"nouveau"}))
     (line,) = refused(seen)
@@ -478,7 +495,7 @@ def test_a_loaded_driver_is_not_the_declared_one():
 
 
 def test_the_flavour_counts_where_it_is_declared_or_the_only_one():
-    closed = replace(SOUND, loaded_flavour="proprietary")
+    closed = replace(SOUND, loaded_flavour="proprietary", on_disk_flavour="proprietary")
     assert failed(closed) == {}
     assert list(failed(closed, replace(REQUEST, modules="open"))) == ["stack.modules"]
     assert "stack.modules" in failed(closed, replace(REQUEST, gpu="b200"))
@@ -509,6 +526,7 @@ def test_the_way_to_gpu_memory_follows_kernel_and_driver(flavour, kernel, module
     seen = replace(
         SOUND,
         loaded_flavour=flavour,
+        on_disk_flavour=flavour,
         kernel=kernel,
         modules=frozenset((*SOUND.modules, *modules)),
     )
@@ -551,7 +569,8 @@ def test_what_cannot_be_asked_is_not_measured():
         ([("-4-core", "1:4.6.0-1"), ("-4-cuda12", "1:4.6.0-1")], "fail", "lacks"),
         ([("-4-core", "1:4.6.0-1"), ("-4-cuda13", "1:4.5.3-1")], "fail", "4.5.3"),
         ([("-4-core", "1:4.6.0-1"), ("", "1:3.3.9")], "fail", "both installed"),
-        ([("", "1:3.3.9")], "pass", "DCGM 3"),
+        # It has plug-ins for CUDA 10, 11 and 12, and runs none with a driver of CUDA 13.
+        ([("", "1:3.3.9")], "fail", "DCGM 3 with driver 580.126.20, which has CUDA 13"),
     ],
 )
 def test_dcgm_fits_the_driver(names, status, words):
@@ -560,6 +579,19 @@ def test_dcgm_fits_the_driver(names, status, words):
     (record,) = [record for record in records if record.check == "stack.dcgm"]
     assert record.status == status
     assert words in record.text
+
+
+def test_dcgm_3_fits_drivers_of_cuda_12():
+    more = packages(("datacenter-gpu-manager", "1:3.3.9"))
+    for driver, status, remedy in (
+        (OLD, "pass", ""),
+        (V, "fail", "install datacenter-gpu-manager-4-core and datacenter-gpu-manager-4-cuda13 "),
+    ):
+        records = agree(replace(SOUND, loaded=driver, packages=more), REQUEST, "dgx-01")
+        (record,) = [record for record in records if record.check == "stack.dcgm"]
+        assert record.status == status
+        assert record.remedy.startswith(remedy)
+        assert bool(record.remedy) == (status == "fail")
 
 
 def test_user_space_of_a_later_cuda_does_not_start():
@@ -596,4 +628,8 @@ def test_next_step():
     assert next_step(BARE) == ""
     assert next_step(replace(SOUND, loaded="")) == "load"
     assert next_step(replace(SOUND, loaded=OLD)) == "reload"
+    assert next_step(replace(SOUND, loaded_flavour="proprietary")) == "reload"
+    # What cannot be asked is not another flavour.
+    assert next_step(replace(SOUND, loaded_flavour="")) == ""
+    assert next_step(replace(SOUND, on_disk_flavour="")) == ""
     assert next_step(replace(SOUND, modules=frozenset({"nouveau"}))) == "reboot"

@@ -157,6 +157,23 @@ def test_each_layer_has_its_own_last_word():
     }
 
 
+def test_a_layer_that_is_asked_no_more_has_no_last_word():
+    first = batch(
+        RUN, 0, "n", [record("gpu.ecc", "gpu:n/0"), record("fio.data", "mount:n/r", FAIL)]
+    )
+    other = batch(RUN, 300, "m", [record("fio.data", "mount:m/r", FAIL)])
+    ended = batch(RUN, 500, "n", [record("gpu.ecc", "gpu:n/0")], ended=["fio"])
+    found = heads(first + other + ended)
+    assert sorted(current(found)) == [("m", "fio"), ("n", "gpu")]
+    # A store of a release before that.
+    for one in found:
+        del one.head["ended"]
+    assert not_pass(current(found))["fio.data", "mount:n/r"] == FAIL
+    # It is asked again.
+    again = batch(RUN, 900, "n", [record("fio.data", "mount:n/r")])
+    assert ("n", "fio") in current(heads(first + ended + again))
+
+
 def test_what_changed_since_the_run_before():
     before = batch(
         "20260301T000000Z-validate_nodes", 0, "n",
@@ -217,6 +234,15 @@ def test_a_burn_in_that_is_told_again_failed_when_it_burned():
     assert line["at"] == burnt
     line = only(history_lines(head, [healthy], parts_of([healthy])))
     assert line["at"] == report
+
+
+def test_a_failure_that_stands_is_of_the_part_that_failed():
+    """Another GPU sits there now, and it failed nothing."""
+    now, stands = record("gpu.ecc", "gpu:n/0", PASS, 2), record("burn.hbm", "gpu:n/0", FAIL, 1)
+    records = [now, record("gpu.xid", "gpu:n/0"), stands]
+    found = history_lines({"run": RUN, "batch": 0, "at": "t"}, records, parts_of(records))
+    reported = {serial[-1]: (one["status"], one["checks"]) for serial, one in found.items()}
+    assert reported == {"1": (FAIL, ["burn.hbm"]), "2": (PASS, [])}
 
 
 def test_names_of_runs():

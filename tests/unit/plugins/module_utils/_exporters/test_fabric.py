@@ -31,7 +31,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._exporters.fabric im
     reading_to_data,
     settings_from_data,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import plan_to_data
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import CA, plan_to_data
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.parse_counters import Reading
 
 OURS = "baremetal_dgx_fabric"
@@ -56,7 +56,9 @@ class Tools:
         elif argv[0] == "iblinkinfo":
             out = states_text(seen)
         elif argv[0] == "ibswinfo":
-            out = self.switches.pop(0)
+            lid = int(argv[-1].partition("-")[2])
+            (guid,) = (one.guid for one in seen.devices.values() if one.lid == lid)
+            out = self.switches.pop(0).replace("0xfc6a1c0301000000", f"0x{guid}")
         elif argv[0] == "ibqueryerrors":
             out = self.world.counters(self.world.after, seen)
         else:
@@ -191,6 +193,91 @@ def test_counters_are_judged_between_two_runs(
     )
 
 
+def without(nodes: list[str]) -> World:
+    world = fresh("basepod-12")
+    world.start = world.key_of["dgx-0001", 0]
+    for node in nodes:
+        for rail in range(8):
+            world.remove(world.key_of[node, rail])
+    return world
+
+
+def test_totals_of_a_node_that_was_off_are_not_of_this_interval(
+    settings: Settings, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1e9]
+    monkeypatch.setattr(_fabric_collector.time, "time", lambda: clock[0])
+    found, _problems = metrics(settings, Tools(without(["dgx-0005"])))
+    assert [(one["kind"], one["node"]) for one in findings(found)] == [("node_absent", "dgx-0005")]
+    place = world.place(rail_end("dgx-0005", 4))
+    world.after = {place: {"LinkDownedCounter": 2, "SymbolErrorCounter": 700}}
+    clock[0] += 600
+    found, problems = metrics(settings, Tools(world))
+    assert problems == []
+    assert [(one["node"], one["rail"], one["status"]) for one in findings(found)] == [
+        ("dgx-0005", "4", "not_measured")
+    ]
+    clock[0] += 600
+    found, _problems = metrics(settings, Tools(world))
+    assert findings(found) == []
+    world.after = {place: {"LinkDownedCounter": 3, "SymbolErrorCounter": 700}}
+    clock[0] += 600
+    found, _problems = metrics(settings, Tools(world))
+    assert [(one["kind"], one["status"]) for one in findings(found)] == [("errors", "fail")]
+
+
+@pytest.mark.parametrize(
+    ("counters", "known"),
+    [({"PortXmitWait": 9}, True), ({"PortXmitWait": 9, "SymbolErrorCounter": 1}, False)],
+)
+@pytest.mark.parametrize("nodes", [["dgx-0005"], ["dgx-0005", "dgx-0006"]])
+def test_a_node_that_comes_back_without_errors_is_in_no_doubt(
+    nodes: list[str],
+    counters: dict[str, int],
+    known: bool,
+    settings: Settings,
+    world: World,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = [1e9]
+    monkeypatch.setattr(_fabric_collector.time, "time", lambda: clock[0])
+    metrics(settings, Tools(without(nodes)))
+    rails = [(node, rail) for node in nodes for rail in range(8)]
+    world.after = {world.place(rail_end(*rail)): counters for rail in rails}
+    clock[0] += 600
+    found, problems = metrics(settings, Tools(world))
+    assert problems == []
+    # One for each of them, also of many: it is none of a fabric that does not answer.
+    assert sorted((one["node"], int(one["rail"]), one["status"]) for one in findings(found)) == (
+        [] if known else [(*rail, "not_measured") for rail in rails]
+    )
+
+
+def test_devices_that_are_described_alike_have_a_series_each(
+    settings: Settings, world: World
+) -> None:
+    sharp = "Mellanox Technologies Aggregation Node"
+    guids = {"leaf-001": "fc6a1c0300010048", "leaf-002": "fc6a1c0300020048"}
+    for count, (leaf, guid) in enumerate(guids.items(), 5):
+        world.add(guid, CA, sharp)
+        world.link((world.key_of[leaf, -1], 65), (guid, 1))
+        world.after[guid, 1] = {"PortXmitWait": count}
+    world.add("fc6a1c0300030048", CA, "storage-01 mlx5_0")
+    world.link((world.key_of["leaf-001", -1], 66), ("fc6a1c0300030048", 1))
+    world.after["fc6a1c0300030048", 1] = {"PortXmitWait": 7}
+    found, _problems = metrics(settings, Tools(world))
+    series = {
+        dict(labels)["device"]: number
+        for (name, labels), number in found.items()
+        if name == f"{OURS}_port_errors_total"
+    }
+    assert series == {
+        f"{sharp} (0xfc6a1c0300010048)": 5,
+        f"{sharp} (0xfc6a1c0300020048)": 6,
+        "storage-01 mlx5_0": 7,
+    }
+
+
 @pytest.mark.parametrize("how", [TIMED_OUT, MISSING])
 @pytest.mark.parametrize("tool", ["ibnetdiscover", "ibqueryerrors", "sminfo"])
 def test_a_tool_that_does_not_answer_fails_nothing(
@@ -257,10 +344,13 @@ def test_the_fabric_of_another_cluster_is_not_judged(settings: Settings, world: 
 
 def test_readings_are_kept_and_grow_old() -> None:
     reading = Reading(
-        1000.0, {("a", 1): {"SymbolErrorCounter": 5}}, {("b", 0)}, True, left_out=True
+        1000.0, {("a", 1): {"SymbolErrorCounter": 5}}, {("b", 0)}, True, left_out=True, asked={"a"}
     )
     data = json.loads(json.dumps(reading_to_data(reading)))
     assert reading_from_data(data, 1600.0) == replace(reading, complaints=[])
+    # One that an earlier release kept.
+    earlier = {name: item for name, item in data.items() if name != "asked"}
+    assert reading_from_data(earlier, 1600.0) == replace(reading, asked=None)
     assert reading_from_data(data, 1001.0) is None
     assert reading_from_data(data, 900.0) is None
     assert reading_from_data(data, 1000.0 + 4 * 3600) is None
@@ -270,6 +360,7 @@ def test_readings_are_kept_and_grow_old() -> None:
         {},
         {**data, "ports": [["a"]]},
         {**data, "unread": 3},
+        {**data, "asked": 3},
         {**data, "at_s": "x"},
     ):
         assert reading_from_data(torn, 1600.0) is None

@@ -509,6 +509,13 @@ def test_growth_that_cannot_be_said(counter: str, before: int, now: int, why: st
     assert why in found.reason
 
 
+def test_growth_of_a_device_that_was_not_asked_before() -> None:
+    assert grown_between(None, 0, "SymbolErrorCounter", new=True) == Growth(0)
+    found = grown_between(None, 8, "SymbolErrorCounter", new=True)
+    assert (found.count, found.reason) == (None, "the reading before does not have this port")
+    assert "did not answer" in grown_between(None, None, "SymbolErrorCounter", new=True).reason
+
+
 @pytest.mark.parametrize(
     ("rate", "speed", "seconds", "allowed"),
     [

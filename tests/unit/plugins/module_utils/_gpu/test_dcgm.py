@@ -29,6 +29,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.dcgm import (
     Result,
     command,
     documents,
+    is_deep,
     judge,
     judge_result,
     judge_run,
@@ -140,6 +141,19 @@ def test_persistence_mode_off_fails_no_gpu() -> None:
         "dcgm.settings node:dgx-01": FAIL,
     }
     assert found["dcgm.settings", "node:dgx-01"].remedy.startswith("settings:")
+
+
+def test_settings_that_a_deep_test_names_are_its_own() -> None:
+    """A run at level 2, which does not ask that test, would end them."""
+    off = warning(CONFIG, "a graphics process", 8, 29)
+    found = records_of(of_4({"targeted_power": [entity(0), entity(1, "Fail", off)]}))
+    assert statuses(found) == {
+        "dcgm.targeted_power gpu:dgx-01/0": PASS,
+        "dcgm.targeted_power gpu:dgx-01/1": PASS,
+        "dcgm.settings_under_load node:dgx-01": FAIL,
+    }
+    assert is_deep("dcgm.settings_under_load")
+    assert not is_deep("dcgm.settings")
 
 
 def test_settings_do_not_hide_what_is_broken() -> None:
@@ -628,6 +642,8 @@ def test_every_level_has_its_tests_and_a_longer_limit() -> None:
     assert "pulse_test" in TESTS[4]
     assert "memory" in TESTS[2]
     assert not TESTS[1]
+    for level, tests in TESTS.items():
+        assert all(is_deep(f"dcgm.{test}") is (level > 2) for test in tests)
 
 
 def of_tests(*tests: Any, **more: Any) -> str:

@@ -341,6 +341,42 @@ def test_settings_that_the_inventory_wants_otherwise() -> None:
     assert outcome(found) == expect("?mig")
 
 
+@pytest.mark.parametrize(
+    ("there", "expected"),
+    [
+        (("1g.10gb", "3g.40gb"), SOUND),
+        # A reset leaves the mode and takes them away.
+        ((), expect("mig_instances")),
+        (("1g.10gb",), expect("mig_instances")),
+        (None, expect("?mig_instances")),
+    ],
+)
+def test_a_gpu_that_mig_divides_has_its_instances(
+    there: tuple[str, ...] | None, expected: dict[str, set[str]]
+) -> None:
+    node = replace(
+        host(),
+        instances={0: ()} if there is None else {0: (), 1: there},
+        instances_absent="nvidia-smi is not installed",
+    )
+    layout = {**PROFILE, "gpus": {**PROFILE["gpus"], "mig": {"1": ["3g.40gb", "1g.10gb"]}}}
+    changes = {"mig": 1, "mig_pending": 1}
+    found = records(changes, node, layout)
+    assert outcome(found) == expected
+    (record,) = [one for one in found if one.check == "gpu.mig_instances"]
+    if there is None:
+        assert record.text == "MIG instances: nvidia-smi is not installed"
+    else:
+        assert record.threshold is not None
+        assert record.threshold.value == "1g.10gb, 3g.40gb"
+    # Without a layout they are the site's, and without the mode that is the finding.
+    numbers = {**PROFILE, "gpus": {**PROFILE["gpus"], "mig": [1]}}
+    assert outcome(records(changes, node, numbers)) == SOUND
+    everywhere = {"mig": 1, "mig_pending": 1}
+    assert outcome(records(changes, node, everywhere=everywhere, mig=True)) == SOUND
+    assert outcome(records({}, node, layout)) == expect("mig")
+
+
 def test_only_an_idle_node_is_asked_for_processes() -> None:
     busy = {"processes": (GpuProcess(7, 1024),), "memory_used_mib": 1024}
     assert outcome(records(busy)) == expect("processes")
@@ -483,7 +519,10 @@ def test_a_type_that_no_table_has_needs_thresholds_of_the_site() -> None:
 @pytest.mark.parametrize("check", sorted(QUESTIONS))
 def test_the_sites_own_threshold_wins(check: str) -> None:
     """Every threshold can be set; the record says that the inventory did."""
-    other = {"==": "of the site", "<=": -1, "<": -1, ">=": 10**9, ">": 10**9}[QUESTIONS[check].op]
+    asked = QUESTIONS[check]
+    other: Any = {"<=": -1, "<": -1, ">=": 10**9, ">": 10**9}.get(asked.op, "of the site")
+    if asked.op == "==" and asked.unit:
+        other = not asked.value if isinstance(asked.value, bool) else 10**9
     for one in records(thresholds={check: other}):
         if one.check == check:
             assert one.status == FAIL

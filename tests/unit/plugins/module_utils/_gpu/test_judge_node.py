@@ -315,6 +315,22 @@ def test_a_registration_that_no_gpu_has_is_one_finding_of_the_node() -> None:
     assert set(of(records(), "fabric")) == {"gpu:n/0", "gpu:n/1"}
 
 
+def test_a_fabric_manager_of_another_release_is_the_cause_of_the_fabrics_state() -> None:
+    other = replace(host(), fabric_manager="570.124.06")
+    found = records(None, other, everywhere={"fabric_state": 2})
+    assert outcome(found) == {
+        FAIL: {"node:n gpu.fabric_manager"},
+        NOT_MEASURED: {"node:n gpu.fabric"},
+    }
+    assert only(found, "fabric").text == (
+        "registration of all 2 GPUs with the fabric manager: in progress, and gpu.fabric_manager "
+        "says why"
+    )
+    # One GPU alone that it has not registered is another cause.
+    found = records({"fabric_state": 2}, other)
+    assert outcome(found)[FAIL] == {"node:n gpu.fabric_manager", "gpu:n/1 gpu.fabric"}
+
+
 def test_the_fabric_state_of_one_gpu() -> None:
     for why, expected in ((NO_PERMISSION, expect("?fabric")), (NOT_SUPPORTED, SOUND)):
         absent = {**gpu(1).absent, "fabric_state": why}

@@ -56,7 +56,9 @@ def judged(simulated_node):
         if state is not None:
             simulated_node.state(state, log, gpus if gpus else None)
         host = replace(
-            load_host(simulated_node.sysfs, simulated_node.proc), fabric_manager=fabric_manager
+            load_host(simulated_node.sysfs, simulated_node.proc),
+            fabric_manager=fabric_manager,
+            instances=dict.fromkeys(range(8), ("7g.80gb",)),
         )
         library = simulated_node.old_library if old else simulated_node.library
         text = simulated_node.kernel_log.read_text()
@@ -98,7 +100,7 @@ def test_a_healthy_node_has_no_finding_and_nothing_is_left_open(judged) -> None:
     unasked = set(QUESTIONS) - {record.check for record in records}
     # Drivers after 590 and 610 report these.
     newer = {"gpu.fabric_partition", "gpu.fabric_connection"}
-    assert unasked == {*older, *newer, "gpu.driver_version"}
+    assert unasked == {*older, *newer, "gpu.driver_version", "gpu.mig_instances"}
 
 
 # Everything that a state can do to GPU 3, and what comes of it.
@@ -222,7 +224,8 @@ def test_faults_of_the_demo(judged, simulated_node, name, findings, action) -> N
 def test_the_fault_of_the_fabric_manager_is_the_nodes(judged, simulated_node) -> None:
     simulated_node.inject("fm_mismatch")
     records = judged(None, fabric_manager="580.126.09")
-    assert found(records) == {("node", "fabric_manager"), ("node", "fabric")}
+    assert found(records) == {("node", "fabric_manager")}
+    assert found(records, "not_measured") == {("node", "fabric")}
     assert actions(records) == {"node:n": "settings"}
     assert one(records, "gpu.fabric", "node:n").text.startswith("registration of all 8 GPUs")
 

@@ -88,6 +88,11 @@ def test_a_threshold_that_no_check_has() -> None:
         wanted_from_profile({}, thresholds={"gpu.colour": 1})
 
 
+def test_an_empty_threshold_of_the_site_is_none() -> None:
+    wanted = wanted_from_profile({}, thresholds={"gpu.power_limit": None, "gpu.clock_sm": 1980})
+    assert wanted.thresholds == {"gpu.clock_sm": 1980}
+
+
 @pytest.mark.parametrize(
     ("given", "full"),
     [

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -361,6 +362,22 @@ def test_optics(tmp_path, change, check, status):
     assert bad(records(dgx(tmp_path), reports=reports)) == expected
 
 
+def test_an_active_cable_is_judged_by_its_technology(tmp_path):
+    text = (FIXTURES / "mlxlink/ndr-optical.txt").read_text()
+    active = "Active cable (active copper / optics)"
+    text = text.replace("Optical Module (separated)", active).replace("1310 nm EML", "850 nm VCSEL")
+    given = parse_mlxlink(text).optics
+    hot = replace(given, temperature_c=replace(given.temperature_c, values=(92.0,)))
+    assert bad(records(dgx(tmp_path), optics=given)) == []
+    found = bad(records(tmp_path, optics=hot))
+    assert {(check, status) for check, _subject, status in found} == {
+        ("ib.optics_temperature", FAIL)
+    }
+    untold = parse_mlxlink(text.replace("850 nm VCSEL", "N/A")).optics
+    found = bad(records(tmp_path, optics=untold))
+    assert {(check, status) for check, _subject, status in found} == {("ib.optics", NOT_MEASURED)}
+
+
 @pytest.mark.parametrize(
     ("change", "status", "message"),
     [
@@ -392,6 +409,31 @@ def test_alarms_of_the_module(tmp_path, change, status, message):
     # The transceiver is named by its serial number.
     assert "EXAMPLE OSFP-400G S1" in record.text
     assert message in record.text
+
+
+# As mlxlink prints an active optical cable of HDR; separate modules alike.
+@pytest.mark.parametrize(
+    "kind", ["Active cable (active copper / optics)", "Optical Module (separated)"]
+)
+def test_a_module_without_cmis_need_not_report_its_alarms(tmp_path, kind):
+    text = (FIXTURES / "mlxlink/ndr-optical.txt").read_text()
+    text = text.replace("Optical Module (separated)", kind).replace("1310 nm EML", "850 nm VCSEL")
+    text = re.sub(r"(\w+ (Fault|LOS|LOL)\b.*: )[0,]+", r"\1N/A", text)
+    text = re.sub(r"(Tx Power Current.*: ).*", r"\1N/A", text)
+    with_cmis = parse_mlxlink(text)
+    assert with_cmis.faults == {}
+    report = parse_mlxlink(text.replace(": OSFP", ": QSFP28"))
+    given = {"optics": report.optics, "faults": report.faults}
+    assert bad(records(dgx(tmp_path), **given)) == []
+    # What it reports counts.
+    found = bad(records(tmp_path, **{**given, "faults": {"Rx LOS": (0, 1, 0, 0)}}))
+    assert {(check, status) for check, _subject, status in found} == {("ib.module_faults", FAIL)}
+    sent = replace(report.optics, tx_power_dbm=Reading((9.0,) * 4, -9.0, 7.0))
+    found = bad(records(tmp_path, **{**given, "optics": sent}))
+    assert {(check, status) for check, _subject, status in found} == {("ib.optics_tx_power", FAIL)}
+    found = bad(records(tmp_path, optics=with_cmis.optics, faults=with_cmis.faults))
+    assert {(check, status) for check, _subject, status in found} == {
+        ("ib.module_faults", NOT_MEASURED), ("ib.optics_tx_power", NOT_MEASURED)}  # fmt: skip
 
 
 def test_copper_has_no_alarms(tmp_path):

@@ -88,19 +88,35 @@ def test_readings(text, reading):
     assert parse_reading(text) == reading
 
 
+ACTIVE = "Active cable (active copper / optics)"
+
+
+# Names and technologies of mstflint's mlxlink_maps.cpp, old and new.
 @pytest.mark.parametrize(
-    ("kind", "optical"),
+    ("kind", "technology", "optical"),
     [
-        ("Optical Module (separated)", True),
-        ("Active optical cable (AOC)", True),
-        ("Passive copper cable", False),
-        ("Active copper cable", False),
-        ("N/A", None),
-        ("Unidentified", None),
+        ("Optical Module (separated)", "N/A", True),
+        ("Optical Module (separated)", "1310 nm EML", True),
+        (ACTIVE, "850 nm VCSEL", True),
+        (ACTIVE, "1310 nm EML", True),
+        (ACTIVE, "1310 nm FP", True),
+        (ACTIVE, "1550 nm DFB laser", True),
+        (ACTIVE, "C-band tunable laser", True),
+        (ACTIVE, "Copper cable, linear active equalizers", False),
+        (ACTIVE, "Copper cable with near and far end limiting active equalizers", False),
+        (ACTIVE, "N/A", None),
+        (ACTIVE, "Other / Undefined", None),
+        (ACTIVE, "Active", None),
+        ("Passive copper cable", "Copper cable, passive, unequalized", False),
+        ("Passive copper cable", "N/A", False),
+        ("N/A", "N/A", None),
+        ("Unidentified", "N/A", None),
+        ("Cable unplugged", "N/A", None),
     ],
 )
-def test_kinds_of_cable(kind, optical):
-    data = {"Module Info": {"Cable Type": kind, "Identifier": "OSFP"}}
+def test_kinds_of_cable(kind, technology, optical):
+    fields = {"Cable Type": kind, "Cable Technology": technology, "Identifier": "OSFP"}
+    data = {"Module Info": fields}
     text = json.dumps({"result": {"output": data}, "status": {"code": 0}})
     assert parse_mlxlink(text).optics.optical is optical
 
@@ -169,6 +185,22 @@ def test_an_alarm_on_a_lane():
     assert faults["Rx LOS"] == (0, 0, 1, 0)
     assert faults["Module FW Fault"] == (1,)
     assert "Tx Fault" not in faults
+
+
+# getCableIdentifier of mstflint's mlxlink_utils.cpp; what it does not know is asked for alarms.
+@pytest.mark.parametrize(
+    ("identifier", "cmis"),
+    [
+        *dict.fromkeys(("QSFP28", "QSFP+", "SFP28/SFP+", "QSA (QSFP->SFP)"), False).items(),
+        *dict.fromkeys(("SFP-DD", "QSFP-DD", "QSFP_CMIS", "OSFP", "DSFP"), True).items(),
+        ("N/A", True),
+        ("QSFP112", True),
+    ],
+)
+def test_modules_with_and_without_cmis(identifier, cmis):
+    text = (FIXTURES / "ndr-optical.txt").read_text()
+    text = text.replace(": OSFP", f": {identifier}")
+    assert parse_mlxlink(text).optics.cmis is cmis
 
 
 def test_what_older_releases_and_copper_do_not_report():

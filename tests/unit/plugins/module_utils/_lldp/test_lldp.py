@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import copy
+import json
 import random
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -252,6 +254,123 @@ def test_switches_that_were_asked(tmp_path: Path) -> None:
     kinds = {finding.kind for finding in judged(world(), **files).findings}
     assert kinds
     assert kinds <= {"missing", "dark", "cage"}
+
+
+BETWEEN = [cable for cable in PLAN.cables if cable.a.is_switch]
+
+
+def etp(number: int) -> str:
+    return f"etp{(number + 1) // 2}{'ba'[number % 2]}"
+
+
+def netdev(number: int) -> str:
+    return f"Ethernet{(number - 1) * 4}"
+
+
+def of_arista(number: int) -> str:
+    return f"Ethernet{(number + 1) // 2}/1"
+
+
+def entry(interface: str, name: str, port: str) -> dict[str, Any]:
+    return {
+        "name": interface,
+        "chassis": [{"name": [{"value": name}]}],
+        "port": [{"id": [{"type": "local", "value": port}]}],
+    }
+
+
+def of_leaf(
+    here: Callable[[int], str] = swp,
+    there: Callable[[int], str] = swp,
+    cables: Sequence[Cable] = BETWEEN,
+    prefix: str = "",
+) -> list[dict[str, Any]]:
+    """What leaf-001 reports of its cables to leaf-002."""
+    return [entry(here(one.a.port), prefix + one.b.host, there(one.b.port)) for one in cables]
+
+
+def asked(tmp_path: Path, **answers: list[dict[str, Any]]) -> Verdict:
+    """The verdict with the answers of switches, written leaf_001 here."""
+    files = {}
+    for key, found in answers.items():
+        name = key.replace("_", "-")
+        files[name] = str(tmp_path / f"{name}.json")
+        Path(files[name]).write_text(json.dumps({"lldp": [{"interface": found}]}))
+    return judged(world(), switch_neighbor_files=files)
+
+
+@pytest.mark.parametrize(
+    ("received", "words"),
+    [
+        (of_leaf(netdev, etp), "port Ethernet508 of leaf-001 has no known form"),
+        (of_leaf(swp, of_arista), "port Ethernet64/1 of leaf-002 has no known form"),
+        (of_leaf(prefix="sp"), "swp64s1 of leaf-001 hears spleaf-002, which the plan does"),
+        (of_leaf(netdev, etp, prefix="sp"), "port Ethernet508 of leaf-001 has no known form"),
+    ],
+)
+def test_names_of_a_switch_that_cannot_be_read_fail_nothing(
+    received: list[dict[str, Any]], words: str, tmp_path: Path
+) -> None:
+    verdict = asked(tmp_path, leaf_001=received)
+    assert verdict.findings == []
+    assert {verdict.cables[one][0] for one in BETWEEN} == {NOT_MEASURED}
+    (doubt,) = verdict.doubts
+    assert words in doubt.text
+    assert words in verdict.cables[BETWEEN[0]][1]
+    assert doubt.remedy.startswith("give lldp_verify the answer of the switch at the other end")
+
+
+def failed(verdict: Verdict) -> list[Cable]:
+    return [one for one in BETWEEN if verdict.cables[one][0] == FAIL]
+
+
+def test_a_switch_that_can_be_read_lacks_what_it_does_not_hear(tmp_path: Path) -> None:
+    management = ("eth0", "eth1", "mgmt1", "Management1", "management2")
+    noise = [entry(name, "management-01", "Ethernet7") for name in management]
+    noise.append(entry(swp(1), "dgx-0001", "x"))
+    lacking = [*noise, *of_leaf(cables=BETWEEN[1:])]
+    assert failed(asked(tmp_path, leaf_001=lacking)) == BETWEEN[:1]
+    # Also where others of its cables, or the switch at the other end, cannot be read.
+    partly = [*of_leaf(cables=BETWEEN[2:]), *of_leaf(swp, of_arista, BETWEEN[1:2])]
+    verdict = asked(tmp_path, leaf_001=partly)
+    assert failed(verdict) == BETWEEN[:1]
+    assert "no known form" in verdict.cables[BETWEEN[1]][1]
+    other = [entry(netdev(one.b.port), "leaf-001", swp(one.a.port)) for one in BETWEEN]
+    assert failed(asked(tmp_path, leaf_001=lacking, leaf_002=other)) == BETWEEN[:1]
+
+
+def test_what_one_of_two_switches_hears_is_enough(tmp_path: Path) -> None:
+    other = [entry(swp(one.b.port), "leaf-001", netdev(one.a.port)) for one in BETWEEN]
+    for here, there in ((swp, swp), (swp, of_arista)):
+        verdict = asked(tmp_path, leaf_001=of_leaf(here, there), leaf_002=other)
+        expected = "in place" if there is swp else "no known form"
+        assert {expected in verdict.cables[one][1] for one in BETWEEN} == {True}
+        assert verdict.findings == []
+
+
+def test_a_port_that_two_of_a_switch_claim_is_believed_of_neither(tmp_path: Path) -> None:
+    claimed = [*of_leaf(cables=BETWEEN[1:]), *of_leaf(cables=BETWEEN[:1])]
+    claimed[-1]["port"] = claimed[0]["port"]
+    verdict = asked(tmp_path, leaf_001=claimed)
+    assert verdict.findings == []
+    assert ["more than one device" in verdict.cables[one][1] for one in BETWEEN[:3]] == [
+        True, True, False]  # fmt: skip
+
+
+def test_an_answer_of_no_switch_of_the_plan_is_named(tmp_path: Path) -> None:
+    verdict = asked(tmp_path, leaf_001=of_leaf(), laef_002=of_leaf(), spine_1=[])
+    assert verdict.findings == []
+    (doubt,) = verdict.doubts
+    assert (doubt.subject, doubt.status) == ("fabric", NOT_MEASURED)
+    assert doubt.text == "switch_neighbor_files: the plan has no switch laef-002, spine-1"
+    assert asked(tmp_path, leaf_001=of_leaf()).doubts == []
+
+
+def test_cables_of_switches_that_were_not_asked_say_how_to(tmp_path: Path) -> None:
+    (doubt,) = judged(world()).doubts
+    assert "neither was asked" in doubt.text
+    assert doubt.remedy.startswith("give lldp_verify what lldpcli -f json0 show neighbors prints")
+    assert doubt.remedy.endswith("(switch_neighbor_files)")
 
 
 def test_a_rail_that_has_another_name_yet_is_not_at_fault() -> None:

@@ -361,6 +361,29 @@ def test_a_tool_that_tells_nothing_measures_nothing(node, tool, script):
     assert node.in_slurm == ("IDLE", "")
 
 
+@pytest.mark.parametrize(("instances", "code"), [("7g.80gb", OK), ("", FAILED)])
+def test_the_timer_alone_asks_for_mig_instances(node, monkeypatch, instances, code):
+    node.hardware.state("gpu.3.mig = 1\n")
+    node.show_host()
+    profile = node.config["profile"]
+    node.config["profile"] = {**profile, "gpus": {**profile["gpus"], "mig": {"3": ["7g.80gb"]}}}
+    lines = "GPU 3: NVIDIA H100 80GB HBM3 (UUID: GPU-3)\\n"
+    lines += f"  MIG {instances}     Device  0: (UUID: MIG-1)\\n" if instances else ""
+    node.tool("nvidia-smi", f"printf '{lines}'")
+    monkeypatch.setenv("PATH", f"{node.tools}:/usr/bin:/bin")
+    assert node.run("timer") == code
+    lacking = {("gpu:dgx-01/3", "gpu.mig_instances"): "fail"}
+    assert node.odd("timer") == ({} if instances else lacking)
+    # nvidia-smi is slower than a job may wait.
+    node.tool("nvidia-smi", f"touch {node.state}/asked")
+    for mode in ("prolog", "epilog", "health"):
+        assert node.run(mode) == OK
+        assert node.odd(mode) == {}
+    assert not (node.state / "asked").exists()
+    finding = 'finding{check="gpu.mig_instances",subject="gpu:dgx-01/3",status="fail"} 1'
+    assert (finding in node.metrics.read_text()) == (not instances)
+
+
 def test_a_tool_that_is_not_there_measures_nothing(node, monkeypatch):
     (node.tools / "chronyc").unlink()
     monkeypatch.setenv("PATH", str(node.tools))

@@ -9,8 +9,14 @@ from dataclasses import replace
 import pytest
 from pair_plans import small_plan
 
-from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import FAIL, Threshold
-from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import rail_end
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import (
+    FAIL,
+    NOT_MEASURED,
+    Record,
+    Threshold,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.verdict import place_of
+from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import End, rail_end
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.routes import computed_routes
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs import records as records_module
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs.localise import Measurement
@@ -83,3 +89,91 @@ def test_a_node_passes_as_a_whole_when_all_of_its_parts_do(
     passed = [record.subject for record in records if record.status == "pass"]
     nodes = [subject for subject in passed if subject.startswith("node:")]
     assert nodes == [f"node:{name}" for name in cleared]
+
+
+def records_of_cages(
+    rails: int, per_cage: int, bad: set[tuple[str, int]], unmeasured: str = ""
+) -> list[Record]:
+    """Records where rails are slow; those of dgx-01 share a cage, as do `per_cage` ports."""
+    plan = small_plan(nodes=8, rails=rails, units=1, spines=0)
+    hcas = {key: replace(hca, cage="OSFP4") for key, hca in plan.hcas.items() if key[0] == "dgx-01"}
+    switches = {name: replace(one, ports_per_cage=per_cage) for name, one in plan.switches.items()}
+    plan = replace(plan, hcas={**plan.hcas, **hcas}, switches=switches)
+    routes = computed_routes(plan)
+    schedule = make_schedule(plan, routes)
+
+    def rate(*ends: End) -> float | None:
+        if unmeasured in {end.host for end in ends}:
+            return None
+        slow = ends[0] != ends[1] and any((end.host, end.rail) in bad for end in ends)
+        return 98.0 if slow else 392.0
+
+    values = [Measurement(n, half, a, b, rate(a, b)) for n, half, _unit, a, b in schedule.flows()]
+    thresholds = {400.0: Threshold(">=", 360.0, "Gb/s", "t")}
+    found = Localiser(plan, routes)
+    verdict, further = judge(Session(plan, routes, schedule, thresholds, False), found, values)
+    records = make_records(plan, found.suspects, verdict, further, thresholds)
+    about = [record.subject for record in records]
+    assert len(about) == len(set(about))
+    return records
+
+
+@pytest.mark.parametrize(
+    ("per_cage", "bad", "unmeasured", "nodes"),
+    [
+        # The transceiver of a node, of two nodes at a leaf, and of four of which one is not asked.
+        (1, {("dgx-01", 0), ("dgx-01", 1)}, "", ["dgx-01", "dgx-01"]),
+        (2, {("dgx-03", 0), ("dgx-04", 0)}, "", ["dgx-03", "dgx-04"]),
+        (4, {(f"dgx-0{n}", 0) for n in (5, 6, 7)}, "dgx-08", ["dgx-05", "dgx-06", "dgx-07"]),
+    ],
+)  # fmt: skip
+def test_a_cage_fails_the_nodes_of_its_cables(
+    per_cage: int, bad: set[tuple[str, int]], unmeasured: str, nodes: list[str]
+) -> None:
+    """It may be that of a node or of a switch, and fails none by itself."""
+    records = records_of_cages(2, per_cage, bad, unmeasured)
+    cage, *cables = (record for record in records if record.status == FAIL)
+    assert cage.subject.startswith("cage:")
+    assert place_of(cage.subject).gate_fails == ()
+    assert [node for one in cables for node in place_of(one.subject).gate_fails] == nodes
+    for one in cables:
+        assert (one.check, one.measured, one.remedy) == (PART, cage.measured, cage.remedy)
+        assert one.text.startswith(f"part of {cage.subject}, whose transceiver is slow: ")
+        assert all(one.subject[6:].partition("--")[0] in line for line in one.evidence[:-1])
+    (left,) = [one.status for one in records if one.subject == "cable:dgx-08/rail0--leaf-10/8"]
+    assert (left == NOT_MEASURED) is bool(unmeasured)
+
+
+@pytest.mark.parametrize(
+    ("slow", "unmeasured", "failed"),
+    [
+        ((5, 6, 7), "", (5, 6, 7)),
+        ((5, 6), "dgx-08", (5, 6)),
+        ((1, 2, 3, 5), "", (1, 2, 3)),
+    ],
+)
+def test_a_cable_of_a_slow_cage_fails_by_flows_that_cross_no_other_of_it(
+    slow: tuple[int, ...], unmeasured: str, failed: tuple[int, ...]
+) -> None:
+    """A flow between two cables of the cage is slow by either: the healthy one stays."""
+    records = records_of_cages(2, 4, {(f"dgx-0{n}", 0) for n in slow}, unmeasured)
+    subjects = [one.subject for one in records if one.status == FAIL]
+    cage = "cage:leaf-10/2" if 6 in slow else "cage:leaf-10/1"
+    assert subjects[0] == cage
+    cables = [f"cable:dgx-0{n}/rail0--leaf-10/{n}" for n in failed]
+    assert [one for one in subjects if one in cables] == cables
+    stays = {f"cable:dgx-0{n}/rail0--leaf-10/{n}" for n in range(1, 9) if n not in slow}
+    assert stays.isdisjoint(subjects)
+
+
+def test_a_cage_that_no_flow_tells_from_its_switch_fails_no_cable() -> None:
+    records = records_of_cages(2, 8, {(f"dgx-0{n}", 0) for n in range(1, 9)})
+    (cage,) = (one for one in records if one.status == FAIL)
+    assert cage.subject == "cage:leaf-10/1"
+    assert "from switch:leaf-10" in cage.text
+
+
+def test_a_cable_between_two_cages_that_are_slow_has_one_record() -> None:
+    bad = {*(("dgx-01", rail) for rail in range(4)), *((f"dgx-0{n}", 0) for n in range(2, 5))}
+    failed = [one.subject for one in records_of_cages(4, 4, bad) if one.status == FAIL]
+    assert [one for one in failed if "cage" in one] == ["cage:dgx-01/OSFP4", "cage:leaf-10/1"]

@@ -300,6 +300,17 @@ def test_a_power_cycle_needs_a_bmc(broken: Case) -> None:
     assert plan.waits[NAME].startswith(why)
 
 
+def test_a_dead_fabric_manager_sends_no_part_back(broken: Case) -> None:
+    broken.policy = Policy(steps=STEPS, powered=(NAME,))
+    of_node = {"check": "gpu.fabric", "subject": f"node:{NAME}"}
+    for step in ("restart_driver", "reboot"):
+        broken.verdicts[NAME] = replace(verdict(at=broken.now + 10), **of_node)
+        assert steps(broken.plan()) == [(NAME, step)]
+        broken.end()
+    broken.verdicts[NAME] = replace(verdict(at=broken.now + 10), **of_node)
+    assert kinds(broken.plan()) == [JUDGED, PERSON]
+
+
 def test_a_node_with_a_bmc_goes_up_to_the_ac_power(broken: Case) -> None:
     broken.policy = Policy(steps=STEPS, powered=(NAME,))
     for step in ("reboot", "power_cycle", "ac_cycle"):
@@ -749,3 +760,20 @@ def test_a_node_that_others_hold_waits_for_no_sweep() -> None:
     # Of a new node, and of a spare, the gate asks nothing newer than what there is.
     for held in (by_operator, node(kind=SPARE), node(kind=UNPROVEN), node(("IDLE",))):
         assert unswept({NAME: held}, own, whole, ALL) == []
+
+
+def test_a_run_validates_at_one_level_beside_that_of_the_site() -> None:
+    """validate_nodes has one level a run."""
+    case = Case(Policy(steps=STEPS, at_once=9, alike=0.9))
+    for name, level in (("dgx-01", "burn_in"), ("dgx-02", "standard"), ("dgx-03", "quick")):
+        case.nodes[name] = node(name=name)
+        case.verdicts[name] = replace(verdict(name=name), asked_by=level)
+    plan = case.plan()
+    assert {(due.node, due.level) for due in plan.due} == {
+        ("dgx-02", "standard"), ("dgx-03", "quick")
+    }  # fmt: skip
+    assert plan.waits["dgx-01"] == "reset_gpu is next, after the nodes at level standard"
+    assert not [one for one in plan.events if one.node == "dgx-01" and one.what == BEGUN]
+    case.nodes["dgx-02"] = Node("dgx-02", ("IDLE",))
+    case.verdicts["dgx-02"] = verdict(PASS, name="dgx-02")
+    assert ("dgx-01", "burn_in") in {(due.node, due.level) for due in case.plan().due}

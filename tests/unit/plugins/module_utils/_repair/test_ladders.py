@@ -35,6 +35,17 @@ def test_no_ladder_is_of_a_check_that_is_not_there(check: str) -> None:
     assert re.search(rf"`({layer}\.|\.)?{name}`|`{layer}\.\*`|\b{layer}\.{name}\b", PAGES), check
 
 
+def test_a_fabric_that_no_gpu_has_joined_returns_no_part() -> None:
+    """It is that of the fabric manager; one GPU alone that it does not register is a part."""
+    node = ladders.ladder_of("gpu.fabric", subject="node:dgx-01")
+    assert (node.steps, node.end) == ((ladders.RESTART_DRIVER, ladders.REBOOT), ladders.PERSON)
+    assert node == ladders.ladder_of("gpu.fabric_manager", subject="node:dgx-01")
+    one = ladders.ladder_of("gpu.fabric", subject="gpu:dgx-01/3")
+    assert one == ladders.ladder_of("gpu.fabric") == ladders.ladder_of("gpu.xid")
+    own = ladders.own_ladder(["reboot", "return"])
+    assert ladders.ladder_of("gpu.fabric", {"gpu.fabric": own}, "node:dgx-01") == own
+
+
 def test_a_check_is_on_one_ladder() -> None:
     listed = [check for _ladder, checks in ladders._LADDERS for check in checks]
     assert len(listed) == len(set(listed))

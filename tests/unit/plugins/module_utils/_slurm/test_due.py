@@ -47,6 +47,28 @@ def test_a_lesser_look_of_each_day_hides_no_deeper_one():
     assert due(NODES, verdicts, NOW, "burn_in", 10, 9) == ["a"]
 
 
+def test_a_node_that_was_tried_in_vain_stays_due_and_leaves_the_others_their_turn():
+    """Else a node that ssh does not reach would be the one of each call."""
+    in_vain = {**seen("a", 0.04), "verdict": "not_measured", "tried": seen("a", 0.04)["at"]}
+    for looks in ({}, {"standard": seen("a", 30)["at"]}):
+        verdicts = [{**in_vain, "looks": looks}, seen("b", 8), seen("c", 1)]
+        assert due(NODES, verdicts, NOW, "standard", 7, 9) == ["b", "a"]
+        assert due(NODES, verdicts, NOW, "standard", 7, 1) == ["b"]
+    # What stands from before fails the node, and is as old.
+    failed = {**in_vain, "verdict": "fail", "at": seen("a", 1)["at"]}
+    assert due(NODES, [failed], NOW, "standard", 7, 9) == ["a"]
+    # It was looked at before, and for long enough.
+    recent = {**in_vain, "looks": {"standard": seen("a", 2)["at"]}}
+    assert due(NODES, [recent], NOW, "standard", 7, 9) == []
+
+
+def test_what_measured_nothing_counts_only_as_a_look():
+    nothing = {**seen("a", 1), "verdict": "not_measured"}
+    assert due(NODES, [nothing], NOW, "standard", 7, 9) == ["a"]
+    looked = {**nothing, "looks": {"standard": nothing["at"]}}
+    assert due(NODES, [looked], NOW, "standard", 7, 9) == []
+
+
 def test_a_burn_in_that_was_reported_again_leaves_its_node_due():
     """So each call of the timer would take it, and come to no other: it asks for a new one."""
     records = [

@@ -7,13 +7,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from checkout import ROOT
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._burn.thresholds import OWN as OWN_RATES
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.schema import (
     Option,
     check_value,
@@ -219,6 +220,8 @@ def test_the_contract_knows_the_words_of_the_code() -> None:
     assert {name: option.description for name, option in parts.items()} == {
         name: f"Whether it is asked, from {part.level} on" for name, part in PARTS.items()
     }
+    rates = (validation["burn"].options or {})["thresholds"]
+    assert replace(rates, description="", default=None) == OWN_RATES
     fabric = CLUSTER_VARIABLES["cluster_fabric"].options or {}
     kinds = (fabric["group_tests"].options or {})["kinds"]
     assert kinds.each == Option(choices=GROUP_KINDS)

@@ -56,6 +56,36 @@ def test_values_have_the_path_of_where_they_are_written(
     )
 
 
+def test_a_first_address_is_a_groups(
+    collected: Callable[..., Inventory],
+    small_files: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A template of the group may make another one for each host, and merging makes new values."""
+    first = (
+        "node_first_address: {management: '10.1.{{ node_rack[-1] }}.101', storage: 10.2.0.101}\n"
+    )
+    small_files[GPU_NODES] = f"node_profile: dgx_h100\n{first}"
+    inventory = collected(small_files)
+    assert inventory.problems == ()
+    assert value(inventory, "dgx-03", "node_first_address")["management"] == "10.1.2.101"
+    small_files["host_vars/dgx-03.yml"] = "node_first_address: {management: 10.1.0.9}\n"
+    (problem,) = collected(small_files).problems
+    assert problem.path == "gpu_nodes.dgx-03.node_first_address"
+    # An inventory of a program has the groups' values on the hosts; the group that wins counts.
+    small_files["host_vars/dgx-03.yml"] = first
+    small_files["group_vars/all/node.yml"] = "node_first_address: {management: 10.1.9.1}\n"
+    assert collected(small_files).problems == ()
+    small_files["host_vars/dgx-03.yml"] = "node_first_address: {management: 10.1.9.1}\n"
+    (problem,) = collected(small_files).problems
+    del small_files["group_vars/all/node.yml"]
+    small_files[GPU_NODES] = "node_profile: dgx_h100\n"
+    assert collected(small_files).problems == ()
+    small_files[GPU_NODES] += first
+    monkeypatch.setattr("ansible.constants.DEFAULT_HASH_BEHAVIOUR", "merge")
+    assert collected(small_files).problems == ()
+
+
 def test_a_host_wins_over_its_group(
     collected: Callable[..., Inventory], small_files: dict[str, str]
 ) -> None:

@@ -14,6 +14,7 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._inventory.files imp
     find_closed,
     find_duplicates,
     find_unparsed,
+    find_unreadable,
     read_files,
 )
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.plan import Plan
@@ -135,10 +136,11 @@ def test_json_that_yaml_does_not_take_is_read(text: str, tmp_path: Path) -> None
     assert file.problem is None
 
 
+@pytest.mark.parametrize("text", ["", "ansible_host:\n", "ansible_host: ''\n"])
 def test_hosts_without_an_address_for_ssh_are_a_warning(
-    planned: Callable[..., Plan], small_files: dict[str, str]
+    text: str, planned: Callable[..., Plan], small_files: dict[str, str]
 ) -> None:
-    del small_files["group_vars/cluster/node.yml"]
+    small_files["group_vars/cluster/node.yml"] = text
     plan = planned(small_files)
     assert plan.problems == ()
     (warning,) = plan.warnings
@@ -153,6 +155,37 @@ def test_hosts_that_were_not_read_are_the_only_mistake(
     assert planned(small_files).problems == (
         "hosts.yml:17: 'dgx[1-4]' is not a range of hosts to Ansible; write dgx[1:4]",
     )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("plugin: constructed\nstrict: false\ngroups: {a: x}\n", id="a plugin's file"),
+        pytest.param("a: \nb: {hosts: x, vars: , children: ~}\nc: {}\n", id="empty"),
+        pytest.param(
+            "a: &a {hosts: {x: {<<: {n: 1}}}}\nb: {<<: *a, children: {c: {<<: *a}}}\n", id="merged"
+        ),
+        pytest.param("a: &a {children: {b: *a}}\n", id="in itself"),
+        pytest.param('{"a": {"hosts": {"x": {"1": 2}}}}', id="json"),
+    ],
+)
+def test_keys_that_ansible_reads_are_no_mistake(text: str, tmp_path: Path) -> None:
+    (tmp_path / "hosts.yml").write_text(text)
+    assert list(find_unreadable(read_files([str(tmp_path)], []))) == []
+
+
+def test_keys_that_ansible_leaves_out_are_mistakes(tmp_path: Path) -> None:
+    text = "all:\n  children:\n    a: {vers: {}}\n    b: {vars: {1: x}}\n  x:\nb: [x]\n"
+    (tmp_path / "hosts.yml").write_text(text)
+    found = [str(problem) for problem in find_unreadable(read_files([str(tmp_path)], []))]
+    assert [line.rpartition("; ")[0] for line in found] == [
+        "hosts.yml:3: 'vers' is not a key of a group, and is left out of a",
+        "hosts.yml:4: '1' is not the name of a variable",
+        "hosts.yml:5: 'x' is not a key of a group, and is left out of all",
+        "hosts.yml:6: 'b' is a group, which has to be a mapping",
+    ]
+    assert found[0].endswith("; write vars")
+    assert found[2].endswith("; write it below hosts, children or vars")
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,30 @@ def test_the_small_cluster_is_healthy(
     assert planned_by_roles(small_files).problems == ()
 
 
+def test_an_empty_threshold_is_not_given(
+    planned_by_roles: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    small_files["group_vars/all/own.yml"] = (
+        "cluster_validation:\n"
+        "  {health_thresholds: {gpu.power_limit: }, burn: {thresholds: {bf16: }}}\n"
+        "node_health_gpu: {thresholds: {gpu.power_limit: }}\n"
+    )
+    assert planned_by_roles(small_files).problems == ()
+
+
+def test_ages_have_the_units_of_systemd(
+    planned_by_roles: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    words = ("second", "minute", "hour", "day", "week", "month", "year")
+    units = [*"smhdwMy", "us", "usec", "ms", "msec", "sec", "min", "hr", *words]
+    units += [f"{word}s" for word in words]
+    folders = [{"path": f"/raid/{unit}", "age": f"~1d2{unit}"} for unit in units]
+    ages = {"enroot_cache_age": "".join(f"2{unit}" for unit in units)}
+    ages |= {"local_storage_folders": folders}
+    small_files["group_vars/gpu_nodes/own.yml"] = yaml.safe_dump(ages)
+    assert planned_by_roles(small_files).problems == ()
+
+
 @pytest.mark.parametrize(
     "options", ["Parameters: PreserveCaseUser", "Parameters: '{{ ansible_facts.fqdn }}'"]
 )

@@ -16,11 +16,13 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.fabric import 
     check_kinds,
     check_managed,
     check_partners,
+    check_ports,
     fabric_warnings,
     parse_fabric,
     rail_kind,
     upper_tiers,
 )
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.networks import parse_networks
 
 
 def superpod(leaf: int, spine: int, core: int = 0, ufm_unit: int = 0) -> Fabric:
@@ -333,6 +335,45 @@ def test_a_host_manages_an_infiniband_subnet() -> None:
     ]
     assert managed(fabric_host="x") == [
         "f.fabric_host: no host that is present is called 'x'; write a host of the inventory"
+    ]
+
+
+def ports(kind: str, *used: str, **given: Any) -> list[str]:
+    """What has no port, of networks of Ethernet, or of InfiniBand where the name has an `!`."""
+    networks, _none = parse_networks(
+        {
+            name.rstrip("!"): {"cidr": f"10.{index}.0.0/24", "kind": IB if "!" in name else ETH}
+            for index, name in enumerate(used)
+        },
+        "n",
+    )
+    fabric = parse_fabric({"topology": "none" if kind == "none" else "basepod", **given})
+    found = check_ports(fabric, kind, "f", "n", list(networks.values()), ())
+    return [str(problem) for problem in found]
+
+
+def test_what_is_declared_of_a_fabric_has_a_port() -> None:
+    assert ports(IB, "management", "storage!", "rail0!", "rail7!") == []
+    assert ports(ETH, "management", "storage", "rail0", "rail1", rails=2) == []
+    assert ports("none", "management", "storage", "rail0") == []
+    # One mistake is one line: switches and cables lack a topology, too.
+    assert ports("none", "rail0!", leaf_switches=["leaf-01"]) == []
+    assert ports("none", "rail0!", cabling={"source": "learned"}) == []
+    (line,) = ports("none", "rail0!", "rail1!")
+    assert line.startswith("f.topology: none, but GPU nodes have addresses on rail[0-1]; ")
+    lost = "no port of the GPU nodes gets the addresses on"
+    for line, where, remedy in (
+        (*ports(IB, "rail1!", "rail2!", rails=2), "rail2", "names out of rail[0-1],storage"),
+        (*ports(ETH, "rail0", "rail01"), "rail01", "names out of rail[0-7]"),
+        (*ports(ETH, "storage!", "rail0"), "storage", "kind: ethernet"),
+    ):
+        assert line.startswith(f"n.{where}: {lost} {where}; write {remedy}, or, where the site")
+
+
+def test_switches_that_no_host_would_ask() -> None:
+    assert managed(switch_health=True) == managed(ETH, switch_health=False) == []
+    assert managed(ETH, switch_health=True) == [
+        "f.switch_health: true, but ibswinfo asks InfiniBand switches only; write false"
     ]
 
 

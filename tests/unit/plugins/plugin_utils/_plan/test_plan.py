@@ -413,6 +413,132 @@ def edited(files: dict[str, str], place: str, old: str, new: str) -> None:
     files[place] = files[place].replace(old, new)
 
 
+# A cluster in which much follows from its networks, profile, switches, QOS and mounts.
+_ETHERNET = range(8)
+_FOLLOWED = {
+    CLUSTER: (
+        "cluster_name: small\ncluster_domain: small.example.org\ncluster_networks:\n"
+        "  management: {cidr: 10.1.0.0/24}\n  storage: {cidr: 10.2.0.0/24}\n"
+        + "".join(f"  rail{rail}: {{cidr: 10.3.{rail}.0/24}}\n" for rail in _ETHERNET)
+        + "cluster_fabric: {topology: basepod, leaf_switches: [leaf-01, leaf-02]}\n"
+        "cluster_profiles: {mine: {inherit: dgx_h100, real_memory_mb: 1900000}}\n"
+        "cluster_validation: {canary: {mounts: [{name: a, path: /site}]}}\n"
+    ),
+    GPU_NODES: (
+        "node_profile: mine\nnode_features: [h100]\nnode_first_address:\n"
+        "  management: 10.1.0.101\n  storage: 10.2.0.101\n"
+        + "".join(f"  rail{rail}: 10.3.{rail}.101\n" for rail in _ETHERNET)
+        + "node_health_enabled: true\n"
+        "node_health_mounts: [{path: /shared}, {path: /raid/a}, {path: /site}]\n"
+        "cephfs_mounts: [{name: a, fs: a, mountpoint: /shared, client: a}]\n"
+        "local_storage_folders: [{path: /raid/a}]\n"
+    ),
+    "group_vars/all/own.yml": (
+        "cephfs_fsid: 0f2ad38e-6f3c-4d3f-9d65-b7cf4a2a9a10\ncephfs_monitors: [10.2.0.31]\n"
+    ),
+    "group_vars/slurm_controllers/own.yml": (
+        "slurm_controller_qos: [{name: high}, {name: low}]\n"
+        "slurm_controller_accounts: [{name: a, qos: [high, low], default_qos: low}]\n"
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        ("", "", ""),
+        ("cidr: 10.2.0.0/24}", "cidr: 10.2.0.0/24, gatway: 10.2.0.1}", "all.cluster_networks"),
+        ("topology: basepod", "topolgy: basepod", "all.cluster_fabric.topolgy: unknown"),
+        ("1900000", "much", "all.cluster_profiles.mine.real_memory_mb"),
+        ("[{name: a, path: /site}]", "{name: a, path: /site}", "all.cluster_validation.canary"),
+        ("node_first_address:\n", "node_first_address:\n  x: {}\n", "gpu_nodes.node_first_address"),
+        ("client: a}", "client: a, moutpoint: x}", "gpu_nodes.cephfs_mounts[0].moutpoint"),
+        ("[{path: /raid/a}]", "{path: /raid/a}", "gpu_nodes.local_storage_folders"),
+        ("{name: high}", "{name: high, x: 1}", "slurm_controllers.slurm_controller_qos[0].x"),
+    ],
+)
+def test_what_follows_from_one_mistake_is_not_said(
+    planned_by_roles: Callable[..., Plan],
+    small_files: dict[str, str],
+    old: str,
+    new: str,
+    says: str,
+) -> None:
+    small_files.update(_FOLLOWED)
+    edited(small_files, HOSTS, "    subnet_managers:\n      hosts:\n        head-01:\n", "")
+    for name, text in small_files.items():
+        small_files[name] = text.replace(old, new) if old else text
+    plan = planned_by_roles(small_files)
+    assert len(plan.problems) == (1 if says else 0)
+    assert "".join(plan.problems).startswith(says)
+    assert plan.warnings == ()
+
+
+def test_a_node_whose_profile_is_wrong_has_no_wrong_place(
+    planned: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    """Its profile may have no rails, as that of a workstation whose number is past the ports."""
+    profile = "cluster_profiles: {bench: {inherit: dgx_h100, rails: []}}\n"
+    small_files[CLUSTER] += profile
+    edited(small_files, HOSTS, "dgx-04: {", "dgx-04: {node_number: 41, node_profile: bench, ")
+    assert planned(small_files).problems == ()
+    for old, new in (("rails: []", "rails: none"), ("bench: {", "bank: {"), (profile, "")):
+        text = small_files[CLUSTER].replace(old, new)
+        (line,) = planned({**small_files, CLUSTER: text}).problems
+        assert "profile" in line
+    edited(small_files, HOSTS, "node_profile: bench", "node_profile: []")
+    (line,) = planned(small_files).problems
+    assert line.startswith("gpu_nodes.dgx-04.node_profile: text is wanted")
+
+
+def test_ports_may_be_the_sites(
+    planned_by_roles: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    """Neither a fabric nor a port by the name is then asked for."""
+    edited(small_files, CLUSTER, f"cluster_fabric:\n  {BASEPOD}\n", "")
+    small_files[CLUSTER] += "  ib0: {cidr: 10.3.0.0/24, kind: infiniband}\n"
+    edited(small_files, GPU_NODES, "  storage:", "  ib0: 10.3.0.101\n  storage:")
+    (line,) = planned_by_roles(small_files).problems
+    assert line.startswith("all.cluster_fabric.topology: none, but GPU nodes have addresses on ib0")
+    manual = {"group_vars/gpu_nodes/own.yml": "infiniband_network_manager: none\n"}
+    plan = planned_by_roles(small_files | manual)
+    assert plan.problems == ()
+    # Managers alone do not stop: a pod without a fabric has the group, too.
+    (line,) = plan.warnings
+    assert line == (
+        "all.cluster_fabric.topology: none, with which head-01 of subnet_managers manages no "
+        "subnet; write basepod, superpod or leaf_spine, or leave the group empty"
+    )
+    small_files[CLUSTER] += "cluster_profiles: {bench: {inherit: dgx_h100, rails: []}}\n"
+    edited(small_files, GPU_NODES, "dgx_h100", "bench")
+    assert planned_by_roles(small_files).problems == ()
+    # Of a profile that is wrong, rails are not known.
+    edited(small_files, CLUSTER, "rails: []", "rails: none")
+    (line,) = planned_by_roles(small_files).problems
+    assert line.startswith("all.cluster_profiles.bench")
+
+
+def test_storage_of_infiniband_has_a_port(
+    planned_by_roles: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    """Of each node that has an address on it."""
+    edited(small_files, CLUSTER, "    mtu: 9000\n    vlan: 20\n", "    kind: infiniband\n")
+    small_files[CLUSTER] += (
+        "cluster_profiles:\n"
+        "  bare: {inherit: dgx_h100, storage_ports: []}\n"
+        '  lan: {inherit: dgx_h100, storage_ports: [{pci: "29:00.0", link_layer: ethernet}]}\n'
+    )
+    assert planned_by_roles(small_files).problems == ()
+    edited(small_files, HOSTS, "dgx-03: {", "dgx-03: {node_profile: bare, ")
+    edited(small_files, HOSTS, "dgx-04: {", "dgx-04: {node_profile: lan, ")
+    (line,) = planned_by_roles(small_files).problems
+    assert line == (
+        "all.cluster_networks.storage.kind: infiniband, but the profile of dgx-[03-04] has no such "
+        "storage port; write kind: ethernet, or the profile's storage_ports, or, where the site "
+        "configures the rails, write infiniband_network_manager: none"
+    )
+
+
 def test_an_absent_node_needs_no_address_and_shares_none(
     planned: Callable[..., Plan], small_files: dict[str, str]
 ) -> None:

@@ -28,6 +28,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.batch impo
     batch_lines,
     pack,
     unpack,
+    with_standing,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.failures import note_failures
 from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.store import Store
@@ -37,6 +38,11 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.junit import
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._report.load import (
     load_report,
     read_secrets,
+)
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.levels import fold, reasons
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.node_file import node_file
+from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.node_verdicts import (
+    gate_verdicts,
 )
 
 NOW = "2026-03-03T00:00:00Z"
@@ -180,6 +186,60 @@ def test_what_was_validated_too_long_ago_is_not_measured(tmp_path):
     assert make(tmp_path, 2, Request(evidence_days=1.5))["summary"]["fabric"] == "not_measured"
     world.fill(store, 2, at=NOW)
     assert make(tmp_path, 2, Request(evidence_days=1.5))["verdict"] == "pass"
+
+
+OFF = dict.fromkeys(("ib_health", "canary", "cpu_memory", "burn", "nccl"), False)
+
+
+class Validated:
+    """A node that is validated again and again: what the gate and the report make of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store, self.file = Store(str(folder / "evidence")), None
+
+    def run(self, level: str, *failed: str, **site: bool) -> tuple[str, str, list[str]]:
+        """Return the verdicts of both, and what the report says is missing."""
+        asked = reasons(level, {**OFF, **site})
+        checks = ["gpu.ecc", "fio.data", "dcgm.memory"]
+        checks += ["dcgm.targeted_stress"] if level == "burn_in" else []
+        answers = {
+            {"gpu": "gpu_health"}.get(layer, layer): {"records": [
+                Record(check, "node:dgx-01", FAIL if check in failed else PASS, at=NOW).as_data()
+                for check in checks if check.startswith(layer)
+            ]} for layer in ("gpu", "fio", "dcgm")
+        }  # fmt: skip
+        folded = fold("dgx-01", asked, answers, NOW, level=level)
+        self.file = node_file(folded, "dgx-01", asked, [], self.file)
+        run, ends = self.store.begin("validate_nodes", NOW), self.file["ended"]
+        self.store.add(
+            run, "dgx-01", "validate_nodes", with_standing(self.file), NOW, folded["level"],
+            ended=ends,
+        )  # fmt: skip
+        (judged,) = gate_verdicts([("dgx-01", self.file)], None, [], False)
+        report = load_report(self.store.folder, [{"name": "dgx-01"}], Request(fabric=False), NOW)
+        missing = [one["check"] for one in report["not_measured"]]
+        return judged["verdict"], report["verdict"], missing
+
+
+def test_a_test_that_only_a_deeper_run_asks_stands_in_gate_and_report(tmp_path):
+    node = Validated(tmp_path)
+    assert node.run("burn_in", "dcgm.targeted_stress") == (FAIL, FAIL, [])
+    for level in ("standard", "quick", "standard"):
+        assert node.run(level) == (FAIL, FAIL, [])
+    assert node.run("burn_in") == (PASS, PASS, [])
+
+
+def test_what_the_site_asks_no_more_is_neither_red_nor_missing(tmp_path):
+    node = Validated(tmp_path)
+    assert node.run("standard", "fio.data") == (FAIL, FAIL, [])
+    assert node.run("quick") == (FAIL, FAIL, [])
+    assert node.run("quick", fio=False) == (PASS, PASS, [])
+    assert node.run("standard")[:2] == (PASS, PASS)
+    # What a machine is replaced by need not measure it, either.
+    records = [Record("fio.replaced", "node:dgx-01", NOT_MEASURED, at=NOW).as_data()]
+    node.store.add(node.store.begin("replace_node", NOW), "dgx-01", "replaced", records, NOW)
+    assert node.run("quick")[1:] == (NOT_MEASURED, ["fio.replaced"])
+    assert node.run("quick", fio=False) == (PASS, PASS, [])
 
 
 def test_what_a_replaced_part_failed_with_others_is_not_measured(tmp_path):

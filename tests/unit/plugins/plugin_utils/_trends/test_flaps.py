@@ -78,5 +78,30 @@ def test_without_a_plan_a_switch_is_not_known() -> None:
     assert by_cause(flaps_of(fleet(of_leaf), 0, 99999, lambda place: "")) == {UNKNOWN: 8}
 
 
+def test_flaps_stay_where_they_were_when_the_cable_moves() -> None:
+    found = Histories()
+    at = 20000 * 86400
+    for day, (bad, good) in enumerate([(1, 5), (1, 5), (5, 1)]):
+        for node, serial, downs in ((bad, "BAD", min(day, 1) * 4), (good, "GOOD", 0)):
+            reading = LinkReading(at=at + day * 86400, rail=0, serial=serial, boot=f"{node}",
+                                  downs=downs)  # fmt: skip
+            found.add(f"n{node}", [reading])
+    (one,) = flaps_of(found, 0, 99999, leaf)
+    assert (one.serial, str(one.place), one.port, one.count) == ("BAD", "n1/rail0", "leaf-0/1", 4)
+
+
+def test_links_that_moved_away_since_are_counted_where_they_were() -> None:
+    found = fleet({(node, rail) for node in range(8) for rail in range(3)})
+    # 24 of the 64 links of a switch are few, also when 32 of the others are elsewhere since.
+    for node in range(8):
+        moved = [
+            LinkReading(at=20003 * 86400, rail=rail, serial=f"S{node}{rail}", boot="b")
+            for rail in (4, 5, 6, 7)
+        ]
+        found.add(f"m{node}", moved)
+    causes = by_cause(flaps_of(found, 0, 99999, lambda place: f"leaf-{place.node[0]}/1"))
+    assert causes == {UNKNOWN: 24}
+
+
 def test_only_the_days_that_are_asked_for() -> None:
     assert flaps_of(fleet({(2, 3)}), 20001.5, 99999, leaf) == []

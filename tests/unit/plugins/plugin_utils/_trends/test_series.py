@@ -85,18 +85,116 @@ def test_a_missing_day_is_a_gap_and_a_reading_of_before_is_left_out() -> None:
     assert list(series.days) == [20000, 20001, 20004]
 
 
+def histories(found: Histories) -> list[tuple[str, list[str], int]]:
+    """Serial number, places, and readings at the last of them."""
+    return [
+        (one.serial, [str(place) for _day, place in one.places], len(one.days))
+        for one in found.where_they_are()
+    ]
+
+
 def test_a_cable_that_moves_keeps_its_history_and_begins_new_levels() -> None:
     found = Histories()
     found.add("n1", [FIRST])
     found.add("n1", [after(1)])
     found.add("n2", [after(2, rail=5, boot="c1", raw_errors=7)])
-    (series,) = found.series
+    (series,) = found.where_they_are()
     assert [(since, str(place)) for since, place in series.places] == [
         (20000, "n1/rail0"), (20002, "n2/rail5")]  # fmt: skip
-    assert len(series.days) == 3
-    assert series.since == 20002
     assert series.readings(99999) == 1
+    assert [day for day, _value in series.values(RX, 0, 99999)] == [20002]
     assert series.downs == []
+
+
+@pytest.mark.parametrize("hours", [1, 13, 40])
+@pytest.mark.parametrize("first", ["n1", "n2"])
+def test_cables_that_are_exchanged_keep_their_histories_however_soon(
+    hours: int, first: str
+) -> None:
+    found = Histories()
+    for day in (0, 1):
+        found.add("n1", [after(day, rail=3, serial="X")])
+        found.add("n2", [after(day, rail=5, serial="Y")])
+    new = {"n1": {"rail": 3, "serial": "Y"}, "n2": {"rail": 5, "serial": "X"}}
+    for number, node in enumerate([first, *({*new} - {first})]):
+        # The other node is read in the next timer's turn only, twice after the first.
+        found.add(node, [after(1 + (hours + number) / 24, downs=3, **new[node])])
+        found.add(first, [after(1 + (hours + number + 0.5) / 24, downs=4, **new[first])])
+    found.add("n1", [after(5, downs=5, **new["n1"])])
+    found.add("n2", [after(5, downs=5, **new["n2"])])
+    assert {one[0]: one[1] for one in histories(found)} == {
+        "X": ["n1/rail3", "n2/rail5"], "Y": ["n2/rail5", "n1/rail3"]}  # fmt: skip
+    assert len(found.series) == 4
+    assert {str(one.place) for one in found.series if one.downs} == {"n1/rail3", "n2/rail5"}
+    assert all(one.downs for one in found.where_they_are())
+
+
+def test_two_cables_of_a_node_that_are_exchanged_at_once() -> None:
+    found = Histories()
+    found.add("n1", [replace(FIRST, rail=0, serial="X"), replace(FIRST, rail=1, serial="Y")])
+    found.add("n1", [after(0.1, rail=0, serial="Y"), after(0.1, rail=1, serial="X")])
+    assert sorted(histories(found)) == [
+        ("X", ["n1/rail0", "n1/rail1"], 1), ("Y", ["n1/rail1", "n1/rail0"], 1)]  # fmt: skip
+
+
+@pytest.mark.parametrize("hours", [1, 12])
+def test_an_exchange_that_was_undone_does_not_take_the_history(hours: int) -> None:
+    found = Histories()
+    for day in range(41):
+        found.add("n2", [after(day, rail=5, serial="Y")])
+        if day == 9:
+            found.add("n1", [after(9.1, rail=3, serial="Y")])
+    found.add("n3", [after(40 + hours / 24, rail=1, serial="Y")])
+    assert histories(found) == [
+        ("Y", ["n1/rail3"], 1), ("Y", ["n2/rail5", "n3/rail1"], 1)]  # fmt: skip
+
+
+def test_a_cable_that_comes_back_begins_new_levels() -> None:
+    found = Histories()
+    for day, serial in enumerate(["A1", "A1", "B2", "A1"]):
+        found.add("n1", [after(day, serial=serial)])
+        if serial == "B2":
+            found.add("n2", [after(day)])
+    found.add("n3", [after(3, serial="B2")])
+    assert histories(found) == [
+        ("A1", ["n1/rail0", "n2/rail0", "n1/rail0"], 1),
+        ("B2", ["n1/rail0", "n3/rail0"], 1),
+    ]
+
+
+def test_a_cable_that_leaves_a_port_empty_keeps_its_history() -> None:
+    found = Histories()
+    found.add("n1", [FIRST])
+    found.add("n1", [after(0.1, rail=4), after(0.1, serial="")])
+    assert histories(found) == [("A1", ["n1/rail0", "n1/rail4"], 1)]
+
+
+def test_a_name_that_is_not_read_once_does_not_mix_the_ends_of_a_splitter() -> None:
+    found = Histories()
+    for day in (0, 1, 2):
+        found.add("n1", [after(day, serial="" if day == 1 else "A1")])
+        found.add("n2", [after(day + 0.5, rail=2)])
+    assert histories(found) == [("A1", ["n1/rail0"], 2), ("A1", ["n2/rail2"], 3)]
+
+
+def test_a_twin_module_moves_with_both_histories() -> None:
+    found = Histories()
+    found.add("n1", [FIRST, replace(FIRST, rail=3)])
+    found.add("n2", [after(0.1, rail=1), after(0.1, rail=2)])
+    found.add("n1", [after(0.2, serial="B2"), after(0.2, rail=3, serial="B2")])
+    found.add("n2", [after(1, rail=1), after(1, rail=2)])
+    assert histories(found) == [
+        ("A1", ["n1/rail0", "n2/rail1"], 2), ("A1", ["n1/rail3", "n2/rail2"], 2),
+        ("B2", ["n1/rail0"], 1), ("B2", ["n1/rail3"], 1)]  # fmt: skip
+
+
+def test_a_port_of_a_twin_module_that_stays_is_not_the_one_that_moved() -> None:
+    found = Histories()
+    found.add("n1", [FIRST, replace(FIRST, rail=3)])
+    # Rail 0 was not due, and shows its port still.
+    found.add("n1", [after(0.6, rail=3, serial="B2"), after(0.6, rail=4)])
+    found.add("n1", [after(1), after(1, rail=4)])
+    assert histories(found)[:2] == [("A1", ["n1/rail0"], 2), ("A1", ["n1/rail3", "n1/rail4"], 2)]
 
 
 def test_a_replaced_cable_is_another_one() -> None:
@@ -111,8 +209,8 @@ def test_both_ports_of_a_twin_module_have_their_own_history() -> None:
     found.add("n1", [FIRST, replace(FIRST, rail=3)])
     # Where it stays is found first, in any order.
     found.add("n1", [after(1, rail=4), after(1), after(1, rail=3)])
-    assert [str(one.place) for one in found.series] == ["n1/rail0", "n1/rail3", "n1/rail4"]
-    assert [len(one.days) for one in found.series] == [2, 2, 1]
+    assert histories(found) == [
+        ("A1", ["n1/rail0"], 2), ("A1", ["n1/rail3"], 2), ("A1", ["n1/rail4"], 1)]  # fmt: skip
 
 
 def test_a_cable_without_a_serial_number_has_no_history() -> None:

@@ -22,6 +22,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._host import thresho
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._validation.levels import (
     LEVELS,
     PARTS,
+    ended,
     fold,
     level_that_asks,
     proven,
@@ -117,10 +118,40 @@ def test_each_part_has_a_layer_of_its_own():
     assert {layer_of(check) for check in questions} == {*PARTS["cpu_memory"].layers}
 
 
-def test_the_level_that_asks_layers():
-    assert level_that_asks(["gpu", "ib"]) == level_that_asks([]) == "quick"
-    assert level_that_asks(["fabric"]) == level_that_asks(["fabric.pairs"]) == "quick"
-    assert level_that_asks(["gpu", "memory"]) == level_that_asks(["burn"]) == "standard"
+@pytest.mark.parametrize("found_at", LEVELS)
+def test_the_level_that_asks_a_check(found_at):
+    for check in ("gpu.ecc", "ib.rate", "fabric.cable", "fabric.pairs.part", "groups.culprit"):
+        assert level_that_asks(check, found_at) == "quick"
+    for check in ("memory.size", "burn.gemm", "dcgm.pcie", "dcgm.software", "dcgm.settings"):
+        assert level_that_asks(check, found_at) == "standard"
+    deep = "burn_in" if found_at == "burn_in" else "standard"
+    for check in ("dcgm.targeted_stress", "dcgm.pulse_test", "dcgm.eud"):
+        assert level_that_asks(check, found_at) == deep
+
+
+def test_layers_that_the_inventory_asks_no_more():
+    found = reasons("quick", {"cpu_memory": False}, {"fio": "no scratch"}, {"gpu_health": False})
+    assert ended(found) == ["cpu", "fio", "memory"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "begun"),
+    [
+        (None, False),
+        ({"skipped": True}, False),
+        ({"unreachable": True, "msg": "ssh"}, False),
+        # Its tool is missing, or it broke: next time it would be so, too.
+        ({"failed": True, "msg": "no nvcc"}, True),
+        ({"records": [Record("dcgm.run", "node:n", "not_measured", at=AT).as_data()]}, True),
+    ],
+)
+def test_a_look_is_begun_by_what_loads_the_node(answer, begun):
+    answers = {"gpu_health": SOUND, "ib_health": {"unreachable": True}, "dcgm": answer}
+    assert fold("n", reasons("standard", {}), answers, AT, level="standard")["begun"] is begun
+    off = {name: False for name, part in PARTS.items() if part.loads}
+    for level, switches in (("quick", {}), ("standard", off)):
+        assert fold("n", reasons(level, switches), answers, AT, level=level)["begun"]
+    assert not fold("n", reasons("quick", {}), {}, AT)["begun"]
 
 
 @pytest.mark.parametrize(

@@ -125,11 +125,71 @@ def after(former: Any, asked: dict[str, str]) -> dict[str, Any]:
     return validation_file(fold(NODE, asked, {}, NEXT), NODE, asked, [], former)
 
 
-def validated(former: Any, at: str, *found: tuple[str, str, str]) -> dict[str, Any]:
+def validated(
+    former: Any,
+    at: str,
+    *found: tuple[str, str, str],
+    level: str = "standard",
+    parts: dict[str, bool] | None = None,
+    site: dict[str, bool] | None = None,
+) -> dict[str, Any]:
     """The file after a run with these records: check, subject and status."""
     records = [Record(*one, at=at).as_data() for one in found]
-    asked = reasons("standard", {}, NOTHING)
-    return validation_file({"level": "standard", "records": records}, NODE, asked, [], former)
+    asked = reasons(level, site or {}, NOTHING, parts)
+    result = {**fold(NODE, asked, {}, at, level=level), "records": records}
+    return validation_file(result, NODE, asked, [], former)
+
+
+DEEP = ("dcgm.targeted_stress", f"gpu:{NODE}/3", "fail")
+
+
+def level_2(gpus: int) -> list[tuple[str, str, str]]:
+    """What DCGM's level 2 reports of healthy GPUs."""
+    checks = ("dcgm.memory", "dcgm.pcie")
+    return [(check, f"gpu:{NODE}/{gpu}", "pass") for gpu in range(gpus) for check in checks]
+
+
+@pytest.mark.parametrize("parts", [None, {"nccl": False}])
+def test_a_test_that_only_a_deeper_run_asks_stands(parts: dict[str, bool] | None) -> None:
+    """DCGM's level 2 has no stress, and passes a GPU that fails level 3."""
+    data = validated(None, NIGHT, *level_2(8), DEEP, level="burn_in", parts=parts)
+    for level in ("quick", "standard", "quick", "standard"):
+        data = validated(data, MORNING, *(level_2(8) if level != "quick" else ()), level=level)
+        assert verdict(data)[::2] == ("fail", NIGHT)
+        (found,) = gate_verdicts([(NODE, data)], None, [], False)
+        assert found["asked_by"] == "burn_in"
+    # A run as deep that does not measure it: the GPU is gone.
+    assert validated(data, NEXT, *level_2(3), level="burn_in")["standing"] == []
+    # The site asks DCGM no more.
+    assert validated(data, NEXT, level="quick", site={"dcgm": False})["standing"] == []
+    # Whatever level it is asked at, once it is asked.
+    passed = (*DEEP[:2], "pass")
+    assert validated(data, NEXT, *level_2(8), passed)["standing"] == []
+
+
+@pytest.mark.parametrize("check", ["dcgm.pcie", "dcgm.settings", "burn.gemm", "gpu.ecc"])
+def test_what_each_level_asks_is_ended_by_any_that_asks_its_layer(check: str) -> None:
+    """A GPU that is gone would keep its node out for a day of burn-in."""
+    gone = (check, f"gpu:{NODE}/7", "fail")
+    data = validated(None, NIGHT, *level_2(7), gone, level="burn_in")
+    (found,) = gate_verdicts([(NODE, data)], None, [], False)
+    assert found["asked_by"] == ("quick" if check == "gpu.ecc" else "standard")
+    layer = check.partition(".")[0]
+    again = (f"{layer}.memory", f"gpu:{NODE}/0", "pass")
+    assert validated(data, MORNING, again)["standing"] == []
+
+
+def test_what_a_file_of_before_has_was_found_by_the_deepest_run() -> None:
+    """Its level is what it proves: a burn-in without a part proved less than it asked."""
+    data = validated(None, NIGHT, *level_2(8), DEEP, level="burn_in")
+    del data["asked_level"], data["begun"], data["ended"]
+    data["level"] = "quick"
+    data = validated(data, MORNING, *level_2(8))
+    assert verdict(data)[0] == "fail"
+    del data["standing"][0]["asked_level"]
+    data = validated(data, NEXT, *level_2(8))
+    assert verdict(data)[0] == "fail"
+    assert validated(data, NEXT, *level_2(8), level="burn_in")["standing"] == []
 
 
 def test_a_layer_that_was_measured_in_part_ends_what_it_measured() -> None:
@@ -162,6 +222,23 @@ def test_when_deeper_levels_were_asked() -> None:
         assert data["looks"] == {"standard": NIGHT, "burn_in": "2026-11-01T00:00:00Z"}
     assert run(data, "standard", NEXT)["looks"] == {"burn_in": "2026-11-01T00:00:00Z"}
     assert run(data, "burn_in", NEXT)["looks"] == {}
+
+
+def test_a_run_that_loads_no_node_is_not_a_look() -> None:
+    """A job was faster, or nothing answers: the node was not tested under load."""
+    data, loads = run(None, "standard", NIGHT), ("dcgm", "burn", "nccl")
+    for silent in (loads, tuple(PARTS), loads):
+        data = run(data, "standard", MORNING, silent=silent)
+        (found,) = gate_verdicts([(NODE, data)], None, [], False)
+        assert (found["looks"], found["tried"]) == ({"standard": NIGHT}, MORNING)
+    # Neither does a lesser run take it for one.
+    data = run(data, "quick", NEXT)
+    (found,) = gate_verdicts([(NODE, data)], None, [], False)
+    assert (found["looks"], found.get("tried")) == ({"standard": NIGHT, "quick": NEXT}, None)
+    # One part that cannot be measured would have it loaded at each call.
+    (found,) = gate_verdicts([(NODE, run(data, "standard", NEXT, silent=("burn",)))], None, [],
+                             False)  # fmt: skip
+    assert (found["verdict"], found["looks"]) == ("not_measured", {"standard": NEXT})
 
 
 @pytest.mark.parametrize(

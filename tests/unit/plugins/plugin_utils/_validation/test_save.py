@@ -163,7 +163,24 @@ def test_what_a_run_does_not_ask_stands_and_is_not_added_to_the_evidence(world: 
     assert "standard" in one["looks"]
     # Of a file that was not whole nothing is left.
     assert (two["standing"], two["looks"]) == ([], {})
-    assert world.evidence.batches(Problems())[-2].head["layers"] == ["gpu"]
+    head = world.evidence.batches(Problems())[-2].head
+    assert head["layers"] == ["gpu"]
+    assert head["ended"] == ["cpu", "dcgm", "fio", "ib", "memory", "storage"]
+
+
+def test_what_stands_in_a_layer_of_the_run_is_added_to_the_evidence(world: World) -> None:
+    """The batch takes the place of the one in which it failed."""
+    world.all_from("dgx-01")
+    failed = Record("burn.gemm", "gpu:dgx-01/7", "fail", at=AT).as_data()
+    former = {"version": 1, "node": "dgx-01", "level": "standard", "records": [failed]}
+    (world.state / "nodes").mkdir()
+    (world.state / "nodes/dgx-01.json").write_text(json.dumps(former))
+    world.lines = [line for line in world.lines if '"burn"' not in line]
+    world.save()
+    head = world.evidence.batches(Problems())[0].head
+    assert head["not_pass"] == [
+        ["burn.run", "node:dgx-01", "not_measured"], ["burn.gemm", "gpu:dgx-01/7", "fail"]
+    ]  # fmt: skip
 
 
 def test_evidence_serial_numbers_and_an_end(world: World) -> None:

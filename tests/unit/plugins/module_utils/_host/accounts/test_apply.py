@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import os
 import pwd
+import resource
+import signal
 import stat
 
 import pytest
@@ -17,6 +19,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
     ToolError,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._host.accounts import apply as host
+from ansible_collections.baremetal.dgx.plugins.module_utils._host.accounts.parse import WantedUser
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIE/wwyhpHlXOwCL0FJc6Vap9x15wHpJmqNXVxMOMv8kJ alice"
 ME = pwd.getpwuid(os.getuid())
@@ -112,6 +115,41 @@ def test_root_does_not_follow_a_users_link(open_place, as_user):
         host.write_keys(str(home), 65534, 65534, "x\n")
     assert names(target) == []
     assert os.geteuid() == 0
+
+
+@pytest.mark.parametrize(
+    ("make", "why"),
+    [
+        (lambda path: path.symlink_to("/dev/zero"), "is not a regular file: remove it"),
+        (os.mkfifo, "is not a regular file: remove it"),
+        (lambda path: path.write_bytes(bytes(2 << 20)), "has more than 1048576 bytes"),
+    ],
+    ids=["endless", "pipe", "large"],
+)
+def test_what_a_user_has_put_for_its_keys_neither_hangs_nor_fills_the_host(tmp_path, make, why):
+    (tmp_path / ".ssh").mkdir()
+    keys = tmp_path / ".ssh/authorized_keys"
+    make(keys)
+    users = [WantedUser(ME.pw_name, home=str(tmp_path), keys=(KEY,))]
+
+    def in_seconds(*_caught):
+        raise AssertionError("it is read without an end")
+
+    # Without the reader, memory is what would end it.
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    before = signal.signal(signal.SIGALRM, in_seconds)
+    resource.setrlimit(resource.RLIMIT_AS, (2 << 30, limits[1]))
+    signal.alarm(5)
+    try:
+        with pytest.raises(ToolError) as raised:
+            host.load_state([], users, {})
+        # sshd takes no key from it either.
+        assert host.login_keys(answers(settings(str(keys))), ME.pw_name) == 0
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+    assert str(raised.value) == f"user {ME.pw_name}: {keys}: {why}"
 
 
 def test_a_link_is_removed_and_not_followed(tmp_path):

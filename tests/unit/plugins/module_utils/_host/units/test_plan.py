@@ -308,6 +308,12 @@ def test_check_mode_on_a_virgin_host_predicts_a_start():
         (False, None, AUTO_RESTART, ["stop"]),
         (False, False, MASKED, []),
         (True, False, ABSENT, []),
+        # A link that leads to nothing is left.
+        (True, False, replace(ABSENT, unit_file_state="enabled"), ["disable"]),
+        (True, None, replace(ABSENT, unit_file_state="enabled"), []),
+        # Their file went away while they ran.
+        (True, False, replace(UP, load_state="not-found", unit_file_state=""), ["stop"]),
+        (True, None, replace(FAILED, load_state="not-found", unit_file_state=""), ["reset-failed"]),
         (True, False, UP, ["disable", "stop"]),
     ],
 )

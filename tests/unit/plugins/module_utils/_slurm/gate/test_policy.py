@@ -190,6 +190,47 @@ def test_unmeasured_nodes_are_drained_where_the_site_wants_it() -> None:
         assert steps(plan([held(kind, "gpu4 clock: slow")], [says("not_measured")], policy)) == []
 
 
+GONE = replace(says("not_measured", check="node.records", subject="node:n1", text="x"), at=None)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "why"),
+    [
+        (says("pass", hours=48), "node.records: evidence is 2 days old; run validate_fabric and"),
+        (says("fail", hours=48), "node.records: evidence is 2 days old; run validate_fabric and"),
+        (replace(says("pass"), at=None), "node.records: evidence without a time; run"),
+        (says("pass", hours=-2), "node.records: evidence from the future; look at the clocks; run"),
+        # What the lookup has of a node without a file, and of one with a file that is torn.
+        (replace(GONE, text="there are no records"), "node.records: there are no records; replace"),
+        (replace(GONE, text="n1.json cannot be read"), "node.records: n1.json cannot be read; rep"),
+    ],
+)
+def test_evidence_that_shows_nothing_about_now_is_not_measured(verdict: Verdict, why: str) -> None:
+    policy = replace(POLICY, unmeasured="drain")
+    (step,) = plan([IN_SERVICE], [verdict], policy).actions
+    assert (step.what, step.why[:14]) == ("drain", "not measured: ")
+    assert step.why[14:].startswith(why)
+    assert steps(plan([IN_SERVICE], [verdict])) == []
+    # One that is out, an operator holds, or is in maintenance stays as it is.
+    others = [held(kind) for kind in "fbnrs"]
+    others += [Node("n1", ("IDLE", "DRAIN"), "fan", "bob"), Node("n1", ("IDLE", "MAINT")), itself()]
+    for node in others:
+        made = [plan([node], [verdict], one) for one in (policy, POLICY)]
+        assert made[0] == made[1]
+        assert steps(made[0]) == []
+    # Of a node that is not the gate's to ask about, as one without GPUs, there is none.
+    assert steps(plan([IN_SERVICE], [], policy)) == []
+
+
+def test_the_share_holds_for_evidence_that_shows_nothing() -> None:
+    policy = replace(POLICY, unmeasured="drain")
+    old = [says("pass", f"n{number}", hours=48) for number in range(1, 9)]
+    made = plan([*fleet(8), held("n", name="n9")], [*old, says("pass", "n9")], policy)
+    assert made.actions == ()
+    assert "8 nodes would be drained (8 for node.records) and 0 are drained" in made.refusal
+    assert len(plan(fleet(8), old[:2], policy).actions) == 2
+
+
 def fleet(size: int) -> list[Node]:
     return [Node(f"n{number}", ("IDLE",)) for number in range(1, size + 1)]
 
@@ -241,9 +282,23 @@ def test_new_nodes_and_held_spares_take_no_share() -> None:
 
 def test_what_the_whole_fleet_has_is_a_question_about_the_checker() -> None:
     wide = replace(says("fail"), fleet_share=0.5)
-    made = plan(fleet(8), [wide])
-    assert made.refusal.startswith("gpu.ecc_volatile fails on 4 of 8 nodes, and 2 may be out")
-    assert plan(fleet(8), [replace(wide, fleet_share=0.25)]).refusal == ""
+    rest = [says("pass", f"n{number}") for number in range(2, 9)]
+    made = plan(fleet(8), [wide, *rest])
+    assert made.refusal.startswith(
+        "gpu.ecc_volatile fails on 4 of 8 nodes with a verdict, and 2 of 8 may be out"
+    )
+    assert plan(fleet(8), [replace(wide, fleet_share=0.25), *rest]).refusal == ""
+
+
+def test_nodes_of_slurm_without_a_verdict_make_a_failure_no_wider() -> None:
+    """One of 4 GPU nodes fails, beside 60 without GPUs: the share is that of the 4."""
+    nodes = [*fleet(4), *(Node(f"cpu-{number}", ("IDLE",)) for number in range(60))]
+    verdicts = [
+        replace(says("fail"), fleet_share=0.25),
+        *(says("pass", f"n{n}") for n in (2, 3, 4)),
+    ]
+    made = plan(nodes, verdicts, replace(POLICY, share=0.1))
+    assert (made.refusal, steps(made), made.most_out) == ("", [("n1", "drain")], 6)
 
 
 SPARES = replace(POLICY, spares=("s1", "s2", "s3"), spares_in_service=2, share=1.0)
@@ -329,9 +384,22 @@ def test_new_nodes_are_drained_before_they_register() -> None:
         Node("n1", ("UNKNOWN",)), Node("n2", ("IDLE", "DRAIN"), "fan", "bob"),
         Node("n3", ("IDLE",)),
     )}  # fmt: skip
-    made = plan_introduction(["n1", "n2", "n9"], nodes)
+    made = plan_introduction(["n1", "n2", "n9"], nodes, Policy())
     assert [(step.node, step.what) for step in made] == [("n1", "drain")]
     assert read_reason("n1", made[0].reason) == Reason("n", "unproven, run validate_nodes")
+
+
+@pytest.mark.parametrize("kind", ["n", "s", "f", "r"])
+def test_a_renewed_node_that_the_gate_holds_is_not_let_in_by_old_evidence(kind: str) -> None:
+    there, bobs = held(kind), Node("n2", ("IDLE", "DRAIN"), "fan", "bob")
+    nodes = {"n1": there, "n2": bobs}
+    assert plan_introduction(["n1", "n2"], nodes, Policy()) == ()
+    made = plan_introduction(["n1", "n2"], nodes, Policy(), ["n1", "n2"])
+    if kind == "r":
+        assert made == ()
+        return
+    assert [(step.node, step.what) for step in made] == [("n1", "reword")]
+    assert read_reason("n1", made[0].reason) == Reason("r", "replaced node, run validate_nodes")
 
 
 @pytest.mark.parametrize(
