@@ -22,7 +22,7 @@ from typing import Any, Callable, Iterable, Mapping, Sequence
 from .child import DONE, HUNG, Answer, Call, Send, ask_all, parts_of
 from .failures import reported
 from .files import make_folder, write_atomic
-from .mounts import Live, all_mounts
+from .mounts import Live, all_mounts, errno_of
 from .run import ToolError
 
 LIMIT_S = 60.0
@@ -49,21 +49,6 @@ class HungError(ToolError):
 
 class BrokenError(ToolError):
     """Work that ended without an answer: its own fault; `str` is one line."""
-
-
-# What says that a mount, or what it leads to, is gone or broken; any other error proves nothing.
-GONE = (errno.ENOENT, errno.ENOTDIR, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ESHUTDOWN,
-        errno.EHOSTDOWN, errno.ENODEV, errno.EUCLEAN)  # fmt: skip
-
-
-def errno_of(where: str) -> int:
-    """Return how a mount point answers: 0, or the number of its error. It may hang."""
-    try:
-        os.statvfs(where)
-        os.stat(where)
-    except OSError as error:
-        return error.errno or errno.EIO
-    return 0
 
 
 def hung_mounts(mounts: Iterable[Live], limit_s: float = _ASK_S) -> list[Live]:

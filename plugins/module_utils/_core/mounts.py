@@ -7,6 +7,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from dataclasses import dataclass
 from typing import Iterator
@@ -16,6 +18,9 @@ from .files import text_if_readable
 _CODE = re.compile(r"\\([0-7]{3})")
 # By what the kernel names an automount: what mounts, not what is there.
 _AUTOMOUNT = "autofs"
+# What says that a mount, or what it leads to, is gone or broken; any other error proves nothing.
+GONE = (errno.ENOENT, errno.ENOTDIR, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ESHUTDOWN,
+        errno.EHOSTDOWN, errno.ENODEV, errno.EUCLEAN)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -80,3 +85,13 @@ def waiting(mountinfo: str) -> frozenset[str]:
 def all_mounts() -> dict[str, Live]:
     """Return mount point -> what is on top there, of this host."""
     return on_top(text_if_readable("/proc/self/mountinfo", "surrogateescape") or "")
+
+
+def errno_of(where: str) -> int:
+    """Return how a mount point answers: 0, or the number of its error. It may hang."""
+    try:
+        os.statvfs(where)
+        os.stat(where)
+    except OSError as error:
+        return error.errno or errno.EIO
+    return 0

@@ -77,9 +77,9 @@ def archive(texts: dict[str, str], start: str) -> bytes:
     `texts` is path -> text, `start` the text of its __main__.py.
     """
     out = BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as made:
+    with zipfile.ZipFile(out, "w") as made:
         for path, text in sorted({**texts, "__main__.py": start}.items()):
             info = zipfile.ZipInfo(path, _OLD)
             info.compress_type = zipfile.ZIP_DEFLATED
-            made.writestr(info, text)
+            made.writestr(info, text, compresslevel=9)
     return out.getvalue()

@@ -18,8 +18,11 @@ from typing import Any, Mapping
 from .._core.run import CommandRunner
 from .._host.pci import PciFunction, Tree, links_of, load_path, whole
 from .read import Sweep
-from .settings import LISTED, parse_instances
 
+# The GPUs with their MIG instances.
+LISTED = ("nvidia-smi", "-L")
+_GPUS = re.compile(r"^GPU (?=\d+: )", re.M)
+_MIG = re.compile(r"^[ \t]+MIG (\S+) +Device +\d+:", re.M)
 _NVIDIA = "0x10de"
 # Class codes of the PCI Code and ID Assignment Specification: VGA and 3D controllers, and bridges
 # of the kind "other", which NVSwitches are.
@@ -109,14 +112,20 @@ def fabric_manager(run: CommandRunner, command: str, timeout_s: float) -> tuple[
     return found.group(1), ""
 
 
+def parse_instances(text: str) -> dict[int, tuple[str, ...]]:
+    """Return the MIG instances of each GPU out of `nvidia-smi -L`, sorted by name."""
+    return {
+        int(one.partition(":")[0]): tuple(sorted(_MIG.findall(one)))
+        for one in _GPUS.split(text)[1:]
+    }
+
+
 def with_instances(host: Host, run: CommandRunner, timeout_s: float) -> Host:
     """Return the node's side with its MIG instances, or why they are not known."""
     result = run(LISTED, timeout_s)
-    if not result.ok:
-        return replace(host, instances_absent=result.describe())
-    return replace(
-        host, instances=parse_instances(result.out), instances_absent="nvidia-smi lacks it"
-    )
+    if result.ok:
+        return replace(host, instances=parse_instances(result.out), instances_absent="not listed")
+    return replace(host, instances_absent=result.describe())
 
 
 def info_result(sweep: Sweep, host: Host) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from .judge_device import Asker, Wanted, asker_of, fabric_text, judge_gpu
 from .nvml.types import LIB_RM_VERSION_MISMATCH, RESET_REQUIRED
 from .read import Gpu, Sweep
 from .sxid_data import LINK_FAULTS
-from .thresholds import ACTION_REMEDIES, QUESTIONS, check_own, fabric_remedy
+from .thresholds import ACTION_REMEDIES, QUESTIONS, fabric_remedy
 from .xid import Event, Meaning, meaning, open_events, parse_log, rank
 from .xid_table import CHECK, REBOOT, RECOVERY
 
@@ -148,8 +148,9 @@ def wanted_from_profile(profile: Mapping[str, Any], **options: Any) -> Wanted:
     mig = gpus.get("mig") or ()
     layout = mig if isinstance(mig, Mapping) else {}
     own = options.get("thresholds") or {}
-    for problem in check_own("thresholds", own):
-        raise ValueError(str(problem))
+    unknown = sorted(set(own) - set(QUESTIONS))
+    if unknown:
+        raise ValueError(f"thresholds: no check is called {', '.join(unknown)}")
     options["thresholds"] = {check: value for check, value in own.items() if value is not None}
     return Wanted(
         count=None if count is None else int(count),
@@ -327,11 +328,10 @@ def _recovery(ask: Asker, gpu: Gpu) -> Iterator[Record]:
 
 def _instances(ask: Asker, layout: Sequence[str], gpu: Gpu, host: Host) -> Record:
     """Return whether a GPU has its declared MIG instances, which a reset takes away."""
+    ask = replace(ask, absent={"instances": host.instances_absent})
     there = host.instances.get(gpu.index)
-    if there is None:
-        unread = replace(ask, absent={"instances": host.instances_absent})
-        return unread("gpu.mig_instances", None, "", name="instances")
-    return ask("gpu.mig_instances", ", ".join(there) or "none", ", ".join(layout))
+    shown = None if there is None else ", ".join(there) or "none"
+    return ask("gpu.mig_instances", shown, ", ".join(layout), name="instances")
 
 
 def _node(ask: Asker, sweep: Sweep, host: Host, unknown: Sequence[str] = ()) -> Iterator[Record]:
@@ -421,12 +421,11 @@ def _fabric(
         first = states[0][2]
         every = ask if first.fabric_state is not None else asker_of(first, ask.subject, ask.wanted)
         text = f"registration of all {len(states)} GPUs with the fabric manager"
+        state = states[0][1]
         if broken:
-            why = f"{states[0][1]}, and gpu.fabric_manager says why"
-            every = replace(ask, absent={"fabric_state": why})
-            yield every("gpu.fabric", None, None, text, name="fabric_state")
-            return
-        yield every("gpu.fabric", states[0][1], None, text, name="fabric_state", remedy=remedy)
+            why = f"{state}, and gpu.fabric_manager says why"
+            every, state = replace(every, absent={"fabric_state": why}), None
+        yield every("gpu.fabric", state, None, text, name="fabric_state", remedy=remedy)
         return
     for number, word, gpu in states:
         one = asker_of(gpu, f"gpu:{node}/{number}", ask.wanted)

@@ -15,14 +15,11 @@ from typing import Any, Mapping, Sequence
 
 from .._core.run import CommandRunner, ToolError
 from .._host.kernel_arguments import running_steps, titles
+from .host import LISTED, parse_instances
 
 _ASKED = "index,pci.bus_id,ecc.mode.current,ecc.mode.pending,mig.mode.current,mig.mode.pending"
 QUERY = ("nvidia-smi", f"--query-gpu={_ASKED}", "--format=csv,noheader")
-# The GPUs with their MIG instances.
-LISTED = ("nvidia-smi", "-L")
 _FIELDS = 6
-_GPU = re.compile(r"^GPU (\d+): ")
-_MIG = re.compile(r"^\s+MIG (\S+)\s+Device\s+\d+:")
 # The name of a profile as `nvidia-smi mig -lgip` prints it, 1g.10gb or 1g.10gb+me.
 PROFILE = re.compile(r"^\d+g\.\d+gb(\+[a-z.]+)?$")
 # What a GPU answers that has no such mode.
@@ -73,20 +70,6 @@ def parse_modes(text: str) -> list[Gpu]:
         ecc, ecc_pending, mig, mig_pending = (_mode(part) for part in parts[2:])
         found.append(Gpu(int(parts[0]), parts[1].lower(), ecc, ecc_pending, mig, mig_pending))
     return found
-
-
-def parse_instances(text: str) -> dict[int, tuple[str, ...]]:
-    """Return the MIG instances of each GPU out of `nvidia-smi -L`, sorted by name."""
-    found: dict[int, list[str]] = {}
-    current = -1
-    for line in text.splitlines():
-        gpu, mig = _GPU.match(line), _MIG.match(line)
-        if gpu:
-            current = int(gpu.group(1))
-            found[current] = []
-        elif mig and current >= 0:
-            found[current].append(mig.group(1))
-    return {index: tuple(sorted(names)) for index, names in found.items()}
 
 
 def layout_of(entries: Sequence[Mapping[str, Any]], count: int) -> dict[int, tuple[str, ...]]:

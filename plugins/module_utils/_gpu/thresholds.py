@@ -12,11 +12,10 @@ setting from a card that must leave the node.
 from __future__ import annotations
 
 import re
-from typing import Any, Iterable, Iterator, Mapping, NamedTuple
+from typing import Any, Iterable, Mapping, NamedTuple
 
 from .._core.question import Question, by_check
 from .._core.record import FAIL, Record, Threshold
-from .._core.schema import Option, Problem, check_value, closest
 from .models_data import MODELS as DATA
 from .models_data import OTHER_PARTS
 
@@ -467,30 +466,6 @@ def threshold(
     if overrides and check in overrides:
         return QUESTIONS[check].threshold(overrides[check], "inventory")
     return QUESTIONS[check].threshold(value)
-
-
-def check_own(path: str, thresholds: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield what is wrong in the site's own thresholds: names of checks, and kinds of values.
-
-    An empty value is the table's.
-    """
-    for check, value in thresholds.items():
-        if check in QUESTIONS:
-            option = Option(type=_type(QUESTIONS[check]), nullable=True)
-            yield from check_value(f"{path}.{check}", value, option)
-        else:
-            near = closest(str(check), QUESTIONS)
-            remedy = f"write {near}" if near else "write a check of docs/thresholds.md"
-            yield Problem(f"{path}.{check}", "no check of gpu_health is called so", remedy)
-
-
-def _type(question: Question) -> str:
-    """Return what a threshold of it is: what it is compared with has the same type."""
-    for kind, name in ((bool, "bool"), (str, "str")):
-        if isinstance(question.value, kind):
-            return name
-    is_number = question.value is not None or question.unit or question.op != "=="
-    return "float" if is_number else "scalar"
 
 
 def kind_of(remedy: str) -> str:

@@ -12,8 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Collection, Iterable, Iterator, Mapping, Sequence
 
-from .._core.hang import GONE
-from .._core.mounts import on_top, table, unescape
+from .._core.mounts import GONE, on_top, table, unescape
 from .._core.record import FAIL, NOT_MEASURED, PASS, Record
 from .._core.run import CommandResult
 from .._host.hardware_log import AER, MINUTE_S, Fault, most_in, refusals

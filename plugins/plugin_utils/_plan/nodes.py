@@ -13,7 +13,7 @@ from typing import Any
 
 from ...module_utils._core.nodeset import fold
 from ...module_utils._core.schema import Problem, closest, words
-from ...module_utils._gpu.thresholds import check_own
+from ...module_utils._gpu.ask import check_own
 from .._contract.contract import COMPUTE_GROUPS, NODE_VARIABLES
 from .._contract.profiles import BUILT_IN, Profile
 from .._inventory.values import Value, trailing_number

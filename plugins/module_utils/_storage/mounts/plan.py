@@ -19,8 +19,7 @@ import string
 from dataclasses import dataclass, field
 from typing import Iterable, Mapping, Sequence
 
-from ..._core.hang import GONE
-from ..._core.mounts import Live, unescape
+from ..._core.mounts import GONE, Live, unescape
 
 UNIT = "unit"
 # In the order in which they are done: what goes, what comes.

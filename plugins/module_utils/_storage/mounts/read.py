@@ -21,8 +21,7 @@ from typing import Iterable, Iterator, Mapping, Sequence
 
 from ..._core.child import BROKEN, DONE, HUNG, limited
 from ..._core.files import Folder, open_folder, remove, text_if_readable, write_atomic
-from ..._core.hang import errno_of
-from ..._core.mounts import table, waiting
+from ..._core.mounts import errno_of, table, waiting
 from .plan import Seen, inside, owner_of, unit_of, where_of
 
 UNITS = "/etc/systemd/system"

@@ -416,7 +416,7 @@ def test_a_lost_power_supply_is_found_if_switches_are_asked(verify, healthy):
     # Its twin: both are healthy.
     answer = verify(healthy, cut={"ibswinfo-1": valid, "ibswinfo-2": other}, switch_health=True)
     assert answer["verdict"] == "pass"
-    # Of another fabric: the same LID there is another switch, and its faults are none of these.
+    # Of another fabric: the same LID there is another switch, and its faults are not of this one.
     answer = verify(healthy, cut={"ibswinfo-1": valid, "ibswinfo-2": failed.replace(
         healthy.key_of["leaf-002", -1], "fc6a1c0999000000")}, switch_health=True)  # fmt: skip
     assert answer["causes"] == []

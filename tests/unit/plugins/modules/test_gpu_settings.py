@@ -7,11 +7,11 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._driver import states
+from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.host import parse_instances
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.settings import (
     Gpu,
     compare,
     layout_of,
-    parse_instances,
     parse_modes,
 )
 from ansible_collections.baremetal.dgx.plugins.modules import gpu_settings

@@ -204,7 +204,7 @@ def test_a_file_that_becomes_a_link_is_not_kept(
     assert not list((tmp_path / "copy").rglob("index"))
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as Prometheus' user")
+@pytest.mark.usefixtures("as_user")
 def test_a_file_of_another_user_is_not_taken(data: Path, tmp_path: Path) -> None:
     """Where the kernel lets users link what they may not read (fs.protected_hardlinks=0)."""
     for path in (data, *data.rglob("*")):

@@ -64,7 +64,7 @@ def test_a_folder_that_was_not_there_is_as_open_as_it_was(archive: str, tmp_path
     assert (folder / "secrets").stat().st_mode & 0o777 == 0o700
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+@pytest.mark.usefixtures("as_user")
 def test_a_folder_that_was_not_there_belongs_to_whom_its_files_belong(tmp_path: Path) -> None:
     source, folder, archive = tmp_path / "copied", tmp_path / "state", tmp_path / "control.tar.gz"
     for made in (source / "secrets", source / "evidence/runs", folder / "evidence"):
