@@ -44,7 +44,9 @@ EXAMPLES = r"""
 RETURN = r"""
 _raw:
   description: A mapping. C(names) and C(serials) have the part of each subject, C(offenders) parts
-    that fail again and again, each with why, C(kept) a list of C(node), C(part) and C(why).
+    that fail again and again, each with why, C(kept) a list of C(node), C(part) and C(why), and
+    C(repaired) by node C(kind), C(text) and C(boots) of its open incident, once a step has booted
+    it.
   type: list
   elements: dict
 """

@@ -71,6 +71,7 @@ options:
   thresholds:
     description:
       - New thresholds by check, such as C(burn.rate_bf16). Operator and unit stay.
+      - A check of which no record has a threshold is a warning.
     type: dict
     default: {}
   threshold_source:

@@ -49,6 +49,12 @@ options:
         description: What C(enroot import) takes.
         type: str
         required: true
+      arch:
+        description: >-
+          Architecture of the image, by default that of the host. An image that is there is not
+          imported again for another one.
+        type: str
+        choices: [x86_64, aarch64]
   owner:
     description: >-
       Name or number of a user whose files count like those of root. Storage that maps root to
@@ -97,6 +103,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
         "options": {
             "name": {"type": "str", "required": True},
             "uri": {"type": "str", "required": True},
+            "arch": {"type": "str", "choices": ["x86_64", "aarch64"]},
         },
     },
     "owner": {"type": "str", "default": "root"},

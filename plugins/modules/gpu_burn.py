@@ -91,9 +91,16 @@ options:
     description:
       - PCI addresses of all GPUs that the node should have, in the order of its profile. A GPU is
         then numbered by its slot, whichever others are missing; else as NVML numbers it.
+      - A slot without a GPU is V(not_measured). Not used for that with O(gpus).
     type: list
     elements: str
     default: []
+  count:
+    description:
+      - How many GPUs the node should have; V(0) for any number. Without O(slots) and O(gpus), the
+        node is V(not_measured) while there are fewer.
+    type: int
+    default: 0
   n:
     description: Rows and columns of the matrices. Rates of sizes below 4096 are not judged.
     type: int
@@ -157,8 +164,9 @@ options:
   again_if_unburned:
     description:
       - Whether it is repeated if it left GPUs unburned, because they were in use or the driver did
-        not work for instance. One that found a fault is reported nevertheless, as is one that left
-        only GPUs with MIG, or GPUs that are gone.
+        not work for instance, or if O(slots) or O(count) lacked a GPU and NVML lists one that was
+        not there. One that found a fault is reported nevertheless, as is one that left only GPUs
+        with MIG, or GPUs that are gone.
       - V(false) is for a task that waits for the burn-in of the task before it.
     type: bool
     default: true
@@ -255,6 +263,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "phases": {"type": "list", "elements": "str", "choices": list(NAMES), "default": list(NAMES)},
     "gpus": {"type": "list", "elements": "str", "default": []},
     "slots": {"type": "list", "elements": "str", "default": []},
+    "count": {"type": "int", "default": 0},
     "n": {"type": "int", "choices": list(SIZES), "default": 8192},
     "memory_share": {"type": "float", "default": 0.9},
     "memory_mib": {"type": "int", "default": 0},

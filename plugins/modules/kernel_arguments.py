@@ -90,6 +90,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._core import steps
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.failures import reported
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.names import short_name
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ModuleRunner
@@ -124,7 +125,7 @@ def main() -> None:
         "missing": lacks,
         "unwanted": surplus,
         "reboot_needed": pending,
-        "running_steps": kernel.running_steps(kernel.titles()) if pending else [],
+        "running_steps": steps.running_steps(steps.titles()) if pending else [],
         "in_service": in_service(run, short_name()) if pending else "",
     }
     if module._diff and actions:

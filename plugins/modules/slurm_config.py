@@ -65,7 +65,8 @@ options:
     description:
       - The nodes, as C(slurm.nodes) of the plan that M(baremetal.dgx.cluster_plan) makes, with
         C(name), C(cpus), C(sockets), C(cores_per_socket), C(threads_per_core), C(real_memory_mb),
-        C(gres) and C(features). C(name) may mean several nodes that are alike, C(dgx-[01-12]).
+        C(gres), C(features) and C(weight). C(name) may mean several nodes that are alike,
+        C(dgx-[01-12]).
       - Of C(gres), each has C(name), C(type), C(count), and either none or one for each device of
         C(files), C(cores) (in Slurm's own numbers of cores, see C(gres.conf(5))) and C(links).
         A device of several files has them with commas between, as a MIG instance.

@@ -25,6 +25,9 @@ description:
   - The gate remembers nothing but which nodes are not new. What it did is in Slurm, in reasons
     it signs, which begin with C(dgx-gate) and end with a signature, so that an edited one is not
     taken for its own. Run it again after anything that interrupted it.
+  - A drain by the gate stays one when Slurm appends words to the reason, as after a boot that is
+    longer than C(SlurmdTimeout). Such a node that is down, and answers, is let in by
+    C(State=RESUME).
   - Each node is read again right before it is changed, and passed over if it was touched in
     between.
   - Runs where C(scontrol) reaches the controller. Tried with Slurm 24.11.
@@ -139,6 +142,13 @@ options:
         description: The part that fails again and again.
         type: str
         default: ""
+  repaired:
+    description: By node C(kind), C(text) and C(boots) of its open incident, as the lookup
+      P(baremetal.dgx.repair_parts#lookup) gives them. When such a node comes up with less than
+      slurm.conf declares, Slurm replaces the reason; dated in one of these boots, the drain is
+      the gate's all the same.
+    type: dict
+    default: {}
   nodes:
     description: With O(state=introduced), all nodes that Slurm is given.
     type: list
@@ -281,6 +291,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "spares_in_service": {"type": "int", "default": 0},
     "return_spares": {"type": "list", "elements": "str", "default": []},
     "kept": {"type": "list", "elements": "dict", "default": [], "options": KEPT},
+    "repaired": {"type": "dict", "default": {}},
     "nodes": {"type": "list", "elements": "str", "default": []},
     "renewed": {"type": "list", "elements": "str", "default": []},
     "known_file": {"type": "path", "default": "/var/lib/baremetal-dgx/gate/known.json"},

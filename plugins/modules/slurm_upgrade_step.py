@@ -112,6 +112,11 @@ done:
   returned: success
   type: list
   elements: str
+held:
+  description: The nodes that are out for this upgrade.
+  returned: success
+  type: list
+  elements: str
 """
 
 from typing import Any

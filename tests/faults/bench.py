@@ -166,6 +166,10 @@ class Bench:
 
     def _hardware(self, given: Mapping[str, Any]) -> Any:
         node = _hardware.SimulatedNode(self.folder, self.tools.libraries)
+        for number, title in given.get("processes", {}).items():
+            about = self.folder / "proc" / str(number)
+            about.mkdir()
+            (about / "cmdline").write_text(title)
         node.state(given.get("state", ""), given.get("log", ""))
         if given.get("inject"):
             node.inject(*given["inject"])

@@ -49,7 +49,14 @@ class World:
         pool = self.random.randint(0, 3)
         size = self.random.randint(4, 14)
         names = [f"dgx-{number:02d}" for number in range(1, size + pool + 1)]
-        self.slurm = Slurmctld(names)
+        # Production has 1, the pods have 2.
+        self.slurm = Slurmctld(
+            names,
+            return_to_service=self.random.choice([1, 1, 2]),
+            appends=self.random.random() < 0.7,
+        )
+        # The book of repair: an incident stays open while an operator has the node.
+        self.repaired = {}
         self.policy = Policy(
             share=self.random.choice([0.0, 0.1, 0.25, 0.5]),
             level=self.random.choice(LEVELS),
@@ -57,6 +64,7 @@ class World:
             unmeasured=self.random.choice(["leave", "drain"]),
             spares=tuple(names[size:]),
             spares_in_service=self.random.randint(0, 2),
+            repaired=self.repaired,
         )
         self.verdicts = {}
         # who has drained a node or written its reason last: gate, operator or slurm
@@ -73,6 +81,10 @@ class World:
         # a run keeps the verdicts that it was started with
         self.in_gate = False
         self.sent = 0
+        # How often a node that was down was let in.
+        self.lifted = 0
+        # How often a repair's boot has cost a node its reason, and an operator's hand has.
+        self.replaced = {"gate": 0, "operator": 0}
         self.refused = 0
         self.runs = 0
         for name in self.policy.spares:
@@ -112,17 +124,22 @@ class World:
         """What the gate may send, judged by what the watcher knows."""
         values = dict(word.split("=", 1) for word in argv[2:])
         words = sorted(set(values) - {"NodeName"})
-        if values.get("State") not in (None, "DRAIN", "UNDRAIN"):
+        lets_in = values.get("State") in ("UNDRAIN", "RESUME")
+        if values.get("State") not in (None, "DRAIN") and not lets_in:
             raise WrongError(f"the gate sends {values}")
         for name in values["NodeName"].split(","):
             node = self.slurm.nodes[name]
-            if not node.up and not (name in self.raw and words == ["Reason", "State"]):
+            answers = node.base == "DOWN" and node.flags == {"DRAIN"}
+            if not (node.up or answers) and not (name in self.raw and words == ["Reason", "State"]):
                 raise WrongError(f"{name} is not the gate's to touch: {node}")
             if node.drained and self.hand.get(name) != "gate":
                 raise WrongError(f"{name} is drained by others: {node.reason!r} by {node.by}")
-            if values.get("State") == "UNDRAIN":
+            if lets_in and answers != (values["State"] == "RESUME"):
+                raise WrongError(f"{name} is let in by {values}: {node}")
+            if lets_in:
                 self.check_admission(name)
-        if values.get("State") == "UNDRAIN":
+                self.lifted += answers
+        if lets_in:
             together = set(values["NodeName"].split(",")) & set(self.policy.spares)
             serving = {name for name in self.policy.spares if self.slurm.nodes[name].usable}
             if together and len(together | serving) > self.policy.spares_in_service:
@@ -136,10 +153,15 @@ class World:
             and LEVELS.index(verdict.level) >= LEVELS.index(self.policy.level)
             and verdict.at is not None
             and now - self.policy.evidence_s <= verdict.at <= now + 300
-            and verdict.at > self.against.get(name, 0)
+            and verdict.at > self.proven_after(name)
         )
         if not good:
             raise WrongError(f"{name} is let in on {verdict}, against {self.against.get(name)}")
+
+    def proven_after(self, name):
+        """Since when evidence counts: of a node that is down, since its boot at the least."""
+        node, against = self.slurm.nodes[name], self.against.get(name, 0)
+        return max(against, int(node.booted or 0)) if node.base == "DOWN" else against
 
     def note_gate(self, argv):
         values = dict(word.split("=", 1) for word in argv[2:])
@@ -207,7 +229,10 @@ class World:
         self.operator(name, {"State": "DRAIN", "Reason": f"ticket {self.random.randint(1, 99)}"})
 
     def operator_resumes(self, name, node):
-        if node.drained and node.up:
+        # Of what is the gate's, now and then: it is there to bring that back.
+        mine = self.hand.get(name) == "gate" and self.random.random() < 0.5
+        out = (node.drained or node.base == "DOWN") and node.base != "UNKNOWN"
+        if out and not mine and not node.flags - {"DRAIN"}:
             self.operator(name, {"State": "RESUME"})
 
     def operator_edits(self, name, node):
@@ -228,7 +253,8 @@ class World:
         if node.drained and self.slurm.running:
             self.slurm.update({"NodeName": name, "Reason": node.reason}, "alice")
             self.forget(name)
-            self.hand[name] = "operator"
+            signed = _gate.read_reason(name, node.reason)
+            self.hand[name] = "copyist" if signed else "operator"
 
     def node_drains_itself(self, name, node):
         """As node_health does: root's hand, with a signed reason; the gate may let it back in."""
@@ -239,12 +265,77 @@ class World:
             self.hand[name] = "gate"
             self.against[name] = int(self.slurm.now)
 
-    def node_crashes(self, name, _node):
-        self.slurm.crash(name)
+    def node_crashes(self, name, node):
+        if node.base != "DOWN":
+            before = node.reason
+            self.slurm.crash(name)
+            if node.reason == before:
+                return
+            # Slurm dates the reason again, and the proof of a node that was down is newer.
+            self.against[name] = int(self.slurm.now)
+            if self.hand.get(name) == "gate" and _gate.read_reason(name, before) is None:
+                # Only its date showed whose a replaced reason was.
+                self.forget(name)
+                self.hand[name] = "slurm"
+            if node.drained and self.hand.get(name) == "copyist":
+                # Who wrote the gate's words once more is forgotten with Slurm's.
+                self.hand[name] = "gate"
 
     def node_registers(self, name, _node):
         if self.slurm.running and name in self.known:
-            self.slurm.register(name)
+            self.slurm.register(name, booted=self.random.random() < 0.5)
+
+    def operator_opens_what_is_repaired(self, _name, _node):
+        """The machine is his, and a part is out: Slurm replaces his reason."""
+        if self.repaired:
+            name = self.random.choice(sorted(self.repaired))
+            self.operator_edits(name, self.slurm.nodes[name])
+            self.slurm.now += 900
+            self.node_loses_a_part(name, self.slurm.nodes[name])
+
+    def node_loses_a_part(self, name, node):
+        """It comes up with less than slurm.conf declares: the reason is Slurm's now."""
+        if not self.slurm.running or name not in self.known:
+            return
+        before, hand = node.reason, self.hand.get(name)
+        lacks = self.random.choice(["Low CPUs", "gres/gpu count too low (7 < 8)"])
+        self.slurm.register(name, booted=True, lacks=lacks)
+        if node.reason != before:
+            self.replaced["operator"] += hand == "operator" and name in self.repaired
+            self.forget(name)
+            self.hand[name] = "slurm"
+
+    def node_is_repaired(self, name, node):
+        """A step boots a node of the gate's: it may come up with less, or late."""
+        signed = _gate.read_reason(name, node.reason)
+        unfit = self.hand.get(name) != "gate" or not node.drained or node.jobs
+        if unfit or not self.slurm.running or name not in self.known:
+            return
+        began = self.slurm.now
+        boots = [*self.repaired[name].boots] if name in self.repaired else []
+        kind = signed.kind if signed else self.repaired[name].kind
+        if kind not in _gate.AGAINST:
+            return
+        self.slurm.now += 60
+        before, lacks = (
+            node.reason,
+            self.random.choice(["", "Low CPUs", "gres/gpu too low (7 < 8)"]),
+        )
+        if self.random.random() < 0.3:
+            self.slurm.crash(name)
+        self.slurm.register(name, booted=True, lacks=lacks)
+        if node.reason != before:
+            self.replaced["gate"] += 1
+            self.against[name] = int(self.slurm.now)
+        boots.append((began, self.slurm.now + 600))
+        self.repaired[name] = _gate.Repaired(kind, "7 of 8", tuple(boots))
+        # No operator takes the machine over, opens it and boots it in that time.
+        self.slurm.now += 900
+
+    def incident_ends(self, name, node):
+        """As repair_nodes notes it, later than the node came back."""
+        if not node.drained:
+            self.repaired.pop(name, None)
 
     def nodes_register(self, _name, _node):
         """Most slurmd are quick to find a slurmctld that came back."""
@@ -292,8 +383,9 @@ class World:
     VERDICTS = ("verdict_changes", *["all_are_validated"] * 2, "verdict_is_lost")
     OTHERS = (
         *["job_starts"] * 6, *["job_ends"] * 5, "operator_drains", *["operator_resumes"] * 6,
-        "operator_edits", "operator_copies", "another_user_writes_the_same", "node_crashes",
-        "node_drains_itself",
+        "operator_edits", "operator_copies", "another_user_writes_the_same", *["node_crashes"] * 2,
+        "node_drains_itself", "node_loses_a_part", *["node_is_repaired"] * 2, "incident_ends",
+        "operator_opens_what_is_repaired",
         *["nodes_register"] * 5, "slurmctld_stops", *["slurmctld_starts"] * 12,
     )  # fmt: skip
 
@@ -346,5 +438,5 @@ class World:
         if not self.slurm.running:
             self.slurm.restart()
         for name in self.slurm.nodes:
-            self.slurm.register(name)
+            self.slurm.register(name, booted=self.random.random() < 0.5)
         self.known |= set(self.slurm.nodes)

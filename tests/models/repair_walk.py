@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import time
 from dataclasses import dataclass, field, replace
 
@@ -23,6 +24,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._repair.decide impor
     MOST_VALIDATIONS,
     Due,
     Policy,
+    gate_policy,
     obstacle,
     plan_repair,
 )
@@ -66,6 +68,10 @@ FAULTS = (
 )  # fmt: skip
 
 
+_LESS = "gres/gpu count reported lower than configured (7 < 8)"
+_STUCK = re.compile(r"bring it back|slurm has it")
+
+
 class KilledError(Exception):
     """The run ends here."""
 
@@ -87,6 +93,14 @@ class World:
     receiver: dict[str, str] = field(default_factory=dict)
     sent: set[str] = field(default_factory=set)
     again: int = 0
+    # Boots that changed what Slurm shows of the node.
+    late: int = 0
+    # Reasons that Slurm has put in place of ours, by node, with their dates.
+    mine: dict[str, str] = field(default_factory=dict)
+    # Those of a run that was killed: they may count as ours.
+    unsure: set[tuple[str, str]] = field(default_factory=set)
+    # How often it has put one in place of an operator's while an incident was open.
+    lost: int = 0
     now: float = 1_800_000_000.0
 
     def __post_init__(self) -> None:
@@ -110,7 +124,7 @@ class World:
         """One thing: a fault, a job, an operator, the health program, the gate, or time."""
         self.now += self.draw.choice([1, 60, 3600, 86400])
         name = self.draw.choice(sorted(self.nodes))
-        what = self.draw.randrange(9)
+        what = self.draw.randrange(10)
         if what <= 1:
             self.faults.setdefault(name, self.draw.choice(FAULTS))
         elif what == 2 and not self.nodes[name].has("DRAIN"):
@@ -121,6 +135,15 @@ class World:
             reason = self.draw.choice(["", "fans"])
             states = ("IDLE", "DRAIN") if reason else ("IDLE",)
             self.nodes[name] = Node(name, states, reason, "ada" if reason else "", self.stamp())
+        elif what == 9:
+            held = [one for one in open_of(fold(self.events())) if self.nodes[one].has("DRAIN")]
+            if held:
+                # The machine is an operator's, and a part is out: his reason is there no more.
+                name = self.draw.choice(sorted(held))
+                self.now += 900
+                self.lost += 1
+                states = ("IDLE", "DRAIN", "INVALID_REG")
+                self.nodes[name] = Node(name, states, _LESS, "slurm", self.stamp())
         elif what == 5 and name in self.faults and not self.nodes[name].has("DRAIN"):
             self.drain(name, ITSELF, "gpu3 xid")
         else:
@@ -137,18 +160,21 @@ class World:
 
     def validate(self, name: str) -> None:
         self.now += 30
-        if self.draw.random() < 0.15 or self.nodes[name].has("DOWN"):
+        if self.draw.random() < 0.15 or self.nodes[name].has("NOT_RESPONDING"):
             self.verdicts[name] = Verdict(name, NOT_MEASURED, self.now, "standard")
         elif name in self.faults:
             check = self.faults[name][0]
             self.verdicts[name] = Verdict(name, FAIL, self.now, "standard", check, f"gpu:{name}/3")
         else:
             self.verdicts[name] = Verdict(name, PASS, self.now, "standard")
+            node = self.nodes[name]
+            states = tuple(state for state in node.states if state != "INVALID_REG")
+            self.nodes[name] = replace(node, states=states)
 
     def gate(self) -> None:
         for name, node in sorted(self.nodes.items()):
             verdict = self.verdicts[name]
-            ours = read_reason(name, node.reason) if node.reason_by == "root" else None
+            ours = self.ours(name) and not node.has("INVALID_REG")
             if verdict.verdict == FAIL and not node.has("DRAIN"):
                 self.drain(name, FAILED, verdict.check)
             elif verdict.verdict == PASS and ours and self.stamp_of(verdict) > node.reason_at:
@@ -178,6 +204,8 @@ class World:
             self.seen(), self.verdicts, fold(self.events()), self.policy, self.now, list(self.nodes)
         )
         self.check_waits(plan.due, dict(plan.waits))
+        for due in plan.due:
+            self.check_hand(due.node)
         for event in plan.events:
             self.lines.append(line_of(event))
         if plan.events and self.draw.random() < 0.02:
@@ -212,15 +240,20 @@ class World:
         self.kill()
         if due.step != VALIDATE:
             self.happen()
-            if obstacle(self.seen().get(due.node), "root"):
+            if obstacle(self.seen().get(due.node), gate_policy("root", fold(self.events()))):
                 return
             assert due.node not in self.jobs
-            assert self.nodes[due.node].reason_by == "root"
+            self.check_hand(due.node)
             assert due.step not in BY_BMC or due.node in self.policy.powered
             assert due.step not in RESTARTS or due.node not in self.policy.serving
             self.taken.append((self.now, due.node, due.step))
             outcome = self.effect(due)
-            self.kill()
+            try:
+                self.kill()
+            except KilledError:
+                # Nothing tells when the step was over, and so whose a reason of Slurm was.
+                self.unsure.add((due.node, self.mine.pop(due.node, "")))
+                raise
             self.now += 30
             ended = Event(self.now, due.incident, due.node, ENDED, step=due.step, text=outcome)
             self.lines.append(line_of(ended))
@@ -233,12 +266,36 @@ class World:
             self.failed.append((due.node, due.step))
             if self.draw.random() < 0.5:
                 node = self.nodes[due.node]
-                self.nodes[due.node] = replace(node, states=("DOWN", "DRAIN"))
+                off = ("DOWN", "NOT_RESPONDING", "DRAIN")
+                self.nodes[due.node] = replace(node, states=off)
             return "failed"
         fault = self.faults.get(due.node)
         if fault and fault[1] and STEPS.index(fault[1]) <= STEPS.index(due.step):
             del self.faults[due.node]
+        if due.step in RESTARTS:
+            self.boots(due.node)
         return "done"
+
+    def boots(self, name: str) -> None:
+        """The machine is back, late for SlurmdTimeout, or with a GPU less."""
+        node, at = self.nodes[name], self.stamp()
+        if self.faults.get(name, ("",))[0] == "gpu.count":
+            states = ("IDLE", "DRAIN", "INVALID_REG")
+            self.nodes[name] = Node(name, states, _LESS, "slurm", at)
+            self.mine[name] = at
+        elif self.draw.random() < 0.5:
+            # With ReturnToService=1, and with 2.
+            states = (self.draw.choice(["DOWN", "IDLE"]), "DRAIN")
+            self.nodes[name] = Node(name, states, f"{node.reason} : Not responding", "slurm", at)
+        self.late += self.nodes[name] != node
+
+    def ours(self, name: str) -> bool:
+        """Whether the drain is the gate's, or that of an open incident."""
+        node = self.nodes[name]
+        written = read_reason(name, node.reason)
+        if node.has("DRAIN") and node.reason_by == "slurm" and not written:
+            return self.mine.get(name) == node.reason_at and name in open_of(fold(self.events()))
+        return bool(written) and node.reason_by in ("root", "slurm")
 
     def kill(self) -> None:
         if self.draw.random() < 0.05:
@@ -248,10 +305,16 @@ class World:
 
     def check_waits(self, due: tuple[Due, ...], waits: dict[str, str]) -> None:
         """No node that is out for a finding is forgotten: it gets a step, or a reason to wait."""
-        for name, node in self.nodes.items():
-            if node.reason_by == "root" and read_reason(name, node.reason):
+        for name in self.nodes:
+            if self.ours(name):
                 assert name in waits or name in {one.node for one in due}, name
                 assert waits.get(name, "x")
+
+    def check_hand(self, name: str) -> None:
+        """Nothing is done to a node that others have taken over."""
+        assert self.ours(name) or (name, self.nodes[name].reason_at) in self.unsure, self.nodes[
+            name
+        ]
 
     def check(self) -> None:
         for incident in fold(self.events()).values():
@@ -291,9 +354,9 @@ class World:
         """Without events, every incident ends or names what it waits for, and no step is left."""
         self.jobs.clear()
         for name, node in self.nodes.items():
-            if node.has("DOWN"):
+            if node.has("NOT_RESPONDING"):
                 # A person has switched it on.
-                self.nodes[name] = replace(node, states=("IDLE", "DRAIN"))
+                self.nodes[name] = replace(node, states=("DOWN", "DRAIN"))
         for _number in range(60):
             self.now += 60
             plan = plan_repair(
@@ -321,6 +384,8 @@ class World:
             if name in self.nodes:
                 assert self.nodes[name].has("DRAIN")
                 assert name in plan.waits, incident
+                # What others hold waits for them; what is ours never waits for Slurm.
+                assert not self.ours(name) or not _STUCK.search(plan.waits[name]), plan.waits[name]
 
 
 def walk(seed: int) -> World:

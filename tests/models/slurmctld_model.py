@@ -7,6 +7,13 @@
 What it accepts and refuses was compared with Slurm 24.11 (`tests/pod/test_gate.py` does it again):
 no DRAIN without a reason, no RESUME of a node that is not out, no unknown node; UNDRAIN of any
 registered node succeeds and leaves DOWN alone; a reason alone is dropped unless the node is out.
+
+What it does by itself is that of src/slurmctld/node_mgr.c of 25.11 (set_node_reason,
+validate_node_specs, _drain_node): to a reason that there is it appends ` : ` and its words, a node
+that registers with less than slurm.conf declares gets its words as the whole reason, and by
+ReturnToService=1 only a node comes back by itself whose reason is exactly "Not responding" and that
+has not booted. Without `appends` it is that of 22.05: a reason that there is stays as it is, with
+its author and its time.
 """
 
 from __future__ import annotations
@@ -21,6 +28,10 @@ NO_CONTACT = "slurm_load_node error: Unable to contact slurm controller (connect
 NO_REASON = "You must specify a reason when DOWNING or DRAINING a node. Request denied"
 
 
+def _stamp(at):
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(at))
+
+
 @dataclass
 class Machine:
     """A node: base state, flags, the reason with author and time, and its jobs."""
@@ -31,6 +42,8 @@ class Machine:
     by: str = ""
     at: float = 0.0
     jobs: set = field(default_factory=set)
+    # None until its slurmd registers.
+    booted: float | None = 0.0
 
     @property
     def drained(self):
@@ -50,8 +63,10 @@ class Machine:
             f"NodeName={name} Arch=x86_64 CPUTot=224 State={'+'.join([base, *sorted(self.flags)])}"
         )
         text += " ThreadsPerCore=2 Partitions=batch"
+        boot = "None" if self.booted is None else _stamp(self.booted)
+        text += f" BootTime={boot} SlurmdStartTime={boot}"
         if self.reason:
-            at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(self.at))
+            at = _stamp(self.at)
             text += f" Reason={self.reason} [{self.by}@{at}]"
         return text
 
@@ -59,8 +74,10 @@ class Machine:
 class Slurmctld:
     """Answers `scontrol show node` and `scontrol update`; every change is kept in `changes`."""
 
-    def __init__(self, names=(), now=1_800_000_000.0):
+    def __init__(self, names=(), now=1_800_000_000.0, return_to_service=1, appends=True):
+        self.appends = appends
         self.now = now
+        self.return_to_service = return_to_service
         self.nodes = {name: Machine() for name in names}
         self.running = True
         self.changes = []
@@ -161,23 +178,39 @@ class Slurmctld:
 
     def add(self, name):
         """A new line in slurm.conf: unknown until its slurmd registers."""
-        self.nodes[name] = Machine(base="UNKNOWN")
+        self.nodes[name] = Machine(base="UNKNOWN", booted=None)
 
-    def register(self, name):
-        """The slurmd of a node answers again; ReturnToService brings it back."""
+    def register(self, name, booted=False, lacks=""):
+        """The slurmd of a node answers again; `lacks` is the reason for too little hardware."""
         node = self.nodes[name]
-        node.flags.discard("NOT_RESPONDING")
-        node.base = "IDLE"
-        if not node.flags & set(OUT):
+        node.flags -= {"NOT_RESPONDING", "INVALID_REG"}
+        if booted or node.booted is None:
+            node.booted = self.now
+        if lacks:
+            node.flags.add("INVALID_REG")
+            if not node.flags & set(OUT) and node.base != "DOWN":
+                node.flags.add("DRAIN")
+            fixed = node.reason and node.reason != "Not responding" and not self.appends
+            if node.reason != lacks and not fixed:
+                node.reason, node.by, node.at = lacks, "slurm", self.now
+            return
+        silent = node.reason == "Not responding" and not booted
+        if node.base != "DOWN" or self.return_to_service == 2 or silent:
+            node.base = "IDLE"
+        elif node.reason == "Not responding" and not node.flags & set(OUT):
+            node.reason, node.by, node.at = "Node unexpectedly rebooted", "slurm", self.now
+        if node.base != "DOWN" and not node.flags & set(OUT):
             node.reason, node.by, node.at = "", "", 0.0
 
     def crash(self, name):
-        """A node dies: its jobs too, and a reason that there is stays."""
+        """A node is silent for SlurmdTimeout: its jobs are lost, and its reason gets more words."""
         node = self.nodes[name]
-        node.base = "DOWN"
+        if node.base != "DOWN":
+            node.base = "DOWN"
+            if self.appends or not node.reason:
+                words = f"{node.reason} : Not responding" if node.reason else "Not responding"
+                node.reason, node.by, node.at = words, "slurm", self.now
         node.flags.add("NOT_RESPONDING")
-        if not node.reason:
-            node.reason, node.by, node.at = "Not responding", "slurm", self.now
         self._kill(name, "slurm")
 
     def restart(self):

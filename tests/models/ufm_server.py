@@ -18,6 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socketserver import TCPServer
 from typing import Any
+from unittest import mock
 from urllib.parse import urlsplit
 
 USER, PASSWORD, TOKEN = "dgx", "pass-word-1", "token-word-2"
@@ -114,6 +115,37 @@ def certificate(folder: Path) -> tuple[Path, Path]:
         capture_output=True,
     )  # fmt: skip
     return key, cert
+
+
+def plain_authority(folder: Path) -> tuple[Path, Path, Path]:
+    """Make key, certificate for localhost, and a CA without key usage, which openssl leaves out."""
+    key, cert, authority = (folder / f"plain_{name}.pem" for name in ("key", "cert", "ca"))
+    new = ["openssl", "req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    with_key = [*new, "-subj", "/CN=site", "-keyout", folder / "ca_key.pem"]
+    asked, names = folder / "asked.pem", folder / "names"
+    names.write_text("subjectAltName=DNS:localhost,IP:127.0.0.1")
+    for words in (
+        [*with_key, "-x509", "-days", "2", "-out", authority],
+        [*new, "-subj", "/CN=localhost", "-keyout", key, "-out", asked],
+        ["openssl", "x509", "-req", "-in", asked, "-CA", authority, "-CAkey", folder / "ca_key.pem",
+         "-CAcreateserial", "-days", "2", "-extfile", names, "-out", cert],
+    ):  # fmt: skip
+        subprocess.run(words, check=True, capture_output=True)
+    return key, cert, authority
+
+
+@contextmanager
+def as_python_3_13() -> Iterator[None]:
+    """Check certificates as Python 3.13 does by default, on each release."""
+    made = ssl.create_default_context
+
+    def strict(*words: Any, **named: Any) -> ssl.SSLContext:
+        context = made(*words, **named)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    with mock.patch.object(ssl, "create_default_context", strict):
+        yield
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -52,6 +53,10 @@ def site(tmp_path: Path) -> Site:
         groups["monitoring_nodes"] = {"hosts": {"head-01": {}}}
         described["others"] = {"hosts": {"backup-01": {}}}
     return made
+
+
+LOCK = "Lock Slurm against other runs"
+CHECK = {"import_playbook": str(ROOT / "playbooks/check_inventory.yml")}
 
 
 def written(site: Site, plays: list[dict[str, Any]]) -> str:
@@ -159,8 +164,9 @@ def test_slurm_is_changed_between_lock_and_release(playbook: str) -> None:
     (first, taken), (last, given) = locks
     assert (taken, given) == ("slurm_lock.yml", "slurm_unlock.yml")
     for name, state in ((taken, "held"), (given, "released")):
-        lock, *_more = yaml.safe_load((ROOT / "playbooks/tasks" / name).read_text())
-        assert lock["baremetal.dgx.run_lock"]["state"] == state
+        tasks = yaml.safe_load((ROOT / "playbooks/tasks" / name).read_text())
+        (lock,) = [one for task in tasks if (one := task.get("baremetal.dgx.run_lock"))]
+        assert lock["state"] == state
     assert first < min(changing) <= max(changing) < last
     assert plays[first]["any_errors_fatal"]
 
@@ -329,6 +335,103 @@ def test_a_lock_that_a_limited_run_leaves_is_taken_over(playbook: str, site: Sit
     rc, output = site.run(*options, playbook=there, target="dgx-01")
     assert rc == 0, output
     assert not (site.folder / "locks/slurm.json").exists()
+
+
+def kept_by(playbook: str, site: Site) -> tuple[str, Path]:
+    """Return the playbook, without its roles, and the folder of the controller's files."""
+    with site.inventory() as described:
+        groups = described["all"]["children"]["cluster"]["children"]
+        groups["slurm_controllers"]["vars"]["slurm_lock_folder"] = str(site.folder / "locks")
+    there, etc = locked_by(playbook, site), site.folder / "etc"
+    looks = site.folder / "tasks/slurm_kept.yml"
+    looks.write_text(looks.read_text().replace("/etc/", f"{etc}/"))
+    (etc / "munge").mkdir(parents=True)
+    (etc / "slurm").mkdir()
+    return there, etc
+
+
+def test_no_run_replaces_the_key_of_a_part_of_the_cluster(site: Site) -> None:
+    """The nodes that keep the former one would be down, and their jobs end."""
+    there, etc = kept_by("configure_scheduler", site)
+    former, new, part = "a" * 40, {"slurm_base_key": "b" * 40}, {"target": "dgx-01"}
+    (etc / "munge/munge.key").write_text(former)
+    limited = ("--limit", "head-01,dgx-01")
+
+    def refused(*options: str, **given: object) -> bool:
+        (site.folder / "applied").unlink(missing_ok=True)
+        rc, output = site.run(*options, playbook=there, **given)
+        assert former not in output
+        is_refused = "slurm_base_key: not the one that head-01 has" in " ".join(output.split())
+        assert is_refused is (rc != 0), output
+        assert is_refused is not (site.folder / "applied").exists()
+        assert not (site.folder / "locks/slurm.json").exists()
+        return is_refused
+
+    # What munge's package made.
+    assert not refused(**new, **part)
+    (etc / "slurm/slurm.conf").touch()
+    assert refused(**new, **part)
+    # All nodes, from a control machine that has lost its folder: restore_cluster would take another
+    # key for the former one.
+    assert refused()
+    assert not (site.state / "secrets").exists()
+    assert refused(**new, **part, slurm_key_changes=True)
+    assert refused(*limited, **new, slurm_key_changes=True)
+    assert not refused(**new, slurm_key_changes=True)
+    (site.state / "secrets").mkdir()
+    (site.state / "secrets/slurm_base_key").write_text(f"{former}\n")
+    assert not refused(**part)
+    # In check mode nothing is changed, and the next lock of site finds the former key.
+    locks = [play_of(name, LOCK) for name in ("configure_scheduler", "configure_containers")]
+    checked = written(site, [CHECK, *locks])
+    assert site.run("--check", playbook=checked, **new, slurm_key_changes=True)[0] == 0
+    assert site.run("--check", playbook=checked, **new)[0] != 0
+    assert site.run(playbook=written(site, [CHECK, locks[1]]), **new, slurm_key_changes=True)[0]
+
+
+def test_no_run_forgets_the_plug_in_that_the_controller_has(site: Site) -> None:
+    """Of a control machine without its note plugstack.conf would lose the line."""
+    there, etc = kept_by("configure_scheduler", site)
+    (etc / "slurm/slurm.conf").touch()
+    stack, line = etc / "slurm/plugstack.conf", "required /x/spank_pyxis-1.so"
+    others = "  # required /x/spank_pyxis.so\ninclude /x/pyxis.conf\n"
+    stack.write_text(f"{others}\t{line}\n".replace("d /", "d\t/"))
+    declared = {"pyxis_source": "preinstalled", "enroot_source": "preinstalled"}
+
+    def refused(playbook: str = there, target: object = "dgx-01", **given: object) -> bool:
+        part = {"target": target} if target else {}
+        rc, output = site.run(playbook=playbook, **part, **given)
+        why = f"head-01 would lose its line `{line}` of plugstack.conf"
+        is_refused = why in " ".join(output.split())
+        assert is_refused is (rc != 0), output
+        return is_refused
+
+    assert refused(**declared)
+    assert not refused()
+    assert not refused(**declared, pyxis_state="absent")
+    (site.state / "pyxis").mkdir()
+    (site.state / "pyxis/in-use.json").write_text('{"release": "23.11"}')
+    assert not refused(**declared)
+    (site.state / "pyxis/in-use.json").unlink()
+    # A key that changes, too: neither playbook may wait for the other.
+    (etc / "munge/munge.key").write_text("a" * 40)
+    declared["slurm_base_key"] = "b" * 40
+    assert not refused(**declared, target=None, slurm_key_changes=True)
+    declared["slurm_base_key"] = "a" * 40
+    # A trial that was killed, which is made again, and no other line.
+    tried = site.state / "pyxis/tried.json"
+    tried.write_text(json.dumps({"line": "required /x/spank_pyxis-2.so"}))
+    stack.write_text(f"{line}\n")
+    assert refused(**declared)
+    tried.write_text(json.dumps({"line": line}))
+    assert not refused(**declared)
+    tried.unlink()
+    stack.write_text(others)
+    assert not refused(**declared)
+    stack.write_text(line)
+    # The one is the way back, the other leaves the controller's file alone.
+    for name in ("configure_containers", "apply_nodes"):
+        assert not refused(written(site, [CHECK, play_of(name, LOCK)]), **declared)
 
 
 @pytest.mark.parametrize(
@@ -646,6 +749,7 @@ def test_another_primary_without_the_queue_is_red(site: Site) -> None:
     queue = site.folder / "slurmctld"
     # Beside the playbook, where the lookup finds them as it does in the role.
     (site.folder / "files").symlink_to(ROOT / "roles/slurm_controller/files")
+    (site.folder / "tasks").symlink_to(ROOT / "playbooks/tasks")
     play |= {
         # The role itself would install Slurm here.
         "roles": [],
@@ -660,7 +764,13 @@ def test_another_primary_without_the_queue_is_red(site: Site) -> None:
             "__slurm_controller_busy": {"stdout_lines": [], "stderr_lines": []},
         },
     }
-    there = written(site, [play])
+    done = {"__scheduler_database_done": "{{ inventory_hostname }}"}
+    database = {
+        "hosts": "slurm_databases",
+        "gather_facts": False,
+        "tasks": [{"ansible.builtin.set_fact": done, "when": "database_done | default(true)"}],
+    }
+    there = written(site, [database, play])
 
     def run(heads: list[str], *options: str, **given: object) -> tuple[int, str, str]:
         children = described["all"]["children"]["cluster"]["children"]
@@ -674,10 +784,14 @@ def test_another_primary_without_the_queue_is_red(site: Site) -> None:
     assert (rc, noted) == (0, ""), output
     rc, output, noted = run(["head-01"])
     assert (rc, noted) == (0, "head-01"), output
+    assert json.loads((site.state / "slurm_controller.json").read_text())["database"] == ""
     rc, output, noted = run(["head-02", "head-01"])
     assert rc != 0, output
     assert noted == "head-01"
-    assert "its slurmctld would end those of head-01; stop slurmctld there" in output
+    assert (
+        "its slurmctld would end those of head-01; run `systemctl disable --now slurmctld` there"
+        in output
+    )
     # The mount of the state, too, may be missing on the host that had it.
     rc, output, _noted = run(["head-01", "head-02"])
     assert rc != 0, output
@@ -688,8 +802,40 @@ def test_another_primary_without_the_queue_is_red(site: Site) -> None:
     (queue / "job_state").touch()
     rc, output, noted = run(["head-01", "head-02"])
     assert (rc, noted) == (0, "head-01"), output
-    rc, output, noted = run(["head-02"])
-    assert (rc, noted) == (0, "head-02"), output
+    described["all"]["children"]["cluster"]["children"]["slurm_databases"] = {
+        "hosts": {"head-02": {}}
+    }
+    # One that --limit has left out has nothing of the accounting.
+    for is_done, database_noted in ((False, ""), (True, "head-02"), (False, "head-02")):
+        rc, output, noted = run(["head-02"], database_done=is_done)
+        assert (rc, noted) == (0, "head-02"), output
+        note = json.loads((site.state / "slurm_controller.json").read_text())
+        assert note["database"] == database_noted
+
+
+def test_monitoring_of_others_stays_on_hosts_outside_the_group(site: Site) -> None:
+    """The unit of a site's Prometheus has the same name: what the folder shows is switched off."""
+    play = play_of("configure_monitoring", "Configure monitoring")
+    # The roles themselves would stop services here.
+    play["tasks"] = [
+        {"ansible.builtin.debug": {"msg": "runs {{ inventory_hostname }} " + role["role"][14:]},
+         "when": role["when"]}
+        for role in play.pop("roles")
+    ]  # fmt: skip
+    play["vars_files"] = []
+    play["vars"] |= {"__cluster_roles": ["prometheus", "alertmanager", "grafana", "node_exporter"]}
+    (site.folder / "etc/grafana").mkdir(parents=True)
+    plays = yaml.safe_dump([play]).replace("/etc/baremetal-dgx", str(site.folder / "etc"))
+    with site.inventory() as described:
+        groups = described["all"]["children"]["cluster"]["children"]
+        groups["monitoring_nodes"] = {"hosts": {"head-01": {}}}
+        groups["login_nodes"] = {"hosts": {"head-02": {}, "head-03": {}}}
+    rc, output = site.run(playbook=written(site, yaml.safe_load(plays)), target="head-02")
+    assert rc == 0, output
+    names = ("alertmanager", "prometheus", "grafana")
+    assert set(re.findall(r"runs ([\w-]+ \w+)", output)) == {
+        *(f"head-01 {name}" for name in names), "head-02 grafana"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("limit", [(), ("--limit", "head-01")])

@@ -289,9 +289,10 @@ def test_a_fault_is_repaired_and_the_gate_lets_the_node_in(site: Site) -> None:
         assert {"kernel.log", "gpus.txt", "pci.txt"} <= set(archive.getnames())
     # Nothing is out any more, and nothing is done.
     before = events(site)
-    rc, output = run(site)
+    rc, output = run(site, node_exporter_textfile_dir=str(site.folder))
     assert rc == 0, output
     assert (events(site), acts(site)) == (before, ["nvidia-smi --gpu-reset"])
+    assert (site.folder / "baremetal_dgx_incidents.prom").is_file()
 
 
 def test_a_node_is_loaded_for_what_it_fails_under_load_alone(site: Site) -> None:

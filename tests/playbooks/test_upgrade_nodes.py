@@ -252,6 +252,47 @@ def test_what_begins_again_goes_on_by_the_same_command(site: Site) -> None:
     assert '"dgx-01", "dgx-02, dgx-03", "dgx-04"' in output
 
 
+def test_a_node_that_was_skipped_goes_into_no_upgrade_that_has_ended(site: Site) -> None:
+    """Months later it alone would get what the inventory declares by then."""
+    rc, output = site.run(upgrade_skip=["dgx-03"])
+    assert rc == 0, output
+    assert sorted(site.changed) == ["dgx-01", "dgx-02", "dgx-04"]
+    rc, output = site.run()
+    assert rc != 0
+    assert len(site.changed) == 3
+    assert "change has ended, and 3 of these nodes are done since 20" in output
+    assert "all of them; -e target=dgx-03 upgrades the others alone" in output
+    rc, output = site.run(target="dgx-03")
+    assert rc == 0, output
+    assert site.changed[3:] == ["dgx-03"]
+    rc, output = site.run(upgrade_again=True, upgrade_skip=["dgx-03"])
+    assert rc == 0, output
+    rc, output = site.run("--check", upgrade_again=True)
+    assert rc == 0, output
+    assert '"dgx-01", "dgx-02, dgx-03", "dgx-04"' in output
+
+
+def test_a_node_that_failed_is_continued_after_the_end_and_no_other(site: Site) -> None:
+    (site.folder / "fails-dgx-03").touch()
+    rc, output = site.run(upgrade_skip=["dgx-02"])
+    assert rc != 0
+    rc, output = site.run(upgrade_skip=["dgx-02", "dgx-03"])
+    assert rc == 0, output
+    # Its batch fails once more, and the end stays noted.
+    rc, output = site.run(target="dgx-03")
+    assert rc != 0
+    (site.folder / "fails-dgx-03").unlink()
+    known = len(site.changed)
+    rc, output = site.run()
+    assert rc != 0
+    assert len(site.changed) == known
+    assert "-e target=dgx-02:dgx-03" in output, output
+    assert "upgrades the others alone" in output
+    rc, output = site.run(upgrade_skip=["dgx-02"])
+    assert rc == 0, output
+    assert site.changed[known:] == ["dgx-03"]
+
+
 def test_a_limit_is_one_for_the_nodes_too(site: Site) -> None:
     rc, output = site.run("--limit", "head-01,dgx-02")
     assert rc == 0, output

@@ -63,5 +63,5 @@ def repository(store: str, folder: Path) -> Iterator[None]:
     VALUES.write_text(yaml.safe_dump(values), encoding="utf-8")
     yield
     on(HEAD, f"systemctl disable --now {TIMERS}")
+    # The passphrase stays: hosts that have it refuse another one for the next repository.
     VALUES.unlink()
-    (INVENTORY / ".dgx" / "secrets" / "backup_password").unlink(missing_ok=True)

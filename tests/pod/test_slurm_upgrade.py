@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 
-from .conftest import on, playbook, services
+from .conftest import INVENTORY, on, playbook, services
 from .containers import alice
 
 HEAD = "head-01"
@@ -45,7 +45,10 @@ def test_a_state_that_is_elsewhere_is_not_left_behind(nodes: list[str]) -> None:
     )
     assert refused.rc != 0
     assert "but slurmctld keeps its jobs in " in refused.output
+    note = INVENTORY / ".dgx/cluster_name"
+    note.unlink()
     renamed = playbook("configure_scheduler", "-e", "cluster_name=other")
+    note.unlink()
     assert renamed.rc != 0
     assert "cluster_name: other is declared, but the jobs and the accounting" in renamed.output
     assert {node: services(node) for node in before} == before

@@ -116,6 +116,7 @@ def inventory() -> None:
     }
     path = INVENTORY / "group_vars/all/zz_taken_over.yml"
     path.write_text(yaml.safe_dump(values), encoding="utf-8")
+    (INVENTORY / ".dgx/cluster_name").unlink(missing_ok=True)
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +138,9 @@ def test_queue_and_accounting_go_on(jobs: dict[str, str]) -> None:
     assert set(before.values()) == {"PENDING"}
     assert jobs["ended"] in [line.split("|")[0] for line in ended]
     inventory()
-    site = playbook("site", seconds=1500)
+    kept = playbook("configure_scheduler", seconds=1500)
+    assert "slurm_base_key: not the one that head-01 has" in " ".join(kept.output.split())
+    site = playbook("site", "-e", "slurm_key_changes=true", seconds=1500)
     assert site.rc == 0, site.why
     assert queue() == before
     assert accounted() == ended

@@ -175,7 +175,8 @@ def test_headers_that_are_missing(host: Host) -> None:
 
 def test_a_job_on_the_node(host: Host) -> None:
     title = "slurmstepd: [4711.batch]"
-    start = f"bash -c 'exec -a \"{title}\" sleep 120' > /dev/null 2>&1 & echo $!"
+    host.check_output("ln -sf /bin/sleep /run/slurmstepd")
+    start = f"bash -c 'exec -a \"{title}\" /run/slurmstepd 120' > /dev/null 2>&1 & echo $!"
     pid = host.check_output(start)
     try:
         with nothing_changes(host):

@@ -323,7 +323,8 @@ def test_kernel_arguments_wait_for_consent() -> None:
 def test_jobs_are_not_rebooted_away() -> None:
     host = node("nb-trixie")
     title = "slurmstepd: [42.batch]"
-    host.check_output(f"systemd-run --unit=step bash -c 'exec -a \"{title}\" sleep 600'")
+    host.check_output("ln -sf /bin/sleep /run/slurmstepd")
+    host.check_output(f"systemd-run --unit=step bash -c 'exec -a \"{title}\" /run/slurmstepd 600'")
     before = host.check_output("cat /proc/sys/kernel/random/boot_id")
     run = playbook("prepare_nodes", "nb-trixie", **KERNEL_ARGUMENTS, node_base_reboot_allowed=True)
     host.check_output("systemctl stop step")

@@ -546,7 +546,7 @@ PARTS = re.compile(
     re.IGNORECASE,
 )
 # What Debian, Slurm and Alertmanager call so, and the changelog's table of old names.
-NO_NAMES = {"nobody"}
+NO_NAMES = {"nobody", "mute_time_intervals"}
 OLD_NAMES = {"changelogs/fragments/1.0.0.yml"}
 
 

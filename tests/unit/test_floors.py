@@ -46,7 +46,7 @@ ARROWS: dict[str, set[str]] = {
     "_node_health": {"_core", "_gpu", "_host", "_ib", "_slurm", "_storage"},
     # floor 5
     "_cables": {"_core", "_fabric", "_slurm", "_templating"},
-    "_exporters": {"_core", "_fabric", "_slurm"},
+    "_exporters": {"_bmc", "_core", "_fabric", "_slurm"},
     "_inspection": {"_core", "_fabric", "_ib"},
     "_lldp": {"_core", "_fabric", "_ib"},
     "_pairs": {"_core", "_fabric", "_slurm"},

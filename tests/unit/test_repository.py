@@ -803,6 +803,12 @@ def test_metadata_fits_galaxy() -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", GALAXY["version"])
 
 
+def test_the_collection_that_copies_a_database_knows_debian_13() -> None:
+    """mysql_db asks for `mysqldump` before 3.13.0, and Debian 13 has `mariadb-dump` alone."""
+    (lowest,) = re.findall(r">=(\d+)\.(\d+)\.\d+$", GALAXY["dependencies"]["community.mysql"])
+    assert tuple(map(int, lowest)) >= (3, 13)
+
+
 # Documentation
 
 LINK = re.compile(r"\]\((?!https?:|mailto:|#)([^)#\s]+)(?:#[^)]*)?\)")

@@ -35,6 +35,8 @@ _TABLE = re.compile(rb"CREATE TABLE (?:IF NOT EXISTS )?`((?:[^`]|``)+)`")
 _TEXT = re.compile(rb"'(?:[^'\\]|\\.)*'")
 _END = 256
 _NO_SERVER = 3
+# Where Enterprise Linux has the server (mariadb.spec, INSTALL_SBINDIR=libexec).
+_LIBEXEC = "/usr/libexec"
 # Nothing on a host is its own.
 _USER = "nobody"
 _TIMED_OUT = (124, 137)
@@ -58,9 +60,9 @@ _ASKED = _FIRST + 'exec "${program:?is not installed}" "$@"'
 # An empty folder is all that it knows: no network, no users, no tables.
 _SCRATCH = """
 set -eu
-folder=$1 user=$2 dump=$3
+folder=$1 user=$2 dump=$3 libexec=$4
 first() { for name; do command -v "$name" && return; done; echo "$1 is not installed" >&2; exit 3; }
-server=$(first mariadbd mysqld)
+server=$(first mariadbd mysqld "$libexec/mariadbd" "$libexec/mysqld")
 client=$(first mariadb mysql)
 "$server" --no-defaults --user="$user" --datadir="$folder" --socket="$folder/socket" \\
   --skip-networking --skip-grant-tables --skip-log-bin --pid-file="$folder/pid" \\
@@ -197,7 +199,7 @@ def load_scratch(run: CommandRunner, path: str, work_dir: str, limit_s: float) -
             made.set_attributes(0o700, owner.pw_uid, owner.pw_gid)
         # `timeout` ends the server with the script.
         argv = ["timeout", "-k", "10", f"{limit_s:g}", "sh", "-c", _SCRATCH, "scratch", folder,
-                _USER, path]  # fmt: skip
+                _USER, path, _LIBEXEC]  # fmt: skip
         done = run(argv, timeout_s=limit_s + 20)
         is_answer = done.outcome == ENDED and done.rc not in (_NO_SERVER, *_TIMED_OUT)
         if not is_answer or _NOT_THE_DUMP.search(done.err):

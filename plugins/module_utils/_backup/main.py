@@ -16,10 +16,11 @@ import json
 import os
 import sys
 import time
+from dataclasses import replace
 from typing import Sequence
 
 from .._core.check_module import result_of
-from .._core.files import read_json
+from .._core.files import read_json, read_text, text_if_there
 from .._core.record import PASS, Record
 from .._core.run import CommandRunner, ToolError, run
 from . import copy, proof, status, work
@@ -28,13 +29,18 @@ from .settings import CONTROL, Settings, settings_from_data
 
 CONFIG = "/etc/baremetal-dgx/cluster-backup.json"
 _OK, _FAULT = 0, 3
+# Less than a validation of managed_files may take.
+_OPENS_S = 45
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="cluster-backup", description="Copies of Slurm's memory")
     parser.add_argument("--config", default=CONFIG, metavar="FILE")
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("check-config", help="only read the configuration")
+    checks = commands.add_parser("check-config", help="only read the configuration")
+    checks.add_argument(
+        "--passphrase", metavar="FILE", help="that replaces the host's, if it opens the repository"
+    )
     commands.add_parser("copied", help="what this repository lacks: no copy, or an old one")
     copies = commands.add_parser("copy", help="make a copy of what this host has")
     copies.add_argument("--control", default="", metavar="TAR", help="of the control machine")
@@ -74,18 +80,47 @@ def prove(settings: Settings, runner: CommandRunner) -> list[Record]:
 
 
 def tidy(settings: Settings, runner: CommandRunner, records: Sequence[Record]) -> list[str]:
-    """Forget what is old if all is well; return what went wrong."""
-    if settings.tidies and all(one.status == PASS for one in records):
-        try:
-            Repository(settings, runner).tidy()
-        except (ToolError, OSError) as error:
-            return [f"old copies are not removed: {error}"]
+    """Forget what is old if all is well; return what went wrong, or what it waits for."""
+    if not settings.tidies:
+        return []
+    waits = sorted({one.check for one in records if one.status != PASS})
+    if waits:
+        why = f"{', '.join(waits)} must pass first"
+        return [f"old copies are not removed until a proof passes, the repository grows: {why}"]
+    try:
+        Repository(settings, runner).tidy()
+    except (ToolError, OSError) as error:
+        return [f"old copies are not removed: {error}"]
     return []
+
+
+def require_same_word(settings: Settings, runner: CommandRunner, staged: str) -> None:
+    """Raise ToolError for a passphrase that would replace the only one that opens the copies.
+
+    The folder of the new one has all files of the host's, as they are to be.
+    """
+    known = text_if_there(settings.password_file)
+    if not known or known.strip() == read_text(staged).strip():
+        return
+    former, folder = (f"{os.path.dirname(path)}/" for path in (settings.password_file, staged))
+    options = [option.replace(former, folder) for option in settings.options]
+    new = replace(settings, password_file=staged, options=options, limit_s=_OPENS_S)
+    try:
+        Repository(new, runner).open()
+    except ToolError as error:
+        raise ToolError(
+            f"backup_password: is not what {settings.password_file} of this host has, and does not "
+            f"open {settings.repository}: {error}; write what that file has into "
+            ".dgx/secrets/backup_password, where a new one may lie; if no copy needs it, move the "
+            "file elsewhere"
+        ) from error
 
 
 def _work(given: argparse.Namespace) -> list[str]:
     settings = settings_from_data(read_json(given.config))
     if given.command == "check-config":
+        if given.passphrase:
+            require_same_word(settings, run, given.passphrase)
         return []
     if given.command == "copied":
         return status.lacks(settings, status.load(settings), time.time())

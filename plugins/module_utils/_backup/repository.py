@@ -33,6 +33,7 @@ _ABSENT_RC = 10
 _CLOSED = "unable to open config file"
 _ABSENT = re.compile(rf"{_CLOSED}.*(no such file|does(n't| not) exist|not ?found)", re.IGNORECASE)
 _WRONG_WORD = "wrong password"
+_NEWER, _UNKNOWN = "unsupported repository version", "unknown flag"
 NO_ROOM = "no space left on device"
 # Clocks of a cluster agree better than this.
 _CLOCK_S = 600
@@ -103,6 +104,11 @@ class Repository:
             raise UnansweredError(f"restic restore: {reported}")
         if _WRONG_WORD in done.text:
             raise WrongWordError(f"the passphrase is not that of the repository: {reported}")
+        if _NEWER in done.text:
+            raise ToolError(
+                f"restic {words[0]}: {reported}: a newer restic made the repository; install "
+                "restic 0.14 or later on this host, or name a new backup_repository"
+            )
         if done.rc == _ABSENT_RC or _ABSENT.search(done.text):
             raise NoRepositoryError(f"there is no repository: {reported}")
         if _CLOSED in done.text:
@@ -134,6 +140,15 @@ class Repository:
                     f"{self.settings.repository} is not there yet, and the first host that copies "
                     "creates it: run configure_backup for all hosts"
                 ) from error
+            self._begin()
+
+    def _begin(self) -> None:
+        """Make a repository of the format that each restic reads: 0.12 knows 1 alone."""
+        try:
+            self.call("init", "--repository-version=1")
+        except ToolError as error:
+            if _UNKNOWN not in str(error):
+                raise
             self.call("init")
 
     def backup(self, kind: str, folder: str, job: int) -> None:

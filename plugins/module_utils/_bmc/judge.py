@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import fnmatch
+import itertools
 import re
 from typing import Any, Iterator, Mapping, Sequence
 
@@ -28,19 +29,23 @@ def judge_fleet(
 ) -> list[Record]:
     """Return the records of all nodes: `seen` as read() gives it, `lacking` why there is none."""
     records: list[Record] = []
-    common = _common(bmcs, seen)
+    common, usual = _common(bmcs, seen), _usual(bmcs, seen)
     for name, bmc in bmcs.items():
         subject = f"node:{name}"
         if name in lacking:
             records.append(ask.ACCESS.judge(subject, None, text=lacking[name]))
         elif name in seen:
             records.append(ask.ACCESS.judge(subject, "open"))
-            records += _judge(subject, bmc, seen[name], common)
+            records += _judge(subject, bmc, seen[name], common, usual)
     return records
 
 
 def _judge(
-    subject: str, bmc: Mapping[str, Any], seen: Mapping[str, Any], common: Mapping[Any, str]
+    subject: str,
+    bmc: Mapping[str, Any],
+    seen: Mapping[str, Any],
+    common: Mapping[Any, str],
+    usual: Mapping[str, Sequence[str]],
 ) -> Iterator[Record]:
     why = seen["lacking"]
     system = seen.get("system") or {}
@@ -56,7 +61,7 @@ def _judge(
     yield _parts(ask.FANS, subject, "fans", seen)
     yield _temperatures(subject, seen)
     if bmc["firmware"]:
-        yield _firmware(subject, bmc, seen, common)
+        yield _firmware(subject, bmc, seen, common, usual)
     if "news" in seen:
         yield _news(subject, seen["news"], why)
 
@@ -64,17 +69,23 @@ def _judge(
 def _parts(question: Any, subject: str, name: str, seen: Mapping[str, Any]) -> Record:
     """Return the record of parts that have a status; a place without a part has none."""
     known: dict[str, str] = {}
+    unread: list[str] = []
     for index, one in enumerate(seen.get(name) or ()):
         status = one.get("Status") or {}
-        if status.get("State") != "Absent" and status.get("Health"):
-            label = one.get("Name") or one.get("MemberId") or index
+        label = one.get("Name") or one.get("MemberId") or index
+        if status.get("State") == "Absent":
+            continue
+        if status.get("Health"):
             known[f"{label} ({index})" if str(label) in known else str(label)] = status["Health"]
-    if not known:
+        elif status.get("State"):
+            unread.append(f"{label}: {status['State']}, no health")
+    if not known and not unread:
         text = seen["lacking"].get(name) or f"the BMC reports no {name}"
         return question.judge(subject, None, text=text)
     bad = {label: health for label, health in known.items() if health != "OK"}
-    text = ", ".join(f"{label}: {health}" for label, health in bad.items())
-    return question.judge(subject, len(bad), text=text or f"{len(known)} {name}")
+    text = ", ".join([f"{label}: {health}" for label, health in bad.items()] or unread)
+    measured = None if unread and not bad else len(bad)
+    return question.judge(subject, measured, text=text or f"{len(known)} {name}")
 
 
 def _temperatures(subject: str, seen: Mapping[str, Any]) -> Record:
@@ -115,7 +126,11 @@ def _is_number(value: Any) -> bool:
 
 
 def _firmware(
-    subject: str, bmc: Mapping[str, Any], seen: Mapping[str, Any], common: Mapping[Any, str]
+    subject: str,
+    bmc: Mapping[str, Any],
+    seen: Mapping[str, Any],
+    common: Mapping[Any, str],
+    usual: Mapping[str, Sequence[str]],
 ) -> Record:
     versions = seen.get("firmware")
     if versions is None:
@@ -126,6 +141,11 @@ def _firmware(
         matching = fnmatch.filter(sorted(versions), pattern)
         if not matching:
             unknown.append(f"the BMC has no component {pattern}")
+        elif rest := [one for one in usual[bmc["profile"]] if one not in versions]:
+            unknown += [
+                f"the BMC has no component {one}, which most nodes of its profile have"
+                for one in fnmatch.filter(rest, pattern)
+            ]
         for component in matching:
             version = versions[component]
             if not version:
@@ -142,6 +162,24 @@ def _firmware(
                     wrong.append(f"{component} {version}, most nodes have {most}")
     text = "; ".join(wrong or unknown) or f"{len(versions)} components"
     return ask.FIRMWARE.judge(subject, None if unknown and not wrong else len(wrong), text=text)
+
+
+def _usual(
+    bmcs: Mapping[str, Mapping[str, Any]], seen: Mapping[str, Mapping[str, Any]]
+) -> dict[str, list[str]]:
+    """Return the components that more than half of each profile's nodes have."""
+    lists: dict[str, list[Mapping[str, Any]]] = {}
+    for name, one in seen.items():
+        if one.get("firmware") is not None:
+            lists.setdefault(bmcs[name]["profile"], []).append(one["firmware"])
+    return {
+        profile: sorted(
+            component
+            for component, count in collections.Counter(itertools.chain(*some)).items()
+            if 2 * count > len(some)
+        )
+        for profile, some in lists.items()
+    }
 
 
 def _common(

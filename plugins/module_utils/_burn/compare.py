@@ -25,12 +25,17 @@ class Disagreement:
     phase: str
     address: str
     text: str
+    # Whether others prove this GPU wrong; else one of those that differ is.
+    decided: bool = True
 
 
 def disagreements(
     state: State, addresses: Sequence[str], read_sums: Callable[[str], bytes | None]
 ) -> list[Disagreement]:
-    """Return which GPUs gave other bits than more than half of those that ran the same kernel."""
+    """Return which GPUs gave other bits than more than half of those that ran the same kernel.
+
+    Where no more than half agree, each of them may be wrong.
+    """
     found = []
     for phase in PHASES:
         answers: dict[tuple[str, str], dict[str, tuple[str, str, int]]] = {}
@@ -42,7 +47,12 @@ def disagreements(
         for (data_set, _algorithm), group in sorted(answers.items()):
             counts = Counter(digest for digest, _file, _n in group.values())
             digest, votes = counts.most_common(1)[0]
-            if 2 * votes <= len(group) or len(counts) == 1:
+            if len(counts) == 1:
+                continue
+            if 2 * votes <= len(group):
+                text = f"{len(group)} GPUs gave {len(counts)} answers to data set {data_set}"
+                text += ", and no more than half agree"
+                found += [Disagreement(phase.name, one, text, False) for one in sorted(group)]
                 continue
             good = next(one for one in group.values() if one[0] == digest)
             for address, (own, file, n) in sorted(group.items()):

@@ -25,6 +25,7 @@ from .._core import program as _program
 from .._core.check_module import result_of
 from .._core.files import NO_OTHER_WRITER, open_append, open_folder
 from .._core.lock import host_lock
+from .._core.names import full_pci
 from .._core.record import FAIL, utc_text
 from . import parent as _burn_parent
 from . import plan as _burn_plan
@@ -202,7 +203,8 @@ def is_again(options: Mapping[str, Any], state: State | None, now: float) -> boo
 
     One that was interrupted more than a day ago is not resumed: what was repaired since is in none
     of its values. One that left GPUs unburned has nothing to say of them once the cause is gone,
-    which some causes never are by themselves. What either found stays reported.
+    which some causes never are by themselves; one that lacks a GPU that is there now is the same.
+    What either found stays reported.
     """
     if state is None:
         return bool(options["again"])
@@ -214,12 +216,25 @@ def is_again(options: Mapping[str, Any], state: State | None, now: float) -> boo
     # One that failed has burned nothing that is worth keeping, and looks at the node in seconds.
     causes = [*state.left.values(), *state.ended.values()] if state.state == DONE else []
     unburned = state.state == FAILED or any(one.get("reason") not in _STAYS for one in causes)
-    if unburned and options["again_if_unburned"] and not _found(options, state):
-        return True
+    if options["again_if_unburned"] and not _found(options, state):
+        if unburned or _has_more(options, state):
+            return True
     days = options["again_after_days"]
     if not days:
         return bool(options["again"])
     return bool(options["again"] or not -_CLOCK_S <= age <= days * _A_DAY_S)
+
+
+def _has_more(options: Mapping[str, Any], state: State) -> bool:
+    """Return whether NVML lists a GPU of the node now that this burn-in never saw."""
+    seen = set(state.gpus) | set(state.left)
+    places = sum("index " not in one for one in seen)
+    is_whole = places >= options["count"] and seen >= {full_pci(one) for one in options["slots"]}
+    if state.settings.gpus or is_whole:
+        return False
+    command = [sys.executable, "-I", "-S", os.path.join(options["folder"], PROGRAM)]
+    gpus = _burn_parent.listed(command, state.settings.nvml).get("gpus") or ()
+    return any(gpu["address"] not in seen and not gpu.get("error") for gpu in gpus)
 
 
 def _found(options: Mapping[str, Any], state: State) -> bool:
@@ -262,6 +277,7 @@ def report(
     if state is None:
         return result_of([], **result)
     sums = read_sums(options["folder"])
-    records = judge_burn(node, state, sums, options["thresholds"], options["slots"])
+    wanted = options["slots"], options["count"]
+    records = judge_burn(node, state, sums, options["thresholds"], *wanted)
     # Reported again, it still counts by the time of the burn.
     return result_of(records, at=utc_text(state.updated or None), **result, run=summary(state))

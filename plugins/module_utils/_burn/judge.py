@@ -80,12 +80,14 @@ def judge_burn(
     read_sums: ReadSums,
     thresholds: Mapping[str, float] | None = None,
     slots: Sequence[str] = (),
+    count: int = 0,
 ) -> list[Record]:
     """Return the records of all GPUs, in PCI order, and of the node if none could be burned in.
 
     `read_sums` returns the bytes of a kept file of sums, None where it is gone; `thresholds` are
     the site's own least values (TFLOP/s, GB/s) by quantity. `slots` are the PCI addresses of the
-    node's profile: a GPU then has the number of its slot, whichever others are missing.
+    node's profile: a GPU then has the number of its slot, whichever others are missing, and each
+    slot without one has a record. A profile without addresses has only its `count` of GPUs.
     """
     asked = set(state.gpus) | set(state.left) | set(state.settings.gpus)
     if state.settings.gpus:
@@ -98,7 +100,30 @@ def judge_burn(
     records: list[Record] = []
     for address in addresses:
         records += judged.gpu(address)
-    return records
+    # A GPU that is there without an address has this number already.
+    unseen = [
+        (number, slot)
+        for number, slot in enumerate(() if state.settings.gpus else slots)
+        if not asked & {full_pci(slot), f"index {number}"}
+    ]
+    lacking = [
+        (f"gpu:{node}/{number}", "no GPU was there when this burn-in ran", full_pci(slot))
+        for number, slot in unseen
+    ]
+    if not slots and not state.settings.gpus and len(asked) < count:
+        text = f"{len(asked)} of {count} GPUs were there when this burn-in ran"
+        lacking.append((f"node:{node}", text, ""))
+    return records + [
+        Record(
+            "burn.run",
+            subject,
+            NOT_MEASURED,
+            text=text,
+            evidence=(f"PCI {slot}",) if slot else (),
+            remedy=_REMEDIES["no_gpu"],
+        )
+        for subject, text, slot in lacking
+    ]
 
 
 def _nothing(node: str, state: State) -> Record:
@@ -125,7 +150,11 @@ class _Judge:
         if len(set(self.index.values())) < len(addresses):
             # A GPU was gone after an interruption: those after it have got other numbers of NVML.
             self.index = {address: number for number, address in enumerate(addresses)}
-        self.index.update({full_pci(slot): number for number, slot in enumerate(slots)})
+        if slots:
+            # As gpu_health numbers them: the slots, then what else is there with an address.
+            known = [full_pci(slot) for slot in slots]
+            others = (one for one in addresses if one not in known and "index " not in one)
+            self.index.update({one: number for number, one in enumerate([*known, *others])})
         self.ran = [
             address for address in addresses if address not in state.left or address in state.ended
         ]
@@ -212,7 +241,8 @@ class _Judge:
         total = self.state.sums.get(key(address, phase)) or Sum()
         if total.not_run and total.not_run["reason"] == "not_supported":
             return []
-        wrong = [one for one in self.disagreements if (one.phase, one.address) == (phase, address)]
+        about = [one for one in self.disagreements if (one.phase, one.address) == (phase, address)]
+        wrong = [one for one in about if one.decided]
         errors = total.errors + len(wrong)
         if phase in self.systematic and total.errors:
             text = "all GPUs give the same unexpected result: no fault of one of them"
@@ -220,8 +250,8 @@ class _Judge:
         if errors:
             text = "; ".join([*map(describe, total.first[:3]), *(one.text for one in wrong)])
             return [self._judged(WRONG.filled(phase=phase), errors, text)]
-        if total.not_run:
-            return [self._not_run(check, total.not_run)]
+        if total.not_run or about:
+            return [self._not_run(check, total.not_run or {"text": about[0].text})]
         amount = self._amount(total)
         if not amount:
             return [self._not_run(check, {"text": "nothing was computed"})]
@@ -256,11 +286,12 @@ class _Judge:
             text = f"{len(closed)} pairs have no peer access"
             return [self._not_run("burn.peers", {"text": text, "reason": "fabric_manager"})]
         pairs = [pair for pair in permutations(self.ran, 2) if address in pair]
-        made = sum(1 for pair in pairs if self._pair(*pair).totals)
-        # Pairs with a GPU that was given up cannot be asked for.
-        others = [one for one in self.ran if one not in self.state.ended and one != address]
-        if not made or made < 2 * len(others):
-            return [self._not_run("burn.peers", {"text": f"only {made} pairs were measured"})]
+        sums = [self._pair(*pair) for pair in pairs]
+        made = sum(1 for one in sums if one.totals and not one.errors)
+        # Pairs with a GPU that was given up, or is to blame, cannot be asked for.
+        out = {*self.state.ended, *self.bad_pairs, address}
+        if not made or made < 2 * len(set(self.ran) - out):
+            return [self._not_run("burn.peers", {"text": f"only {made} pairs were verified"})]
         slow = {pair: self.slow[pair] for pair in self.slow_pairs.get(address, [])}
         report = ", ".join(
             f"{one} to {other} at {share:.2f} of the median"

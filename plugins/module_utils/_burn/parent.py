@@ -88,6 +88,22 @@ class Child:
         return True
 
 
+def listed(command: Sequence[str], nvml: str) -> dict[str, Any]:
+    """Return the `gpus` that NVML lists now, or an `error`; `command` starts the program."""
+    try:
+        found = subprocess.run(  # pylint: disable=ansible-bad-function
+            [*command, "look", nvml],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_LOOK_S,
+            check=False,
+        )
+        seen: dict[str, Any] = json.loads(found.stdout.decode("utf-8", "replace") or "{}")
+    except (subprocess.TimeoutExpired, ValueError) as error:
+        return {"error": f"NVML does not answer: {type(error).__name__}"}
+    return seen
+
+
 def _replaced(before: Mapping[str, Any], now: Mapping[str, Any]) -> bool:
     """Return whether these are two GPUs, of which one was at the address of the other."""
     pairs = ((before.get(name), now.get(name)) for name in ("uuid", "serial"))
@@ -149,17 +165,7 @@ class Burn:
     def _look(self) -> None:
         """Find the GPUs and leave out those that must not or cannot be burned in."""
         state = self.state
-        try:
-            found = subprocess.run(  # pylint: disable=ansible-bad-function
-                [*self.command, "look", state.settings.nvml],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                timeout=_LOOK_S,
-                check=False,
-            )
-            seen = json.loads(found.stdout.decode("utf-8", "replace") or "{}")
-        except (subprocess.TimeoutExpired, ValueError) as error:
-            seen = {"error": f"NVML does not answer: {type(error).__name__}"}
+        seen = listed(self.command, state.settings.nvml)
         if seen.get("error") or not seen.get("gpus"):
             state.state, state.text = FAILED, seen.get("error") or "NVML knows no GPU"
             return

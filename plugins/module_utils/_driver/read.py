@@ -17,7 +17,7 @@ from typing import Sequence
 
 from .._core.files import text_if_readable
 from .._core.run import MISSING, CommandRunner, ToolError
-from .._host.kernel_arguments import running_steps, titles
+from .._core.steps import running_steps, titles
 from .._host.packages.plan import Package, parse_dpkg, parse_rpm
 from .packages import EL, system_of
 from .plan import (

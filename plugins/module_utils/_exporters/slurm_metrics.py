@@ -14,10 +14,21 @@ from __future__ import annotations
 from collections import Counter
 from typing import Iterable, Iterator, Sequence
 
+from .._bmc.outing import FIRMWARE
+from .._bmc.outing import OWNER as POWER
 from .._core.nodeset import expand
 from .._core.prometheus_text import Family, counted
-from .._slurm.gate.reason import REPLACED, SPARE, UNPROVEN, read_reason
+from .._slurm.gate.reason import (
+    NODE_HEALTH,
+    REPLACED,
+    SPARE,
+    UNPROVEN,
+    is_by_slurm,
+    read_reason,
+)
+from .._slurm.gate.reason import OWNER as GATE
 from .._slurm.nodes import Node
+from .._slurm.upgrade import OWNER as UPGRADE
 from .slurm_parse import JobUse, NodeUse, Share
 
 PREFIX = "baremetal_dgx_slurm"
@@ -44,9 +55,11 @@ _HAS_NODES = ("RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED")
 _WAITS = ("Resources", "Priority")
 # Owners of nodes that the gate holds with nothing against them: no fault, and none of any share.
 _HELD = {SPARE: "gate-spare", UNPROVEN: "gate-new", REPLACED: "gate-new"}
-# What slurmctld writes itself, where it is not its user who tells.
-_SLURM_SAYS = ("Not responding", "Node unexpectedly rebooted", "Low ", "Prolog error",
-               "Epilog error", "Kill task failed", "gres/", "batch job complete")  # fmt: skip
+# Who writes `OWNER: text`: the gate, the node itself, and runs that return what they took out.
+_OWNERS = (GATE, NODE_HEALTH, UPGRADE, POWER, FIRMWARE)
+
+# Reservations of runs, by the default of slurm_node_hold's job_name.
+_RUNS = "dgx-validate_"
 
 
 def node_families(uses: Sequence[NodeUse]) -> Iterator[Family]:
@@ -135,7 +148,7 @@ def _tasks(jobs: Iterable[JobUse]) -> int:
 
 def own_node_families(uses: Sequence[NodeUse], slurm_user: str = "slurm") -> Iterator[Family]:
     """Yield what Slurm's own metrics do not have of nodes: each state, and why one is out."""
-    state = Family(f"{PREFIX}_node_state", "1 for each state and flag that the node has.")
+    state = Family(f"{PREFIX}_node_state", "1 for each state and flag of the node; held by a run.")
     unfit = Family(f"{PREFIX}_node_unfit", "1 for a node that takes no jobs, with the reason.")
     since = Family(f"{PREFIX}_node_unfit_since_seconds", "When that reason was written.")
     gpus = Family(f"{PREFIX}_node_gpus", "GPUs.")
@@ -144,6 +157,8 @@ def own_node_families(uses: Sequence[NodeUse], slurm_user: str = "slurm") -> Ite
         name = use.node.name
         for one in use.node.states:
             state.add(1, node=name, state=one.lower())
+        if use.reservation.startswith(_RUNS):
+            state.add(1, node=name, state="held")
         gpus.add(use.gpus, node=name)
         used.add(use.gpus_used, node=name)
         if use.node.unfit:
@@ -178,14 +193,14 @@ def unfit_state(node: Node) -> str:
 
 
 def owner_of(node: Node, slurm_user: str = "slurm") -> str:
-    """Return who took a node out: the gate, the node itself, Slurm, or a person."""
+    """Return who took a node out: the gate, the node itself, a run, Slurm, or a person."""
     written = read_reason(node.name, node.reason)
     if written is not None and written.kind in _HELD:
         return _HELD[written.kind]
-    for owner in ("dgx-gate", "node-health"):
+    for owner in _OWNERS:
         if node.reason.startswith(f"{owner}: "):
             return owner
-    if not node.reason or node.reason_by == slurm_user or node.reason.startswith(_SLURM_SAYS):
+    if not node.reason or node.reason_by == slurm_user or is_by_slurm(node.reason):
         return "slurm"
     return "operator"
 

@@ -54,6 +54,7 @@ class NodeUse:
     partitions: tuple[str, ...] = ()
     # Unix time of the reason.
     since_s: float | None = None
+    reservation: str = ""
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,8 @@ def _node_use(node: Node, line: str) -> NodeUse:
     elif gpus_used is None:
         gpus_used = 0
     free = get("FreeMem")
+    # The last of the line: a reason may have the word, too.
+    reserved = re.search(r" ReservationName=(\S+)\s*$", line)
     return NodeUse(
         node=node,
         cpus=_whole(get("CPUTot")),
@@ -146,6 +149,7 @@ def _node_use(node: Node, line: str) -> NodeUse:
         gpus_used=gpus_used,
         partitions=tuple(part for part in get("Partitions").split(",") if part),
         since_s=_unix(node.reason_at),
+        reservation=reserved.group(1) if reserved else "",
     )
 
 

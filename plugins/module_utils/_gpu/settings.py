@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Mapping, Sequence
 
 from .._core.run import CommandRunner, ToolError
-from .._host.kernel_arguments import running_steps, titles
+from .._core.steps import running_steps, titles
 from .host import LISTED, parse_instances
 
 _ASKED = "index,pci.bus_id,ecc.mode.current,ecc.mode.pending,mig.mode.current,mig.mode.pending"

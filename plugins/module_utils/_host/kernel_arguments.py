@@ -9,14 +9,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shlex
 from fnmatch import fnmatchcase
 from typing import Any, Callable, Iterable, Sequence
 
-from .._core.files import remove, text_if_readable, text_if_there, trusted, write_atomic
+from .._core.files import remove, text_if_there, write_atomic
 from .._core.run import CommandRunner, ToolError
 
 # Nothing that a shell, GRUB or grubby would read as more than a word. GRUB ends one at ; < and >
@@ -25,9 +24,6 @@ from .._core.run import CommandRunner, ToolError
 _ARGUMENT = re.compile(r"^[A-Za-z0-9_][A-Za-z0-9_.,:=/@%+^~!*\[\]-]*\Z")
 _LINUX_LINE = re.compile(r"^\s*linux(?:16|efi)?\s+\S+[ \t]*(.*)$", re.M)
 _GRUBBY_ARGS = re.compile(r'^args="(.*)"$', re.M)
-# `slurmstepd infinity` belongs to slurmd itself and is not a job.
-_STEP = re.compile(r"^slurmstepd: \[([^\]]+)\]")
-_REAL_USER = re.compile(r"^Uid:\t(\d+)\t", re.M)
 # Last in the order of names, behind kdump-tools.cfg: what others set is there to be seen.
 _DROP_IN = "/etc/default/grub.d/zz-baremetal-dgx.cfg"
 # Its name before: a file with a letter was read after it.
@@ -179,29 +175,6 @@ def grub_words(text: str) -> list[str] | None:
 def grubby_words(text: str) -> list[list[str]]:
     """Return the arguments of each kernel from `grubby --info=ALL`."""
     return [split_line(line.replace('\\"', '"')) for line in _GRUBBY_ARGS.findall(text)]
-
-
-def running_steps(titles: Iterable[str]) -> list[str]:
-    """Return the Slurm steps among process titles, such as `4711.batch`."""
-    return sorted({match.group(1) for title in titles for match in [_STEP.match(title)] if match})
-
-
-def titles(proc: str = "/proc") -> list[str]:
-    """Return the titles of root's processes: a user may give its own any title."""
-    with contextlib.suppress(OSError):
-        folders = [os.path.join(proc, name) for name in os.listdir(proc) if name.isdigit()]
-        texts = (text_if_readable(f"{one}/cmdline") or "" for one in folders if _is_roots(one))
-        return [text.replace("\0", " ") for text in texts]
-    return []
-
-
-def _is_roots(folder: str) -> bool:
-    """Return whether root, or the caller, has started a process, or that is not known.
-
-    By its real user: slurmstepd acts as the user of the job at times, and what is set-uid as root.
-    """
-    found = _REAL_USER.search(text_if_readable(f"{folder}/status") or "")
-    return found is None or trusted(int(found.group(1)))
 
 
 class Grub:

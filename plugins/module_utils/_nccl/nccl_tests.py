@@ -199,7 +199,10 @@ def busbw_at(table: Table, size: int) -> float | None:
 def judge(
     table: Table, subject: str, size: int, question: Question | None, ranks: int | None
 ) -> list[Record]:
-    """Return nccl.correct, nccl.busbw, and nccl.run where it is not a complete answer."""
+    """Return nccl.correct, nccl.busbw, and nccl.run where it is not a complete answer.
+
+    One rank has no nccl.busbw.
+    """
     evidence = tuple(
         [f"NCCL {table.version}"] * bool(table.version)
         + [
@@ -214,6 +217,9 @@ def judge(
         for text in (["; ".join(problems)] if problems else [])
     ]
     records.append(_correct(table, subject, evidence, bool(problems)))
+    if ranks == 1:
+        # Of one rank the bus bandwidth is 0 by definition.
+        return records
     value = None if problems else busbw_at(table, size)
     what = f"all_reduce bus bandwidth at {size} bytes"
     if question is None:

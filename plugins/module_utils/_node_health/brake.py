@@ -28,7 +28,15 @@ import re
 from dataclasses import dataclass
 from typing import Callable, Generator, Mapping, Union
 
-from .._slurm.gate.reason import FAILED, ITSELF, NODE_HEALTH, plain, read_reason, sign
+from .._slurm.gate.reason import (
+    FAILED,
+    ITSELF,
+    NODE_HEALTH,
+    is_by_slurm,
+    plain,
+    read_reason,
+    sign,
+)
 from .._slurm.nodes import DRAINED, Node, Wanted, is_owned, nodes_of_share, plan_nodes
 
 # Slurm refuses a message whose credential is older than 300 s (munged --ttl). A claim outlives
@@ -40,12 +48,6 @@ ENTER_S = 60.0
 _LOOKS = 4
 _BETWEEN_S = 0.15
 _TOKEN = re.compile(r"\s*\{node-health (claim (\d+)|left in service: [^{}]*)\}")
-# What slurmctld and slurmd write when they take a node out by themselves (src/slurmctld, 22.05 to
-# 25.11). A node that a person has taken out is not part of what is happening now.
-_BY_SLURM = (
-    "Not responding", "Prolog error", "Epilog error", "Kill task failed", "Duplicate jobid",
-    "batch job complete failure", "Node unexpectedly rebooted", "Low ", "gres/",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,8 @@ def fleet_of(nodes: Mapping[str, Node], me: str, share: float, now: float) -> Fl
 def _taken_by_slurm(node: Node) -> bool:
     if not node.has("DOWN", "DRAIN", "FAIL", "NOT_RESPONDING"):
         return False
-    return not node.reason or node.reason.startswith(_BY_SLURM)
+    # A node that a person has taken out is not part of what is happening now.
+    return not node.reason or is_by_slurm(node.reason)
 
 
 def claims_now(node: Node, now: float) -> bool:

@@ -40,6 +40,9 @@ _MOST_LINES = 8
 # Of USER@FSID.NAME=/PATH.
 _CLIENT = re.compile(r"^[^@:/]*@")
 _TRACKING_FIELDS = 14
+# chrony keeps the last answer of servers that are gone. A poll may be missed, and the first ones
+# are close together.
+_FRESH_S, _FRESH_INTERVALS = 3600.0, 3
 
 
 @dataclass(frozen=True)
@@ -205,13 +208,22 @@ def judge_hardware_log(
         )  # fmt: skip
 
 
-def judge_clock(node: str, most_s: float, tracking: CommandResult) -> Iterator[Record]:
-    """Yield the offset, of `chronyc -c tracking` (chronyc(1), -c)."""
+def judge_clock(
+    node: str, most_s: float, tracking: CommandResult, now_s: float
+) -> Iterator[Record]:
+    """Yield the offset, of `chronyc -c tracking` (chronyc(1), -c); `now_s` is Unix time.
+
+    A host that is itself the source (`local`) has a reference time of the last minute.
+    """
     fields = tracking.out.strip().split(",") if tracking.ok else []
     offset, text = None, f"chronyc shows nothing of use: {tracking.describe(1)}"
     try:
         if len(fields) == _TRACKING_FIELDS:
             offset, text = abs(float(fields[4])), f"offset of the clock; chrony says {fields[13]}"
+            silent_s = abs(now_s - float(fields[3]))
+            late = silent_s > max(_FRESH_S, _FRESH_INTERVALS * float(fields[12]))
+            if late and offset <= most_s and fields[13] != "Not synchronised":
+                offset, text = None, f"no time server has answered for {silent_s:.0f} s"
     except ValueError:
         pass
     if fields[13:] == ["Not synchronised"]:

@@ -23,8 +23,8 @@ from typing import Mapping
 from .._core.files import json_if_readable, remove, write_atomic
 from .._core.lock import BusyError, host_lock
 from .._core.run import CommandRunner
-from .._slurm.gate.reason import NODE_HEALTH
-from .._slurm.nodes import RESUMED, Node, Wanted, is_owned, parse_nodes, plan_nodes
+from .._slurm.gate.reason import NODE_HEALTH, as_written
+from .._slurm.nodes import RESUMED, UNSETTLED, Node, Wanted, is_owned, parse_nodes, plan_nodes
 from .brake import (
     Outcome,
     PendingError,
@@ -138,7 +138,10 @@ class OwnNode:
     def resume(self, reason: str, timeout_s: float) -> Change:
         """Take back the drain of exactly this reason, and no other. Raises SlurmError."""
         node = self.read(timeout_s)
-        if node.reason != reason or not is_owned(node, NODE_HEALTH) or node.has("DOWN", "FAIL"):
+        mine = node.has("DRAIN") and as_written(node.reason) == reason
+        # With ReturnToService=1 Slurm leaves it DOWN after a long boot. RESUME cancels a reboot.
+        others = node.has("NOT_RESPONDING", "FAIL", *UNSETTLED)
+        if not mine or not is_owned(node, NODE_HEALTH) or others:
             return Change(False, f"is {node.state}, and not by this program")
         plan = plan_nodes(Wanted(RESUMED, "", NODE_HEALTH), [node])
         if not plan.updates:

@@ -39,6 +39,7 @@ from .._ib.read import ask_links, load_sample, sample_now, store_sample
 from .._ib.sysfs import load_hcas
 from .._storage.mounts.plan import unit_of
 from .._storage.mounts.read import device_of, is_pending
+from .._storage.nvme import ask_disk, controllers, judge_count
 from . import settings as s
 from .judge_local import (
     Space,
@@ -175,10 +176,22 @@ class Look:
         shown = run(["ipmitool", "sdr", "elist"], s.SENSORS_S * _SHARE)
         return [judge_sensors(self.settings.node, shown)]
 
+    def nvme(self) -> list[Record]:
+        """Count the NVMe disks."""
+        settings = self.settings
+        return list(judge_count(settings.node, settings.roots.sysfs, settings.nvme.get("count", 0)))
+
+    def nvme_disk(self, name: str) -> list[Record]:
+        """Ask an NVMe disk for its log, which costs it nothing."""
+        most = {key: value for key, value in self.settings.nvme.items() if key != "count"}
+        limit_s = self.mode.one_s * _SHARE
+        return list(ask_disk(run, self.settings.node, name, limit_s, **most))
+
     def clock(self) -> list[Record]:
         """Ask chrony."""
         tracking = run(["chronyc", "-c", "tracking"], self.mode.one_s * _SHARE)
-        return list(judge_clock(self.settings.node, self.settings.clock_offset_s, tracking))
+        most_s = self.settings.clock_offset_s
+        return list(judge_clock(self.settings.node, most_s, tracking, time.time()))
 
     def services(self) -> list[Record]:
         """Ask systemd."""
@@ -201,10 +214,14 @@ class Look:
             yield _question(f"disk:{disk.path}", _bound(self.disk, disk), limit)
         if s.HOST in asked and (settings.memory_mib or settings.cpus):
             yield _question("host", self.host, limit)
-        # A machine without a BMC, or without its driver, is not asked.
+        # A BMC that is dead at the boot is not found by the kernel.
         bmc = os.path.join(settings.roots.sysfs, "class/ipmi/ipmi0")
-        if s.SENSORS in asked and os.path.exists(bmc):
+        if s.SENSORS in asked and (settings.bmc or os.path.exists(bmc)):
             yield _question("sensors", self.sensors, s.SENSORS_S)
+        if s.NVME in asked and settings.nvme:
+            yield _question("nvme", self.nvme, limit)
+            for name in controllers(settings.roots.sysfs):
+                yield _question(f"nvme:{name}", _bound(self.nvme_disk, name), limit)
         if s.CLOCK in asked:
             yield _question("clock", self.clock, limit)
         if s.SERVICES in asked and settings.services:

@@ -13,17 +13,19 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Mapping
 
-from .._core.child import BROKEN, DONE, LEFT, Answer, ask_all
+from .._core.child import BROKEN, DONE, LEFT, Answer, ask_all, limited
 from .._core.files import json_if_readable, write_atomic
 from .._core.lock import BusyError, host_lock
 from .._core.names import boot_id
 from .._core.record import FAIL, NOT_MEASURED, PASS, Record, brief_of, utc_text
 from .._core.run import cpu_seconds, run
+from .._core.steps import running_steps, titles
 from .._core.verdict import record_from_data
 from .._gpu.load import is_loaded
 from .._gpu.xid import parse_log
 from .._host.hardware_log import parse_faults
-from .._slurm.nodes import UNSETTLED, Node
+from .._slurm.gate.reason import as_written
+from .._slurm.nodes import BY_PLAN, UNSETTLED, Node
 from . import settings as s
 from .judge_local import judge_hang
 from .own_node import OwnNode, SlurmError, own_node
@@ -40,11 +42,12 @@ HELD = 11
 # Of a mode's time, what Slurm and the files get.
 _SLURM_SHARE = 0.14
 _SLURM_MOST_S = 10.0
+_STEPS_S = 2.0
 # A stamp in the log that is equal to this one was seen.
 _JUST_AFTER_S = 1e-6
 _OF_JOBS = frozenset((s.PROLOG, s.EPILOG))
 # How the fault of a question begins that the timer alone asks, or asks in full.
-_BROKEN_OF_TIMER = tuple(f"the check {name}: " for name in (s.IB, s.SENSORS))
+_BROKEN_OF_TIMER = tuple(f"the check {name}" for name in (s.IB, s.SENSORS, s.NVME))
 # What only a node without jobs can be held to.
 _OF_IDLE = frozenset(("gpu.processes", "gpu.memory_used"))
 
@@ -111,9 +114,9 @@ def _look(now: Run) -> int:
     # evidence of this boot, which need not have what comes after this.
     stays = node is not None and node.has("DRAIN") and not node.has(*UNSETTLED)
     found = _last_xid(now, boot) if stays and state.drained_before else None
-    idle = node is not None and not node.busy and not of_job and not is_loaded()
+    idle = False if of_job else _is_idle(now, node)
     log = known_log(settings, boot, run if now.limits.optics else None)
-    asked = Look(settings, now.limits, idle, log, settled)
+    asked = Look(settings, now.limits, idle is not False, log, settled)
     left = {name: one.process for name, one in state.hung.items() if one.process is not None}
     # To drain takes four commands of Slurm.
     until = now.started + now.limits.limit_s - 4 * now.slurm_s
@@ -127,7 +130,7 @@ def _look(now: Run) -> int:
     since = _hung_since(state, answers, uptime, of_job)
     for name, answer in answers.items():
         _take(now, name, answer, uptime - since.get(name, uptime))
-    drained = _act(now, _after_checks(now, node), state)
+    drained = _act(now, _after_checks(now, node), state, bool(idle))
     reported = None if drained == before == state.drained else drained
     _remember(now, boot, answers, since, settled, reported, found)
     _leave(now)
@@ -142,6 +145,26 @@ def _own_node(now: Run) -> Node | None:
     except SlurmError as error:
         now.fault(f"the node's state in Slurm is not known: {error}")
         return None
+
+
+def _is_idle(now: Run, node: Node | None) -> bool | None:
+    """Return whether nothing may be on the GPUs: no job, no test, no operator at work.
+
+    Slurm calls a node idle whose jobs are suspended; their steps are there. So is the step of a job
+    that is over, where its process cannot be ended. None where that is not known.
+    """
+    if node is None or node.busy or node.has(*BY_PLAN) or is_loaded():
+        return False
+    try:
+        steps = limited(lambda: running_steps(titles(now.settings.roots.proc)), _STEPS_S)
+    except OSError:
+        return None
+    if steps.how == DONE and not steps.value:
+        return True
+    # It asks for the jobs of the cluster: where there is a step alone.
+    squeue = os.path.join(os.path.dirname(now.settings.scontrol), "squeue")
+    jobs = run([squeue, "-h", "-a", "-w", node.name, "-o", "%A"], now.slurm_s)
+    return not jobs.out.strip() if jobs.ok else None
 
 
 def _settled(now: Run, state: State, node: Node | None) -> float:
@@ -208,7 +231,7 @@ def _after_checks(now: Run, node: Node | None) -> Node | None:
     left = [one for one in now.records if one["status"] == FAIL and one["check"] in _OF_IDLE]
     if left:
         node = _own_node(now)
-        if node is None or node.busy or is_loaded():
+        if not _is_idle(now, node):
             doubt = {"status": NOT_MEASURED, "measured": None}
             now.records = [
                 {**one, **doubt, "text": f"{one['text']}; the node is not known to be idle"}
@@ -219,7 +242,7 @@ def _after_checks(now: Run, node: Node | None) -> Node | None:
     return node
 
 
-def _act(now: Run, node: Node | None, state: State) -> str:
+def _act(now: Run, node: Node | None, state: State, idle: bool) -> str:
     """Drain or take back; returns the reason that is ours afterwards."""
     reason = reason_of(now.records)
     now.held, now.held_s = state.held, state.held_s
@@ -239,8 +262,9 @@ def _act(now: Run, node: Node | None, state: State) -> str:
         if now.slurm.clear(node, limit) or state.held:
             now.lines.append(f"{now.settings.node} is fit again; the brake had kept it in")
         now.held = ""
-        mine = state.drained and node.reason == state.drained
-        if now.settings.resume and now.mode == s.HEALTH and mine:
+        mine = state.drained and as_written(node.reason) == state.drained
+        # Of a node that is not idle, not all was measured.
+        if now.settings.resume and now.mode == s.HEALTH and mine and idle:
             change = now.slurm.resume(state.drained, limit)
             now.lines.append(f"{now.settings.node} {change.message}")
             return "" if change.changed else state.drained

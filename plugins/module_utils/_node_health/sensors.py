@@ -13,6 +13,7 @@ reading has the states that are set (1.8.19, asked of OpenIPMI's ipmi_sim).
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from .._core.record import Record
@@ -34,6 +35,13 @@ _LOST = (
     "predictive failure",
     "redundancy lost",
 )
+
+
+# It ends with 0 where it has read a part of the list alone: it tries each record five times, and
+# goes on behind one that it got at last (lib/ipmi_sdr.c).
+_BROKE_OFF = re.compile(r"renew SDR reservation|(Get SDR \w+ command failed)(?:.*\n\1){4}")
+# Records that it leaves out, as those of OpenBMC that are of no hardware.
+_LEFT_OUT = re.compile(r"ipmi_sdr_get_record\(\) failed")
 
 
 @dataclass(frozen=True)
@@ -60,17 +68,20 @@ def parse_sensors(text: str) -> list[Sensor]:
 def judge_sensors(node: str, shown: CommandResult) -> Record:
     """Return whether all sensors are well; ipmitool ends with 1 where one cannot be read.
 
-    Where it did not end by itself, what it has shown can fail, and the rest is not known.
+    Where it did not come to the end of the list, what it has shown can fail, and the rest is not
+    known.
     """
     found = parse_sensors(shown.out)
     bad = [sensor for sensor in found if sensor.is_bad]
     unread = all(sensor.health == _NO_READING for sensor in found)
-    if not bad and (unread or shown.rc < 0):
+    if not bad and (unread or shown.rc < 0 or _BROKE_OFF.search(shown.err)):
         text = f"ipmitool has not read the sensors: {shown.describe(1)}"
         return SENSORS.judge(f"node:{node}", None, text=text)
     named = ", ".join(sensor.name for sensor in bad[:_MOST_LINES])
+    text = f"{SENSORS.what}: {named}" if bad else f"{len(found)} sensors of the BMC"
+    unknown = len(_LEFT_OUT.findall(shown.err))
     return SENSORS.judge(
         f"node:{node}", len(bad),
-        text=f"{SENSORS.what}: {named}" if bad else f"{len(found)} sensors of the BMC",
+        text=f"{text}; ipmitool could not read {unknown} more" if unknown else text,
         evidence=tuple(f"{one.name}: {one.health}, {one.reading}" for one in bad[:_MOST_LINES]),
     )  # fmt: skip

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Mapping
 
 VERSION = 1
-GPU, IB, MOUNTS, DISKS, HOST, SENSORS, CLOCK, SERVICES = (
-    "gpu", "ib", "mounts", "disks", "host", "sensors", "clock", "services",
+GPU, IB, MOUNTS, DISKS, HOST, SENSORS, NVME, CLOCK, SERVICES = CHECKS = (
+    "gpu", "ib", "mounts", "disks", "host", "sensors", "nvme", "clock", "services",
 )  # fmt: skip
-CHECKS = (GPU, IB, MOUNTS, DISKS, HOST, SENSORS, CLOCK, SERVICES)
 
 HEALTH, PROLOG, EPILOG, TIMER, EVENT = "health", "prolog", "epilog", "timer", "event"
 
@@ -54,7 +53,7 @@ SENSORS_S = 30.0
 # metrics for as long as three of its periods.
 OF_TIMER = (
     "ib.optics", "ib.effective_ber", "ib.module_faults", f"health.{IB}",
-    "host.sensors", f"health.{SENSORS}", "gpu.mig_instances",
+    "host.sensors", f"health.{SENSORS}", "nvme.", f"health.{NVME}", "gpu.mig_instances",
 )  # fmt: skip
 OF_TIMER_S = 2700.0
 
@@ -95,8 +94,9 @@ class Roots:
 
 @dataclass(frozen=True)
 class Settings:
-    """The configuration of a node. `gpu` and `ib` are options of gpu_health and ib_health.
+    """The configuration of a node. `gpu`, `ib` and `nvme` are options of the modules *_health.
 
+    `bmc` tells whether it has one; without, its sensors are asked where the kernel has found it.
     `share` of the fleet (0 to 1) may drain itself.
     """
 
@@ -107,6 +107,8 @@ class Settings:
     ib: Mapping[str, Any] = field(default_factory=dict)
     mounts: tuple[Mount, ...] = ()
     disks: tuple[Disk, ...] = ()
+    nvme: Mapping[str, int] = field(default_factory=dict)
+    bmc: bool = False
     services: tuple[str, ...] = ()
     clock_offset_s: float = 0.1
     memory_mib: int = 0
@@ -124,11 +126,13 @@ _GPU = {"thresholds": dict, "driver_version": str, "mig": bool, "ecc": bool, "li
         "fabric_manager": str, "identities": list}  # fmt: skip
 _IB = {"rails": list, "firmware": str, "psid": str, "names": bool, "max_read_request": int,
        "acs_off": bool, "window_s": (int, float)}  # fmt: skip
+_NVME = {"count": int, "wear_percent": int, "media_errors": int}
 _KINDS: dict[str, Any] = {
     "version": int, "node": str, "checks": list, "profile": dict, "gpu": dict, "ib": dict,
-    "mounts": list, "disks": list, "services": list, "clock_offset_s": (int, float),
-    "memory_mib": int, "cpus": int, "roots": dict, "state_dir": str, "metrics_file": str,
-    "scontrol": str, "resume": bool, "share": (int, float), "environment": dict,
+    "mounts": list, "disks": list, "nvme": dict, "bmc": bool, "services": list,
+    "clock_offset_s": (int, float), "memory_mib": int, "cpus": int, "roots": dict,
+    "state_dir": str, "metrics_file": str, "scontrol": str, "resume": bool, "share": (int, float),
+    "environment": dict,
 }  # fmt: skip
 _MOUNT = {"path": str, "patience_s": (int, float), "fstype": str, "source": str}
 _DISK = {"path": str, "free_mib": int, "free_inodes_percent": (int, float)}
@@ -170,6 +174,7 @@ def settings_from_data(data: Any) -> Settings:
         raise ValueError(f"checks: there is no {', '.join(unknown)}; write {', '.join(CHECKS)}")
     given["gpu"] = _known("gpu.", given.get("gpu", {}), _GPU)
     given["ib"] = _known("ib.", given.get("ib", {}), _IB)
+    given["nvme"] = _known("nvme.", given.get("nvme", {}), _NVME)
     if not 0 <= given.get("share", 0) <= 1:
         raise ValueError(f"share: {given['share']} is not a share; write 0 to 1")
     mounts = [_placed("mounts.", one, _MOUNT) for one in given.get("mounts", ())]

@@ -296,7 +296,9 @@ def _of_parts(
             sent.setdefault(link, []).append(flow)
         if flow.loopback:
             turned.setdefault(flow.source, []).append(flow)
-    low = {id(flow) for flow in verdict.unexplained}
+    # A slow flow proves no part on its way good, whichever of them is found to slow it.
+    slow = {id(flow): "nothing" for flow in verdict.unexplained}
+    slow.update((id(flow), one.subjects[0]) for one in verdict.findings for flow in one.flows)
     by_end = plan.by_end()
     for subject, kind, ends in parts(plan):
         if subject in named:
@@ -306,7 +308,9 @@ def _of_parts(
             ways = [ends[0], by_end[ends[0]].other(ends[0])] if ends[0] in by_end else []
         flows = [sent.get(end, []) for end in ways]
         every = {id(flow): flow for some in flows for flow in some}
-        good = [flow for flow in every.values() if id(flow) not in low]
+        # What turns round in an adapter takes no cable: it tells the two apart.
+        inner = [one for one in turned.get(ends[0], ()) if kind == HCA and id(one) not in slow]
+        good = [flow for flow in every.values() if id(flow) not in slow] or inner
         status, text = PASS, f"{len(good)} flows over it are as good as those of the fleet"
         if subject in alike:
             status, text = (
@@ -317,8 +321,10 @@ def _of_parts(
             status, text = NOT_MEASURED, f"part of {inside[subject]}, which is slow as a whole"
         elif kind == SWITCH and good:
             pass
-        elif not ways or not all(any(id(flow) not in low for flow in some) for some in flows):
-            status, text = NOT_MEASURED, _why_not(ways, flows)
+        elif not ways or not all(
+            some and (inner or any(id(flow) not in slow for flow in some)) for some in flows
+        ):
+            status, text = NOT_MEASURED, _why_not(ways, flows, slow)
         middle = statistics.median(flow.gbps or 0.0 for flow in good) if good else None
         yield Record(
             check=PART,
@@ -339,13 +345,19 @@ def _of_nodes(plan: CablePlan, records: Iterable[Record]) -> Iterator[Record]:
             yield Record(PART, subject, PASS, f"its {len(rails)} rails pass")
 
 
-def _why_not(ways: list[End], flows: list[list[Measurement]]) -> str:
+def _why_not(ways: list[End], flows: list[list[Measurement]], slow: Mapping[int, str]) -> str:
     if not ways:
         return "it has no cable in the plan"
     missing = [str(end) for end, some in zip(ways, flows) if not some]
     if missing:
         return f"no measured flow is sent from {_some(missing)}"
-    return "its only flow was low, and nothing says why"
+    causes = {
+        str(end): slow[id(some[0])]
+        for end, some in zip(ways, flows)
+        if all(id(flow) in slow for flow in some)
+    }
+    why = _some(dict.fromkeys(causes.values()))
+    return f"all flows from {_some(causes)} are slow, and {why} says why"
 
 
 def _some(names: Iterable[str]) -> str:

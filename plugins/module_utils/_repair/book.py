@@ -17,7 +17,7 @@ from .._core.files import append_lines, make_folder, open_append, remove_tree, t
 from .._core.run import ToolError
 from .._slurm.gate.policy import verdict_from_data
 from .._slurm.nodes import Node, parse_nodes
-from .decide import Parts, Plan, Policy, obstacle, plan_repair, unswept
+from .decide import Parts, Plan, Policy, gate_policy, obstacle, plan_repair, unswept
 from .incident import ENDED, Event, Incident, as_data, fold, line_of, read_line, with_events
 from .ladders import own_ladder
 
@@ -93,12 +93,13 @@ def _read_nodes(text: str) -> dict[str, Node]:
     return nodes
 
 
-def _unswept(params: Mapping[str, Any]) -> dict[str, Any]:
+def _unswept(book: Book, params: Mapping[str, Any]) -> dict[str, Any]:
     own, whole = (
         {found.node: found for found in map(verdict_from_data, params[key])}
         for key in ("verdicts", "gate_verdicts")
     )
-    names = unswept(_read_nodes(params["nodes"]), own, whole, policy_of(params))
+    gate = gate_policy(params["user"], fold(book.events()[0]))
+    names = unswept(_read_nodes(params["nodes"]), own, whole, gate)
     return {**_result(Plan(), {}, 0), "unswept": names}
 
 
@@ -119,9 +120,9 @@ def _result(plan: Plan, incidents: Mapping[str, Incident], unread: int) -> dict[
     }
 
 
-def _confirm(params: Mapping[str, Any]) -> dict[str, Any]:
+def _confirm(book: Book, params: Mapping[str, Any]) -> dict[str, Any]:
     node = _read_nodes(params["nodes"]).get(params["node"])
-    why = obstacle(node, params["user"])
+    why = obstacle(node, gate_policy(params["user"], fold(book.events()[0])))
     if why:
         raise ToolError(f"{params['node']}: {params['step']} is not done: {why}")
     return _result(Plan(), {}, 0)
@@ -176,11 +177,11 @@ def bring_about(module: AnsibleModule) -> dict[str, Any]:
     """Return what the module returns. Raises ToolError, OSError, ValueError."""
     book, params = Book(module.params["folder"]), module.params
     if params["state"] == "confirmed":
-        return _confirm(params)
+        return _confirm(book, params)
     if params["state"] == "ended":
         return _end(book, params, module.check_mode)
     if params["state"] == "unswept":
-        return _unswept(params)
+        return _unswept(book, params)
     if module.check_mode:
         return _choose(book, params, True)
     with book.locked():

@@ -18,7 +18,7 @@ from typing import Collection, Mapping
 
 from .._core.record import FAIL, PASS
 from .._core.verdict import place_of
-from .._slurm.gate.policy import LEVELS, Verdict, hands_off, ours, seconds_of
+from .._slurm.gate.policy import LEVELS, Verdict, hands_off, holder_of, ours, seconds_of
 from .._slurm.gate.policy import Policy as GatePolicy
 from .._slurm.gate.reason import AGAINST, DATED, ITSELF, Reason
 from .._slurm.nodes import Node, nodes_of_share
@@ -41,6 +41,7 @@ from .incident import (
     fold,
     kept_parts,
     open_of,
+    repaired_of,
     with_events,
 )
 from .ladders import BY_BMC, RESTARTS, STEPS, Ladder, ladder_of
@@ -53,6 +54,9 @@ MOST_VALIDATIONS = 3
 # An incident has at most the steps of so many ladders, whatever parts they are for.
 _MOST_LADDERS = 2
 _PLAIN = re.compile(r"[^0-9A-Za-z._-]+")
+# No obstacle for a step on a node that is ours: one that hangs, that was silent for the time of a
+# boot, or that came up with less than slurm.conf declares. No job runs there.
+_BROKEN = ("DOWN", "NOT_RESPONDING", "INVAL", "INVALID_REG")
 # Fewer nodes than this have no common cause by their number alone.
 _FEWEST_ALIKE = 3
 
@@ -117,21 +121,26 @@ class Plan:
     waits: Mapping[str, str] = field(default_factory=dict)
 
 
-def obstacle(node: Node | None, user: str) -> str:
+def obstacle(node: Node | None, gate: GatePolicy) -> str:
     """Return why no step may be taken on the node; empty where it may.
 
     A step is taken right after this is asked: what is drained gets no new job.
     """
     if node is None:
         return "Slurm has no such node"
-    if hands_off(node):
+    reason = ours(node, gate)
+    if hands_off(node, _BROKEN if reason else ()):
         return f"the node is {node.state}: bring it back, or take it out"
-    reason = ours(node, GatePolicy(user=user))
     if reason is None or reason.kind not in AGAINST:
-        return f"{node.reason_by or 'the operator'} has it: {node.reason or node.state}"
+        return holder_of(node)
     if node.busy:
         return "its jobs end first"
     return ""
+
+
+def gate_policy(user: str, incidents: Mapping[str, Incident]) -> GatePolicy:
+    """Return by what the gate knows its nodes, by all incidents."""
+    return GatePolicy(user=user, repaired=repaired_of(incidents))
 
 
 def plan_repair(
@@ -156,18 +165,19 @@ def plan_repair(
         kept={node: part for node, part in parts.kept.items() if node not in set(parts.allowed)},
     )
     before = open_of(incidents)
+    gate = gate_policy(policy.user, incidents)
     shared = _shared(nodes, verdicts, policy)
     causes = {name: cause for cause, names in shared.items() for name in names}
     history = _Tried(incidents)
     events: list[Event] = [*consents, *_fleet_events(shared, before, now)]
     waits: dict[str, str] = {}
-    asked: list[tuple[Incident, Due, list[Event]]] = []
+    asked: list[tuple[Incident, Due, list[Event], str]] = []
     # A node that left Slurm may have left the inventory, too.
     left = {name for name in before if name not in nodes and not name.startswith(FLEET)}
     for name in sorted(set(targets) | left):
         node, known = nodes.get(name), before.get(name)
         verdict = verdicts.get(name)
-        reason = None if node is None else ours(node, GatePolicy(user=policy.user))
+        reason = None if node is None else ours(node, gate)
         over = _over(node, reason, verdict, known, parts, now)
         if over:
             events.append(over)
@@ -182,13 +192,13 @@ def plan_repair(
             opened = _opened(node, reason, verdict, parts, now)
             events.append(opened)
             known = fold([opened])[opened.incident]
-        why = obstacle(node, policy.user)
+        why = obstacle(node, gate)
         if why:
             waits[name] = why
             continue
         due, lines, why = _next(node, reason, verdict, known, history, parts, policy, now)
         if due:
-            asked.append((known, due, lines))
+            asked.append((known, due, lines, reason.kind if reason else ""))
         else:
             events += lines
             waits[name] = why
@@ -199,7 +209,7 @@ def unswept(
     nodes: Mapping[str, Node],
     own: Mapping[str, Verdict],
     whole: Mapping[str, Verdict],
-    policy: Policy,
+    gate: GatePolicy,
 ) -> list[str]:
     """Return nodes that pass by what they were asked since their drain, and wait for a sweep.
 
@@ -207,7 +217,7 @@ def unswept(
     """
     waiting = []
     for name, node in sorted(nodes.items()):
-        reason = ours(node, GatePolicy(user=policy.user))
+        reason = ours(node, gate)
         since = seconds_of(node.reason_at)
         if reason is None or reason.kind not in DATED or since is None:
             continue
@@ -221,7 +231,7 @@ def _passes_after(verdict: Verdict | None, since: float) -> bool:
 
 
 def _chosen(
-    asked: list[tuple[Incident, Due, list[Event]]],
+    asked: list[tuple[Incident, Due, list[Event], str]],
     events: list[Event],
     waits: dict[str, str],
     policy: Policy,
@@ -233,9 +243,9 @@ def _chosen(
     """
     taken: list[Due] = []
     steps = 0
-    places = {LEVELS.index(due.level) for _known, due, _lines in asked}
+    places = {LEVELS.index(due.level) for _known, due, *_rest in asked}
     deepest = min(places - {LEVELS.index(policy.level)}, default=0)
-    for _known, due, lines in sorted(asked, key=lambda one: (one[0].opened, one[0].node)):
+    for _known, due, lines, kind in sorted(asked, key=lambda one: (one[0].opened, one[0].node)):
         if not policy.begins:
             waits[due.node] = f"{due.step} is next"
             continue
@@ -247,7 +257,8 @@ def _chosen(
             continue
         steps += due.step != VALIDATE
         events += lines
-        events.append(Event(now, due.incident, due.node, BEGUN, step=due.step, text=due.why))
+        begun = Event(now, due.incident, due.node, BEGUN, step=due.step, text=due.why, kind=kind)
+        events.append(begun)
         taken.append(due)
     return Plan(tuple(events), tuple(taken), waits)
 

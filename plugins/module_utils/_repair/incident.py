@@ -12,12 +12,19 @@ lines say, in their order, so that a run that was killed anywhere is continued b
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Iterable, Mapping, NamedTuple
 
 from .._core.record import NOT_MEASURED
+from .._slurm.gate.policy import Repaired
+from .ladders import RESTARTS
 
 VERSION = 1
+
+# slurmd registers this long after a boot at the most. No operator takes a machine over, opens it
+# and boots it in that time.
+_BOOT_S = 600
 
 # The node is out, and an incident begins.
 OPENED = "opened"
@@ -49,7 +56,7 @@ class Event:
     """One line: when (epoch seconds), of which incident and node, what, and its details.
 
     `part` is the name of the part for life (its UUID or GUID, else its serial number), wherever it
-    is, and `serial` what its maker asks for.
+    is, and `serial` what its maker asks for. `kind` is that of the drain when a step begins.
     """
 
     at: float
@@ -62,6 +69,7 @@ class Event:
     text: str = ""
     part: str = ""
     serial: str = ""
+    kind: str = ""
 
 
 class Begun(NamedTuple):
@@ -103,6 +111,7 @@ class Incident:
     kept: str = ""
     allowed: bool = False
     waits_since: float = 0.0
+    kind: str = ""
 
     @property
     def steps(self) -> tuple[tuple[str, float], ...]:
@@ -177,7 +186,12 @@ def _after(known: Incident, event: Event) -> Incident:
     if event.what == BEGUN:
         step = Begun(event.step, event.at, known.subject, known.part, known.serial)
         return replace(
-            known, begun=(*known.begun, step), since=event.at, running=event.step, waits=""
+            known,
+            begun=(*known.begun, step),
+            since=event.at,
+            running=event.step,
+            waits="",
+            kind=event.kind,
         )
     if event.what == ENDED:
         ends = (*known.ends, (event.step, event.at, event.text))
@@ -218,6 +232,30 @@ def open_of(incidents: Mapping[str, Incident]) -> dict[str, Incident]:
         if not incident.closed:
             found[incident.node] = incident
     return found
+
+
+def repaired_of(incidents: Mapping[str, Incident]) -> dict[str, Repaired]:
+    """Return by node what its open incident was about, and when a step has booted it."""
+    return {
+        node: Repaired(incident.kind, incident.text, boots)
+        for node, incident in open_of(incidents).items()
+        if incident.kind and (boots := _boots(incident))
+    }
+
+
+def _boots(incident: Incident) -> tuple[tuple[float, float], ...]:
+    """Return from when until when the node came up from each step that restarts it.
+
+    A step of a run that was killed has no end, and how long it took is not known.
+    """
+    nexts = [*(one.at for one in incident.begun[1:]), math.inf]
+    boots = []
+    for begun, after in zip(incident.begun, nexts):
+        if begun.step in RESTARTS:
+            ends = [at for step, at, _how in incident.ends if step == begun.step]
+            end = max((at for at in ends if begun.at <= at <= after), default=begun.at)
+            boots.append((begun.at, end + _BOOT_S))
+    return tuple(boots)
 
 
 def kept_parts(incidents: Mapping[str, Incident]) -> dict[str, Incident]:

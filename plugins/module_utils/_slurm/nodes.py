@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Iterable, Iterator, Mapping, Sequence
 from .._core.pool import ask_all
 from .._core.run import CommandRunner, ToolError, last_lines
 from .commands import Job, answer_or, ask, name_jobs
+from .gate.reason import as_written
 
 if TYPE_CHECKING:
     from ansible.module_utils.basic import AnsibleModule
@@ -74,6 +75,7 @@ _REASON_BARE = re.compile(
 _COMMENT = re.compile(
     r"(?:^| )Comment=(.*?)(?= (?:Extra|InstanceId|InstanceType|ReservationName)=|$)"
 )
+_BOOTED = re.compile(r" (?:BootTime|SlurmdStartTime)=(\d\S+)")
 _ADDRESS = re.compile(r" NodeAddr=(\S+)")
 # 0, or none at all, is that of the cluster
 _PORT = re.compile(r" Port=(\d+)")
@@ -101,6 +103,8 @@ class Node:
     # where its slurmd listens; 0 is the port of the cluster
     address: str = ""
     port: int = 0
+    # when it, or its slurmd if that was later, has started, of the last registration
+    booted_at: str = ""
 
     @property
     def state(self) -> str:
@@ -201,6 +205,7 @@ def parse_nodes(text: str) -> dict[str, Node]:
             comment.group(1).strip() if comment else "",
             address.group(1) if address else "",
             int(port.group(1)) if port else 0,
+            max(_BOOTED.findall(line, state.end()), default=""),
         )
     return nodes
 
@@ -258,7 +263,7 @@ def _change(want: Wanted, node: Node) -> tuple[tuple[str, ...], Node, bool]:
     flag = "DRAIN" if want.state == DRAINED else "DOWN"
     signed = ("Reason=" + want.reason,)
     there = node.has(flag)
-    if there and (node.reason == want.reason or not ours):
+    if there and (as_written(node.reason) == want.reason or not ours):
         return (), node, ours
     if there:
         return signed, Node(node.name, node.states, want.reason), True

@@ -194,21 +194,31 @@ def refuse_move(run: CommandRunner, former: Former, params: Mapping[str, Any]) -
     """Return why the controllers cannot be those that are declared; empty where they can.
 
     Another slurmctld that begins with its empty folder ends all jobs, and one that is left out
-    schedules on beside it.
+    schedules on beside it, or as soon as the primary is away.
     """
     declared = [host.partition(".")[0].lower() for host in params["controllers"]]
-    if not declared or not former.hosts or declared[0] == former.hosts[0]:
+    if not declared or not former.hosts:
         return ""
     first = former.hosts[0]
-    if not set(declared) & set(former.hosts) or (
-        first not in declared and first in _hosts(_UP, run(["scontrol", "ping"], _ASK_S).out)
-    ):
-        return (
-            f"slurm_controllers: {first} is left out, but its slurmctld has the jobs; stop it, and "
-            f"copy its {former.folder} (cp -a) to {params['path']} of {declared[0]} unless they "
-            f"share it, or run restore_cluster"
+    left = [host for host in former.hosts if host not in declared]
+    answers = _hosts(_UP, run(["scontrol", "ping"], _ASK_S).out) if left else []
+    alive = [host for host in left if host in answers]
+    if alive or not set(declared) & set(former.hosts):
+        whose = " and ".join(alive or left)
+        verb, daemon = (
+            ("is", "its slurmctld") if len(alive or left) == 1 else ("are", "slurmctld there")
         )
-    if _written_at(params["path"]) is not None:
+        waits = declared[0] == first and first in answers
+        fate = "would take control" if waits else "has the jobs"
+        copy = (
+            f", and copy its {former.folder} (cp -a) to {params['path']} of {declared[0]} unless "
+            f"they share it, or run restore_cluster"
+        )
+        return (
+            f"slurm_controllers: {whose} {verb} left out, but {daemon} {fate}; run `systemctl "
+            f"disable --now slurmctld` there{'' if declared[0] == first else copy}"
+        )
+    if declared[0] == first or _written_at(params["path"]) is not None:
         return ""
     return (
         f"slurm_controllers: {declared[0]} is first, but slurmctld has the jobs on {first}, and "

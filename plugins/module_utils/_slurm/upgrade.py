@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Iterable, Mapping, Sequence
 
 from .gate.policy import hands_off
-from .gate.reason import read_reason
+from .gate.reason import as_written, read_reason
 from .nodes import Node
 
 OWNER = "dgx-upgrade"
@@ -105,12 +105,13 @@ def plan_step(
         elif node is None:
             left.append(Left(target, "Slurm does not know it"))
         elif _is_ours(node, name):
-            if hands_off(node):
+            # With ReturnToService=1 a long boot leaves it DOWN, and its reason with Slurm's words.
+            if hands_off(node, ("DOWN",)):
                 why = f"is out for this upgrade, and {node.state}: bring it back first"
                 stuck.append(Left(target, why))
             held.append(target)
         elif node.has("DRAIN") and node.reason.startswith(reason_of("")):
-            other = node.reason[len(reason_of("")) :]
+            other = as_written(node.reason)[len(reason_of("")) :]
             why = f"is out for the upgrade {other}: end that one first, by its command"
             stuck.append(Left(target, why))
         elif hands_off(node):
@@ -140,7 +141,7 @@ def plan_step(
 
 
 def _is_ours(node: Node, name: str) -> bool:
-    return node.has("DRAIN") and node.reason == reason_of(name)
+    return node.has("DRAIN") and as_written(node.reason) == reason_of(name)
 
 
 def _stuck_text(stuck: Sequence[Left]) -> str:
@@ -181,7 +182,8 @@ def next_step(nodes: Mapping[str, Node], params: Mapping[str, Any]) -> dict[str,
     if min(policy.batch, policy.first) < 1:
         raise ValueError("upgrade_batch and upgrade_first must be 1 or more")
     done = progress_from_data(params["progress"] or None, name, what).done
-    asked = (nodes, params["targets"], done, params["skip"], name, policy)
+    targets = params["targets"]
+    asked = (nodes, targets, done, params["skip"], name, policy)
     step = plan_step(*asked)
     return {
         "batch": list(step.batch),
@@ -191,6 +193,7 @@ def next_step(nodes: Mapping[str, Node], params: Mapping[str, Any]) -> dict[str,
         "remaining": step.remaining,
         "batches": [list(one) for one in preview(*asked)],
         "done": list(done),
+        "held": [one for one in targets if one in nodes and _is_ours(nodes[one], name)],
     }
 
 

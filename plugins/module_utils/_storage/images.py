@@ -133,7 +133,9 @@ def bring(
     name = image["name"]
     fresh = on_disk(folder, lambda: begin(folder))
     try:
-        result = run(["enroot", "import", "-o", os.path.join(fresh, name), image["uri"]], limit)
+        arch = ["--arch", image["arch"]] if image.get("arch") else []
+        target = os.path.join(fresh, name)
+        result = run(["enroot", "import", *arch, "-o", target, image["uri"]], limit)
         if not result.ok:
             raise ToolError(f"{folder}/{name}: {result.describe()}")
         why = on_disk(folder, lambda: put(folder, fresh, name, owner))

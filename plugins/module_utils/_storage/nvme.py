@@ -150,11 +150,23 @@ def ask_disks(
 
     `most` is what judge_disk() takes.
     """
+    yield from judge_count(node, sysfs, count)
+    for name in controllers(sysfs):
+        yield from ask_disk(run, node, name, timeout_s, **most)
+
+
+def judge_count(node: str, sysfs: str, count: int) -> Iterator[Record]:
+    """Yield whether there are as many disks; 0 does not ask."""
     names = controllers(sysfs)
     if count:
         yield PRESENT.judge(f"node:{node}", len(names), count, text=", ".join(names))
-    for name in names:
-        begun = time.monotonic()
-        asked = run(["smartctl", "--json", "--all", f"/dev/{name}"], timeout_s=timeout_s)
-        took_s = time.monotonic() - begun
-        yield from stamped(judge_disk(node, f"/dev/{name}", asked, **most), "", took_s)
+
+
+def ask_disk(
+    run: CommandRunner, node: str, name: str, timeout_s: float, **most: int
+) -> Iterator[Record]:
+    """Yield the records of one disk; `most` is what judge_disk() takes."""
+    begun = time.monotonic()
+    asked = run(["smartctl", "--json", "--all", f"/dev/{name}"], timeout_s=timeout_s)
+    took_s = time.monotonic() - begun
+    yield from stamped(judge_disk(node, f"/dev/{name}", asked, **most), "", took_s)

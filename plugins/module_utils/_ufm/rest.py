@@ -24,6 +24,12 @@ _REMEDIES = {
     401: "write the user and the password, or the access token, that UFM knows",
     403: "give the account the role Fabric_Admin in UFM",
 }
+_UNTRUSTED = "certificate verify failed"
+_TRUST = (
+    "; give ca_certificate the authority of UFM's certificate. Python 3.13 and later want a key "
+    "usage in it (openssl req -x509 -addext keyUsage=critical,keyCertSign,cRLSign) and an "
+    "authority key identifier in what it signs"
+)
 _MOST_WORDS = 300
 
 
@@ -79,6 +85,7 @@ class Ufm:
             remedy = _REMEDIES.get(error.code, words)
             raise ToolError(f"{method} {url}: {error.code} {error.reason}; {remedy}") from error
         except URLError as error:
-            raise ToolError(f"{method} {url}: {error.reason}") from error
+            remedy = _TRUST if _UNTRUSTED in str(error.reason) else ""
+            raise ToolError(f"{method} {url}: {error.reason}{remedy}") from error
         except OSError as error:
             raise ToolError(f"{method} {url}: {error}") from error

@@ -163,6 +163,11 @@ class Profile:
     rack_units: int | None
     power_w: int | None
 
+    @property
+    def is_grace(self) -> bool:
+        """Whether the processors are NVIDIA's, with ARM cores."""
+        return self.gpus is not None and self.gpus.type in _GPUS_OF_GRACE
+
     def open_figures(self) -> list[str]:
         """Return the figures that Slurm needs and the profile lacks."""
         needed = {"cpu": self.cpu, "real_memory_mb": self.real_memory_mb}
@@ -315,8 +320,7 @@ def _inconsistent(path: str, profile: Profile) -> Iterator[Problem]:
         ):
             wrong = f"'{text}' is only part of a socket of {width} cores, which Slurm refuses"
             yield Problem(where, wrong, "write whole sockets")
-    is_grace = gpus is not None and gpus.type in _GPUS_OF_GRACE
-    most = cpu.sockets * _MOST_MIB_OF_GRACE if cpu and is_grace else None
+    most = cpu.sockets * _MOST_MIB_OF_GRACE if cpu and profile.is_grace else None
     if most and (profile.real_memory_mb or 0) > most:
         wrong = f"{profile.real_memory_mb} has the memory of the GPUs in it, as slurmd -C may print"
         remedy = f"write what the NUMA nodes with CPUs have (numactl -H), at most {most}"

@@ -12,7 +12,7 @@ from typing import Any
 
 from .fabric import HARDWARE, link_layer, rail_inputs, rails_of
 from .host import Host, UnknownError
-from .storage import mounts, volumes
+from .storage import asked_storage, mounts, volumes
 
 
 def _judged(host: Host) -> Any:
@@ -38,11 +38,31 @@ def _watched(host: Host) -> dict[str, Any]:
     return {name: [{**known.get(posixpath.normpath(one["path"]), {}), **one} for one in given]}
 
 
+def _worn(host: Host) -> dict[str, Any]:
+    """Return what node health asks of the NVMe disks that local_storage judges, as that does.
+
+    Nothing where that is not known before the host is asked.
+    """
+    names = {name: f"local_storage_{name}" for name in ("wear_percent", "media_errors")}
+    try:
+        if "local_storage" not in asked_storage(host) or not host.value("local_storage_smart"):
+            return {}
+        name = "local_storage_disks"
+        count = host.value(name) if host.says(name) else _disks(host)
+        return {"count": count, **{key: host.value(name) for key, name in names.items()}}
+    except UnknownError:
+        return {}
+
+
+def _disks(host: Host) -> int:
+    nvme = host.profile.get("nvme") or {}
+    return (nvme.get("os_disks") or 0) + (nvme.get("data_disks") or 0)
+
+
 def hardware_inputs(host: Host) -> dict[str, Any]:
     """Return the inputs of a host for its hardware."""
     profile = host.profile
     gpus = profile.get("gpus") or {}
-    nvme = profile.get("nvme") or {}
     # Nodes whose adapters are simulated elsewhere have none.
     rails = rail_inputs(host) if host.value(HARDWARE) else []
     layer = link_layer(host.site)
@@ -54,5 +74,7 @@ def hardware_inputs(host: Host) -> dict[str, Any]:
         "node_health_profile": _judged(host),
         "node_health_rails": [{**rail, "link_layer": layer} for rail in rails],
         **_watched(host),
-        "local_storage_disks": (nvme.get("os_disks") or 0) + (nvme.get("data_disks") or 0),
+        "node_health_nvme": _worn(host),
+        "node_health_bmc": host.gives("node_bmc"),
+        "local_storage_disks": _disks(host),
     }

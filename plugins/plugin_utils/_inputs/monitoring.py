@@ -201,7 +201,7 @@ def _data_source(host: Host, found: list[Exporter]) -> dict[str, Any]:
 def monitoring_inputs(host: Host) -> dict[str, Any]:
     """Return the inputs of a host that collects the metrics of the others."""
     if "monitoring_nodes" not in host.groups:
-        return {}
+        return {f"{role}_enabled": False for role in asked_monitoring(host)}
     found = list(exporters(host))
     return {
         "prometheus_jobs": _jobs(host, found),
@@ -214,20 +214,27 @@ def monitoring_inputs(host: Host) -> dict[str, Any]:
 def asked_exporters(host: Host) -> list[str]:
     """Return the exporters of which the inventory says something.
 
-    node_exporter publishes what the collectors write, and goes with them.
+    node_exporter publishes what the collectors write, and goes with them. Collectors that a host
+    may have had are switched off there, but for compute nodes, of which there are thousands.
     """
+    left = not host.runs_jobs
     fits = {
         "node_exporter": True,
         "dcgm_exporter": "gpu_nodes" in host.groups,
-        "slurm_exporter": "slurm_controllers" in host.groups,
-        "fabric_exporter": "subnet_managers" in host.groups or host.name == host.site.fabric_host,
+        "slurm_exporter": left or "slurm_controllers" in host.groups,
+        "fabric_exporter": left
+        or "subnet_managers" in host.groups
+        or host.name == host.site.fabric_host,
     }
     return [role for role, fit in fits.items() if fit and host.says(f"{role}_enabled")]
 
 
 def asked_monitoring(host: Host) -> list[str]:
-    """Return the roles of a host of monitoring_nodes of which the inventory says something."""
-    if "monitoring_nodes" not in host.groups:
+    """Return the roles of monitoring_nodes of which the inventory says something.
+
+    What another host may have had is switched off there.
+    """
+    if "monitoring_nodes" not in host.groups and host.runs_jobs:
         return []
     roles = ("prometheus", "alertmanager", "grafana")
     return [role for role in roles if host.says(f"{role}_enabled")]
@@ -277,6 +284,8 @@ def exporter_inputs(host: Host) -> dict[str, Any]:
     if host.node["mig"]:
         # Slurm numbers the instances, and the exporter the GPUs: a job's name would be at another.
         given["dcgm_exporter_job_mapping"] = False
+    if "slurm_exporter" in asked_exporters(host) and "slurm_controllers" not in host.groups:
+        given["slurm_exporter_enabled"] = False
     if host.says("fabric_exporter_enabled"):
         # One host sweeps. Where it was another one once, or there is no subnet any more, the
         # collector goes.

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from ...module_utils._core.files import Folder, open_folder
+from ...module_utils._core.files import Folder, open_folder, text_if_there
 from .._cables.files import FILES, cable_counts, cable_line, fabric_files
 from .._inventory.collect import collect
 from .._inventory.refusals import Refusals
@@ -38,7 +38,7 @@ class InventoryError(Exception):
 
 
 class StateError(Exception):
-    """Where the plan would go is unknown, or another user's."""
+    """Where the plan would go is unknown, or another user's or cluster's."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +94,22 @@ def _state_refusal(state_dir: str) -> str:
     return ""
 
 
+def _cluster_refusal(state_dir: str, name: str) -> str:
+    """Return why the state cannot be this cluster's, whose name the first run notes there."""
+    path = os.path.join(state_dir, "cluster_name")
+    noted = (text_if_there(path) or "").strip()
+    if not noted:
+        with open_folder(state_dir, make=0o755) as folder:
+            folder.write("cluster_name", f"{name}\n")
+    if noted in ("", name):
+        return ""
+    return (
+        f"all.cluster_name: {name}, but {state_dir} has the secrets and the measurements of the "
+        f"cluster {noted}; put this inventory into another folder, or write cluster_state_dir in "
+        f"it; if {noted} is now called {name}, remove {path}"
+    )
+
+
 def _user(number: int) -> str:
     try:
         return pwd.getpwuid(number).pw_name
@@ -128,6 +144,9 @@ def write_plan(loader: Any, inventory: Any, manager: Any, state_dir: str | None)
     inputs, problems = role_inputs(Site(plan.data, found, roles, frozenset(fabric)))
     if problems:
         raise InventoryError(problems, warnings)
+    foreign = _cluster_refusal(state_dir, plan.data["cluster"]["name"])
+    if foreign:
+        raise StateError(foreign)
     extra = manager.extra_vars
     folder = folder_to_write(state_dir, extra, roles, found.names)
     changed = any(

@@ -73,10 +73,11 @@ def _database_port(site: Site) -> int:
 
 
 def _health_check(host: Host) -> Any:
-    primary = host.site.primary
-    watched = primary.says("node_health_enabled") and primary.value("node_health_enabled")
+    switch = "node_health_enabled"
+    nodes = [one for one in host.site.present if one.runs_jobs]
+    watched = any(one.says(switch) and one.value(switch) for one in nodes)
     default: dict[str, Any] = {"program": _HEALTH_CHECK} if watched else {}
-    if watched and any(one.value("node_health_resume") for one in host.site.present):
+    if watched and any(one.value("node_health_resume") for one in nodes):
         # Drained nodes, too: the program is to take back its own drain.
         default["node_state"] = ["IDLE", "CYCLE"]
     return _of_primary(host, "slurm_controller_health_check", default)

@@ -53,11 +53,22 @@ def validation_inputs(host: Host) -> dict[str, Any]:
     site, name = host.site, "cluster_validation"
     settings, given = dict(site.settings(name)), site.cluster(name)
     scratch = volumes(host)
-    others = range(len(given["canary"]["mounts"]))
+    entries = enumerate(given["canary"]["mounts"])
     found = [
         *mounts(host),
         *scratch,
-        *(host.refer(name, "canary", "mounts", index) for index in others),
+        *(
+            {
+                **{
+                    key: host.refer(name, "canary", "mounts", index, key)
+                    for key in ("name", "path", "fstype")
+                    if item[key]
+                },
+                "write": item["write"],
+            }
+            for index, item in entries
+            if not host.groups.isdisjoint(item["groups"])
+        ),
     ]
     # The options of node_health for this kind of node hold for validation, too.
     gpu = host.value("node_health_gpu") or {}
@@ -74,12 +85,13 @@ def validation_inputs(host: Host) -> dict[str, Any]:
     instances = ""
     if host.node["mig"]:
         instances = "MIG divides GPUs of it, and only whole ones are loaded"
+    lone = "it has one GPU" if (host.profile.get("gpus") or {}).get("count") == 1 else ""
     nothing = {
         "ib_health": "" if hardware_inputs(host)["node_health_rails"] else "no rails are declared",
         "canary": "" if found else "no mounts are declared",
         "dcgm": "dcgm_source is none" if host.value("dcgm_source") == "none" else instances,
         "burn": instances,
-        "nccl": instances,
+        "nccl": instances or lone,
         "fio": "" if given["fio"].get("folder", scratch) else "no scratch is declared",
     }
     return {

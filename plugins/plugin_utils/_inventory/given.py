@@ -23,6 +23,8 @@ YIELDING = frozenset(
         "login_environment_banner",
         "login_environment_banner_title",
         "node_exporter_address",
+        "node_health_bmc",
+        "node_health_nvme",
         "prometheus_alertmanagers",
         "prometheus_external_labels",
         "pyxis_builder",
@@ -32,14 +34,18 @@ YIELDING = frozenset(
         "slurm_rest_address",
     }
 )
-# The plan begins with what the inventory says, and adds to it.
+# The plan begins with what the inventory says, and adds to it, or switches off.
 EXTENDED = frozenset(
     {
+        "alertmanager_enabled",
         "fabric_exporter_enabled",
+        "grafana_enabled",
         "login_environment_environment",
         "node_health_mounts",
+        "prometheus_enabled",
         "slurm_controller_health_check",
         "slurm_controller_plugstack",
+        "slurm_exporter_enabled",
     }
 )
 GIVEN = (
@@ -111,6 +117,7 @@ GIVEN = (
             "slurm_controller_nodes",
             "slurm_controller_topology",
             "slurm_database_cluster_name",
+            "slurm_database_former_host",
             "slurm_database_hosts",
             "slurm_database_secrets_dir",
             "slurm_exporter_accounting",

@@ -19,14 +19,14 @@ from ...module_utils._core.record import FAIL
 from ...module_utils._evidence.batch import Problems, file_name
 from ...module_utils._evidence.store import Store, now_utc
 from ...module_utils._repair.book import Book
-from ...module_utils._repair.incident import Incident, fold, kept_parts, open_of
+from ...module_utils._repair.incident import Incident, fold, kept_parts, open_of, repaired_of
 from .outliers import repeat_offender
 
 
 def repair_parts(
     folder: str, nodes: Sequence[str], verdicts: Iterable[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Return `names` and `serials` by subject, `offenders` with why, and `kept` nodes.
+    """Return `names` and `serials` by subject, `offenders` with why, `kept` nodes and `repaired`.
 
     `folder` is .dgx. Only subjects that fail now, or of open incidents, are looked at: those of a
     large cluster are a hundred thousand. OSError, ValueError for a file that cannot be read.
@@ -53,7 +53,13 @@ def repair_parts(
         if history.is_repeat_offender:
             offenders[name] = f"failed {history.incidents} times, in {', '.join(history.nodes)}"
     kept = _kept(store, nodes, kept_parts(incidents))
-    return {"names": names, "serials": serials, "offenders": offenders, "kept": kept}
+    return {
+        "names": names,
+        "serials": serials,
+        "offenders": offenders,
+        "kept": kept,
+        "repaired": {node: dict(vars(one)) for node, one in repaired_of(incidents).items()},
+    }
 
 
 def _parts_in(store: Store, node: str) -> dict[str, Any]:

@@ -8,10 +8,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ...module_utils._core.nodeset import fold
 from ...module_utils._core.schema import Problem
+from .._contract.profiles import Profile
 from .._inventory.values import Value, is_hidden
 from .nodes import Node
 
@@ -31,15 +33,33 @@ def _wants(values: Values, role: str) -> bool:
 
 
 def check_containers(
-    nodes: Sequence[Node], valid: Mapping[str, Values], written: Mapping[str, Values]
+    nodes: Sequence[Node],
+    valid: Mapping[str, Values],
+    written: Mapping[str, Values],
+    profiles: Mapping[str, Profile],
 ) -> Iterator[Problem]:
     """Yield what is wrong with pyxis and with images; of what is not known yet, nothing."""
     here = {node.name: valid[node.name] for node in nodes if node.present}
     shells = {node.name for node in nodes if node.runs_jobs or "login_nodes" in node.groups}
+    # In the order in which enroot_importer looks for one (_inputs/containers.py).
+    importers = [
+        node.name
+        for group in ("login_nodes", "gpu_nodes", "cpu_nodes")
+        for node in nodes
+        if node.present and group in node.groups
+    ]
+    arm = {
+        node.name
+        for node in nodes
+        if node.name in importers
+        and (profile := profiles.get(node.profile or ""))
+        and profile.is_grace
+    }
     slurm = shells | {node.name for node in nodes if "slurm_controllers" in node.groups}
     for role, check, members in (
         ("pyxis", _check_pyxis, slurm),
         ("enroot", _check_images, shells),
+        ("enroot", partial(_check_architecture, importers=importers), arm),
     ):
         names = [f"{role}_{name}" for name in _NAMES]
         unknown = (
@@ -93,3 +113,33 @@ def _check_images(here: Mapping[str, Values], members: Sequence[str]) -> Iterato
             remedy = "write it for hosts with enroot_source, or leave it out"
             found[Problem(images.path, wrong, remedy)] = None
     yield from found
+
+
+def _check_architecture(
+    here: Mapping[str, Values], members: Sequence[str], importers: Sequence[str]
+) -> Iterator[Problem]:
+    """Yield images for these nodes, with ARM processors, that a host of another kind imports."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for name in members:
+        values = here[name]
+        images = _given(values, "enroot_images")
+        if not images or not _wants(values, "enroot"):
+            continue
+        importer = _given(values, "enroot_importer") or next(
+            one
+            for one in importers
+            if _wants(here[one], "enroot") and _given(here[one], "enroot_images") == images
+        )
+        if importer in members or importer not in importers:
+            continue
+        for index, image in enumerate(images):
+            if not image.get("arch"):
+                place = f"{values['enroot_images'].path}[{index}].arch"
+                found.setdefault((place, importer), []).append(name)
+    for (place, importer), having in found.items():
+        wrong = f"missing, and {fold(having)} would get the image of {importer}'s processor"
+        remedy = (
+            "write aarch64, or x86_64 for an image of other nodes, and remove an image that was "
+            "imported without it"
+        )
+        yield Problem(place, wrong, remedy)

@@ -388,13 +388,18 @@ def check_ports(
         yield Problem(f"{networks_path}.storage.kind", wrong, remedy + BY_SITE)
 
 
-def manager_warnings(fabric: Fabric, path: str, managers: Sequence[str]) -> list[str]:
-    """Return that hosts of subnet_managers, those that are present, manage no subnet."""
-    if fabric.topology != "none" or not managers:
+def manager_warnings(fabric: Fabric, kind: str, path: str, managers: Sequence[str]) -> list[str]:
+    """Return that hosts of subnet_managers, those that are present, manage no subnet.
+
+    kind is what the rails run, path that of cluster_fabric.
+    """
+    if kind == "infiniband" or not managers:
         return []
-    wrong = f"none, with which {fold(managers)} of subnet_managers manages no subnet"
-    remedy = "write basepod, superpod or leaf_spine, or leave the group empty"
-    return [f"{path}.topology: {wrong}; {remedy}"]
+    idle = f"with which {fold(managers)} of subnet_managers manages no subnet"
+    if fabric.topology == "none":
+        remedy = "write basepod, superpod or leaf_spine, or leave the group empty"
+        return [f"{path}.topology: none, {idle}; {remedy}"]
+    return [f"{path}: its rails are Ethernet, {idle}; leave the group empty"]
 
 
 def check_partners(described: Mapping[str, Any], path: str, count: int) -> Iterator[Problem]:

@@ -57,8 +57,12 @@ def check_interfaces(
         carried.setdefault(network, item["name"])
         infiniband = network in networks and networks[network].kind == "infiniband"
         if infiniband or network in rails:
-            what = "InfiniBand, whose ports" if infiniband else "a rail, whose port"
-            wrong = f"'{network}' is {what} the role infiniband configures"
+            wrong = f"'{network}' is a rail, whose port the role infiniband configures"
+            if infiniband:
+                wrong = (
+                    f"'{network}' is InfiniBand, whose ports the role infiniband configures on "
+                    "nodes with rails, and the site elsewhere"
+                )
             yield Problem(f"{where}.network", wrong, "remove it" + ("" if infiniband else BY_SITE))
         elif network not in addressed and not item.get("dhcp"):
             wrong = f"this host has no address on '{network}'"

@@ -7,13 +7,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from ...module_utils._core.schema import Problem
+from ...module_utils._core.schema import Problem, words
+from .._contract.contract import COMPUTE_GROUPS
 from .._inventory.values import Inventory, Value
 
 _GROUP = "monitoring_nodes"
 _SWITCHES = ("prometheus_enabled", "alertmanager_enabled", "grafana_enabled")
+# Switches that do nothing for hosts of other groups.
+_WATCHING: Mapping[str, Sequence[str]] = {
+    "dcgm_exporter_enabled": ("gpu_nodes",),
+    "slurm_exporter_enabled": ("slurm_controllers",),
+    "node_health_enabled": COMPUTE_GROUPS,
+}
 
 
 def check_monitoring(
@@ -43,17 +51,47 @@ def check_monitoring(
         return
 
 
-def check_fabric_exporter(
-    valid: Mapping[str, Mapping[str, Value]], read_from: str | None
+def check_watching(
+    inventory: Inventory, valid: Mapping[str, Mapping[str, Value]]
 ) -> Iterator[Problem]:
-    """Yield that counters of the fabric are wanted where no host is attached to it."""
-    paths = _places(valid, "fabric_exporter_enabled")
-    if paths and read_from == "ufm":
+    """Yield switches that are on, and only where nothing comes of them."""
+    for name, groups in _WATCHING.items():
+        able = {group: inventory.groups.get(group, ()) for group in groups}
+        members = [host for hosts in able.values() for host in hosts if host in valid]
+        paths = _places(valid, name)
+        if paths and _is_forgotten(inventory, name, members):
+            group = next(group for group, hosts in able.items() if members[0] in hosts)
+            wrong = f"true, and for no host of {words(groups)}"
+            remedy = f"write it in group_vars/{group}, or write false"
+            yield Problem(paths[0], wrong, remedy)
+
+
+def check_fabric_exporter(
+    inventory: Inventory,
+    valid: Mapping[str, Mapping[str, Value]],
+    fabric: Mapping[str, Any],
+    kind: str,
+) -> Iterator[Problem]:
+    """Yield that counters of the fabric are wanted where no host is attached to it.
+
+    fabric is what the site describes, kind what its rails run.
+    """
+    name = "fabric_exporter_enabled"
+    paths = _places(valid, name)
+    managers = [host for host in inventory.groups.get("subnet_managers", ()) if host in valid]
+    sweeper = [fabric["fabric_host"]] if fabric.get("fabric_host") in valid else managers[:1]
+    if paths and fabric.get("read_from") == "ufm":
         yield Problem(
             paths[0],
             "true, but cluster_fabric.read_from is ufm: no host asks the fabric itself, and its "
             "counters are UFM's",
             "write false, and collect them from UFM's telemetry (monitoring_jobs)",
+        )
+    elif paths and kind == "infiniband" and _is_forgotten(inventory, name, sweeper):
+        yield Problem(
+            paths[0],
+            f"true, and not for {sweeper[0]}, which sweeps the fabric",
+            "write it in group_vars/all, or write false",
         )
 
 
@@ -111,6 +149,11 @@ def alert_warnings(inventory: Inventory, valid: Mapping[str, Mapping[str, Value]
                 f"alerts; write alertmanager_enabled: true in group_vars/{_GROUP}, or "
                 "prometheus_alertmanagers: {targets: ['HOST:9093']} for one of the site's own"
             )
+
+
+def _is_forgotten(inventory: Inventory, name: str, members: Sequence[str]) -> bool:
+    """Return whether none of these hosts has the variable; false is an answer, too."""
+    return bool(members) and all(name not in inventory.hosts[host] for host in members)
 
 
 def _is_given(inventory: Inventory, host: str, name: str) -> bool:

@@ -240,7 +240,7 @@ def check_state_folder(
         wrong = f"'{folder}' is on no mount of the inventory, and {whose} must share it"
         remedy = (
             "write a folder below one of cephfs_mounts, or what the site mounts there as "
-            "cluster_validation.canary.mounts"
+            "cluster_validation.canary.mounts, with groups: [slurm_controllers]"
         )
         yield Problem(value.path, wrong, remedy)
         return

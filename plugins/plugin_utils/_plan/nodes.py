@@ -16,7 +16,7 @@ from ...module_utils._core.schema import Problem, closest, words
 from ...module_utils._gpu.ask import check_own
 from .._contract.contract import COMPUTE_GROUPS, NODE_VARIABLES
 from .._contract.profiles import BUILT_IN, Profile
-from .._inventory.values import Value, trailing_number
+from .._inventory.values import Value, is_hidden, trailing_number
 from .fabric import Fabric, guid_text
 from .mig import Layout, layout_for
 
@@ -38,6 +38,7 @@ class Node:
     # From 1; what has no own number and place has None.
     leaf_place: int | None
     features: tuple[str, ...]
+    slurm_weight: int
     serial: str | None
     hca_guids: Mapping[str, str]
     # The MIG instances of each GPU that is divided.
@@ -90,6 +91,7 @@ def make_node(
         su=None if su is None else int(su),
         leaf_place=None if place is None else int(place),
         features=tuple(get("features")),
+        slurm_weight=int(get("slurm_weight")),
         serial=get("serial"),
         hca_guids={
             str(rail): guid_text(guid)
@@ -171,6 +173,33 @@ def check_thresholds(variables: Mapping[str, Mapping[str, Value]]) -> Iterator[P
             own = given.value.get(key) if isinstance(given.value, Mapping) else None
             if isinstance(own, Mapping):
                 yield from check_own(f"{path}.{key}", own)
+
+
+def check_share(
+    nodes: list[Node],
+    valid: Mapping[str, Mapping[str, Value]],
+    written: Mapping[str, Mapping[str, Value]],
+) -> Iterator[Problem]:
+    """Yield a share of drained nodes that is not that of all that drain themselves: each counts
+    all of them.
+    """
+    name, switch = "node_health_share", "node_health_enabled"
+    watched = [
+        node.name
+        for node in nodes
+        if node.runs_jobs and switch in valid[node.name] and valid[node.name][switch].value
+    ]
+    given = [valid[host].get(name) for host in watched]
+    invalid = any(name in written[host] and name not in valid[host] for host in watched)
+    if invalid or any(value and is_hidden(value.value) for value in given):
+        return
+    for value in given:
+        first = given[0]
+        if (value and value.value) != (first and first.value):
+            place = value or first
+            wrong = "is not the same for all nodes, and each counts all of them"
+            yield Problem(place.path if place else name, wrong, "write it once, in group_vars/all")
+            return
 
 
 def check_numbers(nodes: list[Node]) -> Iterator[Problem]:

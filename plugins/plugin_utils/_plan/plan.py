@@ -202,12 +202,18 @@ def _check_fabric(
     found.add(_plan_nodes.check_rails(nodes, profiles, fabric, path))
 
 
-def _site_mounts(cluster: Mapping[str, Value], inventory: Inventory) -> list[str] | None:
-    """Return the mount points that the site says it mounts itself; None if that is not known."""
+def _site_mounts(
+    cluster: Mapping[str, Value], inventory: Inventory, group: str = ""
+) -> list[str] | None:
+    """Return the mount points that the site says it mounts itself; None if that is not known.
+
+    With a group, not those that are written for others.
+    """
     if not _is_known("cluster_validation", cluster, inventory):
         return None
     canary = _setting(cluster, "cluster_validation").value.get("canary") or {}
-    return [item["path"] for item in canary.get("mounts") or ()]
+    mounts = canary.get("mounts") or ()
+    return [item["path"] for item in mounts if not group or group in item.get("groups", [group])]
 
 
 def _check_slurm(
@@ -229,10 +235,11 @@ def _check_slurm(
     if all(name in values or name not in inventory.hosts[controllers[0]] for name in names):
         partitions, node_sets = (_value(values, name, ()) for name in names)
         findings.add(_plan_slurm.check_partitions(nodes, partitions, node_sets))
-    others = _site_mounts(cluster, inventory)
+    others = _site_mounts(cluster, inventory, "slurm_controllers")
     databases = inventory.groups.get("slurm_databases", ())
     findings.problems.extend(_plan_slurm.check_accounting(values, databases))
     findings.problems.extend(_plan_slurm.check_databases(valid, databases))
+    findings.problems.extend(_plan_slurm.check_releases(nodes, valid))
     unknown = _plan_mounts.unknown_mounts(inventory.hosts[controllers[0]], values)
     if others is not None and not unknown:
         findings.problems.extend(_plan_mounts.check_state_folder(values, controllers, others))
@@ -442,10 +449,12 @@ def make_plan(
     findings.problems.extend(_plan_repair.check_repair(cluster.get("cluster_repair"), nodes, valid))
     here = {node.name: valid[node.name] for node in nodes if node.present}
     findings.problems.extend(_plan_nodes.check_thresholds(here))
+    findings.problems.extend(_plan_nodes.check_share(nodes, here, inventory.hosts))
     findings.problems.extend(_plan_monitoring.check_monitoring(inventory, here))
+    findings.problems.extend(_plan_monitoring.check_watching(inventory, here))
     findings.problems.extend(_plan_monitoring.check_series_copies(inventory, here))
     findings.problems.extend(
-        _plan_monitoring.check_fabric_exporter(valid, described.value.get("read_from"))
+        _plan_monitoring.check_fabric_exporter(inventory, here, described.value, kind)
     )
     findings.warnings.extend(_plan_monitoring.alert_warnings(inventory, here))
     admins = inventory.groups.get("storage_nodes", ())
@@ -486,7 +495,7 @@ def make_plan(
                 name for name in inventory.groups.get("subnet_managers", ()) if name in here
             ]
             findings.warnings.extend(
-                _plan_fabric.manager_warnings(fabric, described.path, managers)
+                _plan_fabric.manager_warnings(fabric, kind, described.path, managers)
             )
             findings.problems.extend(
                 _plan_fabric.check_ports(
@@ -503,7 +512,9 @@ def make_plan(
         _check_interfaces(nodes, valid, known.value, networks, placed, access, rails, findings)
         findings.problems.extend(_plan_bmc.check_bmcs(nodes, valid, known, access, placed))
     _check_slurm(inventory, valid, nodes, cluster, findings)
-    findings.problems.extend(_plan_containers.check_containers(nodes, valid, inventory.hosts))
+    findings.problems.extend(
+        _plan_containers.check_containers(nodes, valid, inventory.hosts, profiles)
+    )
     _check_slurm_values(inventory, valid, nodes, profiles, fabric, networks, cluster, findings)
     findings.problems.extend(
         _plan_cabling.check_places(fabric, described.path, wired, findings.problems)

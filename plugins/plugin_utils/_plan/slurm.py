@@ -13,6 +13,8 @@ from typing import Any
 from ...module_utils._core.nodeset import expand, fold
 from ...module_utils._core.schema import Problem, closest, words
 from ...module_utils._slurm.releases import is_since
+from ...module_utils._slurm.saved_state import RELEASES, takes_over_from
+from .._contract.contract import COMPUTE_GROUPS
 from .._contract.profiles import Profile
 from .._inventory.values import Value, is_hidden
 from . import mig
@@ -21,6 +23,12 @@ from .nodes import Node, has_place
 
 # From this release on Slurm leaves drained nodes out by default (NONDRAINED_IDLE).
 _NONDRAINED = "23.02"
+# Whose daemons and commands ask the daemon of another group.
+_REPORTS = (
+    ("slurm_controllers", "slurm_databases", "slurmdbd"),
+    *((group, "slurm_controllers", "slurmctld") for group in (*COMPUTE_GROUPS, "login_nodes")),
+    ("login_nodes", "slurm_databases", "slurmdbd"),
+)
 
 
 def _gres(profile: Profile, layout: mig.Layout) -> list[dict[str, Any]]:
@@ -66,6 +74,7 @@ def slurm_nodes(nodes: Iterable[Node], profiles: Mapping[str, Profile]) -> list[
                 "real_memory_mb": profile.real_memory_mb,
                 "gres": _gres(profile, node.mig),
                 "features": list(node.features),
+                "weight": node.slurm_weight,
             }
         )
     return described
@@ -185,6 +194,38 @@ def check_absent(
                 f"absent, but {node.name} is in {where}, whose hosts Slurm goes on to ask",
                 f"delete its line, or take it out of {where}",
             )
+
+
+def check_releases(
+    nodes: Iterable[Node], variables: Mapping[str, Mapping[str, Value]]
+) -> Iterator[Problem]:
+    """Yield releases of Slurm that do not talk to the daemon that they report to, one a variable.
+
+    That daemon is as new at least, and knows the protocol of few releases back.
+    """
+    name = "slurm_base_version"
+    found: dict[str, dict[str, tuple[str, Value]]] = {}
+    for node in nodes:
+        version = variables[node.name].get(name)
+        if node.present and version is not None and version.value in RELEASES:
+            for group in node.groups:
+                found.setdefault(group, {}).setdefault(version.value, (node.name, version))
+    reported: set[str] = set()
+    for group, above, daemon in _REPORTS:
+        for release, (_name, version) in found.get(group, {}).items():
+            for newer, (host, _version) in found.get(above, {}).items():
+                if RELEASES.index(release) > RELEASES.index(newer):
+                    wrong = f"{release}, and {daemon} on {host} is of {newer}, which is older"
+                    remedy = f"write {newer}, or {release} for {above}"
+                elif release != newer and release not in takes_over_from(newer):
+                    known = words([*takes_over_from(newer), newer])
+                    wrong = f"{release}, and {daemon} on {host} is of {newer}"
+                    remedy = f"write {known}, which that daemon talks to"
+                else:
+                    continue
+                if version.path not in reported:
+                    yield Problem(version.path, wrong, remedy)
+                reported.add(version.path)
 
 
 def check_accounting(

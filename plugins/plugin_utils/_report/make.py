@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ...module_utils._core.files import make_folder, write_atomic
 from ...module_utils._core.redact import Redactor
+from ...module_utils._core.schema import closest
 from ...module_utils._evidence.store import now_utc
 from .._trends.load import load_outlook
 from .data import Request
@@ -92,4 +93,17 @@ def _made(options: Mapping[str, Any], known: list[str], write: bool) -> dict[str
         "failing": [f"{one['subject']} {one['check']}" for one in report["failed"]],
         "files": [os.path.join(options["output"], name) for name in files],
         "problems": report["store_problems"],
+        "warnings": list(_unmet(request, {row["check"] for row in report["thresholds"]})),
     }
+
+
+def _unmet(request: Request, checks: Collection[str]) -> Iterator[str]:
+    """Yield the site's options for checks of which no record has a threshold."""
+    given = {"thresholds": request.thresholds, "fleet_failing": request.fleet_failing}
+    for option, names in given.items():
+        for name in sorted(set(names) - set(checks)) if checks else ():
+            near = closest(name, checks)
+            yield (
+                f"{option}: no record has a threshold of {name}, so nothing was judged by it"
+                + (f"; is it {near}?" if near else "")
+            )

@@ -101,6 +101,7 @@ def render_many(
                 "ansible.builtin.set_fact": {
                     "os_family": family,
                     "distribution": distribution,
+                    "distribution_version": "9.6" if family == "RedHat" else "13.1",
                     **(facts or {}),
                     "cacheable": True,
                 }

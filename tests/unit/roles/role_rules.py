@@ -392,8 +392,9 @@ def refusals_are_asked_of_the_inventory(role: Role) -> Iterator[str]:
     """check_inventory asks a preflight's refusals: each is an input, what is wrong, a remedy.
 
     Up to ansible-core 2.18 the text of one that does not hold is templated, too, so it must not
-    fail where a part of an input is left out.
+    fail where a part of an input is left out, or what a task registers that is skipped.
     """
+    skipped = {task["register"] for _stem, task in role.tasks if {"register", "when"} <= {*task}}
     for stem, task in role.tasks:
         for name, refusals in (task.get("vars") or {}).items():
             if not name.endswith("_refusals"):
@@ -407,7 +408,7 @@ def refusals_are_asked_of_the_inventory(role: Role) -> Iterator[str]:
                 if found is None or not found.group(1).startswith(("{{", *inputs)):
                     yield f"tasks/{stem}.yml: write `input: what is wrong; what to write`: {say}"
                 for part in PART.findall(say):
-                    if part.partition(".")[0] in role.inputs:
+                    if part.partition(".")[0] in {*role.inputs, *skipped}:
                         yield f"tasks/{stem}.yml: {part} may be left out; write default(): {say}"
 
 

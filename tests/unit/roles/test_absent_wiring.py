@@ -65,6 +65,31 @@ def test_images_are_imported_by_a_host_that_has_them(
         assert found.of("login-01")["enroot_importer"] == "login-01"
 
 
+@pytest.mark.parametrize(
+    ("login", "image", "own", "importer"),
+    [
+        ({"enroot_source": "none"}, {}, {}, "dgx-01"),
+        ({"enroot_images": []}, {}, {}, "dgx-01"),
+        # The plan gives no input that the site writes.
+        ({}, {}, {"enroot_importer": "dgx-01"}, None),
+        ({}, {"arch": "aarch64"}, {}, "login-01"),
+    ],
+)
+def test_a_node_with_arm_needs_no_architecture_where_it_imports(
+    tmp_path: Path,
+    login: dict[str, Any],
+    image: dict[str, str],
+    own: dict[str, str],
+    importer: str | None,
+) -> None:
+    profile = {"inherit": "dgx_h100", "gpus": {"type": "gb200"}, "real_memory_mb": 900000}
+    nodes = {"dgx-01": {"node_profile": "grace"}}
+    variables = {**CONTAINERS, "cluster_profiles": {"grace": profile}, **own}
+    variables["enroot_images"] = [{**IMAGES[0], **image}]
+    found = wiring(tmp_path, {"login_nodes": {"login-01": login}, "gpu_nodes": nodes}, variables)
+    assert found.of("dgx-01").get("enroot_importer") == importer
+
+
 def test_a_list_of_images_may_stay_while_enroot_is_removed(tmp_path: Path) -> None:
     """As docs/slurm.md has it, on some hosts or on all."""
     gone = {"enroot_state": "absent", "pyxis_state": "absent"}

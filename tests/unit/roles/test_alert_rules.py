@@ -46,6 +46,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.xid_table impor
 from ansible_collections.baremetal.dgx.plugins.module_utils._ib.counters import (
     symbol_errors_allowed,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.settings import OF_TIMER
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._monitoring.alert_rules import (
     alerts_of,
     seconds_of,
@@ -168,12 +169,49 @@ def test_alerts_fire_and_keep_quiet(tmp_path: Path) -> None:
     assert run(tmp_path, CASES) == ""
 
 
+def of_both(given: dict[str, Any]) -> dict[str, Any]:
+    """The same series from a second controller, too."""
+    second = 'instance="head-02"'
+    return {
+        **given,
+        **{
+            re.sub(r'\$F|instance="head-01"', second, name): value
+            for name, value in given.items()
+            if "$F" in name or 'instance="head-01"' in name
+        },
+    }
+
+
+def test_two_controllers_that_publish_the_same_are_no_error(tmp_path: Path) -> None:
+    """While one takes over from the other: what the label `instance` tells apart is lost."""
+    renamed = {name for name, rule in ALERTS.items() if "instance" in rule["labels"]}
+    cases = {
+        name: {**case, "fires": of_both(case["fires"])}
+        for name, case in CASES.items()
+        if name.split()[0] in renamed and of_both(case["fires"]) != case["fires"]
+    }
+    assert {"GpuMissing", "JobIdle", "JobStalled", "NodeDrained"} <= set(cases)
+    assert run(tmp_path, cases) == ""
+
+
 def test_all_files_are_read_by_prometheus() -> None:
     files = [str(RULES / f"{name}.yml") for name in FILES]
     done = subprocess.run(
         [tool("promtool"), "check", "rules", *files], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_what_reads_a_day_is_asked_seldom() -> None:
+    """Each evaluation reads every sample of the range, and the rest of the group waits for it."""
+    asked = {
+        rule.get("alert", rule.get("record")): seconds_of(group.get("interval", "15s"))
+        for content in FILES.values()
+        for group in content["groups"]
+        for rule in group["rules"]
+        if any(seconds_of(one) >= 86400 for one in re.findall(r"\[(\d+[smhdw])", rule["expr"]))
+    }
+    assert asked == {"MemoryCorrected": 600}
 
 
 def test_a_wrong_expectation_is_found(tmp_path: Path) -> None:
@@ -298,11 +336,58 @@ def receivers(check: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("package", ["_gpu", "_ib", "_node_health"])
+def checks_of(package: str) -> set[str]:
+    """What the health program asks of a package's checks."""
+    found = (
+        re.sub(r"\{\w+\}", "rx_power", one.check) for one in threshold_table.packages()[package]
+    )
+    return {one for one in found if package != "_storage" or one.startswith("nvme.")}
+
+
+ASKED = ("_gpu", "_ib", "_node_health", "_storage")
+
+
+@pytest.mark.parametrize("package", ASKED)
 def test_each_finding_of_a_node_raises_one_alert(package: str) -> None:
-    checks = {re.sub(r"\{\w+\}", "x", one.check) for one in threshold_table.packages()[package]}
-    assert len(checks) > 10
+    checks = checks_of(package)
+    assert len(checks) > 6
     assert {check: receivers(check) for check in checks if len(receivers(check)) != 1} == {}
+
+
+def branches(pattern: str) -> list[str]:
+    """A pattern for each alternative of one."""
+    group = re.search(r"\(([^()]*)\)", pattern)
+    if group is None:
+        return pattern.split("|")
+    parts = (pattern[: group.start()] + one + pattern[group.end() :] for one in group[1].split("|"))
+    return sorted({branch for part in parts for branch in branches(part)})
+
+
+@pytest.mark.parametrize(
+    "path",
+    [*sorted(RULES.glob("*.yml")), ROOT / "roles/grafana/files/dashboards.yml",
+     ROOT / "tests/unit/fixtures/alert_cases.yml"],
+    ids=lambda path: path.stem,
+)  # fmt: skip
+def test_each_check_that_is_looked_for_is_one_that_nodes_ask(path: Path) -> None:
+    """What no node asks is never found, and its alert never fires."""
+    checks = {check for package in ASKED for check in checks_of(package)}
+    metric = re.compile(r"baremetal_dgx_health_(?:finding|measured)\{([^}]*)\}")
+    wanted = {
+        branch
+        for matchers in metric.findall(path.read_text())
+        for pattern in re.findall(r'check[=!]~?"([^"]*)"', matchers)
+        for branch in branches(pattern)
+    }
+    assert {one for one in wanted if not any(re.fullmatch(one, each) for each in checks)} == set()
+
+
+def test_a_gate_is_not_open_for_what_the_timer_alone_asks() -> None:
+    """It drains no node for that."""
+    (selector,) = re.findall(r"health_finding\{([^}]*)\}", ALERTS["GateOpen"]["expr"])
+    checks = {check for package in ASKED for check in checks_of(package)}
+    quiet = {one for one in checks if not receives(selector, one)}
+    assert quiet == {one for one in checks if one.startswith(OF_TIMER)}
 
 
 def test_symbol_errors_are_allowed_as_by_the_health_program(tmp_path: Path) -> None:

@@ -35,6 +35,14 @@ CASES: dict[str, dict[str, Any]] = {
         "backup_repository": "s3:https://s3/bucket",
         "backup_database": {"host": "db-01", "name": "acct"},
         "backup_database_password": 'pass"word\\',
+        "backup_database_tls": False,
+    },
+    "remote_with_authority": {
+        "backup_kinds": ["database"],
+        "backup_repository": "s3:https://s3/bucket",
+        "backup_database": {"host": "db-01", "name": "acct"},
+        "backup_database_password": "word",
+        "backup_database_ca_file": "/etc/ssl/site.pem",
     },
     "metrics": {
         "backup_kinds": ["metrics"],
@@ -48,6 +56,7 @@ SHOWN = {
     "timers": "__backup_timers",
     "probes": "__backup_probes",
     "packages": "__backup_database_packages",
+    "validations": "__backup_validations | map(attribute='command') | list",
     "refusals": "__backup_refusals | selectattr('when') | map(attribute='say') | list",
 }
 
@@ -83,7 +92,15 @@ def test_what_is_written(tmp_path: Path) -> None:
     assert settings["remote"].database.password_file == f"{FOLDER}/client.cnf"
     assert settings["remote"].database.name == "acct"
     options = files["remote"][f"{FOLDER}/client.cnf"]["secret_content"]
-    assert r'password="pass\"word\\"' in options.splitlines()
+    # Tried with the clients of MariaDB 10.11 and 11.8 and a server with TLS, and without.
+    assert options.splitlines()[1:] == ["[client]", r'password="pass\"word\\"', "skip-ssl"]
+    secured = files["remote_with_authority"][f"{FOLDER}/client.cnf"]["secret_content"]
+    assert secured.splitlines()[2:] == [
+        'password="word"', "ssl-ca=/etc/ssl/site.pem", "ssl-verify-server-cert"
+    ]  # fmt: skip
+    assert found["both"]["validations"][0].endswith(
+        "%(stage)s/cluster-backup.json check-config --passphrase %(stage)s/password"
+    ), "a new passphrase does not replace the only one that opens the copies"
     units = by_path(found["both"]["units"])
     timer = lines(units["/etc/systemd/system/baremetal-dgx-backup.timer"])
     assert "OnCalendar=*:0/15" in timer

@@ -337,6 +337,15 @@ def test_first_build(pyxis: dict[str, dict[str, Any]]) -> None:
     assert found["refusals"] == []
 
 
+def test_a_trial_is_noted_before_its_line_is_written() -> None:
+    """A run that is killed in between must not make the next one take the line for one in use."""
+    tasks = read_yaml(ROLES / "pyxis/tasks/place.yml")
+    texts = [json.dumps(task) for task in tasks]
+    assert [text for text in texts if "/tried.json" in text] == texts[:1]
+    assert "__pyxis_line" in tasks[0]["ansible.builtin.copy"]["content"]
+    assert "plugstack.yml" in texts[1]
+
+
 def test_nothing_to_do_when_it_is_in_use(pyxis: dict[str, dict[str, Any]]) -> None:
     assert not pyxis["same"]["new"]
     assert pyxis["same"]["used"]

@@ -21,7 +21,7 @@ GROUPS = {
     "slurm_controllers": {"head-01": ASKS},
     "login_nodes": {
         # a release in which the plug-in would not load
-        "login-01": {**ASKS, "slurm_base_version": "22.05", "login_environment_banner": False},
+        "login-01": {**ASKS, "slurm_base_version": "23.02", "login_environment_banner": False},
         "login-02": {
             "enroot_state": "absent",
             "pyxis_source": "directory",

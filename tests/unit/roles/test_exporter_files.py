@@ -401,6 +401,28 @@ def test_prolog_and_epilog_tell_who_has_which_gpu(roles: Any, tmp_path: Path) ->
     assert "/etc/slurm" not in gone
 
 
+@pytest.mark.parametrize("when", ["prolog", "epilog"])
+def test_jobs_that_share_a_gpu_may_begin_and_end_together(
+    roles: Any, tmp_path: Path, when: str
+) -> None:
+    script = tmp_path / when
+    found = roles["dcgm_exporter"]["plain"]["files"]
+    script.write_text(found[f"/etc/slurm/{when}.d/60-gpu-jobs"]["content"])
+    given = {"PROC": str(tmp_path), "SLURM_JOB_GPUS": "0", "PATH": "/usr/bin:/bin"}
+    for turn in range(40):
+        jobs = tmp_path / f"jobs-{turn}"
+        jobs.mkdir()
+        if when == "epilog":
+            (jobs / "0").write_text("7\n8\n")
+        running = [
+            subprocess.Popen(["sh", script], env={**given, "GPU_JOBS": jobs, "SLURM_JOB_ID": job})
+            for job in ("7", "8")
+        ]
+        assert [one.wait() for one in running] == [0, 0]
+        left = {path.name: path.read_text() for path in jobs.iterdir()}
+        assert left == ({} if when == "epilog" else {"0": "7\n8\n"})
+
+
 def test_the_slurm_collector_understands_what_the_role_writes(roles: Any) -> None:
     found = roles["slurm_exporter"]["told"]
     written = found["program_files"]["/etc/baremetal-dgx/slurm-metrics.json"]["content"]

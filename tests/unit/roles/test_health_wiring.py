@@ -38,6 +38,31 @@ def test_an_example_watches_its_nodes(tmp_path: Path) -> None:
     assert "node_health" in values["__cluster_verified"]
 
 
+def test_the_switch_may_stand_where_the_nodes_are(tmp_path: Path) -> None:
+    def check(name: str, group: str, **more: Any) -> Any:
+        inventory = example(tmp_path / name, "core_12")
+        (inventory / "group_vars/all/node_health.yml").unlink()
+        settings = {"node_health_enabled": True, **more}
+        write(inventory, f"group_vars/{group}/node_health.yml", settings)
+        return Wiring(inventory).of("head-01")[CHECK]
+
+    program = "/usr/local/libexec/baremetal-dgx/node-health-slurm"
+    assert check("on", "gpu_nodes") == {"program": program}
+    resumed = {"program": program, "node_state": ["IDLE", "CYCLE"]}
+    assert check("resumed", "gpu_nodes", node_health_resume=True) == resumed
+
+
+@pytest.mark.parametrize("everywhere", [{}, {"node_health_enabled": True}])
+def test_the_share_is_asked_of_the_nodes_that_drain_themselves(
+    tmp_path: Path, everywhere: dict[str, Any]
+) -> None:
+    inventory = example(tmp_path, "mixed")
+    write(inventory, "group_vars/all/zz_own.yml", everywhere)
+    own = {"node_health_enabled": not everywhere, "node_health_share": 0.2}
+    write(inventory, "group_vars/gpu_nodes/zz_own.yml", own)
+    assert Wiring(inventory).of("head-01")[CHECK]
+
+
 def test_what_the_inventory_mounts_is_watched(tmp_path: Path) -> None:
     shared = ("/home", "/data", "/scratch", "/images", "/checkpoints")
     own = wiring(tmp_path / "a", None)

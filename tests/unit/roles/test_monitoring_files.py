@@ -15,7 +15,7 @@ import panels
 import pytest
 import yaml
 from prometheus_tools import ROOT, RULES, tool
-from role_render import by_path, render
+from role_render import by_path, render, render_many
 
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._monitoring.alert_rules import (
     seconds_of,
@@ -170,9 +170,12 @@ RECEIVERS = [
 ]
 
 
-def alertmanager(folder: Path, **inputs: Any) -> dict[str, Any]:
+def alertmanager(
+    folder: Path, facts: dict[str, str] | None = None, **inputs: Any
+) -> dict[str, Any]:
     given = {f"alertmanager_{key}": value for key, value in inputs.items()}
-    found = render(folder, "alertmanager", "Debian", given, shown(unit="_service_unit_files"))
+    asked = shown(unit="_service_unit_files")
+    found = render(folder, "alertmanager", "Debian", given, asked, facts=facts)
     files = by_path(found["files"])
     text = files["/etc/baremetal-dgx/alertmanager/alertmanager.yml"]["secret_content"]
     return {**found, "config": yaml.safe_load(text)}
@@ -189,7 +192,10 @@ def test_alertmanager_as_it_ships(tmp_path: Path) -> None:
 
 
 def test_alertmanager_routes(tmp_path: Path) -> None:
-    routes = [{"matchers": ['component="storage"'], "receiver": "none"}]
+    routes = [
+        {"matchers": ['component="storage"'], "receiver": "none"},
+        {"matchers": ['alertname="SiteDeadMan"'], "receiver": "heart"},
+    ]
     found = alertmanager(
         tmp_path, receivers=RECEIVERS, routes=routes, heartbeat_receiver="heart",
         templates={"short": '{% raw %}{{ define "x" }}{{ .Status }}{{ end }}{% endraw %}'},
@@ -203,10 +209,37 @@ def test_alertmanager_routes(tmp_path: Path) -> None:
         ("alertname=Watchdog", "heart"),
         ("alertname=GpuHot component=gpu", "pager"),
         ("alertname=CephError component=storage", "none"),
+        ("alertname=NodeAway severity=none", "none"),
+        ("alertname=SiteDeadMan severity=none", "heart"),
     ):
         wanted = f"--verify.receivers={receiver}"
         test = ["config", "routes", "test", f"--config.file={config}", wanted, *labels.split()]
         assert accepted("amtool", *test) == ""
+
+
+@pytest.mark.parametrize(
+    ("version", "source", "key", "refused"),
+    [
+        ("22.04", "distribution", "mute_time_intervals", True),
+        ("22.04", "preinstalled", "mute_time_intervals", False),
+        ("22.04", "archive", "time_intervals", False),
+        ("24.04", "distribution", "time_intervals", False),
+    ],
+)
+def test_time_intervals_as_the_release_knows_them(
+    tmp_path: Path, version: str, source: str, key: str, refused: bool
+) -> None:
+    night = {"name": "night", "time_intervals": [{"times": [{"start_time": "00:00"}]}]}
+    found = alertmanager(
+        tmp_path, {"distribution_version": version}, source=source, time_intervals=[night],
+        archive={"url": "https://m/a.tar.gz", "sha256": "0" * 64},
+        routes=[{"receiver": "none", "routes": [{"active_time_intervals": ["night"]}]}],
+    )  # fmt: skip
+    assert found["config"][key] == [night]
+    assert {"mute_time_intervals", "time_intervals"} - {key} - set(found["config"])
+    lines = [line for line in found["refusals"] if "active_time_intervals" in line]
+    assert bool(lines) is refused
+    assert all(line.startswith("alertmanager_routes: ") for line in lines)
 
 
 def test_no_beat_is_left_out(tmp_path: Path) -> None:
@@ -280,6 +313,10 @@ def test_an_alert_is_silent_only_where_its_cause_is_reported(tmp_path: Path) -> 
         # The mount may be of NFS or Lustre, and scrub errors of Ceph hang no client.
         ("CephError", False, "MountHung", {"subject": "mount:/scratch"}),
         ("CephError", True, "CephOsdDown", {}),
+        ("NodeAway", True, "FabricCableDown", {"instance": "dgx-01"}),
+        ("NodeAway", True, "ExporterDown", {"instance": "dgx-01"}),
+        ("NodeAway", False, "NodeNotBack", {"instance": "dgx-01"}),
+        ("NodeAway", False, "RunLeftNode", {"instance": "dgx-01"}),
     ):
         pairs = [
             one
@@ -339,6 +376,36 @@ def test_a_dashboard_that_is_removed_leaves_grafana(tmp_path: Path) -> None:
     content = by_path(found["files"])[provisioning]["content"]
     (provider,) = yaml.safe_load(content)["providers"]
     assert provider["disableDeletion"] is False
+
+
+def test_a_grafana_of_others_is_not_switched_off(tmp_path: Path) -> None:
+    """What has left monitoring_nodes may have had dashboards alone, for a Grafana of the site."""
+    key, stop = (
+        yaml.safe_load((ROOT / f"roles/grafana/tasks/{file}.yml").read_text())[place]["when"]
+        for file, place in (("install", 1), ("service", 0))
+    )
+    signed = {"grafana_source": "repository", "grafana_repository": {"signed_by": "a\nb"}}
+    hosts: dict[str, dict[str, Any]] = {
+        name: {
+            "grafana_enabled": on,
+            **(signed if on or there else {}),
+            "__grafana_found": {
+                "paths": {"/etc/baremetal-dgx/grafana/grafana.ini": {"exists": there}}
+            },
+        }
+        for name, on, there in (
+            ("on", True, False),
+            ("others", False, False),
+            ("left", False, True),
+        )
+    }
+    hosts["not-asked"] = {"grafana_enabled": False}
+    shown = {"stop": f"({stop}) | bool", "key": f"({key}) | bool"}
+    found = render_many(tmp_path, "grafana", "Debian", hosts, shown)
+    assert {name: (one["stop"], one["key"]) for name, one in found.items()} == {
+        "on": (True, True), "others": (False, False), "left": (True, False),
+        "not-asked": (True, False),
+    }  # fmt: skip
 
 
 def test_what_grafana_refuses(tmp_path: Path) -> None:

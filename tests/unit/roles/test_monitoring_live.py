@@ -149,9 +149,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     jobs = [
         {"job_name": name, "static_configs": [{"targets": [at], "labels": {"instance": host}}]}
         for name, host, at in (
-            ("node", "head-01", target.address), ("dcgm", "dgx-09", dead), ("x", "dgx-09", dead),
+            ("node", "head-01", target.address), ("dcgm", "dgx-09", dead),
         )
     ]  # fmt: skip
+    jobs[0]["static_configs"].append({"targets": [dead], "labels": {"instance": "dgx-09"}})
     config = {
         "global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"},
         "rule_files": ["rules-*.yml"],

@@ -68,6 +68,18 @@ def test_targets_are_those_of_the_plan(tmp_path: Path) -> None:
     assert found["prometheus_external_labels"]["cluster"]
 
 
+def test_collectors_of_a_host_that_had_another_part_are_switched_off(tmp_path: Path) -> None:
+    """They would publish what they find by an old plan, and no newer answer would end an alert."""
+    switches = ("slurm_exporter_enabled", "fabric_exporter_enabled")
+    found = wiring(tmp_path, dict.fromkeys(switches, True), {})
+    login, head, node = (found.of(name) for name in ("login-01", "head-01", "dgx-01"))
+    roles = {"slurm_exporter", "fabric_exporter"}
+    assert roles <= set(login["__cluster_roles"])
+    assert [login[name] for name in switches] == [False, False]
+    assert (head.get(switches[0]), head[switches[1]]) == (None, True)
+    assert not roles & set(node["__cluster_roles"])
+
+
 def test_a_password_goes_only_to_who_asks(tmp_path: Path) -> None:
     secured = {key: value for key, value in SECURED.items() if not key.startswith("prometheus_")}
     own = {key: value for key, value in SECURED.items() if key.startswith("prometheus_")}

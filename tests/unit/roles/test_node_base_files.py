@@ -538,7 +538,9 @@ def test_jobs_are_looked_for_immediately_before_the_reboot(tmp_path: Path) -> No
     (tmp_path / "state").write_text("IDLE+DRAIN")
     # The tag alone knows nothing of what configure has seen.
     assert REBOOTS in service(tmp_path)
-    with subprocess.Popen(["slurmstepd: [7.batch]", "60"], executable="/bin/sleep") as step:
+    (tmp_path / "slurmstepd").symlink_to("/bin/sleep")
+    sleep = str(tmp_path / "slurmstepd")
+    with subprocess.Popen(["slurmstepd: [7.batch]", "60"], executable=sleep) as step:
         try:
             assert REBOOTS not in service(tmp_path, BEFORE)
         finally:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from role_render import by_path, render
 from role_rules import Role
 
@@ -30,6 +31,7 @@ SHOWN = {
     "leftovers": "__node_health_leftovers",
     "refusals": "__node_health_refusals | selectattr('when') | map(attribute='say') | list",
     "units": "__node_health_units",
+    "absent": "__node_health_absent_files",
 }
 
 
@@ -76,6 +78,51 @@ def test_a_node_without_a_profile_is_asked_less(tmp_path: Path) -> None:
     assert (settings.cpus, settings.memory_mib) == (0, 0)
     assert settings.roots.kernel_log == "/run/simulated-hardware/kernel.log"
     assert settings.environment == {"SIMULATED_HARDWARE": "/run/simulated-hardware/state"}
+
+
+@pytest.mark.parametrize("root", ["", "/run/simulated-hardware"])
+def test_simulated_hardware_has_no_disks_and_no_bmc(tmp_path: Path, root: str) -> None:
+    limits = {"count": 10, "wear_percent": 90, "media_errors": 0}
+    found = health(tmp_path, hardware_root=root, nvme=limits, bmc=True)
+    text = found["program"]["/etc/baremetal-dgx/node-health.json"]["content"]
+    settings = settings_from_data(json.loads(text))
+    assert (settings.nvme, settings.bmc) == (({}, False) if root else (limits, True))
+    service = found["files"]["/etc/systemd/system/baremetal-dgx-node-health.service"]["content"]
+    loads = "ExecStartPre=-/sbin/modprobe --quiet ipmi_devintf" in service.splitlines()
+    assert loads != bool(root)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "asks"),
+    [
+        ({"bmc": True}, True),
+        ({"bmc": True, "checks": ["gpu", "host"]}, False),
+        ({"bmc": True, "hardware_root": "/run/simulated-hardware"}, False),
+        # As -e gives it.
+        ({"bmc": "false"}, False),
+        ({}, False),
+    ],
+)
+def test_the_tool_and_the_driver_of_the_bmc_come_where_it_is_asked(
+    tmp_path: Path, inputs: dict[str, Any], asks: bool
+) -> None:
+    tool = yaml.safe_load((ROOT / "roles/node_health/tasks/install.yml").read_text())[0]
+    assert tool["baremetal.dgx.system_packages"] == {"present": ["ipmitool"]}
+    given = {f"node_health_{key}": value for key, value in inputs.items()}
+    condition = " and ".join(f"({one})" for one in tool["when"])
+    shown = {"files": "__node_health_files", "installs": condition}
+    found = render(tmp_path, "node_health", "Debian", given, shown)
+    service = by_path(found["files"])["/etc/systemd/system/baremetal-dgx-node-health.service"][
+        "content"
+    ]
+    assert (found["installs"], "ipmi_devintf" in service) == (asks, asks)
+
+
+def test_what_calls_the_program_goes_before_it(tmp_path: Path) -> None:
+    found = by_path(health(tmp_path, enabled=False)["absent"])
+    assert {path: one["state"] for path, one in found.items()} == {
+        f"/etc/slurm/{when}.d/50-node-health": "absent" for when in ("prolog", "epilog")
+    }
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ LATER = {
     "slurm_controller_first_job_id",
     "slurm_controller_former_host",
     "slurm_controller_plugstack",
+    "slurm_database_former_host",
 }
 
 
@@ -55,6 +56,11 @@ def wired(tmp_path_factory: pytest.TempPathFactory) -> Wiring:
     )
     interfaces = [{"name": "eno1", "network": "management"}]
     write(inventory, "group_vars/gpu_nodes/zz.yml", {"node_interfaces": interfaces})
+    # It had monitoring once.
+    former = dict.fromkeys(
+        map("{}_enabled".format, ("prometheus", "alertmanager", "grafana")), True
+    )
+    write(inventory, "host_vars/head-01/zz.yml", former)
     return Wiring(inventory)
 
 
@@ -101,6 +107,30 @@ def test_the_inventory_says_how_many_disks_there_are(tmp_path: Path, wired: Wiri
     inventory = example(tmp_path, "core_12")
     write(inventory, "group_vars/gpu_nodes/zz.yml", {"local_storage_disks": 2})
     assert "local_storage_disks" not in json.loads(Wiring(inventory).texts["dgx-01"])
+
+
+def test_a_node_asks_its_disks_as_local_storage_does_and_its_declared_bmc(tmp_path: Path) -> None:
+    volume = {"name": "raid", "mountpoint": "/raid"}
+
+    def asked(name: str, **given: Any) -> tuple[Any, Any]:
+        inventory = example(tmp_path / name, "core_12")
+        for path in inventory.glob("group_vars/*/local_storage.yml"):
+            path.unlink()
+        write(inventory, "group_vars/gpu_nodes/zz.yml", given)
+        found = Wiring(inventory).of("dgx-01")
+        return found["node_health_nvme"], found["node_health_bmc"]
+
+    volumes = {"local_storage_volumes": [volume]}
+    limits = {"count": 10, "wear_percent": 90, "media_errors": 0}
+    assert asked("a", **volumes)[0] == limits
+    own = {"local_storage_disks": 2, "local_storage_media_errors": 5}
+    password = "{{ lookup('ansible.builtin.env', 'BMC_PASSWORD') }}"
+    bmc = {"user": "operator", "password": password, "certificate": "sha256:" + 64 * "a"}
+    found = asked("b", **volumes, **own, node_bmc=bmc)
+    assert found == ({"count": 2, "wear_percent": 90, "media_errors": 5}, True)
+    assert asked("c", **volumes, local_storage_smart=False)[0] == {}
+    later = {"local_storage_media_errors": "{{ ansible_facts.nodename | length }}"}
+    assert asked("d", **volumes, **later)[0] == {}
 
 
 def test_what_grows_with_the_cluster_is_written_for_few(wired: Wiring) -> None:

@@ -174,6 +174,14 @@ BAD = {
             REFUSE.format("[{when: false, say: 'demo_name: {{ demo_name.x }} is no; write y'}]"),
             "demo_name.x may be left out",
         ),
+        (
+            INSTALL,
+            "- {name: x, register: __demo_seen, when: demo_name}\n"
+            + REFUSE.format(
+                "[{when: false, say: 'demo_name: {{ __demo_seen.lines | last | default(1) }}; y'}]"
+            ),
+            "__demo_seen.lines may be left out",
+        ),
     ],
     "timers_are_stopped_before_their_files_go": [
         (

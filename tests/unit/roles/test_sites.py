@@ -86,6 +86,7 @@ def test_a_core_cluster_with_debug_nodes_of_another_kind(tmp_path: Path) -> None
     health = {"ecc": False, "thresholds": {"gpu.clock_sm": 2100}}
     others = {
         "node_profile": "workstation", "node_features": ["a6000"], "node_health_gpu": health,
+        "node_slurm_weight": 5,
     }  # fmt: skip
     nccl = {"busbw_thresholds_by_type": {"a6000": 10}}
     write(site.root, "group_vars/all/validation.yml", {"cluster_validation": {"nccl": nccl}})
@@ -101,7 +102,8 @@ def test_a_core_cluster_with_debug_nodes_of_another_kind(tmp_path: Path) -> None
     site.make()
     assert set(site.nodes) == {"dgx-[01-12]", "debug-[01-02]"}
     assert "Gres=gpu:h100:8 " in site.nodes["dgx-[01-12]"]
-    assert "Gres=gpu:a6000:4 " in site.nodes["debug-[01-02]"]
+    assert "Gres=gpu:a6000:4 Features=a6000 Weight=5 " in site.nodes["debug-[01-02]"]
+    assert "Weight=" not in site.nodes["dgx-[01-12]"]
     assert site.partitions == {"batch": "dgx-[01-12]", "debug": "debug-[01-02]"}
     assert site.gpus == 12 * 8 + 2 * 4
     # One line for each H100, whose links name the others; four A6000 are alike.

@@ -249,7 +249,7 @@ def test_another_primary_has_the_queue_of_the_former_one(tmp_path: Path) -> None
     assert list(refusals) == ["head-02"]
     (say,) = refusals["head-02"]
     assert say.startswith(f"slurm_controller_hosts: head-02 has no jobs in {FOLDER}")
-    assert "would end those of head-01; stop slurmctld there" in say
+    assert "would end those of head-01; run `systemctl disable --now slurmctld` there" in say
 
 
 def test_a_primary_that_was_noted_has_its_queue(tmp_path: Path) -> None:

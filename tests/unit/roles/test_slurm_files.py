@@ -62,6 +62,8 @@ CASES = {
     "no_pmix": {**host(NEW, "24.11", "login"), "slurm_base_pmix": False},
     "login": host(NEW, "24.11", "login"),
 }
+# The accounting stays where it was.
+NOT_MOVED = {"slurm_database_cluster_name": "demo", "__slurm_database_tables": {"skipped": True}}
 COMPUTE = ["slurmd", "slurm-client", "libpam-slurm-adopt", "libpmix-dev"]
 
 
@@ -96,7 +98,7 @@ def test_both_sides_of_srun_have_the_library_of_pmix(rendered):
 
 def test_the_cache_of_the_database_is_at_most_half_of_the_memory(tmp_path):
     """4,096 MiB on a virtual machine of 4 GiB would end the database's life by the OOM killer."""
-    asked = read_yaml(ROLES / "slurm_database/tasks/preflight.yml")[1]["vars"]
+    asked = read_yaml(ROLES / "slurm_database/tasks/preflight.yml")[2]["vars"]
     cases = {
         str(kib): {
             **asked,
@@ -105,6 +107,7 @@ def test_the_cache_of_the_database_is_at_most_half_of_the_memory(tmp_path):
             },
             "slurm_database_hosts": ["db"],
             "slurm_database_password": "x" * 16,
+            **NOT_MOVED,
         }
         for kib in (8 << 20, (8 << 20) - 1)
     }
@@ -122,9 +125,10 @@ def test_the_cache_of_the_database_is_at_most_half_of_the_memory(tmp_path):
 
 def test_refusals_of_the_database(tmp_path):
     """What check_inventory says, too; a part of the storage may be left out."""
-    asked = read_yaml(ROLES / "slurm_database/tasks/preflight.yml")[1]["vars"]
+    asked = read_yaml(ROLES / "slurm_database/tasks/preflight.yml")[2]["vars"]
     shared = {
         **asked,
+        **NOT_MOVED,
         "__slurm_database_memory_mib": 65536,
         "slurm_database_password": "x" * 16,
         "slurm_database_storage": {"port": 3307},
@@ -152,6 +156,90 @@ def test_refusals_of_the_database(tmp_path):
     assert says["small"] == says["backup"]
     (say,) = says["backup"]
     assert say.startswith("slurm_database_options: StorageBackupHost finds no records while")
+
+
+@pytest.mark.parametrize(
+    ("prints", "says"),
+    [
+        ("echo demo_job_table", ""),
+        ("true", "(no table of it)"),
+        ("echo 'ERROR 2002: no server' >&2; exit 1", "(ERROR 2002: no server)"),
+        (None, "mariadb: not found)"),
+    ],
+)
+def test_another_database_has_the_accounting_of_the_former_one(tmp_path, prints, says):
+    """An empty one hides users and limits, and a newer slurmctld ends over its ClusterID."""
+    _memory, ask, judge = read_yaml(ROLES / "slurm_database/tasks/preflight.yml")
+    shared = {
+        "__slurm_database_memory_mib": 65536,
+        "slurm_database_password": "x" * 16,
+        "slurm_database_cluster_name": "demo",
+        "asked": ask["ansible.builtin.command"]["argv"],
+    }
+    given: dict[str, dict[str, Any]] = {
+        "db-02": {},
+        "db-01": {},
+        "first": {"slurm_database_former_host": ""},
+        "allowed": {"slurm_database_loss_allowed": True},
+        "outside": {
+            "slurm_database_manage_server": False,
+            "slurm_database_storage": {"host": "accounting"},
+        },
+    }
+    cases = {
+        name: {
+            "slurm_database_former_host": "db-01", **shared, "slurm_database_hosts": [name], **one
+        }
+        for name, one in given.items()
+    }  # fmt: skip
+    cases["beside"] = {**cases["outside"], "slurm_database_hosts": ["db-02", "beside"]}
+    shown = {
+        "argv": "asked",
+        "asks": " and ".join(f"({text})" for text in ask["when"]),
+    }
+    found = render_many(tmp_path, "slurm_database", "Debian", cases, shown)
+    assert [name for name, one in found.items() if one["asks"]] == ["db-02"]
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    if prints:
+        (tools / "mysql").write_text(
+            f'#!/bin/sh\ntest "$1 $4" = "--batch $SQL" || exit 9\n{prints}\n'
+        )
+        (tools / "mysql").chmod(0o755)
+    sh, *words = found["db-02"]["argv"]
+    sql = (
+        "SELECT table_name FROM information_schema.tables WHERE table_schema='slurm_acct_db' "
+        "AND table_name='demo_job_table'"
+    )
+    env = {"PATH": str(tools), "SQL": sql}
+    done = subprocess.run(
+        [shutil.which(sh), *words], check=False, env=env, capture_output=True, text=True
+    )
+    answer = {"stdout": done.stdout.strip(), "stderr_lines": done.stderr.splitlines()}
+    judged = {
+        "db-02": {**judge["vars"], **cases["db-02"], "__slurm_database_tables": answer},
+        "db-01": {**judge["vars"], **cases["db-01"], "__slurm_database_tables": {"skipped": True}},
+    }
+    shown = {"refusals": "__slurm_database_refusals"}
+    found = render_many(tmp_path, "slurm_database", "Debian", judged, shown)
+    refusals = {
+        name: [item["say"] for item in one["refusals"] if item["when"]]
+        for name, one in found.items()
+    }
+    assert refusals["db-01"] == []
+    assert len(refusals["db-02"]) == bool(says)
+    for say in refusals["db-02"]:
+        assert say.startswith("slurm_database_hosts: db-02 has no accounting of demo (")
+        assert f"{says}, and db-01 has; run restore_cluster" in say
+
+
+def test_a_copy_is_loaded_into_a_database_that_has_no_tables_yet():
+    """Another host is refused without them."""
+    plays = read_yaml(ROLES.parent / "playbooks/restore_cluster.yml")
+    (play,) = [play for play in plays if play["name"] == "Restore the accounting"]
+    tasks = play["tasks"][0]["block"]
+    (start,) = [task for task in tasks if task["name"] == "Start the database"]
+    assert start["vars"] == {"slurm_database_loss_allowed": True}
 
 
 def test_a_standby_of_slurmdbd_starts_when_the_primary_has_made_the_tables(tmp_path):

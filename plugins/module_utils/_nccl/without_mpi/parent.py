@@ -208,6 +208,8 @@ def judge(
 ) -> list[Record]:
     """Return the records: nccl.correct for each GPU, nccl.busbw of the node, nccl.run if it broke.
 
+    Of one GPU the bus bandwidth is 0 by definition, and is left out.
+
     `subjects` and `evidence` are by rank. A hang blames no rank: every rank waits for every other.
     """
     records: list[Record] = []
@@ -225,6 +227,8 @@ def judge(
         records.append(CORRECT_ROWS.judge(subject, bad, text=text, evidence=lines))
     if broken:
         return [record for record in records if record.status != PASS]
+    if len(states) == 1:
+        return records
     slowest = max((state.sums[size]["time_us"] for state in states), default=0.0)
     value = round(busbw_gbps(size, slowest, len(states)), 2) if slowest > 0 else None
     what = f"all_reduce bus bandwidth at {size} bytes over {len(states)} GPUs"

@@ -36,7 +36,7 @@ OWNED: Mapping[str, str] = {
     "DefMemPerGPU": "slurm_controller_default_mem_per_gpu_mb",
     "Epilog": "slurm_controller_epilog",
     "MpiDefault": "slurm_controller_mpi_default",
-    "NodeName": "slurm_controller_nodes",
+    "NodeName": "node_profile, node_features and node_slurm_weight",
     "NodeSet": "slurm_controller_node_sets",
     "PartitionName": "slurm_controller_partitions",
     "ProctrackType": "slurm_controller_cgroup",
@@ -343,18 +343,26 @@ def _check_topology(values: Mapping[str, Any], names: Sequence[str]) -> Iterator
 
 
 def _check_blocks(values: Mapping[str, Any]) -> Iterator[str]:
-    blocks = {len(block["nodes"]) for block in values["topology"] if block.get("nodes")}
-    if len(blocks) > 1 and not has(values["version"], "unequal blocks"):
+    blocks = [len(block["nodes"]) for block in values["topology"] if block.get("nodes")]
+    smallest, largest = min(blocks, default=0), max(blocks, default=0)
+    version, sizes = values["version"], values["block_sizes"]
+    if smallest != largest and not has(version, "unequal blocks"):
         yield (
-            f"topology: has blocks of {min(blocks)} and of {max(blocks)} nodes, but Slurm "
-            f"{values['version']} wants them alike; write tree"
+            f"topology: has blocks of {smallest} and of {largest} nodes, but Slurm {version} wants "
+            "them alike; write tree"
         )
-    sizes = values["block_sizes"]
+    elif not has(version, "incomplete blocks") and (sizes or blocks or (0,))[0] > smallest:
+        # Without sizes the first block is the measure.
+        yield (
+            f"block_sizes: the smallest block has {smallest} nodes, and Slurm {version} takes none "
+            "below the first size; begin with that or less"
+        )
+        return
     if not sizes:
         return
-    smallest = min(blocks, default=0)
-    if sizes[0] < 1 or sizes[0] > smallest:
-        yield f"block_sizes: the smallest block has {smallest} nodes; begin with that or less"
+    # From "incomplete blocks" on slurmctld compares no block with the sizes, the largest neither.
+    if sizes[0] < 1:
+        yield f"block_sizes: {sizes[0]} is out of range; begin with 1 or more"
         return
     powers = [size / sizes[0] for size in sizes]
     if list(sizes) != sorted(set(sizes)) or any(power not in _POWERS for power in powers):

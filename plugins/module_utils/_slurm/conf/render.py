@@ -321,6 +321,8 @@ def _node_lines(nodes: Iterable[Mapping[str, Any]]) -> list[str]:
             parts.append(f"Gres={','.join(gres)}")
         if node.get("features"):
             parts.append(f"Features={','.join(node['features'])}")
+        if (node.get("weight") or 1) != 1:
+            parts.append(f"Weight={node['weight']}")
         groups.setdefault(" ".join(parts), []).append(node["name"])
     return sorted(f"NodeName={fold(names)} {text} State=UNKNOWN" for text, names in groups.items())
 

@@ -9,6 +9,7 @@ scontrol changes a node whatever it has become since it was looked at. So each n
 right before its step, and passed over when it was touched by others; what is left is the time
 between two calls of scontrol. A node is let in by UNDRAIN, which unlike RESUME brings back none
 that has gone down, and a reason is changed alone, which does nothing to a node that was resumed.
+One that was down already, and answers, needs RESUME.
 """
 
 from __future__ import annotations
@@ -116,9 +117,11 @@ class StoppedError(ToolError):
 
 def words_of(action: Action) -> list[str]:
     """Return the words that scontrol gets for a step."""
+    is_down = action.seen is not None and action.seen.has("DOWN")
+    let_in = ["State=RESUME" if is_down else "State=UNDRAIN"]
     return {
-        RESUME: ["State=UNDRAIN"],
-        SWAP_IN: ["State=UNDRAIN"],
+        RESUME: let_in,
+        SWAP_IN: let_in,
         DRAIN: ["State=DRAIN", f"Reason={action.reason}"],
         REWORD: [f"Reason={action.reason}"],
     }[action.what]

@@ -15,7 +15,7 @@ import calendar
 import time
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Collection, Iterable, Mapping, Sequence
 
 from ..._core.record import FAIL, NOT_MEASURED, PASS
 from ..nodes import Node, nodes_of_share
@@ -26,11 +26,14 @@ from .reason import (
     ITSELF,
     KEPT_OUT,
     REPLACED,
+    SLURM_USER,
     SPARE,
     UNPROVEN,
     Reason,
+    as_written,
     claims_ours,
     heading,
+    is_in_place,
     plain,
     read_reason,
     write_reason,
@@ -54,13 +57,27 @@ _RENEWED = "replaced node, run validate_nodes"
 
 
 @dataclass(frozen=True)
+class Repaired:
+    """A node that a repair has booted: kind and text of its drain, and when the boots were.
+
+    When it comes up with less than it should, Slurm replaces its reason, and only the date of that
+    tells it from an operator's that was replaced. A boot is (from, until) in epoch seconds.
+    """
+
+    kind: str
+    text: str
+    boots: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
 class Policy:
     """What the site allows: `share` of the fleet out at once (0 to 1), least `level` of evidence.
 
     `evidence_s` is how old evidence may be, in seconds. `unmeasured` says what becomes of a node in
     service that could not be measured, or whose evidence shows nothing about now: leave or drain.
     `spares` are the pool; at most `spares_in_service` of them are put in. `user` is who the gate is
-    in Slurm. `kept` nodes are not let in, though they pass, for the reason given.
+    in Slurm. `kept` nodes are not let in, though they pass, for the reason given. `repaired` are
+    nodes that a repair has booted.
     """
 
     share: float = 0.1
@@ -71,6 +88,7 @@ class Policy:
     spares_in_service: int = 0
     user: str = "root"
     kept: Mapping[str, str] = field(default_factory=dict)
+    repaired: Mapping[str, Repaired] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -168,19 +186,48 @@ def may_be_out(policy: Policy, fleet: int) -> int:
 
 def ours(node: Node, policy: Policy) -> Reason | None:
     """Return the gate's reason that the node is drained with; None where it is not the gate's."""
-    if not node.has("DRAIN") or node.reason_by != policy.user:
+    if not node.has("DRAIN"):
         return None
-    return read_reason(node.name, node.reason)
+    repaired, at = policy.repaired.get(node.name), seconds_of(node.reason_at)
+    if repaired and at is not None and _is_replaced(node):
+        boots = [boot for boot in repaired.boots if boot[0] <= at <= boot[1]]
+        return Reason(repaired.kind, repaired.text) if boots else None
+    # Who appends becomes the author.
+    author = policy.user if as_written(node.reason) == node.reason else SLURM_USER
+    return read_reason(node.name, node.reason) if node.reason_by == author else None
 
 
-def hands_off(node: Node) -> bool:
-    """Return whether the node is down, unknown, rebooting or in maintenance."""
-    return node.has(*_HANDS_OFF)
+def _is_replaced(node: Node) -> bool:
+    return node.reason_by == SLURM_USER and is_in_place(node.reason)
+
+
+def holder_of(node: Node) -> str:
+    """Return who has drained a node that is not ours, and why."""
+    text = f"{node.reason_by or 'the operator'} has it: {node.reason or node.state}"
+    if node.has("DRAIN") and _is_replaced(node):
+        return f"{text}; who drained it before is not known, so resume it by hand when it is whole"
+    return text
+
+
+def hands_off(node: Node, but: Collection[str] = ()) -> bool:
+    """Return whether the node is down, unknown, rebooting or in maintenance; `but` is allowed."""
+    return node.has(*(state for state in _HANDS_OFF if state not in but))
+
+
+def _untouchable(node: Node, mine: Reason | None) -> bool:
+    """Return whether the gate leaves the node alone.
+
+    With ReturnToService=1 Slurm leaves a drained node DOWN that was silent for SlurmdTimeout, as in
+    each long boot, though its slurmd answers again.
+    """
+    return hands_off(node, ("DOWN",) if mine else ())
 
 
 def grounds(node: Node) -> tuple[Any, ...]:
     """Return what an action rests on; jobs that start and end are not among it."""
-    return node.has("DRAIN"), node.reason, node.reason_by, node.reason_at, hands_off(node)
+    states = tuple(state for state in ("DRAIN", *_HANDS_OFF) if node.has(state))
+    booted_at = node.booted_at if node.has("DOWN") else ""
+    return states, node.reason, node.reason_by, node.reason_at, booted_at
 
 
 def plan_gate(
@@ -271,7 +318,7 @@ def _decide(
     if node is None:
         return leave("Slurm does not know it")
     mine = ours(node, policy)
-    if hands_off(node):
+    if _untouchable(node, mine):
         return leave(f"is {node.state}, which is not the gate's to change")
     if node.has("DRAIN") and mine is None:
         return leave(_whose(node))
@@ -332,12 +379,16 @@ def _not_enough(node: Node, mine: Reason, verdict: Verdict, policy: Policy) -> s
         return f"passes, and is kept out: {policy.kept[node.name]}"
     if LEVELS.index(verdict.level) < LEVELS.index(policy.level):
         return f"passes at level {verdict.level} only; {policy.level} is asked for"
-    if mine.kind not in DATED:
-        return ""
-    since = seconds_of(node.reason_at)
-    if since is None or verdict.at is None or verdict.at <= since:
-        again = "run validate_fabric, and validate_nodes -e again=true"
-        return f"passes, on evidence from before it was taken out; {again}"
+    appended = as_written(node.reason) != node.reason
+    dates = [node.reason_at] if mine.kind in DATED or appended else []
+    # Slurm 22.05 appends nothing, and the reason has the date from before the fall.
+    dates += [node.booted_at] if node.has("DOWN") else []
+    for date in dates:
+        since = seconds_of(date)
+        if since is None or verdict.at is None or verdict.at <= since:
+            before = "it was taken out" if date == node.reason_at else "its boot"
+            again = "run validate_fabric, and validate_nodes -e again=true"
+            return f"passes, on evidence from before {before}; {again}"
     return ""
 
 
@@ -376,6 +427,8 @@ def _of_now(verdict: Verdict, node: Node | None, policy: Policy, now: float) -> 
 def _whose(node: Node) -> str:
     if claims_ours(node.reason):
         return f"drained, and the reason was changed (by {node.reason_by or 'unknown'})"
+    if _is_replaced(node):
+        return holder_of(node)
     return f"drained by {node.reason_by or 'unknown'}: {node.reason or 'no reason'}"
 
 
@@ -426,7 +479,7 @@ def _put_spares_in(
             and name not in back
             and verdict is not None
             and verdict.verdict == PASS
-            and not hands_off(nodes[name])
+            and not _untouchable(nodes[name], mine)
             and not _doubt(verdict, now, policy)
             and not _not_enough(nodes[name], mine, verdict, policy)
         )

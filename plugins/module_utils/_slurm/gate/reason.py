@@ -22,6 +22,8 @@ from dataclasses import dataclass
 OWNER = "dgx-gate"
 # The program on each node, which drains its own node.
 NODE_HEALTH = "node-health"
+# Who Slurm is in its reasons: the roles render SlurmUser=slurm.
+SLURM_USER = "slurm"
 
 # Was in service and failed.
 FAILED = "f"
@@ -42,6 +44,21 @@ AGAINST = (FAILED, KEPT_OUT, ITSELF)
 # Only newer evidence lifts it.
 DATED = (*AGAINST, REPLACED)
 
+# What slurmctld writes as a node's reason or, after " : ", to one that it has (set_node_reason,
+# set_node_down_ptr, drain_nodes and validate_node_specs of src/slurmctld, 22.05 to 25.11);
+# drain_nodes appends nothing. In place of one that it has it writes those of validate_node_specs
+# alone, from a release on: a node has less than slurm.conf declares.
+_IN_PLACE = re.compile(
+    r"(?:Low (?:RealMemory|CPUs|TmpDisk|socket\*core\*thread count)|CoreSpec differ|gres/\S+ "
+    r"|Reported active features|RestrictedCoresPerGPU|Could not unpack gres data).*"
+)
+_BY_SLURM = re.compile(
+    r"Not responding|Node unexpectedly rebooted|ResumeTimeout reached|Prolog error|Epilog error"
+    r"|Job env setup error|Kill task failed|Duplicate jobid|batch job complete failure"
+    r"|reboot (?:requested|issued|complete|timed out)"
+    rf"|{_IN_PLACE.pattern}"
+)
+_APPENDS = " : "
 _LONGEST = 180
 _SIGNED = re.compile(r"^([a-z-]+): (.*) #([%s])([0-9a-f]{8})$" % "".join(KINDS), re.DOTALL)
 # What scontrol, sinfo or we could not read again.
@@ -69,9 +86,29 @@ def sign(node: str, kind: str, text: str) -> str:
     return f"{message} #{kind}{_digest(node, kind, message)}"
 
 
+def as_written(reason: str) -> str:
+    """Return a reason without what Slurm has appended to it; the words of others stay."""
+    text, colon, last = reason.rpartition(_APPENDS)
+    return as_written(text) if colon and _BY_SLURM.fullmatch(last) else reason
+
+
+def is_by_slurm(reason: str) -> bool:
+    """Return whether all of a reason are words of Slurm."""
+    return _BY_SLURM.fullmatch(as_written(reason)) is not None
+
+
+def is_in_place(reason: str) -> bool:
+    """Return whether a reason is one that Slurm writes in place of the one that it has."""
+    return _IN_PLACE.fullmatch(as_written(reason)) is not None
+
+
 def read_reason(node: str, reason: str) -> Reason | None:
-    """Return what was written; None if it belongs to others, or was ours and was edited."""
-    found = _SIGNED.match(reason)
+    """Return what was written; None if it belongs to others, or was ours and was edited.
+
+    What Slurm has appended since is not an edit: a node of ours that boots for more than
+    SlurmdTimeout has it.
+    """
+    found = _SIGNED.match(as_written(reason))
     if not found:
         return None
     owner, text, kind, digest = found.groups()

@@ -29,7 +29,7 @@ from .apply import (
     report,
     store_known,
 )
-from .policy import GatePlan, Policy, plan_gate, plan_introduction, verdict_from_data
+from .policy import GatePlan, Policy, Repaired, plan_gate, plan_introduction, verdict_from_data
 
 if TYPE_CHECKING:
     from ansible.module_utils.basic import AnsibleModule
@@ -55,7 +55,22 @@ def policy_of(params: Mapping[str, Any], user: str) -> Policy:
         spares_in_service=params["spares_in_service"],
         user=user,
         kept={str(one["node"]): str(one["why"]) for one in params["kept"]},
+        repaired=_repaired(params["repaired"]),
     )
+
+
+def _repaired(given: Mapping[str, Any]) -> dict[str, Repaired]:
+    try:
+        return {
+            str(node): Repaired(
+                str(one["kind"]),
+                str(one["text"]),
+                tuple((float(since), float(until)) for since, until in one["boots"]),
+            )
+            for node, one in given.items()
+        }
+    except (KeyError, TypeError, ValueError):
+        raise ToolError("repaired: give what the lookup repair_parts returns") from None
 
 
 def wait_for(slurm: Slurm, names: Sequence[str], wait_s: float) -> dict[str, Node]:

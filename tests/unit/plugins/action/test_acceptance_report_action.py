@@ -118,6 +118,21 @@ def test_thresholds_are_judged_again(report):
     assert "cannot be compared" in report(thresholds={"burn.rate_bf16": "fast"})["msg"]
 
 
+def test_a_check_that_no_record_has_is_a_warning(report, tmp_path):
+    known = report(thresholds={"burn.rate_bf16": 660}, fleet_failing=["burn.rate_bf16"])
+    assert known["warnings"] == []
+    unknown = report(thresholds={"burn.rate_bf": 660}, fleet_failing=["burn.rate_bf16", "zzz.q"])
+    assert unknown["warnings"] == [
+        (
+            "thresholds: no record has a threshold of burn.rate_bf, so nothing was judged by it; "
+            "is it burn.rate_bf16?"
+        ),
+        "fleet_failing: no record has a threshold of zzz.q, so nothing was judged by it",
+    ]
+    nothing = report(evidence=str(tmp_path / "nothing"), thresholds={"burn.rate_bf": 660})
+    assert nothing["warnings"] == []
+
+
 def test_no_secret_is_in_any_file(report, tmp_path):
     report()
     assert "9000 products" not in (report.folder / "report.html").read_text()

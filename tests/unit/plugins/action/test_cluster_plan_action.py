@@ -454,6 +454,29 @@ def test_a_node_that_leaves_slurm_leaves_monitoring(
     assert plays["Install the exporters"] == {"head-01", "login-01"}
 
 
+def test_two_clusters_share_no_state(tmp_path: Path, small_cluster: Mapping[str, str]) -> None:
+    """They would share keys, and each would remove what is known of the other's nodes."""
+    other = Scenario(
+        edits=(("group_vars/all/cluster.yml", "cluster_name: small", "cluster_name: lab"),)
+    )
+    (first,) = _run(tmp_path, Scenario(), small_cluster)
+    assert first.code == 0, first.text
+    inputs = (first.plan / "inputs/head-01.json").read_text()
+    (second,) = _run(tmp_path, other, small_cluster)
+    assert second.code != 0, second.text
+    text = " ".join(second.text.split())
+    state = f"{tmp_path}/inventory/.dgx"
+    assert f"all.cluster_name: lab, but {state} has the secrets and the measurements" in text
+    assert f"if small is now called lab, remove {state}/cluster_name" in text
+    assert "Traceback" not in text
+    assert (first.plan / "inputs/head-01.json").read_text() == inputs
+    # It was renamed.
+    (tmp_path / "inventory/.dgx/cluster_name").unlink()
+    for scenario, code in ((other, 0), (Scenario(), 2)):
+        (run,) = _run(tmp_path, scenario, small_cluster)
+        assert run.code == code, run.text
+
+
 @pytest.mark.parametrize("name", sorted(CLOSED))
 def test_a_file_that_ansible_cannot_read_is_named(name: str, runs: dict[str, list[Run]]) -> None:
     """Ansible's own line names no file, and is met before any task."""

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import sys
 import time
+from unittest import mock
 
 import pytest
-from redfish_server import COMPONENTS, PASSWORD, V1, Bmc, certificate, machine
+from redfish_server import COMPONENTS, PASSWORD, V1, Bmc, certificate, machine, serving
+from ufm_server import plain_authority
+from urllib3.util import ssl_
 
 from ansible_collections.baremetal.dgx.plugins.modules import bmc_info
 
@@ -102,6 +106,56 @@ def test_firmware_that_cannot_be_judged_is_not_measured(look):
     assert found(answer)["bmc.firmware"] == ("not_measured", "the BMC has no component CPLD_9")
 
 
+@pytest.mark.parametrize("rule", [{"minimum": "0"}, {"alike": True}])
+def test_a_component_that_other_nodes_have_is_not_measured(look, rule):
+    path = f"{V1}/UpdateService/FirmwareInventory"
+    bmcs = [Bmc(machine(expand=False)) for _number in range(3)]
+    # One that few have is missed nowhere, nor is one that no pattern asks for.
+    lacks = {
+        0: ("HGX_FW_GPU_SXM_5", "CPLDMB_0"),
+        1: ("HGX_FW_GPU_SXM_6",),
+        2: ("HGX_FW_GPU_SXM_6",),
+    }
+    for number, names in lacks.items():
+        for name in names:
+            bmcs[number].tree[path]["Members"].remove({"@odata.id": f"{path}/{name}"})
+    answer = look(*bmcs, each={"firmware": {"HGX_FW_GPU_SXM_*": rule}})
+    assert [(one["subject"], one["status"], one["text"]) for one in answer["records"]] == [
+        (
+            "node:dgx-01",
+            "not_measured",
+            "the BMC has no component HGX_FW_GPU_SXM_5, which most nodes of its profile have",
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        ({"State": "UnavailableOffline", "Health": None}, "PSU2: UnavailableOffline, no health"),
+        ({"State": "Enabled"}, "PSU2: Enabled, no health"),
+        ({"State": "Absent", "Health": None}, ""),
+    ],
+)
+def test_a_part_without_a_health_is_not_measured_and_an_absent_one_left_out(look, status, text):
+    bmc = Bmc()
+    supplies = bmc.tree[f"{V1}/Chassis/DGX/Power"]["PowerSupplies"]
+    supplies[2]["Status"] = status
+    assert found(look(bmc)) == ({"bmc.supplies": ("not_measured", text)} if text else {})
+    # What is bad fails, whatever is not known of others.
+    supplies[0]["Status"]["Health"] = "Critical"
+    assert found(look(bmc)) == {"bmc.supplies": ("fail", "PSU0: Critical")}
+
+
+def test_parts_of_which_none_has_a_health_are_named(look):
+    bmc = Bmc()
+    supplies = bmc.tree[f"{V1}/Chassis/DGX/Power"]["PowerSupplies"]
+    for supply in supplies:
+        supply["Status"] = {"State": "Enabled", "Health": None}
+    text = ", ".join(f"PSU{number}: Enabled, no health" for number in range(len(supplies)))
+    assert found(look(bmc)) == {"bmc.supplies": ("not_measured", text)}
+
+
 @pytest.mark.parametrize("rule", [{"exact": "9"}, {"minimum": "9"}, {"alike": True}])
 @pytest.mark.parametrize("version", [None, ""])
 def test_a_component_without_a_version_is_not_measured(look, rule, version):
@@ -172,6 +226,22 @@ def test_a_certificate_is_checked_with_the_authorities(look, bmc_tls, tmp_path):
     assert why.startswith("its certificate is refused: ")
     answer = look(Bmc(), each={"certificate": str(tmp_path / "missing.pem")})
     assert found(answer)["bmc.access"][0] == "not_measured"
+
+
+def test_an_authority_without_key_usage_counts_in_each_python(look, bmc_tls, tmp_path):
+    key, cert, authority = plain_authority(tmp_path)
+    made = ssl_.SSLContext
+
+    def strict(protocol):
+        context = made(protocol)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    # As urllib3 does under Python 3.13.
+    with mock.patch.object(ssl_, "SSLContext", strict), serving(Bmc(), key, cert) as port:
+        assert look(port, each={"certificate": str(authority)})["verdict"] == "pass"
+        answer = look(port, each={"certificate": str(bmc_tls[1])})
+        assert found(answer)["bmc.access"][1].startswith("its certificate is refused: ")
 
 
 def test_silent_bmcs_delay_no_other(look):

@@ -16,6 +16,7 @@ ALICE, MALLORY = 65533, 65532
 NAME = "pytorch.sqsh"
 # Imports as enroot does: the file must not be there, and appears bit by bit.
 ENROOT = """#!/bin/sh
+if [ "$2" = --arch ]; then echo "$3" > "$LOG.arch"; set -- "$1" "$4" "$5" "$6"; fi
 [ "$1 $2" = "import -o" ] || exit 9
 case $4 in *broken*) echo half > "$3"; echo "[ERROR] no such image" >&2; exit 1 ;; esac
 [ ! -e "$3" ] || exit 8
@@ -60,6 +61,17 @@ def test_a_missing_image_is_imported_once(bring, images, tmp_path):
     (where,) = (tmp_path / "log").read_text().splitlines()
     assert where.startswith(f"{images}/.enroot-import-")
     assert bring()["changed"] is False
+
+
+def test_an_image_is_for_the_nodes_and_not_for_the_importing_host(bring, images, tmp_path):
+    image = {"name": NAME, "uri": "docker://x"}
+    assert (
+        "value of arch must be one of: x86_64, aarch64"
+        in (bring(images=[{**image, "arch": "arm64"}])["msg"])
+    )
+    assert bring(images=[{**image, "arch": "aarch64"}])["imported"] == [NAME]
+    assert (tmp_path / "log.arch").read_text() == "aarch64\n"
+    assert os.listdir(images) == [NAME]
 
 
 SQUATS = {

@@ -201,6 +201,33 @@ def test_a_gpu_that_was_busy_is_burned_once_it_is_free(node):
     assert node.burn(again_after_days=7, **given)["action"] == "report"
 
 
+@pytest.mark.parametrize(
+    ("wanted", "subject", "text"),
+    [
+        ({"slots": [f"0000:{bus}:00.0" for bus in BUSES]}, "gpu:dgx-01/2", "no GPU was there"),
+        ({"count": 8}, "node:dgx-01", "7 of 8 GPUs were there"),
+    ],
+)
+def test_a_gpu_that_was_gone_is_burned_once_it_is_back(node, wanted, subject, text):
+    """The others passed without it: back on the bus it must not count as burned."""
+    given = {"phases": ["gemm_bf16"], "again_after_days": 7, **wanted}
+    gone = "gpu.2.absent = 1\n"
+    node.state(gone)
+    assert node.burn(**given)["verdict"] == "not_measured"
+    lacking = [one for one in node.answer["records"] if one["status"] == "not_measured"]
+    text += " when this burn-in ran"
+    assert [(one["check"], one["subject"], one["text"]) for one in lacking] == [
+        ("burn.run", subject, text)
+    ]
+    # The others are not burned again as long as it is gone, nor by the task that waits.
+    assert node.burn(**given)["action"] == "report"
+    node.state("")
+    assert node.burn(again_if_unburned=False, **given)["action"] == "report"
+    assert node.burn(**given)["action"] == "start"
+    assert node.answer["verdict"] == "pass"
+    assert node.burn(**given)["action"] == "report"
+
+
 def test_bits_that_go_wrong_every_time_memory_and_ways(node):
     node.state(
         """\

@@ -39,7 +39,7 @@ def node(monkeypatch, tmp_path):
         "text_if_there",
         lambda path: really(str(tmp_path / "cmdline") if path == "/proc/cmdline" else path),
     )
-    monkeypatch.setattr(_kernel, "titles", lambda: ["slurmstepd: [7.batch]"])
+    monkeypatch.setattr(kernel_arguments.steps, "titles", lambda: ["slurmstepd: [7.batch]"])
     return tmp_path
 
 

@@ -19,6 +19,7 @@ from slurmctld_model import Machine, Slurmctld
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate import apply as _gate_apply
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate import policy as _gate
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate import reason as _reason
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.policy import (
     LEVELS,
     Verdict,
@@ -63,14 +64,14 @@ def held_although_good(world):
         verdict = world.verdicts.get(name)
         if verdict is None or verdict.at is None or not 0 <= now - verdict.at <= 14 * 86400:
             continue
-        if verdict.verdict == "fail":
+        if verdict.verdict == "fail" and node.base != "DOWN":
             assert node.drained, (name, verdict)
         good = verdict.verdict == "pass" and LEVELS.index(verdict.level) >= LEVELS.index(
             world.policy.level
         )
         ours = world.hand.get(name) == "gate" and name not in world.policy.spares
-        if good and ours and verdict.at > world.against.get(name, 0):
-            assert not node.drained, (name, verdict, node)
+        if good and ours and verdict.at > world.proven_after(name):
+            assert node.usable, (name, verdict, node)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -100,6 +101,10 @@ def test_these_runs_did_something():
     assert min(steps[what] for what in ("drain", "undrain", "reword")) > 50
     assert sum(world.refused for world in worlds) > 50
     assert sum(len(world.slurm.killed) for world in worlds) > 20
+    assert sum(world.lifted for world in worlds) > 20
+    assert {world.slurm.appends for world in worlds} == {True, False}
+    assert sum(world.replaced["gate"] for world in worlds) > 10
+    assert sum(world.replaced["operator"] for world in worlds) > 20
 
 
 # A gate that is broken in one place each; the watcher has to see every one of them.
@@ -145,7 +150,56 @@ def not_read_again(monkeypatch):
 
 
 def touches_what_is_down(monkeypatch):
-    monkeypatch.setattr(_gate, "hands_off", lambda node: False)
+    monkeypatch.setattr(_gate, "hands_off", lambda node, but=(): False)
+
+
+def lets_in_what_does_not_answer(monkeypatch):
+    real = _gate.hands_off
+    monkeypatch.setattr(_gate, "hands_off", lambda node, but=(): real(
+        node, (*but, "NOT_RESPONDING") if but else but
+    ))  # fmt: skip
+
+
+def touches_what_is_down_by_others(monkeypatch):
+    real = _gate.hands_off
+    monkeypatch.setattr(_gate, "hands_off", lambda node, but=(): real(node, ("DOWN",)))
+
+
+def undrains_what_is_down(monkeypatch):
+    real = _gate_apply.words_of
+    monkeypatch.setattr(_gate_apply, "words_of", lambda action: [
+        word.replace("RESUME", "UNDRAIN") for word in real(action)
+    ])  # fmt: skip
+
+
+def takes_words_of_others_for_slurms(monkeypatch):
+    monkeypatch.setattr(_reason, "as_written", lambda reason: reason.partition(" : ")[0])
+    monkeypatch.setattr(_gate, "as_written", lambda reason: reason)
+
+
+def takes_a_drain_of_slurm_for_its_own(monkeypatch):
+    real, ever = _gate.ours, _gate.Repaired("f", "x", ((0.0, 4e9),))
+    monkeypatch.setattr(_gate, "ours", lambda node, policy: real(
+        node, dataclasses.replace(policy, repaired={node.name: ever})
+    ))  # fmt: skip
+
+
+def takes_any_drain_of_slurm_of_a_repaired_node(monkeypatch):
+    real = _gate.ours
+    monkeypatch.setattr(_gate, "ours", lambda node, policy: real(node, dataclasses.replace(
+        policy,
+        repaired={
+            name: dataclasses.replace(one, boots=((0.0, 4e9),))
+            for name, one in policy.repaired.items()
+        },
+    )))  # fmt: skip
+
+
+def lets_in_by_evidence_from_before_the_boot(monkeypatch):
+    real = _gate._not_enough
+    monkeypatch.setattr(_gate, "_not_enough", lambda node, *rest: real(
+        dataclasses.replace(node, booted_at="1970-01-01T00:00:00"), *rest
+    ))  # fmt: skip
 
 
 def downs_instead(monkeypatch):
@@ -179,8 +233,11 @@ def new_nodes_are_not_drained(monkeypatch):
     [
         signature_not_compared, user_not_compared, old_evidence_taken,
         evidence_from_before_the_drain_taken, any_level_taken, no_limit, not_read_again,
-        touches_what_is_down, downs_instead, all_spares_in, not_measured_is_good_enough,
-        new_nodes_are_not_drained,
+        touches_what_is_down, lets_in_what_does_not_answer, touches_what_is_down_by_others,
+        undrains_what_is_down, takes_words_of_others_for_slurms,
+        takes_a_drain_of_slurm_for_its_own, takes_any_drain_of_slurm_of_a_repaired_node,
+        lets_in_by_evidence_from_before_the_boot, downs_instead, all_spares_in,
+        not_measured_is_good_enough, new_nodes_are_not_drained,
     ],
 )  # fmt: skip
 def test_a_broken_gate_is_seen(damage, monkeypatch):
@@ -231,3 +288,28 @@ def test_the_model_changes_what_scontrol_changes():
     slurm.crash("dgx-01")
     assert after("State=UNDRAIN")[0] == "DOWN+NOT_RESPONDING"
     assert slurm.killed == []
+
+
+@pytest.mark.parametrize(
+    ("service", "reason", "booted", "there"),
+    [
+        (1, "", False, ("IDLE", "")),
+        (1, "", True, ("DOWN", "Node unexpectedly rebooted")),
+        (1, "ours", False, ("DOWN+DRAIN", "ours : Not responding")),
+        (2, "ours", True, ("IDLE+DRAIN", "ours : Not responding")),
+        (2, "", True, ("IDLE", "")),
+    ],
+)
+def test_the_model_does_by_itself_what_slurmctld_does(service, reason, booted, there):
+    slurm = Slurmctld(["dgx-01"], return_to_service=service)
+    if reason:
+        slurm.update({"NodeName": "dgx-01", "State": "DRAIN", "Reason": reason}, "root")
+    slurm.crash("dgx-01")
+    slurm.register("dgx-01", booted)
+    env = {"TZ": "UTC", "SLURM_TIME_FORMAT": "standard"}
+    node = parse_nodes(slurm(["scontrol", "show", "node", "-o"], env=env).out)["dgx-01"]
+    assert (node.state, node.reason) == there
+    slurm.register("dgx-01", lacks="Low CPUs")
+    node = slurm.nodes["dgx-01"]
+    assert ("INVALID_REG" in node.flags, node.reason, node.by) == (True, "Low CPUs", "slurm")
+    assert slurm.update({"NodeName": "dgx-01", "State": "RESUME"}, "root")

@@ -214,7 +214,19 @@ def test_only_a_refusal_can_come_from_the_export(number: int, squashed: bool):
     assert str(error).endswith("write a folder that root can read")
 
 
-LEFT = "slurm_controllers: head-01 is left out, but its slurmctld has the jobs; stop it"
+LEFT = (
+    "slurm_controllers: head-01 is left out, but its slurmctld has the jobs; run "
+    "`systemctl disable --now slurmctld` there, and copy its "
+)
+BOTH = (
+    "slurm_controllers: head-01 and head-02 are left out, but slurmctld there has the jobs; run "
+    "`systemctl disable --now slurmctld` there, and copy its "
+)
+BESIDE = (
+    "slurm_controllers: head-02 is left out, but its slurmctld would take control; run "
+    "`systemctl disable --now slurmctld` there"
+)
+TAKEN = BESIDE.replace("would take control", "has the jobs")
 LATER = "slurm_controllers: head-02 is first, but slurmctld has the jobs on head-01"
 
 
@@ -227,12 +239,17 @@ LATER = "slurm_controllers: head-02 is first, but slurmctld has the jobs on head
         pytest.param(["head-01"], 1, ["head-01", "head-02"], "", "", id="one behind it"),
         pytest.param(["head-01", "head-02"], 1, ["head-02"], LEFT, LEFT, id="without the first"),
         pytest.param(["head-01", "head-02"], 0, ["head-02"], "", LATER, id="the first is dead"),
-        pytest.param(["head-01", "head-02"], 1, ["head-01"], "", "", id="without the second"),
+        pytest.param(["head-01", "head-02"], 1, ["head-01"], BESIDE, BESIDE, id="the second"),
+        pytest.param(["head-01", "head-02"], 0, ["head-01"], TAKEN, TAKEN, id="the second rules"),
+        pytest.param(["head-01", "head-02"], 1, ["head-01", "head-03"], BESIDE, BESIDE,
+                     id="another second"),
+        pytest.param(["head-01", "head-02"], 2, ["head-01"], "", "", id="the second is off"),
+        pytest.param(["head-01", "head-02"], 1, ["head-03"], BOTH, BOTH, id="others than both"),
         pytest.param(["HEAD-02.example"], 1, ["head-02"], "", "", id="another spelling"),
         pytest.param([], 0, ["head-02"], "", "", id="none answers"),
         pytest.param(["head-01"], 1, [], "", "", id="not asked"),
     ],
-)
+)  # fmt: skip
 def test_no_slurmctld_begins_while_another_has_the_jobs(
     tmp_path, monkeypatch, run_module, there, up, declared, with_jobs, without, jobs
 ):
@@ -244,7 +261,8 @@ def test_no_slurmctld_begins_while_another_has_the_jobs(
     shown = [f"SlurmctldHost[{n}]        = {host}(10.0.0.{n})" for n, host in enumerate(there)]
     config = "\n".join([*shown, f"StateSaveLocation       = {state}", "ClusterName = demo"])
     pings = [
-        f"Slurmctld(x) at {host} is {'UP' if up or n else 'DOWN'}" for n, host in enumerate(there)
+        f"Slurmctld(x) at {host} is {'UP' if up == 1 or n == (up == 0) else 'DOWN'}"
+        for n, host in enumerate(there)
     ]
     tools = tmp_path / "bin"
     tools.mkdir()

@@ -10,7 +10,16 @@ import random
 import socket
 
 import pytest
-from ufm_server import PASSWORD, TOKEN, USER, UfmModel, certificate, serving
+from ufm_server import (
+    PASSWORD,
+    TOKEN,
+    USER,
+    UfmModel,
+    as_python_3_13,
+    certificate,
+    plain_authority,
+    serving,
+)
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._ufm import apply
 from ansible_collections.baremetal.dgx.plugins.modules import ufm_partitions
@@ -141,6 +150,16 @@ def test_wrong_partitions(bring, partitions, words):
 def test_all_mistakes_at_once(bring):
     result = bring(UfmModel(), partitions=[{"pkey": "0x0"}, {"pkey": "0x10", "full": ["x", "y"]}])
     assert len(result["msg"].splitlines()) == 3
+
+
+def test_an_authority_that_python_3_13_refuses_is_named_with_its_remedy(run_module, tmp_path):
+    key, cert, authority = plain_authority(tmp_path)
+    with as_python_3_13(), serving(UfmModel(), key, cert) as url:
+        given = {"url": url, "ca_certificate": authority.read_text(), "token": TOKEN}
+        result = run_module(ufm_partitions.main, {**given, "partitions": WANTED})
+    assert result["failed"]
+    assert "key usage extension" in result["msg"]
+    assert "-addext keyUsage=critical,keyCertSign,cRLSign" in result["msg"]
 
 
 def test_a_wrong_account_is_one_line_without_it(bring):

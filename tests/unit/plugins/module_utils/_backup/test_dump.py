@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,6 +57,33 @@ def test_a_dump_is_counted_and_loads_as_it_was(server: str, settings: Settings) 
     loaded = dump.load_scratch(run, path, settings.work_dir, 60)
     assert loaded == TABLES
     assert os.listdir(settings.work_dir) == ["dump.sql"], "nothing is left of the scratch server"
+
+
+def test_a_server_of_enterprise_linux_is_found(
+    server: str, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its path is /usr/libexec, which no PATH has."""
+    path = str(Path(settings.work_dir) / "dump.sql")
+    dump.make(run, Database("slurm_acct_db", socket=server), path, 60)
+    folders = {name: tmp_path / name for name in ("bin", "libexec")}
+    for name in ("sh", "timeout", "tail", "sleep", "mariadb", "mariadbd"):
+        folder = folders["libexec" if name == "mariadbd" else "bin"]
+        folder.mkdir(exist_ok=True)
+        found = shutil.which(name)
+        assert found
+        (folder / name).symlink_to(found)
+
+    def no_more(argv: Sequence[str], timeout_s: float = 0, env: object = None) -> CommandResult:
+        done = subprocess.run(
+            argv, env={"PATH": str(folders["bin"])}, timeout=timeout_s, capture_output=True,
+            text=True, check=False,
+        )  # fmt: skip
+        return CommandResult(tuple(argv), ENDED, done.returncode, done.stdout, done.stderr)
+
+    with pytest.raises(UnansweredError, match="mariadbd is not installed"):
+        dump.load_scratch(no_more, path, settings.work_dir, 60)
+    monkeypatch.setattr(dump, "_LIBEXEC", str(folders["libexec"]))
+    assert dump.load_scratch(no_more, path, settings.work_dir, 60) == TABLES
 
 
 def test_a_dump_that_was_cut(server: str, settings: Settings) -> None:

@@ -46,7 +46,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import (
     run,
 )
 
-from .conftest import job_state
+from .conftest import PASSPHRASE, job_state
 
 pytestmark = pytest.mark.slow
 DAY_S = 86400
@@ -140,6 +140,97 @@ def test_old_copies_are_forgotten_after_a_proof(settings: Settings) -> None:
         assert main.make_copies(settings, run) == []
     assert main.tidy(settings, run, main.prove(settings, run)) == []
     assert [one.job for one in Repository(settings, run).snapshots()] == [12, 13]
+
+
+def test_what_is_not_measured_keeps_old_copies_and_is_named(settings: Settings) -> None:
+    """The newest copies may be the bad ones; the repository grows until a person looks."""
+    for number in (11, 12, 13):
+        Path(settings.state_dir, "job_state").write_bytes(job_state(number))
+        assert main.make_copies(settings, run) == []
+    passed, *more = main.prove(settings, run)
+    records = [replace(passed, check="backup.database", status=NOT_MEASURED), *more]
+    (line,) = main.tidy(settings, run, records)
+    assert line.startswith("old copies are not removed until a proof passes")
+    assert line.endswith("backup.database must pass first")
+    assert len(Repository(settings, run).snapshots()) == 3
+    assert main.tidy(replace(settings, tidies=False), run, records) == []
+
+
+@pytest.mark.parametrize(
+    ("new", "copies_are_there", "refused"),
+    [
+        (PASSPHRASE, True, ""),
+        ("made again, of some length", True, "passphrase is not that of the repository"),
+        ("made again, of some length", False, "there is no repository"),
+    ],
+)
+def test_a_passphrase_that_opens_no_copy_replaces_none(
+    settings: Settings, tmp_path: Path, capsys: pytest.CaptureFixture[str], new: str,
+    copies_are_there: bool, refused: str,
+) -> None:  # fmt: skip
+    stage = tmp_path / "stage"
+    stage.mkdir()
+    config = stage / "cluster-backup.json"
+    names = ("repository", "password_file", "work_dir")
+    config.write_text(json.dumps({**GOOD, **{name: getattr(settings, name) for name in names}}))
+    if not copies_are_there:
+        Path(settings.repository).rename(f"{settings.repository}-elsewhere")
+    (stage / "password").write_text(f"{new}\n")
+    words = ["--config", str(config), "check-config", "--passphrase", str(stage / "password")]
+    assert main.main(words) == (3 if refused else 0)
+    reported = capsys.readouterr().err
+    assert refused in reported
+    assert (f"is not what {settings.password_file} of this host has" in reported) is bool(refused)
+    assert new not in reported
+
+
+def test_a_passphrase_that_was_added_to_the_repository_is_taken(
+    settings: Settings, tmp_path: Path
+) -> None:
+    """With the key and the known hosts that come with it, and on a host that has none yet."""
+    stage = tmp_path / "stage"
+    stage.mkdir()
+    former = Path(settings.password_file)
+    (stage / "password").write_text(former.read_text())
+    former.write_text("former one\n")
+    folder = f"{former.parent}/"
+    secured = replace(settings, options=[f"sftp.command=ssh -i {folder}id -s sftp"])
+    asked: list[str] = []
+
+    def noted(argv: Sequence[str], *words: Any, **named: Any) -> CommandResult:
+        asked.extend(argv)
+        return run(argv, *words, **named)
+
+    main.require_same_word(secured, noted, str(stage / "password"))
+    assert f"sftp.command=ssh -i {stage}/id -s sftp" in asked
+    former.unlink()
+    (stage / "password").write_text("the first one\n")
+    main.require_same_word(secured, run, str(stage / "password"))
+
+
+def test_a_repository_is_of_the_format_that_each_release_reads(bare: Settings) -> None:
+    assert main.make_copies(bare, run) == []
+    config = Repository(bare, run).call("cat", "config").out
+    assert json.loads(config)["version"] == 1
+
+
+def test_restic_before_0_14_knows_one_format_alone(bare: Settings) -> None:
+    def old(argv: Sequence[str], *words: Any, **named: Any) -> CommandResult:
+        if "--repository-version=1" in argv:
+            reported = "unknown flag: --repository-version\n"
+            return CommandResult(tuple(argv), ENDED, 1, "", reported)
+        return run(argv, *words, **named)
+
+    assert main.make_copies(bare, old) == []
+
+
+def test_a_repository_of_a_newer_restic_is_named_with_its_remedy(settings: Settings) -> None:
+    def old(argv: Sequence[str], *words: Any, **named: Any) -> CommandResult:
+        reported = "Fatal: config cannot be loaded: unsupported repository version\n"
+        return CommandResult(tuple(argv), ENDED, 1, "", reported)
+
+    (problem,) = main.make_copies(settings, old)
+    assert "install restic 0.14 or later on this host" in problem
 
 
 def test_the_records_of_a_proof_come_before_what_keeps_old_copies(

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import struct
+from itertools import permutations
 
 import pytest
 from burned_node import GPUS, H100, burnt, hbm, product
@@ -309,12 +310,56 @@ def test_cut_short_is_not_measured():
 
 
 def test_numbers_of_slots():
-    """GPU 0 of the profile is gone: the others keep their numbers."""
+    """GPU 0 of the profile is gone: the others keep their numbers, and it has a record."""
     state = burnt()
     slots = ["1a:00.0", "0000:1B:00.0", "43:00.0", "00000000:52:00.0", "61:00.0"]
     state.ended[GPUS[0]] = {"reason": "hang", "text": "printed nothing"}
-    assert judged(state, "not_measured", slots=slots) == {("1", "burn.run")}
+    assert judged(state, "not_measured", slots=slots) == {("0", "burn.run"), ("1", "burn.run")}
     assert judged(state, "not_measured") == {("0", "burn.run")}
+
+
+def test_a_slot_without_a_gpu_is_not_measured():
+    state = burnt()
+    assert judged(state, "not_measured", slots=GPUS) == set()
+    gone = GPUS[2]
+    for kept in (state.gpus, state.seen, state.sums):
+        for name in [one for one in kept if gone in one]:
+            del kept[name]
+    assert judged(state, "not_measured", slots=GPUS) == {("2", "burn.run")}
+    assert {number for number, _check in judged(state, "pass", slots=GPUS)} == {"0", "1", "3"}
+    # NVML still counted it, and could not tell its address.
+    state.left["index 2"] = {"reason": "lost", "text": "GPU is lost"}
+    state.gpus["index 2"] = {"index": 2}
+    records = judge_burn("dgx-01", state, lambda _name: None, slots=GPUS)
+    (left,) = [one.text for one in records if (one.subject[-1], one.check) == ("2", "burn.run")]
+    assert left == "GPU is lost"
+    # Who names the GPUs to burn asks for no others.
+    state = burnt(settings={"gpus": tuple(GPUS[:2])})
+    assert judged(state, "not_measured", slots=GPUS) == set()
+
+
+def test_a_profile_without_addresses_has_a_count():
+    state = burnt()
+    assert judged(state, "not_measured", count=4) == set()
+    records = judge_burn("dgx-01", state, lambda _name: None, count=5)
+    lacking = [(one.subject, one.check, one.text) for one in records if one.status != "pass"]
+    text = "4 of 5 GPUs were there when this burn-in ran"
+    assert lacking == [("node:dgx-01", "burn.run", text)]
+    # Where the slots are known, each has its record; who names the GPUs asks for no others.
+    assert judged(state, "not_measured", slots=[*GPUS, "71:00.0"], count=5) == {("4", "burn.run")}
+    state = burnt(settings={"gpus": tuple(GPUS[:2])})
+    assert judged(state, "not_measured", count=5) == set()
+
+
+def test_a_gpu_of_another_address_has_no_number_of_a_slot():
+    state = burnt()
+    slots = [*GPUS[:2], "0c:00.0", GPUS[3]]
+    found = [
+        (one.check, one.subject) for one in judge_burn("n", state, lambda _: None, slots=slots)
+    ]
+    assert len(set(found)) == len(found)
+    assert judged(state, "not_measured", slots=slots) == {("2", "burn.run")}
+    assert ("4", "burn.run") in judged(state, "pass", slots=slots)
 
 
 def test_majority_of_bits():
@@ -333,9 +378,19 @@ def test_majority_of_bits():
     assert [one.subject for one in failed] == ["gpu:dgx-01/3"]
     assert failed[0].text.endswith("this one differs in 1 rows, the first row 2 column 2")
 
-    # Another kernel gives other bits, and two against two say nothing.
+    # Another kernel gives other bits.
     state.sums[key(GPUS[3], "entropy_bf16")].digests["0"]["algorithm"] = "b"
-    assert not [one for one in judge_burn("n", state, files.get) if one.status == "fail"]
+    assert {one.status for one in judge_burn("n", state, files.get)} == {"pass"}
+    # Of two against two, and of one against one, each may be wrong.
+    state.sums[key(GPUS[2], "entropy_bf16")].digests["0"].update(digest="bad", algorithm="b")
+    assert {one.status for one in judge_burn("n", state, files.get)} == {"pass"}
+    state.sums[key(GPUS[2], "entropy_bf16")].digests["0"]["digest"] = "good"
+    records = [one for one in judge_burn("n", state, files.get) if one.status != "pass"]
+    assert [(one.subject, one.check, one.status) for one in records] == [
+        (f"gpu:n/{number}", "burn.entropy_bf16", "not_measured") for number in (2, 3)
+    ]
+    text = "2 GPUs gave 2 answers to data set 0, and no more than half agree"
+    assert {one.text for one in records} == {text}
 
 
 def test_alike_on_all_is_systematic_only_when_the_same():
@@ -387,6 +442,29 @@ def test_pairs_of_those_that_are_left():
     del state.sums[pair_key(GPUS[1], GPUS[2])]
     assert ("3", "burn.peers") in judged(state, "pass")
     assert {("1", "burn.peers"), ("2", "burn.peers")} <= judged(state, "not_measured")
+
+
+def test_pairs_that_another_gpu_spoils_prove_none_good():
+    state = burnt()
+    state.settings = Settings(phases=("peers",))
+    line = {"event": "beat", "copied": 385, "copy_ms": 1e-6}
+    error = {"event": "error", "what": "peer", "word": 7, "bits": "0x20", "wrong_words": 1}
+    for pair in permutations(GPUS, 2):
+        add(state.sum_of(pair_key(*pair)), line)
+    for other in GPUS[1:3]:
+        add(state.sum_of(pair_key(GPUS[0], other)), error)
+        add(state.sum_of(pair_key(other, GPUS[0])), error)
+    assert judged(state) == {("0", "burn.peers")}
+    records = judge_burn("dgx-01", state, lambda _name: None)
+    passed = {one.subject[-1]: one.text for one in records if one.check == "burn.peers"}
+    assert (passed["1"], passed["3"]) == ("4 pairs verified", "6 pairs verified")
+    # With the others given up, GPU 1 has no pair but those with the one to blame.
+    for other in GPUS[2:]:
+        state.ended[other] = {"reason": "hang", "text": "printed nothing"}
+        for pair in ((GPUS[1], other), (other, GPUS[1])):
+            del state.sums[pair_key(*pair)]
+    assert judged(state) == {("0", "burn.peers")}
+    assert ("1", "burn.peers") in judged(state, "not_measured")
 
 
 @pytest.mark.parametrize(

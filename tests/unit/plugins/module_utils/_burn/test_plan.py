@@ -231,6 +231,8 @@ def test_a_burn_in_counts_for_days(tmp_path, state, age_days, days, again):
         "again_if_unburned": True,
         "folder": str(tmp_path),
         "thresholds": {},
+        "slots": [],
+        "count": 0,
     }
     assert is_again(options, kept, 2e9) is again
     # Begun again, an interrupted one would forget the fault that no report had.
@@ -276,6 +278,8 @@ def test_a_burn_in_that_left_gpus_unburned_does_not_count(
         "again_if_unburned": if_unburned,
         "folder": str(tmp_path),
         "thresholds": {},
+        "slots": [],
+        "count": 0,
     }
     kept = State(plans.Settings(), state, updated=2e9, **gpus)
     assert is_again(options, kept, 2e9) is again

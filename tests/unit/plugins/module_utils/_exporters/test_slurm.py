@@ -120,6 +120,10 @@ def test_what_slurm_does_not_tell_by_itself() -> None:
         # Of another node, and edited: what it is now is not known.
         (write_reason("dgx-02", SPARE, "spare, ready"), "dgx-gate"),
         ("dgx-gate: spare, ready", "dgx-gate"),
+        ("dgx-upgrade: install_gpu_stack", "dgx-upgrade"),
+        ("dgx-power: off", "dgx-power"),
+        ("dgx-firmware: bios", "dgx-firmware"),
+        ("dgx-upgrade of Ann", "operator"),
     ],
 )
 def test_whom_a_reason_of_the_gate_makes_the_owner(reason: str, owner: str) -> None:
@@ -127,6 +131,20 @@ def test_whom_a_reason_of_the_gate_makes_the_owner(reason: str, owner: str) -> N
     found, _problems = metrics(Slurm(scontrol_show=line))
     labels = {"node": "dgx-01", "state": "drained", "owner": owner, "reason": reason}
     assert value(found, f"{OURS}_node_unfit", **labels) == 1
+
+
+@pytest.mark.parametrize(
+    ("rest", "held"),
+    [
+        ("ReservationName=dgx-validate_repair-1_dgx-01", 1),
+        ("ReservationName=project-7", None),
+        ("Reason=see ReservationName=dgx-validate_x [root@2026-11-21T11:12:01]", None),
+    ],
+)
+def test_what_a_run_has_reserved_is_held(rest: str, held: int | None) -> None:
+    found, _problems = metrics(Slurm(scontrol_show=node("dgx-01", "IDLE+DRAIN+RESERVED", rest)))
+    labels = frozenset({("node", "dgx-01"), ("state", "held")})
+    assert found.get((f"{OURS}_node_state", labels)) == held
 
 
 @pytest.mark.parametrize("native", [False, True])

@@ -4,11 +4,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
-import time
-from pathlib import Path
 
 import pytest
 
@@ -18,9 +14,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._host.kernel_argumen
     grub_words,
     grubby_words,
     missing,
-    running_steps,
     split_line,
-    titles,
     unwanted,
 )
 
@@ -158,38 +152,3 @@ def test_grub_words_are_those_of_the_first_entry():
 def test_grubby_words():
     text = 'index=0\nkernel="/boot/a"\nargs="ro iommu=pt"\nindex=1\nargs="ro $tuned_params"\n'
     assert grubby_words(text) == [["ro", "iommu=pt"], ["ro", "$tuned_params"]]
-
-
-def test_running_steps():
-    found = [
-        "slurmstepd: [4711.batch]",
-        "slurmstepd: [4711.extern]",
-        "/usr/sbin/slurmstepd infinity",
-        "slurmstepd infinity",
-        "/usr/sbin/slurmd --systemd",
-    ]
-    assert running_steps(found) == ["4711.batch", "4711.extern"]
-
-
-@pytest.mark.parametrize(("uids", "counts"), [
-    ((65534, 65534), False),
-    # A program of the user that is set-uid, and a step that acts as its job's user.
-    ((65534, 0), False), ((0, 65534), True), ((0, 0), True),
-])  # fmt: skip
-def test_a_title_that_a_user_has_given_to_a_process_is_no_step(as_user, uids, counts):
-    assert as_user
-    real, effective = uids
-    title = f"slurmstepd: [{os.getpid()}.{real}-{effective}]"
-    child = os.fork()
-    if not child:
-        os.setresuid(real, effective, 0)
-        os.execv("/bin/sleep", [title, "60"])
-    try:
-        for _wait in range(200):
-            if Path(f"/proc/{child}/cmdline").read_text().startswith(title):
-                break
-            time.sleep(0.01)
-        assert (running_steps([title])[0] in running_steps(titles())) is counts
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)

@@ -28,6 +28,9 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._nccl.nccl_tests imp
     published_for,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._nccl.thresholds import PUBLISHED
+from ansible_collections.baremetal.dgx.plugins.module_utils._nccl.without_mpi import (
+    parent as without_mpi,
+)
 
 QUESTION = Question("nccl.busbw", "bus bandwidth", ">=", 460.0, "GB/s", "a test", "look: there")
 SIZE = 8 << 30
@@ -185,6 +188,22 @@ def test_a_build_without_mpi_is_noticed():
     nameless = table(row()).replace(ranks(), "")
     assert "2 tables" in judged(nameless * 2)["nccl.run"].text
     assert "nccl.run" not in judged(nameless)
+
+
+@pytest.mark.parametrize("question", [QUESTION, None])
+def test_one_rank_has_no_bus_bandwidth(question):
+    alone = table(row(busbw=0.0)).replace(ranks(), ranks(1))
+    assert statuses(judged(alone, question=question, count=1)) == {"nccl.correct": PASS}
+    wrong = table(row(busbw=0.0, wrong="3")).replace(ranks(), ranks(1))
+    assert statuses(judged(wrong, question=question, count=1)) == {"nccl.correct": FAIL}
+    states = [without_mpi.RankState(sums={SIZE: {"bad_rows": 0, "time_us": 9.0}}, done=True)] * 2
+    gpus = ["gpu:dgx-00/1", "gpu:dgx-00/2"]
+    for count, checks in (
+        (2, ["nccl.correct", "nccl.correct", "nccl.busbw"]),
+        (1, ["nccl.correct"]),
+    ):
+        found = without_mpi.judge(states[:count], "dgx-00", gpus[:count], SIZE, question, [[]] * 2)
+        assert [record.check for record in found] == checks
 
 
 def test_ranks_that_share_a_gpu():

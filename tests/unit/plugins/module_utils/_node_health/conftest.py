@@ -21,7 +21,7 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._programs import pro
 
 SCONTROL = ROOT / "tests" / "models" / "scontrol.py"
 MOUNTINFO = "36 35 98:0 / {} rw,noatime master:1 - nfs4 storage:/home rw\n"
-TRACKING = "0A4D0001,10.77.0.1,3,1732180000.1,{},0.00001,0.00002,1.5,0.01,0.1,0.001,0.002,64.0,{}"
+TRACKING = "0A4D0001,10.77.0.1,3,$(date +%s).1,{},0.00001,0.00002,1.5,0.01,0.1,0.001,0.002,64.0,{}"
 
 
 class Node:
@@ -35,11 +35,13 @@ class Node:
             one.mkdir()
         self.slurm = folder / "slurm.json"
         self.set_slurm()
-        self.tool("chronyc", f"echo '{TRACKING.format('0.000012', 'Normal')}'")
+        self.tool("chronyc", f"echo {TRACKING.format('0.000012', 'Normal')}")
         self.tool(
             "systemctl", "printf 'Id=munge.service\\nLoadState=loaded\\nActiveState=active\\n'"
         )
         self.tool("scontrol", f'exec {sys.executable} -IS {SCONTROL} {self.slurm} "$@"')
+        self.tool("squeue", f"test $4 = dgx-01 && cat {folder}/jobs")
+        (folder / "jobs").write_text("")
         (folder / "mountinfo").write_text(MOUNTINFO.format(self.home))
         self.fstab = folder / "fstab"
         self.fstab.write_text("")

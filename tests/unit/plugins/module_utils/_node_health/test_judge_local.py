@@ -225,8 +225,16 @@ def test_memory_and_cpus_without_a_question_are_not_judged():
 @pytest.mark.parametrize(
     ("tracking", "found"),
     [
-        ("A,b,3,1.0,-0.05,0,0,0,0,0,0,0,64,Normal", ["pass"]),
-        ("A,b,3,1.0,-0.15,0,0,0,0,0,0,0,64,Insert second", ["fail"]),
+        ("A,b,3,99990.0,-0.05,0,0,0,0,0,0,0,64,Normal", ["pass"]),
+        ("A,b,3,99990.0,-0.15,0,0,0,0,0,0,0,64,Insert second", ["fail"]),
+        # Its servers are gone, and it goes on by their last answer.
+        ("A,b,3,70000.0,0.000000012,0,0,0,0,0,0,3.9,1024.5,Normal", ["not_measured"]),
+        ("A,b,3,170000.0,0.000000012,0,0,0,0,0,0,3.9,1024.5,Normal", ["not_measured"]),
+        ("A,b,3,70000.0,-0.15,0,0,0,0,0,0,3.9,1024.5,Normal", ["fail"]),
+        # Started just now, a poll of hours, and the source of a site without servers.
+        ("A,b,3,99999.0,0.0,0,0,0,0,0,0,0,0.0,Normal", ["pass"]),
+        ("A,b,3,70000.0,0.01,0,0,0,0,0,0,0,16384.0,Normal", ["pass"]),
+        ("7F7F0101,,10,99940.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,Normal", ["pass"]),
         (",,0,0.0,0.0,0,0,0,0,0,0,0,0,Not synchronised", ["not_measured"]),
         ("A,b,3,1.0,-0.05", ["not_measured"]),
         ("", ["not_measured"]),
@@ -234,13 +242,20 @@ def test_memory_and_cpus_without_a_question_are_not_judged():
 )
 def test_the_clock(tracking, found):
     result = CommandResult(("chronyc",), ENDED, 0, tracking + "\n")
-    assert [one.status for one in local.judge_clock("n", 0.1, result)] == found
+    assert [one.status for one in local.judge_clock("n", 0.1, result, 1e5)] == found
+
+
+def test_a_host_that_was_not_synchronised_tells_no_time_of_silence():
+    tracking = ",,0,0.0,0.0,0.0,0.0,0.0,0.0,0.0,1.0,1.0,0.0,Not synchronised\n"
+    result = CommandResult(("chronyc",), ENDED, 0, tracking)
+    (record,) = local.judge_clock("n", 0.1, result, 1.8e9)
+    assert record.text == "offset of the clock; chrony says Not synchronised"
 
 
 @pytest.mark.parametrize("outcome", [MISSING, TIMED_OUT])
 def test_a_tool_that_does_not_end_measures_nothing(outcome):
     result = CommandResult(("chronyc",), outcome, out="A,b,3,1.0,9,0,0,0,0,0,0,0,64,Normal")
-    assert [one.status for one in local.judge_clock("n", 0.1, result)] == ["not_measured"]
+    assert [one.status for one in local.judge_clock("n", 0.1, result, 1e5)] == ["not_measured"]
     assert [one.status for one in local.judge_services("n", ["a"], result)] == ["not_measured"]
 
 

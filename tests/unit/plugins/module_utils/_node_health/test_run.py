@@ -23,6 +23,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._core.child import (
     start_of,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.lock import host_lock
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.names import boot_id
 from ansible_collections.baremetal.dgx.plugins.module_utils._gpu.load import loading
 from ansible_collections.baremetal.dgx.plugins.module_utils._node_health import (
     questions as _health_ask,
@@ -37,7 +38,11 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.run imp
     HELD,
     OK,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.state import lock_name
+from ansible_collections.baremetal.dgx.plugins.module_utils._node_health.state import (
+    Hung,
+    change_state,
+    lock_name,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import (
     ITSELF,
     write_reason,
@@ -212,6 +217,56 @@ def test_the_timer_alone_asks_the_bmc_and_drains_nothing(node):
     assert node.in_slurm == ("IDLE", "")
 
 
+def test_a_declared_bmc_that_the_kernel_has_not_found_is_not_measured(node):
+    node.tool("ipmitool", "echo 'Could not open device at /dev/ipmi0' >&2; exit 1")
+    assert node.run("timer") == OK
+    assert node.odd("timer") == {}
+    node.config["bmc"] = True
+    assert node.run("timer") == OK
+    assert node.odd("timer") == {("node:dgx-01", "host.sensors"): "not_measured"}
+    assert node.run("health") == OK
+    assert 'finding{check="host.sensors"' in node.metrics.read_text()
+
+
+def test_the_timer_alone_asks_the_disks_and_drains_nothing(node):
+    worn = FIXTURES / "smartctl" / "nvme-7.4-worn.json"
+    node.tool("smartctl", f"test $3 = /dev/nvme0 && cat {worn} && exit 8; exit 2")
+    for number in range(2):
+        (node.folder / f"sys/class/nvme/nvme{number}").mkdir(parents=True)
+    assert node.run("timer") == OK
+    assert node.odd("timer") == {}
+    node.config["nvme"] = {"count": 3, "wear_percent": 200}
+    assert node.run("timer") == FAILED
+    disk = "nvme:dgx-01/EX0704008"
+    assert node.odd("timer") == {
+        ("node:dgx-01", "nvme.present"): "fail",
+        (disk, "nvme.critical_warning"): "fail",
+        (disk, "nvme.spare"): "fail",
+        ("nvme:dgx-01/nvme1", "nvme.read"): "not_measured",
+    }
+    assert node.in_slurm == ("IDLE", "")
+    assert node.run("health") == OK
+    finding = f'finding{{check="nvme.spare",subject="{disk}",status="fail"}} 1'
+    assert finding in node.metrics.read_text()
+
+
+def test_a_disk_that_hangs_hides_neither_the_others_nor_their_count(node):
+    worn = FIXTURES / "smartctl" / "nvme-7.4-worn.json"
+    node.tool("smartctl", f"cat {worn}")
+    for number in range(2):
+        (node.folder / f"sys/class/nvme/nvme{number}").mkdir(parents=True)
+    node.config["nvme"] = {"count": 2}
+    with subprocess.Popen(["sleep", "60"]) as before:
+        with change_state(str(node.state), boot_id()) as state:
+            state.hung["nvme:nvme0"] = Hung(0.0, Process(before.pid, start_of(before.pid)))
+        assert node.run("timer") == FAILED
+        before.kill()
+    found = {one["check"]: one["status"] for one in node.records("timer")}
+    assert found["nvme.present"] == "pass"
+    assert found["nvme.spare"] == "fail"
+    assert found["health.nvme"] == "not_measured"
+
+
 def test_what_the_timer_found_before_a_boot_is_left_out(node, monkeypatch):
     _with_bmc(node, "broken.txt")
     node.run("timer")
@@ -255,7 +310,7 @@ def test_a_boot_leaves_the_timer_time_to_run(node, monkeypatch):
     assert float(line[len(stamp) :]) == pytest.approx(time.time() - 30, abs=10)
 
 
-@pytest.mark.parametrize("question", ["sensors", "ib"])
+@pytest.mark.parametrize("question", ["sensors", "nvme", "ib"])
 def test_what_hangs_in_each_run_of_the_timer_stays_in_the_metrics(node, question):
     """NodeNotMeasured asks for two hours of it."""
     node.run("timer")
@@ -581,6 +636,80 @@ def test_a_job_that_starts_during_the_checks_has_left_nothing(
     assert ("DRAIN" in node.in_slurm[0]) == (status == FAILED)
 
 
+def _step(node):
+    """Start a step, as root has it in its table of processes."""
+    folder = node.folder / "proc/4711"
+    folder.mkdir()
+    (folder / "cmdline").write_text("slurmstepd: [812.batch]\0")
+    (node.folder / "jobs").write_text("812\n")
+
+
+@pytest.mark.parametrize("meanwhile", [False, True])
+@pytest.mark.parametrize(
+    "change", [_step, lambda node: node.set_slurm("IDLE+MAINTENANCE")], ids=["suspended", "window"]
+)
+def test_a_job_that_is_suspended_and_an_operator_have_left_nothing(
+    node, monkeypatch, change, meanwhile
+):
+    """Slurm calls a node idle whose jobs are suspended."""
+    node.hardware.state(PROCESS)
+    node.show_host()
+    real = _health_ask.sweep
+
+    def sweep(*words):
+        change(node)
+        return real(*words)
+
+    if meanwhile:
+        monkeypatch.setattr(_health_ask, "sweep", sweep)
+    else:
+        change(node)
+    assert node.run("health") == OK
+    found = {one["status"] for one in node.records() if one["check"] == "gpu.processes"}
+    assert found == ({"pass", "not_measured"} if meanwhile else set())
+    assert "DRAIN" not in node.in_slurm[0]
+
+
+@pytest.mark.parametrize(
+    ("squeue", "status", "kept"),
+    [("true", FAILED, "fail"), ("exit 1", OK, "not_measured")],
+    ids=["over", "unknown"],
+)
+def test_the_step_of_a_job_that_is_over_hides_nothing(node, squeue, status, kept):
+    """Its process cannot be ended, and holds the GPU."""
+    node.hardware.state(PROCESS)
+    node.show_host()
+    _step(node)
+    node.tool("squeue", squeue)
+    assert node.run("health") == status
+    assert node.odd()[("gpu:dgx-01/2", "gpu.processes")] == kept
+    assert ("DRAIN" in node.in_slurm[0]) == (status == FAILED)
+
+
+def test_without_a_step_the_jobs_of_the_cluster_are_not_asked_for(node):
+    node.tool("squeue", f"touch {node.folder}/asked")
+    assert node.run("health") == OK
+    assert not (node.folder / "asked").exists()
+
+
+@pytest.mark.parametrize("name", ["nv-hostengine", "slurmstepd"])
+def test_a_process_whose_title_does_not_come_back_holds_up_nothing(node, monkeypatch, name):
+    monkeypatch.setattr(_health_run, "_STEPS_S", 0.3)
+    folder = node.folder / "proc/4711"
+    folder.mkdir()
+    os.mkfifo(folder / "cmdline")
+    (folder / "status").write_text(f"Name:\t{name}\nUid:\t0\t0\t0\t0\n")
+    node.hardware.state(PROCESS)
+    node.show_host()
+    node.tool("squeue", "exit 1")
+    began = time.monotonic()
+    found = OK if name == "slurmstepd" else FAILED
+    assert node.run("health") == found
+    assert time.monotonic() - began < 10
+    kept = {OK: "not_measured", FAILED: "fail"}
+    assert node.odd()[("gpu:dgx-01/2", "gpu.processes")] == kept[found]
+
+
 @pytest.mark.parametrize("begins", ["before", "meanwhile", "never"])
 def test_a_test_of_this_collection_is_no_job_that_left_something(node, monkeypatch, begins):
     """validate_nodes loads drained nodes, too, and over SSH some in service."""
@@ -666,11 +795,52 @@ def test_its_own_drain_is_taken_back_by_a_pass_when_told_so(drained):
     assert drained.in_slurm == ("IDLE", "")
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda node: node.set_slurm("IDLE+DRAIN+MAINTENANCE", node.in_slurm[1]),
+        lambda node: node.set_slurm("MIXED+DRAIN", node.in_slurm[1]),
+        _step,
+        lambda node: node.tool("squeue", "exit 1") or _step(node),
+        None,
+    ],
+    ids=["window", "job", "suspended", "unknown", "test"],
+)
+def test_a_node_that_is_not_idle_takes_nothing_back(drained, change):
+    """What jobs have left on its GPUs is not asked meanwhile."""
+    drained.config["resume"] = True
+    with contextlib.nullcontext() if change else loading():
+        if change:
+            change(drained)
+        before = drained.in_slurm
+        assert drained.run("health") == OK
+    assert drained.in_slurm == before
+
+
 def test_what_was_not_measured_takes_nothing_back(drained):
     drained.config["resume"] = True
     drained.tool("chronyc", "exit 1")
     assert drained.run("health") == OK
     assert drained.in_slurm[0] == "IDLE+DRAIN"
+
+
+@pytest.mark.parametrize("state", ["IDLE+DRAIN", "DOWN+DRAIN"])
+@pytest.mark.parametrize("added", ["", " : Not responding"])
+def test_its_own_drain_is_its_own_after_a_long_boot(drained, state, added):
+    drained.config["resume"] = True
+    reason = drained.in_slurm[1]
+    for still in (f"{reason}{added}, ask Ann", f"{reason} : ask Ann"):
+        drained.set_slurm(state, still)
+        assert drained.run("health") == OK
+        assert drained.in_slurm == (state, still)
+    # RESUME would cancel an operator's reboot.
+    for still in ("DOWN+NOT_RESPONDING+DRAIN", "DOWN", f"{state}+REBOOT_REQUESTED"):
+        drained.set_slurm(still, reason + added)
+        assert drained.run("health") == OK
+        assert drained.in_slurm == (still, reason + added)
+    drained.set_slurm(state, reason + added)
+    assert drained.run("health") == OK
+    assert drained.in_slurm == ("IDLE", "")
 
 
 @pytest.mark.parametrize("reason", ["node-health: by hand", "kept for Ann"])

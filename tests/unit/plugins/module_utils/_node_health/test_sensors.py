@@ -69,12 +69,35 @@ def test_each_word_of_the_health(health: str, bad: bool) -> None:
         # It finds the sensors, and then reads none, or ends in the middle.
         CommandResult(COMMAND, ENDED, 1, 60 * "FAN_SYS0_F | 41h | ns  | 29.1 | No Reading\n"),
         CommandResult(COMMAND, ENDED, -9, HEALTHY.split("\n", 1)[0]),
+        # It takes a record that it cannot get for the end of the list.
+        *(
+            CommandResult(COMMAND, ENDED, status, HEALTHY.split("\n", 1)[0], error)
+            for status, error in (
+                (0, 5 * "Get SDR 0081 command failed\n"),
+                (0, 5 * "Get SDR 0081 command failed: Node busy\n"),
+                (1, "Unable to renew SDR reservation\n"),
+            )
+        ),
     ],
 )
 def test_a_bmc_that_does_not_answer_is_not_measured(shown: CommandResult) -> None:
     record = judge_sensors("dgx-01", shown)
     assert record.status == "not_measured"
     assert record.text.startswith("ipmitool has not read the sensors: ")
+
+
+@pytest.mark.parametrize(
+    ("error", "more"),
+    [
+        ("Get SDR 0081 command failed: Node busy\n", ""),
+        (4 * "Get SDR 0081 command failed\n" + "Get SDR 0082 command failed\n", ""),
+        (2 * "ipmi_sdr_get_record() failed\n", "; ipmitool could not read 2 more"),
+    ],
+)
+def test_a_retry_and_a_record_that_is_left_out_do_not_end_the_list(error: str, more: str) -> None:
+    record = judge_sensors("dgx-01", CommandResult(COMMAND, ENDED, 0, HEALTHY, error))
+    assert record.status == "pass"
+    assert record.text.endswith(f"sensors of the BMC{more}")
 
 
 @pytest.mark.parametrize(("outcome", "status"), [(ENDED, 1), (ENDED, -9), (TIMED_OUT, -1)])

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,10 +13,12 @@ from pair_plans import small_plan
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.record import (
     FAIL,
     NOT_MEASURED,
+    PASS,
     Record,
     Threshold,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.verdict import place_of
+from ansible_collections.baremetal.dgx.plugins.module_utils._evidence.failures import standing
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.model import End, rail_end
 from ansible_collections.baremetal.dgx.plugins.module_utils._fabric.routes import computed_routes
 from ansible_collections.baremetal.dgx.plugins.module_utils._pairs import records as records_module
@@ -177,3 +180,68 @@ def test_a_cable_between_two_cages_that_are_slow_has_one_record() -> None:
     bad = {*(("dgx-01", rail) for rail in range(4)), *((f"dgx-0{n}", 0) for n in range(2, 5))}
     failed = [one.subject for one in records_of_cages(4, 4, bad) if one.status == FAIL]
     assert [one for one in failed if "cage" in one] == ["cage:dgx-01/OSFP4", "cage:leaf-10/1"]
+
+
+def records_of(rate: Callable[[End, End], float | None], nodes: int = 8) -> dict[str, Record]:
+    """Records by subject of a fabric of two rails, two units and two spines."""
+    plan = small_plan(nodes=nodes, rails=2, units=2, spines=2)
+    routes = computed_routes(plan)
+    schedule = make_schedule(plan, routes)
+    values = [Measurement(n, half, a, b, rate(a, b)) for n, half, _unit, a, b in schedule.flows()]
+    thresholds = {400.0: Threshold(">=", 360.0, "Gb/s", "t")}
+    found = Localiser(plan, routes)
+    verdict, further = judge(Session(plan, routes, schedule, thresholds, False), found, values)
+    records = make_records(plan, found.suspects, verdict, further, thresholds)
+    return {record.subject: record for record in records}
+
+
+BAD = rail_end("dgx-02", 0)
+CABLE_OF_BAD = "cable:dgx-02/rail0--leaf-10/2"
+
+
+@pytest.mark.parametrize(
+    ("is_slow", "failed", "states"),
+    [
+        (lambda a, b: BAD in (a, b), f"hca:{BAD}", {CABLE_OF_BAD: NOT_MEASURED}),
+        (lambda a, b: BAD in (a, b) and a != b, CABLE_OF_BAD, {f"hca:{BAD}": PASS}),
+        (lambda a, b: b == BAD != a, CABLE_OF_BAD, {f"hca:{BAD}": PASS}),
+        (lambda a, b: a == BAD != b, CABLE_OF_BAD, {f"hca:{BAD}": PASS}),
+    ],
+    ids=["adapter", "cable", "receiver", "sender"],
+)
+def test_flows_that_another_part_slows_pass_none(
+    is_slow: Callable[[End, End], bool], failed: str, states: dict[str, str]
+) -> None:
+    records = records_of(lambda a, b: 98.0 if is_slow(a, b) else 392.0)
+    assert [one.subject for one in records.values() if one.status == FAIL] == [failed]
+    for one in records.values():
+        assert one.status != PASS or one.measured is None or one.measured["value"] >= 360.0, one
+    assert {subject: records[subject].status for subject in states} == states
+    if CABLE_OF_BAD in states:
+        assert f"are slow, and {failed} says why" in records[CABLE_OF_BAD].text
+
+
+def test_a_loopback_passes_no_adapter_that_no_flow_reached() -> None:
+    records = records_of(lambda a, b: None if BAD in (a, b) and a != b else 392.0)
+    assert records[f"hca:{BAD}"].status == NOT_MEASURED
+
+
+def test_a_failure_stands_while_another_part_slows_all_flows_of_its_direction() -> None:
+    """A slow receiver; then the pairs of its unit have no value, and an uplink is slow as well."""
+    plan = small_plan(nodes=8, rails=2, units=2, spines=2)
+    routes, by_end = computed_routes(plan), plan.by_end()
+    uplink = "cable:leaf-10/10--spine-0/2"
+
+    def later(a: End, b: End) -> float | None:
+        if "dgx-02" in (a.host, b.host) and {a.host, b.host} & {"dgx-01", "dgx-03", "dgx-04"}:
+            return None
+        over = a != b and any(by_end[link].subject == uplink for link in routes.route(a, b))
+        return 98.0 if over or b == BAD != a else 392.0
+
+    first = records_of(lambda a, b: 98.0 if b == BAD != a else 392.0)
+    stands, _left = standing({}, [one.as_data() for one in first.values()])
+    assert list(stands) == [(PART, CABLE_OF_BAD)]
+    second = records_of(later)
+    assert [one.subject for one in second.values() if one.status == FAIL] == [uplink]
+    stands, _left = standing(stands, [one.as_data() for one in second.values()])
+    assert list(stands) == [(PART, CABLE_OF_BAD)]

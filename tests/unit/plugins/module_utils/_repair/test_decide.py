@@ -21,6 +21,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._repair.decide impor
     Parts,
     Plan,
     Policy,
+    gate_policy,
     obstacle,
     plan_repair,
     unswept,
@@ -40,12 +41,19 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._repair.incident imp
     fold,
     kept_parts,
     open_of,
+    repaired_of,
 )
 from ansible_collections.baremetal.dgx.plugins.module_utils._repair.ladders import (
     STEPS,
     ladder_of,
 )
-from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.policy import Verdict
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.policy import (
+    Policy as GatePolicy,
+)
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.policy import (
+    Verdict,
+    plan_gate,
+)
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason import (
     FAILED,
     ITSELF,
@@ -62,6 +70,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.nodes import 
 NOW = 1_800_000_000.0
 NAME = "dgx-01"
 ALL = Policy(steps=STEPS)
+GATE = GatePolicy()
 NOTHING = Parts()
 OUT = ("IDLE", "DRAIN")
 
@@ -356,8 +365,14 @@ def test_a_cause_outside_of_the_node_is_a_persons(broken: Case) -> None:
         (node(("ALLOCATED", "DRAIN")), "its jobs end first"),
         (node(("MIXED", "DRAIN")), "its jobs end first"),
         (node(("IDLE", "COMPLETING", "DRAIN")), "its jobs end first"),
-        (node(("DOWN", "DRAIN")), "the node is DOWN+DRAIN: bring it back, or take it out"),
-        (node(("DOWN", "DRAIN", "NOT_RESPONDING")), "the node is DOWN+DRAIN+NOT_RESPONDING"),
+        (node(("DOWN",)), "the node is DOWN: bring it back, or take it out"),
+        (node(("IDLE", "DRAIN", "REBOOT_ISSUED")), "the node is IDLE+DRAIN+REBOOT_ISSUED"),
+        (node(("IDLE", "DRAIN", "MAINT", "INVAL")), "the node is IDLE+DRAIN+MAINT+INVAL"),
+        (Node(NAME, ("DOWN", "DRAIN"), "fans : Not responding", "slurm"), "the node is DOWN+DRAIN"),
+        (
+            Node(NAME, OUT, "gres/gpu count reported lower than configured (7 < 8)", "slurm"),
+            "slurm has it: gres/gpu",
+        ),
         (Node(NAME, OUT, "fans", "ada"), "ada has it: fans"),
         (replace(node(), reason=node().reason.replace("79", "48")), "root has it: dgx-gate"),
         (replace(node(), reason_by="ada"), "ada has it: dgx-gate"),
@@ -367,7 +382,97 @@ def test_a_cause_outside_of_the_node_is_a_persons(broken: Case) -> None:
     ],
 )
 def test_no_step_is_taken(one: Node | None, why: str) -> None:
-    assert obstacle(one, "root").startswith(why)
+    assert obstacle(one, GATE).startswith(why)
+
+
+@pytest.mark.parametrize(
+    "states",
+    [("DOWN",), ("DOWN", "NOT_RESPONDING"), ("IDLE", "NOT_RESPONDING"), ("IDLE", "INVAL"),
+     ("DOWN", "INVALID_REG")],
+)  # fmt: skip
+@pytest.mark.parametrize("added", ["", " : Not responding", " : Low RealMemory (reported:1 < 2)"])
+def test_a_node_that_is_broken_is_what_steps_are_for(states: tuple[str, ...], added: str) -> None:
+    found = node((*states, "DRAIN"))
+    by = "slurm" if added else "root"
+    assert obstacle(replace(found, reason=found.reason + added, reason_by=by), GATE) == ""
+
+
+@pytest.mark.parametrize("flag", ["INVAL", "INVALID_REG"])
+def test_a_node_that_comes_up_with_less_gets_the_next_step(flag: str) -> None:
+    """Slurm has replaced the reason by its words; back with all its parts, the gate lets it in."""
+    case = Case(replace(ALL, powered=[NAME]))
+    case.nodes[NAME], case.verdicts[NAME] = node(), verdict(check="gpu.count")
+    assert steps(case.plan()) == [(NAME, "reboot")]
+    case.end()
+    words = "gres/gpu count reported lower than configured (7 < 8)"
+    case.nodes[NAME] = Node(NAME, (*OUT, flag), words, "slurm", utc(case.now))
+    case.verdicts[NAME] = verdict(at=case.now + 60, check="gpu.count")
+    assert steps(case.plan(120)) == [(NAME, "power_cycle")]
+    case.end()
+    assert obstacle(case.nodes[NAME], gate_policy("root", fold(case.events))) == ""
+    whole = replace(case.nodes[NAME], states=OUT)
+    passed = verdict(PASS, case.now + 60)
+    gate = replace(gate_policy("root", fold(case.events)), level="standard")
+    assert [one.what for one in plan_gate([passed], {NAME: whole}, gate, case.now).actions] == [
+        "resume"
+    ]
+    # Without an incident the drain is Slurm's.
+    assert plan_gate([passed], {NAME: whole}, GATE, case.now).actions == ()
+
+
+LESS = "Low RealMemory (reported:24105 < 100.00% of configured:999000)"
+
+
+@pytest.mark.parametrize("step", [False, True])
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_what_an_operator_took_over_stays_his_though_slurm_replaces_his_reason(
+    step: bool, is_seen: bool
+) -> None:
+    """He opens the machine: it gets no step, and is not let in, whether his words were seen."""
+    case = Case(replace(ALL, powered=[NAME]))
+    case.nodes[NAME], case.verdicts[NAME] = node(), verdict(check="gpu.count")
+    if step:
+        assert steps(case.plan()) == [(NAME, "reboot")]
+        case.end()
+    else:
+        case.nodes[NAME] = node(("ALLOCATED", "DRAIN"))
+        assert steps(case.plan()) == []
+    case.nodes[NAME] = Node(NAME, OUT, "RMA 5: do not touch", "alice", utc(case.now + 10))
+    if is_seen:
+        assert case.plan(30).waits[NAME] == "alice has it: RMA 5: do not touch"
+    case.now += 900
+    for state, outcome in ((("INVALID_REG",), FAIL), ((), FAIL), ((), PASS)):
+        case.nodes[NAME] = Node(NAME, (*OUT, *state), LESS, "slurm", utc(case.now))
+        case.verdicts[NAME] = verdict(outcome, case.now + 30, check="gpu.count")
+        made = case.plan(60)
+        assert steps(made) == []
+        assert made.waits[NAME].startswith(("slurm has it: Low RealMemory", "the node is IDLE"))
+        gate = replace(gate_policy("root", fold(case.events)), level="standard")
+        assert plan_gate([case.verdicts[NAME]], case.nodes, gate, case.now).actions == ()
+    assert "who drained it before is not known" in made.waits[NAME]
+
+
+@pytest.mark.parametrize("later", [90, 630, 632])
+def test_a_boot_of_a_killed_run_counts_for_the_time_of_a_boot(later: int) -> None:
+    case = Case()
+    case.nodes[NAME], case.verdicts[NAME] = node(), verdict(check="gpu.count")
+    assert steps(case.plan()) == [(NAME, "reboot")]
+    is_ended = later == 630
+    if is_ended:
+        case.end()
+    began = case.now - 30 if is_ended else case.now
+    case.nodes[NAME] = Node(NAME, OUT, LESS, "slurm", utc(began + later))
+    why = obstacle(case.nodes[NAME], gate_policy("root", fold(case.events)))
+    assert bool(why) == (later == 632)
+
+
+def test_a_node_keeps_the_kind_of_its_drain() -> None:
+    case = Case()
+    case.nodes[NAME] = node(kind=ITSELF)
+    case.verdicts[NAME] = verdict(at=NOW + 30, check="gpu.count")
+    assert steps(case.plan()) == [(NAME, "reboot")]
+    case.end()
+    assert repaired_of(fold(case.events))[NAME].kind == ITSELF
 
 
 def test_where_others_have_taken_over_the_incident_waits(broken: Case) -> None:
@@ -751,7 +856,7 @@ def test_only_a_node_that_passes_waits_for_a_sweep(
     own: Verdict | None, whole: Verdict | None, waits: bool, kind: str
 ) -> None:
     judged = [{NAME: one} if one else {} for one in (own, whole)]
-    assert unswept({NAME: node(kind=kind)}, judged[0], judged[1], ALL) == ([NAME] if waits else [])
+    assert unswept({NAME: node(kind=kind)}, judged[0], judged[1], GATE) == ([NAME] if waits else [])
 
 
 def test_a_node_that_others_hold_waits_for_no_sweep() -> None:
@@ -759,7 +864,7 @@ def test_a_node_that_others_hold_waits_for_no_sweep() -> None:
     by_operator = replace(node(), reason="fans", reason_by="alice")
     # Of a new node, and of a spare, the gate asks nothing newer than what there is.
     for held in (by_operator, node(kind=SPARE), node(kind=UNPROVEN), node(("IDLE",))):
-        assert unswept({NAME: held}, own, whole, ALL) == []
+        assert unswept({NAME: held}, own, whole, GATE) == []
 
 
 def test_a_run_validates_at_one_level_beside_that_of_the_site() -> None:

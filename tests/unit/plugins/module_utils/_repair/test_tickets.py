@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import socketserver
+import ssl
 import sys
 import threading
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from ticket_receiver import kill_many, story
 from ticket_server import KEY, Receiver
+from ufm_server import as_python_3_13, plain_authority
 
 from ansible_collections.baremetal.dgx.plugins.module_utils._core.redact import Redactor
 from ansible_collections.baremetal.dgx.plugins.module_utils._repair.fleet import (
@@ -150,6 +152,23 @@ def test_no_receiver_and_a_key_that_others_read(tmp_path):
         assert "others may read it; chmod 600 it" in sent(tmp_path, hook, lines())["why"]
         receiver.secret.chmod(0o600)
     assert "refused" in sent(tmp_path, hook, lines())["why"]
+
+
+@pytest.mark.parametrize(("named", "is_sent"), [(True, True), (False, False)])
+def test_an_authority_that_the_site_names_counts_in_each_python(tmp_path, named, is_sent):
+    key, cert, authority = plain_authority(tmp_path)
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(cert, key)
+    with Receiver(tmp_path) as receiver:
+        receiver.server.socket = served.wrap_socket(
+            receiver.server.socket, server_side=True, do_handshake_on_connect=False
+        )
+        url = receiver.url.replace("http://127.0.0.1", "https://localhost")
+        hook = receiver.hook(url=url, ca_file=str(authority) if named else "")
+        with as_python_3_13():
+            reported = sent(tmp_path, hook, lines())
+    assert bool(reported["sent"]) is is_sent
+    assert ("certificate verify failed" in reported["why"]) is not is_sent
 
 
 def test_a_new_hook_is_told_nothing_of_what_is_over(tmp_path):

@@ -25,3 +25,5 @@ def test_histories_have_what_they_are_about() -> None:
     assert any(len(world.events()) < len(world.lines) for world in worlds)
     assert sum(len(world.failed) for world in worlds) > 5
     assert sum(world.again for world in worlds) > 20
+    assert sum(world.late for world in worlds) > 20
+    assert sum(world.lost for world in worlds) > 20

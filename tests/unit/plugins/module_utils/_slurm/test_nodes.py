@@ -193,6 +193,8 @@ TABLE = [
     (DRAIN, "IDLE", "", "State=DRAIN Reason=dgx: fw", "IDLE+DRAIN", False),
     (DRAIN, "MIXED", "old words", "State=DRAIN Reason=dgx: fw", "MIXED+DRAIN", False),
     (DRAIN, "IDLE+DRAIN", OURS, "", "IDLE+DRAIN", False),
+    (DRAIN, "DOWN+DRAIN", f"{OURS} : Not responding", "", "DOWN+DRAIN", False),
+    (DRAIN, "DOWN+DRAIN", f"{OURS} : seen", "Reason=dgx: fw", "DOWN+DRAIN", False),
     (DRAIN, "IDLE+DRAIN", "dgx: other", "Reason=dgx: fw", "IDLE+DRAIN", False),
     (DRAIN, "IDLE+DRAIN", THEIRS, "", "IDLE+DRAIN", True),
     (DRAIN, "IDLE+DRAIN", "dgx-gate: x", "", "IDLE+DRAIN", True),

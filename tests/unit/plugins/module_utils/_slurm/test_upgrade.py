@@ -76,13 +76,25 @@ def test_what_was_taken_out_for_it_comes_first_and_alone():
 
 
 def test_a_node_that_did_not_come_back_stops_it():
-    lost = step(fleet(held("dgx-02", "DOWN")), done=["dgx-01"])
+    silent = held("dgx-02", "DOWN", "NOT_RESPONDING")
+    lost = step(fleet(silent), done=["dgx-01"])
     assert lost.batch == ()
-    assert "dgx-02 is out for this upgrade, and DOWN+DRAIN: bring it back first" in lost.refusal
+    assert "and DOWN+NOT_RESPONDING+DRAIN: bring it back first" in lost.refusal
     assert '-e \'{"upgrade_skip": ["dgx-02"]}\'' in lost.refusal
-    passed = step(fleet(held("dgx-02", "DOWN")), done=["dgx-01"], skipped=["dgx-02"])
+    passed = step(fleet(silent), done=["dgx-01"], skipped=["dgx-02"])
     assert passed.batch == ("dgx-03", "dgx-04", "dgx-05")
     assert [one.why for one in passed.left] == ["skipped by the operator"]
+
+
+@pytest.mark.parametrize("states", [("DOWN",), ("IDLE",)])
+@pytest.mark.parametrize("added", ["", " : Not responding", " : Not responding : Not responding"])
+def test_a_node_that_booted_for_long_is_still_its_own(states, added):
+    """Slurm has appended to its reason, and with ReturnToService=1 leaves it DOWN."""
+    node = held("dgx-02", *states)
+    late = Node("dgx-02", node.states, node.reason + added, "slurm")
+    assert step(fleet(late), done=["dgx-01"]).batch == ("dgx-02",)
+    other = Node("dgx-02", node.states, "dgx-upgrade: kernel" + added, "slurm")
+    assert "out for the upgrade kernel: end" in step(fleet(other), done=["dgx-01"]).refusal
 
 
 def test_others_drains_are_left_alone_and_those_of_the_gate_are_not():
@@ -165,7 +177,17 @@ def test_whatever_happens_beside_it_it_keeps_its_promises(seed):
         if event < 0.06 and not node.has("DRAIN"):
             nodes[name] = Node(name, ("IDLE", "DRAIN"), "by hand", "alice")
         elif event < 0.10:
-            nodes[name] = Node(name, ("DOWN", *node.states[1:]), node.reason, node.reason_by)
+            down = ("DOWN", "NOT_RESPONDING", *node.states[1:])
+            nodes[name] = Node(name, down, node.reason, node.reason_by)
+        elif event < 0.15 and node.reason == reason_of(NAME):
+            # A boot longer than SlurmdTimeout.
+            nodes[name] = late = Node(
+                name, ("DOWN", "DRAIN"), node.reason + " : Not responding", "slurm"
+            )
+            assert name in step(nodes, done, policy=policy, targets=names).batch or any(
+                one.has("NOT_RESPONDING") and one.reason.startswith(reason_of(NAME))
+                for one in nodes.values()
+            ), late
         elif event < 0.25 and (node.reason == "by hand" or node.has("DOWN")):
             nodes[name] = held(name) if node.reason == reason_of(NAME) else idle(name)
         out = {one for one, node in nodes.items() if node.reason == reason_of(NAME)}

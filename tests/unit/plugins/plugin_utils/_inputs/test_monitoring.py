@@ -51,6 +51,19 @@ def site(own: Mapping[str, Mapping[str, Any]] | None = None, **variables: Any) -
     return Site(plan, Inventory({}, (), values), {})
 
 
+@pytest.mark.parametrize("on", [True, False])
+def test_what_has_left_monitoring_nodes_is_switched_off(on: bool) -> None:
+    """With its old plan it would go on alerting. Nodes, of which there are many, have no tasks."""
+    names = [f"{name}_enabled" for name in ("prometheus", "alertmanager", "grafana")]
+    hosts = site({"dgx-01": dict.fromkeys(names[1:], on)}, **{names[0]: on})
+    hosts.hosts["dgx-01"].groups = frozenset({"login_nodes"})
+    assert monitoring_inputs(hosts.hosts["dgx-01"]) == dict.fromkeys(names, False)
+    assert monitoring_inputs(hosts.hosts["dgx-02"]) == {}
+    hosts = site({"dgx-01": {}})
+    hosts.hosts["dgx-01"].groups = frozenset({"login_nodes"})
+    assert monitoring_inputs(hosts.hosts["dgx-01"]) == {}
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.1.1", "::1", "0:0:0:0:0:0:0:1"])
 def test_a_host_is_not_asked_where_only_it_can_ask(address: str) -> None:
     hosts = site(node_exporter_enabled=True, node_exporter_address=address, node_exporter_port=1)

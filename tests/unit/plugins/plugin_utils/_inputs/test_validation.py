@@ -48,6 +48,34 @@ def test_a_node_is_held_longer_than_all_parts_may_take(level: str, dcgm: dict[st
     assert found["hold_s"] >= sum(part["limit_s"] for part in parts)
 
 
+def test_what_the_heads_mount_is_not_asked_of_nodes() -> None:
+    """The state of slurmctld, which check_inventory wants to be named."""
+    state = {"name": "state", "path": "/nfs/slurm", "fstype": "nfs4"}
+
+    def asked(*entries: dict[str, Any]) -> tuple[list[dict[str, Any]], str]:
+        found = validation_inputs(host(canary={"mounts": list(entries)}))
+        level = found["__validation_levels"]["quick"]
+        return level["canary"]["mounts"], found["__validation_nothing"]["canary"]
+
+    assert asked({**state, "groups": ["slurm_controllers"]}) == ([], "no mounts are declared")
+    entry = "{{ cluster_validation['canary']['mounts'][%d]['%s'] }}"
+    whole = {key: entry % (0, key) for key in state} | {"write": True}
+    short = {key: entry % (1, key) for key in ("name", "path")} | {"write": False}
+    software = {"name": "software", "path": "/nfs/software", "write": False}
+    assert asked(state, {**software, "groups": ["gpu_nodes", "slurm_controllers"]}) == (
+        [whole, short],
+        "",
+    )
+
+
+@pytest.mark.parametrize(("count", "why"), [(1, "it has one GPU"), (2, ""), (8, "")])
+def test_a_sum_needs_several_gpus(monkeypatch: pytest.MonkeyPatch, count: int, why: str) -> None:
+    monkeypatch.setitem(PROFILE, "gpus", {"count": count, "type": "l40s"})
+    settings = {"nccl": {"busbw_thresholds_by_type": {"l40s": 20}}}
+    nothing = validation_inputs(host(**settings))["__validation_nothing"]
+    assert (nothing["nccl"], nothing["burn"]) == (why, "")
+
+
 def test_what_the_site_sets_holds() -> None:
     limits = {"gpu.clock_sm": 2100}
     found = validation_inputs(host(hold_s=600, health_thresholds=limits))["__validation_levels"]

@@ -53,7 +53,8 @@ def test_a_part_that_moved_takes_its_history_along(tmp_path):
     (tmp_path / "identities/dgx-02.json").write_text(json.dumps(slot))
     (found,) = look(tmp_path, folder=str(tmp_path), verdicts=VERDICTS)
     assert found == {
-        "names": {SUBJECT: GPU}, "serials": {SUBJECT: "1650123"}, "offenders": {}, "kept": []
+        "names": {SUBJECT: GPU}, "serials": {SUBJECT: "1650123"}, "offenders": {}, "kept": [],
+        "repaired": {},
     }  # fmt: skip
     fail_in(store, "dgx-01")
     (found,) = look(tmp_path, folder=str(tmp_path), verdicts=VERDICTS)
@@ -78,7 +79,7 @@ def test_every_host_with_a_part_that_is_to_be_returned_is_kept_out(tmp_path):
 
 def test_without_a_book_nothing_is_kept_and_a_broken_file_is_named(tmp_path):
     (found,) = look(tmp_path, folder=str(tmp_path))
-    assert found == {"names": {}, "serials": {}, "offenders": {}, "kept": []}
+    assert found == {"names": {}, "serials": {}, "offenders": {}, "kept": [], "repaired": {}}
     assert look(tmp_path, "incident_table") == []
     (tmp_path / "evidence/parts").mkdir(parents=True)
     (tmp_path / "evidence/parts/dgx-02.json").write_text("{")

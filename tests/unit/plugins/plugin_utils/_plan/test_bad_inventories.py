@@ -77,6 +77,22 @@ def test_users_have_capitals_where_slurmdbd_keeps_them(
     assert planned_by_roles(small_files).problems == ()
 
 
+def test_an_upgrade_goes_down_from_the_database(
+    planned_by_roles: Callable[..., Plan], small_files: dict[str, str]
+) -> None:
+    """The rest follows, in batches: each state in between is what Slurm talks across."""
+    small_files["group_vars/all/slurm_base.yml"] = 'slurm_base_version: "24.11"\n'
+    for written in (
+        "group_vars/slurm_databases/own.yml",
+        "group_vars/slurm_controllers/own.yml",
+        "host_vars/dgx-01/own.yml",
+        "group_vars/gpu_nodes/own.yml",
+        "group_vars/login_nodes/own.yml",
+    ):
+        small_files[written] = 'slurm_base_version: "25.11"\n'
+        assert planned_by_roles(small_files).problems == ()
+
+
 def test_all_mistakes_at_once(planned: Callable[..., Plan], small_files: dict[str, str]) -> None:
     """Mistakes in different places are all reported by one run, sorted."""
     chosen = [

@@ -18,6 +18,7 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.fabric import 
     check_partners,
     check_ports,
     fabric_warnings,
+    manager_warnings,
     parse_fabric,
     rail_kind,
     upper_tiers,
@@ -375,6 +376,20 @@ def test_switches_that_no_host_would_ask() -> None:
     assert managed(ETH, switch_health=True) == [
         "f.switch_health: true, but ibswinfo asks InfiniBand switches only; write false"
     ]
+
+
+def test_hosts_that_manage_no_subnet() -> None:
+    def warned(topology: str, kind: str, *managers: str) -> list[str]:
+        return manager_warnings(parse_fabric({"topology": topology}), kind, "f", managers)
+
+    assert warned("basepod", IB, "sm-01") == warned("basepod", ETH) == []
+    assert warned("basepod", ETH, "sm-01", "sm-02") == [
+        (
+            "f: its rails are Ethernet, with which sm-[01-02] of subnet_managers manages no "
+            "subnet; leave the group empty"
+        )
+    ]
+    assert warned("none", "none", "sm-01")[0].startswith("f.topology: none, with which sm-01 of")
 
 
 @pytest.mark.parametrize("key", ["pair_tests", "group_tests"])

@@ -67,7 +67,10 @@ def test_what_is_wrong_with_one_interface_hides_no_other() -> None:
     ) == [
         "[3].name: 'eno2' is also gpu_nodes.node_interfaces[1].name; write each once",
         "[0].network: no network is called 'managment'; write management",
-        "[2].network: 'rail0' is InfiniBand, whose ports the role infiniband configures; remove it",
+        (
+            "[2].network: 'rail0' is InfiniBand, whose ports the role infiniband configures on "
+            "nodes with rails, and the site elsewhere; remove it"
+        ),
         "[4].network: 'storage' is also the network of eno2; write it once",
     ]
 

@@ -17,6 +17,7 @@ from ansible_collections.baremetal.dgx.plugins.plugin_utils._plan.monitoring imp
     check_fabric_exporter,
     check_monitoring,
     check_series_copies,
+    check_watching,
 )
 
 Hosts = dict[str, dict[str, Value]]
@@ -52,11 +53,44 @@ def test_a_switch_that_is_off_runs_nowhere(switch: str) -> None:
 def test_counters_of_a_fabric_that_hosts_read() -> None:
     name = "fabric_exporter_enabled"
     valid = hosts(c={name: True}, a={name: False}, b={name: True}, d={})
-    (problem,) = check_fabric_exporter(valid, "ufm")
-    assert problem.path == f"of_b.{name}"
-    assert not list(check_fabric_exporter(valid, "host"))
-    assert not list(check_fabric_exporter(valid, None))
-    assert not list(check_fabric_exporter(hosts(a={name: False}, d={}), "ufm"))
+
+    def found(valid: Hosts, kind: str = "infiniband", **fabric: Any) -> list[str]:
+        known = Inventory({"subnet_managers": ("gone", "d", "a", "b")}, (), valid)
+        return [one.path for one in check_fabric_exporter(known, valid, fabric, kind)]
+
+    assert found(valid, read_from="ufm") == [f"of_b.{name}"]
+    assert not found(hosts(a={name: False}, d={}), read_from="ufm")
+    # Of the subnet managers the first one sweeps, if no other host does.
+    assert found(valid) == found(valid, read_from="host") == [f"of_b.{name}"]
+    assert not found(valid, "ethernet")
+    assert not found(valid, fabric_host="a")
+    assert found(hosts(b={name: True}, other={}), fabric_host="other")
+    assert not found(hosts(c={name: True}))
+
+
+@pytest.mark.parametrize(
+    ("name", "group"),
+    [
+        ("dcgm_exporter_enabled", "gpu_nodes"),
+        ("slurm_exporter_enabled", "slurm_controllers"),
+        ("node_health_enabled", "cpu_nodes"),
+    ],
+)
+def test_what_watches_a_host_of_another_kind(name: str, group: str) -> None:
+    def found(*members: str, **given: dict[str, Any]) -> list[str]:
+        valid = hosts(mon={name: True}, **given)
+        known = Inventory({group: members}, (), valid)
+        return [str(one) for one in check_watching(known, valid)]
+
+    (line,) = found("b", "c", b={}, c={})
+    assert line.startswith(f"of_mon.{name}: true, and for no host of ")
+    assert line.endswith(f"write it in group_vars/{group}, or write false")
+    assert not found("b", "c", b={}, c={name: True})
+    # Who has written false for the hosts in question has thought of them.
+    assert not found("b", "c", b={}, c={name: False})
+    # An inventory without the group, and one whose hosts are all absent.
+    assert not found()
+    assert not found("gone")
 
 
 @pytest.mark.parametrize(("given", "count"), [([], 1), ({}, 1), ("/mnt/copies", 0)])

@@ -110,6 +110,10 @@ def test_the_burn_in_is_begun_and_then_waited_for(reader: Reader) -> None:
     # Else the second would burn once more what the first has left.
     assert (begun["again_if_unburned"], waited["again_if_unburned"]) == (True, False)
     assert begun["duration_s"] == waited["duration_s"] == 600
+    # A profile may count its GPUs without their addresses.
+    hgx = {"name": "hgx_h100", "gpus": {"count": 8, "type": "h100"}}
+    for one in options(reader, "burn", node_health_profile=hgx):
+        assert (one["slots"], one["count"]) == ([], 8)
 
 
 def test_what_is_left_out_has_the_default_of_the_module(reader: Reader) -> None:

@@ -145,7 +145,15 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"block_sizes": [3], "topology_plugin": "block"},
-        "block_sizes: the smallest block has 2 nodes; begin with that or less",
+        "block_sizes: the smallest block has 2 nodes, and Slurm 24.11 takes none below the first ",
+    ),
+    (
+        {"block_sizes": [0, 1], "topology_plugin": "block", "version": "25.05"},
+        "block_sizes: 0 is out of range; begin with 1 or more",
+    ),
+    (
+        {"block_sizes": [0], "topology_plugin": "block"},
+        "block_sizes: 0 is out of range; begin with 1 or more",
     ),
     (
         {"block_sizes": [1, 3], "topology_plugin": "block"},
@@ -228,7 +236,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"options": {"NodeName": "x"}},
-        "options.NodeName: is written by the role; use slurm_controller_nodes",
+        "options.NodeName: is written by the role; use node_profile, node_features and node_slurm_",
     ),
     (
         {"options": {"prolog": "/x"}},
@@ -447,6 +455,44 @@ EDITS: list[tuple[Callable[[dict[str, Any]], Any], str]] = [
 @pytest.mark.parametrize(("edit", "message"), EDITS, ids=[message[:40] for _edit, message in EDITS])
 def test_each_edit_has_its_line(edit: Callable[[dict[str, Any]], Any], message: str) -> None:
     assert message in changed(edit)
+
+
+@pytest.mark.parametrize(
+    ("version", "counts", "sizes", "good"),
+    [
+        ("24.11", (3, 1), [3], False),
+        ("25.05", (3, 1), [3], True),
+        # A single rack, or each rack, may lack a tray.
+        ("25.05", (3, 1), [4], True),
+        ("25.05", (2, 2), [3], True),
+        ("24.11", (1, 3), [3], False),
+        ("24.11", (3, 1), [1, 2], True),
+        # Without sizes the first block is the measure.
+        ("24.11", (3, 1), [], False),
+        ("24.11", (1, 3), [], True),
+        ("24.05", (3, 1), [], False),
+        ("25.11", (3, 1), [], True),
+    ],
+)
+def test_a_block_may_lack_nodes_from_a_release_on(
+    version: str, counts: tuple[int, int], sizes: list[int], good: bool
+) -> None:
+    every = names(4)
+    blocks = {"rack1": every[: counts[0]], "rack2": every[counts[0] :]}
+    found = errors(
+        version=version,
+        topology_plugin="block",
+        block_sizes=sizes,
+        topology=[{"switch": name, "nodes": nodes} for name, nodes in blocks.items()],
+    )
+    assert [line.partition(":")[0] for line in found] == ([] if good else ["block_sizes"])
+
+
+def test_blocks_of_nothing_are_no_traceback() -> None:
+    empty = [{"switch": "core", "switches": ["core"]}]
+    assert errors(topology_plugin="block", topology=empty) == [
+        "topology: dgx-[01-04] is below no switch, and jobs could not use it; add it"
+    ]
 
 
 def test_everything_is_said_at_once() -> None:

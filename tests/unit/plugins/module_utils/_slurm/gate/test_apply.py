@@ -64,6 +64,10 @@ def test_a_step_is_in_effect_when_the_node_is_as_it_wants_it(
 def test_a_node_is_let_in_by_undrain_and_a_reason_is_changed_alone() -> None:
     assert words_of(Action("n1", "resume", "")) == ["State=UNDRAIN"]
     assert words_of(Action("n1", "swap_in", "")) == ["State=UNDRAIN"]
+    # What is down already stays so by UNDRAIN.
+    down = replace(OUT, states=("DOWN", "DRAIN"))
+    assert words_of(Action("n1", "resume", "", seen=down)) == ["State=RESUME"]
+    assert words_of(Action("n1", "swap_in", "", seen=down)) == ["State=RESUME"]
     assert words_of(Action("n1", "drain", "", "why")) == ["State=DRAIN", "Reason=why"]
     assert words_of(Action("n1", "reword", "", "why")) == ["Reason=why"]
 
@@ -125,6 +129,18 @@ def test_a_node_that_was_touched_in_between_is_passed_over(
     assert noted == [step.action.node for step in outcome.steps] == sent
     assert {action.node for action in outcome.passed_over} == {"n1", "n2"} - set(sent)
     assert [names for names, _words in cluster.updates] == [sent]
+
+
+@pytest.mark.parametrize(
+    "states",
+    [("DOWN", "NOT_RESPONDING", "DRAIN"), ("IDLE", "DRAIN"), ("DOWN", "DRAIN", "INVALID_REG")],
+)
+def test_a_node_that_is_down_is_let_in_as_it_was_seen(states: tuple[str, ...]) -> None:
+    down = replace(OUT, states=("DOWN", "DRAIN"))
+    for present, sent in ((down, [(["n1"], ["State=RESUME"])]), (replace(down, states=states), [])):
+        cluster = Cluster([down], {"n1": present})
+        carry_out(cluster, asks([Action("n1", "resume", "", seen=down)]), lambda step: None)
+        assert cluster.updates == sent
 
 
 def test_a_step_on_a_node_that_was_never_seen_is_passed_over() -> None:

@@ -4,13 +4,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.run import ToolError
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate import policy as gate
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.policy import (
     Policy,
+    Repaired,
     Verdict,
     plan_gate,
     plan_introduction,
@@ -23,6 +26,7 @@ from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.reason i
     read_reason,
     write_reason,
 )
+from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.gate.states import policy_of
 from ansible_collections.baremetal.dgx.plugins.module_utils._slurm.nodes import Node
 
 NOW = float(seconds_of("2026-11-21T12:00:00Z") or 0)
@@ -34,6 +38,13 @@ def held(kind: str, text: str = "x", *, name: str = "n1", by: str = "root", **mo
     """A node that the gate drained at ten o'clock."""
     states = more.pop("states", ("IDLE", "DRAIN"))
     return Node(name, states, write_reason(name, kind, text), by, TEN)  # type: ignore[arg-type]
+
+
+def down(kind: str, added: str = " : Not responding", **more: object) -> Node:
+    """The same after a long boot, with what Slurm has added."""
+    given = {"by": "slurm", "states": ("DOWN", "DRAIN"), **more}
+    found = held(kind, **given)  # type: ignore[arg-type]
+    return replace(found, reason=found.reason + added, booted_at=TEN)
 
 
 def says(verdict: str, name: str = "n1", hours: float = 1, **more: object) -> Verdict:
@@ -101,7 +112,35 @@ IN_SERVICE = Node("n1", ("IDLE",))
         (Node("n1", ("IDLE", "DRAIN"), "fan", "bob"), says("pass"), "leave", "drained by bob: fan"),
         (Node("n1", ("IDLE", "DRAIN")), says("fail"), "leave", "by unknown: no reason"),
         (Node("n1", ("DOWN",), "Not responding"), says("fail"), "leave", "is DOWN"),
-        (held("n", states=("DOWN", "DRAIN")), says("pass"), "leave", "is DOWN+DRAIN"),
+        # After a boot longer than SlurmdTimeout: it is the gate's until the words are another's.
+        (down("f"), says("pass"), "resume", "passes"),
+        (down("n"), says("pass"), "resume", "passes"),
+        (down("r"), says("pass"), "resume", "passes"),
+        (down("f", " : gres/gpu count reported lower than configured (7 < 8) : Not responding"),
+         says("pass"), "resume", "passes"),
+        (down("f"), says("fail"), "reword", "gpu3 ecc_volatile"),
+        (down("f"), says("pass", hours=3), "leave", "evidence from before it was taken out"),
+        (down("n"), says("pass", hours=3), "leave", "evidence from before it was taken out"),
+        (replace(down("f"), states=("IDLE", "DRAIN")), says("pass"), "resume", "passes"),
+        (down("f", "", by="root"), says("pass"), "resume", "passes"),
+        # Slurm 22.05 appends nothing: the reason has the date from before the fall.
+        (replace(down("f", "", by="root"), booted_at="2026-11-21T11:00:01"), says("pass"), "leave",
+         "evidence from before its boot; run validate_fabric"),
+        (replace(down("n", "", by="root"), booted_at="2026-11-21T11:00:01"), says("pass"), "leave",
+         "evidence from before its boot"),
+        (replace(down("n", "", by="root"), reason_at=""), says("pass"), "resume", "passes"),
+        (replace(down("f"), booted_at="2026-11-21T11:00:01"), says("pass"), "leave",
+         "evidence from before its boot"),
+        (replace(down("f", "", by="root"), booted_at=""), says("pass"), "leave", "its boot"),
+        (down("f", states=("DOWN", "NOT_RESPONDING", "DRAIN")), says("pass"), "leave", "is DOWN+N"),
+        (down("f", states=("DOWN", "DRAIN", "INVALID_REG")), says("pass"), "leave", "is DOWN+D"),
+        (down("f", states=("DOWN",)), says("pass"), "leave", "is DOWN"),
+        (down("f", by="root"), says("pass"), "leave", "is DOWN+DRAIN"),
+        (down("f", " : Not responding, ask Ann"), says("pass"), "leave", "is DOWN+DRAIN"),
+        (down("f", " : seen"), says("pass"), "leave", "is DOWN+DRAIN"),
+        (down("f", " : seen : Not responding"), says("pass"), "leave", "is DOWN+DRAIN"),
+        (Node("n1", ("DOWN", "DRAIN"), "fan : Not responding", "slurm"), says("pass"), "leave",
+         "is DOWN+DRAIN"),
         (held("n", states=("UNKNOWN", "DRAIN")), says("pass"), "leave", "is UNKNOWN+DRAIN"),
         (held("n", states=("IDLE", "DRAIN", "REBOOT_ISSUED")), says("pass"), "leave", "is IDLE"),
         (Node("n1", ("IDLE", "MAINT")), says("fail"), "leave", "is IDLE+MAINT"),
@@ -137,7 +176,18 @@ def itself(text: str = "gpu:n1/3 gpu.xid 79", *, name: str = "n1", by: str = "ro
             "leave",
             "the reason was changed (by root)",
         ),
-        (replace(itself(), states=("DOWN", "DRAIN")), says("pass"), "leave", "is DOWN+DRAIN"),
+        (
+            replace(itself(), states=("DOWN", "DRAIN"), booted_at=TEN),
+            says("pass"),
+            "resume",
+            "passes",
+        ),
+        (
+            replace(itself(), states=("DOWN", "NOT_RESPONDING", "DRAIN")),
+            says("pass"),
+            "leave",
+            "is DOWN",
+        ),
     ],
 )
 def test_a_node_that_drained_itself(
@@ -146,6 +196,73 @@ def test_a_node_that_drained_itself(
     made = plan([node], [verdict] if verdict else [])
     (step,) = made.actions + made.left
     assert (step.what, why in step.why) == (what, True), step
+
+
+def repaired(kind: str = "f", since_s: float = -60, until_s: float = 60) -> Repaired:
+    """A node that was booted around TEN."""
+    ten = seconds_of(TEN) or 0
+    return Repaired(kind, "7 of 8", ((0, 1), (ten + since_s, ten + until_s), (NOW, NOW)))
+
+
+_PARAMS = {
+    "share": 0.1, "level": "quick", "evidence_days": 1, "unmeasured": "leave", "spares": [],
+    "spares_in_service": 0, "return_spares": [], "kept": [],
+}  # fmt: skip
+LESS = "gres/gpu count reported lower than configured (7 < 8)"
+
+
+@pytest.mark.parametrize(
+    ("reason", "by", "boots", "what"),
+    [
+        (LESS, "slurm", repaired(), "resume"),
+        ("Low RealMemory (reported:1 < 95.00% of configured:2) : Not responding", "slurm",
+         repaired(), "resume"),
+        ("Reported active features (a) are not a superset", "slurm", repaired(), "resume"),
+        (LESS, "slurm", None, "leave"),
+        # Replaced at another time it may have been an operator's.
+        (LESS, "slurm", repaired(until_s=-1), "leave"),
+        (LESS, "slurm", repaired(since_s=1), "leave"),
+        (LESS, "ann", repaired(), "leave"),
+        ("fan", "slurm", repaired(), "leave"),
+        # These drain a node that is in service, and replace nothing.
+        ("Prolog error", "slurm", repaired(), "leave"),
+        ("batch job complete failure", "slurm", repaired(), "leave"),
+        ("Kill task failed : Not responding", "slurm", repaired(), "leave"),
+        ("Not responding", "slurm", repaired(), "leave"),
+    ],
+)  # fmt: skip
+def test_a_reason_that_slurm_has_replaced_is_the_gates_if_a_repair_booted_the_node(
+    reason: str, by: str, boots: Repaired | None, what: str
+) -> None:
+    node = Node("n1", ("IDLE", "DRAIN"), reason, by, TEN)
+    policy = replace(POLICY, repaired={"n1": boots} if boots else {})
+    made = plan([node], [says("pass")], policy)
+    assert [step.what for step in (*made.actions, *made.left)] == [what]
+    assert (made.out, made.out_after) == (1 if what == "resume" else 0, 0)
+    is_shown = "who drained it before is not known" in "".join(step.why for step in made.left)
+    assert is_shown == (what == "leave" and reason == LESS and by == "slurm")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"n1": "7 of 8"},
+        {"n1": {"kind": "f", "text": "x"}},
+        {"n1": {**vars(repaired()), "boots": 1}},
+    ],
+)
+def test_what_was_repaired_is_as_the_lookup_gives_it(given: dict[str, object]) -> None:
+    known = {**_PARAMS, "repaired": {"n1": vars(repaired("h"))}}
+    assert policy_of(json.loads(json.dumps(known)), "root").repaired == {"n1": repaired("h")}
+    with pytest.raises(ToolError, match=r"^repaired: give what the lookup repair_parts returns"):
+        policy_of({**_PARAMS, "repaired": given}, "root")
+
+
+@pytest.mark.parametrize(("kind", "out"), [("f", 1), ("b", 0), ("h", 0)])
+def test_what_was_never_in_service_costs_the_share_nothing(kind: str, out: int) -> None:
+    node = Node("n1", ("IDLE", "DRAIN", "INVALID_REG"), LESS, "slurm", TEN)
+    policy = replace(POLICY, repaired={"n1": repaired(kind)})
+    assert plan([node], [says("fail")], policy).out == out
 
 
 def test_a_spare_that_drained_itself_is_held_again_and_no_longer_missed() -> None:
@@ -580,7 +697,7 @@ def test_only_a_node_that_failed_in_service_is_missed(kind: str) -> None:
         (spare("s1"), says("not_measured", "s1"), ()),
         (spare("s1"), says("pass", "s1", hours=25), ()),
         (spare("s1"), says("pass", "s1", level="quick"), ()),
-        (held("s", name="s1", states=("DOWN", "DRAIN")), says("pass", "s1"), ()),
+        (held("s", name="s1", states=("DOWN", "NOT_RESPONDING", "DRAIN")), says("pass", "s1"), ()),
         (held("s", name="s1", states=("IDLE", "DRAIN", "MAINT")), says("pass", "s1"), ()),
     ],
 )
