@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import CHECKOUT, INVENTORY, Run, environment, on, playbook
+from .conftest import CHECKOUT, INVENTORY, Run, environment, on, playbook, until
 from .test_operations import job_of_alice, state_of, wait_for
 
 HEAD = "head-01"
@@ -120,6 +120,43 @@ def test_it_comes_back_on_newer_evidence_only(cluster: Cluster, nodes: list[str]
     assert "Reason=" not in node(bad)
     until_ready([bad])
     assert cluster.gate().changed[HEAD] == 0
+
+
+@pytest.fixture(name="production")
+def slurm_of_a_site(cluster: Cluster) -> Iterator[Cluster]:
+    """slurmctld as a site has it, but for the time that it waits: who was down stays down."""
+    conf = "/etc/slurm/slurm.conf"
+    on(
+        HEAD,
+        f"cp -p {conf} {conf}.pod; sed -i 's/^ReturnToService=.*/ReturnToService=1/;"
+        f" s/^SlurmdTimeout=.*/SlurmdTimeout=20/' {conf}; scontrol reconfigure",
+    )
+    yield cluster
+    on(HEAD, f"mv {conf}.pod {conf}; scontrol reconfigure")
+
+
+def test_a_drained_node_that_boots_for_long_comes_back(
+    production: Cluster, nodes: list[str]
+) -> None:
+    bad = nodes[0]
+    production.judge(bad, "fail")
+    assert production.gate().rc == 0
+    on(bad, "systemctl stop slurmd")
+    until(lambda: "State=DOWN+DRAIN" in node(bad), f"{bad} is down", 240)
+    production.judge(bad, "pass")
+    away = production.gate()
+    assert away.changed[HEAD] == 0, away.output
+    time.sleep(1.1)
+    on(bad, "systemctl start slurmd")
+    until(lambda: "NOT_RESPONDING" not in node(bad), f"slurmd of {bad} answers")
+    assert "State=DOWN+DRAIN" in node(bad)
+    old = production.gate()
+    assert old.changed[HEAD] == 0, old.output
+    time.sleep(1.1)
+    production.judge(bad, "pass")
+    back = production.gate()
+    assert back.changed[HEAD] == 1, back.output
+    assert "State=IDLE " in node(bad)
 
 
 def test_what_an_operator_drained_or_edited_stays(cluster: Cluster, nodes: list[str]) -> None:
