@@ -449,7 +449,7 @@ def test_a_node_that_leaves_slurm_leaves_monitoring(
         part.partition("): ")[2].partition("\t")[0].strip(): set(re.findall(r"\n      (\S+)", part))
         for part in run.text.split("\n  play #")
     }
-    # No node of the cluster but those that know the others by name. head-01 may have had a part of monitoring before.
+    # No node of the cluster but those that know the others by name, or may have watched them.
     assert plays["Configure monitoring"] == {"head-01", "login-01"}
     assert plays["Install the exporters"] == {"head-01", "login-01"}
 
