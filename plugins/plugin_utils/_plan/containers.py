@@ -125,11 +125,12 @@ def _check_architecture(
         images = _given(values, "enroot_images")
         if not images or not _wants(values, "enroot"):
             continue
-        importer = _given(values, "enroot_importer") or next(
+        first = (
             one
             for one in importers
             if _wants(here[one], "enroot") and _given(here[one], "enroot_images") == images
         )
+        importer = _given(values, "enroot_importer") or next(first, "")
         if importer in members or importer not in importers:
             continue
         for index, image in enumerate(images):

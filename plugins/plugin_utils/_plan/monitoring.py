@@ -60,7 +60,7 @@ def check_watching(
         members = [host for hosts in able.values() for host in hosts if host in valid]
         paths = _places(valid, name)
         if paths and _is_forgotten(inventory, name, members):
-            group = next(group for group, hosts in able.items() if members[0] in hosts)
+            (group, *_others) = [group for group, hosts in able.items() if members[0] in hosts]
             wrong = f"true, and for no host of {words(groups)}"
             remedy = f"write it in group_vars/{group}, or write false"
             yield Problem(paths[0], wrong, remedy)
