@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import Any
 
 from ...module_utils._core.nodeset import fold
-from ...module_utils._core.schema import Opaque, Problem, RoleSpec, Unresolved, leaves
+from ...module_utils._core.schema import EXTRA, Opaque, Problem, RoleSpec, Unresolved, leaves
 from .._contract.contract import CLUSTER_VARIABLES, COMPUTE_GROUPS
 from .._contract.settings import filled
 from .._inventory.given import GIVEN
@@ -209,6 +209,10 @@ class Host:
     def says(self, name: str) -> bool:
         """Return whether the inventory has the variable for this host."""
         return name in self._given
+
+    def is_extra(self, name: str) -> bool:
+        """Return whether the variable is one of the command line, which no input replaces."""
+        return name in self._given and self._given[name].path.startswith(EXTRA)
 
     def value(self, name: str) -> Any:
         """Return what the inventory says, else the role's default; UnknownError."""

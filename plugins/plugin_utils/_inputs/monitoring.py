@@ -217,14 +217,14 @@ def asked_exporters(host: Host) -> list[str]:
     node_exporter publishes what the collectors write, and goes with them. Collectors that a host
     may have had are switched off there, but for compute nodes, of which there are thousands.
     """
-    left = not host.runs_jobs
     fits = {
         "node_exporter": True,
         "dcgm_exporter": "gpu_nodes" in host.groups,
-        "slurm_exporter": left or "slurm_controllers" in host.groups,
-        "fabric_exporter": left
-        or "subnet_managers" in host.groups
-        or host.name == host.site.fabric_host,
+        "slurm_exporter": "slurm_controllers" in host.groups
+        or _is_switched_off(host, "slurm_exporter"),
+        "fabric_exporter": "subnet_managers" in host.groups
+        or host.name == host.site.fabric_host
+        or _is_switched_off(host, "fabric_exporter"),
     }
     return [role for role, fit in fits.items() if fit and host.says(f"{role}_enabled")]
 
@@ -234,10 +234,21 @@ def asked_monitoring(host: Host) -> list[str]:
 
     What another host may have had is switched off there.
     """
-    if "monitoring_nodes" not in host.groups and host.runs_jobs:
-        return []
+    here = "monitoring_nodes" in host.groups
     roles = ("prometheus", "alertmanager", "grafana")
-    return [role for role in roles if host.says(f"{role}_enabled")]
+    return [
+        role
+        for role in roles
+        if host.says(f"{role}_enabled") and (here or _is_switched_off(host, role))
+    ]
+
+
+def _is_switched_off(host: Host, role: str) -> bool:
+    """Return whether a host outside the group of the role gets false for it.
+
+    A switch of the command line would be true there all the same.
+    """
+    return not host.runs_jobs and not host.is_extra(f"{role}_enabled")
 
 
 def sweeps(host: Host) -> bool:

@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from ansible_collections.baremetal.dgx.plugins.module_utils._core.schema import EXTRA
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inputs.host import Site
 from ansible_collections.baremetal.dgx.plugins.plugin_utils._inputs.monitoring import (
+    asked_exporters,
+    asked_monitoring,
     exporters,
     monitoring_inputs,
 )
@@ -62,6 +65,26 @@ def test_what_has_left_monitoring_nodes_is_switched_off(on: bool) -> None:
     hosts = site({"dgx-01": {}})
     hosts.hosts["dgx-01"].groups = frozenset({"login_nodes"})
     assert monitoring_inputs(hosts.hosts["dgx-01"]) == {}
+
+
+def test_a_switch_of_the_command_line_reaches_no_host_of_another_group() -> None:
+    """No input replaces it, so the role would install there what it is to switch off."""
+    names = ("prometheus_enabled", "slurm_exporter_enabled", "fabric_exporter_enabled")
+    for prefix, roles in (("", ["prometheus"]), (EXTRA, [])):
+        given = {name: Value(True, f"{prefix or 'all.'}{name}") for name in names}
+        plan = site().plan
+        plan["cluster"] |= {
+            "fabric_kind": "infiniband", "fabric": {"fabric_host": None},
+            "groups": {"subnet_managers": ()},
+        }  # fmt: skip
+        hosts = Site(plan, Inventory({}, (), dict.fromkeys(NODES, given)), {})
+        login, head = hosts.hosts["dgx-01"], hosts.hosts["head-01"]
+        login.groups = frozenset({"login_nodes"})
+        assert asked_monitoring(login) == roles
+        assert ("slurm_exporter" in asked_exporters(login)) is bool(roles)
+        assert ("fabric_exporter" in asked_exporters(login)) is bool(roles)
+        assert asked_monitoring(head) == ["prometheus"]
+        assert "slurm_exporter" in asked_exporters(head)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.1.1", "::1", "0:0:0:0:0:0:0:1"])
