@@ -316,7 +316,7 @@ def session(bmc: Mapping[str, Any], timeout_s: float, renews: bool = False) -> I
                 kwargs.update(assert_fingerprint=pin, ssl_context=_UNVERIFIED)
             else:
                 # Python 3.13 refuses a CA without key usage too, which `openssl req -x509` makes.
-                tls = importlib.import_module("urllib3.util").create_urllib3_context()
+                tls = importlib.import_module("urllib3.util.ssl_").create_urllib3_context()
                 tls.verify_flags &= ~ssl.VERIFY_X509_STRICT
                 kwargs.update(ssl_context=tls)
             super().init_poolmanager(*args, **kwargs)

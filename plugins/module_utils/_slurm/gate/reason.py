@@ -46,8 +46,9 @@ DATED = (*AGAINST, REPLACED)
 
 # What slurmctld writes as a node's reason or, after " : ", to one that it has (set_node_reason,
 # set_node_down_ptr, drain_nodes and validate_node_specs of src/slurmctld, 22.05 to 25.11);
-# drain_nodes appends nothing. In place of one that it has it writes those of validate_node_specs
-# alone, from a release on: a node has less than slurm.conf declares.
+# drain_nodes appends nothing. In place of one that a drained node has it writes those of
+# validate_node_specs alone, from a release on: a node has less than slurm.conf declares. In service
+# 24.11 replaces what is left of an earlier drain (seen with "Prolog error").
 _IN_PLACE = re.compile(
     r"(?:Low (?:RealMemory|CPUs|TmpDisk|socket\*core\*thread count)|CoreSpec differ|gres/\S+ "
     r"|Reported active features|RestrictedCoresPerGPU|Could not unpack gres data).*"

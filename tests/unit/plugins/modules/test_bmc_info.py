@@ -16,6 +16,7 @@ from unittest import mock
 import pytest
 from redfish_server import COMPONENTS, PASSWORD, V1, Bmc, certificate, machine, serving
 from ufm_server import plain_authority
+from urllib3 import util
 from urllib3.util import ssl_
 
 from ansible_collections.baremetal.dgx.plugins.modules import bmc_info
@@ -242,6 +243,13 @@ def test_an_authority_without_key_usage_counts_in_each_python(look, bmc_tls, tmp
         assert look(port, each={"certificate": str(authority)})["verdict"] == "pass"
         answer = look(port, each={"certificate": str(bmc_tls[1])})
         assert found(answer)["bmc.access"][1].startswith("its certificate is refused: ")
+
+
+def test_an_older_urllib3_has_its_contexts_in_one_place(look, bmc_tls, monkeypatch):
+    """1.26, of Debian 12, Ubuntu 22.04 and Enterprise Linux 9, exports less."""
+    monkeypatch.delattr(util, "create_urllib3_context", raising=False)
+    with serving(Bmc(), *bmc_tls[:2]) as port:
+        assert look(port, each={"certificate": str(bmc_tls[1])})["verdict"] == "pass"
 
 
 def test_silent_bmcs_delay_no_other(look):
